@@ -1,0 +1,2 @@
+//! The onramp program.
+fn main() {}

@@ -1,0 +1,58 @@
+//! Why packets die: one closed list, a sentence each.
+//!
+//! Source: the idea, and the names of the qdisc reasons, are those of Linux
+//! `include/net/dropreason-qdisc.h`.
+
+macro_rules! reasons {
+    ($($variant:ident = $name:literal, $about:literal;)*) => {
+        /// Why a packet left the system without being transmitted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum DropReason {
+            $(#[doc = $about] $variant,)*
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The name used in statistics and JSON.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// One sentence: when it occurs.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$variant => $about),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    Overlimit = "overlimit",
+        "The qdisc held its `limit` of packets or bytes.";
+    FqBandLimit = "fq_band_limit",
+        "fq held `limit` packets in the packet's priority band.";
+    FqFlowLimit = "fq_flow_limit",
+        "fq held `flow_limit` packets of the packet's flow.";
+    FqHorizonLimit = "fq_horizon_limit",
+        "The departure time asked for lies beyond fq's `horizon`, and `horizon_drop` is set.";
+    Purged = "purged",
+        "The qdisc was reset or replaced, or the link closed, while it held the packet.";
+    MessageSize = "message_size",
+        "The packet is larger than the device or the path takes (EMSGSIZE).";
+    Refused = "refused",
+        "Nobody listens at the destination (ECONNREFUSED).";
+    Unreachable = "unreachable",
+        "There is no way to the destination (ENETUNREACH, EHOSTUNREACH and their kin).";
+    NoBuffers = "no_buffers",
+        "The kernel had no buffer for it, also when asked again (ENOBUFS, ENOMEM).";
+    NoPermission = "no_permission",
+        "The kernel forbade the send: a firewall rule, or broadcast without leave (EPERM, EACCES).";
+    DeviceError = "device_error",
+        "The device failed in a way that has no reason of its own.";
+}

@@ -1,0 +1,292 @@
+//! The intake and the right to run what is behind it, in one word. Nobody waits for it.
+//!
+//! Many threads push packets; one at a time, the *owner*, takes them all and works on the value
+//! behind the intake (for a port: qdisc and device). Whoever pushes into an idle intake becomes
+//! its owner; everybody else leaves after one push.
+//!
+//! ```text
+//! word                     meaning
+//! 0                        idle
+//! OWNED                    owned, nothing waits
+//! OWNED | count, newest    owned, a list waits: the owner looks again before it leaves
+//! BUSY | (count, newest)?  nobody owns it; what waits is looked after by the keeper (below), by
+//!                          the pusher that makes the list `batch` long, or by who calls `own`
+//! ```
+//!
+//! BUSY is the owner's choice on leaving: the intake is so busy that packets are worth collecting.
+//! Who sets it has told a keeper (the port's runner), which must call [`Intake::own`] again and
+//! again until it leaves the intake idle.
+//!
+//! ```text
+//!                |  push | own | take, leave
+//! push           |   -   |  -  |  -            - needs no lock
+//! own            |   -   |  -  |  -
+//! take, leave    |   -   |  -  |  one owner (`&mut Owner`)
+//! ```
+//!
+//! List, ownership and count are one word, so there is no lost wake-up to fence against, the cap
+//! is exact, and there is no ABA, because nothing but "take all" pops.
+//!
+//! Source: `design 4` is ours; what it replaces is Linux's `__dev_xmit_skb` with its list
+//! (`net/core/dev.c`, 7.2).
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use crate::PacketList;
+use crate::mutant;
+use crate::packet::Node;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::{AtomicPtr, Padded, UnsafeCell};
+use crate::word::Word;
+
+/// Somebody runs it.
+const OWNED: usize = 1;
+/// Packets may wait with no owner.
+const BUSY: usize = 2;
+
+/// A lock-free intake in front of a value that one thread at a time works on.
+pub struct Intake<T> {
+    word: Padded<AtomicPtr<Node>>,
+    cap: u16,
+    batch: u16,
+    value: Padded<UnsafeCell<T>>,
+}
+
+// SAFETY: the word hands packets over, and `value` from owner to owner; neither needs `T: Sync`,
+// for only the owner has a reference to the value.
+unsafe impl<T: Send> Send for Intake<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Intake<T> {}
+
+/// What became of a push.
+#[must_use = "an owner has to drain the intake"]
+#[derive(Debug)]
+pub enum Pushed<'a, T> {
+    /// Somebody else is bound to take it.
+    Staged,
+    /// The caller is the owner now. What it pushed is `fresh` if the intake was idle; otherwise
+    /// [`Owner::take`] gives it, in its place.
+    Owner {
+        /// The right to work on the value.
+        owner: Owner<'a, T>,
+        /// The packets, not in the list.
+        fresh: PacketList,
+    },
+}
+
+/// The intake holds its cap. The packets are still the caller's.
+#[derive(Debug)]
+pub struct Full(pub PacketList);
+
+/// The right to work on the value behind an intake.
+///
+/// Leave by [`Owner::leave_idle`] or [`Owner::leave_busy`]. An owner that is merely dropped (by a
+/// panic) keeps the intake owned for ever, on purpose: the value may be broken.
+#[must_use = "dropping an owner leaves the intake owned for ever"]
+pub struct Owner<'a, T> {
+    intake: &'a Intake<T>,
+}
+
+impl<T> Intake<T> {
+    /// Puts an intake for at most `cap` waiting packets in front of `value`. While BUSY, the push
+    /// that makes the list `batch` long owns it.
+    pub fn new(value: T, cap: u16, batch: u16) -> Self {
+        Self {
+            word: Padded(AtomicPtr::new(Word::ZERO.0)),
+            cap,
+            batch,
+            value: Padded(UnsafeCell::new(value)),
+        }
+    }
+
+    /// Pushes one packet, or a chain of them with one exchange; they stay in order.
+    ///
+    /// # Errors
+    ///
+    /// Gives the packets back when the intake holds its cap.
+    #[inline]
+    pub fn push(&self, mut packets: PacketList) -> Result<Pushed<'_, T>, Full> {
+        let Some((oldest, newest, count)) = packets.reverse() else {
+            return Ok(Pushed::Staged);
+        };
+        // Acquire: if nobody owns it, the last owner's work on the value.
+        let mut word = Word(self.word.0.load(Relaxed));
+        loop {
+            if word == Word::ZERO {
+                // Acquire: pairs with the release in `leave`, the value is ours.
+                let order = mutant::or("intake-idle-acquire", Acquire, Relaxed);
+                let owned = Word::flags_only(OWNED);
+                match self.word.0.compare_exchange_weak(word.0, owned.0, order, Relaxed) {
+                    Ok(_) => {
+                        packets.reverse();
+                        return Ok(Pushed::Owner { owner: Owner { intake: self }, fresh: packets });
+                    }
+                    Err(seen) => word = Word(seen),
+                }
+                continue;
+            }
+            let total = u32::from(word.count()).saturating_add(count);
+            if total > u32::from(self.cap) {
+                packets.reverse();
+                return Err(Full(packets));
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
+            let total = total as u16;
+            // SAFETY: the chain is ours until the exchange succeeds.
+            unsafe { Node::set_next(oldest, word.node()) };
+            let owns = !word.has(OWNED) && total >= self.batch;
+            let new = Word::with(newest, total, word.flags() | if owns { OWNED } else { 0 });
+            // Release: the packets, for who takes the list. Acquire: when it makes us owner.
+            let order = mutant::or("intake-push-release", AcqRel, Acquire);
+            let order = mutant::or("intake-push-acquire", order, Release);
+            match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) => {
+                    std::mem::forget(packets);
+                    if owns {
+                        let fresh = PacketList::new();
+                        return Ok(Pushed::Owner { owner: Owner { intake: self }, fresh });
+                    }
+                    return Ok(Pushed::Staged);
+                }
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+
+    /// Becomes owner, unless somebody is.
+    #[inline]
+    pub fn own(&self) -> Option<Owner<'_, T>> {
+        let mut word = Word(self.word.0.load(Relaxed));
+        while !word.has(OWNED) {
+            let owned = word.with_flags(word.flags() | OWNED);
+            // Acquire: pairs with the release in `leave`, the value is ours.
+            let order = mutant::or("intake-own-acquire", Acquire, Relaxed);
+            match self.word.0.compare_exchange_weak(word.0, owned.0, order, Relaxed) {
+                Ok(_) => return Some(Owner { intake: self }),
+                Err(seen) => word = Word(seen),
+            }
+        }
+        None
+    }
+
+    /// Packets that wait. A hint: stale as soon as it is read.
+    pub fn waiting(&self) -> u32 {
+        u32::from(Word(self.word.0.load(Relaxed)).count())
+    }
+
+    /// Whether somebody owns it. A hint.
+    pub fn is_owned(&self) -> bool {
+        Word(self.word.0.load(Relaxed)).has(OWNED)
+    }
+
+    /// Whether it was left busy. A hint.
+    pub fn is_busy(&self) -> bool {
+        Word(self.word.0.load(Relaxed)).has(BUSY)
+    }
+
+    /// Most packets that may wait.
+    pub fn cap(&self) -> u16 {
+        self.cap
+    }
+}
+
+impl<T> Owner<'_, T> {
+    /// Takes everything that waits, oldest first.
+    #[inline]
+    pub fn take(&mut self) -> PacketList {
+        let word = &self.intake.word.0;
+        if Word(word.load(Relaxed)).count() == 0 {
+            return PacketList::new();
+        }
+        // Acquire: the packets; pairs with the release in `push`. Nobody but the owner takes BUSY
+        // away, and the owner may: `leave_busy` sets it again.
+        let order = mutant::or("intake-take-acquire", Acquire, Relaxed);
+        let taken = Word(word.swap(Word::flags_only(OWNED).0, order));
+        // SAFETY: the swap made the chain ours; `push` ends it at null.
+        unsafe { PacketList::from_newest_first(taken.node()) }
+    }
+
+    /// Packets that wait. More may come at any time.
+    #[inline]
+    pub fn waiting(&self) -> u32 {
+        self.intake.waiting()
+    }
+
+    /// Leaves the intake idle.
+    ///
+    /// # Errors
+    ///
+    /// Still owner: packets wait.
+    #[inline]
+    pub fn leave_idle(self) -> Result<(), Self> {
+        let atomic = &self.intake.word.0;
+        let mut word = Word(atomic.load(Relaxed));
+        while word.count() == 0 {
+            // Release: our work on the value, for the next owner.
+            let order = mutant::or("intake-leave-idle-release", Release, Relaxed);
+            match atomic.compare_exchange_weak(word.0, Word::ZERO.0, order, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(seen) => word = Word(seen),
+            }
+        }
+        Err(self)
+    }
+
+    /// Leaves the intake busy, with whatever waits. Tell the keeper first.
+    #[inline]
+    pub fn leave_busy(self) {
+        let atomic = &self.intake.word.0;
+        let mut word = Word(atomic.load(Relaxed));
+        loop {
+            let busy = word.with_flags(BUSY);
+            // Release: our work on the value, for the next owner.
+            let order = mutant::or("intake-leave-busy-release", Release, Relaxed);
+            match atomic.compare_exchange_weak(word.0, busy.0, order, Relaxed) {
+                Ok(_) => return,
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+}
+
+impl<T> Deref for Owner<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: one owner at a time, and the word hands the value over.
+        self.intake.value.0.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for Owner<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `&mut self` is the only way here.
+        self.intake.value.0.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> fmt::Debug for Intake<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intake")
+            .field("waiting", &self.waiting())
+            .field("owned", &self.is_owned())
+            .field("cap", &self.cap)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Owner<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("waiting", &self.waiting()).finish()
+    }
+}
+
+impl<T> Drop for Intake<T> {
+    fn drop(&mut self) {
+        let left = Word(self.word.0.load(Acquire));
+        // SAFETY: `&mut self`: nobody else pushes or takes; `push` ends the chain at null.
+        drop(unsafe { PacketList::from_newest_first(left.node()) });
+    }
+}

@@ -1,0 +1,21 @@
+//! Packets, the lists that hold them, and the lock-free ways to hand them over.
+//!
+//! Everything `unsafe` about packets lives in this crate. It has no dependencies, reads no clock
+//! and starts no threads.
+
+mod counter;
+mod drop_reason;
+mod intake;
+mod list;
+mod mutant;
+mod packet;
+mod pool;
+mod sync;
+mod word;
+
+pub use counter::Counter;
+pub use drop_reason::DropReason;
+pub use intake::{Full, Intake, Owner, Pushed};
+pub use list::PacketList;
+pub use packet::{Meta, PAYLOAD_MAX, Packet};
+pub use pool::{Armed, Completion, Credits, Pool};

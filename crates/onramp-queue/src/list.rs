@@ -1,0 +1,228 @@
+//! An intrusive FIFO of packets (the kernel's `qdisc_skb_head`).
+
+use std::ptr;
+
+use crate::packet::{Node, Packet};
+use crate::pool::Home;
+
+/// A first-in, first-out list. Never allocates.
+#[derive(Debug)]
+pub struct PacketList {
+    head: *mut Node,
+    tail: *mut Node,
+    packets: u32,
+    bytes: u64,
+}
+
+// SAFETY: the list owns its nodes exclusively.
+unsafe impl Send for PacketList {}
+
+impl Default for PacketList {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PacketList {
+    /// An empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { head: ptr::null_mut(), tail: ptr::null_mut(), packets: 0, bytes: 0 }
+    }
+
+    /// Appends `pkt`.
+    #[inline]
+    pub fn push_back(&mut self, pkt: Packet) {
+        self.packets += 1;
+        self.bytes += u64::from(pkt.len);
+        let node = pkt.into_raw();
+        // SAFETY: `into_raw` gave us the only pointer to a live node.
+        unsafe { Node::set_next(node, ptr::null_mut()) };
+        if self.tail.is_null() {
+            self.head = node;
+        } else {
+            // SAFETY: a non-null tail is a node this list owns.
+            unsafe { Node::set_next(self.tail, node) };
+        }
+        self.tail = node;
+    }
+
+    /// Puts `pkt` at the head.
+    #[inline]
+    pub fn push_front(&mut self, pkt: Packet) {
+        self.packets += 1;
+        self.bytes += u64::from(pkt.len);
+        let node = pkt.into_raw();
+        // SAFETY: as in `push_back`.
+        unsafe { Node::set_next(node, self.head) };
+        if self.tail.is_null() {
+            self.tail = node;
+        }
+        self.head = node;
+    }
+
+    /// Removes the oldest packet.
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<Packet> {
+        if self.head.is_null() {
+            return None;
+        }
+        // SAFETY: a non-null head is a node this list owns, and we unlink it below.
+        let pkt = unsafe { Packet::from_raw(self.head) };
+        // SAFETY: the node is alive as long as `pkt`.
+        self.head = unsafe { Node::next(self.head) };
+        if self.head.is_null() {
+            self.tail = ptr::null_mut();
+        } else {
+            crate::sync::prefetch(self.head);
+        }
+        self.packets -= 1;
+        self.bytes -= u64::from(pkt.len);
+        Some(pkt)
+    }
+
+    /// The oldest packet.
+    #[must_use]
+    #[inline]
+    pub fn front(&self) -> Option<&Packet> {
+        if self.head.is_null() {
+            return None;
+        }
+        // SAFETY: a `Packet` is a non-null pointer to a node; `head` is one, lives in `self`, and
+        // the list owns the node as long as `self` is borrowed.
+        Some(unsafe { &*(&raw const self.head).cast::<Packet>() })
+    }
+
+    /// The newest packet.
+    #[must_use]
+    #[inline]
+    pub fn back(&self) -> Option<&Packet> {
+        if self.tail.is_null() {
+            return None;
+        }
+        // SAFETY: as in `front`.
+        Some(unsafe { &*(&raw const self.tail).cast::<Packet>() })
+    }
+
+    /// Moves all of `other` behind the newest packet. O(1).
+    #[inline]
+    pub fn append(&mut self, other: &mut Self) {
+        let other = std::mem::take(other);
+        if other.is_empty() {
+            return;
+        }
+        if self.tail.is_null() {
+            self.head = other.head;
+        } else {
+            // SAFETY: a non-null tail is a node this list owns.
+            unsafe { Node::set_next(self.tail, other.head) };
+        }
+        self.tail = other.tail;
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        std::mem::forget(other);
+    }
+
+    /// Turns the list around, newest first, and gives its first (then oldest) and last (then
+    /// newest) node and its length; `None` when it is empty. Turn it around again, or forget it.
+    #[inline]
+    pub(crate) fn reverse(&mut self) -> Option<(*mut Node, *mut Node, u32)> {
+        if self.packets > 1 {
+            let list = std::mem::take(self);
+            // SAFETY: the list owns the chain, which ends at null, and forgets it here.
+            *self = unsafe { Self::from_newest_first(list.head) };
+            std::mem::forget(list);
+        }
+        (!self.head.is_null()).then_some((self.tail, self.head, self.packets))
+    }
+
+    /// Packets held.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.packets
+    }
+
+    /// True when nothing is held.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Wire bytes held.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adopts a newest-first chain, reversing it.
+    ///
+    /// # Safety
+    ///
+    /// The chain is null-terminated and exclusively owned by the caller.
+    pub(crate) unsafe fn from_newest_first(mut node: *mut Node) -> Self {
+        let mut list = Self::default();
+        while !node.is_null() {
+            // SAFETY: the caller owns every node of the chain.
+            let older = unsafe { Node::next(node) };
+            crate::sync::prefetch(older);
+            // SAFETY: as above; `node` leaves the chain here.
+            list.push_front(unsafe { Packet::from_raw(node) });
+            node = older;
+        }
+        list
+    }
+}
+
+impl FromIterator<Packet> for PacketList {
+    fn from_iter<I: IntoIterator<Item = Packet>>(packets: I) -> Self {
+        let mut list = Self::default();
+        list.extend(packets);
+        list
+    }
+}
+
+impl Extend<Packet> for PacketList {
+    fn extend<I: IntoIterator<Item = Packet>>(&mut self, packets: I) {
+        for pkt in packets {
+            self.push_back(pkt);
+        }
+    }
+}
+
+impl Iterator for PacketList {
+    type Item = Packet;
+    fn next(&mut self) -> Option<Packet> {
+        self.pop_front()
+    }
+}
+
+/// Packets go home in runs: one compare-and-swap for neighbours of the same sender.
+impl Drop for PacketList {
+    fn drop(&mut self) {
+        let mut first = self.head;
+        while !first.is_null() {
+            // SAFETY: the list owns every node from `first` on.
+            let home = unsafe { Node::home(first) };
+            let (mut last, mut count) = (first, 1);
+            // SAFETY: as above.
+            let mut next = unsafe { Node::next(first) };
+            // SAFETY: as above.
+            while !next.is_null() && count < RUN_MAX && unsafe { Node::home(next) } == home {
+                last = next;
+                count += 1;
+                // SAFETY: as above.
+                next = unsafe { Node::next(last) };
+            }
+            // SAFETY: `first..=last` is a chain of `count` nodes of one home, owned by the list,
+            // which forgets them by going on at `next`.
+            unsafe { Home::put_back(first, last, count) };
+            first = next;
+        }
+    }
+}
+
+/// Bounds a run so that counts stay far from 16 bits.
+const RUN_MAX: u16 = 1_024;

@@ -1,0 +1,350 @@
+//! The packet: an eight-byte owning handle to a node, so a hop moves eight bytes.
+//!
+//! A node is two cache lines of header and its payload behind them, in one allocation:
+//!
+//! ```text
+//! line 0   list link, Meta              what intake and qdisc read and write
+//! line 1   home, destination, lengths   what device and sender read
+//! 2 ..     payload                      written once by the sender
+//! ```
+//!
+//! A node belongs to a [`Pool`](crate::Pool), and goes home to it when its handle is dropped, by
+//! any thread; or to the heap alone ([`Packet::new`]).
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+
+use crate::DropReason;
+use crate::pool::Home;
+use crate::sync::UnsafeCell;
+
+/// What the scheduler reads and writes; with the list link it fills one cache line.
+#[derive(Clone, Debug, Default)]
+pub struct Meta {
+    /// Key of the flow. Packets of one flow keep their order in every qdisc that knows flows.
+    pub flow: u64,
+    /// Earliest departure time, nanoseconds on the link's clock; 0 = none (`SO_TXTIME`).
+    pub txtime_ns: u64,
+    /// When the packet was pushed, nanoseconds on the link's clock.
+    pub enqueued_ns: u64,
+    /// The sender's own word: comes back in completions. Never read by Onramp.
+    pub cookie: u64,
+    /// The flow's pacing rate, bytes per second; 0 = not set (`SO_MAX_PACING_RATE`).
+    pub pacing_rate: u64,
+    /// Length on the wire, bytes, link header included (`qdisc_pkt_len`). Do not change it while
+    /// the packet is in a list.
+    pub len: u32,
+    /// Priority, as in `SO_PRIORITY` (`skb->priority`).
+    pub priority: u32,
+    /// Mark, as in `SO_MARK` (`skb->mark`).
+    pub mark: u32,
+    /// Bytes of payload in each datagram, if the payload is several of them; 0 = one datagram.
+    pub gso_size: u16,
+    /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    pub ecn: u8,
+    /// Set once, at the drop.
+    pub drop_reason: Option<DropReason>,
+}
+
+/// Header and payload of a packet, in one allocation.
+#[repr(C, align(64))]
+pub(crate) struct Node {
+    next: UnsafeCell<*mut Self>,
+    pub(crate) meta: Meta,
+    tail: Tail,
+}
+
+/// The second line.
+pub(crate) struct Tail {
+    /// The pool to go back to; null: the heap.
+    pub(crate) home: *const Home,
+    dest: Option<SocketAddr>,
+    payload_len: u32,
+    capacity: u32,
+    /// What the pool charged for the packet, bytes.
+    pub(crate) charge: u32,
+    /// Accepted by a link: its fate is a completion.
+    pub(crate) submitted: bool,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(std::mem::offset_of!(Node, tail) == 64, "link and meta fill one line");
+    assert!(size_of::<Node>() == 128, "the header is two lines");
+};
+
+/// Largest payload of one packet, bytes: what IP's 16-bit length allows.
+pub const PAYLOAD_MAX: usize = 65_535;
+
+impl Node {
+    fn layout(capacity: u32) -> Layout {
+        let bytes = size_of::<Self>() + capacity as usize;
+        Layout::from_size_align(bytes, align_of::<Self>()).expect("at most 64 KiB and a header")
+    }
+
+    /// Allocates a node whose payload may grow to `capacity` bytes.
+    pub(crate) fn alloc(capacity: u32, home: *const Home) -> *mut Self {
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout is not empty, it holds the header.
+        let node = unsafe { alloc(layout) }.cast::<Self>();
+        if node.is_null() {
+            handle_alloc_error(layout);
+        }
+        let tail = Tail { home, dest: None, payload_len: 0, capacity, charge: 0, submitted: false };
+        let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
+        // SAFETY: just allocated with this type's size and alignment, and ours alone.
+        unsafe { node.write(fresh) };
+        node
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node, which came from [`Node::alloc`], and does not use it again.
+    pub(crate) unsafe fn free(node: *mut Self) {
+        // SAFETY: alive until the next lines.
+        let capacity = unsafe { (*node).tail.capacity };
+        // SAFETY: owned by the caller.
+        unsafe { ptr::drop_in_place(node) };
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(node.cast(), Self::layout(capacity)) };
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn next(node: *mut Self) -> *mut Self {
+        // SAFETY: an owned node is alive.
+        let link = unsafe { &(*node).next };
+        // SAFETY: the owner alone reads and writes the link.
+        link.with(|next| unsafe { *next })
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn set_next(node: *mut Self, next: *mut Self) {
+        // SAFETY: an owned node is alive.
+        let link = unsafe { &(*node).next };
+        // SAFETY: the owner alone reads and writes the link.
+        link.with_mut(|slot| unsafe { *slot = next });
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn home(node: *mut Self) -> *const Home {
+        // SAFETY: an owned node is alive, and `home` never changes.
+        unsafe { (*node).tail.home }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn capacity(node: *mut Self) -> u32 {
+        // SAFETY: an owned node is alive, and `capacity` never changes.
+        unsafe { (*node).tail.capacity }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node and keeps it for `'a`.
+    #[inline]
+    pub(crate) unsafe fn parts<'a>(node: *mut Self) -> (&'a mut Meta, &'a mut Tail) {
+        // SAFETY: owned, hence alive and unaliased.
+        let meta = unsafe { &mut (*node).meta };
+        // SAFETY: as above, and another field.
+        let tail = unsafe { &mut (*node).tail };
+        (meta, tail)
+    }
+}
+
+/// An owned packet.
+#[repr(transparent)]
+pub struct Packet(NonNull<Node>);
+
+// One pointer, and a null niche: `Option<Packet>` costs nothing.
+const _: () = assert!(size_of::<Option<Packet>>() == size_of::<usize>());
+
+impl Packet {
+    /// Makes a packet of `len` bytes on the wire and no payload, from the heap.
+    ///
+    /// For callers that keep their own buffers: say which in [`Meta::cookie`].
+    #[must_use]
+    pub fn new(len: u32) -> Self {
+        let mut pkt = Self::with_capacity(0);
+        pkt.len = len;
+        pkt
+    }
+
+    /// Makes a packet that carries a copy of `payload`, from the heap. Its length on the wire is
+    /// that of the payload until the caller says otherwise.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the payload is larger than [`PAYLOAD_MAX`].
+    #[must_use]
+    pub fn with_payload(payload: &[u8]) -> Self {
+        assert!(payload.len() <= PAYLOAD_MAX, "a payload has at most {PAYLOAD_MAX} bytes");
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        let len = payload.len() as u32;
+        let mut pkt = Self::with_capacity(len);
+        pkt.set_payload(payload);
+        pkt.len = len;
+        pkt
+    }
+
+    fn with_capacity(capacity: u32) -> Self {
+        let node = Node::alloc(capacity, ptr::null());
+        // SAFETY: `alloc` never yields null, and nobody else has the node.
+        unsafe { Self::from_raw(node) }
+    }
+
+    /// The bytes to send.
+    #[must_use]
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        let len = self.tail().payload_len as usize;
+        // SAFETY: `payload_len <= capacity`, so the pointer stays in the allocation.
+        let start = unsafe { self.payload_start() };
+        // SAFETY: the first `payload_len` bytes were written by `set_payload`, and are borrowed
+        // through `self`.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    /// Copies the bytes to send into the packet.
+    ///
+    /// # Panics
+    ///
+    /// Panics when they do not fit: see [`Packet::capacity`].
+    #[inline]
+    pub fn set_payload(&mut self, payload: &[u8]) {
+        assert!(payload.len() <= self.capacity(), "the payload fits the packet's buffer");
+        // SAFETY: the start of the payload lies in the allocation, also of an empty one.
+        let start = unsafe { self.payload_start() }.cast_mut();
+        // SAFETY: `capacity` bytes from `start` are ours alone; the source is another object.
+        unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), start, payload.len()) };
+        #[expect(clippy::cast_possible_truncation, reason = "at most `capacity`, a u32")]
+        let len = payload.len() as u32;
+        self.tail_mut().payload_len = len;
+    }
+
+    /// Bytes of payload it can carry.
+    #[must_use]
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.tail().capacity as usize
+    }
+
+    /// Where to; `None`: where the device is connected to.
+    #[must_use]
+    #[inline]
+    pub fn dest(&self) -> Option<SocketAddr> {
+        self.tail().dest
+    }
+
+    /// Says where to.
+    #[inline]
+    pub fn set_dest(&mut self, dest: Option<SocketAddr>) {
+        self.tail_mut().dest = dest;
+    }
+
+    /// Notes whether a link accepted it: only then its way home counts as a completion.
+    #[inline]
+    pub fn set_submitted(&mut self, submitted: bool) {
+        self.tail_mut().submitted = submitted;
+    }
+
+    /// # Safety
+    ///
+    /// Read at most `capacity` bytes through it.
+    #[inline]
+    unsafe fn payload_start(&self) -> *const u8 {
+        // SAFETY: the payload lies right behind the header, in the same allocation.
+        unsafe { self.0.as_ptr().cast::<u8>().add(size_of::<Node>()) }
+    }
+
+    #[inline]
+    fn tail(&self) -> &Tail {
+        // SAFETY: owned, hence valid and unaliased but through `self`.
+        unsafe { &(*self.0.as_ptr()).tail }
+    }
+
+    #[inline]
+    fn tail_mut(&mut self) -> &mut Tail {
+        // SAFETY: owned, and borrowed exclusively through `self`.
+        unsafe { &mut (*self.0.as_ptr()).tail }
+    }
+
+    /// Asks the processor for the packet's first line.
+    #[inline]
+    pub fn prefetch(&self) {
+        crate::sync::prefetch(self.0.as_ptr());
+    }
+
+    #[inline]
+    pub(crate) fn into_raw(self) -> *mut Node {
+        let raw = self.0.as_ptr();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// # Safety
+    ///
+    /// `raw` came from [`Packet::into_raw`] or [`Node::alloc`], and nobody else owns it.
+    #[inline]
+    pub(crate) unsafe fn from_raw(raw: *mut Node) -> Self {
+        // SAFETY: neither source yields null.
+        Self(unsafe { NonNull::new_unchecked(raw) })
+    }
+}
+
+// SAFETY: a `Packet` owns its node; nothing in it is thread-bound, and `Home` is made to be
+// reached from any thread.
+unsafe impl Send for Packet {}
+
+// SAFETY: through `&Packet` the node is only read.
+unsafe impl Sync for Packet {}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        let node = self.0.as_ptr();
+        // SAFETY: the handle owns the node, and is not used again.
+        unsafe { Home::put_back(node, node, 1) };
+    }
+}
+
+impl Deref for Packet {
+    type Target = Meta;
+    #[inline]
+    fn deref(&self) -> &Meta {
+        // SAFETY: owned, hence valid and unaliased but through `self`.
+        unsafe { &(*self.0.as_ptr()).meta }
+    }
+}
+
+impl DerefMut for Packet {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Meta {
+        // SAFETY: owned, and borrowed exclusively through `self`.
+        unsafe { &mut (*self.0.as_ptr()).meta }
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dest, payload) = (self.dest(), self.payload().len());
+        let meta: &Meta = self;
+        f.debug_struct("Packet")
+            .field("meta", meta)
+            .field("dest", &dest)
+            .field("payload", &payload)
+            .finish()
+    }
+}

@@ -1,0 +1,425 @@
+//! A sender's packets: taken by one thread, given back by any, counted as its credits.
+//!
+//! A [`Pool`] has at most `limit` packets out. Taking one is a pop from a private list. A packet
+//! that was sent or dropped goes home through one lock-free word, in runs, whoever frees it; the
+//! pool takes that list whole when it runs dry. So the memory of packets and the bound on what a
+//! sender has below it (the idea of TCP Small Queues) are one mechanism, and the count in the word
+//! says when enough has come back to wake a sender that waits.
+//!
+//! ```text
+//!            |  take, reclaim, arm, drop | put_back
+//! take, ...  |  one thread (`&mut`)      |    -          - needs no lock
+//! put_back   |            -              |    -
+//! ```
+//!
+//! The word of a pool that is gone holds [`CLOSED`] and how many nodes are still out; whoever
+//! brings the last one frees the home.
+
+use std::ptr::{self, NonNull};
+use std::task::Waker;
+
+use crate::packet::{Node, PAYLOAD_MAX, Packet};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::{AtomicPtr, AtomicU32, Padded, UnsafeCell, yield_now};
+use crate::word::Word;
+use crate::{DropReason, Meta, mutant};
+
+/// The sender waits: whoever brings the count to `need` wakes it.
+const WAITING: usize = 1;
+/// Somebody is waking it, and alone may touch the waker and the home.
+const WAKING: usize = 2;
+/// The pool is gone; the count is of nodes still out.
+const CLOSED: usize = 4;
+
+/// Payload sizes of the nodes a pool keeps, bytes. A packet takes the smallest that fits.
+const CLASSES: [u32; 4] = [128, 512, 2_048, 65_536];
+const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize >= PAYLOAD_MAX);
+
+/// What a pool allows its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits {
+    /// Packets that may be out at once, 1 to [`Credits::PACKETS_MAX`].
+    pub packets: u32,
+    /// Bytes of payload that may be out at once. One packet may always be out, however large.
+    pub bytes: u32,
+}
+
+impl Credits {
+    /// The count of a word has 16 bits.
+    pub const PACKETS_MAX: u32 = 32_768;
+}
+
+/// What became of a packet that came home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The sender's own word ([`Meta::cookie`](crate::Meta::cookie)).
+    pub cookie: u64,
+    /// Why it was dropped; `None`: the device took it.
+    pub drop_reason: Option<DropReason>,
+    /// Bytes on the wire.
+    pub len: u32,
+}
+
+/// What [`Pool::arm`] found.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// Enough has come back already: reclaim it.
+    Ready,
+    /// The waker will be called, once.
+    Armed,
+    /// The last wake-up is still on its way; give way, then look again.
+    Busy,
+}
+
+/// One thread's packets. `Send`, not `Sync`.
+#[derive(Debug)]
+pub struct Pool {
+    home: NonNull<Home>,
+    free: [*mut Node; CLASSES.len()],
+    credits: Credits,
+    /// Nodes neither in `free` nor, by our last look, home.
+    out: u32,
+    out_bytes: u32,
+}
+
+// SAFETY: the pool owns its free nodes; `Home` is shared by design.
+unsafe impl Send for Pool {}
+
+/// Where the nodes of one pool come back to.
+pub(crate) struct Home {
+    word: Padded<AtomicPtr<Node>>,
+    need: AtomicU32,
+    waker: UnsafeCell<Option<Waker>>,
+}
+
+impl Pool {
+    /// Makes an empty pool: nodes are allocated when first needed, and kept.
+    ///
+    /// # Panics
+    ///
+    /// Panics unless 1 <= `credits.packets` <= [`Credits::PACKETS_MAX`].
+    #[must_use]
+    pub fn new(credits: Credits) -> Self {
+        assert!(
+            (1..=Credits::PACKETS_MAX).contains(&credits.packets),
+            "credits are 1 to {} packets",
+            Credits::PACKETS_MAX
+        );
+        let home = Box::new(Home {
+            word: Padded(AtomicPtr::new(ptr::null_mut())),
+            need: AtomicU32::new(0),
+            waker: UnsafeCell::new(None),
+        });
+        let free = [ptr::null_mut(); CLASSES.len()];
+        Self { home: NonNull::from(Box::leak(home)), free, credits, out: 0, out_bytes: 0 }
+    }
+
+    /// Takes a packet with room for `payload` bytes; `None`: no credit is left.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `payload` exceeds [`PAYLOAD_MAX`].
+    #[inline]
+    pub fn take(&mut self, payload: usize) -> Option<Packet> {
+        assert!(payload <= PAYLOAD_MAX, "a payload has at most {PAYLOAD_MAX} bytes");
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        let charge = payload as u32;
+        if !self.has_room(charge) {
+            return None;
+        }
+        let class = CLASSES.iter().position(|&size| size >= charge).unwrap_or(CLASSES.len() - 1);
+        let mut node = self.free[class];
+        if node.is_null() {
+            node = Node::alloc(CLASSES[class], self.home.as_ptr());
+        } else {
+            // SAFETY: free nodes are ours.
+            self.free[class] = unsafe { Node::next(node) };
+            crate::sync::prefetch(self.free[class]);
+        }
+        // SAFETY: `node` is ours alone, and was unlinked above.
+        let (meta, tail) = unsafe { Node::parts(node) };
+        (meta.drop_reason, tail.charge, tail.submitted) = (None, charge, false);
+        self.out += 1;
+        self.out_bytes += charge;
+        // SAFETY: as above.
+        Some(unsafe { Packet::from_raw(node) })
+    }
+
+    /// True when a packet of `payload` bytes may be taken now.
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self, payload: u32) -> bool {
+        self.out < self.credits.packets
+            && (self.out == 0 || self.out_bytes.saturating_add(payload) <= self.credits.bytes)
+    }
+
+    /// Packets out, as far as the pool has looked.
+    #[must_use]
+    pub fn out(&self) -> u32 {
+        self.out
+    }
+
+    /// What this pool allows.
+    #[must_use]
+    pub fn credits(&self) -> Credits {
+        self.credits
+    }
+
+    /// Packets that came home since the last reclaim. A hint: it may only grow.
+    #[must_use]
+    #[inline]
+    pub fn returned(&self) -> u32 {
+        u32::from(Word(self.home().word.0.load(Relaxed)).count())
+    }
+
+    /// Takes in what came home and tells the fate of each submitted packet. Gives their number.
+    pub fn reclaim(&mut self, mut fate: impl FnMut(Completion)) -> u32 {
+        if self.returned() == 0 {
+            return 0;
+        }
+        let taken = self.take_word();
+        let mut node = taken.node();
+        while !node.is_null() {
+            // SAFETY: taking the word made the chain ours.
+            let next = unsafe { Node::next(node) };
+            crate::sync::prefetch(next);
+            // SAFETY: as above.
+            let (meta, tail) = unsafe { Node::parts(node) };
+            if tail.submitted {
+                let Meta { cookie, drop_reason, len, .. } = *meta;
+                fate(Completion { cookie, drop_reason, len });
+            }
+            self.out -= 1;
+            self.out_bytes -= tail.charge;
+            self.keep(node);
+            node = next;
+        }
+        u32::from(taken.count())
+    }
+
+    /// Takes a packet of this pool back that was not submitted: a way home without an atomic.
+    #[inline]
+    pub fn take_back(&mut self, pkt: Packet) {
+        let node = pkt.into_raw();
+        // SAFETY: `into_raw` gave us the only pointer to a live node.
+        if !ptr::eq(unsafe { Node::home(node) }, self.home.as_ptr()) {
+            // SAFETY: as above; a stranger's packet goes to its own home.
+            drop(unsafe { Packet::from_raw(node) });
+            return;
+        }
+        // SAFETY: as above.
+        let (_, tail) = unsafe { Node::parts(node) };
+        self.out -= 1;
+        self.out_bytes -= tail.charge;
+        self.keep(node);
+    }
+
+    /// Asks to be woken when `need` packets have come home since the last reclaim.
+    pub fn arm(&mut self, waker: &Waker, need: u32) -> Armed {
+        self.home().need.store(need, Relaxed);
+        loop {
+            // Acquire: pairs with the release that ends a wake-up, so the waker is ours to touch.
+            let word =
+                Word(self.home().word.0.load(mutant::or("pool-arm-acquire", Acquire, Relaxed)));
+            if u32::from(word.count()) >= need {
+                self.disarm();
+                return Armed::Ready;
+            }
+            if word.has(WAKING) {
+                return Armed::Busy;
+            }
+            if word.has(WAITING) {
+                // Armed before: stop that first, the waker may be another.
+                self.disarm();
+                continue;
+            }
+            // SAFETY: neither WAITING nor WAKING is set, so nobody else touches the waker, and
+            // only we set WAITING.
+            self.home().waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
+            let armed = word.with_flags(word.flags() | WAITING);
+            // Release: publishes the waker. Pairs with the acquire in `put_back`.
+            let order = mutant::or("pool-arm-release", Release, Relaxed);
+            if self.home().word.0.compare_exchange(word.0, armed.0, order, Relaxed).is_ok() {
+                return Armed::Armed;
+            }
+        }
+    }
+
+    /// Takes the request back; a wake-up that is on its way still comes.
+    pub fn disarm(&mut self) {
+        let _ =
+            self.update(|word| word.has(WAITING).then(|| word.with_flags(word.flags() & !WAITING)));
+    }
+
+    fn home(&self) -> &Home {
+        // SAFETY: the pool keeps its home alive until it is dropped.
+        unsafe { self.home.as_ref() }
+    }
+
+    /// Empties the word, keeping its flags.
+    fn take_word(&mut self) -> Word {
+        self.update(|word| Some(Word::flags_only(word.flags()))).unwrap_or(Word::ZERO)
+    }
+
+    fn update(&self, next: impl Fn(Word) -> Option<Word>) -> Option<Word> {
+        let mut word = Word(self.home().word.0.load(Relaxed));
+        loop {
+            let new = next(word)?;
+            // Acquire: the nodes that came home; pairs with the release in `put_back`.
+            // Release: keeps what `arm` published for who takes WAITING after us.
+            let order = mutant::or("pool-take-acquire", AcqRel, Release);
+            match self.home().word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) => return Some(word),
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+
+    /// Ends the life of the pool's side; `None` while a wake-up is under way.
+    fn close(&self) -> Option<Word> {
+        self.update(|word| {
+            #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
+            let out = (self.out - u32::from(word.count())) as u16;
+            (!word.has(WAKING)).then(|| Word::with(ptr::null_mut(), out, CLOSED))
+        })
+    }
+
+    fn keep(&mut self, node: *mut Node) {
+        // SAFETY: the caller owns the node.
+        let capacity = unsafe { Node::capacity(node) };
+        let class = CLASSES.iter().position(|&size| size == capacity).unwrap_or(0);
+        // SAFETY: as above.
+        unsafe { Node::set_next(node, self.free[class]) };
+        self.free[class] = node;
+    }
+}
+
+/// # Safety
+///
+/// Nobody else touches the slot.
+unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
+    // SAFETY: exclusive, by the caller's word.
+    let slot = unsafe { &mut *slot };
+    match slot {
+        Some(old) if old.will_wake(waker) => {}
+        _ => *slot = Some(waker.clone()),
+    }
+}
+
+/// Frees all nodes of a chain.
+///
+/// # Safety
+///
+/// The chain is null-terminated, and the caller owns it.
+unsafe fn free_chain(mut node: *mut Node) {
+    while !node.is_null() {
+        // SAFETY: the caller owns the chain.
+        let next = unsafe { Node::next(node) };
+        // SAFETY: as above.
+        unsafe { Node::free(node) };
+        node = next;
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.disarm();
+        let last = loop {
+            // Somebody may be waking us: let him leave the home first. He holds no lock and waits
+            // for nobody, so this ends.
+            if let Some(last) = self.close() {
+                break last;
+            }
+            yield_now();
+        };
+        let out = self.out - u32::from(last.count());
+        // SAFETY: closing the word made the chain ours.
+        unsafe { free_chain(last.node()) };
+        for node in self.free {
+            // SAFETY: free nodes are ours.
+            unsafe { free_chain(node) };
+        }
+        if out == 0 {
+            // SAFETY: no node is out, so nobody else has the home.
+            drop(unsafe { Box::from_raw(self.home.as_ptr()) });
+        }
+    }
+}
+
+impl Home {
+    /// Brings a chain of `count` nodes home; wakes their sender when that is enough for it.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the chain `first..=last` of `count` nodes, all of one home, and does not
+    /// use it again.
+    pub(crate) unsafe fn put_back(first: *mut Node, last: *mut Node, count: u16) {
+        // SAFETY: the caller owns the chain.
+        let home = unsafe { Node::home(first) };
+        if home.is_null() {
+            // SAFETY: as above; the chain ends at `last`.
+            unsafe { Node::set_next(last, ptr::null_mut()) };
+            // SAFETY: as above.
+            unsafe { free_chain(first) };
+            return;
+        }
+        // SAFETY: a home outlives its nodes, and `count` of them are ours until the exchange below.
+        let this = unsafe { &*home };
+        // Acquire: if the word says WAITING, the waker is published.
+        let mut word = Word(this.word.0.load(mutant::or("pool-put-acquire", Acquire, Relaxed)));
+        loop {
+            let waits = word.has(WAITING);
+            let new = if word.has(CLOSED) {
+                Word::with(ptr::null_mut(), word.count() - count, CLOSED)
+            } else {
+                // SAFETY: the chain is still ours.
+                unsafe { Node::set_next(last, word.node()) };
+                let total = word.count() + count;
+                let enough = waits && u32::from(total) >= this.need.load(Relaxed);
+                let flags = if enough { WAKING } else { word.flags() };
+                Word::with(first, total, flags)
+            };
+            // Release: the nodes, for who reclaims them. Acquire: the waker; and all earlier
+            // frees, for who frees the home.
+            let order = mutant::or("pool-put-release", AcqRel, Acquire);
+            match this.word.0.compare_exchange_weak(word.0, new.0, order, Acquire) {
+                Ok(_) if new.has(CLOSED) => {
+                    // SAFETY: the pool is gone, so the chain is ours for good.
+                    unsafe { Node::set_next(last, ptr::null_mut()) };
+                    // SAFETY: as above.
+                    unsafe { free_chain(first) };
+                    if new.count() == 0 {
+                        // SAFETY: ours were the last nodes out, so nobody else has the home.
+                        drop(unsafe { Box::from_raw(home.cast_mut()) });
+                    }
+                    return;
+                }
+                Ok(_) if waits && new.has(WAKING) => return this.wake(),
+                Ok(_) => return,
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+
+    /// Wakes the sender. Only who set WAKING may call it.
+    fn wake(&self) {
+        // SAFETY: WAKING keeps everybody else from the waker.
+        self.waker.with(|slot| {
+            // SAFETY: as above.
+            if let Some(waker) = unsafe { &*slot } {
+                waker.wake_by_ref();
+            }
+        });
+        let mut word = Word(self.word.0.load(Relaxed));
+        loop {
+            let new = word.with_flags(word.flags() & !WAKING);
+            // Release: we are done with the waker and, after this, with the home.
+            let order = mutant::or("pool-wake-release", Release, Relaxed);
+            match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) => return,
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+}
