@@ -1,0 +1,10 @@
+//! System calls behind safe functions: the crate's only `unsafe`.
+#![allow(unsafe_code)]
+
+mod mmsg;
+mod sockopt;
+mod time;
+
+pub(crate) use mmsg::{Close, Messages};
+pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
+pub(crate) use time::monotonic_ns;
