@@ -7,4 +7,5 @@ mod time;
 
 pub(crate) use mmsg::{Close, Messages};
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
+pub use time::exact_timers;
 pub(crate) use time::monotonic_ns;

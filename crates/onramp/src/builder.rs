@@ -4,11 +4,12 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::num::NonZero;
+use std::sync::Arc;
 use std::thread;
 
 use onramp_core::qdisc::Spec;
 use onramp_core::{ConfigError, Device, Port};
-use onramp_dev::{DeviceError, Udp, UdpOptions};
+use onramp_dev::{DeviceError, Udp, UdpOptions, UdpStats};
 use onramp_queue::Credits;
 
 use crate::Link;
@@ -160,17 +161,20 @@ impl LinkBuilder {
         if self.burst == 0 {
             return Err(BuildError::Range("burst", 0, "1 to 65535 packets"));
         }
-        let devices = self.source.open(self.ports)?;
+        let (devices, udp) = self.source.open(self.ports)?;
         let slots = devices.into_iter().map(|device| {
             let mtu = self.mtu.unwrap_or(device.info().mtu);
             Slot::new(Port::new(spec.build(mtu), device, self.burst))
         });
-        Link::start(slots.collect(), self.credits).map_err(BuildError::Runner)
+        Link::start(slots.collect(), udp, self.credits).map_err(BuildError::Runner)
     }
 }
 
+/// Devices, and what those that are UDP sockets count.
+type Opened = (Vec<BoxDevice>, Vec<Arc<UdpStats>>);
+
 impl Source {
-    fn open(self, ports: Option<usize>) -> Result<Vec<BoxDevice>, BuildError> {
+    fn open(self, ports: Option<usize>) -> Result<Opened, BuildError> {
         let given = match &self {
             Self::Bind(_) => None,
             Self::Sockets(sockets) => Some(sockets.len()),
@@ -185,19 +189,21 @@ impl Source {
             let why = "one for each socket or device given";
             return Err(BuildError::Range("the number of ports", wanted, why));
         }
-        let boxed = |udp| Box::new(udp) as BoxDevice;
-        match self {
+        let sockets: Vec<Udp> = match self {
+            Self::Devices(devices) => return Ok((devices, Vec::new())),
             Self::Bind(local) => {
                 let local = local.map_err(BuildError::Resolve)?;
-                let bind = |_| Udp::bind(local, UdpOptions::default()).map(boxed);
-                (0..wanted).map(bind).collect::<Result<_, _>>().map_err(BuildError::Device)
+                (0..wanted).map(|_| Udp::bind(local)).collect::<Result<_, _>>()
             }
             Self::Sockets(sockets) => {
-                let open = |socket| Udp::new(socket, UdpOptions::default()).map(boxed);
-                sockets.into_iter().map(open).collect::<Result<_, _>>().map_err(BuildError::Device)
+                let open = |socket| Udp::new(socket, UdpOptions::default());
+                sockets.into_iter().map(open).collect()
             }
-            Self::Devices(devices) => Ok(devices),
         }
+        .map_err(BuildError::Device)?;
+        let stats = sockets.iter().map(Udp::stats).collect();
+        let boxed = sockets.into_iter().map(|udp| Box::new(udp) as BoxDevice).collect();
+        Ok((boxed, stats))
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant};
-use onramp_dev::MonotonicClock;
+use onramp_dev::{MonotonicClock, UdpStats};
 use onramp_queue::Credits;
 
 use crate::runner::{Keep, Runner, Serves, Slot};
@@ -36,10 +36,11 @@ pub(crate) struct Handle {
 #[derive(Debug)]
 pub(crate) struct Shared {
     slots: Vec<Slot<BoxDevice>>,
+    udp: Vec<Arc<UdpStats>>,
     runner: Runner,
     pub(crate) clock: MonotonicClock,
     pub(crate) credits: Credits,
-    /// Payload bytes the device takes at most.
+    /// New packets are refused.
     pub(crate) closed: AtomicBool,
     next_flow: AtomicU64,
     senders: Mutex<Senders>,
@@ -90,10 +91,12 @@ impl Link {
 
     pub(crate) fn start(
         slots: Vec<Slot<BoxDevice>>,
+        udp: Vec<Arc<UdpStats>>,
         credits: Credits,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             slots,
+            udp,
             runner: Runner::new(),
             clock: MonotonicClock,
             credits,
@@ -136,6 +139,12 @@ impl Link {
         }
         drop(senders);
         LinkStats::new(ports, totals, &shared.runner.stats)
+    }
+
+    /// What the UDP socket of each port counts; empty for a link over other devices.
+    #[must_use]
+    pub fn udp_stats(&self) -> &[Arc<UdpStats>] {
+        &self.shared().udp
     }
 
     /// Waits until nothing is held, at most `timeout`. True if so.

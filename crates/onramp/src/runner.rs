@@ -7,6 +7,7 @@
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times; wake only when
 //! needed).
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -19,7 +20,6 @@ use onramp_queue::Counter;
 const RESTARTS: u32 = 10;
 
 /// A port, and when it wants to be visited.
-#[derive(Debug)]
 pub(crate) struct Slot<D> {
     pub(crate) port: Port<D>,
     /// Nanoseconds; `u64::MAX`: not at all.
@@ -120,7 +120,6 @@ pub(crate) trait Serves<D> {
 }
 
 /// Asks the runner for visits to one port.
-#[derive(Debug)]
 pub(crate) struct Keep<'a, D> {
     pub(crate) runner: &'a Runner,
     pub(crate) slot: &'a Slot<D>,
@@ -203,5 +202,11 @@ fn sleep(runner: &Runner, next: u64, clock: &impl Clock) {
         thread::park_timeout(Duration::from_nanos(wake_at - now));
     } else {
         thread::yield_now();
+    }
+}
+
+impl<D> fmt::Debug for Slot<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("port", &self.port).finish_non_exhaustive()
     }
 }

@@ -11,3 +11,10 @@ pub(crate) fn monotonic_ns() -> u64 {
     let (seconds, nanoseconds) = (time.tv_sec as u64, time.tv_nsec as u64);
     seconds * 1_000_000_000 + nanoseconds
 }
+
+/// Asks the kernel to wake the calling thread as exactly as it can (timer slack of 1 ns), instead
+/// of up to 50 µs late. Where it refuses, timers stay as they are.
+pub fn exact_timers() {
+    // SAFETY: it takes a number and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+}
