@@ -119,7 +119,7 @@ impl<T> Intake<T> {
                 let owned = Word::flags_only(OWNED);
                 match self.word.0.compare_exchange_weak(word.0, owned.0, order, Relaxed) {
                     Ok(_) => {
-                        packets.reverse();
+                        packets.restore();
                         return Ok(Pushed::Owner { owner: Owner { intake: self }, fresh: packets });
                     }
                     Err(seen) => word = Word(seen),
@@ -128,7 +128,7 @@ impl<T> Intake<T> {
             }
             let total = u32::from(word.count()).saturating_add(count);
             if total > u32::from(self.cap) {
-                packets.reverse();
+                packets.restore();
                 return Err(Full(packets));
             }
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
