@@ -2,8 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod error;
+pub mod params;
 pub mod qdisc;
+mod rate;
+mod spec;
 mod time;
+pub mod units;
 
 pub use device::{Device, DeviceInfo, Transmitted};
+pub use error::ConfigError;
+pub use rate::Rate;
 pub use time::{Clock, Instant};
