@@ -11,7 +11,7 @@
 //! A node belongs to a [`Pool`](crate::Pool), and goes home to it when its handle is dropped, by
 //! any thread; or to the heap alone ([`Packet::new`]).
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -19,7 +19,7 @@ use std::ptr::{self, NonNull};
 
 use crate::DropReason;
 use crate::pool::Home;
-use crate::sync::UnsafeCell;
+use crate::sync::{UnsafeCell, alloc, dealloc};
 
 /// What the scheduler reads and writes; with the list link it fills one cache line.
 #[derive(Clone, Debug, Default)]
