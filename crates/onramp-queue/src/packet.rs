@@ -79,6 +79,9 @@ const _: () = {
 /// Largest payload of one packet, bytes: what IP's 16-bit length allows.
 pub const PAYLOAD_MAX: usize = 65_535;
 
+/// Bytes of payload worth a prefetch; the hardware follows by itself.
+const PREFETCH_MAX: u32 = 256;
+
 impl Node {
     fn layout(capacity: u32) -> Layout {
         let bytes = size_of::<Self>() + capacity as usize;
@@ -132,6 +135,15 @@ impl Node {
         let link = unsafe { &(*node).next };
         // SAFETY: the owner alone reads and writes the link.
         link.with_mut(|slot| unsafe { *slot = next });
+    }
+
+    /// Asks the processor for the header and the first `payload` bytes of a node.
+    #[inline]
+    pub(crate) fn prefetch(node: *mut Self, payload: u32) {
+        let lines = 2 + (payload.min(PREFETCH_MAX) as usize).div_ceil(64);
+        for line in 0..lines {
+            crate::sync::prefetch(node.wrapping_byte_add(line * 64));
+        }
     }
 
     /// # Safety
@@ -291,10 +303,10 @@ impl Packet {
         unsafe { &mut (*self.0.as_ptr()).tail }
     }
 
-    /// Asks the processor for the packet's first line.
+    /// Asks the processor for what a device reads: the header's second line and the payload.
     #[inline]
     pub fn prefetch(&self) {
-        crate::sync::prefetch(self.0.as_ptr());
+        Node::prefetch(self.0.as_ptr(), self.len);
     }
 
     #[inline]

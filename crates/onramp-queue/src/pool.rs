@@ -92,6 +92,8 @@ pub struct Pool {
     home: NonNull<Home>,
     free: [*mut Node; CLASSES.len()],
     credits: Credits,
+    /// Packets that may be out just now.
+    allowed: u32,
     /// Nodes neither in `free` nor, by our last look, home.
     out: u32,
     out_bytes: u32,
@@ -129,7 +131,8 @@ impl Pool {
         });
         let free = [ptr::null_mut(); CLASSES.len()];
         let home = NonNull::from(Box::leak(home));
-        Self { home, free, credits, out: 0, out_bytes: 0, bias: 0 }
+        let allowed = credits.packets;
+        Self { home, free, credits, allowed, out: 0, out_bytes: 0, bias: 0 }
     }
 
     /// Takes a packet with room for `payload` bytes; `None`: no credit is left.
@@ -152,7 +155,8 @@ impl Pool {
         } else {
             // SAFETY: free nodes are ours.
             self.free[class] = unsafe { Node::next(node) };
-            crate::sync::prefetch(self.free[class]);
+            // The next one is about to be written, most likely as far as this one.
+            Node::prefetch(self.free[class], charge);
         }
         // SAFETY: `node` is ours alone, and was unlinked above.
         let (meta, tail) = unsafe { Node::parts(node) };
@@ -167,7 +171,7 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn has_room(&self, payload: u32) -> bool {
-        self.out < self.credits.packets
+        self.out < self.allowed
             && (self.out == 0 || self.out_bytes.saturating_add(payload) <= self.credits.bytes)
     }
 
@@ -177,7 +181,12 @@ impl Pool {
         self.out
     }
 
-    /// What this pool allows.
+    /// Allows less, or more again: at most what the pool was made with, and at least one packet.
+    pub fn allow(&mut self, packets: u32) {
+        self.allowed = packets.clamp(1, self.credits.packets);
+    }
+
+    /// What this pool was made with.
     #[must_use]
     pub fn credits(&self) -> Credits {
         self.credits
@@ -212,7 +221,7 @@ impl Pool {
         while !node.is_null() {
             // SAFETY: taking the word made the chain ours.
             let next = unsafe { Node::next(node) };
-            crate::sync::prefetch(next);
+            Node::prefetch(next, 0);
             // SAFETY: as above.
             let (meta, tail) = unsafe { Node::parts(node) };
             if tail.submitted {
