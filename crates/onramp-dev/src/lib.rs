@@ -1,1 +1,7 @@
+//! Devices that carry packets, and the clock.
 
+mod sys {
+    pub(crate) mod measure;
+}
+
+pub use sys::measure::{SocketMemory, socket_memory};
