@@ -1,2 +1,45 @@
 //! The onramp program.
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod bench;
+mod clock;
+mod cmd;
+mod error;
+mod limits;
+mod machine;
+mod netns;
+mod output;
+mod progress;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Linux traffic control you can link: any number of threads send through one qdisc, and none
+/// ever waits for a lock.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure ways of sending against each other.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    Udp(cmd::bench::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
+    };
+    done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
+}

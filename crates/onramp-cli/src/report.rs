@@ -1,0 +1,6 @@
+//! Results for people and for programs.
+
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod meaning;
+pub(crate) mod table;
