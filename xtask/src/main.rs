@@ -1,2 +1,72 @@
-//! Development tasks.
-fn main() {}
+//! `cargo xtask`: the project's own checks. See `HACKING.md`.
+
+mod checks;
+mod ci;
+mod lex;
+mod mutants;
+mod shell;
+mod suite;
+mod tidy;
+mod toolchain;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+usage: cargo xtask COMMAND
+
+  test            install what tests need (as root), run all tests, say what was skipped
+  ci              everything below and above, as .ci/run does
+  tidy            the house rules that no compiler knows
+  loom            the models of onramp-queue, under the model checker
+  mutants-loom    weaken each ordering, one at a time: some model must fail for each
+  miri            tests of onramp-queue in the interpreter that finds undefined behaviour
+  tsan            stress tests under ThreadSanitizer
+  aarch64         type-check the workspace for another processor
+
+loom, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
+";
+
+/// How a check ended, other than well.
+#[derive(Debug)]
+enum Failure {
+    /// It ran and found something.
+    Failed(String),
+    /// It could not run.
+    Unable(String),
+}
+
+type Outcome = Result<(), Failure>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    let outcome = match args.first().map(String::as_str) {
+        Some("test") => suite::run(rest),
+        Some("ci") => ci::run(),
+        Some("tidy") => tidy::run(),
+        Some("loom") => checks::loom(rest),
+        Some("mutants-loom") => mutants::run(rest),
+        Some("miri") => checks::miri(rest),
+        Some("tsan") => checks::tsan(rest),
+        Some("aarch64") => checks::aarch64(),
+        Some("help" | "--help" | "-h") => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        other => {
+            eprint!("xtask: no command {:?}\n\n{HELP}", other.unwrap_or(""));
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Failed(what)) => {
+            eprintln!("xtask: FAILED: {what}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Unable(why)) => {
+            eprintln!("xtask: COULD NOT RUN: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

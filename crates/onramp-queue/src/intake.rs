@@ -213,6 +213,12 @@ impl<T> Owner<'_, T> {
         self.intake.waiting()
     }
 
+    /// Whether the last owner left the intake busy. Ask before the first take.
+    #[inline]
+    pub fn was_busy(&self) -> bool {
+        self.intake.is_busy()
+    }
+
     /// Leaves the intake idle.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use crate::packet::{Node, Packet};
+use crate::packet::{Meta, Node, Packet};
 use crate::pool::Home;
 
 /// A first-in, first-out list. Never allocates.
@@ -121,6 +121,34 @@ impl PacketList {
         self.packets += other.packets;
         self.bytes += other.bytes;
         std::mem::forget(other);
+    }
+
+    /// Visits what the scheduler knows of each packet, oldest first.
+    pub fn metas(&self) -> impl Iterator<Item = &Meta> {
+        let mut node = self.head;
+        std::iter::from_fn(move || {
+            if node.is_null() {
+                return None;
+            }
+            // SAFETY: the list owns its nodes while `self` is borrowed, and lends them read-only.
+            let meta = unsafe { Node::meta(node) };
+            // SAFETY: as above.
+            node = unsafe { Node::next(node) };
+            Some(meta)
+        })
+    }
+
+    /// Notes in every packet when it was pushed, and whether that counts as submitted.
+    #[inline]
+    pub fn stamp(&mut self, now_ns: u64, submitted: bool) {
+        let mut node = self.head;
+        while !node.is_null() {
+            // SAFETY: the list owns its nodes, and is borrowed exclusively.
+            let (meta, tail) = unsafe { Node::parts(node) };
+            (meta.enqueued_ns, tail.submitted) = (now_ns, submitted);
+            // SAFETY: as above.
+            node = unsafe { Node::next(node) };
+        }
     }
 
     /// Turns the list around, newest first, and gives its first (then oldest) and last (then

@@ -154,6 +154,15 @@ impl Node {
 
     /// # Safety
     ///
+    /// The caller owns the node, and lends it read-only for `'a`.
+    #[inline]
+    pub(crate) unsafe fn meta<'a>(node: *mut Self) -> &'a Meta {
+        // SAFETY: owned, hence alive; not written for `'a`.
+        unsafe { &(*node).meta }
+    }
+
+    /// # Safety
+    ///
     /// The caller owns the node and keeps it for `'a`.
     #[inline]
     pub(crate) unsafe fn parts<'a>(node: *mut Self) -> (&'a mut Meta, &'a mut Tail) {

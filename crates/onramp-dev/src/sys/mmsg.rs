@@ -1,0 +1,420 @@
+//! Messages for `sendmmsg`, gathered from packets without copying them.
+//!
+//! [`Messages`] owns the packets whose payloads its messages point to, from the moment they are
+//! gathered until their message is done with: so a call to the kernel never sees freed memory,
+//! whatever the caller does. All arrays are allocated once.
+//!
+//! ```text
+//! flight   [pkt 0][pkt 1][pkt 2][pkt 3 .............]
+//! parts      |      |      |      |      |      |
+//! messages [ 0: pkts 0, 1 ][ 1 ][ 2 of 3 ][ 3 of 3 ]      a super-packet may need several
+//!                           ^ next: the first that is not done with
+//! ```
+
+use std::fmt;
+use std::mem;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use libc::{c_int, iovec, mmsghdr, socklen_t};
+use onramp_queue::{DropReason, Packet, PacketList};
+
+/// Most messages in one call.
+pub(crate) const MESSAGES_MAX: usize = 256;
+/// Most parts (packets, or parts of super-packets) in one call. No message has more parts than
+/// the kernel takes in one (`UIO_MAXIOV`).
+pub(crate) const PARTS_MAX: usize = 1024;
+const _: () = assert!(PARTS_MAX <= libc::UIO_MAXIOV as usize);
+
+/// Control messages that one message may carry: segment size, ECN, transmit time.
+const CONTROLS_MAX: usize = 3;
+
+/// Sent without waiting, and without a signal when the socket was shut down.
+const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// A burst's worth of messages.
+pub(crate) struct Messages {
+    headers: Box<[mmsghdr]>,
+    names: Box<[Name]>,
+    controls: Box<[[Control; CONTROLS_MAX]]>,
+    shapes: Box<[Shape]>,
+    parts: Box<[iovec]>,
+    /// Packets gathered and not done with. Every part from the first of message `next` on points
+    /// into the payload of one of them.
+    flight: PacketList,
+    /// The super-packet that is being cut into parts.
+    held: Option<Held>,
+    /// Bytes of the payload of the first packet in flight that went out in earlier messages.
+    head_sent: usize,
+    next: usize,
+    built: usize,
+    parts_len: usize,
+    /// The message that is being built.
+    open: Shape,
+    /// Room for the rest of a super-packet that went out in part.
+    rest: Vec<u8>,
+}
+
+// SAFETY: the raw pointers in headers and parts point into what `self` owns, and are only used
+// through `&mut self`.
+unsafe impl Send for Messages {}
+
+/// What a message is made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shape {
+    first_part: u16,
+    parts: u16,
+    /// Packets that are done with when this message is.
+    packets: u16,
+    /// Datagrams on the wire.
+    pub(crate) segments: u16,
+    /// Bytes of payload.
+    pub(crate) bytes: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    payload: *const u8,
+    len: usize,
+    taken: usize,
+}
+
+impl Shape {
+    /// Packets that it is made of, or of one of which it is a part.
+    pub(crate) fn packets(self) -> u16 {
+        self.packets.max(1)
+    }
+}
+
+/// What a message carries beside its payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Close {
+    /// Where to; `None`: where the socket is connected to.
+    pub(crate) name: Option<SocketAddr>,
+    /// Bytes in each datagram; `None`: the message is one datagram.
+    pub(crate) segment: Option<u16>,
+    /// Traffic class, of IPv6 or (`false`) of IPv4.
+    pub(crate) class: Option<(bool, u8)>,
+    /// When to send, nanoseconds on `CLOCK_MONOTONIC`.
+    pub(crate) txtime_ns: Option<u64>,
+}
+
+impl Messages {
+    pub(crate) fn new() -> Self {
+        let name = Name { v6: zeroed_v6() };
+        Self {
+            // SAFETY: a header is integers and raw pointers, for which zero is a value.
+            headers: vec![unsafe { mem::zeroed::<mmsghdr>() }; MESSAGES_MAX].into(),
+            names: vec![name; MESSAGES_MAX].into(),
+            controls: vec![[Control::default(); CONTROLS_MAX]; MESSAGES_MAX].into(),
+            shapes: vec![Shape::default(); MESSAGES_MAX].into(),
+            parts: vec![part(std::ptr::null(), 0); PARTS_MAX].into(),
+            flight: PacketList::new(),
+            held: None,
+            head_sent: 0,
+            next: 0,
+            built: 0,
+            parts_len: 0,
+            open: Shape::default(),
+            rest: Vec::new(),
+        }
+    }
+
+    /// True when no further message fits, or no further part.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.built == MESSAGES_MAX || self.parts_len == PARTS_MAX
+    }
+
+    /// Messages not done with.
+    #[inline]
+    pub(crate) fn pending(&self) -> &[Shape] {
+        &self.shapes[self.next..self.built]
+    }
+
+    /// Adds the whole of `pkt` to the open message.
+    ///
+    /// # Panics
+    ///
+    /// Panics when full, or when a held packet is not wholly taken.
+    #[inline]
+    pub(crate) fn gather(&mut self, pkt: Packet) {
+        assert!(self.held.is_none(), "a held packet is taken before the next");
+        let payload = pkt.payload();
+        self.parts[self.parts_len] = part(payload.as_ptr(), payload.len());
+        self.add(payload.len());
+        self.open.packets += 1;
+        self.flight.push_back(pkt);
+    }
+
+    /// Takes `pkt` in, to be cut by [`Messages::take`]. A payload of nothing cannot be cut.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the payload is empty, or when a held packet is not wholly taken.
+    pub(crate) fn hold(&mut self, pkt: Packet) {
+        assert!(self.held.is_none(), "a held packet is taken before the next");
+        let payload = pkt.payload();
+        assert!(!payload.is_empty(), "only bytes can be cut");
+        self.held = Some(Held { payload: payload.as_ptr(), len: payload.len(), taken: 0 });
+        self.flight.push_back(pkt);
+    }
+
+    /// Adds the next `len` bytes of the held packet, or what is left of it, to the open message.
+    ///
+    /// # Panics
+    ///
+    /// Panics when full, or when no packet is held.
+    pub(crate) fn take(&mut self, len: usize) {
+        let mut held = self.held.expect("a packet is held");
+        let len = len.min(held.len - held.taken);
+        self.parts[self.parts_len] = part(held.payload.wrapping_add(held.taken), len);
+        self.add(len);
+        held.taken += len;
+        let left = held.taken < held.len;
+        self.open.packets += u16::from(!left);
+        self.held = left.then_some(held);
+    }
+
+    #[inline]
+    fn add(&mut self, bytes: usize) {
+        self.parts_len += 1;
+        self.open.parts += 1;
+        #[expect(clippy::cast_possible_truncation, reason = "payloads have at most 65,535 bytes")]
+        let bytes = bytes as u32;
+        self.open.bytes += bytes;
+    }
+
+    /// Ends the open message.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the message has no part, or no further message fits.
+    #[inline]
+    pub(crate) fn close(&mut self, close: &Close) {
+        assert!(self.open.parts > 0, "a message has a part, if an empty one");
+        let mut shape = mem::take(&mut self.open);
+        shape.segments = close.segment.map_or(1, |size| {
+            let segments = shape.bytes.div_ceil(u32::from(size).max(1));
+            u16::try_from(segments).unwrap_or(u16::MAX)
+        });
+        let header = &mut self.headers[self.built].msg_hdr;
+        header.msg_namelen = close.name.map_or(0, |addr| self.names[self.built].set(addr));
+        header.msg_iovlen = number(shape.parts.into());
+        let controls = close.controls(&mut self.controls[self.built]);
+        header.msg_controllen = number(controls * size_of::<Control>());
+        self.shapes[self.built] = shape;
+        self.built += 1;
+        #[expect(clippy::cast_possible_truncation, reason = "at most PARTS_MAX")]
+        let first_part = self.parts_len as u16;
+        self.open.first_part = first_part;
+    }
+
+    /// Offers the pending messages to the kernel, in one call: how many it took, or the error of
+    /// the first.
+    #[inline]
+    pub(crate) fn send(&mut self, socket: &UdpSocket) -> Result<usize, c_int> {
+        let (names, parts) = (self.names.as_mut_ptr(), self.parts.as_mut_ptr());
+        let controls = self.controls.as_mut_ptr();
+        for at in self.next..self.built {
+            let header = &mut self.headers[at].msg_hdr;
+            header.msg_name = names.wrapping_add(at).cast();
+            header.msg_iov = parts.wrapping_add(self.shapes[at].first_part.into());
+            header.msg_control = controls.wrapping_add(at).cast();
+        }
+        let pending = &mut self.headers[self.next..self.built];
+        // SAFETY: the headers are ours, as many as we say. Each points to its own name and
+        // controls, whose lengths were set with them, and to its parts, which point into payloads
+        // of packets in `flight`: alive, and only read by the kernel.
+        let taken = unsafe {
+            libc::sendmmsg(socket.as_raw_fd(), pending.as_mut_ptr(), number(pending.len()), FLAGS)
+        };
+        usize::try_from(taken).map_err(|_| errno())
+    }
+
+    /// Is done with the first `count` pending messages: they were sent.
+    #[inline]
+    pub(crate) fn sent(&mut self, count: usize, done: &mut PacketList) {
+        let end = self.next + count;
+        if end == self.built && self.held.is_none() {
+            done.append(&mut self.flight);
+            return self.clear();
+        }
+        while self.next < end {
+            let shape = self.shapes[self.next];
+            let head_sent = self.head_sent + shape.bytes as usize;
+            self.head_sent = if shape.packets == 0 { head_sent } else { 0 };
+            self.finish(shape.packets, None, done);
+            self.next += 1;
+        }
+    }
+
+    /// Is done with the first pending message, and with what else there is of its packets: they
+    /// are dropped.
+    pub(crate) fn dropped(&mut self, reason: DropReason, done: &mut PacketList) {
+        let whole = self.pending().iter().position(|shape| shape.packets > 0);
+        let packets = whole.map_or(1, |at| self.pending()[at].packets);
+        self.finish(packets, Some(reason), done);
+        self.head_sent = 0;
+        self.next = whole.map_or(self.built, |at| self.next + at + 1);
+        if whole.is_none() {
+            self.held = None;
+        }
+    }
+
+    fn finish(&mut self, packets: u16, reason: Option<DropReason>, done: &mut PacketList) {
+        for _ in 0..packets {
+            let mut pkt = self.flight.pop_front().expect("messages are made of packets in flight");
+            if reason.is_some() {
+                pkt.drop_reason = reason;
+            }
+            done.push_back(pkt);
+        }
+    }
+
+    /// Gives back, in front of `burst`, the packets of all pending messages. What was sent of a
+    /// super-packet is cut off it.
+    pub(crate) fn give_back(&mut self, burst: &mut PacketList) {
+        if self.head_sent > 0
+            && let Some(mut head) = self.flight.pop_front()
+        {
+            self.rest.clear();
+            self.rest.extend_from_slice(&head.payload()[self.head_sent..]);
+            head.set_payload(&self.rest);
+            self.flight.push_front(head);
+        }
+        self.flight.append(burst);
+        mem::swap(&mut self.flight, burst);
+        self.clear();
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        (self.held, self.head_sent, self.next, self.built, self.parts_len) = (None, 0, 0, 0, 0);
+        self.open = Shape::default();
+    }
+}
+
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messages").field("pending", &self.pending()).finish_non_exhaustive()
+    }
+}
+
+impl Close {
+    /// Writes the control messages; how many.
+    #[inline]
+    fn controls(&self, into: &mut [Control; CONTROLS_MAX]) -> usize {
+        let mut count = 0;
+        let mut put = |control| {
+            into[count] = control;
+            count += 1;
+        };
+        if let Some(size) = self.segment {
+            put(Control::new(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes()));
+        }
+        if let Some((ipv6, class)) = self.class {
+            let (level, kind) = if ipv6 {
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+            } else {
+                (libc::IPPROTO_IP, libc::IP_TOS)
+            };
+            put(Control::new(level, kind, &c_int::from(class).to_ne_bytes()));
+        }
+        if let Some(at) = self.txtime_ns {
+            put(Control::new(libc::SOL_SOCKET, libc::SCM_TXTIME, &at.to_ne_bytes()));
+        }
+        count
+    }
+}
+
+/// A `cmsghdr` with up to eight bytes of data: all of ours fill the same space.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default)]
+struct Control {
+    len: usize,
+    level: c_int,
+    kind: c_int,
+    data: [u8; 8],
+}
+
+const _: () = {
+    assert!(mem::offset_of!(Control, data) == size_of::<libc::cmsghdr>(), "as in `cmsghdr`");
+    // SAFETY: a calculation.
+    assert!(size_of::<Control>() == unsafe { libc::CMSG_SPACE(2) } as usize, "none lies between");
+    // SAFETY: as above.
+    assert!(size_of::<Control>() == unsafe { libc::CMSG_SPACE(8) } as usize, "none lies between");
+};
+
+impl Control {
+    #[inline]
+    fn new<const N: usize>(level: c_int, kind: c_int, value: &[u8; N]) -> Self {
+        let mut data = [0; 8];
+        data[..N].copy_from_slice(value);
+        Self { len: mem::offset_of!(Self, data) + N, level, kind, data }
+    }
+}
+
+/// A destination as the kernel wants it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl Name {
+    /// Writes `addr`; the length of the name, bytes.
+    #[inline]
+    fn set(&mut self, addr: SocketAddr) -> socklen_t {
+        #[expect(clippy::cast_possible_truncation, reason = "28 bytes at most")]
+        const LEN_V4: socklen_t = size_of::<libc::sockaddr_in>() as socklen_t;
+        #[expect(clippy::cast_possible_truncation, reason = "28 bytes at most")]
+        const LEN_V6: socklen_t = size_of::<libc::sockaddr_in6>() as socklen_t;
+        match addr {
+            SocketAddr::V4(addr) => {
+                self.v4 = libc::sockaddr_in {
+                    sin_family: number(libc::AF_INET.unsigned_abs() as usize),
+                    sin_port: addr.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(addr.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                LEN_V4
+            }
+            SocketAddr::V6(addr) => {
+                self.v6 = libc::sockaddr_in6 {
+                    sin6_family: number(libc::AF_INET6.unsigned_abs() as usize),
+                    sin6_port: addr.port().to_be(),
+                    sin6_flowinfo: addr.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: addr.ip().octets() },
+                    sin6_scope_id: addr.scope_id(),
+                };
+                LEN_V6
+            }
+        }
+    }
+}
+
+const fn zeroed_v6() -> libc::sockaddr_in6 {
+    libc::sockaddr_in6 {
+        sin6_family: 0,
+        sin6_port: 0,
+        sin6_flowinfo: 0,
+        sin6_addr: libc::in6_addr { s6_addr: [0; 16] },
+        sin6_scope_id: 0,
+    }
+}
+
+const fn part(start: *const u8, len: usize) -> iovec {
+    iovec { iov_base: start.cast_mut().cast(), iov_len: len }
+}
+
+/// A small number in whatever type this C library gave the field.
+#[inline]
+fn number<T: TryFrom<usize>>(n: usize) -> T {
+    T::try_from(n).unwrap_or_else(|_| unreachable!("{n} is small"))
+}
+
+fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}

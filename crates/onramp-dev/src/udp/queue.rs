@@ -1,0 +1,217 @@
+//! One transmit queue: builds, sends, and decides about errors.
+//!
+//! `sendmmsg` tells of an error only when the first message has it; after a partial success the
+//! rest is offered again, so the error comes back for the message it belongs to. An ICMP error is
+//! reported on the next send, whatever that is: so no message is dropped before it failed twice.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+
+use libc::c_int;
+use onramp_core::{Instant, Transmitted};
+use onramp_queue::{DropReason, PacketList};
+
+use super::build::Builder;
+use super::stats::UdpStats;
+use super::verdict::{Segmented, Verdict, segmented, verdict};
+use crate::backoff::Backoff;
+use crate::sys::Messages;
+
+/// Times that a message is offered while the kernel has no memory for it.
+pub(super) const STARVED_MAX: u32 = 8;
+/// Calls in a row that signals may interrupt before the device says that it is full.
+const INTERRUPTED_MAX: u32 = 16;
+/// Segmented messages in a row that the kernel refuses, while it takes their datagrams, before
+/// segmentation is given up.
+pub(super) const STRIKES_MAX: u32 = 4;
+
+/// Where messages go: a socket, or a test's script.
+pub(super) trait Wire {
+    /// Offers the pending messages: how many were taken, or the error number of the first.
+    fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int>;
+}
+
+impl Wire for UdpSocket {
+    #[inline]
+    fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int> {
+        messages.send(self)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queue<W> {
+    pub(super) wire: W,
+    builder: Builder,
+    messages: Messages,
+    backoff: Backoff,
+    /// Times the first message was offered in vain for want of memory.
+    starved: u32,
+    /// Refused segmented messages since the last that was taken.
+    strikes: u32,
+    stats: Arc<UdpStats>,
+}
+
+/// What to do next.
+enum Next {
+    /// Build from what is left.
+    Build,
+    /// Build the next so many packets without segmentation.
+    Singly(u32),
+    /// Come back later.
+    Wait(Instant),
+}
+
+/// One round of building and sending.
+struct Round<'a> {
+    done: &'a mut PacketList,
+    now: Instant,
+    /// Without segmentation, because the kernel refused it.
+    singly: bool,
+    /// The reason that it refused may be that it cannot segment.
+    suspect: bool,
+    out: Transmitted,
+}
+
+impl<W: Wire> Queue<W> {
+    pub(super) fn new(wire: W, builder: Builder, stats: Arc<UdpStats>) -> Self {
+        stats.gso_off.set(u64::from(builder.segments_max == 1));
+        let (messages, backoff) = (Messages::new(), Backoff::new());
+        Self { wire, builder, messages, backoff, starved: 0, strikes: 0, stats }
+    }
+
+    pub(super) fn stats(&self) -> &Arc<UdpStats> {
+        &self.stats
+    }
+
+    pub(super) fn builder(&self) -> &Builder {
+        &self.builder
+    }
+
+    pub(super) fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        let out = Transmitted::default();
+        let mut round = Round { done, now, singly: false, suspect: false, out };
+        let mut singles = 0;
+        while !burst.is_empty() {
+            let before = burst.len();
+            round.singly = singles > 0;
+            let builder = if round.singly {
+                Builder { segments_max: 1, packets_max: singles, ..self.builder }
+            } else {
+                self.builder
+            };
+            builder.build(burst, now, &mut self.messages);
+            let next = self.send(&mut round);
+            self.messages.give_back(burst);
+            singles = singles.saturating_sub(before - burst.len());
+            match next {
+                Next::Build => {}
+                Next::Singly(packets) => singles = packets,
+                Next::Wait(at) => {
+                    round.out.retry_at = Some(at);
+                    break;
+                }
+            }
+        }
+        self.stats.calls.add(round.out.calls.into());
+        round.out
+    }
+
+    /// Sends what was built. Ends: every turn is done with a message, or is one of a bounded
+    /// number of turns that are not.
+    #[inline]
+    fn send(&mut self, round: &mut Round<'_>) -> Next {
+        let (mut doubted, mut interrupted) = (false, 0);
+        while let Some(&first) = self.messages.pending().first() {
+            round.out.calls += 1;
+            let errno = match self.wire.send(&mut self.messages) {
+                Ok(0) => libc::EAGAIN,
+                Ok(count) => {
+                    self.stats.earlier_errors.add(doubted.into());
+                    doubted = false;
+                    let short = count < self.messages.pending().len();
+                    self.stats.cut_short.add(short.into());
+                    self.sent(count, round);
+                    continue;
+                }
+                Err(errno) => errno,
+            };
+            if first.segments > 1 {
+                let kind = segmented(errno);
+                if kind != Segmented::Unrelated {
+                    round.suspect = kind == Segmented::Unsupported;
+                    self.stats.gso_fallbacks.add(1);
+                    return Next::Singly(first.packets().into());
+                }
+            }
+            match verdict(errno) {
+                Verdict::Interrupted if interrupted < INTERRUPTED_MAX => interrupted += 1,
+                Verdict::Interrupted | Verdict::Full => {
+                    self.stats.eagain.add(1);
+                    return Next::Wait(self.backoff.wait(round.now));
+                }
+                Verdict::Starved => {
+                    self.stats.enobufs.add(1);
+                    self.starved += 1;
+                    if self.starved < STARVED_MAX {
+                        return Next::Wait(self.backoff.wait(round.now));
+                    }
+                    self.drop_first(DropReason::NoBuffers, round);
+                }
+                Verdict::Condemned(_) if !doubted => doubted = true,
+                Verdict::Condemned(reason) => {
+                    doubted = false;
+                    self.drop_first(reason, round);
+                }
+            }
+        }
+        Next::Build
+    }
+
+    #[inline]
+    fn sent(&mut self, count: usize, round: &mut Round<'_>) {
+        let stats = &self.stats;
+        let (mut segments, mut bytes, mut gso) = (0, 0, 0);
+        for shape in &self.messages.pending()[..count] {
+            segments += u64::from(shape.segments);
+            bytes += u64::from(shape.bytes);
+            gso += u64::from(shape.segments > 1);
+            stats.segments_per_message[UdpStats::bucket(shape.segments)].add(1);
+        }
+        stats.messages.add(count as u64);
+        stats.segments.add(segments);
+        stats.bytes.add(bytes);
+        stats.gso_messages.add(gso);
+        #[expect(clippy::cast_possible_truncation, reason = "at most MESSAGES_MAX")]
+        let messages = count as u32;
+        round.out.messages += messages;
+        if gso > 0 {
+            self.strikes = 0;
+        } else if round.singly && round.suspect {
+            round.suspect = false;
+            self.strike();
+        }
+        self.starved = 0;
+        self.backoff.reset();
+        self.messages.sent(count, round.done);
+    }
+
+    /// The kernel refused a segmented message, but took a datagram of it.
+    fn strike(&mut self) {
+        self.strikes += 1;
+        if self.strikes == STRIKES_MAX {
+            self.builder.segments_max = 1;
+            self.stats.gso_off.set(1);
+        }
+    }
+
+    #[cold]
+    fn drop_first(&mut self, reason: DropReason, round: &mut Round<'_>) {
+        self.starved = 0;
+        self.messages.dropped(reason, round.done);
+    }
+}

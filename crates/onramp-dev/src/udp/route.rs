@@ -1,0 +1,77 @@
+//! Facts about a socket, read once: its family, its peer, its traffic class.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+
+use socket2::SockRef;
+
+/// The two low bits of a traffic class are the ECN field (RFC 3168).
+const ECN_MASK: u8 = 0b11;
+
+/// How a packet's destination and code point become a message's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    ipv6: bool,
+    peer: Option<SocketAddr>,
+    class_v4: u8,
+    class_v6: u8,
+}
+
+impl Route {
+    /// Reads `socket`.
+    pub(super) fn of(socket: &UdpSocket) -> io::Result<Self> {
+        let ipv6 = socket.local_addr()?.is_ipv6();
+        let options = SockRef::from(socket);
+        // A dual-stack socket has both classes; a kernel without one of the options sends zero.
+        let class_v4 = low_byte(options.tos_v4().unwrap_or(0));
+        let class_v6 = if ipv6 { low_byte(options.tclass_v6().unwrap_or(0)) } else { 0 };
+        let mut route = Self { ipv6, peer: None, class_v4, class_v6 };
+        route.peer = socket.peer_addr().ok().map(|peer| route.in_family(peer));
+        Ok(route)
+    }
+
+    pub(super) const fn is_ipv6(&self) -> bool {
+        self.ipv6
+    }
+
+    /// The name that a message to `dest` needs; `None`: the peer's, which needs none.
+    #[inline]
+    pub(super) fn name(&self, dest: Option<SocketAddr>) -> Option<SocketAddr> {
+        let name = self.in_family(dest?);
+        (self.peer != Some(name)).then_some(name)
+    }
+
+    /// The traffic class that a message needs for its code point, and whether it is IPv6's.
+    #[inline]
+    pub(super) fn class(&self, name: Option<SocketAddr>, ecn: u8) -> Option<(bool, u8)> {
+        if ecn & ECN_MASK == 0 {
+            return None;
+        }
+        let ipv6 = match name.or(self.peer) {
+            Some(SocketAddr::V6(to)) => to.ip().to_ipv4_mapped().is_none(),
+            Some(SocketAddr::V4(_)) => false,
+            None => self.ipv6,
+        };
+        let class = if ipv6 { self.class_v6 } else { self.class_v4 };
+        Some((ipv6, class & !ECN_MASK | ecn & ECN_MASK))
+    }
+
+    /// The address as the socket's family writes it, where it can.
+    #[inline]
+    fn in_family(&self, addr: SocketAddr) -> SocketAddr {
+        match addr {
+            SocketAddr::V4(v4) if self.ipv6 => {
+                SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
+            }
+            SocketAddr::V6(v6) if !self.ipv6 => match v6.ip().to_ipv4_mapped() {
+                Some(ip) => SocketAddrV4::new(ip, v6.port()).into(),
+                None => addr,
+            },
+            _ => addr,
+        }
+    }
+}
+
+fn low_byte(class: u32) -> u8 {
+    class.to_le_bytes()[0]
+}

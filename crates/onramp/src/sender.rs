@@ -1,0 +1,587 @@
+//! A thread's end of a link.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use onramp_core::{BATCH, Clock, Instant, Rate};
+use onramp_queue::{Armed, Completion, Full, PAYLOAD_MAX, Packet, PacketList, Pool};
+
+use crate::link::{Handle, Shared};
+use crate::stats::SenderCounters;
+use crate::wait::ThreadWaker;
+
+/// Times a sender without credit gives way to others before it sleeps.
+const YIELDS: u32 = 4;
+/// How long a sender sleeps at most when it has credit and the intake is at its cap.
+const FULL_NAP_NS: u64 = 1_000_000;
+/// Bytes of UDP, IPv4 or IPv6, and Ethernet headers, as Linux counts them in a qdisc.
+const OVERHEAD_V4: u32 = 8 + 20 + 14;
+const OVERHEAD_V6: u32 = 8 + 40 + 14;
+
+/// Where packets go, and how they are scheduled. Cheap to clone; belongs to the link.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    key: u64,
+    port: usize,
+    dest: Option<SocketAddr>,
+    overhead: u32,
+    pacing_rate: u64,
+    priority: u32,
+    mark: u32,
+    ecn: u8,
+}
+
+impl Flow {
+    /// Paces the flow to `rate` on the wire, headers included (`SO_MAX_PACING_RATE`); needs `fq`.
+    #[must_use]
+    pub fn with_pacing_rate(mut self, rate: Rate) -> Self {
+        self.set_pacing_rate(rate);
+        self
+    }
+
+    /// Sets the pacing rate of packets sent from now on.
+    pub fn set_pacing_rate(&mut self, rate: Rate) {
+        self.pacing_rate = rate.bytes_per_second();
+    }
+
+    /// Sets the priority (`SO_PRIORITY`), by which qdiscs choose a band.
+    #[must_use]
+    pub fn with_priority(mut self, priority: u32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the mark (`SO_MARK`).
+    #[must_use]
+    pub fn with_mark(mut self, mark: u32) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// Sets the ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `ecn` has more than two bits.
+    #[must_use]
+    pub fn with_ecn(mut self, ecn: u8) -> Self {
+        assert!(ecn < 4, "an ECN code point has two bits");
+        self.ecn = ecn;
+        self
+    }
+
+    /// The key by which qdiscs know the flow.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// The port its packets go through.
+    #[must_use]
+    pub fn port(&self) -> usize {
+        self.port
+    }
+}
+
+/// Why a packet was not accepted just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrySendError {
+    /// No credit is left, or the port's intake is at its cap. Wait for room.
+    Full,
+    /// The payload is larger than any UDP datagram (65,507 bytes over IPv4).
+    TooLarge,
+    /// The link is closed.
+    Closed,
+}
+
+impl fmt::Display for TrySendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "no room: wait for packets below to be sent",
+            Self::TooLarge => "the payload is larger than a UDP datagram can be (65507 bytes)",
+            Self::Closed => "the link is closed",
+        })
+    }
+}
+
+impl std::error::Error for TrySendError {}
+
+/// Why a packet will never be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The payload is larger than any UDP datagram (65,507 bytes over IPv4).
+    TooLarge,
+    /// The link is closed.
+    Closed,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => TrySendError::TooLarge.fmt(f),
+            Self::Closed => TrySendError::Closed.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// A packet given back, and why.
+#[derive(Debug)]
+pub struct Rejected {
+    /// The packet, unchanged.
+    pub packet: Packet,
+    /// Why.
+    pub why: TrySendError,
+}
+
+/// One thread's end of a link: `Send`, not `Sync`. Holds the thread's packets and credits.
+pub struct Sender {
+    handle: Arc<Handle>,
+    pool: Pool,
+    counters: Arc<SenderCounters>,
+    waker: ThreadWaker,
+    /// Packets of each port that a cork holds back; empty when there is no cork.
+    corked: Vec<PacketList>,
+    on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
+}
+
+impl Sender {
+    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        let counters = Arc::new(SenderCounters::default());
+        handle.shared.add_sender(counters.clone());
+        let pool = Pool::new(handle.shared.credits);
+        let (waker, corked) = (ThreadWaker::default(), Vec::new());
+        Self { handle, pool, counters, waker, corked, on_complete: None }
+    }
+
+    /// A new flow to `dest`; `None`: to where the link's socket is connected.
+    ///
+    /// Every call makes another flow, on the next port in turn. Packets of one flow, sent by one
+    /// sender, keep their order.
+    #[must_use]
+    pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
+        let dest = dest.into();
+        let (key, port) = self.shared().new_flow();
+        let overhead = match dest {
+            Some(SocketAddr::V6(_)) => OVERHEAD_V6,
+            _ => OVERHEAD_V4,
+        };
+        Flow { key, port, dest, overhead, pacing_rate: 0, priority: 0, mark: 0, ecn: 0 }
+    }
+
+    /// Stages one datagram. Never blocks; as owner of the port it sends up to a quota.
+    ///
+    /// # Errors
+    ///
+    /// [`TrySendError`]: nothing was staged.
+    #[inline]
+    pub fn try_send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), TrySendError> {
+        let packet = self.packet(flow, payload)?;
+        self.submit(flow, packet).map_err(|rejected| {
+            self.pool.take_back(rejected.packet);
+            rejected.why
+        })
+    }
+
+    /// Stages one datagram, after waiting for room if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]: it never will be.
+    #[inline]
+    pub fn send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), SendError> {
+        loop {
+            match self.try_send(flow, payload) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full) => self.wait_room(flow, payload.len()),
+                Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
+                Err(TrySendError::Closed) => return Err(SendError::Closed),
+            }
+        }
+    }
+
+    /// Stages datagrams of one flow, as many as there is room for, with one push for up to
+    /// [`BATCH`] of them. Gives their number.
+    ///
+    /// # Errors
+    ///
+    /// [`TrySendError`]: nothing was staged.
+    pub fn try_send_batch<P: AsRef<[u8]>>(
+        &mut self,
+        flow: &Flow,
+        payloads: impl IntoIterator<Item = P>,
+    ) -> Result<usize, TrySendError> {
+        let (mut staged, mut list) = (0, PacketList::new());
+        let mut verdict = Ok(());
+        for payload in payloads {
+            match self.packet(flow, payload.as_ref()) {
+                Ok(packet) => list.push_back(packet),
+                Err(why) => {
+                    verdict = Err(why);
+                    break;
+                }
+            }
+            if list.len() == u32::from(BATCH) {
+                let full = std::mem::take(&mut list);
+                let n = full.len() as usize;
+                if let Err(why) = self.submit_list(flow.port, full) {
+                    verdict = Err(why);
+                    break;
+                }
+                staged += n;
+            }
+        }
+        let n = list.len() as usize;
+        match self.submit_list(flow.port, list) {
+            Ok(()) => staged += n,
+            Err(why) => verdict = Err(why),
+        }
+        match verdict {
+            Err(why) if staged == 0 => Err(why),
+            _ => Ok(staged),
+        }
+    }
+
+    /// Stages all of `payloads`, waiting for room as often as it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`]: those before the one it is about are staged.
+    pub fn send_batch<P: AsRef<[u8]>>(
+        &mut self,
+        flow: &Flow,
+        payloads: &[P],
+    ) -> Result<(), SendError> {
+        let mut rest = payloads;
+        while let Some(first) = rest.first() {
+            match self.try_send_batch(flow, rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(TrySendError::Full) => self.wait_room(flow, first.as_ref().len()),
+                Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
+                Err(TrySendError::Closed) => return Err(SendError::Closed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a packet of this sender's for `flow`, to be changed and [submitted](Self::submit).
+    ///
+    /// # Errors
+    ///
+    /// [`TrySendError`], `Full` when no credit is left.
+    #[inline]
+    pub fn packet(&mut self, flow: &Flow, payload: &[u8]) -> Result<Packet, TrySendError> {
+        // Relaxed: a send that races with the close is caught by the closed port.
+        if self.shared().closed.load(Ordering::Relaxed) {
+            return Err(TrySendError::Closed);
+        }
+        if payload.len() > PAYLOAD_MAX - 28 {
+            return Err(TrySendError::TooLarge);
+        }
+        let mut pkt = match self.pool.take(payload.len()) {
+            Some(pkt) => pkt,
+            None => {
+                self.reclaim();
+                self.pool.take(payload.len()).ok_or(TrySendError::Full)?
+            }
+        };
+        pkt.set_payload(payload);
+        pkt.set_dest(flow.dest);
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        let len = payload.len() as u32 + flow.overhead;
+        let meta = &mut *pkt;
+        (meta.flow, meta.len, meta.pacing_rate) = (flow.key, len, flow.pacing_rate);
+        (meta.priority, meta.mark, meta.ecn) = (flow.priority, flow.mark, flow.ecn);
+        (meta.txtime_ns, meta.cookie, meta.gso_size) = (0, 0, 0);
+        Ok(pkt)
+    }
+
+    /// Stages a packet.
+    ///
+    /// # Errors
+    ///
+    /// Gives the packet back, `Full` when the port's intake is at its cap.
+    #[inline]
+    pub fn submit(&mut self, flow: &Flow, packet: Packet) -> Result<(), Rejected> {
+        let mut list = PacketList::new();
+        list.push_back(packet);
+        self.push(flow.port, list).map_err(|mut full| {
+            let why = TrySendError::Full;
+            Rejected { packet: full.0.pop_front().expect("it was one packet"), why }
+        })
+    }
+
+    /// Holds packets back until [`uncork`](Self::uncork), so that they enter their ports in one
+    /// piece (`MSG_MORE`, `xmit_more`).
+    pub fn cork(&mut self) {
+        let ports = self.shared().ports();
+        self.corked.resize_with(ports, PacketList::new);
+    }
+
+    /// Submits what a cork held back, and ends the cork.
+    ///
+    /// # Errors
+    ///
+    /// `Full`: part of it is still held back, the cork stays; wait for room and try again.
+    pub fn uncork(&mut self) -> Result<(), TrySendError> {
+        let mut corked = std::mem::take(&mut self.corked);
+        for port in 0..corked.len() {
+            let list = std::mem::take(&mut corked[port]);
+            if let Err(full) = self.push(port, list) {
+                corked[port] = full.0;
+                self.corked = corked;
+                return Err(TrySendError::Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks until a datagram of `payload` bytes has a chance on `flow`.
+    pub fn wait_room(&mut self, flow: &Flow, payload: usize) {
+        self.wait(flow, payload, Instant::MAX);
+    }
+
+    /// As [`wait_room`](Self::wait_room), for at most `timeout`. False: there is no room yet.
+    pub fn wait_room_timeout(&mut self, flow: &Flow, payload: usize, timeout: Duration) -> bool {
+        let deadline = self.shared().clock.now() + timeout;
+        self.wait(flow, payload, deadline)
+    }
+
+    /// As [`wait_room`](Self::wait_room), as a future for any executor.
+    pub fn ready<'a>(&'a mut self, flow: &'a Flow, payload: usize) -> Ready<'a> {
+        Ready { sender: self, flow, payload }
+    }
+
+    /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`.
+    /// True if so.
+    pub fn flush(&mut self, timeout: Duration) -> bool {
+        let deadline = self.shared().clock.now() + timeout;
+        let _ = self.uncork();
+        self.reclaim();
+        while self.pool.out() > 0 {
+            let out = self.pool.out();
+            if !self.wait_returned(0, out, deadline) {
+                return false;
+            }
+            self.reclaim();
+        }
+        true
+    }
+
+    /// Calls `f` with the fate of every packet, in this thread, when the sender takes its credits
+    /// back: in any call of this sender. In no particular order.
+    pub fn on_complete(&mut self, f: impl FnMut(Completion) + Send + 'static) {
+        self.on_complete = Some(Box::new(f));
+    }
+
+    /// Takes back credits of packets that were sent or dropped; gives their number.
+    pub fn reclaim(&mut self) -> u32 {
+        match &mut self.on_complete {
+            None => self.pool.reclaim(|_| ()),
+            Some(f) => self.pool.reclaim(f),
+        }
+    }
+
+    /// Packets submitted and, as far as the sender has looked, neither sent nor dropped.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.pool.out()
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    fn submit_list(&mut self, port: usize, list: PacketList) -> Result<(), TrySendError> {
+        self.push(port, list).map_err(|full| {
+            for packet in full.0 {
+                self.pool.take_back(packet);
+            }
+            TrySendError::Full
+        })
+    }
+
+    /// Stages packets: one clock reading and one exchange.
+    #[inline]
+    fn push(&mut self, port: usize, mut list: PacketList) -> Result<(), Full> {
+        if let Some(corked) = self.corked.get_mut(port) {
+            corked.append(&mut list);
+            return Ok(());
+        }
+        let shared = &*self.handle.shared;
+        let now = shared.clock.now();
+        list.stamp(now.0, true);
+        let count = u64::from(list.len());
+        let slot = shared.slot(port);
+        match slot.port.xmit(list, now, &shared.keep(slot)) {
+            Ok(()) => {
+                self.counters.submitted.add(count);
+                Ok(())
+            }
+            Err(mut full) => {
+                full.0.stamp(now.0, false);
+                self.counters.refused.add(count);
+                Err(full)
+            }
+        }
+    }
+
+    fn wait(&mut self, flow: &Flow, payload: usize, deadline: Instant) -> bool {
+        self.counters.waits.add(1);
+        let payload = u32::try_from(payload).unwrap_or(u32::MAX);
+        let _ = self.uncork();
+        loop {
+            // Half of what is out: a sender that went on with every single credit would wait for
+            // every single packet.
+            let need = (self.pool.out() / 2).max(1);
+            let in_time = self.pool.out() == 0 || self.wait_returned(flow.port, need, deadline);
+            self.reclaim();
+            let closed = self.shared().closed.load(Ordering::Relaxed); // Relaxed: as in `packet`.
+            if closed || (self.pool.has_room(payload) && self.has_place(flow.port, deadline)) {
+                return true;
+            }
+            if !in_time {
+                return false;
+            }
+        }
+    }
+
+    /// Blocks until `need` packets have come home. False: not before `deadline`.
+    fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
+        let mut yields = 0;
+        loop {
+            if self.pool.returned() >= need {
+                return true;
+            }
+            match self.help(port) {
+                Some(true) => continue,
+                // Somebody else is at it: he may be done soon, or need our processor.
+                None if yields < YIELDS => {
+                    yields += 1;
+                    thread::yield_now();
+                    continue;
+                }
+                _ => {}
+            }
+            match self.pool.arm(self.waker.get(), need) {
+                Armed::Ready => return true,
+                Armed::Busy => thread::yield_now(),
+                Armed::Armed => {
+                    self.counters.parks.add(1);
+                    if !self.park(deadline) {
+                        self.pool.disarm();
+                        return self.pool.returned() >= need;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Works for all instead of waiting: `Some(true)`: packets left; `Some(false)`: none may
+    /// leave now; `None`: every port is owned.
+    fn help(&self, first: usize) -> Option<bool> {
+        let shared = self.shared();
+        let mut found = None;
+        for port in 0..shared.ports() {
+            let slot = shared.slot((first + port) % shared.ports());
+            match slot.port.help(shared.clock.now(), &shared.keep(slot)) {
+                Some(ran) if ran.done > 0 => return Some(true),
+                Some(_) => found = Some(false),
+                None => {}
+            }
+        }
+        found
+    }
+
+    /// Waits while the intake is at its cap, which credits normally keep from happening.
+    fn has_place(&self, port: usize, deadline: Instant) -> bool {
+        let shared = self.shared();
+        let slot = shared.slot(port);
+        while slot.port.is_full() && !shared.closed.load(Ordering::Relaxed) {
+            // Relaxed: as in `packet`.
+            let now = shared.clock.now();
+            if now >= deadline {
+                return false;
+            }
+            if slot.port.help(now, &shared.keep(slot)).is_none() {
+                thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
+            }
+        }
+        true
+    }
+
+    /// Sleeps until woken or `deadline`; false: the deadline has passed.
+    fn park(&self, deadline: Instant) -> bool {
+        if deadline == Instant::MAX {
+            thread::park();
+            return true;
+        }
+        let left = deadline.since(self.shared().clock.now());
+        thread::park_timeout(Duration::from_nanos(left));
+        left > 0
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        while self.uncork() == Err(TrySendError::Full) {
+            thread::yield_now();
+        }
+        self.shared().remove_sender(&self.counters);
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("in_flight", &self.in_flight()).finish_non_exhaustive()
+    }
+}
+
+/// Resolves when a datagram has a chance. See [`Sender::ready`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Ready<'a> {
+    sender: &'a mut Sender,
+    flow: &'a Flow,
+    payload: usize,
+}
+
+impl Future for Ready<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let payload = u32::try_from(this.payload).unwrap_or(u32::MAX);
+        let sender = &mut *this.sender;
+        loop {
+            sender.reclaim();
+            let full = sender.shared().slot(this.flow.port).port.is_full();
+            let closed = sender.shared().closed.load(Ordering::Relaxed); // As in `packet`.
+            if closed || (sender.pool.has_room(payload) && !full) {
+                return Poll::Ready(());
+            }
+            if sender.help(this.flow.port) == Some(true) {
+                continue;
+            }
+            let need = (sender.pool.out() / 2).max(1);
+            match sender.pool.arm(cx.waker(), need) {
+                Armed::Armed if sender.pool.out() > 0 => return Poll::Pending,
+                Armed::Ready => {}
+                _ => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}

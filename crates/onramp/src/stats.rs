@@ -1,0 +1,100 @@
+//! What a link counts, as one value.
+
+use std::collections::BTreeMap;
+
+use onramp_core::stats::PortSnapshot as Port;
+use onramp_queue::{Counter, DropReason};
+
+use crate::runner::RunnerStats;
+
+pub use onramp_core::stats::PortSnapshot;
+
+/// What one sender counts. Written by its thread alone.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct SenderCounters {
+    pub(crate) submitted: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) waits: Counter,
+    pub(crate) parks: Counter,
+}
+
+/// Sums over senders.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    submitted: u64,
+    refused: u64,
+    waits: u64,
+    parks: u64,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, sender: &SenderCounters) {
+        self.submitted += sender.submitted.get();
+        self.refused += sender.refused.get();
+        self.waits += sender.waits.get();
+        self.parks += sender.parks.get();
+    }
+}
+
+/// What a link did so far.
+///
+/// At rest, `submitted = sent + dropped (all reasons) + held`. While packets move, `held` is what
+/// makes it so, for the cells are read one after another.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LinkStats {
+    /// Packets accepted from senders.
+    pub submitted: u64,
+    /// Packets given back to senders: no credit, or the intake at its cap.
+    pub refused: u64,
+    /// Packets the devices took.
+    pub sent: u64,
+    /// Their bytes on the wire.
+    pub sent_bytes: u64,
+    /// Packets dropped, by reason; reasons that occurred.
+    pub dropped: BTreeMap<DropReason, u64>,
+    /// Packets staged or queued now.
+    pub held: u64,
+    /// Times a sender had to wait for room, and times it slept for that.
+    pub waits: u64,
+    /// See `waits`.
+    pub parks: u64,
+    /// Times the runner woke.
+    pub runner_wakeups: u64,
+    /// Ports it visited.
+    pub runner_visits: u64,
+    /// Rounds it went on without sleeping.
+    pub runner_restarts: u64,
+    /// By port.
+    pub ports: Vec<PortSnapshot>,
+}
+
+impl LinkStats {
+    pub(crate) fn new(ports: Vec<Port>, totals: Totals, runner: &RunnerStats) -> Self {
+        let mut dropped = BTreeMap::new();
+        for (reason, n) in ports.iter().flat_map(|port| &port.dropped) {
+            *dropped.entry(*reason).or_default() += n;
+        }
+        Self {
+            submitted: totals.submitted,
+            refused: totals.refused,
+            sent: ports.iter().map(|port| port.sent).sum(),
+            sent_bytes: ports.iter().map(|port| port.sent_bytes).sum(),
+            dropped,
+            held: ports.iter().map(|port| port.held).sum(),
+            waits: totals.waits,
+            parks: totals.parks,
+            runner_wakeups: runner.wakeups.get(),
+            runner_visits: runner.visits.get(),
+            runner_restarts: runner.restarts.get(),
+            ports,
+        }
+    }
+
+    /// Packets dropped, for any reason.
+    #[must_use]
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}

@@ -1,0 +1,72 @@
+//! All checks, in order; those that are quick to fail come first.
+
+use std::time::Duration;
+
+use crate::shell::{cargo, run as shell};
+use crate::{Failure, Outcome, checks, mutants, suite, tidy};
+
+type Check = (&'static str, fn() -> Outcome);
+
+/// The tests come last, so that the output ends with their results.
+const CHECKS: &[Check] = &[
+    ("fmt", fmt),
+    ("tidy", tidy::run),
+    ("clippy", clippy),
+    ("docs", docs),
+    ("aarch64", checks::aarch64),
+    ("loom", || checks::loom(&[])),
+    ("mutants-loom", || mutants::run(&[])),
+    ("miri", || checks::miri(&[])),
+    ("tsan", || checks::tsan(&[])),
+    ("test", || suite::run(&[])),
+];
+
+/// Runs every check, also after a failure, and sums up.
+///
+/// A check that could not run fails where the environment has `CI`, else it is only reported.
+pub(crate) fn run() -> Outcome {
+    let in_ci = std::env::var_os("CI").is_some();
+    let mut results = Vec::new();
+    for (name, check) in CHECKS {
+        eprintln!("\n=== {name}");
+        let (outcome, took) = timed(*check);
+        if let Err(Failure::Failed(why) | Failure::Unable(why)) = &outcome {
+            eprintln!("=== {name}: {why}");
+        }
+        results.push((name, outcome, took));
+    }
+    eprintln!("\n=== summary");
+    let mut bad = Vec::new();
+    for (name, outcome, took) in &results {
+        let (word, fails) = match outcome {
+            Ok(()) => ("ok", false),
+            Err(Failure::Failed(_)) => ("FAILED", true),
+            Err(Failure::Unable(_)) => ("COULD NOT RUN", in_ci),
+        };
+        eprintln!("{name:<14} {word:<14} {:>4} s", took.as_secs());
+        if fails {
+            bad.push(**name);
+        }
+    }
+    if bad.is_empty() { Ok(()) } else { Err(Failure::Failed(bad.join(", "))) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a report of how long each check took")]
+fn timed(check: fn() -> Outcome) -> (Outcome, Duration) {
+    let start = std::time::Instant::now();
+    let outcome = check();
+    (outcome, start.elapsed())
+}
+
+fn fmt() -> Outcome {
+    shell(&mut cargo(&["fmt", "--all", "--check"]))
+}
+
+fn clippy() -> Outcome {
+    shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn docs() -> Outcome {
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    shell(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}

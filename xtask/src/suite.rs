@@ -1,0 +1,166 @@
+//! The test command: sets up what tests need, runs them all, says what was skipped.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::shell::{cargo, root, run as shell, show, succeeds};
+use crate::{Failure, Outcome};
+
+/// A program that tests use, and the Debian package that has it.
+const TOOLS: &[(&str, &str)] =
+    &[("ip", "iproute2"), ("iperf3", "iperf3"), ("ping", "iputils-ping"), ("tcpdump", "tcpdump")];
+
+/// Tests begin a line with this when they lack something.
+const SKIP: &str = "SKIP";
+
+/// Runs every test; what follows `test` is given to `cargo test`.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let mut skipped = set_up();
+    for why in &skipped {
+        eprintln!("xtask: {SKIP}: {why}");
+    }
+    let in_ci = std::env::var_os("CI").is_some();
+    let lacking = in_ci && !skipped.is_empty();
+    let mut all = vec!["test", "--workspace", "--no-fail-fast"];
+    all.extend(args.iter().map(String::as_str));
+    if !args.iter().any(|arg| arg == "--") {
+        // Also the output of tests that pass: it says what they skipped.
+        all.extend(["--", "--show-output"]);
+    }
+    let (passed, tally) = tee(&mut cargo(&all))?;
+    skipped.extend(tally.skipped);
+    eprintln!();
+    eprintln!("tests: {} passed, {} failed", tally.passed, tally.failed);
+    match skipped.len() {
+        0 => eprintln!("tests: nothing was skipped"),
+        count => eprintln!("tests: {count} skipped:"),
+    }
+    for why in &skipped {
+        eprintln!("  {why}");
+    }
+    if !passed {
+        return Err(Failure::Failed(format!("{} tests failed, or did not build", tally.failed)));
+    }
+    if lacking {
+        return Err(Failure::Unable("tests need the tools named above".into()));
+    }
+    Ok(())
+}
+
+/// Installs missing tools where we may. Gives what tests will have to do without.
+fn set_up() -> Vec<String> {
+    let missing: Vec<_> = TOOLS.iter().filter(|(tool, _)| !have(tool)).collect();
+    let mut lacks = Vec::new();
+    let is_root = succeeds(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]));
+    if !is_root {
+        lacks.push("not root: no tests in network namespaces of their own".to_owned());
+    }
+    if is_root && !missing.is_empty() {
+        let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+        install(&packages);
+    }
+    for (tool, package) in missing.iter().filter(|(tool, _)| !have(tool)) {
+        lacks.push(format!("no program `{tool}`: install the package {package}"));
+    }
+    let shared = std::env::var_os("ONRAMP_SHARED")
+        .map_or_else(|| root().join("../shared"), std::path::PathBuf::from);
+    if !shared.is_dir() {
+        let at = shared.display();
+        lacks.push(format!("no folder {at}: no comparison with traces of a real kernel"));
+    }
+    lacks
+}
+
+fn have(tool: &str) -> bool {
+    let on_path = format!("PATH=\"$PATH:/usr/sbin:/sbin\" command -v {tool}");
+    succeeds(Command::new("sh").args(["-c", &on_path]))
+}
+
+/// Tries; what is missing afterwards is told by the caller.
+fn install(packages: &[&str]) {
+    let apt = |args: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").args(args).stdin(Stdio::null());
+        shell(&mut command).is_ok()
+    };
+    let mut args = vec!["install", "--yes", "--quiet", "--no-install-recommends"];
+    args.extend(packages);
+    if !apt(&args) {
+        let _ = apt(&["update", "--quiet"]) && apt(&args);
+    }
+}
+
+/// What the lines of a test run say.
+#[derive(Debug, Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: Vec<String>,
+}
+
+impl Tally {
+    fn read(&mut self, line: &str) {
+        if let Some(result) = line.strip_prefix("test result:") {
+            self.passed += number_before(result, " passed");
+            self.failed += number_before(result, " failed");
+        }
+        let line = line.trim();
+        if line.starts_with(SKIP) && !self.skipped.iter().any(|seen| seen == line) {
+            self.skipped.push(line.to_owned());
+        }
+    }
+}
+
+fn number_before(text: &str, word: &str) -> u64 {
+    let before = text.split(word).next().unwrap_or("");
+    before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Runs a command, shows its output, and reads along. True: it ended well.
+fn tee(command: &mut Command) -> Result<(bool, Tally), Failure> {
+    eprintln!("$ {}", show(command));
+    let unable = |err| Failure::Unable(format!("`cargo test`: {err}"));
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().map_err(unable)?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let mut tally = Tally::default();
+    thread::scope(|scope| {
+        let errors = scope.spawn(|| {
+            let mut tally = Tally::default();
+            forward(err, &mut std::io::stderr(), &mut tally);
+            tally
+        });
+        forward(out, &mut std::io::stdout(), &mut tally);
+        tally.skipped.extend(errors.join().map(|tally| tally.skipped).unwrap_or_default());
+    });
+    let status = child.wait().map_err(unable)?;
+    Ok((status.success(), tally))
+}
+
+fn forward(from: Option<impl Read>, to: &mut impl Write, tally: &mut Tally) {
+    let Some(from) = from else { return };
+    for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        tally.read(&line);
+        // A reader of our own output that left is no reason to stop the tests.
+        let _ = writeln!(to, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_and_skips_are_counted() {
+        let mut tally = Tally::default();
+        tally.read("test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured");
+        tally.read("test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured");
+        tally.read("SKIP: no root");
+        tally.read("  SKIP: no root");
+        tally.read("test skips ... ok");
+        assert_eq!((tally.passed, tally.failed), (19, 3));
+        assert_eq!(tally.skipped, ["SKIP: no root"]);
+    }
+}

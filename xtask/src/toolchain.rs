@@ -1,0 +1,42 @@
+//! Pieces of the toolchain that some checks need: installed here when they are missing.
+
+use std::process::Command;
+
+use crate::shell::{run, succeeds};
+use crate::{Failure, Outcome};
+
+/// Installs the nightly toolchain and `components` of it, unless they are there.
+pub(crate) fn nightly(components: &[&str]) -> Outcome {
+    if !succeeds(Command::new("rustup").args(["run", "nightly", "rustc", "--version"])) {
+        let args = ["toolchain", "install", "nightly", "--profile", "minimal"];
+        install(&args, "the nightly toolchain")?;
+    }
+    let have = list(&["component", "list", "--toolchain", "nightly", "--installed"]);
+    for &component in components {
+        if !have.lines().any(|line| line.starts_with(component)) {
+            let args = ["component", "add", "--toolchain", "nightly", component];
+            install(&args, &format!("{component} of the nightly toolchain"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Installs the standard library for `target`, unless it is there.
+pub(crate) fn target(target: &str) -> Outcome {
+    if list(&["target", "list", "--installed"]).lines().any(|line| line == target) {
+        return Ok(());
+    }
+    install(&["target", "add", target], target)
+}
+
+fn install(args: &[&str], what: &str) -> Outcome {
+    run(Command::new("rustup").args(args)).map_err(|_| {
+        let by_hand = args.join(" ");
+        Failure::Unable(format!("{what} is missing; install it with `rustup {by_hand}`"))
+    })
+}
+
+fn list(args: &[&str]) -> String {
+    let output = Command::new("rustup").args(args).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
