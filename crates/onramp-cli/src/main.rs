@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod clock;
 mod cmd;
 mod error;
 mod limits;

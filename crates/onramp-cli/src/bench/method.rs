@@ -1,6 +1,7 @@
 //! Ways of sending: the table, what each must do, and the loop that drives them all alike.
 
 mod kernel;
+mod onramp;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +18,7 @@ use onramp_queue::{Counter, DropReason};
 use super::gate::Gate;
 use super::plan::Plan;
 use super::stamp;
-use crate::clock::MonotonicClock;
+use onramp_dev::MonotonicClock;
 
 /// The ways of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
@@ -28,11 +29,13 @@ pub(crate) enum Kind {
     Sendmmsg,
     /// The same sockets with `UDP_SEGMENT`: 32 datagrams of one flow in each `send`.
     Gso,
+    /// One link for all threads, and `try_send` for each datagram.
+    Onramp,
 }
 
 impl Kind {
     /// The method that the others are there to be compared with.
-    pub(crate) const OURS: Self = Self::Send;
+    pub(crate) const OURS: Self = Self::Onramp;
 
     /// As written on the command line and in JSON.
     pub(crate) fn name(self) -> &'static str {
@@ -40,6 +43,7 @@ impl Kind {
             Self::Send => "send",
             Self::Sendmmsg => "sendmmsg",
             Self::Gso => "gso",
+            Self::Onramp => "onramp",
         }
     }
 
@@ -47,6 +51,7 @@ impl Kind {
     pub(crate) fn files(self, plan: &Plan) -> usize {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => plan.flows(),
+            Self::Onramp => onramp::files(plan),
         }
     }
 
@@ -54,6 +59,7 @@ impl Kind {
     pub(crate) fn open(self, plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => kernel::open(self, plan, targets),
+            Self::Onramp => onramp::open(plan, targets),
         }
     }
 }
@@ -176,8 +182,9 @@ pub(crate) trait Worker {
     /// to back in `payload`.
     fn send(&mut self, flow: usize, payload: &[u8], size: usize) -> Taken;
 
-    /// Waits for room, not much longer than 100 ms.
-    fn wait(&mut self);
+    /// Waits for room for `size` bytes of the thread's flow number `flow`, not much longer than
+    /// 100 ms: so that a round ends.
+    fn wait(&mut self, flow: usize, size: usize);
 }
 
 /// A histogram of nanoseconds: 1 % precise, and small enough to stay in the cache of its thread.
@@ -246,22 +253,20 @@ pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecor
                 cx.submitted[flow].0.add(count as u64);
                 flow = if flow + 1 == cx.submitted.len() { 0 } else { flow + 1 };
             }
-            Taken::Full => wait(worker, phase, &mut record),
+            Taken::Full => {
+                let started = MonotonicClock.now();
+                worker.wait(flow, size);
+                if phase == Phase::Measure {
+                    record.refused += 1;
+                    record.wait.saturating_record(MonotonicClock.now().since(started));
+                }
+            }
             Taken::Lost(count, error) => {
                 cx.submitted[flow].0.add(count as u64);
                 *record.lost.entry(reason(&error).name()).or_default() += count as u64;
                 record.error.get_or_insert(error);
             }
         }
-    }
-}
-
-fn wait<W: Worker>(worker: &mut W, phase: Phase, record: &mut ThreadRecord) {
-    let started = MonotonicClock.now();
-    worker.wait();
-    if phase == Phase::Measure {
-        record.refused += 1;
-        record.wait.saturating_record(MonotonicClock.now().since(started));
     }
 }
 

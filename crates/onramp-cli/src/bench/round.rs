@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::sink::Sinks;
 use super::usage::Usage;
 use super::verify::{self, Checked, Receivers};
-use crate::clock::MonotonicClock;
+use onramp_dev::MonotonicClock;
 
 /// Stack of a sending thread, bytes: there may be thousands.
 const STACK: usize = 256 << 10;

@@ -91,7 +91,7 @@ impl Worker for One<'_> {
     }
 
     /// The call itself has waited.
-    fn wait(&mut self) {}
+    fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 
 /// Many messages in one call.
@@ -121,7 +121,7 @@ impl Worker for Many<'_> {
     }
 
     /// The call itself has waited.
-    fn wait(&mut self) {}
+    fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 
 fn failed(error: io::Error, lost: usize) -> Taken {
