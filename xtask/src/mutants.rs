@@ -1,8 +1,178 @@
-//! Weakens the orderings of the queue crate, one at a time; a model has to notice each.
+//! Weakens the queue crate, one place at a time: each model that says it breaks has to.
+//!
+//! The source marks the places (`mutant::or("NAME", ...)`, `mutant::is("NAME")`), and the models
+//! say what breaks them (`Broken by: NAME, NAME.`). Both lists must agree.
 
-use crate::Outcome;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::checks::loom_tests;
+use crate::shell::{root, show};
+use crate::{Failure, Outcome};
+
+const SOURCE: &str = "crates/onramp-queue/src";
+const MODELS: &str = "crates/onramp-queue/tests/loom";
+
+/// A model that still runs after so long has met a chain without an end: that is a failure too.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Which mutants break which models.
+type Table = BTreeMap<String, Vec<String>>;
 
 /// Runs them all, or those whose name contains an argument.
-pub(crate) fn run(_args: &[String]) -> Outcome {
-    Ok(())
+pub(crate) fn run(only: &[String]) -> Outcome {
+    let marked = marked(&read(SOURCE)?);
+    let mut table = Table::new();
+    for (file, text) in read(MODELS)? {
+        listed(&file, &text, &mut table);
+    }
+    let mut wrong = disagreements(&marked, &table);
+    let exe = build()?;
+    if verdict(&exe, "", "")? != SURVIVED {
+        return Err(Failure::Failed("a model fails without any mutant: see `xtask loom`".into()));
+    }
+    eprintln!("{:<32} {:<52} verdict", "mutant", "model");
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
+    for (mutant, models) in table.iter().filter(|(name, _)| wanted(name)) {
+        for model in models {
+            let verdict = verdict(&exe, mutant, model)?;
+            eprintln!("{mutant:<32} {model:<52} {verdict}");
+            if verdict == SURVIVED {
+                wrong.push(format!("{mutant} survives {model}"));
+            }
+        }
+    }
+    eprintln!("{} mutants, {} of them wrong", table.len(), wrong.len());
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::Failed(wrong.join("; "))) }
+}
+
+/// Names and texts of the Rust files of a folder.
+fn read(folder: &str) -> Result<Vec<(String, String)>, Failure> {
+    let unable = |err| Failure::Unable(format!("{folder}: {err}"));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root().join(folder)).map_err(unable)? {
+        let path = entry.map_err(unable)?.path();
+        if path.extension().is_some_and(|ext| ext == "rs") {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            files.push((stem, fs::read_to_string(&path).map_err(unable)?));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The names that the source marks.
+fn marked(files: &[(String, String)]) -> BTreeSet<String> {
+    let calls = ["mutant::or(", "mutant::is("];
+    let names = files.iter().flat_map(|(_, text)| {
+        calls.iter().flat_map(move |call| text.split(call).skip(1)).filter_map(|rest| {
+            let name = rest.trim_start().strip_prefix('"')?.split('"').next()?;
+            Some(name.to_owned())
+        })
+    });
+    names.collect()
+}
+
+/// Adds what the models of a file say.
+fn listed(file: &str, text: &str, table: &mut Table) {
+    let mut names: Option<String> = None;
+    for line in text.lines().map(str::trim) {
+        let doc = line.strip_prefix("///").map(str::trim);
+        if let Some((_, rest)) = doc.and_then(|doc| doc.split_once("Broken by:")) {
+            names = Some(rest.to_owned());
+        } else if let (Some(doc), Some(names)) = (doc, &mut names) {
+            *names += doc;
+        } else if let Some(rest) = line.strip_prefix("fn ") {
+            let model = format!("{file}::{}", rest.split('(').next().unwrap_or(rest));
+            for name in names.take().iter().flat_map(|names| names.split([',', '.'])) {
+                if !name.trim().is_empty() {
+                    table.entry(name.trim().to_owned()).or_default().push(model.clone());
+                }
+            }
+        }
+    }
+}
+
+fn disagreements(marked: &BTreeSet<String>, table: &Table) -> Vec<String> {
+    let unlisted = marked.iter().filter(|name| !table.contains_key(*name));
+    let unmarked = table.keys().filter(|name| !marked.contains(*name));
+    let mut wrong: Vec<String> =
+        unlisted.map(|name| format!("{name} is in no model's `Broken by:`")).collect();
+    wrong.extend(unmarked.map(|name| format!("{name} is marked nowhere in {SOURCE}")));
+    for line in &wrong {
+        eprintln!("{line}");
+    }
+    wrong
+}
+
+/// Builds the models once: each run picks its mutant from the environment.
+fn build() -> Result<PathBuf, Failure> {
+    let mut command = loom_tests();
+    command.arg("--no-run");
+    eprintln!("$ {}", show(&command));
+    let unable = |why: String| Failure::Unable(format!("`{}`: {why}", show(&command)));
+    let output = loom_tests().arg("--no-run").output().map_err(|err| unable(err.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let exe = said
+        .lines()
+        .filter(|line| line.contains("Executable"))
+        .find_map(|line| line.rsplit_once('(')?.1.strip_suffix(')'));
+    match exe {
+        Some(exe) if output.status.success() => Ok(root().join(exe)),
+        _ => Err(Failure::Failed(format!("the models do not build:\n{said}"))),
+    }
+}
+
+const SURVIVED: &str = "SURVIVED";
+
+/// One model (or all, if it has no name) in a process of its own: a mutant may corrupt memory.
+fn verdict(exe: &Path, mutant: &str, model: &str) -> Result<&'static str, Failure> {
+    let unable = |err| Failure::Unable(format!("{}: {err}", exe.display()));
+    let mut command = Command::new(exe);
+    command.env("ONRAMP_MUTANT", mutant);
+    if !model.is_empty() {
+        command.args([model, "--exact"]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.current_dir(root()).spawn().map_err(unable)?;
+    let mut waited = Duration::ZERO;
+    while waited < PATIENCE {
+        if let Some(status) = child.try_wait().map_err(unable)? {
+            return Ok(match status.code() {
+                Some(0) => SURVIVED,
+                Some(_) => "found",
+                None => "found (crashed)",
+            });
+        }
+        sleep(LOOK_EVERY);
+        waited += LOOK_EVERY;
+    }
+    child.kill().map_err(unable)?;
+    child.wait().map_err(unable)?;
+    Ok("found (hung)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_from_source_and_models() {
+        let source = "mutant::or(\"a-b\", X, Y); mutant::is(\n    \"c\") mutant::or(name, X, Y)";
+        let marked = marked(&[("intake".into(), source.into())]);
+        assert_eq!(marked.iter().collect::<Vec<_>>(), ["a-b", "c"]);
+        let models = "/// One.\n///\n/// Broken by: a-b,\n/// d.\n#[test]\nfn one() {}\n\
+                      /// Two.\n#[test]\nfn two() {}\n/// Broken by: a-b.\nfn three() {";
+        let mut table = Table::new();
+        listed("intake", models, &mut table);
+        assert_eq!(table["a-b"], ["intake::one", "intake::three"]);
+        assert_eq!(table["d"], ["intake::one"]);
+        let wrong = disagreements(&marked, &table);
+        assert_eq!(wrong.len(), 2, "c is in no model, d is not in the source");
+    }
 }

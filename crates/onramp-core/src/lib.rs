@@ -2,11 +2,18 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod error;
+pub mod params;
 mod port;
 pub mod qdisc;
+mod rate;
+mod spec;
 pub mod stats;
 mod time;
+pub mod units;
 
 pub use device::{Device, DeviceInfo, Transmitted};
+pub use error::ConfigError;
 pub use port::{BATCH, Keeper, Port, QUOTA, Ran, TICK_NS};
+pub use rate::Rate;
 pub use time::{Clock, Instant};

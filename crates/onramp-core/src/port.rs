@@ -264,13 +264,7 @@ impl<D: Device> Root<D> {
     }
 
     /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
-    fn fill(
-        &mut self,
-        left: u32,
-        done: &mut PacketList,
-        now: Instant,
-        stats: &PortStats,
-    ) -> Stop {
+    fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
         let mut drops = PacketList::new();
         let mut cx = Cx { now, drops: &mut drops };
         let stop = loop {

@@ -11,6 +11,9 @@ use std::fmt::Debug;
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::Instant;
+use crate::params::{Param, Values};
+
+pub use crate::spec::Spec;
 
 /// What a call gets from outside.
 #[derive(Debug)]
@@ -26,6 +29,13 @@ impl Cx<'_> {
     pub fn drop(&mut self, mut pkt: Packet, reason: DropReason) {
         pkt.drop_reason = Some(reason);
         self.drops.push_back(pkt);
+    }
+
+    /// Drops all of `list`.
+    pub(crate) fn purge(&mut self, list: &mut PacketList) {
+        while let Some(pkt) = list.pop_front() {
+            self.drop(pkt, DropReason::Purged);
+        }
     }
 }
 
@@ -62,6 +72,22 @@ pub struct Backlog {
     pub bytes: u64,
 }
 
+impl Backlog {
+    /// What `list` holds.
+    pub(crate) fn of(list: &PacketList) -> Self {
+        Self { packets: list.len(), bytes: list.bytes() }
+    }
+}
+
+/// Which of three bands serves a priority, by default: `tc-prio(8)`.
+pub(crate) const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+
+/// The band of a packet; only the low four bits of its priority count.
+#[inline]
+pub(crate) fn band_of(priomap: &[u8; 16], priority: u32) -> usize {
+    usize::from(priomap[(priority & 15) as usize])
+}
+
 /// A queueing discipline. `&mut self` is the root lock.
 pub trait Qdisc: Send + Debug {
     /// Takes `pkt` in, or drops it into `cx`.
@@ -75,4 +101,59 @@ pub trait Qdisc: Send + Debug {
 
     /// Drops everything.
     fn reset(&mut self, cx: &mut Cx<'_>);
+
+    /// Names and values of its own statistics, such as `tc -s qdisc show` prints below the common
+    /// ones. Allocates nothing.
+    fn stats(&self, _out: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+/// A row of [`KINDS`]: all the rest of the system knows of a qdisc.
+#[derive(Debug)]
+pub struct Kind {
+    /// Name in the command language.
+    pub id: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// Its parameters, in the order they are shown.
+    pub params: &'static [Param],
+    /// Builds one.
+    pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
+}
+
+impl Kind {
+    /// Help for people: a line on the qdisc, then one for each option.
+    #[must_use]
+    pub fn help(&self) -> String {
+        let mut text = format!("{}: {}\n", self.id, self.about);
+        for param in self.params {
+            text.push_str("  ");
+            text.push_str(&param.help());
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The options it has, for messages.
+    pub(crate) fn options(&self) -> String {
+        let names: Vec<&str> = self.params.iter().flat_map(Param::names).copied().collect();
+        if names.is_empty() {
+            return format!("{} takes no options", self.id);
+        }
+        format!("{} takes {}", self.id, names.join(", "))
+    }
+}
+
+macro_rules! qdiscs {
+    ($($module:ident: $($kind:ident),+;)*) => {
+        $(mod $module;)*
+        /// Every qdisc. Parser, help and the tests iterate over it.
+        pub const KINDS: &[Kind] = &[$($($module::$kind),+),*];
+    };
+}
+
+// To add a qdisc: write `qdisc/NAME.rs` with a `Kind`, and name both here.
+qdiscs! {
+    fifo: PFIFO, BFIFO;
+    pfifo_fast: PFIFO_FAST;
+    fq: FQ;
 }

@@ -65,7 +65,9 @@ impl DropCounters {
 
     /// Drops by reason, those that occurred.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
-        DropReason::ALL.iter().map(|&reason| (reason, self.0[reason as usize].get()))
+        DropReason::ALL
+            .iter()
+            .map(|&reason| (reason, self.0[reason as usize].get()))
             .filter(|&(_, n)| n > 0)
     }
 }

@@ -9,6 +9,7 @@
 //! 0                        idle
 //! OWNED                    owned, nothing waits
 //! OWNED | count, newest    owned, a list waits: the owner looks again before it leaves
+//! OWNED | BUSY | ...       the same: it was BUSY when it was owned, and nothing was taken yet
 //! BUSY | (count, newest)?  nobody owns it; what waits is looked after by the keeper (below), by
 //!                          the pusher that makes the list `batch` long, or by who calls `own`
 //! ```
@@ -31,6 +32,7 @@
 //! (`net/core/dev.c`, 7.2).
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use crate::PacketList;
@@ -86,6 +88,8 @@ pub struct Full(pub PacketList);
 #[must_use = "dropping an owner leaves the intake owned for ever"]
 pub struct Owner<'a, T> {
     intake: &'a Intake<T>,
+    /// An owner is as good as `&mut T`: threads may share it only if they may share `T`.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> Intake<T> {
@@ -110,17 +114,17 @@ impl<T> Intake<T> {
         let Some((oldest, newest, count)) = packets.reverse() else {
             return Ok(Pushed::Staged);
         };
-        // Acquire: if nobody owns it, the last owner's work on the value.
+        // Relaxed: a guess, which the exchanges below check.
         let mut word = Word(self.word.0.load(Relaxed));
         loop {
             if word == Word::ZERO {
-                // Acquire: pairs with the release in `leave`, the value is ours.
+                // Acquire: the value; pairs with the release in `leave_idle`.
                 let order = mutant::or("intake-idle-acquire", Acquire, Relaxed);
                 let owned = Word::flags_only(OWNED);
                 match self.word.0.compare_exchange_weak(word.0, owned.0, order, Relaxed) {
                     Ok(_) => {
-                        packets.reverse();
-                        return Ok(Pushed::Owner { owner: Owner { intake: self }, fresh: packets });
+                        packets.restore();
+                        return Ok(Pushed::Owner { owner: Owner::new(self), fresh: packets });
                     }
                     Err(seen) => word = Word(seen),
                 }
@@ -128,16 +132,18 @@ impl<T> Intake<T> {
             }
             let total = u32::from(word.count()).saturating_add(count);
             if total > u32::from(self.cap) {
-                packets.reverse();
+                packets.restore();
                 return Err(Full(packets));
             }
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
             let total = total as u16;
             // SAFETY: the chain is ours until the exchange succeeds.
             unsafe { Node::set_next(oldest, word.node()) };
-            let owns = !word.has(OWNED) && total >= self.batch;
+            let owns =
+                !word.has(OWNED) && total >= self.batch && !mutant::is("intake-push-never-owns");
             let new = Word::with(newest, total, word.flags() | if owns { OWNED } else { 0 });
-            // Release: the packets, for who takes the list. Acquire: when it makes us owner.
+            // Release: the packets; pairs with the swap in `take`. Acquire: when it makes us owner,
+            // the value; pairs with the release in `leave_busy`.
             let order = mutant::or("intake-push-release", AcqRel, Acquire);
             let order = mutant::or("intake-push-acquire", order, Release);
             match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
@@ -145,7 +151,7 @@ impl<T> Intake<T> {
                     std::mem::forget(packets);
                     if owns {
                         let fresh = PacketList::new();
-                        return Ok(Pushed::Owner { owner: Owner { intake: self }, fresh });
+                        return Ok(Pushed::Owner { owner: Owner::new(self), fresh });
                     }
                     return Ok(Pushed::Staged);
                 }
@@ -157,13 +163,14 @@ impl<T> Intake<T> {
     /// Becomes owner, unless somebody is.
     #[inline]
     pub fn own(&self) -> Option<Owner<'_, T>> {
+        // Relaxed: a guess, which the exchange below checks.
         let mut word = Word(self.word.0.load(Relaxed));
         while !word.has(OWNED) {
             let owned = word.with_flags(word.flags() | OWNED);
-            // Acquire: pairs with the release in `leave`, the value is ours.
+            // Acquire: the value; pairs with the release in `leave_idle` and `leave_busy`.
             let order = mutant::or("intake-own-acquire", Acquire, Relaxed);
             match self.word.0.compare_exchange_weak(word.0, owned.0, order, Relaxed) {
-                Ok(_) => return Some(Owner { intake: self }),
+                Ok(_) => return Some(Owner::new(self)),
                 Err(seen) => word = Word(seen),
             }
         }
@@ -172,16 +179,19 @@ impl<T> Intake<T> {
 
     /// Packets that wait. A hint: stale as soon as it is read.
     pub fn waiting(&self) -> u32 {
+        // Relaxed: a hint.
         u32::from(Word(self.word.0.load(Relaxed)).count())
     }
 
     /// Whether somebody owns it. A hint.
     pub fn is_owned(&self) -> bool {
+        // Relaxed: a hint.
         Word(self.word.0.load(Relaxed)).has(OWNED)
     }
 
     /// Whether it was left busy. A hint.
     pub fn is_busy(&self) -> bool {
+        // Relaxed: a hint.
         Word(self.word.0.load(Relaxed)).has(BUSY)
     }
 
@@ -191,11 +201,17 @@ impl<T> Intake<T> {
     }
 }
 
-impl<T> Owner<'_, T> {
+impl<'a, T> Owner<'a, T> {
+    #[inline]
+    fn new(intake: &'a Intake<T>) -> Self {
+        Self { intake, value: PhantomData }
+    }
+
     /// Takes everything that waits, oldest first.
     #[inline]
     pub fn take(&mut self) -> PacketList {
         let word = &self.intake.word.0;
+        // Relaxed: a push that it misses is found by `leave_idle`, or by the next owner.
         if Word(word.load(Relaxed)).count() == 0 {
             return PacketList::new();
         }
@@ -227,9 +243,10 @@ impl<T> Owner<'_, T> {
     #[inline]
     pub fn leave_idle(self) -> Result<(), Self> {
         let atomic = &self.intake.word.0;
+        // Relaxed: a guess, which the exchange below checks.
         let mut word = Word(atomic.load(Relaxed));
-        while word.count() == 0 {
-            // Release: our work on the value, for the next owner.
+        while word.count() == 0 || mutant::is("intake-leave-idle-unchecked") {
+            // Release: our work on the value; pairs with the acquire of the next owner.
             let order = mutant::or("intake-leave-idle-release", Release, Relaxed);
             match atomic.compare_exchange_weak(word.0, Word::ZERO.0, order, Relaxed) {
                 Ok(_) => return Ok(()),
@@ -243,10 +260,12 @@ impl<T> Owner<'_, T> {
     #[inline]
     pub fn leave_busy(self) {
         let atomic = &self.intake.word.0;
+        // Relaxed: a guess, which the exchange below checks.
         let mut word = Word(atomic.load(Relaxed));
         loop {
-            let busy = word.with_flags(BUSY);
-            // Release: our work on the value, for the next owner.
+            let forgets = mutant::is("intake-leave-busy-empty");
+            let busy = if forgets { Word::flags_only(BUSY) } else { word.with_flags(BUSY) };
+            // Release: our work on the value; pairs with the acquire of the next owner.
             let order = mutant::or("intake-leave-busy-release", Release, Relaxed);
             match atomic.compare_exchange_weak(word.0, busy.0, order, Relaxed) {
                 Ok(_) => return,
@@ -291,7 +310,8 @@ impl<T> fmt::Debug for Owner<'_, T> {
 
 impl<T> Drop for Intake<T> {
     fn drop(&mut self) {
-        let left = Word(self.word.0.load(Acquire));
+        // Relaxed: who hands out `&mut self` has ordered all pushes before it.
+        let left = Word(self.word.0.load(Relaxed));
         // SAFETY: `&mut self`: nobody else pushes or takes; `push` ends the chain at null.
         drop(unsafe { PacketList::from_newest_first(left.node()) });
     }

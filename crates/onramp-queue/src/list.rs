@@ -2,6 +2,7 @@
 
 use std::ptr;
 
+use crate::mutant;
 use crate::packet::{Meta, Node, Packet};
 use crate::pool::Home;
 
@@ -151,8 +152,11 @@ impl PacketList {
         }
     }
 
-    /// Turns the list around, newest first, and gives its first (then oldest) and last (then
-    /// newest) node and its length; `None` when it is empty. Turn it around again, or forget it.
+    /// Turns the list around, newest first, and gives its oldest node (now the last), its newest
+    /// (now the first) and its length; `None` when it is empty.
+    ///
+    /// The caller may then link the oldest node to others, and has to call
+    /// [`restore`](Self::restore) or to forget the list.
     #[inline]
     pub(crate) fn reverse(&mut self) -> Option<(*mut Node, *mut Node, u32)> {
         if self.packets > 1 {
@@ -162,6 +166,16 @@ impl PacketList {
             std::mem::forget(list);
         }
         (!self.head.is_null()).then_some((self.tail, self.head, self.packets))
+    }
+
+    /// Undoes [`reverse`](Self::reverse), and what the caller linked the oldest node to.
+    #[inline]
+    pub(crate) fn restore(&mut self) {
+        if !self.tail.is_null() && !mutant::is("list-restore-linked") {
+            // SAFETY: a non-null tail is a node this list owns.
+            unsafe { Node::set_next(self.tail, ptr::null_mut()) };
+        }
+        let _ = self.reverse();
     }
 
     /// Packets held.

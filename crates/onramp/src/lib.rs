@@ -14,7 +14,9 @@ mod wait;
 
 pub use builder::{BuildError, LinkBuilder};
 pub use link::{CloseReport, Link};
-pub use onramp_core::{Clock, Device, DeviceInfo, Instant, Transmitted, qdisc};
+pub use onramp_core::{
+    Clock, ConfigError, Device, DeviceInfo, Instant, Rate, Transmitted, qdisc, stats as port_stats,
+};
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Packet, PacketList};
 pub use sender::{Flow, Ready, Rejected, SendError, Sender, TrySendError};

@@ -229,7 +229,9 @@ impl Shared {
     }
 
     fn purged(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.port.stats().dropped.get(onramp_queue::DropReason::Purged))
+        self.slots
+            .iter()
+            .map(|slot| slot.port.stats().dropped.get(onramp_queue::DropReason::Purged))
             .sum()
     }
 

@@ -48,7 +48,7 @@ impl Flow {
 
     /// Sets the pacing rate of packets sent from now on.
     pub fn set_pacing_rate(&mut self, rate: Rate) {
-        self.pacing_rate = rate.bytes_per_second();
+        self.pacing_rate = rate.0;
     }
 
     /// Sets the priority (`SO_PRIORITY`), by which qdiscs choose a band.

@@ -1,0 +1,301 @@
+//! The table a qdisc keeps of its parameters. Parser, printer and help all read it.
+
+use std::fmt::Write as _;
+
+use crate::rate;
+use crate::units::{Size, Time, exact_size, exact_time, parse_count, parse_size, parse_time};
+use crate::{ConfigError, Rate};
+
+/// What a parameter counts, and how `tc` reads and writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A plain number.
+    Count,
+    /// Packets, a plain number.
+    Packets,
+    /// Packets; read like a size, so that `1k` means 1,024.
+    ScaledPackets,
+    /// Bytes, a plain number.
+    Bytes,
+    /// Bytes, with a suffix or without.
+    Size,
+    /// Bytes per second; a bare number counts bits per second.
+    Rate,
+    /// Nanoseconds; a bare number counts microseconds.
+    Usecs,
+    /// Nanoseconds, also when bare.
+    Nsecs,
+    /// So many plain numbers in a row.
+    List(usize),
+    /// One of these words, which stands for itself and takes no value. The value is its place.
+    Words(&'static [&'static str]),
+}
+
+/// What holds when the option is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Default {
+    /// This number.
+    Number(u64),
+    /// So many times the device's largest packet.
+    Mtus(u64),
+    /// These numbers.
+    List(&'static [u64]),
+    /// Nothing: the mechanism is off, and not shown.
+    Off,
+}
+
+/// One parameter of a qdisc.
+#[derive(Debug)]
+pub struct Param {
+    /// The option's name.
+    pub key: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// What holds when it is not given.
+    pub default: Default,
+    /// Smallest value, in the unit of [`Value`].
+    pub min: u64,
+    /// Largest value, in the unit of [`Value`].
+    pub max: u64,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+/// The value of a parameter: packets, bytes, bytes per second or nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Of every unit but [`Unit::List`].
+    Number(u64),
+    /// Of [`Unit::List`].
+    List(Vec<u64>),
+}
+
+impl Param {
+    /// The words that begin this option.
+    pub(crate) fn names(&self) -> &[&'static str] {
+        match self.unit {
+            Unit::Words(names) => names,
+            _ => std::slice::from_ref(&self.key),
+        }
+    }
+
+    /// Reads the value of the option that `name` has begun.
+    ///
+    /// # Errors
+    ///
+    /// The value is missing, is no such number, or is out of range.
+    pub(crate) fn parse<'w>(
+        &self,
+        at: &str,
+        name: &str,
+        words: &mut impl Iterator<Item = &'w str>,
+    ) -> Result<Value, ConfigError> {
+        let mut one = || match words.next() {
+            None => {
+                let why = format!("the value is missing: expected {}", self.expected());
+                Err(ConfigError::new(at, self.key, "", why))
+            }
+            Some(word) => self.number(word).ok_or_else(|| {
+                ConfigError::new(at, self.key, word, format!("expected {}", self.expected()))
+            }),
+        };
+        match self.unit {
+            Unit::Words(names) => {
+                Ok(Value::Number(names.iter().take_while(|n| **n != name).count() as u64))
+            }
+            Unit::List(len) => (0..len).map(|_| one()).collect::<Result<_, _>>().map(Value::List),
+            _ => one().map(Value::Number),
+        }
+    }
+
+    fn number(&self, word: &str) -> Option<u64> {
+        let number = match self.unit {
+            Unit::Count | Unit::Packets | Unit::Bytes | Unit::List(_) => parse_count(word),
+            Unit::ScaledPackets | Unit::Size => parse_size(word),
+            Unit::Rate => Rate::parse(word).map(|rate| rate.0),
+            Unit::Usecs => parse_time(word, 1_000),
+            Unit::Nsecs => parse_time(word, 1),
+            Unit::Words(_) => None,
+        };
+        number.filter(|n| (self.min..=self.max).contains(n))
+    }
+
+    /// What a value has to look like, for messages.
+    fn expected(&self) -> String {
+        let (min, max) = (self.min, self.max);
+        match self.unit {
+            Unit::Count => format!("a whole number, {min} to {max}"),
+            Unit::Packets => format!("a whole number, {min} to {max} packets"),
+            Unit::ScaledPackets => format!("a number such as 100 or 1k, {min} to {max} packets"),
+            Unit::Bytes => format!("a whole number, {min} to {max} bytes"),
+            Unit::Size => format!("a size such as 1514 or 15kb, {min} to {max} bytes"),
+            Unit::Rate => {
+                format!("{}, {} to {}", &rate::EXPECTED["expected ".len()..], Rate(min), Rate(max))
+            }
+            Unit::Usecs => {
+                let (min, max) = (exact_time(min), exact_time(max));
+                format!("a time such as 10ms or 40us, {min} to {max}")
+            }
+            Unit::Nsecs => {
+                let (min, max) = (exact_time(min), exact_time(max));
+                format!("a time such as 10us or 500ns, {min} to {max}")
+            }
+            Unit::List(len) => format!("{len} whole numbers, each {min} to {max}"),
+            Unit::Words(names) => names.join(" or "),
+        }
+    }
+
+    /// The default on a device with this largest packet.
+    pub(crate) fn default(&self, mtu: u32) -> Option<Value> {
+        match self.default {
+            Default::Number(n) => Some(Value::Number(n)),
+            Default::Mtus(n) => Some(Value::Number((n * u64::from(mtu)).clamp(self.min, self.max))),
+            Default::List(list) => Some(Value::List(list.to_vec())),
+            Default::Off => None,
+        }
+    }
+
+    /// Appends the option as a word that reads back, with a space before it.
+    pub(crate) fn write_exact(&self, line: &mut String, value: &Value) {
+        self.write(line, value, |n| match self.unit {
+            Unit::Size => exact_size(n),
+            Unit::Rate => Rate(n).exact(),
+            Unit::Usecs | Unit::Nsecs => exact_time(n),
+            _ => n.to_string(),
+        });
+    }
+
+    /// Appends the option as `tc qdisc show` writes it, with a space before it.
+    pub(crate) fn write_shown(&self, line: &mut String, value: &Value) {
+        self.write(line, value, |n| match self.unit {
+            Unit::Packets | Unit::ScaledPackets => format!("{n}p"),
+            Unit::Bytes | Unit::Size => Size(n).to_string(),
+            Unit::Rate => Rate(n).to_string(),
+            Unit::Usecs if n == 0 => "0us".into(),
+            Unit::Usecs | Unit::Nsecs => Time(n).to_string(),
+            _ => n.to_string(),
+        });
+    }
+
+    fn write(&self, line: &mut String, value: &Value, word: impl Fn(u64) -> String) {
+        let name = match (self.unit, value) {
+            (Unit::Words(names), Value::Number(n)) => {
+                let place = usize::try_from(*n).unwrap_or(usize::MAX);
+                names.get(place).copied().unwrap_or(self.key)
+            }
+            _ => self.key,
+        };
+        let _ = write!(line, " {name}");
+        match value {
+            Value::Number(_) if matches!(self.unit, Unit::Words(_)) => {}
+            Value::Number(n) => {
+                let _ = write!(line, " {}", word(*n));
+            }
+            Value::List(list) => {
+                for n in list {
+                    let _ = write!(line, " {}", word(*n));
+                }
+            }
+        }
+    }
+
+    /// One line for people: the option, what it does, its default.
+    pub(crate) fn help(&self) -> String {
+        let usage = match self.unit {
+            Unit::Words(names) => names.join(" | "),
+            Unit::List(len) => format!("{} N1 .. N{len}", self.key),
+            unit => format!("{} {}", self.key, unit.metavariable()),
+        };
+        let mut default = String::new();
+        match self.default {
+            Default::Off => default.push_str("off"),
+            Default::Mtus(1) => default.push_str("the device's largest packet"),
+            Default::Mtus(n) => {
+                let _ = write!(default, "{n} of the device's largest packets");
+            }
+            Default::Number(n) => self.write_shown(&mut default, &Value::Number(n)),
+            Default::List(list) => self.write_shown(&mut default, &Value::List(list.to_vec())),
+        }
+        let default = default.trim_start();
+        let default = match self.unit {
+            Unit::Words(_) => default,
+            _ => default.strip_prefix(self.key).unwrap_or(default).trim_start(),
+        };
+        format!("{usage:28} {} (default: {default})", self.help)
+    }
+}
+
+impl Unit {
+    fn metavariable(self) -> &'static str {
+        match self {
+            Self::Count => "NUMBER",
+            Self::Packets | Self::ScaledPackets => "PACKETS",
+            Self::Bytes => "BYTES",
+            Self::Size => "SIZE",
+            Self::Rate => "RATE",
+            Self::Usecs | Self::Nsecs => "TIME",
+            Self::List(_) | Self::Words(_) => "",
+        }
+    }
+}
+
+/// The values to build a qdisc with: those given, and the defaults of the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    pub(crate) params: &'static [Param],
+    pub(crate) given: &'a [Option<Value>],
+    /// The device's largest packet, bytes.
+    pub(crate) mtu: u32,
+}
+
+impl Values<'_> {
+    /// The value of `key`; `None` where it is [`Default::Off`] and was not given.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the qdisc has no such parameter.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Value> {
+        let place = self.params.iter().position(|param| param.key == key);
+        let place = place.expect("a qdisc asks for the parameters of its own table");
+        self.given[place].clone().or_else(|| self.params[place].default(self.mtu))
+    }
+
+    /// The number `key` has; zero where it is [`Default::Off`].
+    ///
+    /// # Panics
+    ///
+    /// Panics when the qdisc has no such parameter, or it is a list.
+    #[must_use]
+    pub fn number(&self, key: &str) -> u64 {
+        match self.get(key) {
+            Some(Value::Number(n)) => n,
+            None => 0,
+            Some(Value::List(_)) => unreachable!("{key} is a list"),
+        }
+    }
+
+    /// As [`Values::number`], for a parameter whose range fits 32 bits.
+    ///
+    /// # Panics
+    ///
+    /// As [`Values::number`].
+    #[must_use]
+    pub fn number32(&self, key: &str) -> u32 {
+        u32::try_from(self.number(key)).unwrap_or(u32::MAX)
+    }
+
+    /// The numbers `key` has; none where it is [`Default::Off`].
+    ///
+    /// # Panics
+    ///
+    /// Panics when the qdisc has no such parameter.
+    #[must_use]
+    pub fn list(&self, key: &str) -> Vec<u64> {
+        match self.get(key) {
+            Some(Value::List(list)) => list,
+            Some(Value::Number(n)) => vec![n],
+            None => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! First in, first out, until a number of packets (`pfifo`) or of bytes (`bfifo`) is held.
+//!
+//! Source: `tc-pfifo(8)`, `tc-bfifo(8)`; behaviour of Linux 7.2 `net/sched/sch_fifo.c`.
+//! Differs: nothing known. The default limits follow from a device's `txqueuelen`, which is 1,000
+//! packets.
+//! Invariant: packets leave in the order they came, and a packet is dropped exactly when it would
+//! exceed the limit.
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::{Backlog, Cx, Dequeue, Kind, Qdisc, Verdict};
+use crate::params::{Default, Param, Unit};
+
+const U32_MAX: u64 = u32::MAX as u64;
+
+pub(super) const PFIFO: Kind = Kind {
+    id: "pfifo",
+    about: "first in, first out, limited in packets",
+    params: &[Param {
+        key: "limit",
+        unit: Unit::ScaledPackets,
+        default: Default::Number(1000),
+        min: 0,
+        max: U32_MAX,
+        help: "packets held at most",
+    }],
+    build: |values| Box::new(Pfifo { limit: values.number32("limit"), list: PacketList::new() }),
+};
+
+pub(super) const BFIFO: Kind = Kind {
+    id: "bfifo",
+    about: "first in, first out, limited in bytes",
+    params: &[Param {
+        key: "limit",
+        unit: Unit::Size,
+        default: Default::Mtus(1000),
+        min: 0,
+        max: U32_MAX,
+        help: "bytes held at most",
+    }],
+    build: |values| Box::new(Bfifo { limit: values.number("limit"), list: PacketList::new() }),
+};
+
+#[derive(Debug)]
+struct Pfifo {
+    limit: u32,
+    list: PacketList,
+}
+
+#[derive(Debug)]
+struct Bfifo {
+    limit: u64,
+    list: PacketList,
+}
+
+impl Qdisc for Pfifo {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if self.list.len() >= self.limit {
+            cx.drop(pkt, DropReason::Overlimit);
+            return Verdict::Dropped;
+        }
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+        self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog::of(&self.list)
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        cx.purge(&mut self.list);
+    }
+}
+
+impl Qdisc for Bfifo {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if self.list.bytes() + u64::from(pkt.len) > self.limit {
+            cx.drop(pkt, DropReason::Overlimit);
+            return Verdict::Dropped;
+        }
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+        self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog::of(&self.list)
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        cx.purge(&mut self.list);
+    }
+}

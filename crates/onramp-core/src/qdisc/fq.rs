@@ -1,0 +1,465 @@
+//! Fair queue: a queue for each flow, served in turn, each at its own pace.
+//!
+//! ```text
+//! enqueue   find the flow by key; append; a flow that had nothing joins its band's new flows
+//! dequeue   fast path first; wake flows whose time has come; choose a band by weight, in it a
+//!           flow, new before old, by deficit round robin; a flow whose packet may not leave yet
+//!           waits aside, by time
+//! pacing    a quantum at once, then a gap as long as the quantum takes at the flow's rate
+//! ```
+//!
+//! The rate is the smaller of `maxrate` and the packet's own
+//! [`pacing_rate`](onramp_queue::Meta::pacing_rate); a packet may name its earliest departure
+//! instead ([`txtime_ns`](onramp_queue::Meta::txtime_ns)). While no flow has anything to send at
+//! once, up to 8 packets that are neither paced nor early take the fast path, a queue common to
+//! all flows.
+//!
+//! Source: `tc-fq(8)`; Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin",
+//! 1995; behaviour of Linux 7.2 `net/sched/sch_fq.c`, quirks included: `limit` counts each band,
+//! the fast path does not know `flow_limit`, a fresh flow joins the list of the band of its last
+//! packet (band 0 if it had none), idle time counts in ticks of 10 ms.
+//!
+//! Differs: a flow is what the sender says ([`flow`](onramp_queue::Meta::flow)), so there is no
+//! `orphan_mask`. Idle flows are collected when there are more than `buckets`, wherever they hash
+//! to. A packet counts as waiting since it was pushed
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `ce_mark` counts marks, not attempts.
+//! Packets that leave early by `offload_horizon` carry their departure time, and the pace counts
+//! from it. Values that Linux clamps or wraps around are errors.
+//!
+//! Invariant: packets of one flow that ask for no departure time leave in the order they came, and
+//! no packet leaves before its time to send, or before its flow's pace allows.
+
+mod flow;
+mod params;
+mod throttle;
+
+use onramp_queue::{DropReason, Packet};
+
+use self::flow::{FAST, Flows, NONE, State, is_after, ticks};
+use self::params::{Config, PARAMS};
+use self::throttle::Throttled;
+use super::{Backlog, Cx, Dequeue, Kind, Qdisc, Verdict, band_of};
+use crate::Instant;
+
+const BANDS: usize = 3;
+
+/// Packets the fast path holds while there are others.
+const FAST_MAX: usize = 8;
+
+const NS_PER_SEC: u64 = 1_000_000_000;
+
+pub(super) const FQ: Kind = Kind {
+    id: "fq",
+    about: "a queue for each flow, served in turn and paced",
+    params: PARAMS,
+    build: |values| Box::new(Fq::new(Config::new(values))),
+};
+
+/// Flows in the order they are served, linked through [`Flow::link`](flow::Flow).
+#[derive(Clone, Copy, Debug)]
+struct FlowList {
+    first: u32,
+    last: u32,
+}
+
+impl FlowList {
+    const EMPTY: Self = Self { first: NONE, last: NONE };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    New,
+    Old,
+}
+
+#[derive(Debug)]
+struct Band {
+    /// Bytes it may still send in this round.
+    credit: i64,
+    new: FlowList,
+    old: FlowList,
+    packets: u32,
+}
+
+impl Band {
+    const IDLE: Self = Self { credit: 0, new: FlowList::EMPTY, old: FlowList::EMPTY, packets: 0 };
+
+    fn list(&mut self, age: Age) -> &mut FlowList {
+        match age {
+            Age::New => &mut self.new,
+            Age::Old => &mut self.old,
+        }
+    }
+}
+
+/// What `tc -s` shows.
+#[derive(Debug, Default)]
+struct Stats {
+    gc: u64,
+    fastpath: u64,
+    throttled: u64,
+    /// Moving average of how late flows were woken.
+    latency_ns: u64,
+    ce_mark: u64,
+    flows_plimit: u64,
+    pkts_too_long: u64,
+    band_drops: [u64; BANDS],
+    horizon_drops: u64,
+    horizon_caps: u64,
+}
+
+#[derive(Debug)]
+struct Fq {
+    config: Config,
+    flows: Flows,
+    throttled: Throttled,
+    bands: [Band; BANDS],
+    /// The band being served.
+    band: usize,
+    /// Flows that hold no packet.
+    inactive: usize,
+    backlog: Backlog,
+    /// The end of the last wait told to the caller, without slack.
+    timer_ns: u64,
+    stats: Stats,
+}
+
+impl Fq {
+    fn new(config: Config) -> Self {
+        Self {
+            config,
+            flows: Flows::new(),
+            throttled: Throttled::default(),
+            bands: [Band::IDLE; BANDS],
+            band: 0,
+            inactive: 0,
+            backlog: Backlog::default(),
+            timer_ns: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Whether a packet may pass all flows by.
+    #[inline]
+    fn takes_fast_path(&self, pkt: &Packet, now_ns: u64) -> bool {
+        let ahead_ns = now_ns.saturating_add(self.config.offload_horizon_ns);
+        if pkt.txtime_ns > ahead_ns || pkt.pacing_rate != 0 || self.config.maxrate != u64::MAX {
+            return false;
+        }
+        // Flows that could send now come first, and so does order behind those woken late.
+        self.backlog.packets == 0
+            || self.flows.len() == self.inactive + self.throttled.len()
+                && self.flows.packets(FAST) < FAST_MAX
+                && self.throttled.first_ns() > ahead_ns
+    }
+
+    /// Applies the horizon. `Err` gives back a packet that lies beyond it.
+    #[inline]
+    fn check_horizon(&mut self, mut pkt: Packet, now_ns: u64) -> Result<Packet, Packet> {
+        let horizon_ns = now_ns.saturating_add(self.config.horizon_ns);
+        if pkt.txtime_ns > horizon_ns {
+            if self.config.horizon_drop {
+                self.stats.horizon_drops += 1;
+                return Err(pkt);
+            }
+            self.stats.horizon_caps += 1;
+            pkt.txtime_ns = horizon_ns;
+        }
+        Ok(pkt)
+    }
+
+    /// Finds the flow of a packet, and makes it ready to take it; `None` when it is full.
+    #[inline]
+    fn flow_for(&mut self, key: u64, band: usize, now_ns: u64) -> Option<u32> {
+        let config = &self.config;
+        let found =
+            self.flows.find_or_insert(key, config.initial_quantum, now_ns, config.buckets);
+        if found.fresh {
+            self.stats.gc += u64::from(found.collected);
+            self.inactive = self.inactive + 1 - found.collected as usize;
+        }
+        let held = self.flows.packets(found.index);
+        if held >= config.flow_limit {
+            self.stats.flows_plimit += 1;
+            return None;
+        }
+        let flow = self.flows.get_mut(found.index);
+        if flow.state == State::Detached {
+            let filled_at = flow.link.wrapping_add(config.refill_delay_ticks);
+            if is_after(ticks(now_ns), filled_at) && flow.credit >= 0 {
+                flow.credit = flow.credit.max(config.quantum);
+            }
+            self.append(found.index, Age::New);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "there are three")]
+        let band8 = band as u8;
+        self.flows.get_mut(found.index).band = band8;
+        self.bands[band].packets += 1;
+        self.inactive -= usize::from(held == 0);
+        Some(found.index)
+    }
+
+    /// Appends a flow to a list of its band.
+    #[inline]
+    fn append(&mut self, index: u32, age: Age) {
+        let flow = self.flows.get_mut(index);
+        flow.state = State::Listed;
+        flow.link = NONE;
+        let list = self.bands[usize::from(flow.band)].list(age);
+        if list.first == NONE {
+            list.first = index;
+        } else {
+            self.flows.get_mut(list.last).link = index;
+        }
+        list.last = index;
+    }
+
+    /// Wakes flows whose time has come.
+    #[inline]
+    fn wake(&mut self, now_ns: u64) {
+        let ahead_ns = now_ns.saturating_add(self.config.offload_horizon_ns);
+        let first_ns = self.throttled.first_ns();
+        if first_ns > ahead_ns {
+            return;
+        }
+        if let Some(late_ns @ 1..) = now_ns.checked_sub(first_ns) {
+            let latency_ns = &mut self.stats.latency_ns;
+            *latency_ns = *latency_ns - (*latency_ns >> 3) + (late_ns >> 3);
+        }
+        while let Some(index) = self.throttled.pop_due(ahead_ns) {
+            self.append(index, Age::Old);
+        }
+    }
+
+    /// Goes on to the first band that has both credit and flows.
+    #[inline]
+    fn choose(&mut self) -> Option<Age> {
+        let mut barren = 0;
+        loop {
+            let band = &self.bands[self.band];
+            if band.credit > 0 {
+                if band.new.first != NONE {
+                    return Some(Age::New);
+                }
+                if band.old.first != NONE {
+                    return Some(Age::Old);
+                }
+            }
+            if barren == BANDS {
+                return None;
+            }
+            self.band = if self.band + 1 == BANDS { 0 } else { self.band + 1 };
+            let weight = self.config.weights[self.band];
+            let band = &mut self.bands[self.band];
+            band.credit = (band.credit + weight).min(weight);
+            barren = if band.credit > 0 { barren + 1 } else { 0 };
+        }
+    }
+
+    /// Takes a packet from the first flow of a list of the current band, or moves the flow on.
+    #[inline]
+    fn serve(&mut self, age: Age, now_ns: u64) -> Option<Packet> {
+        let index = self.bands[self.band].list(age).first;
+        let head = self.flows.head(index);
+        let flow = self.flows.get_mut(index);
+        if flow.credit <= 0 {
+            flow.credit += self.config.quantum;
+            self.unlink_first(age);
+            self.append(index, Age::Old);
+            return None;
+        }
+        let Some(head) = head else {
+            self.unlink_first(age);
+            if age == Age::New {
+                // A round among the old ones keeps new flows from starving them.
+                self.append(index, Age::Old);
+            } else {
+                let flow = self.flows.get_mut(index);
+                flow.state = State::Detached;
+                flow.link = ticks(now_ns) | 1;
+            }
+            return None;
+        };
+        let due_ns = head.time_ns.max(flow.time_next_ns);
+        if due_ns > now_ns.saturating_add(self.config.offload_horizon_ns) {
+            flow.time_next_ns = due_ns;
+            self.unlink_first(age);
+            self.flows.get_mut(index).state = State::Throttled;
+            self.throttled.push(due_ns, index);
+            self.stats.throttled += 1;
+            return None;
+        }
+        let mut pkt = self.flows.pop(index, head)?;
+        self.inactive += usize::from(self.flows.packets(index) == 0);
+        self.bands[band_of(&self.config.priomap, pkt.priority)].packets -= 1;
+        self.bands[self.band].credit -= i64::from(pkt.len);
+        self.mark(&mut pkt, now_ns, due_ns);
+        self.pace(index, &pkt, now_ns, due_ns);
+        if pkt.txtime_ns == 0 && due_ns > now_ns {
+            pkt.txtime_ns = due_ns;
+        }
+        Some(pkt)
+    }
+
+    #[inline]
+    fn unlink_first(&mut self, age: Age) {
+        let list = self.bands[self.band].list(age);
+        list.first = self.flows.get(list.first).link;
+    }
+
+    /// Marks a packet that waited too long.
+    #[inline]
+    fn mark(&mut self, pkt: &mut Packet, now_ns: u64, due_ns: u64) {
+        if now_ns.saturating_sub(due_ns) > self.config.ce_threshold_ns && matches!(pkt.ecn, 1 | 2) {
+            pkt.ecn = 3;
+            self.stats.ce_mark += 1;
+        }
+    }
+
+    /// Charges a flow for a packet, and sets when the next one may leave.
+    #[inline]
+    fn pace(&mut self, index: u32, pkt: &Packet, now_ns: u64, due_ns: u64) {
+        let flow = self.flows.get_mut(index);
+        flow.credit = flow.credit.saturating_sub_unsigned(pkt.len);
+        if !self.config.pacing {
+            return;
+        }
+        let mut rate = self.config.maxrate;
+        let mut bytes = u64::from(pkt.len);
+        if pkt.txtime_ns == 0 {
+            if pkt.pacing_rate != 0 {
+                rate = rate.min(pkt.pacing_rate);
+            }
+            if rate <= self.config.low_rate_threshold {
+                flow.credit = 0;
+            } else {
+                bytes = bytes.max(u64::from(self.config.quantum.unsigned_abs()));
+                if flow.credit > 0 {
+                    return;
+                }
+            }
+        }
+        if rate == u64::MAX {
+            return;
+        }
+        // A rate may change, so nothing is planned further ahead than a second.
+        let mut gap_ns = bytes * NS_PER_SEC / rate.max(1);
+        if gap_ns > NS_PER_SEC {
+            gap_ns = NS_PER_SEC;
+            self.stats.pkts_too_long += 1;
+        }
+        // What the timer was late is made up for, by half the gap at most.
+        if flow.time_next_ns != 0 {
+            gap_ns -= (gap_ns / 2).min(now_ns.saturating_sub(flow.time_next_ns));
+        }
+        flow.time_next_ns = now_ns.max(due_ns) + gap_ns;
+    }
+
+    /// When to be asked again. A wait that the last one covers within the slack keeps its end, so
+    /// that many flows share a timer.
+    fn next_ask(&mut self) -> Instant {
+        let first_ns =
+            self.throttled.first_ns().saturating_sub(self.config.offload_horizon_ns);
+        let slack_ns = self.config.timer_slack_ns;
+        if !(first_ns..=first_ns.saturating_add(slack_ns)).contains(&self.timer_ns) {
+            self.timer_ns = first_ns;
+        }
+        Instant(self.timer_ns).after(slack_ns)
+    }
+}
+
+impl Qdisc for Fq {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let now_ns = cx.now.0;
+        let band = band_of(&self.config.priomap, pkt.priority);
+        if self.bands[band].packets >= self.config.limit {
+            self.stats.band_drops[band] += 1;
+            cx.drop(pkt, DropReason::FqBandLimit);
+            return Verdict::Dropped;
+        }
+        let pkt = match self.check_horizon(pkt, now_ns) {
+            Ok(pkt) => pkt,
+            Err(pkt) => {
+                cx.drop(pkt, DropReason::FqHorizonLimit);
+                return Verdict::Dropped;
+            }
+        };
+        let index = if self.takes_fast_path(&pkt, now_ns) {
+            self.stats.fastpath += 1;
+            FAST
+        } else if let Some(index) = self.flow_for(pkt.flow, band, now_ns) {
+            index
+        } else {
+            cx.drop(pkt, DropReason::FqFlowLimit);
+            return Verdict::Dropped;
+        };
+        self.backlog.packets += 1;
+        self.backlog.bytes += u64::from(pkt.len);
+        self.flows.push(index, pkt, now_ns);
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if self.backlog.packets == 0 {
+            return Dequeue::Empty;
+        }
+        let now_ns = cx.now.0;
+        let mut pkt = self.flows.head(FAST).and_then(|head| self.flows.pop(FAST, head));
+        if pkt.is_none() {
+            self.wake(now_ns);
+            while let Some(age) = self.choose() {
+                pkt = self.serve(age, now_ns);
+                if pkt.is_some() {
+                    break;
+                }
+            }
+        }
+        let Some(pkt) = pkt else { return Dequeue::NotBefore(self.next_ask()) };
+        self.backlog.packets -= 1;
+        self.backlog.bytes -= u64::from(pkt.len);
+        Dequeue::Ready(pkt)
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        for pkt in self.flows.drain() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.flows = Flows::new();
+        self.throttled.clear();
+        self.bands = [Band::IDLE; BANDS];
+        self.band = 0;
+        self.inactive = 0;
+        self.backlog = Backlog::default();
+        self.timer_ns = 0;
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        let stats = &self.stats;
+        out("flows", self.flows.len() as u64);
+        out("inactive", self.inactive as u64);
+        out("throttled_flows", self.throttled.len() as u64);
+        out("gc", stats.gc);
+        out("fastpath", stats.fastpath);
+        out("throttled", stats.throttled);
+        out("latency_ns", stats.latency_ns);
+        out("ce_mark", stats.ce_mark);
+        out("flows_plimit", stats.flows_plimit);
+        out("pkts_too_long", stats.pkts_too_long);
+        for (packets, drops, band) in [
+            ("band0_pkts", "band0_drops", 0),
+            ("band1_pkts", "band1_drops", 1),
+            ("band2_pkts", "band2_drops", 2),
+        ] {
+            out(packets, u64::from(self.bands[band].packets));
+            out(drops, stats.band_drops[band]);
+        }
+        out("horizon_drops", stats.horizon_drops);
+        out("horizon_caps", stats.horizon_caps);
+    }
+}

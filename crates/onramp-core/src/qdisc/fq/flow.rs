@@ -1,0 +1,432 @@
+//! The flows of `fq`: a slab, a hash table that finds them by key, and their packets in order.
+//!
+//! A flow is one cache line. Its packets lie in a list sorted by time to send. Those that asked to
+//! leave before the newest of the list go into a heap beside it, which only such flows have.
+//!
+//! Memory: 64 bytes a flow in the slab and 8 in each slot of the table, which is at most half
+//! full. Both grow by doubling and never shrink: a flow costs 80 to 160 bytes, 10,000 flows 1.3 MiB.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::hash::{BuildHasher, RandomState};
+
+use onramp_queue::{Packet, PacketList};
+
+/// Names no flow, or no heap.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Linux counts the age of an idle flow in jiffies; these are as long as with `HZ=100`.
+pub(super) const TICK_NS: u64 = 10_000_000;
+
+/// Idle flows are collected after 3 s.
+const GC_AGE_TICKS: u32 = 300;
+
+/// Flows looked at when one is added.
+const GC_MAX: usize = 8;
+
+/// Slots of an empty table.
+const SLOTS_MIN: usize = 64;
+
+/// Where a flow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// In no list: it has no packet, and is to be collected when it stays so.
+    Detached,
+    /// In a list of its band.
+    Listed,
+    /// In no list: it waits for its time.
+    Throttled,
+    /// Not in use.
+    Free,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Flow {
+    /// Packets, by time to send.
+    queue: PacketList,
+    key: u64,
+    /// Pacing: nothing leaves before; 0 = never paced yet.
+    pub(super) time_next_ns: u64,
+    /// Bytes it may still send in this round.
+    pub(super) credit: i32,
+    /// Listed: the next flow of the list. Detached: when that happened, in ticks. Free: the next
+    /// free one.
+    pub(super) link: u32,
+    /// Its heap of packets out of order.
+    late: u32,
+    pub(super) band: u8,
+    pub(super) state: State,
+}
+
+const _: () = assert!(size_of::<Flow>() == 64, "a flow is one cache line");
+
+impl Flow {
+    fn new(key: u64, credit: i32, detached: u32) -> Self {
+        Self {
+            queue: PacketList::new(),
+            key,
+            time_next_ns: 0,
+            credit,
+            link: detached,
+            late: NONE,
+            band: 0,
+            state: State::Detached,
+        }
+    }
+}
+
+/// A packet that leaves before one that came earlier.
+#[derive(Debug)]
+struct Late {
+    time_ns: u64,
+    /// Keeps those of one time in order.
+    place: u64,
+    pkt: Packet,
+}
+
+/// The earliest is the greatest, as `BinaryHeap` wants it.
+impl Ord for Late {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.time_ns, other.place).cmp(&(self.time_ns, self.place))
+    }
+}
+
+impl PartialOrd for Late {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Late {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Late {}
+
+/// The packet of a flow that is next to leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) time_ns: u64,
+    late: bool,
+}
+
+/// When a packet may leave, for its own part: the time it asked for, else the time it came.
+#[inline]
+fn time_to_send_ns(pkt: &Packet) -> u64 {
+    if pkt.txtime_ns != 0 { pkt.txtime_ns } else { pkt.enqueued_ns }
+}
+
+/// All flows. Index 0 is the flow of the fast path, which no key finds.
+#[derive(Debug)]
+pub(super) struct Flows {
+    slab: Vec<Flow>,
+    /// First of the free places of the slab.
+    free: u32,
+    /// Open addressing, linear probing: upper half of the hash above, index below; 0 = empty.
+    slots: Vec<u64>,
+    /// Flows in `slots`.
+    len: usize,
+    /// Makes the hash, so that nobody can choose keys that collide. It shows in no result.
+    seed: u64,
+    /// Found last.
+    recent: (u64, u32),
+    /// Where the collection of idle flows goes on.
+    gc_at: usize,
+    late: Vec<BinaryHeap<Late>>,
+    late_free: Vec<u32>,
+    late_places: u64,
+}
+
+/// Index of the flow of the fast path.
+pub(super) const FAST: u32 = 0;
+
+/// A flow that was looked for.
+pub(super) struct Found {
+    pub(super) index: u32,
+    pub(super) fresh: bool,
+    /// Idle flows collected meanwhile.
+    pub(super) collected: u32,
+}
+
+impl Flows {
+    pub(super) fn new() -> Self {
+        Self {
+            slab: vec![Flow::new(0, 0, 0)],
+            free: NONE,
+            slots: vec![0; SLOTS_MIN],
+            len: 0,
+            seed: RandomState::new().hash_one(0_u64) | 1,
+            recent: (0, NONE),
+            gc_at: 1,
+            late: Vec::new(),
+            late_free: Vec::new(),
+            late_places: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> &Flow {
+        &self.slab[index as usize]
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut Flow {
+        &mut self.slab[index as usize]
+    }
+
+    /// Flows there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Folded multiplication: every bit of the key moves every bit of the result.
+    #[inline]
+    fn hash(&self, key: u64) -> u64 {
+        let product = u128::from(key ^ self.seed) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded together")]
+        let folded = (product >> 64) as u64 ^ product as u64;
+        folded
+    }
+
+    /// Finds the flow of `key`, or makes one with `credit`; beyond `room` flows, it then first
+    /// collects idle ones.
+    #[inline]
+    pub(super) fn find_or_insert(
+        &mut self,
+        key: u64,
+        credit: i32,
+        now_ns: u64,
+        room: usize,
+    ) -> Found {
+        if self.recent.0 == key && self.recent.1 != NONE {
+            return Found { index: self.recent.1, fresh: false, collected: 0 };
+        }
+        let hash = self.hash(key);
+        if let Some(index) = self.find(key, hash) {
+            self.recent = (key, index);
+            return Found { index, fresh: false, collected: 0 };
+        }
+        let collected = if self.len >= room { self.collect(ticks(now_ns)) } else { 0 };
+        let index = self.insert(Flow::new(key, credit, ticks(now_ns) | 1), hash);
+        self.recent = (key, index);
+        Found { index, fresh: true, collected }
+    }
+
+    #[inline]
+    fn find(&self, key: u64, hash: u64) -> Option<u32> {
+        let mask = self.slots.len() - 1;
+        let mut at = slot_of(hash) & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                return None;
+            }
+            if slot >> 32 == hash >> 32 {
+                let index = index_of(slot);
+                if self.slab[index as usize].key == key {
+                    return Some(index);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn insert(&mut self, flow: Flow, hash: u64) -> u32 {
+        if (self.len + 1) * 2 > self.slots.len() {
+            self.grow();
+        }
+        let index = if self.free == NONE {
+            self.slab.push(flow);
+            u32::try_from(self.slab.len() - 1).expect("memory ends before 2^32 flows")
+        } else {
+            let index = self.free;
+            self.free = self.get(index).link;
+            self.slab[index as usize] = flow;
+            index
+        };
+        self.place(hash & TAG | u64::from(index));
+        self.len += 1;
+        index
+    }
+
+    /// Puts a slot where probing for it ends.
+    fn place(&mut self, slot: u64) {
+        let mask = self.slots.len() - 1;
+        let mut at = slot_of(slot) & mask;
+        while self.slots[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        self.slots[at] = slot;
+    }
+
+    fn grow(&mut self) {
+        let slots = vec![0; self.slots.len() * 2];
+        let old = std::mem::replace(&mut self.slots, slots);
+        old.into_iter().filter(|slot| *slot != 0).for_each(|slot| self.place(slot));
+    }
+
+    /// Frees idle flows among the next few; says how many.
+    fn collect(&mut self, now: u32) -> u32 {
+        let mut collected = 0;
+        for _ in 0..GC_MAX.min(self.slab.len()) {
+            self.gc_at = if self.gc_at < self.slab.len() { self.gc_at } else { 1 };
+            let flow = &self.slab[self.gc_at];
+            if flow.state == State::Detached && is_after(now, flow.link.wrapping_add(GC_AGE_TICKS))
+            {
+                self.remove(self.gc_at);
+                collected += 1;
+            }
+            self.gc_at += 1;
+        }
+        collected
+    }
+
+    fn remove(&mut self, index: usize) {
+        let mask = self.slots.len() - 1;
+        let hash = self.hash(self.slab[index].key);
+        let mut hole = slot_of(hash) & mask;
+        while index_of(self.slots[hole]) as usize != index {
+            hole = (hole + 1) & mask;
+        }
+        // Close the gap: move back whatever probing from its own place would now miss.
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            let displacement = at.wrapping_sub(slot_of(slot)) & mask;
+            if displacement >= at.wrapping_sub(hole) & mask {
+                self.slots[hole] = slot;
+                hole = at;
+            }
+        }
+        self.slots[hole] = 0;
+        self.len -= 1;
+        let flow = &mut self.slab[index];
+        flow.state = State::Free;
+        flow.link = self.free;
+        #[expect(clippy::cast_possible_truncation, reason = "indices are 32 bits wide")]
+        let index = index as u32;
+        self.free = index;
+        if self.recent.1 == index {
+            self.recent.1 = NONE;
+        }
+    }
+
+    /// Packets of a flow.
+    #[inline]
+    pub(super) fn packets(&self, index: u32) -> usize {
+        let flow = self.get(index);
+        let late = if flow.late == NONE { 0 } else { self.late[flow.late as usize].len() };
+        flow.queue.len() as usize + late
+    }
+
+    /// Adds a packet where its time to send puts it, behind those of the same time.
+    #[inline]
+    pub(super) fn push(&mut self, index: u32, mut pkt: Packet, now_ns: u64) {
+        let flow = &mut self.slab[index as usize];
+        let newest_ns = flow.queue.back().map_or(0, |newest| time_to_send_ns(newest));
+        if pkt.txtime_ns == 0 {
+            // The wait before it came here counts; but nobody asked to overtake what is due.
+            let came_ns = if pkt.enqueued_ns == 0 { now_ns } else { pkt.enqueued_ns };
+            pkt.enqueued_ns = came_ns.max(newest_ns).min(now_ns);
+        }
+        let time_ns = time_to_send_ns(&pkt);
+        if time_ns >= newest_ns {
+            flow.queue.push_back(pkt);
+        } else {
+            self.push_late(index, time_ns, pkt);
+        }
+    }
+
+    #[cold]
+    fn push_late(&mut self, index: u32, time_ns: u64, pkt: Packet) {
+        let flow = &mut self.slab[index as usize];
+        if flow.late == NONE {
+            flow.late = self.late_free.pop().unwrap_or_else(|| {
+                self.late.push(BinaryHeap::new());
+                u32::try_from(self.late.len() - 1).expect("there are fewer heaps than flows")
+            });
+        }
+        let place = self.late_places;
+        self.late_places += 1;
+        self.late[flow.late as usize].push(Late { time_ns, place, pkt });
+    }
+
+    /// The packet next to leave.
+    #[inline]
+    pub(super) fn head(&self, index: u32) -> Option<Head> {
+        let flow = self.get(index);
+        let listed =
+            flow.queue.front().map(|pkt| Head { time_ns: time_to_send_ns(pkt), late: false });
+        if flow.late == NONE {
+            return listed;
+        }
+        let late = self.late[flow.late as usize].peek();
+        let late = late.map(|late| Head { time_ns: late.time_ns, late: true });
+        match (listed, late) {
+            (Some(listed), Some(late)) if late.time_ns >= listed.time_ns => Some(listed),
+            (listed, late) => late.or(listed),
+        }
+    }
+
+    /// Takes the packet that [`Flows::head`] told of.
+    #[inline]
+    pub(super) fn pop(&mut self, index: u32, head: Head) -> Option<Packet> {
+        if head.late { self.pop_late(index) } else { self.get_mut(index).queue.pop_front() }
+    }
+
+    #[cold]
+    fn pop_late(&mut self, index: u32) -> Option<Packet> {
+        let flow = &mut self.slab[index as usize];
+        let heap = &mut self.late[flow.late as usize];
+        let pkt = heap.pop().map(|late| late.pkt);
+        if heap.is_empty() {
+            self.late_free.push(flow.late);
+            flow.late = NONE;
+        }
+        pkt
+    }
+
+    /// Takes any packet of any flow.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Packet> {
+        let lists = self.slab.iter_mut().flat_map(|flow| std::mem::take(&mut flow.queue));
+        lists.chain(self.late.iter_mut().flat_map(|heap| heap.drain().map(|late| late.pkt)))
+    }
+}
+
+/// The half of a slot that comes from the hash.
+const TAG: u64 = 0xFFFF_FFFF << 32;
+
+/// Where probing begins.
+#[inline]
+fn slot_of(hash_or_slot: u64) -> usize {
+    (hash_or_slot >> 32) as usize
+}
+
+#[inline]
+fn index_of(slot: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    let index = slot as u32;
+    index
+}
+
+/// Time in ticks; they wrap around after 497 days.
+#[inline]
+pub(super) fn ticks(now_ns: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "wraps around")]
+    let ticks = (now_ns / TICK_NS) as u32;
+    ticks
+}
+
+/// Whether tick `a` is later than `b`.
+#[inline]
+pub(super) fn is_after(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) < 1 << 31
+}

@@ -1,0 +1,87 @@
+//! Rates, as `tc` reads and writes them.
+//!
+//! Source: behaviour of iproute2 6.1 (`tc(8)`, section "UNITS"): `bit` means bits, `bps` means
+//! bytes per second; `k`, `m`, `g`, `t` are powers of 1,000, and of 1,024 with an `i` behind.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::ConfigError;
+use crate::units::parse_scaled;
+
+const KI: f64 = 1024.0;
+
+/// To bytes per second.
+const SUFFIXES: &[(&str, f64)] = &[
+    ("bit", 1.0 / 8.0),
+    ("kbit", 1e3 / 8.0),
+    ("mbit", 1e6 / 8.0),
+    ("gbit", 1e9 / 8.0),
+    ("tbit", 1e12 / 8.0),
+    ("kibit", KI / 8.0),
+    ("mibit", KI * KI / 8.0),
+    ("gibit", KI * KI * KI / 8.0),
+    ("tibit", KI * KI * KI * KI / 8.0),
+    ("bps", 1.0),
+    ("kbps", 1e3),
+    ("mbps", 1e6),
+    ("gbps", 1e9),
+    ("tbps", 1e12),
+    ("kibps", KI),
+    ("mibps", KI * KI),
+    ("gibps", KI * KI * KI),
+    ("tibps", KI * KI * KI * KI),
+];
+
+/// Bytes per second.
+///
+/// A bare number counts bits per second, as in `tc`; what is less than a byte is cut off.
+///
+/// ```
+/// use onramp_core::Rate;
+/// assert_eq!("8mbit".parse(), Ok(Rate(1_000_000)));
+/// assert_eq!("1gbps".parse(), Ok(Rate(1_000_000_000)));
+/// assert_eq!(Rate(1_000_000).to_string(), "8Mbit");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(pub u64);
+
+impl Rate {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        parse_scaled(word, 1.0 / 8.0, SUFFIXES).map(Self)
+    }
+
+    /// In the shortest word that reads back as the same rate.
+    pub(crate) fn exact(self) -> String {
+        let bits = u128::from(self.0) * 8;
+        for (unit, name) in [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit")] {
+            if bits > 0 && bits.is_multiple_of(unit) {
+                return format!("{}{name}", bits / unit);
+            }
+        }
+        format!("{}bps", self.0)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ConfigError;
+    fn from_str(word: &str) -> Result<Self, ConfigError> {
+        Self::parse(word).ok_or_else(|| ConfigError::new("rate", "rate", word, EXPECTED))
+    }
+}
+
+/// What a rate looks like.
+pub(crate) const EXPECTED: &str = "expected a rate, such as 8mbit or 1mbps (bytes)";
+
+/// As `tc` prints it: five digits or more are cut to thousands, so that it can lose some.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bits = u128::from(self.0) * 8;
+        let mut unit = 0;
+        while unit < 4 && bits >= 1000 && (bits.is_multiple_of(1000) || bits >= 1_000_000) {
+            bits /= 1000;
+            unit += 1;
+        }
+        write!(f, "{bits}{}bit", ["", "K", "M", "G", "T"][unit])
+    }
+}

@@ -1,0 +1,237 @@
+//! The intake, and the hand-over of what is behind it.
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicBool;
+use loom::sync::atomic::Ordering::{Acquire, Release};
+use loom::thread;
+use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
+
+use crate::check;
+
+/// A port whose device writes down the cookies it is given.
+type Port = Intake<Vec<u64>>;
+
+fn packet(cookie: u64) -> Packet {
+    let mut pkt = Packet::new(64);
+    pkt.cookie = cookie;
+    pkt
+}
+
+fn packets(cookies: &[u64]) -> PacketList {
+    cookies.iter().copied().map(packet).collect()
+}
+
+fn cookies(list: PacketList) -> Vec<u64> {
+    list.map(|pkt| pkt.cookie).collect()
+}
+
+/// Pushes, and does the owner's work if that falls to us.
+fn send(port: &Port, list: PacketList) {
+    match port.push(list) {
+        Ok(Pushed::Staged) => {}
+        Ok(Pushed::Owner { mut owner, fresh }) => {
+            owner.extend(cookies(fresh));
+            run(owner);
+        }
+        Err(Full(_)) => panic!("the model stays below the cap"),
+    }
+}
+
+/// Works until nothing waits.
+fn run(mut owner: Owner<'_, Vec<u64>>) {
+    loop {
+        let list = owner.take();
+        owner.extend(cookies(list));
+        match owner.leave_idle() {
+            Ok(()) => return,
+            Err(still) => owner = still,
+        }
+    }
+}
+
+/// At rest: everything sent was taken, nothing waits, nobody owns it.
+fn at_rest(port: &Port) -> Vec<u64> {
+    assert_eq!(port.waiting(), 0, "nothing is left behind");
+    let owner = port.own().expect("nobody owns it");
+    owner.clone()
+}
+
+fn in_order(sent: &[u64], of: &[u64]) {
+    let seen: Vec<u64> = sent.iter().copied().filter(|cookie| of.contains(cookie)).collect();
+    assert_eq!(seen, of, "each once, in the order sent");
+}
+
+/// Two senders, from idle: every packet is taken once, in its sender's order, by one owner at a time.
+///
+/// Broken by: intake-idle-acquire, intake-push-release, intake-take-acquire,
+/// intake-leave-idle-release, intake-leave-idle-unchecked, list-restore-linked.
+#[test]
+fn senders_race_for_an_idle_intake() {
+    check(3, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 2));
+        let other = port.clone();
+        let thread = thread::spawn(move || {
+            send(&other, packets(&[10]));
+            send(&other, packets(&[11, 12]));
+        });
+        send(&port, packets(&[20]));
+        send(&port, packets(&[21]));
+        thread.join().unwrap();
+        let sent = at_rest(&port);
+        assert_eq!(sent.len(), 5);
+        in_order(&sent, &[10, 11, 12]);
+        in_order(&sent, &[20, 21]);
+    });
+}
+
+/// Three senders, a packet each.
+///
+/// Broken by: intake-push-release, intake-take-acquire, intake-leave-idle-unchecked.
+#[test]
+fn three_senders() {
+    check(2, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 2));
+        let threads = [10, 20].map(|cookie| {
+            let port = port.clone();
+            thread::spawn(move || send(&port, packets(&[cookie])))
+        });
+        send(&port, packets(&[30]));
+        threads.map(|thread| thread.join().unwrap());
+        let mut sent = at_rest(&port);
+        sent.sort_unstable();
+        assert_eq!(sent, [10, 20, 30]);
+    });
+}
+
+/// One place below the cap, two senders: one gets in, and the other gets its packet back alone.
+///
+/// Broken by: list-restore-linked.
+#[test]
+fn the_cap_is_exact() {
+    check(3, || {
+        let port = Arc::new(Port::new(Vec::new(), 2, 2));
+        let owner = port.own().unwrap();
+        assert!(matches!(port.push(packets(&[1])), Ok(Pushed::Staged)));
+        let staged = |port: &Port, cookie| match port.push(packets(&[cookie])) {
+            Ok(_) => 1,
+            Err(Full(list)) => {
+                assert_eq!((list.len(), cookies(list)), (1, vec![cookie]));
+                0
+            }
+        };
+        let other = port.clone();
+        let thread = thread::spawn(move || staged(&other, 10));
+        let mine = staged(&port, 20);
+        assert_eq!(mine + thread.join().unwrap(), 1);
+        run(owner);
+        assert_eq!(at_rest(&port).len(), 2);
+    });
+}
+
+/// Who comes by `own` sees all that the owner before did.
+///
+/// Broken by: intake-own-acquire, intake-leave-idle-release.
+#[test]
+fn own_follows_an_owner() {
+    check(3, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 2));
+        let other = port.clone();
+        let thread = thread::spawn(move || send(&other, packets(&[10])));
+        if let Some(owner) = port.own() {
+            run(owner);
+        }
+        thread.join().unwrap();
+        assert_eq!(at_rest(&port), [10]);
+    });
+}
+
+/// An owner that leaves busy tells the keeper first; the keeper then sees everything through.
+///
+/// Broken by: intake-leave-busy-release, intake-leave-busy-empty, intake-own-acquire.
+#[test]
+fn a_keeper_takes_over() {
+    check(3, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 8));
+        let told = Arc::new(AtomicBool::new(false));
+        let keeper = thread::spawn({
+            let (port, told) = (port.clone(), told.clone());
+            move || {
+                while !told.load(Acquire) {
+                    thread::yield_now();
+                }
+                loop {
+                    if let Some(owner) = port.own() {
+                        return run(owner);
+                    }
+                    thread::yield_now();
+                }
+            }
+        });
+        let sender = thread::spawn({
+            let port = port.clone();
+            move || send(&port, packets(&[10, 11]))
+        });
+        if let Some(mut owner) = port.own() {
+            told.store(true, Release);
+            let list = owner.take();
+            owner.extend(cookies(list));
+            owner.leave_busy();
+        } else {
+            told.store(true, Release);
+        }
+        sender.join().unwrap();
+        keeper.join().unwrap();
+        assert_eq!(at_rest(&port), [10, 11]);
+    });
+}
+
+/// Left busy, with no keeper: the push that completes a batch becomes owner, and sees it all.
+///
+/// Broken by: intake-push-acquire, intake-push-release, intake-push-never-owns.
+#[test]
+fn a_batch_is_taken_by_who_completes_it() {
+    check(3, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 2));
+        let other = port.clone();
+        let thread = thread::spawn(move || {
+            let mut owner = other.own().unwrap();
+            owner.push(1);
+            owner.leave_busy();
+            send(&other, packets(&[10]));
+        });
+        while !port.is_busy() {
+            thread::yield_now();
+        }
+        send(&port, packets(&[20]));
+        thread.join().unwrap();
+        let mut sent = at_rest(&port);
+        assert_eq!(sent.len(), 3);
+        assert_eq!(sent[0], 1);
+        sent.sort_unstable();
+        assert_eq!(sent, [1, 10, 20]);
+    });
+}
+
+/// An owner leaves busy while others push: they go on where it stopped, or leave all to the next.
+///
+/// Broken by: intake-leave-busy-release, intake-push-acquire, intake-leave-busy-empty.
+#[test]
+fn an_owner_leaves_busy_under_pushes() {
+    check(2, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 2));
+        let owner = port.own().unwrap();
+        let threads = [10, 20].map(|cookie| {
+            let port = port.clone();
+            thread::spawn(move || send(&port, packets(&[cookie])))
+        });
+        let mut owner = owner;
+        owner.push(1);
+        owner.leave_busy();
+        threads.map(|thread| thread.join().unwrap());
+        // What was pushed before it left is nobody's but the keeper's: we are that.
+        run(port.own().expect("whoever took the batch has left"));
+        let mut sent = at_rest(&port);
+        sent.sort_unstable();
+        assert_eq!(sent, [1, 10, 20]);
+    });
+}
