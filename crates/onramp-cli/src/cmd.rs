@@ -1,3 +1,4 @@
 //! The commands.
 
 pub(crate) mod bench;
+pub(crate) mod demo;

@@ -26,6 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(cmd::demo::Args),
     /// Measure ways of sending against each other.
     #[command(subcommand)]
     Bench(Bench),
@@ -38,6 +39,7 @@ enum Bench {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)

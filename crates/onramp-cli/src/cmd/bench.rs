@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use nix::sys::socket::{getsockopt, sockopt};
+use onramp::dev::Udp;
+use onramp::qdisc::Spec;
 
 use crate::bench::{self, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
 use crate::error::usage;
@@ -149,6 +150,9 @@ fn plan(args: Args) -> Result<Plan> {
             args.seconds.as_secs_f64()
         )));
     }
+    if let Err(error) = args.qdisc.parse::<Spec>() {
+        return Err(usage(format!("--qdisc: {error}")));
+    }
     let size = args.size as usize;
     if args.verify && size < STAMP_LEN {
         return Err(usage(format!(
@@ -206,19 +210,15 @@ fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
     if plan.size > allowed {
         return Err(usage(format!("--size {}: UDP to {to} allows {allowed} bytes", plan.size)));
     }
+    let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
+    let Some(mtu) = Udp::path_mtu(to) else { bail!("--to {to}: there is no way there") };
+    let fits = (mtu as usize).saturating_sub(headers);
+    if plan.size > fits {
+        bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
+    }
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(to).with_context(|| format!("--to {to}: no way there"))?;
-    let mtu = match to {
-        SocketAddr::V4(_) => getsockopt(&socket, sockopt::IpMtu).ok(),
-        SocketAddr::V6(_) => None,
-    };
-    let fits = mtu.and_then(|mtu| usize::try_from(mtu).ok()).map(|mtu| mtu.saturating_sub(28));
-    if let Some(fits) = fits
-        && plan.size > fits
-    {
-        bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
-    }
     let sent = socket.send(&vec![0; plan.size]).and_then(|_| {
         // An answer that nobody listens comes at once from near by.
         std::thread::sleep(Duration::from_millis(50));

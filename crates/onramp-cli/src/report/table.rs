@@ -112,12 +112,13 @@ fn notes(method: &MethodSummary<'_>) -> String {
 
 fn verify(name: &str, checked: &Checked) -> String {
     let mut text = String::new();
-    let verdict = if checked.failures.is_empty() { "verified" } else { "FAILED" };
-    let _ = writeln!(
-        text,
-        "{name}: {verdict}: {} submitted, {} delivered, the rest dropped for the reasons above",
-        checked.submitted, checked.delivered
-    );
+    let (submitted, delivered) = (checked.submitted, checked.delivered);
+    let verdict = match (checked.failures.is_empty(), submitted == delivered) {
+        (false, _) => "FAILED",
+        (true, true) => "verified, all in order",
+        (true, false) => "verified, in order, the rest dropped for the reasons above",
+    };
+    let _ = writeln!(text, "{name}: {submitted} submitted, {delivered} delivered: {verdict}");
     for failure in &checked.failures {
         let _ = writeln!(text, "{name}: {failure}");
     }
