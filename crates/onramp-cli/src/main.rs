@@ -10,6 +10,7 @@ mod netns;
 mod output;
 mod progress;
 mod report;
+mod send;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ enum Command {
     /// Measure ways of sending against each other.
     #[command(subcommand)]
     Bench(Bench),
+    Send(cmd::send::Args),
 }
 
 #[derive(Debug, Subcommand)]
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
+        Command::Send(args) => cmd::send::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

@@ -3,4 +3,5 @@
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod meaning;
+pub(crate) mod sent;
 pub(crate) mod table;
