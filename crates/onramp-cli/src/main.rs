@@ -1,2 +1,49 @@
 //! The onramp program.
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cmd;
+mod error;
+mod limits;
+mod machine;
+mod netns;
+mod output;
+mod progress;
+mod report;
+mod send;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Linux traffic control you can link: any number of threads send through one qdisc, and none
+/// ever waits for a lock.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(cmd::demo::Args),
+    /// Measure ways of sending against each other.
+    #[command(subcommand)]
+    Bench(Bench),
+    Send(cmd::send::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    Udp(cmd::bench::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Demo(args) => cmd::demo::run(&args),
+        Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
+        Command::Send(args) => cmd::send::run(&args),
+    };
+    done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
+}

@@ -1,10 +1,12 @@
 //! System calls behind safe functions: the crate's only `unsafe`.
 #![allow(unsafe_code)]
 
+mod measure;
 mod mmsg;
 mod sockopt;
 mod time;
 
+pub use measure::{SocketMemory, socket_memory};
 pub(crate) use mmsg::{Close, Messages};
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub use time::exact_timers;

@@ -1,0 +1,64 @@
+//! Benchmarks: all methods interleaved in one run.
+
+mod gaps;
+mod gate;
+mod method;
+mod plan;
+mod receive;
+mod round;
+mod sink;
+mod stamp;
+mod summary;
+mod usage;
+mod verify;
+
+use anyhow::Result;
+
+use crate::machine::Machine;
+use crate::netns::Wire;
+use crate::progress::Progress;
+
+pub(crate) use self::method::Kind;
+pub(crate) use self::plan::{Parameters, Plan, SinkKind, payload_max};
+pub(crate) use self::round::Round;
+pub(crate) use self::stamp::LEN as STAMP_LEN;
+pub(crate) use self::summary::{MethodSummary, Percentiles, Ratios, Spread, summarize};
+pub(crate) use self::verify::Checked;
+
+/// What a benchmark found.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) machine: Machine,
+    pub(crate) parameters: Parameters,
+    /// In the order in which they ran.
+    pub(crate) rounds: Vec<Round>,
+}
+
+/// Runs `plan`.
+pub(crate) fn run(plan: &Plan) -> Result<Results> {
+    let machine = Machine::here();
+    let wire = (plan.sink == SinkKind::Veth).then(Wire::lay).transpose()?;
+    let mut progress = Progress::new(plan.expected());
+    let mut rounds = Vec::with_capacity(plan.rounds * plan.methods.len());
+    let mut counting = None;
+    for round in 0..plan.rounds {
+        for kind in rotated(&plan.methods, round) {
+            progress.show(&format!("round {} of {}: {}", round + 1, plan.rounds, kind.name()));
+            // A verified round counts from zero; others share the sinks.
+            let fresh = counting.take().filter(|_| !plan.verify);
+            let mut sinks = match fresh {
+                Some(sinks) => sinks,
+                None => sink::Sinks::open(plan, wire.as_ref())?,
+            };
+            rounds.push(round::run(plan, kind, &mut sinks)?);
+            counting = Some(sinks);
+        }
+    }
+    drop(progress);
+    Ok(Results { machine, parameters: plan.parameters(), rounds })
+}
+
+/// The methods, beginning one later in each round: none always runs after the same.
+fn rotated(methods: &[Kind], round: usize) -> impl Iterator<Item = Kind> {
+    methods.iter().copied().cycle().skip(round % methods.len()).take(methods.len())
+}

@@ -1,0 +1,325 @@
+//! Ways of sending: the table, what each must do, and the loop that drives them all alike.
+
+mod kernel;
+mod onramp;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use hdrhistogram::Histogram;
+use onramp_core::Clock;
+use onramp_queue::{Counter, DropReason};
+
+use super::gate::Gate;
+use super::plan::Plan;
+use super::stamp;
+use onramp_dev::MonotonicClock;
+
+/// The ways of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Kind {
+    /// Each thread its own connected socket per flow, and `send` for each datagram.
+    Send,
+    /// The same sockets, 32 datagrams of one flow in each `sendmmsg`.
+    Sendmmsg,
+    /// The same sockets with `UDP_SEGMENT`: 32 datagrams of one flow in each `send`.
+    Gso,
+    /// One link for all threads, and `try_send` for each datagram.
+    Onramp,
+}
+
+impl Kind {
+    /// The method that the others are there to be compared with.
+    pub(crate) const OURS: Self = Self::Onramp;
+
+    /// As written on the command line and in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Sendmmsg => "sendmmsg",
+            Self::Gso => "gso",
+            Self::Onramp => "onramp",
+        }
+    }
+
+    /// Descriptors it opens beside the sinks.
+    pub(crate) fn files(self, plan: &Plan) -> usize {
+        match self {
+            Self::Send | Self::Sendmmsg | Self::Gso => plan.flows(),
+            Self::Onramp => onramp::files(plan),
+        }
+    }
+
+    /// Opens it towards `targets`, one for each flow.
+    pub(crate) fn open(self, plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
+        match self {
+            Self::Send | Self::Sendmmsg | Self::Gso => kernel::open(self, plan, targets),
+            Self::Onramp => onramp::open(plan, targets),
+        }
+    }
+}
+
+/// Sockets or a link, opened for one round.
+pub(crate) trait Session: Sync {
+    /// Sends as `cx` says until its phase is [`Phase::Stop`].
+    fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord;
+
+    /// What the path under the senders did up to now; `None`: each call was a system
+    /// call.
+    fn counts(&self) -> Option<PathCounts> {
+        None
+    }
+
+    /// All datagrams of a call are one message to the kernel, rather than a message each.
+    fn segmented(&self) -> bool {
+        false
+    }
+
+    /// Waits for what is still under way, at most `patience`, and closes.
+    fn finish(self: Box<Self>, patience: Duration) -> Closing;
+}
+
+/// What a path did with the datagrams it accepted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PathCounts {
+    /// Datagrams handed to the kernel.
+    pub(crate) sent: u64,
+    /// Messages they were in.
+    pub(crate) messages: u64,
+    /// System calls.
+    pub(crate) calls: u64,
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closing {
+    /// Datagrams that it accepted and then dropped, by reason, over the whole round.
+    pub(crate) drops: BTreeMap<&'static str, u64>,
+    /// Datagrams that it still held when patience ran out.
+    pub(crate) held: u64,
+}
+
+/// Where a round stands. Senders look at it before each call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Send, record nothing.
+    WarmUp,
+    /// Send and record.
+    Measure,
+    /// End.
+    Stop,
+}
+
+/// The phase, as the threads share it.
+#[derive(Debug)]
+pub(crate) struct PhaseCell(AtomicU8);
+
+impl PhaseCell {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU8::new(Phase::WarmUp as u8))
+    }
+
+    pub(crate) fn set(&self, phase: Phase) {
+        // Relaxed: it orders nothing, a sender may see it a call late.
+        self.0.store(phase as u8, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Phase {
+        // Relaxed: as above.
+        match self.0.load(Relaxed) {
+            0 => Phase::WarmUp,
+            1 => Phase::Measure,
+            _ => Phase::Stop,
+        }
+    }
+}
+
+/// A number that one sender writes and the observer reads, on lines of its own: two, because
+/// processors prefetch pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Cell(pub(crate) Counter);
+
+/// What one sending thread gets.
+#[derive(Debug)]
+pub(crate) struct ThreadCx<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) gate: &'a Gate,
+    pub(crate) phase: &'a PhaseCell,
+    /// Number of the thread.
+    pub(crate) thread: usize,
+    /// Number of its first flow.
+    pub(crate) first_flow: usize,
+    /// Datagrams submitted, for each of its flows.
+    pub(crate) submitted: &'a [Cell],
+    /// Calls made.
+    pub(crate) calls: &'a Cell,
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// So many datagrams, from the front, are on their way. At least one.
+    Datagrams(usize),
+    /// There is no room, nothing was taken: wait.
+    Full,
+    /// So many datagrams, from the front, are lost.
+    Lost(usize, io::Error),
+}
+
+/// One thread's way of sending.
+pub(crate) trait Worker {
+    /// Datagrams in a call.
+    fn batch(&self) -> usize;
+
+    /// Makes one call, with datagrams of the thread's flow number `flow`, each `size` bytes, back
+    /// to back in `payload`.
+    fn send(&mut self, flow: usize, payload: &[u8], size: usize) -> Taken;
+
+    /// Waits for room for `size` bytes of the thread's flow number `flow`, not much longer than
+    /// 100 ms: so that a round ends.
+    fn wait(&mut self, flow: usize, size: usize);
+}
+
+/// A histogram of nanoseconds: 1 % precise, and small enough to stay in the cache of its thread.
+pub(crate) type Latency = Histogram<u64>;
+
+/// An empty one, up to a minute.
+pub(crate) fn latency() -> Latency {
+    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("bounds that the crate accepts")
+}
+
+/// What one sending thread recorded during [`Phase::Measure`].
+#[derive(Debug)]
+pub(crate) struct ThreadRecord {
+    /// Durations of calls that send, or stage and refuse.
+    pub(crate) send: Latency,
+    /// Durations of waits for room.
+    pub(crate) wait: Latency,
+    /// Calls that found no room.
+    pub(crate) refused: u64,
+    /// Datagrams lost in calls, by reason: over the whole round.
+    pub(crate) lost: BTreeMap<&'static str, u64>,
+    /// The first error of a call.
+    pub(crate) error: Option<io::Error>,
+}
+
+/// Sends with `worker`, flow after flow, until told to stop.
+pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecord {
+    let (size, batch) = (cx.plan.size, worker.batch());
+    // Unless they are checked, all flows send the same bytes.
+    let distinct = if cx.plan.verify { cx.submitted.len() } else { 1 };
+    let mut payloads: Vec<Vec<u8>> = (0..distinct)
+        .map(|flow| stamp::template(cx.first_flow + flow, size).repeat(batch))
+        .collect();
+    let mut record = ThreadRecord {
+        send: latency(),
+        wait: latency(),
+        refused: 0,
+        lost: BTreeMap::new(),
+        error: None,
+    };
+    let mut sampler = Sampler::new(cx.thread);
+    let mut flow = 0;
+    cx.gate.wait();
+    loop {
+        let phase = cx.phase.get();
+        if phase == Phase::Stop {
+            return record;
+        }
+        let payload = &mut payloads[flow.min(distinct - 1)];
+        if cx.plan.verify {
+            let next = cx.submitted[flow].0.get();
+            for (datagram, sequence) in payload.chunks_exact_mut(size).zip(next..) {
+                stamp::set_sequence(datagram, sequence);
+            }
+        }
+        let started = sampler.take().then(|| MonotonicClock.now());
+        let taken = worker.send(flow, payload, size);
+        if let Some(started) = started
+            && phase == Phase::Measure
+        {
+            record.send.saturating_record(MonotonicClock.now().since(started));
+        }
+        cx.calls.0.add(1);
+        match taken {
+            Taken::Datagrams(count) => {
+                cx.submitted[flow].0.add(count as u64);
+                flow = if flow + 1 == cx.submitted.len() { 0 } else { flow + 1 };
+            }
+            Taken::Full => {
+                let started = MonotonicClock.now();
+                worker.wait(flow, size);
+                if phase == Phase::Measure {
+                    record.refused += 1;
+                    record.wait.saturating_record(MonotonicClock.now().since(started));
+                }
+            }
+            Taken::Lost(count, error) => {
+                cx.submitted[flow].0.add(count as u64);
+                *record.lost.entry(reason(&error).name()).or_default() += count as u64;
+                record.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// The reason that an error of a send stands for.
+fn reason(error: &io::Error) -> DropReason {
+    use rustix::io::Errno;
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOBUFS | Errno::NOMEM) => DropReason::NoBuffers,
+        Some(Errno::CONNREFUSED) => DropReason::Refused,
+        Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN) => DropReason::Unreachable,
+        Some(Errno::MSGSIZE) => DropReason::MessageSize,
+        Some(Errno::PERM | Errno::ACCESS) => DropReason::NoPermission,
+        _ => DropReason::DeviceError,
+    }
+}
+
+/// Picks one call in sixteen, at random: a fixed stride could beat in time with batches.
+#[derive(Debug)]
+struct Sampler {
+    state: u64,
+    left: u32,
+}
+
+impl Sampler {
+    fn new(thread: usize) -> Self {
+        // Splitting a counter by a large odd number gives every thread its own, non-zero seed.
+        let seed = (thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self { state: seed, left: 0 }
+    }
+
+    #[inline]
+    fn take(&mut self) -> bool {
+        if self.left > 0 {
+            self.left -= 1;
+            return false;
+        }
+        // xorshift64 (Marsaglia 2003): gaps of 0 to 30 calls, 15 on average.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.left = u32::try_from(self.state % 31).unwrap_or(0);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_call_in_sixteen_is_sampled() {
+        let mut sampler = Sampler::new(7);
+        let taken = (0..160_000).filter(|_| sampler.take()).count();
+        assert!((9_700..10_300).contains(&taken), "{taken}");
+    }
+}

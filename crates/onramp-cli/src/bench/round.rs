@@ -1,0 +1,318 @@
+//! One method in one round: start the threads, open the window, read the counters twice.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use onramp_core::{Clock, Instant};
+
+use super::gate::Gate;
+use super::method::{
+    Cell, Closing, Kind, Latency, PathCounts, Phase, PhaseCell, Session, ThreadCx, ThreadRecord,
+    latency,
+};
+use super::plan::Plan;
+use super::sink::Sinks;
+use super::usage::Usage;
+use super::verify::{self, Checked, Receivers};
+use onramp_dev::MonotonicClock;
+
+/// Stack of a sending thread, bytes: there may be thousands.
+const STACK: usize = 256 << 10;
+/// How long a session may take to send what it has accepted.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What one method did in one round.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) kind: Kind,
+    /// Length of the window, seconds.
+    pub(crate) seconds: f64,
+    /// Datagrams that the senders got rid of in the window.
+    pub(crate) submitted: u64,
+    /// Datagrams that arrived in the window; `None`: nobody knows.
+    pub(crate) delivered: Option<u64>,
+    pub(crate) usage: Usage,
+    pub(crate) send: Latency,
+    pub(crate) wait: Latency,
+    /// Calls in the window that found no room, per second.
+    pub(crate) refused: u64,
+    /// Datagrams per message to the kernel, and per system call.
+    pub(crate) per_message: f64,
+    pub(crate) per_call: f64,
+    /// Datagrams dropped over the whole round, by reason.
+    pub(crate) drops: BTreeMap<&'static str, u64>,
+    /// Jain's index of fairness over the flows, in the window.
+    pub(crate) jain: f64,
+    pub(crate) checked: Option<Checked>,
+}
+
+/// Runs `kind` once against `sinks`.
+pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
+    let session = kind.open(plan, sinks.targets())?;
+    let cells = Cells::new(plan);
+    let before = sinks.dropped()?;
+    let receivers = plan.verify.then(|| Receivers::new(plan));
+    // The receivers borrow sockets of their own, the counters are read beside them.
+    let sockets = sockets_for(receivers.is_some(), sinks)?;
+    thread::scope(|scope| {
+        let lanes = match &receivers {
+            Some(receivers) => receivers.start(scope, &sockets, plan)?,
+            None => Vec::new(),
+        };
+        let stage =
+            Stage { plan, session: &*session, cells: &cells, receivers: receivers.as_ref() };
+        let measured = stage.measure(sinks);
+        let closing = session.finish(PATIENCE);
+        if let Some(receivers) = &receivers {
+            receivers.finish(measured.is_ok());
+        }
+        let arrivals = verify::join(lanes);
+        let (window, records) = measured?;
+        let mut round = window.into_round(kind, records, &closing)?;
+        if receivers.is_some() {
+            let overflow = difference(&before, &sinks.dropped()?);
+            let submitted = cells.submitted();
+            let lost = &round.drops;
+            let checked = verify::check(plan, &submitted, arrivals?, &overflow, lost, closing.held);
+            let overflowed: u64 = overflow.iter().sum();
+            if overflowed > 0 {
+                round.drops.insert(verify::OVERFLOW, overflowed);
+            }
+            round.checked = Some(checked);
+        }
+        Ok(round)
+    })
+}
+
+fn sockets_for(reading: bool, sinks: &Sinks) -> Result<Vec<UdpSocket>> {
+    let sockets = if reading { sinks.sockets() } else { &[] };
+    let clones = sockets.iter().map(UdpSocket::try_clone);
+    clones.collect::<std::io::Result<_>>().context("cannot duplicate a sink's descriptor")
+}
+
+/// Counters that the threads write and we read.
+struct Cells {
+    submitted: Vec<Cell>,
+    calls: Vec<Cell>,
+}
+
+impl Cells {
+    fn new(plan: &Plan) -> Self {
+        let cells = |count| (0..count).map(|_| Cell::default()).collect();
+        Self { submitted: cells(plan.flows()), calls: cells(plan.threads) }
+    }
+
+    fn submitted(&self) -> Vec<u64> {
+        self.submitted.iter().map(|cell| cell.0.get()).collect()
+    }
+}
+
+/// Counters at one moment.
+struct Snapshot {
+    at: Instant,
+    usage: Usage,
+    submitted: Vec<u64>,
+    delivered: Option<Vec<u64>>,
+    calls: u64,
+    path: Option<PathCounts>,
+}
+
+/// All that takes part in a round.
+struct Stage<'a> {
+    plan: &'a Plan,
+    session: &'a dyn Session,
+    cells: &'a Cells,
+    receivers: Option<&'a Receivers>,
+}
+
+impl Stage<'_> {
+    /// Runs the senders through warm-up and window.
+    fn measure(&self, sinks: &mut Sinks) -> Result<(Window, Vec<ThreadRecord>)> {
+        let (gate, phase) = (Gate::default(), PhaseCell::new());
+        thread::scope(|scope| {
+            let mut senders = Vec::with_capacity(self.plan.threads);
+            for number in 0..self.plan.threads {
+                let first_flow = number * self.plan.flows_per_thread;
+                let cx = ThreadCx {
+                    plan: self.plan,
+                    gate: &gate,
+                    phase: &phase,
+                    thread: number,
+                    first_flow,
+                    submitted: &self.cells.submitted[first_flow..][..self.plan.flows_per_thread],
+                    calls: &self.cells.calls[number],
+                };
+                let builder = thread::Builder::new().name(format!("send-{number}"));
+                let session = self.session;
+                match builder.stack_size(STACK).spawn_scoped(scope, move || session.run(&cx)) {
+                    Ok(sender) => senders.push(sender),
+                    Err(error) => {
+                        phase.set(Phase::Stop);
+                        gate.open();
+                        bail!(
+                            "cannot start thread {} of {}: {error}; lower --threads, or raise \
+                             `ulimit -u`, kernel.threads-max or the control group's pids.max",
+                            number + 1,
+                            self.plan.threads
+                        );
+                    }
+                }
+            }
+            gate.gathered(senders.len());
+            gate.open();
+            let window = self.window(&phase, sinks);
+            phase.set(Phase::Stop);
+            let records = join(senders);
+            Ok((window?, records?))
+        })
+    }
+
+    fn window(&self, phase: &PhaseCell, sinks: &mut Sinks) -> Result<Window> {
+        thread::sleep(self.plan.warm_up());
+        let start = self.snapshot(sinks)?;
+        phase.set(Phase::Measure);
+        match self.receivers {
+            Some(receivers) if !self.plan.stall.is_zero() => {
+                let around = (self.plan.window - self.plan.stall) / 2;
+                thread::sleep(around);
+                receivers.pause();
+                thread::sleep(self.plan.stall);
+                receivers.resume();
+                thread::sleep(around);
+            }
+            _ => thread::sleep(self.plan.window),
+        }
+        let end = self.snapshot(sinks)?;
+        Ok(Window { start, end, segmented: self.session.segmented() })
+    }
+
+    fn snapshot(&self, sinks: &mut Sinks) -> Result<Snapshot> {
+        let at = MonotonicClock.now();
+        let usage = Usage::now()?;
+        let delivered = match self.receivers {
+            Some(receivers) => Some(receivers.delivered()),
+            None if sinks.sockets().is_empty() => None,
+            None => Some(sinks.dropped()?),
+        };
+        Ok(Snapshot {
+            at,
+            usage,
+            submitted: self.cells.submitted(),
+            delivered,
+            calls: self.cells.calls.iter().map(|cell| cell.0.get()).sum(),
+            path: self.session.counts(),
+        })
+    }
+}
+
+fn join(threads: Vec<ScopedJoinHandle<'_, ThreadRecord>>) -> Result<Vec<ThreadRecord>> {
+    // Join all of them before saying that one failed.
+    let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+    let records = joined.into_iter().collect::<thread::Result<Vec<_>>>();
+    records.map_err(|_| anyhow!("a sending thread panicked; please report this"))
+}
+
+/// Two snapshots.
+struct Window {
+    start: Snapshot,
+    end: Snapshot,
+    segmented: bool,
+}
+
+impl Window {
+    fn into_round(
+        self,
+        kind: Kind,
+        records: Vec<ThreadRecord>,
+        closing: &Closing,
+    ) -> Result<Round> {
+        let submitted = difference(&self.start.submitted, &self.end.submitted);
+        let delivered = match (&self.start.delivered, &self.end.delivered) {
+            (Some(start), Some(end)) => Some(difference(start, end)),
+            _ => None,
+        };
+        let total: u64 = submitted.iter().sum();
+        let (per_message, per_call) = self.batches(total);
+        let mut round = Round {
+            kind,
+            seconds: Duration::from_nanos(self.end.at.since(self.start.at)).as_secs_f64(),
+            submitted: total,
+            delivered: delivered.as_ref().map(|flows| flows.iter().sum()),
+            usage: self.end.usage.since(self.start.usage),
+            send: latency(),
+            wait: latency(),
+            refused: 0,
+            per_message,
+            per_call,
+            drops: closing.drops.clone(),
+            jain: jain(delivered.as_ref().unwrap_or(&submitted)),
+            checked: None,
+        };
+        let mut first_error = None;
+        for record in records {
+            round.send.add(&record.send).context("histograms of one shape")?;
+            round.wait.add(&record.wait).context("histograms of one shape")?;
+            round.refused += record.refused;
+            for (reason, count) in record.lost {
+                *round.drops.entry(reason).or_default() += count;
+            }
+            first_error = first_error.or(record.error);
+        }
+        match first_error {
+            Some(error) if round.all_lost(total) => {
+                Err(error).with_context(|| format!("{}: every datagram was lost", kind.name()))
+            }
+            _ => Ok(round),
+        }
+    }
+
+    /// Datagrams per message and per system call.
+    fn batches(&self, submitted: u64) -> (f64, f64) {
+        let calls = self.end.calls - self.start.calls;
+        match (&self.start.path, &self.end.path) {
+            (Some(start), Some(end)) => {
+                let sent = end.sent - start.sent;
+                (per(sent, end.messages - start.messages), per(sent, end.calls - start.calls))
+            }
+            _ if self.segmented => (per(submitted, calls), per(submitted, calls)),
+            _ => (1.0, per(submitted, calls)),
+        }
+    }
+}
+
+fn per(count: u64, groups: u64) -> f64 {
+    if groups == 0 { 0.0 } else { count as f64 / groups as f64 }
+}
+
+impl Round {
+    fn all_lost(&self, submitted: u64) -> bool {
+        self.delivered.unwrap_or(0) == 0 && self.drops.values().sum::<u64>() >= submitted
+    }
+}
+
+fn difference(earlier: &[u64], later: &[u64]) -> Vec<u64> {
+    later.iter().zip(earlier).map(|(later, earlier)| later - earlier).collect()
+}
+
+/// Jain's index: 1 when all flows got the same, 1/n when one got all (Jain, Chiu, Hawe 1984).
+fn jain(flows: &[u64]) -> f64 {
+    let sum: f64 = flows.iter().map(|flow| *flow as f64).sum();
+    let squares: f64 = flows.iter().map(|flow| (*flow as f64).powi(2)).sum();
+    if squares == 0.0 { 0.0 } else { sum * sum / (flows.len() as f64 * squares) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jain_of_known_shares() {
+        assert!((jain(&[5, 5, 5, 5]) - 1.0).abs() < 1e-12);
+        assert!((jain(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-12);
+        assert!((jain(&[1, 2]) - 0.9).abs() < 1e-12);
+        assert!(jain(&[0, 0]).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,147 @@
+//! Where datagrams end: sockets that count them, and somebody else's, who does not tell.
+//!
+//! A counting sink is a bound socket that nobody reads. It is *primed*: its receive buffer is
+//! filled beforehand with the smallest datagrams there are, so that each later one finds no room,
+//! and the kernel counts it as a drop of that socket. The count is exact, and costs the same
+//! whoever sends.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::socket::{setsockopt, sockopt};
+use onramp_dev::socket_memory;
+use socket2::SockRef;
+
+use super::plan::{Plan, SinkKind};
+use crate::netns::Wire;
+
+/// Receive buffer of a sink whose datagrams are read, bytes.
+const READ_BUFFER: usize = 4 << 20;
+/// Datagrams that fill the smallest receive buffer the kernel gives, many times over.
+const PRIMERS_MAX: u32 = 1_000;
+
+/// A sink for every flow.
+#[derive(Debug)]
+pub(crate) struct Sinks {
+    /// Empty: the sinks are somebody else's.
+    sockets: Vec<UdpSocket>,
+    targets: Vec<SocketAddr>,
+    drops: Vec<DropCount>,
+}
+
+/// The kernel's 32-bit count of drops, continued to 64 bits.
+#[derive(Clone, Copy, Debug, Default)]
+struct DropCount {
+    last: u32,
+    total: u64,
+}
+
+impl DropCount {
+    fn update(&mut self, now: u32) -> u64 {
+        self.total += u64::from(now.wrapping_sub(self.last));
+        self.last = now;
+        self.total
+    }
+}
+
+impl Sinks {
+    /// Opens a sink for each flow of `plan`; the far end of `wire`, if it has one.
+    pub(crate) fn open(plan: &Plan, wire: Option<&Wire>) -> Result<Self> {
+        let flows = plan.flows();
+        let (sockets, targets) = match (plan.sink, wire) {
+            (SinkKind::External(to), _) => (Vec::new(), vec![to; flows]),
+            (SinkKind::Veth, Some(wire)) => {
+                wire.at_far_end(|| bind(flows, wire.far_address().into()))?
+            }
+            _ => bind(flows, Ipv4Addr::LOCALHOST.into())?,
+        };
+        let mut sinks = Self { drops: vec![DropCount::default(); sockets.len()], sockets, targets };
+        for socket in &sinks.sockets {
+            if plan.verify {
+                prepare_reading(socket)?;
+            } else {
+                SockRef::from(socket).set_recv_buffer_size(0)?;
+            }
+        }
+        if !plan.verify {
+            sinks.prime()?;
+        }
+        sinks.dropped()?;
+        Ok(sinks)
+    }
+
+    /// Where each flow goes.
+    pub(crate) fn targets(&self) -> &[SocketAddr] {
+        &self.targets
+    }
+
+    /// The sockets; none, if the sinks are somebody else's.
+    pub(crate) fn sockets(&self) -> &[UdpSocket] {
+        &self.sockets
+    }
+
+    /// Datagrams that found no room at each sink, since it was opened.
+    pub(crate) fn dropped(&mut self) -> Result<Vec<u64>> {
+        let counts = self
+            .sockets
+            .iter()
+            .zip(&mut self.drops)
+            .map(|(socket, count)| Ok(count.update(socket_memory(socket.as_fd())?.drops)));
+        counts.collect::<std::io::Result<_>>().context("cannot read a sink's counters")
+    }
+
+    fn prime(&mut self) -> Result<()> {
+        let Some(first) = self.targets.first() else { return Ok(()) };
+        let primer = UdpSocket::bind(SocketAddr::new(any(first.ip()), 0))?;
+        for (socket, target) in self.sockets.iter().zip(&self.targets) {
+            let mut sent = 0;
+            while socket_memory(socket.as_fd())?.drops == 0 {
+                if sent == PRIMERS_MAX {
+                    bail!("the sink at {target} does not count what it drops");
+                }
+                primer.send_to(&[], target).with_context(|| format!("cannot reach {target}"))?;
+                sent += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn any(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        std::net::Ipv6Addr::UNSPECIFIED.into()
+    }
+}
+
+fn bind(flows: usize, at: IpAddr) -> Result<(Vec<UdpSocket>, Vec<SocketAddr>)> {
+    let mut sockets = Vec::with_capacity(flows);
+    let mut targets = Vec::with_capacity(flows);
+    for _ in 0..flows {
+        let socket = UdpSocket::bind((at, 0)).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => anyhow!(
+                "no UDP port is left for sink {} of {flows}: use fewer threads or flows, or widen \
+                 net.ipv4.ip_local_port_range",
+                sockets.len() + 1
+            ),
+            _ => anyhow!("cannot bind sink {} of {flows} at {at}: {error}", sockets.len() + 1),
+        })?;
+        targets.push(socket.local_addr()?);
+        sockets.push(socket);
+    }
+    Ok((sockets, targets))
+}
+
+/// A large receive buffer, and the kernel's time of arrival with every datagram.
+fn prepare_reading(socket: &UdpSocket) -> Result<()> {
+    // The administrator's limit does not bind root; others get what it allows.
+    if setsockopt(socket, sockopt::RcvBufForce, &READ_BUFFER).is_err() {
+        SockRef::from(socket).set_recv_buffer_size(READ_BUFFER)?;
+    }
+    setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+    socket.set_nonblocking(true)?;
+    Ok(())
+}

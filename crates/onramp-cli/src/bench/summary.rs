@@ -1,0 +1,202 @@
+//! Rounds into figures: medians with their extremes, and ratios to `send`.
+
+use std::collections::BTreeMap;
+
+use super::method::{Kind, Latency, latency};
+use super::round::Round;
+use super::verify::Checked;
+
+/// A figure of several rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of these values; `None` of none.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+/// Percentiles of a latency, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percentiles {
+    /// Calls sampled.
+    pub(crate) samples: u64,
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) p999: u64,
+    pub(crate) max: u64,
+}
+
+impl Percentiles {
+    /// `None`: nothing was recorded.
+    fn of(latency: &Latency) -> Option<Self> {
+        (!latency.is_empty()).then(|| Self {
+            samples: latency.len(),
+            p50: latency.value_at_quantile(0.5),
+            p99: latency.value_at_quantile(0.99),
+            p999: latency.value_at_quantile(0.999),
+            max: latency.max(),
+        })
+    }
+}
+
+/// A method over all rounds.
+#[derive(Debug)]
+pub(crate) struct MethodSummary<'a> {
+    pub(crate) kind: Kind,
+    /// Its rounds, in order.
+    pub(crate) rounds: Vec<&'a Round>,
+    pub(crate) packets_per_second: Spread,
+    pub(crate) delivered_per_second: Option<Spread>,
+    /// Per datagram delivered; per datagram offered where nobody knows what was delivered.
+    pub(crate) cpu_ns_per_packet: Option<Spread>,
+    pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
+    pub(crate) jain: Spread,
+    /// Over all rounds together.
+    pub(crate) send_ns: Option<Percentiles>,
+    pub(crate) wait_ns: Option<Percentiles>,
+    pub(crate) drops: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> MethodSummary<'a> {
+    fn of(kind: Kind, rounds: &'a [Round]) -> Option<Self> {
+        let rounds: Vec<&Round> = rounds.iter().filter(|round| round.kind == kind).collect();
+        let spread = |figure: &dyn Fn(&Round) -> Option<f64>| {
+            Spread::of(rounds.iter().filter_map(|round| figure(round)))
+        };
+        let (mut send, mut wait, mut drops) = (latency(), latency(), BTreeMap::new());
+        for round in &rounds {
+            // One shape for all: adding cannot fail.
+            let _ = send.add(&round.send);
+            let _ = wait.add(&round.wait);
+            for (reason, count) in &round.drops {
+                *drops.entry(*reason).or_default() += count;
+            }
+        }
+        Some(Self {
+            kind,
+            packets_per_second: spread(&|round| Some(round.packets_per_second()))?,
+            delivered_per_second: spread(&Round::delivered_per_second),
+            cpu_ns_per_packet: spread(&Round::cpu_ns_per_packet),
+            machine_cpu_ns_per_packet: spread(&Round::machine_cpu_ns_per_packet),
+            jain: spread(&|round| Some(round.jain))?,
+            send_ns: Percentiles::of(&send),
+            wait_ns: Percentiles::of(&wait),
+            drops,
+            rounds,
+        })
+    }
+
+    /// The check of the last round that failed, or of the last.
+    pub(crate) fn checked(&self) -> Option<&'a Checked> {
+        let mut checks = self.rounds.iter().filter_map(|round| round.checked.as_ref());
+        checks.clone().find(|checked| !checked.failures.is_empty()).or_else(|| checks.next_back())
+    }
+
+    /// The median of a figure that every round has.
+    pub(crate) fn median(&self, figure: impl Fn(&Round) -> f64) -> f64 {
+        Spread::of(self.rounds.iter().map(|round| figure(round))).map_or(0.0, |s| s.median)
+    }
+}
+
+/// A method against `send`: the figures of each round divided by those of `send` in that round.
+#[derive(Debug)]
+pub(crate) struct Ratios {
+    pub(crate) kind: Kind,
+    pub(crate) packets_per_second: Option<Spread>,
+    pub(crate) delivered_per_second: Option<Spread>,
+    pub(crate) cpu_ns_per_packet: Option<Spread>,
+    pub(crate) machine_cpu_ns_per_packet: Option<Spread>,
+    /// Of the medians over all rounds.
+    pub(crate) send_p50: Option<f64>,
+}
+
+/// Every method, in the order asked for, and the ratios of all but `send` to it.
+pub(crate) fn summarize<'a>(
+    kinds: &[Kind],
+    rounds: &'a [Round],
+) -> (Vec<MethodSummary<'a>>, Vec<Ratios>) {
+    let methods: Vec<_> =
+        kinds.iter().filter_map(|kind| MethodSummary::of(*kind, rounds)).collect();
+    let base = methods.iter().find(|method| method.kind == Kind::Send);
+    let others = methods.iter().filter(|method| method.kind != Kind::Send);
+    let ratios = match base {
+        Some(base) => others.map(|method| ratios(method, base)).collect(),
+        None => Vec::new(),
+    };
+    (methods, ratios)
+}
+
+fn ratios(method: &MethodSummary<'_>, base: &MethodSummary<'_>) -> Ratios {
+    let spread = |figure: &dyn Fn(&Round) -> Option<f64>| {
+        let pairs = method.rounds.iter().zip(&base.rounds);
+        Spread::of(pairs.filter_map(|(ours, theirs)| {
+            let theirs = figure(theirs).filter(|theirs| *theirs > 0.0)?;
+            Some(figure(ours)? / theirs)
+        }))
+    };
+    let p50 = |method: &MethodSummary<'_>| method.send_ns.map(|ns| ns.p50 as f64);
+    Ratios {
+        kind: method.kind,
+        packets_per_second: spread(&|round| Some(round.packets_per_second())),
+        delivered_per_second: spread(&Round::delivered_per_second),
+        cpu_ns_per_packet: spread(&Round::cpu_ns_per_packet),
+        machine_cpu_ns_per_packet: spread(&Round::machine_cpu_ns_per_packet),
+        send_p50: p50(method).zip(p50(base)).map(|(ours, theirs)| ours / theirs),
+    }
+}
+
+impl Round {
+    /// Datagrams that senders got rid of.
+    pub(crate) fn packets_per_second(&self) -> f64 {
+        self.submitted as f64 / self.seconds
+    }
+
+    /// Datagrams that arrived.
+    pub(crate) fn delivered_per_second(&self) -> Option<f64> {
+        self.delivered.map(|delivered| delivered as f64 / self.seconds)
+    }
+
+    /// User and system time of the process.
+    pub(crate) fn cpu_ns_per_packet(&self) -> Option<f64> {
+        self.per_packet(self.usage.process_ns)
+    }
+
+    /// Time that all processors were busy.
+    pub(crate) fn machine_cpu_ns_per_packet(&self) -> Option<f64> {
+        self.per_packet(self.usage.machine_ns)
+    }
+
+    fn per_packet(&self, ns: u64) -> Option<f64> {
+        let packets = self.delivered.unwrap_or(self.submitted);
+        (packets > 0).then(|| ns as f64 / packets as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_and_extremes() {
+        let spread = Spread::of([3.0, 1.0, 2.0]).expect("three values");
+        assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 3.0 });
+        let spread = Spread::of([4.0, 1.0]).expect("two values");
+        assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(Spread::of([]), None);
+    }
+}

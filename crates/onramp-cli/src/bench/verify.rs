@@ -1,0 +1,240 @@
+//! Whether everything that was submitted has arrived once, in order, or has a reason why not.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::gaps::Gaps;
+use super::method::Cell;
+use super::plan::{Plan, header_bytes};
+use super::receive::{Arrivals, Lane, Order, OrderCell};
+
+/// The reason of a datagram that found a receiver's buffer full.
+pub(crate) const OVERFLOW: &str = "receiver_overflow";
+/// Receiving threads: few, for the processors belong to the senders.
+const LANES_MAX: usize = 4;
+/// Nothing has arrived for so long: nothing will.
+const QUIET: Duration = Duration::from_millis(250);
+/// Failures that are told one by one.
+const TOLD_MAX: usize = 8;
+
+type Handle<'scope> = ScopedJoinHandle<'scope, Result<(Vec<Arrivals>, Gaps)>>;
+
+/// The receiving threads.
+#[derive(Debug)]
+pub(crate) struct Receivers {
+    order: OrderCell,
+    delivered: Vec<Cell>,
+}
+
+impl Receivers {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let delivered = (0..plan.flows()).map(|_| Cell::default()).collect();
+        Self { order: OrderCell::new(), delivered }
+    }
+
+    /// Starts them.
+    pub(crate) fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        sockets: &'scope [UdpSocket],
+        plan: &Plan,
+    ) -> Result<Vec<Handle<'scope>>> {
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let lanes = cpus.min(LANES_MAX).min(sockets.len());
+        let mut started = Vec::with_capacity(lanes);
+        for lane in 0..lanes {
+            let lane = Lane {
+                sockets,
+                lane,
+                lanes,
+                size: plan.size,
+                order: &self.order,
+                delivered: &self.delivered,
+            };
+            let builder = thread::Builder::new().name("receive".into());
+            match builder.spawn_scoped(scope, move || lane.run()) {
+                Ok(thread) => started.push(thread),
+                Err(error) => {
+                    self.order.set(Order::Stop);
+                    return Err(error).context("cannot start a receiving thread");
+                }
+            }
+        }
+        Ok(started)
+    }
+
+    /// Makes them leave everything in the sockets.
+    pub(crate) fn pause(&self) {
+        self.order.set(Order::Pause);
+    }
+
+    /// Makes them go on.
+    pub(crate) fn resume(&self) {
+        self.order.set(Order::Read);
+    }
+
+    /// Datagrams delivered up to now, for each flow.
+    pub(crate) fn delivered(&self) -> Vec<u64> {
+        self.delivered.iter().map(|cell| cell.0.get()).collect()
+    }
+
+    /// Waits until nothing arrives any more, if `drain`, and tells them to stop.
+    pub(crate) fn finish(&self, drain: bool) {
+        if drain {
+            self.order.set(Order::Read);
+            self.drain();
+        }
+        self.order.set(Order::Stop);
+    }
+
+    fn drain(&self) {
+        let total = || self.delivered().iter().sum::<u64>();
+        let mut last = total();
+        loop {
+            thread::sleep(QUIET);
+            let now = total();
+            if now == last {
+                return;
+            }
+            last = now;
+        }
+    }
+}
+
+/// Collects what the receiving threads saw.
+pub(crate) fn join(lanes: Vec<Handle<'_>>) -> Result<(Vec<Arrivals>, Gaps)> {
+    let joined: Vec<_> = lanes.into_iter().map(ScopedJoinHandle::join).collect();
+    let (mut arrivals, mut gaps) = (Vec::new(), Gaps::default());
+    for lane in joined {
+        let lane = lane.map_err(|_| anyhow!("a receiving thread panicked; please report this"))?;
+        let (flows, lane_gaps) = lane?;
+        arrivals.extend(flows);
+        gaps.merge(&lane_gaps);
+    }
+    arrivals.sort_by_key(|flow| flow.flow);
+    Ok((arrivals, gaps))
+}
+
+/// The verdict on a round, and what the receivers measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    /// Datagrams over the whole round.
+    pub(crate) submitted: u64,
+    pub(crate) delivered: u64,
+    /// Datagrams of somebody else, ignored.
+    pub(crate) foreign: u64,
+    /// What went wrong, the first few; empty: nothing.
+    pub(crate) failures: Vec<String>,
+    pub(crate) pace: Pace,
+}
+
+/// How fast and how evenly datagrams arrived.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pace {
+    /// Sum over the flows, bits per second, of payload and on the wire (Ethernet, IP and UDP
+    /// headers counted, as a Linux qdisc counts).
+    pub(crate) payload_bits_per_second: f64,
+    pub(crate) wire_bits_per_second: f64,
+    /// The slowest, the middle and the fastest flow on the wire, bits per second.
+    pub(crate) flow_wire_bits_per_second: [f64; 3],
+    pub(crate) gaps: Gaps,
+}
+
+/// Checks a round. `overflow` counts, for each flow, what the receiver had no room for; `drops`
+/// is what the sending side dropped, by reason.
+pub(crate) fn check(
+    plan: &Plan,
+    submitted: &[u64],
+    (arrivals, gaps): (Vec<Arrivals>, Gaps),
+    overflow: &[u64],
+    drops: &BTreeMap<&'static str, u64>,
+    held: u64,
+) -> Checked {
+    let mut failures = Failures::default();
+    if held > 0 {
+        failures.add(|| format!("{held} datagrams were still held when patience ran out"));
+    }
+    for ((flow, submitted), overflow) in arrivals.iter().zip(submitted).zip(overflow) {
+        let name = || format!("flow {} (thread {})", flow.flow, flow.flow / plan.flows_per_thread);
+        if let Some(failure) = &flow.failure {
+            let times = flow.failures;
+            failures.add(|| format!("{}: {failure} ({times} such)", name()));
+        }
+        if flow.last.is_some_and(|last| last >= *submitted) {
+            failures.add(|| format!("{}: a datagram arrived that was never submitted", name()));
+        }
+        if flow.delivered + overflow > submitted + flow.foreign {
+            failures.add(|| {
+                let arrived = flow.delivered + overflow;
+                format!("{}: {submitted} submitted, {arrived} arrived", name())
+            });
+        }
+    }
+    let total: u64 = submitted.iter().sum();
+    let delivered: u64 = arrivals.iter().map(|flow| flow.delivered).sum();
+    let dropped = drops.values().sum::<u64>() + overflow.iter().sum::<u64>();
+    if total != delivered + dropped + held {
+        failures.add(|| {
+            let worst = arrivals
+                .iter()
+                .max_by_key(|f| submitted[f.flow].saturating_sub(f.delivered + overflow[f.flow]))
+                .map_or(0, |f| f.flow);
+            format!(
+                "{total} submitted, but {delivered} delivered and {dropped} dropped with a reason; \
+                 flow {worst} (thread {}) lacks the most",
+                worst / plan.flows_per_thread
+            )
+        });
+    }
+    Checked {
+        submitted: total,
+        delivered,
+        foreign: arrivals.iter().map(|flow| flow.foreign).sum(),
+        failures: failures.told(),
+        pace: pace(plan, &arrivals, gaps),
+    }
+}
+
+/// Failures, of which only the first few are kept.
+#[derive(Debug, Default)]
+struct Failures {
+    told: Vec<String>,
+    more: usize,
+}
+
+impl Failures {
+    fn add(&mut self, failure: impl FnOnce() -> String) {
+        if self.told.len() < TOLD_MAX { self.told.push(failure()) } else { self.more += 1 }
+    }
+
+    fn told(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.told.push(format!("and {} more", self.more));
+        }
+        self.told
+    }
+}
+
+fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
+    let payload = plan.size as f64 * 8.0;
+    let wire = (plan.size as u64 + header_bytes(std::net::Ipv4Addr::LOCALHOST.into())) as f64 * 8.0;
+    // The first datagram starts the clock: it belongs to no interval.
+    let mut rates: Vec<f64> = arrivals
+        .iter()
+        .filter(|flow| flow.delivered > 1 && flow.last_ns > flow.first_ns)
+        .map(|flow| (flow.delivered - 1) as f64 * 1e9 / (flow.last_ns - flow.first_ns) as f64)
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    let sum: f64 = rates.iter().sum();
+    let at = |index: usize| rates.get(index).map_or(0.0, |rate| rate * wire);
+    Pace {
+        payload_bits_per_second: sum * payload,
+        wire_bits_per_second: sum * wire,
+        flow_wire_bits_per_second: [at(0), at(rates.len() / 2), at(rates.len().wrapping_sub(1))],
+        gaps,
+    }
+}

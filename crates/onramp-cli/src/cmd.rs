@@ -1,0 +1,5 @@
+//! The commands.
+
+pub(crate) mod bench;
+pub(crate) mod demo;
+pub(crate) mod send;

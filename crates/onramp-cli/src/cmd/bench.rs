@@ -1,0 +1,273 @@
+//! `onramp bench udp`.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use onramp::dev::Udp;
+use onramp::qdisc::Spec;
+
+use crate::bench::{self, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
+use crate::error::usage;
+use crate::limits;
+use crate::output::{self, Output};
+use crate::report::{html, json, meaning, table};
+
+/// Port of an address without one: discard (RFC 863).
+const DISCARD: u16 = 9;
+
+/// Measure UDP senders: many threads, small datagrams, all methods interleaved in one run
+///
+/// Every method sends to the same sinks: one socket per flow that nobody reads, so that the
+/// kernel counts what arrives and throws it away. Rates are medians over the rounds, with the
+/// extremes; CPU is that of the whole process for each datagram delivered.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp bench udp --threads 240 --size 120 --rounds 5 --json out.json
+  onramp bench udp --threads 16 --methods send,gso --html report.html
+  onramp bench udp --verify --threads 240 --seconds 5 --stall 1
+  onramp bench udp --verify --threads 1 --seconds 5 --qdisc 'fq maxrate 8mbit'")]
+pub(crate) struct Args {
+    /// Sending threads
+    #[arg(long, value_name = "N", default_value_t = 240,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    threads: u32,
+    /// Payload of a datagram, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 120,
+          value_parser = clap::value_parser!(u32).range(1..=65_507))]
+    size: u32,
+    /// Length of each measurement, seconds; a fifth more before it warms up
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+    /// Flows of each thread
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    flows_per_thread: u32,
+    /// Ports (transmit queues) of the link [default: the link's own]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    queues: Option<u32>,
+    /// The link's qdisc, in the syntax of tc
+    #[arg(long, value_name = "QDISC", default_value = "fq")]
+    qdisc: String,
+    /// Ways of sending [default: all; with --verify: onramp]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    methods: Vec<Kind>,
+    /// Datagrams that the onramp method submits in one call
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    batch: u32,
+    /// Send to ADDR or ADDR:PORT, where nothing tells what arrives [default port: 9, discard]
+    #[arg(long, value_name = "ADDR", value_parser = address, conflicts_with = "sink")]
+    to: Option<SocketAddr>,
+    /// Where datagrams end
+    #[arg(long, value_enum, default_value = "loopback")]
+    sink: SinkName,
+    /// Read and check every datagram: all arrive in order, or have a reason why not
+    #[arg(long, conflicts_with = "to")]
+    verify: bool,
+    /// The receivers stop reading for so long in the middle, seconds
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "verify")]
+    stall: Option<Duration>,
+    /// Rounds; the methods take turns in each [default: 3; with --verify: 1]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: Option<u32>,
+    /// Write the results as JSON (docs/json.md says what each key means); - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a report to look at
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Sinks of our own.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SinkName {
+    /// Sockets on 127.0.0.1
+    Loopback,
+    /// Sockets behind a veth pair, in private network namespaces (root)
+    Veth,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let json = args.json.as_deref().map(Output::new).transpose()?;
+    let html = args.html.as_deref().map(Output::new).transpose()?;
+    let plan = plan(args)?;
+    check(&plan)?;
+    let results = bench::run(&plan)?;
+    write(&results, &plan.methods, json.as_ref(), html.as_ref())?;
+    verdict(&results)
+}
+
+/// Writes the reports asked for, and the table unless standard output is taken.
+pub(crate) fn write(
+    results: &Results,
+    kinds: &[Kind],
+    json: Option<&Output>,
+    html: Option<&Output>,
+) -> Result<()> {
+    if let Some(json) = json {
+        json.write(&json::bench_udp(results, kinds))?;
+    }
+    if let Some(html) = html {
+        let meaning = meaning::bench_udp(results, kinds);
+        html.write(&html::bench_udp(results, kinds, &meaning))?;
+    }
+    if [json, html].into_iter().flatten().any(Output::is_stdout) {
+        return Ok(());
+    }
+    let meaning = meaning::bench_udp(results, kinds);
+    output::print(&format!("{}\n{meaning}\n", table::bench_udp(results, kinds)))
+}
+
+/// A failure if a check failed.
+fn verdict(results: &Results) -> Result<()> {
+    for round in &results.rounds {
+        let failures = round.checked.iter().flat_map(|checked| &checked.failures);
+        if let Some(failure) = failures.clone().next() {
+            let more = failures.count() - 1;
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            bail!("{}: verification failed: {failure}{more}", round.kind.name());
+        }
+    }
+    Ok(())
+}
+
+fn plan(args: Args) -> Result<Plan> {
+    let sink = match (args.to, args.sink) {
+        (Some(to), _) => SinkKind::External(to),
+        (None, SinkName::Loopback) => SinkKind::Loopback,
+        (None, SinkName::Veth) => SinkKind::Veth,
+    };
+    let stall = args.stall.unwrap_or_default();
+    if stall >= args.seconds {
+        return Err(usage(format!(
+            "--stall {}: the receivers must stall for less than --seconds {}",
+            stall.as_secs_f64(),
+            args.seconds.as_secs_f64()
+        )));
+    }
+    if let Err(error) = args.qdisc.parse::<Spec>() {
+        return Err(usage(format!("--qdisc: {error}")));
+    }
+    let size = args.size as usize;
+    if args.verify && size < STAMP_LEN {
+        return Err(usage(format!(
+            "--size {size}: --verify needs {STAMP_LEN} bytes in each datagram, for its flow and \
+             sequence"
+        )));
+    }
+    let methods = match (args.methods.is_empty(), args.verify) {
+        (false, _) => deduplicated(args.methods),
+        (true, true) => vec![Kind::OURS],
+        (true, false) => Kind::value_variants().to_vec(),
+    };
+    Ok(Plan {
+        threads: args.threads as usize,
+        flows_per_thread: args.flows_per_thread as usize,
+        size,
+        window: args.seconds,
+        rounds: args.rounds.unwrap_or(if args.verify { 1 } else { 3 }) as usize,
+        methods,
+        queues: args.queues.map(|queues| queues as usize),
+        qdisc: args.qdisc,
+        batch: args.batch as usize,
+        sink,
+        verify: args.verify,
+        stall,
+    })
+}
+
+fn deduplicated(mut methods: Vec<Kind>) -> Vec<Kind> {
+    let mut seen = Vec::new();
+    methods.retain(|kind| {
+        let new = !seen.contains(kind);
+        seen.push(*kind);
+        new
+    });
+    methods
+}
+
+/// Checks what can be known before the first thread starts.
+pub(crate) fn check(plan: &Plan) -> Result<()> {
+    let sinks = if matches!(plan.sink, SinkKind::External(_)) { 0 } else { plan.flows() };
+    // Reading sinks have a second descriptor.
+    let sinks = if plan.verify { 2 * sinks } else { sinks };
+    let files = plan.methods.iter().map(|kind| kind.files(plan)).max().unwrap_or(0);
+    limits::check(plan.threads, sinks + files)?;
+    if let SinkKind::External(to) = plan.sink {
+        check_path(plan, to)?;
+    }
+    Ok(())
+}
+
+/// Tries the way to `to` with one datagram, so that a mistake is told before the measurement.
+fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
+    let allowed = payload_max(to.ip());
+    if plan.size > allowed {
+        return Err(usage(format!("--size {}: UDP to {to} allows {allowed} bytes", plan.size)));
+    }
+    let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
+    let Some(mtu) = Udp::path_mtu(to) else { bail!("--to {to}: there is no way there") };
+    let fits = (mtu as usize).saturating_sub(headers);
+    if plan.size > fits {
+        bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
+    }
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to).with_context(|| format!("--to {to}: no way there"))?;
+    let sent = socket.send(&vec![0; plan.size]).and_then(|_| {
+        // An answer that nobody listens comes at once from near by.
+        std::thread::sleep(Duration::from_millis(50));
+        socket.take_error().map(|error| error.map_or(Ok(()), Err))?
+    });
+    sent.with_context(|| {
+        format!("--to {to}: cannot send there; start a receiver, or name another address")
+    })
+}
+
+/// Parses a span of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "give seconds, such as 5 or 0.5".to_owned())?;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err("must lie between 0.01 and 86400 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Parses `ADDR` or `ADDR:PORT`.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = match text.parse::<IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, DISCARD),
+        Err(_) => text.parse().map_err(|_| {
+            "give an IP address with or without a port, such as 192.0.2.7:4000 or [2001:db8::7]:9"
+                .to_owned()
+        })?,
+    };
+    if address.port() == 0 {
+        return Err("port 0 cannot be sent to".to_owned());
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert_eq!(address("192.0.2.7"), Ok(([192, 0, 2, 7], 9).into()));
+        assert_eq!(address("192.0.2.7:80"), Ok(([192, 0, 2, 7], 80).into()));
+        assert!(address("[::1]:80").is_ok() && address("::1").is_ok());
+        assert!(address("192.0.2.7:0").is_err() && address("example").is_err());
+    }
+
+    #[test]
+    fn spans() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(["0", "-1", "NaN", "inf", "5s", ""].iter().all(|text| seconds(text).is_err()));
+    }
+}

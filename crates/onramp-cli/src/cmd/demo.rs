@@ -1,0 +1,57 @@
+//! `onramp demo`: the main job, without a question asked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::bench::{self, Kind, Plan, SinkKind};
+use crate::cmd::bench::check;
+use crate::output::{self, Output};
+use crate::report::{html, meaning, table};
+
+/// Show the main job: 240 threads send 120-byte datagrams over loopback, with send and with Onramp
+///
+/// Takes about 20 seconds, needs no root, and writes a report to look at.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp demo
+  onramp demo --html /tmp/report.html")]
+pub(crate) struct Args {
+    /// Where the report goes
+    #[arg(long, value_name = "FILE", default_value = "onramp-demo.html")]
+    html: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let report = Output::new(&args.html)?;
+    let plan = Plan {
+        threads: 240,
+        flows_per_thread: 1,
+        size: 120,
+        window: Duration::from_millis(1_500),
+        rounds: 3,
+        methods: vec![Kind::Send, Kind::Gso, Kind::Onramp],
+        queues: None,
+        qdisc: "fq".to_owned(),
+        batch: 1,
+        sink: SinkKind::Loopback,
+        verify: false,
+        stall: Duration::ZERO,
+    };
+    check(&plan)?;
+    let results = bench::run(&plan)?;
+    let meaning = meaning::bench_udp(&results, &plan.methods);
+    report.write(&html::bench_udp(&results, &plan.methods, &meaning))?;
+    if report.is_stdout() {
+        return Ok(());
+    }
+    let table = table::bench_udp(&results, &plan.methods);
+    output::print(&format!(
+        "{table}\n(gso is for reference: what the same threads reach when each does its own \
+         32-segment sends.)\n\n{meaning}\n\nThe report is in {}.\n",
+        args.html.display()
+    ))
+}

@@ -1,0 +1,75 @@
+//! Limits of the machine, checked before the first thread starts.
+
+use std::fs;
+
+use anyhow::{Result, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Memory mappings a thread of ours takes: stack, signal stack, and a guard for each.
+const MAPS_PER_THREAD: u64 = 4;
+/// Mappings the rest of the program may take, generously.
+const MAPS_ELSEWHERE: u64 = 2_000;
+/// Descriptors the rest of the program may take.
+const FILES_ELSEWHERE: u64 = 64;
+
+/// Checks that `threads` threads can start and `files` descriptors can be open, and raises the
+/// soft limit of descriptors when the hard one allows it.
+pub(crate) fn check(threads: usize, files: usize) -> Result<()> {
+    check_files(files as u64 + FILES_ELSEWHERE)?;
+    check_threads(threads as u64)
+}
+
+fn check_files(needed: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|soft| soft >= needed) {
+        return Ok(());
+    }
+    if limit.maximum.is_some_and(|hard| hard < needed) {
+        let hard = limit.maximum.unwrap_or(u64::MAX);
+        bail!(
+            "{needed} open files are needed, and the hard limit is {hard}: use fewer threads or \
+             flows, or raise it (`ulimit -Hn`, or LimitNOFILE= of a service)"
+        );
+    }
+    let raised = Rlimit { current: Some(needed), maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        bail!(
+            "cannot raise the limit of open files to {needed}: {error}; try `ulimit -n {needed}`"
+        );
+    }
+    Ok(())
+}
+
+fn check_threads(threads: u64) -> Result<()> {
+    let privileged = rustix::process::geteuid().is_root();
+    if let Some(limit) = getrlimit(Resource::Nproc).current
+        && limit < threads
+        && !privileged
+    {
+        bail!(
+            "{threads} threads exceed this user's limit of {limit} processes: lower --threads, or \
+             raise `ulimit -u`"
+        );
+    }
+    if let Some(limit) = sysctl("kernel/threads-max")
+        && limit < threads
+    {
+        bail!(
+            "{threads} threads exceed kernel.threads-max = {limit}: lower --threads, or raise it"
+        );
+    }
+    let maps = threads * MAPS_PER_THREAD + MAPS_ELSEWHERE;
+    if let Some(limit) = sysctl("vm/max_map_count")
+        && limit < maps
+    {
+        bail!(
+            "{threads} threads need {maps} memory mappings, and vm.max_map_count = {limit}: lower \
+             --threads, or raise it"
+        );
+    }
+    Ok(())
+}
+
+fn sysctl(name: &str) -> Option<u64> {
+    fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
+}

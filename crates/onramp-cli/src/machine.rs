@@ -1,0 +1,62 @@
+//! What the figures were measured on.
+
+use std::fs;
+
+use serde::Serialize;
+
+/// A machine, as reports describe it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    /// `uname -srm`.
+    pub(crate) kernel: String,
+    /// Model name of the first processor.
+    pub(crate) cpu: String,
+    /// Processors this process may use.
+    pub(crate) cpus: usize,
+    /// Memory, bytes.
+    pub(crate) memory_bytes: u64,
+    /// Load average over the minute before the run: above zero, others were at work too.
+    pub(crate) load_1m: f64,
+    /// Version of this program.
+    pub(crate) onramp: &'static str,
+    /// When the run began, seconds since 1970 (UTC).
+    pub(crate) started_unix: i64,
+}
+
+impl Machine {
+    /// Describes the machine we run on. What it does not tell is empty or zero.
+    pub(crate) fn here() -> Self {
+        let uname = rustix::system::uname();
+        let kernel = [uname.sysname(), uname.release(), uname.machine()]
+            .map(|part| part.to_string_lossy().into_owned())
+            .join(" ");
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Self {
+            kernel,
+            cpu: field("/proc/cpuinfo", "model name").unwrap_or_default(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory_bytes(),
+            load_1m: load.split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0),
+            onramp: env!("CARGO_PKG_VERSION"),
+            started_unix: rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec,
+        }
+    }
+
+    /// One line for people.
+    pub(crate) fn summary(&self) -> String {
+        let gib = self.memory_bytes.div_ceil(1 << 30);
+        format!("{}, {} CPUs, {gib} GiB, {}", self.cpu, self.cpus, self.kernel)
+    }
+}
+
+fn memory_bytes() -> u64 {
+    let total = field("/proc/meminfo", "MemTotal").unwrap_or_default();
+    total.trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
+}
+
+/// The value of the first `name : value` line of a file under /proc.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}

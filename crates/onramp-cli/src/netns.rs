@@ -1,0 +1,103 @@
+//! Two private network namespaces joined by a veth pair: a wire that touches nothing of the
+//! machine's network.
+//!
+//! Nothing needs to be removed. A namespace lives as long as a thread or a descriptor of ours
+//! does, and the pair goes with it: also after a failure, Ctrl-C, or a kill.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The near end's address: out of the block for benchmarks (RFC 2544, RFC 6890).
+const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// The far end's.
+const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// Their link addresses, fixed so that no datagram waits for the neighbour's.
+const NEAR_LINK: &str = "02:00:00:00:00:01";
+const FAR_LINK: &str = "02:00:00:00:00:02";
+
+/// A veth pair whose near end is in the namespace of the threads that start from now on.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    far: File,
+}
+
+impl Wire {
+    /// Moves the calling thread into a namespace of its own, and lays a wire from there.
+    pub(crate) fn lay() -> Result<Self> {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+            Errno::EPERM => anyhow!(
+                "--sink veth may not make a network namespace: run it as root, or as \
+                 `unshare -Urn onramp bench udp ...`"
+            ),
+            _ => anyhow!("--sink veth cannot make a network namespace: {}", errno.desc()),
+        })?;
+        let far = elsewhere(|| -> Result<File> {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            Ok(File::open("/proc/thread-self/ns/net")?)
+        })?
+        .context("--sink veth cannot make a second network namespace")?;
+        let wire = Self { far };
+        wire.configure()?;
+        Ok(wire)
+    }
+
+    /// The address of the far end.
+    pub(crate) fn far_address(&self) -> Ipv4Addr {
+        FAR
+    }
+
+    /// Runs `work` at the far end, in a thread of its own.
+    pub(crate) fn at_far_end<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        elsewhere(|| {
+            setns(&self.far, CloneFlags::CLONE_NEWNET)
+                .context("cannot enter the network namespace of the far end")?;
+            work()
+        })?
+    }
+
+    fn configure(&self) -> Result<()> {
+        let far = format!("/proc/{}/fd/{}", std::process::id(), self.far.as_raw_fd());
+        ip("link set lo up")?;
+        ip(&format!(
+            "link add near address {NEAR_LINK} type veth peer name far address {FAR_LINK} netns {far}"
+        ))?;
+        ip(&format!("addr add {NEAR}/30 dev near"))?;
+        ip("link set near up")?;
+        ip(&format!("neigh replace {FAR} lladdr {FAR_LINK} nud permanent dev near"))?;
+        self.at_far_end(|| {
+            ip("link set lo up")?;
+            ip(&format!("addr add {FAR}/30 dev far"))?;
+            ip("link set far up")?;
+            ip(&format!("neigh replace {NEAR} lladdr {NEAR_LINK} nud permanent dev far"))
+        })
+    }
+}
+
+/// Runs `work` in a thread of its own, whose namespaces end with it.
+fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let helper = thread::Builder::new().name("netns".into()).spawn_scoped(scope, work);
+        let helper = helper.context("cannot start a thread")?;
+        helper.join().map_err(|_| anyhow!("the thread in the network namespace panicked"))
+    })
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    let output = Command::new("ip")
+        .args(arguments.split(' '))
+        .output()
+        .context("--sink veth runs `ip` of iproute2 and cannot: install it, or add it to PATH")?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("--sink veth: `ip {arguments}` failed: {}", error.trim());
+    }
+    Ok(())
+}

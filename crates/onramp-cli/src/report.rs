@@ -1,0 +1,7 @@
+//! Results for people and for programs.
+
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod meaning;
+pub(crate) mod sent;
+pub(crate) mod table;

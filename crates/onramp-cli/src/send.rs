@@ -1,0 +1,23 @@
+//! What `onramp send` sends: the UDP payloads of a capture, or lines of text.
+
+mod capture;
+mod dissect;
+mod lines;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+pub(crate) use self::capture::read as read_capture;
+pub(crate) use self::lines::read as read_lines;
+
+/// Ends of a flow in a capture: source and destination.
+pub(crate) type FlowId = [(IpAddr, u16); 2];
+
+/// What a source has yielded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    /// Packets of a capture, or lines.
+    pub(crate) read: u64,
+    /// Those that hold no whole UDP payload, by reason.
+    pub(crate) skipped: BTreeMap<&'static str, u64>,
+}

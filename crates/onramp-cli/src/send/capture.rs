@@ -1,0 +1,175 @@
+//! Captures, in the formats pcap and pcapng, read as a stream.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, anyhow, bail};
+use pcap_parser::pcapng::Block;
+use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
+use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
+
+use super::dissect::{self, Frame};
+use super::{Counts, FlowId};
+
+/// Buffer for blocks: several times the largest packet that tools capture (256 KiB).
+const BUFFER: usize = 1 << 20;
+/// Blocks of a capture, at most. A length beyond is a damaged file.
+const BLOCK_MAX: usize = 16 << 20;
+
+/// Reads the capture at `path` and gives each UDP payload, and the flow it is of, to `each`.
+///
+/// An error says at which byte of the file; what comes before it was given to `each`.
+pub(crate) fn read(
+    path: &Path,
+    counts: &mut Counts,
+    mut each: impl FnMut(FlowId, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    let failed = Arc::new(Mutex::new(None));
+    let source = Source { file, failed: Arc::clone(&failed) };
+    let mut links = Links::default();
+    let outcome = match create_reader(BUFFER, source) {
+        Ok(mut reader) => {
+            let read = blocks(&mut *reader, |block| links.take(&block, counts, &mut each));
+            read.map_err(|error| error.context(format!("{name}: at byte {}", reader.consumed())))
+        }
+        Err(PcapError::Eof) => Err(anyhow!("{name} is empty, no capture")),
+        Err(PcapError::Incomplete(_)) => Err(anyhow!("{name}: at byte 0: the header is cut off")),
+        Err(_) => Err(anyhow!("{name} is neither a pcap nor a pcapng capture")),
+    };
+    // The parser does not say what went wrong with the file.
+    match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(error) => Err(error).with_context(|| format!("cannot read {name}")),
+        None => outcome,
+    }
+}
+
+/// A file that fills the whole buffer that it is given, unless it ends, and keeps its error.
+struct Source {
+    file: File,
+    failed: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.file.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let kind = error.kind();
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return Err(kind.into());
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Gives every block to `take`.
+fn blocks(
+    reader: &mut dyn PcapReaderIterator,
+    mut take: impl FnMut(PcapBlockOwned<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut capacity = BUFFER;
+    loop {
+        let problem = match reader.next() {
+            Ok((length, block)) => {
+                take(block)?;
+                reader.consume(length);
+                continue;
+            }
+            Err(PcapError::Eof) => return Ok(()),
+            Err(PcapError::Incomplete(_)) => Problem::More,
+            Err(PcapError::BufferTooSmall) => Problem::Larger,
+            Err(PcapError::UnexpectedEof) => Problem::CutOff,
+            Err(_) => Problem::Damaged,
+        };
+        match problem {
+            Problem::CutOff if reader.data().is_empty() => return Ok(()),
+            Problem::CutOff => bail!("the capture is cut off"),
+            Problem::Damaged => bail!("the capture is damaged"),
+            Problem::Larger if capacity >= BLOCK_MAX => {
+                bail!("the capture is damaged: a block of more than {BLOCK_MAX} bytes");
+            }
+            Problem::Larger => {
+                capacity *= 2;
+                reader.grow(capacity);
+            }
+            Problem::More => {}
+        }
+        let before = reader.data().len();
+        reader.refill().map_err(|_| anyhow!("the capture cannot be read"))?;
+        let stuck = reader.data().len() == before && !reader.reader_exhausted();
+        if stuck && matches!(problem, Problem::More) {
+            bail!("the capture is damaged");
+        }
+    }
+}
+
+enum Problem {
+    More,
+    Larger,
+    CutOff,
+    Damaged,
+}
+
+/// Link types of a capture's interfaces; a pcap has one.
+#[derive(Debug, Default)]
+struct Links(Vec<Linktype>);
+
+impl Links {
+    fn take(
+        &mut self,
+        block: &PcapBlockOwned<'_>,
+        counts: &mut Counts,
+        each: &mut impl FnMut(FlowId, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (interface, data, original) = match block {
+            PcapBlockOwned::LegacyHeader(header) => {
+                if !dissect::understands(header.network) {
+                    bail!(
+                        "the capture's link type {} is not one of Ethernet, Linux cooked, raw IP \
+                         and BSD loopback",
+                        header.network.0
+                    );
+                }
+                self.0 = vec![header.network];
+                return Ok(());
+            }
+            PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+                self.0.clear();
+                return Ok(());
+            }
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                self.0.push(interface.linktype);
+                return Ok(());
+            }
+            PcapBlockOwned::Legacy(record) => (0, record.data, record.origlen),
+            PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                (packet.if_id as usize, packet.packet_data(), packet.origlen)
+            }
+            PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+                (0, packet.packet_data(), packet.origlen)
+            }
+            PcapBlockOwned::NG(_) => return Ok(()),
+        };
+        let Some(link) = self.0.get(interface) else {
+            bail!("the capture is damaged: a packet of interface {interface}, not described");
+        };
+        counts.read += 1;
+        match dissect::frame(*link, data, original as usize) {
+            Frame::Udp(flow, payload) => each(flow, payload),
+            Frame::Skip(reason) => {
+                *counts.skipped.entry(reason).or_default() += 1;
+                Ok(())
+            }
+        }
+    }
+}
