@@ -5,6 +5,8 @@ mod mmsg;
 mod sockopt;
 mod time;
 
+#[cfg(test)]
+pub(crate) use mmsg::View;
 pub(crate) use mmsg::{Close, Messages};
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub(crate) use time::monotonic_ns;
