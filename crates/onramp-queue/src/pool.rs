@@ -155,8 +155,7 @@ impl Pool {
             crate::sync::prefetch(self.free[class]);
         }
         // SAFETY: `node` is ours alone, and was unlinked above.
-        let (meta, tail) = unsafe { Node::parts(node) };
-        (meta.drop_reason, tail.charge, tail.submitted) = (None, charge, false);
+        unsafe { Node::renew(node, charge) };
         self.out += 1;
         self.out_bytes += charge;
         // SAFETY: as above.
