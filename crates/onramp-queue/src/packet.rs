@@ -20,6 +20,7 @@ use std::ptr::{self, NonNull};
 use crate::DropReason;
 use crate::pool::Home;
 use crate::sync::{UnsafeCell, alloc, dealloc};
+use crate::word::Word;
 
 /// What the scheduler reads and writes; with the list link it fills one cache line.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +97,7 @@ impl Node {
         if node.is_null() {
             handle_alloc_error(layout);
         }
+        Word::assert_holds(node);
         let tail = Tail { home, dest: None, payload_len: 0, capacity, charge: 0, submitted: false };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
         // SAFETY: just allocated with this type's size and alignment, and ours alone.
@@ -162,6 +164,19 @@ impl Node {
     pub(crate) unsafe fn capacity(node: *mut Self) -> u32 {
         // SAFETY: an owned node is alive, and `capacity` never changes.
         unsafe { (*node).tail.capacity }
+    }
+
+    /// Makes the node as good as new: nothing of its last packet is left, but its buffer.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn renew(node: *mut Self, charge: u32) {
+        // SAFETY: the caller owns the node.
+        let (meta, tail) = unsafe { Self::parts(node) };
+        *meta = Meta::default();
+        *tail = Tail { dest: None, payload_len: 0, charge, submitted: false, ..*tail };
     }
 
     /// # Safety

@@ -159,8 +159,7 @@ impl Pool {
             Node::prefetch(self.free[class], charge);
         }
         // SAFETY: `node` is ours alone, and was unlinked above.
-        let (meta, tail) = unsafe { Node::parts(node) };
-        (meta.drop_reason, tail.charge, tail.submitted) = (None, charge, false);
+        unsafe { Node::renew(node, charge) };
         self.out += 1;
         self.out_bytes += charge;
         // SAFETY: as above.
