@@ -155,6 +155,8 @@ pub struct Sender {
     corked: Vec<PacketList>,
     /// When the thread last gave way to others.
     slice_start: Instant,
+    /// It has sent for long since.
+    slice_over: bool,
     on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
 }
 
@@ -166,7 +168,16 @@ impl Sender {
         pool.allow(handle.shared.fair_credits());
         let (waker, corked) = (ThreadWaker::default(), Vec::new());
         let slice_start = Instant(0);
-        Self { handle, pool, counters, waker, corked, slice_start, on_complete: None }
+        Self {
+            handle,
+            pool,
+            counters,
+            waker,
+            corked,
+            slice_start,
+            slice_over: false,
+            on_complete: None,
+        }
     }
 
     /// A new flow to `dest`; `None`: to where the link's socket is connected.
@@ -207,7 +218,10 @@ impl Sender {
     pub fn send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), SendError> {
         loop {
             match self.try_send(flow, payload) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.give_way();
+                    return Ok(());
+                }
                 Err(TrySendError::Full) => self.wait_room(flow, payload.len()),
                 Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
                 Err(TrySendError::Closed) => return Err(SendError::Closed),
@@ -270,7 +284,10 @@ impl Sender {
         let mut rest = payloads;
         while let Some(first) = rest.first() {
             match self.try_send_batch(flow, rest) {
-                Ok(n) => rest = &rest[n..],
+                Ok(n) => {
+                    rest = &rest[n..];
+                    self.give_way();
+                }
                 Err(TrySendError::Full) => self.wait_room(flow, first.as_ref().len()),
                 Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
                 Err(TrySendError::Closed) => return Err(SendError::Closed),
@@ -367,6 +384,27 @@ impl Sender {
         Ready { sender: self, flow, payload }
     }
 
+    /// Lets other threads run if this one has sent for long and there are more senders than
+    /// processors; says for how long. [`send`](Self::send) and the waiting calls do it by
+    /// themselves; a loop of `try_send` that never leaves its processor should.
+    ///
+    /// Otherwise the kernel takes the processor away after a few milliseconds, most likely in the
+    /// middle of a run, and then all others wait for the owner. Here the thread owns nothing.
+    #[inline]
+    pub fn give_way(&mut self) -> Duration {
+        if !self.slice_over {
+            return Duration::ZERO;
+        }
+        self.slice_over = false;
+        let clock = self.shared().clock;
+        let started = clock.now();
+        if self.shared().crowded() {
+            thread::yield_now();
+        }
+        self.slice_start = clock.now();
+        Duration::from_nanos(self.slice_start.since(started))
+    }
+
     /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`.
     /// True if so.
     pub fn flush(&mut self, timeout: Duration) -> bool {
@@ -408,18 +446,6 @@ impl Sender {
         &self.handle.shared
     }
 
-    /// Gives way to other threads from time to time, at a point where it owns nothing.
-    ///
-    /// With more threads than processors, the kernel takes the processor away after a few
-    /// milliseconds, most likely in the middle of a run, and then all others wait for the owner.
-    #[inline]
-    fn give_way(&mut self, now: Instant) {
-        if now.since(self.slice_start) > SLICE_NS && self.handle.shared.crowded() {
-            thread::yield_now();
-            self.slice_start = self.handle.shared.clock.now();
-        }
-    }
-
     fn submit_list(&mut self, port: usize, list: PacketList) -> Result<(), TrySendError> {
         self.push(port, list).map_err(|full| {
             for packet in full.0 {
@@ -445,7 +471,7 @@ impl Sender {
             Ok(ran) => {
                 self.counters.submitted.add(count);
                 if ran.is_some() {
-                    self.give_way(now);
+                    self.slice_over = now.since(self.slice_start) > SLICE_NS;
                 }
                 Ok(())
             }
@@ -484,7 +510,8 @@ impl Sender {
                 return true;
             }
             if self.help(port) {
-                self.give_way(self.shared().clock.now());
+                self.slice_over = self.shared().clock.now().since(self.slice_start) > SLICE_NS;
+                self.give_way();
                 continue;
             }
             match self.pool.arm(self.waker.get(), need) {
