@@ -29,12 +29,14 @@ use crate::{Device, Instant};
 pub const QUOTA: u32 = 64;
 /// Packets an owner takes into the qdisc at most, in one run.
 const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
-/// Packets that a busy port collects before a push sends them.
-pub const BATCH: u16 = 32;
+/// Packets that a busy port collects before a push sends them: what one segmented message takes.
+pub const BATCH: u16 = 64;
 /// How long a busy port may leave packets lying, nanoseconds.
 pub const TICK_NS: u64 = 100_000;
-/// Packets in one tick that make a port busy; fewer than [`BATCH`] end it.
+/// So many packets in one tick make a port busy.
 const BUSY_PACKETS: u32 = 24;
+/// Fewer in one tick end that.
+const IDLE_PACKETS: u32 = 12;
 
 /// Who looks after packets that wait with no owner.
 pub trait Keeper {
@@ -305,7 +307,7 @@ impl<D: Device> Root<D> {
         match stop {
             _ if self.closed => false,
             Stop::Quota => true,
-            _ if was_busy => !(visit && tick_over && came < u32::from(BATCH)),
+            _ if was_busy => !(visit && tick_over && came < IDLE_PACKETS),
             _ => !tick_over && came >= BUSY_PACKETS,
         }
     }
