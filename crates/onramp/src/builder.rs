@@ -25,7 +25,7 @@ const PORTS_MAX: usize = 1_024;
 const BURST_DEFAULT: u16 = 16_384;
 /// Packets a sender may have below it. Under fq's `flow_limit` of 100, so that a sender that waits
 /// for room loses nothing.
-const CREDITS_DEFAULT: Credits = Credits { packets: 64, bytes: 1 << 20 };
+const CREDITS_DEFAULT: Credits = Credits { packets: 96, bytes: 1 << 20 };
 
 /// Says what a link shall be; [`build`](Self::build) makes it.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl LinkBuilder {
         self
     }
 
-    /// What each sender may have below it. Default: 64 packets, 1 MiB.
+    /// What each sender may have below it. Default: 96 packets, 1 MiB; less when more than 170 senders share the link.
     #[must_use]
     pub fn credits(mut self, credits: Credits) -> Self {
         self.credits = credits;

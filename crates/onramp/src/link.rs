@@ -276,6 +276,6 @@ impl Shared {
 const FLUSH_POLL: Duration = Duration::from_micros(200);
 
 /// Packets that all senders of a link together should have below them.
-const CREDITS_TOTAL: u32 = 8_192;
+const CREDITS_TOTAL: u32 = 16_384;
 /// Packets that any sender may have below it (if it was given so many).
 const CREDITS_MIN: u32 = 16;
