@@ -172,9 +172,11 @@ impl Wire {
             if self.tick_ns == now_ns {
                 self.tick_ns = idle_tick_after(now_ns);
             }
-            self.run_timer(now_ns, until_ns);
             if wire == Some(now_ns) {
                 self.free_at_ns = 0;
+            }
+            self.run_timer(now_ns, until_ns);
+            if wire == Some(now_ns) {
                 self.run(now_ns);
             }
         }

@@ -201,13 +201,20 @@ impl Fq {
 
     /// Lets a flow that waits go on at an earlier time that a packet asks for.
     #[inline]
-    fn advance(&mut self, index: u32, txtime_ns: u64) {
-        let flow = self.flows.get(index);
-        if flow.state == State::Throttled
-            && txtime_ns < flow.time_next_ns
-            && self.config.maxrate == u64::MAX
+    fn advance(&mut self, index: u32, txtime_ns: u64, now_ns: u64) {
+        let flow = self.flows.get_mut(index);
+        if flow.state != State::Throttled
+            || txtime_ns >= flow.time_next_ns
+            || self.config.maxrate != u64::MAX
         {
-            self.throttled.move_forward(&mut self.flows, index, txtime_ns);
+            return;
+        }
+        flow.time_next_ns = txtime_ns;
+        if txtime_ns > now_ns.saturating_add(self.config.offload_horizon_ns) {
+            self.throttled.push_again(&mut self.flows, index);
+        } else {
+            self.append(index, Age::Old);
+            self.throttled.forget_one(&self.flows);
         }
     }
 
@@ -401,7 +408,7 @@ impl Qdisc for Fq {
             FAST
         } else if let Some(index) = self.flow_for(pkt.flow, band, now_ns) {
             if pkt.txtime_ns != 0 {
-                self.advance(index, pkt.txtime_ns);
+                self.advance(index, pkt.txtime_ns, now_ns);
             }
             index
         } else {

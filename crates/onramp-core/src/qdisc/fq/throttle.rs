@@ -46,17 +46,19 @@ impl Throttled {
         self.place += 1;
     }
 
-    /// Lets a waiting flow go on earlier than it should.
+    /// Lets a flow that waits do so until its next time, which has changed.
     #[cold]
-    pub(super) fn move_forward(&mut self, flows: &mut Flows, index: u32, time_ns: u64) {
-        debug_assert!(time_ns < flows.get(index).time_next_ns, "or a stale entry could come first");
-        flows.get_mut(index).time_next_ns = time_ns;
+    pub(super) fn push_again(&mut self, flows: &mut Flows, index: u32) {
         self.stale += 1;
         self.push(flows, index);
-        if self.stale > self.heap.len() / 2 {
-            self.heap.retain(|Reverse((_, entry))| counts(flows, *entry));
-            self.stale = 0;
-        }
+        self.sweep(flows);
+    }
+
+    /// Notes that a flow that waited does not any more.
+    #[cold]
+    pub(super) fn forget_one(&mut self, flows: &Flows) {
+        self.stale += 1;
+        self.sweep(flows);
     }
 
     /// Takes the first one if its time has come.
@@ -66,14 +68,25 @@ impl Throttled {
             return None;
         }
         let Reverse((_, entry)) = self.heap.pop()?;
-        while self.stale > 0 && self.heap.peek().is_some_and(|Reverse(e)| !counts(flows, e.1)) {
-            self.heap.pop();
-            self.stale -= 1;
+        if self.stale > 0 {
+            self.sweep(flows);
         }
         if self.heap.is_empty() {
             self.place = 0;
         }
         Some(flow_of(entry))
+    }
+
+    /// Removes entries that no longer count from the top, or all if they are the most.
+    fn sweep(&mut self, flows: &Flows) {
+        if self.stale > self.heap.len() / 2 {
+            self.heap.retain(|Reverse((_, entry))| counts(flows, *entry));
+            self.stale = 0;
+        }
+        while self.heap.peek().is_some_and(|Reverse((_, entry))| !counts(flows, *entry)) {
+            self.heap.pop();
+            self.stale -= 1;
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -131,7 +144,8 @@ mod tests {
     #[test]
     fn places_survive_their_renumbering() {
         let (mut flows, mut throttled, i) = waiting(&[5, 5, 9]);
-        throttled.move_forward(&mut flows, i[2], 5);
+        flows.get_mut(i[2]).time_next_ns = 5;
+        throttled.push_again(&mut flows, i[2]);
         throttled.place = u32::MAX;
         let last = flows.find_or_insert(3, 0, 0, usize::MAX).index;
         flows.get_mut(last).time_next_ns = 5;
@@ -141,10 +155,23 @@ mod tests {
     }
 
     #[test]
+    fn those_that_do_not_wait_any_more_are_forgotten() {
+        let (mut flows, mut throttled, i) = waiting(&[5, 6, 7, 8, 9]);
+        for index in [i[0], i[3]] {
+            flows.get_mut(index).state = State::Listed;
+            throttled.forget_one(&flows);
+        }
+        assert_eq!((throttled.len(), throttled.first_ns()), (3, 6));
+        assert_eq!(pop_all(&mut flows, &mut throttled), [i[1], i[2], i[4]]);
+        assert_eq!((throttled.len(), throttled.first_ns()), (0, u64::MAX));
+    }
+
+    #[test]
     fn stale_entries_are_at_most_half() {
         let (mut flows, mut throttled, i) = waiting(&[1 << 40, 1 << 41, 1 << 42]);
         for step in 1..10_000 {
-            throttled.move_forward(&mut flows, i[2], (1 << 41) - step);
+            flows.get_mut(i[2]).time_next_ns = (1 << 41) - step;
+            throttled.push_again(&mut flows, i[2]);
             assert!(throttled.heap.len() <= 2 * throttled.len());
             assert_eq!(throttled.len(), 3);
         }
