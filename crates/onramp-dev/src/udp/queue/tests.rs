@@ -62,17 +62,10 @@ impl Script {
 const NOW: Instant = Instant(1_000_000);
 
 fn queue(answers: impl IntoIterator<Item = Answer>) -> Queue<Script> {
-    queue_on("127.0.0.1:0", |_| {}, answers)
+    queue_on(Route::new(false, None, 0, 0), answers)
 }
 
-fn queue_on(
-    addr: &str,
-    set_up: impl FnOnce(&UdpSocket),
-    answers: impl IntoIterator<Item = Answer>,
-) -> Queue<Script> {
-    let socket = UdpSocket::bind(addr).expect("the loopback is up");
-    set_up(&socket);
-    let route = Route::of(&socket).expect("a fresh socket has options");
+fn queue_on(route: Route, answers: impl IntoIterator<Item = Answer>) -> Queue<Script> {
     let builder = Builder { route, txtime: false, segments_max: 64 };
     let script = Script { answers: answers.into_iter().collect(), ..Script::default() };
     Queue::new(script, builder, Arc::default())
@@ -421,6 +414,9 @@ fn sizes_that_cannot_share_a_message_do_not() {
         (&[1; 64], 1),
         (&[1; 65], 2),
         (&[1; 2_000], 32),
+        // More than is copied, about what is copied, and more than there is room for copies.
+        (&[600, 600, 512, 513, 513, 100], 2),
+        (&[500; 300], 5),
     ] {
         let mut queue = queue([]);
         let (done, out) = transmit(&mut queue, &mut run(lens));
@@ -470,22 +466,22 @@ fn message(queue: &mut Queue<Script>, dest: Option<&str>, ecn: u8) -> View {
 
 #[test]
 fn the_peer_needs_no_name() {
-    let peer = UdpSocket::bind("127.0.0.1:0").expect("the loopback is up");
-    let peer = peer.local_addr().expect("it is bound");
-    let connect = |socket: &UdpSocket| socket.connect(peer).expect("the loopback is up");
-    let mapped = format!("[::ffff:127.0.0.1]:{}", peer.port());
-    let mut queue = queue_on("127.0.0.1:0", connect, []);
-    for dest in [None, Some(peer.to_string().as_str()), Some(&mapped)] {
-        assert_eq!(message(&mut queue, dest, 0).name, None, "{dest:?}");
+    let peer = "127.0.0.1:9";
+    let mapped = "[::ffff:127.0.0.1]:9";
+    for (ipv6, peer) in [(false, peer), (true, peer), (true, mapped)] {
+        let route = Route::new(ipv6, peer.parse().ok(), 0, 0);
+        let mut queue = queue_on(route, []);
+        for dest in [None, Some("127.0.0.1:9"), Some(mapped)] {
+            assert_eq!(message(&mut queue, dest, 0).name, None, "{dest:?}");
+        }
+        assert!(message(&mut queue, Some("127.0.0.2:9"), 0).name.is_some());
     }
-    let other = "127.0.0.2:9";
-    assert_eq!(message(&mut queue, Some(other), 0).name, other.parse().ok());
 }
 
 #[test]
 fn names_are_in_the_family_of_the_socket() {
     let mut v4 = queue([]);
-    let mut v6 = queue_on("[::]:0", |_| {}, []);
+    let mut v6 = queue_on(Route::new(true, None, 0, 0), []);
     for (on_v6, dest, name) in [
         (false, "127.0.0.1:9", "127.0.0.1:9"),
         (false, "[::ffff:127.0.0.1]:9", "127.0.0.1:9"),
@@ -501,15 +497,8 @@ fn names_are_in_the_family_of_the_socket() {
 
 #[test]
 fn a_code_point_keeps_the_rest_of_the_class() {
-    let class = |socket: &UdpSocket| {
-        let options = socket2::SockRef::from(socket);
-        options.set_tos_v4(0b1011_1000).expect("Linux has it");
-        if socket.local_addr().is_ok_and(|addr| addr.is_ipv6()) {
-            options.set_tclass_v6(0b0010_1000).expect("Linux has it");
-        }
-    };
-    let mut v4 = queue_on("127.0.0.1:0", class, []);
-    let mut v6 = queue_on("[::]:0", class, []);
+    let mut v4 = queue_on(Route::new(false, None, 0b1011_1000, 0), []);
+    let mut v6 = queue_on(Route::new(true, None, 0b1011_1001, 0b0010_1010), []);
     for ecn in 1..=3 {
         let view = message(&mut v4, Some("127.0.0.1:9"), ecn);
         assert_eq!((view.class_v4, view.class_v6), (Some(0b1011_1000 | i32::from(ecn)), None));
@@ -520,6 +509,27 @@ fn a_code_point_keeps_the_rest_of_the_class() {
     }
     let view = message(&mut v4, Some("127.0.0.1:9"), 0);
     assert_eq!((view.class_v4, view.class_v6), (None, None));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "needs sockets")]
+fn a_route_is_read_from_the_socket() {
+    let bind = |addr| UdpSocket::bind(addr).expect("the loopback is up");
+    let (v4, v6) = (bind("127.0.0.1:0"), bind("[::]:0"));
+    let peer = v4.local_addr().expect("it is bound");
+    v6.connect(peer).expect("the loopback is up");
+    let options = socket2::SockRef::from(&v6);
+    options.set_tos_v4(0b1011_1000).expect("Linux has it");
+    options.set_tclass_v6(0b0010_1000).expect("Linux has it");
+    let mut queue = queue_on(Route::of(&v6).expect("it is bound"), []);
+    let view = message(&mut queue, Some(&peer.to_string()), 1);
+    assert_eq!((view.name, view.class_v4, view.class_v6), (None, Some(0b1011_1001), None));
+    let view = message(&mut queue, Some("[::1]:9"), 1);
+    assert_eq!((view.class_v4, view.class_v6), (None, Some(0b0010_1001)));
+    let mut queue = queue_on(Route::of(&v4).expect("it is bound"), []);
+    let view = message(&mut queue, Some("[::1]:9"), 1);
+    assert_eq!((view.class_v4, view.class_v6), (None, Some(1)));
+    assert!(message(&mut queue, Some(&peer.to_string()), 0).name.is_some());
 }
 
 /// A packet of the property test.
@@ -548,7 +558,17 @@ fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![(0_usize..9).prop_map(Take), prop::sample::select(errors).prop_map(Fail)]
 }
 
+fn config() -> ProptestConfig {
+    if cfg!(miri) {
+        ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() }
+    } else {
+        ProptestConfig::default()
+    }
+}
+
 proptest! {
+    #![proptest_config(config())]
+
     /// Whatever the kernel says: every packet is done with once and in order; one that was not
     /// dropped went out whole, once; of one that was dropped at most a beginning went out.
     #[test]
