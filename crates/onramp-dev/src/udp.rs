@@ -2,8 +2,8 @@
 //!
 //! A burst goes out in as few system calls as can be: neighbours of one flow, with the same
 //! destination and size, become one message that the kernel cuts into datagrams (UDP GSO, Linux
-//! 4.18 and later), and all messages of a burst go to `sendmmsg` together. Payloads are not
-//! copied, and nothing is allocated per packet.
+//! 4.18 and later), and all messages of a burst go to `sendmmsg` together. Nothing is allocated per
+//! packet, and only small payloads behind the first of a message are copied.
 //!
 //! | what the kernel says | what happens |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Messages for `sendmmsg`, gathered from packets without copying them.
+//! Messages for `sendmmsg`, gathered from packets.
 //!
 //! [`Messages`] owns the packets whose payloads its messages point to, from the moment they are
 //! gathered until their message is done with: so a call to the kernel never sees freed memory,
@@ -10,6 +10,10 @@
 //! messages [ 0: pkts 0, 1 ][ 1 ][ 2 of 3 ][ 3 of 3 ]      a super-packet may need several
 //!                           ^ next: the first that is not done with
 //! ```
+//!
+//! Small payloads behind the first of a message are copied together, into one part: the kernel
+//! takes 25 ns longer for a part of its own than we do to copy 120 bytes; at 1,000 it is even
+//! (measured on Linux 6.18).
 
 #[cfg(test)]
 mod view;
@@ -33,6 +37,11 @@ pub(crate) use view::View;
 
 const _: () = assert!(PARTS_MAX <= libc::UIO_MAXIOV as usize);
 
+/// Largest payload that is copied, bytes.
+const COPY_MAX: usize = 512;
+/// Most bytes of copies in one call.
+const COPIES_MAX: usize = 1 << 16;
+
 /// Control messages that one message may carry: segment size, ECN, transmit time.
 const CONTROLS_MAX: usize = 3;
 
@@ -46,8 +55,14 @@ pub(crate) struct Messages {
     controls: Box<[[Control; CONTROLS_MAX]]>,
     shapes: Box<[Shape]>,
     parts: Box<[iovec]>,
+    /// Copies of small payloads. Its length stays zero: only raw pointers from `as_mut_ptr`, which
+    /// stay valid until it is reallocated, reach its memory, and nothing reallocates it.
+    copies: Vec<u8>,
+    copies_len: usize,
+    /// The last part of the open message is copies, and may grow.
+    copying: bool,
     /// Packets gathered and not done with. Every part from the first of message `next` on points
-    /// into the payload of one of them.
+    /// into the payload of one of them, or into the filled part of `copies`.
     flight: PacketList,
     /// The super-packet that is being cut into parts.
     held: Option<Held>,
@@ -118,6 +133,9 @@ impl Messages {
             controls: vec![[Control::default(); CONTROLS_MAX]; MESSAGES_MAX].into(),
             shapes: vec![Shape::default(); MESSAGES_MAX].into(),
             parts: vec![part(ptr::null(), 0); PARTS_MAX].into(),
+            copies: Vec::with_capacity(COPIES_MAX),
+            copies_len: 0,
+            copying: false,
             flight: PacketList::new(),
             held: None,
             head_sent: 0,
@@ -150,10 +168,32 @@ impl Messages {
     pub(crate) fn gather(&mut self, pkt: Packet) {
         assert!(self.held.is_none(), "a held packet is taken before the next");
         let payload = pkt.payload();
-        self.parts[self.parts_len] = part(payload.as_ptr(), payload.len());
-        self.add(payload.len());
+        // The first stays where it is: most messages have no other.
+        if self.open.parts > 0 && payload.len() <= COPY_MAX.min(COPIES_MAX - self.copies_len) {
+            self.copy(payload);
+        } else {
+            self.copying = false;
+            self.add(part(payload.as_ptr(), payload.len()));
+        }
         self.open.packets += 1;
         self.flight.push_back(pkt);
+    }
+
+    #[inline]
+    fn copy(&mut self, payload: &[u8]) {
+        assert!(payload.len() <= COPIES_MAX - self.copies_len, "the copies have room");
+        let to = self.copies.as_mut_ptr().wrapping_add(self.copies_len);
+        // SAFETY: `to` and the bytes behind it lie within the capacity of `copies`, by the
+        // assertion, and the source is another object.
+        unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), to, payload.len()) };
+        self.copies_len += payload.len();
+        if self.copying {
+            self.parts[self.parts_len - 1].iov_len += payload.len();
+            self.open.bytes += number::<u32>(payload.len());
+        } else {
+            self.copying = true;
+            self.add(part(to, payload.len()));
+        }
     }
 
     /// Takes `pkt` in, to be cut by [`Messages::take`]. A payload of nothing cannot be cut.
@@ -177,8 +217,7 @@ impl Messages {
     pub(crate) fn take(&mut self, len: usize) {
         let mut held = self.held.expect("a packet is held");
         let len = len.min(held.len - held.taken);
-        self.parts[self.parts_len] = part(held.payload.wrapping_add(held.taken), len);
-        self.add(len);
+        self.add(part(held.payload.wrapping_add(held.taken), len));
         held.taken += len;
         let left = held.taken < held.len;
         self.open.packets += u16::from(!left);
@@ -186,12 +225,11 @@ impl Messages {
     }
 
     #[inline]
-    fn add(&mut self, bytes: usize) {
+    fn add(&mut self, part: iovec) {
+        self.parts[self.parts_len] = part;
         self.parts_len += 1;
         self.open.parts += 1;
-        #[expect(clippy::cast_possible_truncation, reason = "payloads have at most 65,535 bytes")]
-        let bytes = bytes as u32;
-        self.open.bytes += bytes;
+        self.open.bytes += number::<u32>(part.iov_len);
     }
 
     /// Ends the open message.
@@ -203,6 +241,7 @@ impl Messages {
     pub(crate) fn close(&mut self, close: &Close) {
         assert!(self.open.parts > 0, "a message has a part, if an empty one");
         let mut shape = mem::take(&mut self.open);
+        self.copying = false;
         shape.segments = close.segments;
         let header = &mut self.headers[self.built].msg_hdr;
         header.msg_namelen = close.name.map_or(0, |addr| self.names[self.built].set(addr));
@@ -237,7 +276,7 @@ impl Messages {
         let pending = &mut self.headers[self.next..self.built];
         // SAFETY: the headers are ours, as many as we say. Each points to its own name and
         // controls, whose lengths were set with them, and to its parts, which point into payloads
-        // of packets in `flight`: alive, and only read by the kernel.
+        // of packets in `flight`, or into `copies`: alive, and only read by the kernel.
         let taken = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), pending.as_mut_ptr(), number(pending.len()), FLAGS)
         };
@@ -262,6 +301,7 @@ impl Messages {
     /// Is done with the first `count` pending messages: they were sent.
     #[inline]
     pub(crate) fn sent(&mut self, count: usize, done: &mut PacketList) {
+        assert!(count <= self.pending().len(), "only what is pending is sent");
         let end = self.next + count;
         if end == self.built && self.held.is_none() {
             done.append(&mut self.flight);
@@ -317,7 +357,8 @@ impl Messages {
 
     #[inline]
     fn clear(&mut self) {
-        (self.held, self.head_sent, self.next, self.built, self.parts_len) = (None, 0, 0, 0, 0);
+        (self.held, self.head_sent, self.next, self.built) = (None, 0, 0, 0);
+        (self.parts_len, self.copies_len, self.copying) = (0, 0, false);
         self.open = Shape::default();
     }
 }

@@ -25,9 +25,13 @@ impl Route {
         // A dual-stack socket has both classes; a kernel without one of the options sends zero.
         let class_v4 = low_byte(options.tos_v4().unwrap_or(0));
         let class_v6 = if ipv6 { low_byte(options.tclass_v6().unwrap_or(0)) } else { 0 };
-        let mut route = Self { ipv6, peer: None, class_v4, class_v6 };
-        route.peer = socket.peer_addr().ok().map(|peer| route.in_family(peer));
-        Ok(route)
+        Ok(Self::new(ipv6, socket.peer_addr().ok(), class_v4, class_v6))
+    }
+
+    /// Of a socket of this family, with this peer and these traffic classes.
+    pub(super) fn new(ipv6: bool, peer: Option<SocketAddr>, class_v4: u8, class_v6: u8) -> Self {
+        let unconnected = Self { ipv6, peer: None, class_v4, class_v6 };
+        Self { peer: peer.map(|peer| unconnected.in_family(peer)), ..unconnected }
     }
 
     pub(super) const fn is_ipv6(&self) -> bool {

@@ -1,0 +1,247 @@
+//! What packets become.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use libc::EAGAIN;
+
+use super::Answer::{Fail, Take};
+use super::*;
+use crate::udp::build::MESSAGE_MAX;
+
+/// One packet of `len` bytes that is datagrams of `gso_size`.
+fn super_packet(len: usize, gso_size: u16) -> PacketList {
+    let mut pkt = Packet::with_payload(&payload(0, len));
+    pkt.gso_size = gso_size;
+    [pkt].into_iter().collect()
+}
+
+fn chunks(len: usize, gso_size: usize) -> Vec<Vec<u8>> {
+    payload(0, len).chunks(gso_size).map(<[u8]>::to_vec).collect()
+}
+
+#[test]
+fn a_super_packet_is_one_message() {
+    let mut queue = queue([]);
+    let (done, out) = transmit(&mut queue, &mut super_packet(10_100, 1_000));
+    assert_eq!((done, out.messages), (vec![(0, None)], 1));
+    assert_eq!(queue.wire.taken[0].segment, Some(1_000));
+    assert_eq!(queue.stats.segments.get(), 11);
+}
+
+#[test]
+fn a_super_packet_beyond_the_limits_is_several() {
+    // 64 segments a message, and 65,507 bytes.
+    for (len, size, messages) in [(65_000, 500, 3), (65_535, 1_000, 2), (65_508, 65_000, 2)] {
+        let mut queue = queue([]);
+        let (done, out) = transmit(&mut queue, &mut super_packet(len, size));
+        assert_eq!((done, out.messages), (vec![(0, None)], messages));
+        assert_eq!(queue.wire.datagrams(), chunks(len, size.into()));
+        assert!(queue.wire.taken.iter().all(|view| view.payload.len() <= MESSAGE_MAX));
+    }
+}
+
+#[test]
+fn a_super_packet_that_is_one_datagram_joins_its_neighbours() {
+    let mut queue = queue([]);
+    let mut burst = run(&[100; 3]);
+    let mut list = super_packet(100, 100);
+    list.append(&mut burst);
+    let mut done = PacketList::new();
+    let out = queue.transmit(&mut list, &mut done, NOW);
+    assert_eq!((out.messages, done.len()), (1, 4));
+}
+
+#[test]
+fn without_segmentation_a_super_packet_is_cut_here() {
+    // More messages than fit a call, and more than fit the tables.
+    for (len, size) in [(10_001, 1_000), (65_535, 100), (2_000, 1)] {
+        let mut queue = queue([]);
+        queue.builder.segments_max = 1;
+        let (done, out) = transmit(&mut queue, &mut super_packet(len, size));
+        assert_eq!(done, [(0, None)]);
+        assert_eq!(out.messages as usize, len.div_ceil(size.into()));
+        assert_eq!(queue.wire.datagrams(), chunks(len, size.into()));
+    }
+}
+
+#[test]
+fn a_super_packet_sent_in_part_goes_on_where_it_stopped() {
+    let mut queue = queue([Take(3), Fail(EAGAIN), Take(2), Fail(EAGAIN), Fail(EAGAIN)]);
+    queue.builder.segments_max = 1;
+    let mut burst = super_packet(1_050, 100);
+    let len = burst.bytes();
+    for _ in 0..3 {
+        let (done, out) = transmit(&mut queue, &mut burst);
+        assert_eq!((done, out.retry_at.is_some()), (vec![], true));
+        assert_eq!(burst.bytes(), len, "its length on the wire stays what was accounted for");
+    }
+    assert_eq!(transmit(&mut queue, &mut burst).0, [(0, None)]);
+    assert_eq!(queue.wire.datagrams(), chunks(1_050, 100), "none twice, none missing");
+}
+
+#[test]
+fn a_super_packet_that_fails_in_part_is_dropped() {
+    let mut queue = queue([Take(3), Fail(libc::ENETDOWN), Fail(libc::ENETDOWN)]);
+    queue.builder.segments_max = 1;
+    let mut burst = super_packet(1_000, 100);
+    burst.append(&mut run(&[10]));
+    let mut done = PacketList::new();
+    queue.transmit(&mut burst, &mut done, NOW);
+    let fates: Vec<_> = done.map(|pkt| pkt.drop_reason).collect();
+    assert_eq!(fates, [Some(DropReason::Unreachable), None]);
+    let mut expected = chunks(300, 100);
+    expected.push(payload(0, 10));
+    assert_eq!(queue.wire.datagrams(), expected);
+}
+
+#[test]
+fn neighbours_join_only_if_all_is_the_same() {
+    let there: SocketAddr = "127.0.0.1:7".parse().expect("an address");
+    let alter: [fn(&mut Packet, SocketAddr); 5] = [
+        |_, _| {},
+        |pkt, _| pkt.flow = 1,
+        |pkt, _| pkt.ecn = 2,
+        |pkt, there| pkt.set_dest(Some(there)),
+        |pkt, _| pkt.gso_size = 50,
+    ];
+    let messages = alter.map(|alter| {
+        let mut queue = queue([]);
+        let mut packets: Vec<_> = run(&[100, 100, 100]).collect();
+        alter(&mut packets[1], there);
+        let mut burst = packets.into_iter().collect();
+        transmit(&mut queue, &mut burst).1.messages
+    });
+    assert_eq!(messages, [1, 3, 3, 3, 3]);
+}
+
+#[test]
+fn sizes_that_cannot_share_a_message_do_not() {
+    for (lens, messages) in [
+        (&[100, 101, 101][..], 2),
+        (&[100, 99, 99], 2),
+        (&[0, 0, 0], 3),
+        (&[100, 0, 100], 3),
+        (&[40_000, 25_507], 1),
+        (&[40_000, 25_508], 2),
+        (&[32_754, 32_754, 32_754], 3),
+        (&[65_507, 1], 2),
+        (&[1; 64], 1),
+        (&[1; 65], 2),
+        (&[1; 2_000], 32),
+        // More than is copied, about what is copied, and more than there is room for copies.
+        (&[600, 600, 512, 513, 513, 100], 2),
+        (&[500; 300], 5),
+    ] {
+        let mut queue = queue([]);
+        let (done, out) = transmit(&mut queue, &mut run(lens));
+        assert_eq!(out.messages, messages, "{lens:?}");
+        assert!(done.iter().all(|(_, reason)| reason.is_none()));
+        let expected: Vec<_> = lens.iter().enumerate().map(|(at, &len)| payload(at, len)).collect();
+        assert_eq!(queue.wire.datagrams(), expected);
+    }
+}
+
+#[test]
+fn a_transmit_time_to_come_is_passed_on_and_stands_alone() {
+    let mut queue = queue([]);
+    let times = [0, NOW.0, NOW.0 + 1, NOW.0 + 1, 0, 0];
+    let burst = || -> PacketList {
+        let packets = run(&[100; 6]).zip(times);
+        let stamp = |(mut pkt, at): (Packet, u64)| {
+            pkt.txtime_ns = at;
+            pkt
+        };
+        packets.map(stamp).collect()
+    };
+    let (_, out) = transmit(&mut queue, &mut burst());
+    assert_eq!((out.messages, queue.wire.taken[0].txtime_ns), (1, None), "not asked for");
+    queue.wire.taken.clear();
+    queue.builder.txtime = true;
+    transmit(&mut queue, &mut burst());
+    let taken: Vec<_> = queue
+        .wire
+        .taken
+        .iter()
+        .map(|view| (view.payload.len(), view.txtime_ns.map(|at| at - NOW.0)))
+        .collect();
+    assert_eq!(taken, [(200, None), (100, Some(1)), (100, Some(1)), (200, None)]);
+}
+
+/// The message for one packet with `ecn` to `dest`.
+fn message(queue: &mut Queue<Script>, dest: Option<&str>, ecn: u8) -> View {
+    let mut burst = run(&[10]);
+    let mut pkt = burst.pop_front().expect("there is one");
+    pkt.set_dest(dest.map(|dest| dest.parse().expect("an address")));
+    pkt.ecn = ecn;
+    burst.push_back(pkt);
+    transmit(queue, &mut burst);
+    queue.wire.taken.pop().expect("it was taken")
+}
+
+#[test]
+fn the_peer_needs_no_name() {
+    let peer = "127.0.0.1:9";
+    let mapped = "[::ffff:127.0.0.1]:9";
+    for (ipv6, peer) in [(false, peer), (true, peer), (true, mapped)] {
+        let route = Route::new(ipv6, peer.parse().ok(), 0, 0);
+        let mut queue = queue_on(route, []);
+        for dest in [None, Some("127.0.0.1:9"), Some(mapped)] {
+            assert_eq!(message(&mut queue, dest, 0).name, None, "{dest:?}");
+        }
+        assert!(message(&mut queue, Some("127.0.0.2:9"), 0).name.is_some());
+    }
+}
+
+#[test]
+fn names_are_in_the_family_of_the_socket() {
+    let mut v4 = queue([]);
+    let mut v6 = queue_on(Route::new(true, None, 0, 0), []);
+    for (on_v6, dest, name) in [
+        (false, "127.0.0.1:9", "127.0.0.1:9"),
+        (false, "[::ffff:127.0.0.1]:9", "127.0.0.1:9"),
+        // The kernel will refuse it: there is no such way.
+        (false, "[::1]:9", "[::1]:9"),
+        (true, "127.0.0.1:9", "[::ffff:127.0.0.1]:9"),
+        (true, "[fe80::1%3]:9", "[fe80::1%3]:9"),
+    ] {
+        let queue = if on_v6 { &mut v6 } else { &mut v4 };
+        assert_eq!(message(queue, Some(dest), 0).name, name.parse().ok(), "{dest}");
+    }
+}
+
+#[test]
+fn a_code_point_keeps_the_rest_of_the_class() {
+    let mut v4 = queue_on(Route::new(false, None, 0b1011_1000, 0), []);
+    let mut v6 = queue_on(Route::new(true, None, 0b1011_1001, 0b0010_1010), []);
+    for ecn in 1..=3 {
+        let view = message(&mut v4, Some("127.0.0.1:9"), ecn);
+        assert_eq!((view.class_v4, view.class_v6), (Some(0b1011_1000 | i32::from(ecn)), None));
+        let view = message(&mut v6, Some("[::1]:9"), ecn);
+        assert_eq!((view.class_v4, view.class_v6), (None, Some(0b0010_1000 | i32::from(ecn))));
+        let view = message(&mut v6, Some("127.0.0.1:9"), ecn);
+        assert_eq!((view.class_v4, view.class_v6), (Some(0b1011_1000 | i32::from(ecn)), None));
+    }
+    let view = message(&mut v4, Some("127.0.0.1:9"), 0);
+    assert_eq!((view.class_v4, view.class_v6), (None, None));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "needs sockets")]
+fn a_route_is_read_from_the_socket() {
+    let bind = |addr| UdpSocket::bind(addr).expect("the loopback is up");
+    let (v4, v6) = (bind("127.0.0.1:0"), bind("[::]:0"));
+    let peer = v4.local_addr().expect("it is bound");
+    v6.connect(peer).expect("the loopback is up");
+    let options = socket2::SockRef::from(&v6);
+    options.set_tos_v4(0b1011_1000).expect("Linux has it");
+    options.set_tclass_v6(0b0010_1000).expect("Linux has it");
+    let mut queue = queue_on(Route::of(&v6).expect("it is bound"), []);
+    let view = message(&mut queue, Some(&peer.to_string()), 1);
+    assert_eq!((view.name, view.class_v4, view.class_v6), (None, Some(0b1011_1001), None));
+    let view = message(&mut queue, Some("[::1]:9"), 1);
+    assert_eq!((view.class_v4, view.class_v6), (None, Some(0b0010_1001)));
+    let mut queue = queue_on(Route::of(&v4).expect("it is bound"), []);
+    let view = message(&mut queue, Some("[::1]:9"), 1);
+    assert_eq!((view.class_v4, view.class_v6), (None, Some(1)));
+    assert!(message(&mut queue, Some(&peer.to_string()), 0).name.is_some());
+}
