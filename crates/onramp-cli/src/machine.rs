@@ -49,7 +49,8 @@ impl Machine {
     }
 }
 
-fn memory_bytes() -> u64 {
+/// Memory, bytes; 0: unknown.
+pub(crate) fn memory_bytes() -> u64 {
     let total = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     total.trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
 }
