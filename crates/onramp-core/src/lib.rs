@@ -10,6 +10,7 @@ mod rate;
 mod spec;
 pub mod stats;
 mod time;
+mod tree;
 pub mod units;
 
 pub use device::{Device, DeviceInfo, Transmitted};
@@ -17,3 +18,4 @@ pub use error::ConfigError;
 pub use port::{BATCH, Keeper, Port, QUOTA, Ran, TICK_NS};
 pub use rate::Rate;
 pub use time::{Clock, Instant};
+pub use tree::{Stopped, Totals, Tree};

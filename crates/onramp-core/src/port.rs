@@ -104,7 +104,7 @@ impl<D: Device> Port<D> {
 
     /// Accepts packets for scheduling. Their fate is told by completions and statistics.
     ///
-    /// Stages them and leaves, or, as owner, sends up to a quota.
+    /// Stages them and leaves (`None`), or, as owner, sends up to a quota.
     ///
     /// # Errors
     ///
@@ -115,11 +115,11 @@ impl<D: Device> Port<D> {
         packets: PacketList,
         now: Instant,
         keeper: &impl Keeper,
-    ) -> Result<(), Full> {
-        if let Pushed::Owner { owner, fresh } = self.intake.push(packets)? {
-            let _ = self.run(owner, fresh, now, keeper, false);
-        }
-        Ok(())
+    ) -> Result<Option<Ran>, Full> {
+        Ok(match self.intake.push(packets)? {
+            Pushed::Staged => None,
+            Pushed::Owner { owner, fresh } => Some(self.run(owner, fresh, now, keeper, false)),
+        })
     }
 
     /// Sends up to a quota: for a sender that would have to wait. `None`: somebody owns the port.
@@ -272,7 +272,10 @@ impl<D: Device> Root<D> {
                 break Stop::Quota;
             }
             match self.qdisc.dequeue(&mut cx) {
-                Dequeue::Ready(pkt) => self.burst.push_back(pkt),
+                Dequeue::Ready(pkt) => {
+                    pkt.prefetch();
+                    self.burst.push_back(pkt);
+                }
                 Dequeue::NotBefore(at) => break Stop::Until(at),
                 Dequeue::Empty => break Stop::Empty,
             }

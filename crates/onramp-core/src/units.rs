@@ -100,13 +100,14 @@ pub(crate) fn parse_time(word: &str, bare_ns: u32) -> Option<u64> {
 /// Reads a whole number; `0x` and a leading `0` mean hexadecimal and octal, as in C.
 pub(crate) fn parse_count(word: &str) -> Option<u64> {
     let word = word.strip_prefix('+').unwrap_or(word);
-    let (digits, radix) = if let Some(hex) = word.strip_prefix("0x").or(word.strip_prefix("0X")) {
-        (hex, 16)
-    } else if word.len() > 1 && word.starts_with('0') {
-        (&word[1..], 8)
-    } else {
-        (word, 10)
-    };
+    let (digits, radix) =
+        if let Some(hex) = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+            (hex, 16)
+        } else if word.len() > 1 && word.starts_with('0') {
+            (&word[1..], 8)
+        } else {
+            (word, 10)
+        };
     // `from_str_radix` would take a second sign.
     if digits.starts_with(['+', '-']) {
         return None;
@@ -179,8 +180,8 @@ fn write_decimal(f: &mut fmt::Formatter<'_>, digits: &str, point: usize) -> fmt:
 pub(crate) fn exact_size(bytes: u64) -> String {
     match bytes {
         0 => "0b".into(),
-        _ if bytes % (1 << 20) == 0 => format!("{}mb", bytes >> 20),
-        _ if bytes % 1024 == 0 => format!("{}kb", bytes >> 10),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}mb", bytes >> 20),
+        _ if bytes.is_multiple_of(1024) => format!("{}kb", bytes >> 10),
         _ => format!("{bytes}b"),
     }
 }
@@ -189,9 +190,9 @@ pub(crate) fn exact_size(bytes: u64) -> String {
 pub(crate) fn exact_time(ns: u64) -> String {
     match ns {
         0 => "0us".into(),
-        _ if ns % SEC == 0 => format!("{}s", ns / SEC),
-        _ if ns % MSEC == 0 => format!("{}ms", ns / MSEC),
-        _ if ns % USEC == 0 => format!("{}us", ns / USEC),
+        _ if ns.is_multiple_of(SEC) => format!("{}s", ns / SEC),
+        _ if ns.is_multiple_of(MSEC) => format!("{}ms", ns / MSEC),
+        _ if ns.is_multiple_of(USEC) => format!("{}us", ns / USEC),
         _ => format!("{ns}ns"),
     }
 }

@@ -7,6 +7,8 @@ mod sockopt;
 mod time;
 
 pub use measure::{SocketMemory, socket_memory};
+#[cfg(test)]
+pub(crate) use mmsg::View;
 pub(crate) use mmsg::{Close, Messages};
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub use time::exact_timers;

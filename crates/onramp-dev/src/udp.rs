@@ -95,7 +95,7 @@ impl Udp {
             peer.map_or_else(|| format!("udp {local}"), |peer| format!("udp {local} to {peer}"));
         let segments_max = if options.gso { probe::segments_max(&socket) } else { 1 };
         let txtime = options.txtime && sys::enable_txtime(&socket).is_ok();
-        let builder = Builder { route, txtime, segments_max, packets_max: u32::MAX };
+        let builder = Builder { route, txtime, segments_max };
         let queue = Queue::new(socket, builder, Arc::default());
         Ok(Self { info: DeviceInfo::new(name, mtu), queue })
     }

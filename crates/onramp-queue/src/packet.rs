@@ -11,7 +11,7 @@
 //! A node belongs to a [`Pool`](crate::Pool), and goes home to it when its handle is dropped, by
 //! any thread; or to the heap alone ([`Packet::new`]).
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -19,7 +19,8 @@ use std::ptr::{self, NonNull};
 
 use crate::DropReason;
 use crate::pool::Home;
-use crate::sync::UnsafeCell;
+use crate::sync::{UnsafeCell, alloc, dealloc};
+use crate::word::Word;
 
 /// What the scheduler reads and writes; with the list link it fills one cache line.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +80,9 @@ const _: () = {
 /// Largest payload of one packet, bytes: what IP's 16-bit length allows.
 pub const PAYLOAD_MAX: usize = 65_535;
 
+/// Bytes of payload worth a prefetch; the hardware follows by itself.
+const PREFETCH_MAX: u32 = 256;
+
 impl Node {
     fn layout(capacity: u32) -> Layout {
         let bytes = size_of::<Self>() + capacity as usize;
@@ -93,6 +97,7 @@ impl Node {
         if node.is_null() {
             handle_alloc_error(layout);
         }
+        Word::assert_holds(node);
         let tail = Tail { home, dest: None, payload_len: 0, capacity, charge: 0, submitted: false };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
         // SAFETY: just allocated with this type's size and alignment, and ours alone.
@@ -134,6 +139,15 @@ impl Node {
         link.with_mut(|slot| unsafe { *slot = next });
     }
 
+    /// Asks the processor for the header and the first `payload` bytes of a node.
+    #[inline]
+    pub(crate) fn prefetch(node: *mut Self, payload: u32) {
+        let lines = 2 + (payload.min(PREFETCH_MAX) as usize).div_ceil(64);
+        for line in 0..lines {
+            crate::sync::prefetch(node.wrapping_byte_add(line * 64));
+        }
+    }
+
     /// # Safety
     ///
     /// The caller owns the node.
@@ -150,6 +164,19 @@ impl Node {
     pub(crate) unsafe fn capacity(node: *mut Self) -> u32 {
         // SAFETY: an owned node is alive, and `capacity` never changes.
         unsafe { (*node).tail.capacity }
+    }
+
+    /// Makes the node as good as new: nothing of its last packet is left, but its buffer.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn renew(node: *mut Self, charge: u32) {
+        // SAFETY: the caller owns the node.
+        let (meta, tail) = unsafe { Self::parts(node) };
+        *meta = Meta::default();
+        *tail = Tail { dest: None, payload_len: 0, charge, submitted: false, ..*tail };
     }
 
     /// # Safety
@@ -291,10 +318,10 @@ impl Packet {
         unsafe { &mut (*self.0.as_ptr()).tail }
     }
 
-    /// Asks the processor for the packet's first line.
+    /// Asks the processor for what a device reads: the header's second line and the payload.
     #[inline]
     pub fn prefetch(&self) {
-        crate::sync::prefetch(self.0.as_ptr());
+        Node::prefetch(self.0.as_ptr(), self.len);
     }
 
     #[inline]

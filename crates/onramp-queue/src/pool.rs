@@ -12,24 +12,38 @@
 //! put_back   |            -              |    -
 //! ```
 //!
-//! The word of a pool that is gone holds [`CLOSED`] and how many nodes are still out; whoever
-//! brings the last one frees the home.
+//! ```text
+//! word                               meaning
+//! count, newest                      nodes that came home since the last reclaim
+//! WAITING | count + bias, newest     the same; who makes the count `WAKE_AT` sets WAKING instead
+//! WAKING | count + bias, newest      somebody is taking the waker out; then it clears WAKING
+//! CLOSED | count                     the pool is gone, and `count` nodes are out; who brings the
+//!                                    last one frees the home
+//! ```
+//!
+//! `bias` is the pool's own: what [`Pool::arm`] added so that the packets it needs make the count
+//! `WAKE_AT`. So everything that `put_back` decides on is in the word that it exchanges. (If the
+//! need stood beside it, a sender that takes its request back and makes a smaller one, between
+//! look and exchange, would never be woken: the word is the same.)
 
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::packet::{Node, PAYLOAD_MAX, Packet};
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sync::{AtomicPtr, AtomicU32, Padded, UnsafeCell, yield_now};
+use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell, yield_now};
 use crate::word::Word;
 use crate::{DropReason, Meta, mutant};
 
-/// The sender waits: whoever brings the count to `need` wakes it.
+/// The sender waits: whoever brings the count to [`WAKE_AT`] wakes it.
 const WAITING: usize = 1;
-/// Somebody is waking it, and alone may touch the waker and the home.
+/// Somebody is taking the waker out, and alone may touch it; the home stays until it has.
 const WAKING: usize = 2;
 /// The pool is gone; the count is of nodes still out.
 const CLOSED: usize = 4;
+
+/// The count that wakes who is WAITING.
+const WAKE_AT: u16 = 0x8000;
 
 /// Payload sizes of the nodes a pool keeps, bytes. A packet takes the smallest that fits.
 const CLASSES: [u32; 4] = [128, 512, 2_048, 65_536];
@@ -45,8 +59,8 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// The count of a word has 16 bits.
-    pub const PACKETS_MAX: u32 = 32_768;
+    /// The count of a word has 16 bits, and one of them says that it is time to wake.
+    pub const PACKETS_MAX: u32 = WAKE_AT as u32;
 }
 
 /// What became of a packet that came home.
@@ -78,9 +92,13 @@ pub struct Pool {
     home: NonNull<Home>,
     free: [*mut Node; CLASSES.len()],
     credits: Credits,
+    /// Packets that may be out just now.
+    allowed: u32,
     /// Nodes neither in `free` nor, by our last look, home.
     out: u32,
     out_bytes: u32,
+    /// What `arm` added to the count of the word.
+    bias: u16,
 }
 
 // SAFETY: the pool owns its free nodes; `Home` is shared by design.
@@ -89,8 +107,8 @@ unsafe impl Send for Pool {}
 /// Where the nodes of one pool come back to.
 pub(crate) struct Home {
     word: Padded<AtomicPtr<Node>>,
-    need: AtomicU32,
     waker: UnsafeCell<Option<Waker>>,
+    life: Life,
 }
 
 impl Pool {
@@ -108,11 +126,13 @@ impl Pool {
         );
         let home = Box::new(Home {
             word: Padded(AtomicPtr::new(ptr::null_mut())),
-            need: AtomicU32::new(0),
             waker: UnsafeCell::new(None),
+            life: Life::new(),
         });
         let free = [ptr::null_mut(); CLASSES.len()];
-        Self { home: NonNull::from(Box::leak(home)), free, credits, out: 0, out_bytes: 0 }
+        let home = NonNull::from(Box::leak(home));
+        let allowed = credits.packets;
+        Self { home, free, credits, allowed, out: 0, out_bytes: 0, bias: 0 }
     }
 
     /// Takes a packet with room for `payload` bytes; `None`: no credit is left.
@@ -135,11 +155,11 @@ impl Pool {
         } else {
             // SAFETY: free nodes are ours.
             self.free[class] = unsafe { Node::next(node) };
-            crate::sync::prefetch(self.free[class]);
+            // The next one is about to be written, most likely as far as this one.
+            Node::prefetch(self.free[class], charge);
         }
         // SAFETY: `node` is ours alone, and was unlinked above.
-        let (meta, tail) = unsafe { Node::parts(node) };
-        (meta.drop_reason, tail.charge, tail.submitted) = (None, charge, false);
+        unsafe { Node::renew(node, charge) };
         self.out += 1;
         self.out_bytes += charge;
         // SAFETY: as above.
@@ -150,7 +170,7 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn has_room(&self, payload: u32) -> bool {
-        self.out < self.credits.packets
+        self.out < self.allowed
             && (self.out == 0 || self.out_bytes.saturating_add(payload) <= self.credits.bytes)
     }
 
@@ -160,7 +180,12 @@ impl Pool {
         self.out
     }
 
-    /// What this pool allows.
+    /// Allows less, or more again: at most what the pool was made with, and at least one packet.
+    pub fn allow(&mut self, packets: u32) {
+        self.allowed = packets.clamp(1, self.credits.packets);
+    }
+
+    /// What this pool was made with.
     #[must_use]
     pub fn credits(&self) -> Credits {
         self.credits
@@ -170,20 +195,32 @@ impl Pool {
     #[must_use]
     #[inline]
     pub fn returned(&self) -> u32 {
-        u32::from(Word(self.home().word.0.load(Relaxed)).count())
+        // Relaxed: a hint.
+        self.returned_in(Word(self.home().word.0.load(Relaxed)))
     }
 
-    /// Takes in what came home and tells the fate of each submitted packet. Gives their number.
+    fn returned_in(&self, word: Word) -> u32 {
+        u32::from(word.count() - self.bias)
+    }
+
+    /// Takes in what came home and tells the fate of each submitted packet. Gives the number of all.
+    ///
+    /// Unless nothing came, this takes a request to be woken back, as [`disarm`](Self::disarm) does.
     pub fn reclaim(&mut self, mut fate: impl FnMut(Completion)) -> u32 {
         if self.returned() == 0 {
             return 0;
         }
-        let taken = self.take_word();
+        // Acquire: the nodes; pairs with the release in `put_back`.
+        let order = mutant::or("pool-reclaim-acquire", Acquire, Relaxed);
+        let take = |word: Word| Some(Word::flags_only(word.flags() & WAKING));
+        let taken = self.update(order, take).unwrap_or(Word::ZERO);
+        let count = self.returned_in(taken);
+        self.bias = 0;
         let mut node = taken.node();
         while !node.is_null() {
             // SAFETY: taking the word made the chain ours.
             let next = unsafe { Node::next(node) };
-            crate::sync::prefetch(next);
+            Node::prefetch(next, 0);
             // SAFETY: as above.
             let (meta, tail) = unsafe { Node::parts(node) };
             if tail.submitted {
@@ -195,7 +232,7 @@ impl Pool {
             self.keep(node);
             node = next;
         }
-        u32::from(taken.count())
+        count
     }
 
     /// Takes a packet of this pool back that was not submitted: a way home without an atomic.
@@ -215,14 +252,16 @@ impl Pool {
         self.keep(node);
     }
 
-    /// Asks to be woken when `need` packets have come home since the last reclaim.
+    /// Asks to be woken when `need` packets, or else all that are out, have come home since the last
+    /// reclaim. Replaces an earlier request.
     pub fn arm(&mut self, waker: &Waker, need: u32) -> Armed {
-        self.home().need.store(need, Relaxed);
+        let need = need.min(self.out);
         loop {
-            // Acquire: pairs with the release that ends a wake-up, so the waker is ours to touch.
-            let word =
-                Word(self.home().word.0.load(mutant::or("pool-arm-acquire", Acquire, Relaxed)));
-            if u32::from(word.count()) >= need {
+            // Acquire: pairs with the release in `wake`, so the waker is ours to touch.
+            let order = mutant::or("pool-arm-acquire", Acquire, Relaxed);
+            let word = Word(self.home().word.0.load(order));
+            let returned = self.returned_in(word);
+            if returned >= need && !mutant::is("pool-arm-unchecked") {
                 self.disarm();
                 return Armed::Ready;
             }
@@ -237,10 +276,13 @@ impl Pool {
             // SAFETY: neither WAITING nor WAKING is set, so nobody else touches the waker, and
             // only we set WAITING.
             self.home().waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
-            let armed = word.with_flags(word.flags() | WAITING);
+            #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX, like `out`")]
+            let (returned, bias) = (returned as u16, WAKE_AT - need as u16);
+            let armed = Word::with(word.node(), returned + bias, WAITING);
             // Release: publishes the waker. Pairs with the acquire in `put_back`.
             let order = mutant::or("pool-arm-release", Release, Relaxed);
             if self.home().word.0.compare_exchange(word.0, armed.0, order, Relaxed).is_ok() {
+                self.bias = bias;
                 return Armed::Armed;
             }
         }
@@ -248,8 +290,15 @@ impl Pool {
 
     /// Takes the request back; a wake-up that is on its way still comes.
     pub fn disarm(&mut self) {
-        let _ =
-            self.update(|word| word.has(WAITING).then(|| word.with_flags(word.flags() & !WAITING)));
+        let bias = self.bias;
+        // Relaxed: nothing changes hands; `arm` looks again before it touches the waker.
+        let disarmed = self.update(Relaxed, |word| {
+            let count = word.count() - bias;
+            word.has(WAITING).then(|| Word::with(word.node(), count, 0))
+        });
+        if disarmed.is_some() {
+            self.bias = 0;
+        }
     }
 
     fn home(&self) -> &Home {
@@ -257,32 +306,51 @@ impl Pool {
         unsafe { self.home.as_ref() }
     }
 
-    /// Empties the word, keeping its flags.
-    fn take_word(&mut self) -> Word {
-        self.update(|word| Some(Word::flags_only(word.flags()))).unwrap_or(Word::ZERO)
-    }
-
-    fn update(&self, next: impl Fn(Word) -> Option<Word>) -> Option<Word> {
-        let mut word = Word(self.home().word.0.load(Relaxed));
+    /// Exchanges the word for `next` of it, unless that is `None`; gives the word before.
+    #[inline]
+    fn update(&self, order: Ordering, next: impl Fn(Word) -> Option<Word>) -> Option<Word> {
+        let home = self.home();
+        home.life.used();
+        // Relaxed: a guess, which the exchange checks.
+        let mut word = Word(home.word.0.load(Relaxed));
         loop {
             let new = next(word)?;
-            // Acquire: the nodes that came home; pairs with the release in `put_back`.
-            // Release: keeps what `arm` published for who takes WAITING after us.
-            let order = mutant::or("pool-take-acquire", AcqRel, Release);
-            match self.home().word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+            match home.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) => return Some(word),
                 Err(seen) => word = Word(seen),
             }
         }
     }
 
-    /// Ends the life of the pool's side; `None` while a wake-up is under way.
-    fn close(&self) -> Option<Word> {
-        self.update(|word| {
+    /// Takes the waker away for good. Nobody may run it after us, nor drop it with the home.
+    fn forget_waker(&mut self) {
+        self.disarm();
+        let home = self.home();
+        // Acquire: pairs with the release in `wake`, so the waker is ours to touch.
+        let order = mutant::or("pool-forget-acquire", Acquire, Relaxed);
+        while Word(home.word.0.load(order)).has(WAKING) && !mutant::is("pool-forget-early") {
+            // Somebody is taking the waker out; after that it leaves the home alone. It waits for
+            // nobody, so this ends.
+            yield_now();
+        }
+        // SAFETY: neither WAITING nor WAKING is set, and only we set WAITING.
+        let waker = home.waker.with_mut(|slot| unsafe { (*slot).take() });
+        drop(waker);
+    }
+
+    /// Ends the life of the pool's side. Gives the nodes that came home and the number of those out.
+    fn close(&mut self) -> (*mut Node, u32) {
+        // Acquire: the nodes, and all that others did with the home, if we free it; pairs with the
+        // release in `put_back`. Release: all that we did with it, if another frees it.
+        let order = mutant::or("pool-close-acquire", AcqRel, Release);
+        let order = mutant::or("pool-close-release", order, Acquire);
+        let last = self.update(order, |word| {
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
-            let out = (self.out - u32::from(word.count())) as u16;
-            (!word.has(WAKING)).then(|| Word::with(ptr::null_mut(), out, CLOSED))
-        })
+            let out = (self.out - self.returned_in(word)) as u16;
+            Some(Word::with(ptr::null_mut(), out, CLOSED))
+        });
+        let last = last.unwrap_or(Word::ZERO);
+        (last.node(), self.out - self.returned_in(last))
     }
 
     fn keep(&mut self, node: *mut Node) {
@@ -324,30 +392,34 @@ unsafe fn free_chain(mut node: *mut Node) {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.disarm();
-        let last = loop {
-            // Somebody may be waking us: let him leave the home first. He holds no lock and waits
-            // for nobody, so this ends.
-            if let Some(last) = self.close() {
-                break last;
-            }
-            yield_now();
-        };
-        let out = self.out - u32::from(last.count());
+        self.forget_waker();
+        let (came, out) = self.close();
         // SAFETY: closing the word made the chain ours.
-        unsafe { free_chain(last.node()) };
+        unsafe { free_chain(came) };
         for node in self.free {
             // SAFETY: free nodes are ours.
             unsafe { free_chain(node) };
         }
         if out == 0 {
             // SAFETY: no node is out, so nobody else has the home.
-            drop(unsafe { Box::from_raw(self.home.as_ptr()) });
+            unsafe { Home::free(self.home.as_ptr()) };
         }
     }
 }
 
 impl Home {
+    /// # Safety
+    ///
+    /// Nobody else has the home, or will.
+    unsafe fn free(home: *mut Self) {
+        // SAFETY: alive until the next line.
+        let dead = unsafe { &(*home).life }.ends();
+        if !dead.stays_allocated() {
+            // SAFETY: made by `Box`, and freed once.
+            drop(unsafe { Box::from_raw(home) });
+        }
+    }
+
     /// Brings a chain of `count` nodes home; wakes their sender when that is enough for it.
     ///
     /// # Safety
@@ -366,24 +438,27 @@ impl Home {
         }
         // SAFETY: a home outlives its nodes, and `count` of them are ours until the exchange below.
         let this = unsafe { &*home };
-        // Acquire: if the word says WAITING, the waker is published.
-        let mut word = Word(this.word.0.load(mutant::or("pool-put-acquire", Acquire, Relaxed)));
+        this.life.used();
+        // Relaxed: a guess, which the exchange checks.
+        let mut word = Word(this.word.0.load(Relaxed));
         loop {
-            let waits = word.has(WAITING);
+            let mut wakes = false;
             let new = if word.has(CLOSED) {
                 Word::with(ptr::null_mut(), word.count() - count, CLOSED)
             } else {
                 // SAFETY: the chain is still ours.
                 unsafe { Node::set_next(last, word.node()) };
                 let total = word.count() + count;
-                let enough = waits && u32::from(total) >= this.need.load(Relaxed);
-                let flags = if enough { WAKING } else { word.flags() };
-                Word::with(first, total, flags)
+                wakes = word.has(WAITING) && total >= WAKE_AT;
+                let waking = if mutant::is("pool-put-without-waking") { 0 } else { WAKING };
+                Word::with(first, total, if wakes { waking } else { word.flags() })
             };
-            // Release: the nodes, for who reclaims them. Acquire: the waker; and all earlier
-            // frees, for who frees the home.
+            // Release: the nodes, and what we did with the home; pairs with the acquire in
+            // `reclaim`, `close`, and here. Acquire: if the word was WAITING, the waker, pairs with
+            // the release in `arm`; if it was CLOSED, all that others did with the home.
             let order = mutant::or("pool-put-release", AcqRel, Acquire);
-            match this.word.0.compare_exchange_weak(word.0, new.0, order, Acquire) {
+            let order = mutant::or("pool-put-acquire", order, Release);
+            match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if new.has(CLOSED) => {
                     // SAFETY: the pool is gone, so the chain is ours for good.
                     unsafe { Node::set_next(last, ptr::null_mut()) };
@@ -391,35 +466,47 @@ impl Home {
                     unsafe { free_chain(first) };
                     if new.count() == 0 {
                         // SAFETY: ours were the last nodes out, so nobody else has the home.
-                        drop(unsafe { Box::from_raw(home.cast_mut()) });
+                        unsafe { Self::free(home.cast_mut()) };
                     }
                     return;
                 }
-                Ok(_) if waits && new.has(WAKING) => return this.wake(),
+                Ok(_) if wakes => {
+                    // SAFETY: we set WAKING.
+                    unsafe { Self::wake(home) };
+                    return;
+                }
                 Ok(_) => return,
                 Err(seen) => word = Word(seen),
             }
         }
     }
 
-    /// Wakes the sender. Only who set WAKING may call it.
-    fn wake(&self) {
+    /// Wakes the sender. By then we have left the home, so that whatever the waker does, also
+    /// dropping the pool, waits for nobody.
+    ///
+    /// # Safety
+    ///
+    /// The caller set WAKING, and nobody cleared it since: that keeps the home alive.
+    unsafe fn wake(home: *const Self) {
+        // SAFETY: alive, by WAKING.
+        let this = unsafe { &*home };
+        this.life.used();
         // SAFETY: WAKING keeps everybody else from the waker.
-        self.waker.with(|slot| {
-            // SAFETY: as above.
-            if let Some(waker) = unsafe { &*slot } {
-                waker.wake_by_ref();
-            }
-        });
-        let mut word = Word(self.word.0.load(Relaxed));
+        let waker = this.waker.with_mut(|slot| unsafe { (*slot).take() });
+        // Relaxed: a guess, which the exchange checks.
+        let mut word = Word(this.word.0.load(Relaxed));
         loop {
             let new = word.with_flags(word.flags() & !WAKING);
-            // Release: we are done with the waker and, after this, with the home.
+            // Release: we are done with the waker and, after this, with the home; pairs with the
+            // acquire in `arm` and `forget_waker`.
             let order = mutant::or("pool-wake-release", Release, Relaxed);
-            match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
-                Ok(_) => return,
+            match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) => break,
                 Err(seen) => word = Word(seen),
             }
+        }
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 }

@@ -2,11 +2,15 @@
 
 #[cfg(loom)]
 pub(crate) use loom::{
+    alloc::{alloc, dealloc},
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
+    sync::atomic::{AtomicPtr, Ordering},
 };
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+pub(crate) use std::{
+    alloc::{alloc, dealloc},
+    sync::atomic::{AtomicPtr, Ordering},
+};
 
 /// Gives the processor to somebody else.
 #[cfg(not(loom))]
@@ -36,6 +40,63 @@ impl<T> UnsafeCell<T> {
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
+    }
+}
+
+/// The life of an object that many threads use and one frees; only the model checker looks at it.
+///
+/// It reports a use that does not come before the end, an end that nothing orders after a use,
+/// and an object that nobody frees.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct Life;
+
+#[cfg(not(loom))]
+impl Life {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    #[inline]
+    pub(crate) const fn used(&self) {}
+
+    #[inline]
+    pub(crate) const fn ends(&self) -> Dead {
+        Dead
+    }
+}
+
+#[cfg(loom)]
+#[derive(Debug)]
+pub(crate) struct Life(UnsafeCell<Option<loom::alloc::Track<()>>>);
+
+#[cfg(loom)]
+impl Life {
+    pub(crate) fn new() -> Self {
+        Self(UnsafeCell::new(Some(loom::alloc::Track::new(()))))
+    }
+
+    pub(crate) fn used(&self) {
+        // SAFETY: the cell checks that nobody writes meanwhile.
+        let lives = self.0.with(|track| unsafe { (*track).is_some() });
+        assert!(lives, "used after its end");
+    }
+
+    pub(crate) fn ends(&self) -> Dead {
+        // SAFETY: the cell checks that nobody else reads or writes meanwhile.
+        let track = self.0.with_mut(|track| unsafe { (*track).take() });
+        assert!(track.is_some(), "freed twice");
+        Dead
+    }
+}
+
+/// What is left of a [`Life`].
+pub(crate) struct Dead;
+
+impl Dead {
+    /// The model checker keeps the memory, so that a use after the end is seen and does no harm.
+    pub(crate) const fn stays_allocated(self) -> bool {
+        cfg!(loom)
     }
 }
 

@@ -7,9 +7,9 @@
 //!  +----------+-----------------------+--------+
 //! ```
 //!
-//! Nodes are 64-byte aligned and live in the lower 47 bits of the address space (so Linux maps
-//! them for every program that does not ask otherwise); [`Word::with`] checks both. The word stays
-//! a pointer, so the provenance of the newest node travels with it.
+//! Nodes are 64-byte aligned and live in the lower 48 bits of the address space (so Linux maps
+//! them for every program that does not ask otherwise); [`Word::assert_holds`] checks both for each
+//! new node. The word stays a pointer, so the provenance of the newest node travels with it.
 
 use crate::packet::Node;
 
@@ -28,6 +28,15 @@ pub(crate) struct Word(pub(crate) *mut Node);
 impl Word {
     pub(crate) const ZERO: Self = Self(std::ptr::null_mut());
 
+    /// # Panics
+    ///
+    /// Panics when a word has no room for the address of `node`, on a machine where the allocator
+    /// hands out addresses above 2^48.
+    pub(crate) fn assert_holds(node: *mut Node) {
+        let addr = node.addr();
+        assert!(addr & !NODE == 0, "onramp-queue packs addresses into 48 bits; got {addr:#x}");
+    }
+
     /// No nodes, only flags.
     #[inline]
     pub(crate) const fn flags_only(flags: usize) -> Self {
@@ -37,7 +46,7 @@ impl Word {
     /// `count` nodes whose newest is `node`.
     #[inline]
     pub(crate) fn with(node: *mut Node, count: u16, flags: usize) -> Self {
-        debug_assert_eq!(node.addr() & !NODE, 0, "nodes are aligned and below 2^48");
+        debug_assert_eq!(node.addr() & !NODE, 0, "checked when it was made");
         Self(node.map_addr(|addr| addr | flags | (usize::from(count) << COUNT_SHIFT)))
     }
 
@@ -66,5 +75,50 @@ impl Word {
     #[inline]
     pub(crate) fn with_flags(self, flags: usize) -> Self {
         Self(self.0.map_addr(|addr| (addr & !FLAGS) | flags))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(addr: usize) -> *mut Node {
+        std::ptr::without_provenance_mut(addr)
+    }
+
+    #[test]
+    fn parts_do_not_touch_each_other() {
+        let top = node(NODE);
+        for count in [0, 1, 0x7fff, 0x8000, u16::MAX] {
+            for flags in [0, 1, FLAGS] {
+                let word = Word::with(top, count, flags);
+                assert_eq!((word.node(), word.count(), word.flags()), (top, count, flags));
+                let other = word.with_flags(2);
+                assert_eq!((other.node(), other.count(), other.flags()), (top, count, 2));
+                let empty = Word::with(node(0), count, flags);
+                assert!(empty.node().is_null());
+                assert_eq!((empty.count(), empty.flags()), (count, flags));
+            }
+        }
+        assert!(Word::flags_only(2).has(2) && !Word::flags_only(2).has(1));
+        assert_eq!(Word::flags_only(0), Word::ZERO);
+    }
+
+    #[test]
+    fn addresses_that_fit() {
+        Word::assert_holds(node(64));
+        Word::assert_holds(node((1 << 48) - 64));
+    }
+
+    #[test]
+    #[should_panic(expected = "48 bits; got 0x1000000000000")]
+    fn addresses_too_high() {
+        Word::assert_holds(node(1 << 48));
+    }
+
+    #[test]
+    #[should_panic(expected = "48 bits; got 0x20")]
+    fn addresses_not_aligned() {
+        Word::assert_holds(node(32));
     }
 }

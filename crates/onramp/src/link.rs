@@ -1,6 +1,6 @@
 //! A link: a device with one or more ports, what all its senders share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     /// New packets are refused.
     pub(crate) closed: AtomicBool,
     next_flow: AtomicU64,
+    live: AtomicU32,
+    processors: u32,
     senders: Mutex<Senders>,
 }
 
@@ -102,6 +104,8 @@ impl Link {
             credits,
             closed: AtomicBool::new(false),
             next_flow: AtomicU64::new(0),
+            live: AtomicU32::new(0),
+            processors: thread::available_parallelism().map_or(1, |n| n.get() as u32),
             senders: Mutex::default(),
         });
         let runner = Runner::start(shared.clone(), MonotonicClock)?;
@@ -218,11 +222,26 @@ impl Shared {
         (key, port)
     }
 
+    /// Packets that each of the present senders may have below it: many together keep no more
+    /// than what stays in the processors' caches.
+    pub(crate) fn fair_credits(&self) -> u32 {
+        // Relaxed: any recent number will do.
+        let live = self.live.load(Ordering::Relaxed).max(1);
+        (CREDITS_TOTAL / live).max(CREDITS_MIN)
+    }
+
+    /// Whether there are more senders than processors.
+    pub(crate) fn crowded(&self) -> bool {
+        self.live.load(Ordering::Relaxed) > self.processors // Relaxed: as in `fair_credits`.
+    }
+
     pub(crate) fn add_sender(&self, counters: Arc<SenderCounters>) {
+        self.live.fetch_add(1, Ordering::Relaxed); // Relaxed: see `fair_credits`.
         self.senders.lock().unwrap_or_else(PoisonError::into_inner).live.push(counters);
     }
 
     pub(crate) fn remove_sender(&self, counters: &Arc<SenderCounters>) {
+        self.live.fetch_sub(1, Ordering::Relaxed); // Relaxed: see `fair_credits`.
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.gone.add(counters);
         senders.live.retain(|live| !Arc::ptr_eq(live, counters));
@@ -255,3 +274,8 @@ impl Shared {
 
 /// How often a flush looks.
 const FLUSH_POLL: Duration = Duration::from_micros(200);
+
+/// Packets that all senders of a link together should have below them.
+const CREDITS_TOTAL: u32 = 8_192;
+/// Packets that any sender may have below it (if it was given so many).
+const CREDITS_MIN: u32 = 16;

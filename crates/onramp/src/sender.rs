@@ -17,8 +17,9 @@ use crate::link::{Handle, Shared};
 use crate::stats::SenderCounters;
 use crate::wait::ThreadWaker;
 
-/// Times a sender without credit gives way to others before it sleeps.
-const YIELDS: u32 = 4;
+/// How long a thread sends before it gives way, if there are more senders than processors. Well
+/// below the time slices of Linux (2.8 ms and more).
+const SLICE_NS: u64 = 300_000;
 /// How long a sender sleeps at most when it has credit and the intake is at its cap.
 const FULL_NAP_NS: u64 = 1_000_000;
 /// Bytes of UDP, IPv4 or IPv6, and Ethernet headers, as Linux counts them in a qdisc.
@@ -152,6 +153,10 @@ pub struct Sender {
     waker: ThreadWaker,
     /// Packets of each port that a cork holds back; empty when there is no cork.
     corked: Vec<PacketList>,
+    /// When the thread last gave way to others.
+    slice_start: Instant,
+    /// It has sent for long since.
+    slice_over: bool,
     on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
 }
 
@@ -159,9 +164,20 @@ impl Sender {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let counters = Arc::new(SenderCounters::default());
         handle.shared.add_sender(counters.clone());
-        let pool = Pool::new(handle.shared.credits);
+        let mut pool = Pool::new(handle.shared.credits);
+        pool.allow(handle.shared.fair_credits());
         let (waker, corked) = (ThreadWaker::default(), Vec::new());
-        Self { handle, pool, counters, waker, corked, on_complete: None }
+        let slice_start = Instant(0);
+        Self {
+            handle,
+            pool,
+            counters,
+            waker,
+            corked,
+            slice_start,
+            slice_over: false,
+            on_complete: None,
+        }
     }
 
     /// A new flow to `dest`; `None`: to where the link's socket is connected.
@@ -202,7 +218,10 @@ impl Sender {
     pub fn send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), SendError> {
         loop {
             match self.try_send(flow, payload) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.give_way();
+                    return Ok(());
+                }
                 Err(TrySendError::Full) => self.wait_room(flow, payload.len()),
                 Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
                 Err(TrySendError::Closed) => return Err(SendError::Closed),
@@ -265,7 +284,10 @@ impl Sender {
         let mut rest = payloads;
         while let Some(first) = rest.first() {
             match self.try_send_batch(flow, rest) {
-                Ok(n) => rest = &rest[n..],
+                Ok(n) => {
+                    rest = &rest[n..];
+                    self.give_way();
+                }
                 Err(TrySendError::Full) => self.wait_room(flow, first.as_ref().len()),
                 Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
                 Err(TrySendError::Closed) => return Err(SendError::Closed),
@@ -362,6 +384,27 @@ impl Sender {
         Ready { sender: self, flow, payload }
     }
 
+    /// Lets other threads run if this one has sent for long and there are more senders than
+    /// processors; says for how long. [`send`](Self::send) and the waiting calls do it by
+    /// themselves; a loop of `try_send` that never leaves its processor should.
+    ///
+    /// Otherwise the kernel takes the processor away after a few milliseconds, most likely in the
+    /// middle of a run, and then all others wait for the owner. Here the thread owns nothing.
+    #[inline]
+    pub fn give_way(&mut self) -> Duration {
+        if !self.slice_over {
+            return Duration::ZERO;
+        }
+        self.slice_over = false;
+        let clock = self.shared().clock;
+        let started = clock.now();
+        if self.shared().crowded() {
+            thread::yield_now();
+        }
+        self.slice_start = clock.now();
+        Duration::from_nanos(self.slice_start.since(started))
+    }
+
     /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`.
     /// True if so.
     pub fn flush(&mut self, timeout: Duration) -> bool {
@@ -386,6 +429,7 @@ impl Sender {
 
     /// Takes back credits of packets that were sent or dropped; gives their number.
     pub fn reclaim(&mut self) -> u32 {
+        self.pool.allow(self.handle.shared.fair_credits());
         match &mut self.on_complete {
             None => self.pool.reclaim(|_| ()),
             Some(f) => self.pool.reclaim(f),
@@ -424,8 +468,11 @@ impl Sender {
         let count = u64::from(list.len());
         let slot = shared.slot(port);
         match slot.port.xmit(list, now, &shared.keep(slot)) {
-            Ok(()) => {
+            Ok(ran) => {
                 self.counters.submitted.add(count);
+                if ran.is_some() {
+                    self.slice_over = now.since(self.slice_start) > SLICE_NS;
+                }
                 Ok(())
             }
             Err(mut full) => {
@@ -458,20 +505,14 @@ impl Sender {
 
     /// Blocks until `need` packets have come home. False: not before `deadline`.
     fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
-        let mut yields = 0;
         loop {
             if self.pool.returned() >= need {
                 return true;
             }
-            match self.help(port) {
-                Some(true) => continue,
-                // Somebody else is at it: he may be done soon, or need our processor.
-                None if yields < YIELDS => {
-                    yields += 1;
-                    thread::yield_now();
-                    continue;
-                }
-                _ => {}
+            if self.help(port) {
+                self.slice_over = self.shared().clock.now().since(self.slice_start) > SLICE_NS;
+                self.give_way();
+                continue;
             }
             match self.pool.arm(self.waker.get(), need) {
                 Armed::Ready => return true,
@@ -487,20 +528,14 @@ impl Sender {
         }
     }
 
-    /// Works for all instead of waiting: `Some(true)`: packets left; `Some(false)`: none may
-    /// leave now; `None`: every port is owned.
-    fn help(&self, first: usize) -> Option<bool> {
+    /// Works for all instead of waiting, on the first port that lets it. True if packets left.
+    fn help(&self, first: usize) -> bool {
         let shared = self.shared();
-        let mut found = None;
-        for port in 0..shared.ports() {
+        (0..shared.ports()).any(|port| {
             let slot = shared.slot((first + port) % shared.ports());
-            match slot.port.help(shared.clock.now(), &shared.keep(slot)) {
-                Some(ran) if ran.done > 0 => return Some(true),
-                Some(_) => found = Some(false),
-                None => {}
-            }
-        }
-        found
+            let ran = slot.port.help(shared.clock.now(), &shared.keep(slot));
+            ran.is_some_and(|ran| ran.done > 0)
+        })
     }
 
     /// Waits while the intake is at its cap, which credits normally keep from happening.
@@ -570,7 +605,7 @@ impl Future for Ready<'_> {
             if closed || (sender.pool.has_room(payload) && !full) {
                 return Poll::Ready(());
             }
-            if sender.help(this.flow.port) == Some(true) {
+            if sender.help(this.flow.port) {
                 continue;
             }
             let need = (sender.pool.out() / 2).max(1);

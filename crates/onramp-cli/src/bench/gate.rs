@@ -1,48 +1,49 @@
 //! Where threads gather so that all begin at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 
 /// A start line. Unlike `std::sync::Barrier` it can be opened before all have come, because some
-/// could not be started.
+/// could not be started; and who passes takes no lock, so that the last of hundreds does not wait
+/// for all before it.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    waiting: usize,
-    open: bool,
+    open: AtomicBool,
+    waiting: Mutex<Vec<Thread>>,
+    came: Condvar,
 }
 
 impl Gate {
     /// Waits until the gate opens.
     pub(crate) fn wait(&self) {
-        let mut state = self.lock();
-        state.waiting += 1;
-        self.changed.notify_all();
-        while !state.open {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        self.lock().push(thread::current());
+        self.came.notify_all();
+        // Acquire: pairs with the release in `open`.
+        while !self.open.load(Ordering::Acquire) {
+            thread::park();
         }
     }
 
     /// Waits until `count` threads wait at the gate.
     pub(crate) fn gathered(&self, count: usize) {
-        let mut state = self.lock();
-        while state.waiting < count {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
+        while waiting.len() < count {
+            waiting = self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Lets all pass, those who come later too.
     pub(crate) fn open(&self) {
-        self.lock().open = true;
-        self.changed.notify_all();
+        // Release: pairs with the acquire in `wait`.
+        self.open.store(true, Ordering::Release);
+        for thread in self.lock().iter() {
+            thread.unpark();
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is valid at every moment, whoever panicked.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Thread>> {
+        // The list is valid at every moment, whoever panicked.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

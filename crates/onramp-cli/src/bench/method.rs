@@ -188,6 +188,11 @@ pub(crate) trait Worker {
     /// Waits for room for `size` bytes of the thread's flow number `flow`, not much longer than
     /// 100 ms: so that a round ends.
     fn wait(&mut self, flow: usize, size: usize);
+
+    /// Lets other threads run, if it is time for that; says for how long.
+    fn give_way(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A histogram of nanoseconds: 1 % precise, and small enough to stay in the cache of its thread.
@@ -255,6 +260,10 @@ pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecor
             Taken::Datagrams(count) => {
                 cx.submitted[flow].0.add(count as u64);
                 flow = if flow + 1 == cx.submitted.len() { 0 } else { flow + 1 };
+                let away = worker.give_way().as_nanos();
+                if away > 0 && phase == Phase::Measure {
+                    record.wait.saturating_record(u64::try_from(away).unwrap_or(u64::MAX));
+                }
             }
             Taken::Full => {
                 let started = MonotonicClock.now();

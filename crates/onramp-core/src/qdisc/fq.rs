@@ -199,6 +199,18 @@ impl Fq {
         Some(found.index)
     }
 
+    /// Lets a flow that waits go on at an earlier time that a packet asks for.
+    #[inline]
+    fn advance(&mut self, index: u32, txtime_ns: u64) {
+        let flow = self.flows.get(index);
+        if flow.state == State::Throttled
+            && txtime_ns < flow.time_next_ns
+            && self.config.maxrate == u64::MAX
+        {
+            self.throttled.move_forward(&mut self.flows, index, txtime_ns);
+        }
+    }
+
     /// Appends a flow to a list of its band.
     #[inline]
     fn append(&mut self, index: u32, age: Age) {
@@ -226,7 +238,7 @@ impl Fq {
             let latency_ns = &mut self.stats.latency_ns;
             *latency_ns = *latency_ns - (*latency_ns >> 3) + (late_ns >> 3);
         }
-        while let Some(index) = self.throttled.pop_due(ahead_ns) {
+        while let Some(index) = self.throttled.pop_due(&self.flows, ahead_ns) {
             self.append(index, Age::Old);
         }
     }
@@ -284,8 +296,7 @@ impl Fq {
         if due_ns > now_ns.saturating_add(self.config.offload_horizon_ns) {
             flow.time_next_ns = due_ns;
             self.unlink_first(age);
-            self.flows.get_mut(index).state = State::Throttled;
-            self.throttled.push(due_ns, index);
+            self.throttled.push(&mut self.flows, index);
             self.stats.throttled += 1;
             return None;
         }
@@ -389,6 +400,9 @@ impl Qdisc for Fq {
             self.stats.fastpath += 1;
             FAST
         } else if let Some(index) = self.flow_for(pkt.flow, band, now_ns) {
+            if pkt.txtime_ns != 0 {
+                self.advance(index, pkt.txtime_ns);
+            }
             index
         } else {
             cx.drop(pkt, DropReason::FqFlowLimit);

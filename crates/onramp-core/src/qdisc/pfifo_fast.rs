@@ -1,9 +1,11 @@
 //! Three bands, served strictly in order; each first in, first out.
 //!
 //! Source: `tc-pfifo_fast(8)`, `tc-prio(8)`; behaviour of Linux 7.2 `net/sched/sch_generic.c`.
-//! Differs: the length of a band is an option here, where Linux takes it from the device.
-//! Invariant: a packet leaves only when all bands before its own are empty; a packet is dropped
-//! exactly when its band is full.
+//! Differs: the length of a band is an option here, where Linux takes it from the device. As there,
+//! a band is a ring whose places become free again 16 at a time (one by one if it has less than
+//! 32), so that it can be full with 15 packets less.
+//! Invariant: a packet leaves only when all bands before its own are empty; a band never holds more
+//! than its length.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -22,36 +24,69 @@ pub(super) const PFIFO_FAST: Kind = Kind {
         help: "packets held at most in each band",
     }],
     build: |values| {
-        let bands = [const { PacketList::new() }; 3];
-        Box::new(PfifoFast { band_limit: values.number32("txqueuelen"), bands })
+        let size = values.number32("txqueuelen");
+        let ring = || Ring { size, list: PacketList::new(), head: 0, used: 0 };
+        Box::new(PfifoFast { bands: [ring(), ring(), ring()] })
     },
 };
 
 #[derive(Debug)]
 struct PfifoFast {
-    band_limit: u32,
-    bands: [PacketList; 3],
+    bands: [Ring; 3],
+}
+
+/// A band; `list` is what a ring of `size` places holds.
+#[derive(Debug)]
+struct Ring {
+    size: u32,
+    list: PacketList,
+    /// The place of the oldest packet.
+    head: u32,
+    /// Places that packets have left, and that are not free yet.
+    used: u32,
+}
+
+impl Ring {
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.list.len() + self.used >= self.size
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Packet> {
+        let pkt = self.list.pop_front()?;
+        let batch = if self.size < 32 { 1 } else { 16 };
+        self.head += 1;
+        self.used += 1;
+        if self.used >= batch || self.head >= self.size {
+            self.used = 0;
+        }
+        if self.head >= self.size {
+            self.head = 0;
+        }
+        Some(pkt)
+    }
 }
 
 impl Qdisc for PfifoFast {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         let band = &mut self.bands[band_of(&PRIOMAP, pkt.priority)];
-        if band.len() >= self.band_limit {
+        if band.is_full() {
             cx.drop(pkt, DropReason::Overlimit);
             return Verdict::Dropped;
         }
-        band.push_back(pkt);
+        band.list.push_back(pkt);
         Verdict::Queued
     }
 
     #[inline]
     fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
-        self.bands.iter_mut().find_map(PacketList::pop_front).map_or(Dequeue::Empty, Dequeue::Ready)
+        self.bands.iter_mut().find_map(Ring::pop).map_or(Dequeue::Empty, Dequeue::Ready)
     }
 
     fn backlog(&self) -> Backlog {
-        self.bands.iter().map(Backlog::of).fold(Backlog::default(), |sum, band| Backlog {
+        self.bands.iter().map(|band| Backlog::of(&band.list)).fold(Backlog::default(), |sum, band| Backlog {
             packets: sum.packets + band.packets,
             bytes: sum.bytes + band.bytes,
         })
@@ -59,7 +94,8 @@ impl Qdisc for PfifoFast {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         for band in &mut self.bands {
-            cx.purge(band);
+            cx.purge(&mut band.list);
+            (band.head, band.used) = (0, 0);
         }
     }
 }

@@ -11,10 +11,14 @@
 //!                           ^ next: the first that is not done with
 //! ```
 
+#[cfg(test)]
+mod view;
+
 use std::fmt;
 use std::mem;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::ptr;
 
 use libc::{c_int, iovec, mmsghdr, socklen_t};
 use onramp_queue::{DropReason, Packet, PacketList};
@@ -24,6 +28,9 @@ pub(crate) const MESSAGES_MAX: usize = 256;
 /// Most parts (packets, or parts of super-packets) in one call. No message has more parts than
 /// the kernel takes in one (`UIO_MAXIOV`).
 pub(crate) const PARTS_MAX: usize = 1024;
+#[cfg(test)]
+pub(crate) use view::View;
+
 const _: () = assert!(PARTS_MAX <= libc::UIO_MAXIOV as usize);
 
 /// Control messages that one message may carry: segment size, ECN, transmit time.
@@ -93,6 +100,8 @@ pub(crate) struct Close {
     pub(crate) name: Option<SocketAddr>,
     /// Bytes in each datagram; `None`: the message is one datagram.
     pub(crate) segment: Option<u16>,
+    /// Datagrams.
+    pub(crate) segments: u16,
     /// Traffic class, of IPv6 or (`false`) of IPv4.
     pub(crate) class: Option<(bool, u8)>,
     /// When to send, nanoseconds on `CLOCK_MONOTONIC`.
@@ -108,7 +117,7 @@ impl Messages {
             names: vec![name; MESSAGES_MAX].into(),
             controls: vec![[Control::default(); CONTROLS_MAX]; MESSAGES_MAX].into(),
             shapes: vec![Shape::default(); MESSAGES_MAX].into(),
-            parts: vec![part(std::ptr::null(), 0); PARTS_MAX].into(),
+            parts: vec![part(ptr::null(), 0); PARTS_MAX].into(),
             flight: PacketList::new(),
             held: None,
             head_sent: 0,
@@ -194,10 +203,7 @@ impl Messages {
     pub(crate) fn close(&mut self, close: &Close) {
         assert!(self.open.parts > 0, "a message has a part, if an empty one");
         let mut shape = mem::take(&mut self.open);
-        shape.segments = close.segment.map_or(1, |size| {
-            let segments = shape.bytes.div_ceil(u32::from(size).max(1));
-            u16::try_from(segments).unwrap_or(u16::MAX)
-        });
+        shape.segments = close.segments;
         let header = &mut self.headers[self.built].msg_hdr;
         header.msg_namelen = close.name.map_or(0, |addr| self.names[self.built].set(addr));
         header.msg_iovlen = number(shape.parts.into());
@@ -214,6 +220,12 @@ impl Messages {
     /// the first.
     #[inline]
     pub(crate) fn send(&mut self, socket: &UdpSocket) -> Result<usize, c_int> {
+        if let [shape] = self.pending()
+            && shape.parts == 1
+            && self.headers[self.next].msg_hdr.msg_controllen == 0
+        {
+            return self.send_plain(socket);
+        }
         let (names, parts) = (self.names.as_mut_ptr(), self.parts.as_mut_ptr());
         let controls = self.controls.as_mut_ptr();
         for at in self.next..self.built {
@@ -230,6 +242,21 @@ impl Messages {
             libc::sendmmsg(socket.as_raw_fd(), pending.as_mut_ptr(), number(pending.len()), FLAGS)
         };
         usize::try_from(taken).map_err(|_| errno())
+    }
+
+    /// Offers one message without controls. `sendto` has no headers to fetch, which saves about
+    /// 100 ns.
+    fn send_plain(&self, socket: &UdpSocket) -> Result<usize, c_int> {
+        let part = self.parts[usize::from(self.shapes[self.next].first_part)];
+        let name_len = self.headers[self.next].msg_hdr.msg_namelen;
+        let name =
+            if name_len == 0 { ptr::null() } else { (&raw const self.names[self.next]).cast() };
+        // SAFETY: the part points into the payload of a packet in `flight`: alive, and only read
+        // by the kernel. The length of the name was set with it.
+        let sent = unsafe {
+            libc::sendto(socket.as_raw_fd(), part.iov_base, part.iov_len, FLAGS, name, name_len)
+        };
+        if sent >= 0 { Ok(1) } else { Err(errno()) }
     }
 
     /// Is done with the first `count` pending messages: they were sent.

@@ -1,7 +1,5 @@
 //! Packets become messages: neighbours of a flow one message, super-packets one or several.
 
-use std::net::SocketAddr;
-
 use onramp_core::Instant;
 use onramp_queue::{Packet, PacketList};
 
@@ -20,23 +18,41 @@ pub(super) struct Builder {
     pub(super) txtime: bool,
     /// Most datagrams in a message; 1 = no segmentation.
     pub(super) segments_max: u16,
-    /// Most packets to build; the rest waits.
-    pub(super) packets_max: u32,
 }
 
 impl Builder {
     /// Builds from the front of `burst` until `messages` is full.
     #[inline]
     pub(super) fn build(&self, burst: &mut PacketList, now: Instant, messages: &mut Messages) {
-        let keep = burst.len().saturating_sub(self.packets_max);
-        while burst.len() > keep
-            && !messages.is_full()
+        while !messages.is_full()
             && let Some(pkt) = burst.pop_front()
         {
             if is_super(&pkt) {
-                self.cut(pkt, now, messages);
+                self.cut(pkt, self.segments_max, now, messages);
             } else {
                 self.run(pkt, burst, now, messages);
+            }
+        }
+    }
+
+    /// The same, for the first `packets` of it, with every datagram a message of its own.
+    #[cold]
+    pub(super) fn build_singly(
+        &self,
+        packets: u32,
+        burst: &mut PacketList,
+        now: Instant,
+        messages: &mut Messages,
+    ) {
+        for _ in 0..packets {
+            if messages.is_full() {
+                return;
+            }
+            let Some(pkt) = burst.pop_front() else { return };
+            if is_super(&pkt) {
+                self.cut(pkt, 1, now, messages);
+            } else {
+                self.run(pkt, &mut PacketList::new(), now, messages);
             }
         }
     }
@@ -48,63 +64,57 @@ impl Builder {
         let (flow, dest, ecn) = (first.flow, first.dest(), first.ecn);
         let size = first.payload().len();
         let txtime_ns = self.txtime(&first, now);
-        // An empty datagram has no bytes by which the kernel could tell it from none.
-        let alone = size == 0 || txtime_ns.is_some();
-        let most =
-            if alone { 1 } else { usize::from(self.segments_max).min(MESSAGE_MAX / size).max(1) };
-        let (mut count, mut len) = (1, size);
+        let (mut segments, mut len, mut bytes) = (1, size, size);
         messages.gather(first);
-        while count < most
+        // An empty datagram has no bytes by which the kernel could tell it from none.
+        while segments < self.segments_max
             && len == size
+            && size > 0
+            && txtime_ns.is_none()
             && !messages.is_full()
             && let Some(next) = burst.front()
         {
             len = next.payload().len();
+            bytes += len;
             let joins = next.flow == flow
                 && next.ecn == ecn
                 && (1..=size).contains(&len)
+                && bytes <= MESSAGE_MAX
                 && self.txtime(next, now).is_none()
                 && !is_super(next)
                 && next.dest() == dest;
             if !joins {
                 break;
             }
-            count += 1;
+            segments += 1;
             if let Some(next) = burst.pop_front() {
                 messages.gather(next);
             }
         }
-        let segment = if count > 1 { u16::try_from(size).ok() } else { None };
-        messages.close(&self.close(dest, ecn, segment, txtime_ns));
+        #[expect(clippy::cast_possible_truncation, reason = "with a second segment, below 65,507")]
+        let segment = (segments > 1).then_some(size as u16);
+        let name = self.route.name(dest);
+        let class = self.route.class(name, ecn);
+        messages.close(&Close { name, segment, segments, class, txtime_ns });
     }
 
     /// As few messages as can be of a packet that is several datagrams already.
-    fn cut(&self, pkt: Packet, now: Instant, messages: &mut Messages) {
-        let (dest, ecn, gso_size) = (pkt.dest(), pkt.ecn, pkt.gso_size);
-        let txtime_ns = self.txtime(&pkt, now);
+    fn cut(&self, pkt: Packet, segments_max: u16, now: Instant, messages: &mut Messages) {
+        let name = self.route.name(pkt.dest());
+        let (class, txtime_ns) = (self.route.class(name, pkt.ecn), self.txtime(&pkt, now));
+        let (gso_size, mut left) = (pkt.gso_size, pkt.payload().len());
         let size = usize::from(gso_size);
-        let chunk = size * usize::from(self.segments_max).min(MESSAGE_MAX / size).max(1);
-        let mut left = pkt.payload().len();
+        let most = (MESSAGE_MAX / size).clamp(1, segments_max.into());
         messages.hold(pkt);
         while left > 0 && !messages.is_full() {
-            let bytes = chunk.min(left);
-            messages.take(bytes);
+            let bytes = left.min(most * size);
             left -= bytes;
-            let segment = (bytes > size).then_some(gso_size);
-            messages.close(&self.close(dest, ecn, segment, txtime_ns));
+            messages.take(bytes);
+            #[expect(clippy::cast_possible_truncation, reason = "at most `segments_max`")]
+            let segments = bytes.div_ceil(size) as u16;
+            let segment = (segments > 1).then_some(gso_size);
+            messages.close(&Close { name, segment, segments, class, txtime_ns });
         }
-    }
-
-    #[inline]
-    fn close(
-        &self,
-        dest: Option<SocketAddr>,
-        ecn: u8,
-        segment: Option<u16>,
-        txtime_ns: Option<u64>,
-    ) -> Close {
-        let name = self.route.name(dest);
-        Close { name, segment, class: self.route.class(name, ecn), txtime_ns }
     }
 
     /// The transmit time to pass on: one that has not come yet.

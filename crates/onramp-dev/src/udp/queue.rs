@@ -4,6 +4,9 @@
 //! rest is offered again, so the error comes back for the message it belongs to. An ICMP error is
 //! reported on the next send, whatever that is: so no message is dropped before it failed twice.
 
+#[cfg(test)]
+mod tests;
+
 use std::net::UdpSocket;
 use std::sync::Arc;
 
@@ -99,12 +102,11 @@ impl<W: Wire> Queue<W> {
         while !burst.is_empty() {
             let before = burst.len();
             round.singly = singles > 0;
-            let builder = if round.singly {
-                Builder { segments_max: 1, packets_max: singles, ..self.builder }
+            if round.singly {
+                self.builder.build_singly(singles, burst, now, &mut self.messages);
             } else {
-                self.builder
-            };
-            builder.build(burst, now, &mut self.messages);
+                self.builder.build(burst, now, &mut self.messages);
+            }
             let next = self.send(&mut round);
             self.messages.give_back(burst);
             singles = singles.saturating_sub(before - burst.len());
@@ -140,27 +142,26 @@ impl<W: Wire> Queue<W> {
                 }
                 Err(errno) => errno,
             };
-            if first.segments > 1 {
-                let kind = segmented(errno);
-                if kind != Segmented::Unrelated {
-                    round.suspect = kind == Segmented::Unsupported;
-                    self.stats.gso_fallbacks.add(1);
-                    return Next::Singly(first.packets().into());
-                }
+            let verdict = verdict(errno);
+            self.stats.eagain.add((verdict == Verdict::Full).into());
+            self.stats.enobufs.add((verdict == Verdict::Starved).into());
+            let kind = if first.segments > 1 { segmented(errno) } else { Segmented::Unrelated };
+            if kind != Segmented::Unrelated {
+                round.suspect = kind == Segmented::Unsupported;
+                self.stats.gso_fallbacks.add(1);
+                return Next::Singly(first.packets().into());
             }
-            match verdict(errno) {
+            match verdict {
                 Verdict::Interrupted if interrupted < INTERRUPTED_MAX => interrupted += 1,
-                Verdict::Interrupted | Verdict::Full => {
-                    self.stats.eagain.add(1);
-                    return Next::Wait(self.backoff.wait(round.now));
+                Verdict::Starved if self.starved + 1 == STARVED_MAX => {
+                    self.drop_first(DropReason::NoBuffers, round);
                 }
                 Verdict::Starved => {
-                    self.stats.enobufs.add(1);
                     self.starved += 1;
-                    if self.starved < STARVED_MAX {
-                        return Next::Wait(self.backoff.wait(round.now));
-                    }
-                    self.drop_first(DropReason::NoBuffers, round);
+                    return Next::Wait(self.backoff.wait(round.now));
+                }
+                Verdict::Interrupted | Verdict::Full => {
+                    return Next::Wait(self.backoff.wait(round.now));
                 }
                 Verdict::Condemned(_) if !doubted => doubted = true,
                 Verdict::Condemned(reason) => {

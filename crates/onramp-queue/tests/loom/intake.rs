@@ -3,10 +3,10 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::{Acquire, Release};
-use loom::thread;
+use loom::thread::yield_now;
 use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
 
-use crate::check;
+use crate::{check, join, spawn};
 
 /// A port whose device writes down the cookies it is given.
 type Port = Intake<Vec<u64>>;
@@ -70,7 +70,7 @@ fn senders_race_for_an_idle_intake() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 8, 2));
         let other = port.clone();
-        let thread = thread::spawn(move || {
+        let thread = spawn(move || {
             send(&other, packets(&[10]));
             send(&other, packets(&[11, 12]));
         });
@@ -93,10 +93,10 @@ fn three_senders() {
         let port = Arc::new(Port::new(Vec::new(), 8, 2));
         let threads = [10, 20].map(|cookie| {
             let port = port.clone();
-            thread::spawn(move || send(&port, packets(&[cookie])))
+            spawn(move || send(&port, packets(&[cookie])))
         });
         send(&port, packets(&[30]));
-        threads.map(|thread| thread.join().unwrap());
+        join(threads);
         let mut sent = at_rest(&port);
         sent.sort_unstable();
         assert_eq!(sent, [10, 20, 30]);
@@ -120,7 +120,7 @@ fn the_cap_is_exact() {
             }
         };
         let other = port.clone();
-        let thread = thread::spawn(move || staged(&other, 10));
+        let thread = spawn(move || staged(&other, 10));
         let mine = staged(&port, 20);
         assert_eq!(mine + thread.join().unwrap(), 1);
         run(owner);
@@ -136,7 +136,7 @@ fn own_follows_an_owner() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 8, 2));
         let other = port.clone();
-        let thread = thread::spawn(move || send(&other, packets(&[10])));
+        let thread = spawn(move || send(&other, packets(&[10])));
         if let Some(owner) = port.own() {
             run(owner);
         }
@@ -153,21 +153,21 @@ fn a_keeper_takes_over() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 8, 8));
         let told = Arc::new(AtomicBool::new(false));
-        let keeper = thread::spawn({
+        let keeper = spawn({
             let (port, told) = (port.clone(), told.clone());
             move || {
                 while !told.load(Acquire) {
-                    thread::yield_now();
+                    yield_now();
                 }
                 loop {
                     if let Some(owner) = port.own() {
                         return run(owner);
                     }
-                    thread::yield_now();
+                    yield_now();
                 }
             }
         });
-        let sender = thread::spawn({
+        let sender = spawn({
             let port = port.clone();
             move || send(&port, packets(&[10, 11]))
         });
@@ -193,14 +193,14 @@ fn a_batch_is_taken_by_who_completes_it() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 8, 2));
         let other = port.clone();
-        let thread = thread::spawn(move || {
+        let thread = spawn(move || {
             let mut owner = other.own().unwrap();
             owner.push(1);
             owner.leave_busy();
             send(&other, packets(&[10]));
         });
         while !port.is_busy() {
-            thread::yield_now();
+            yield_now();
         }
         send(&port, packets(&[20]));
         thread.join().unwrap();
@@ -222,12 +222,12 @@ fn an_owner_leaves_busy_under_pushes() {
         let owner = port.own().unwrap();
         let threads = [10, 20].map(|cookie| {
             let port = port.clone();
-            thread::spawn(move || send(&port, packets(&[cookie])))
+            spawn(move || send(&port, packets(&[cookie])))
         });
         let mut owner = owner;
         owner.push(1);
         owner.leave_busy();
-        threads.map(|thread| thread.join().unwrap());
+        join(threads);
         // What was pushed before it left is nobody's but the keeper's: we are that.
         run(port.own().expect("whoever took the batch has left"));
         let mut sent = at_rest(&port);

@@ -1,1 +1,232 @@
 //! Credits: packets come home from other threads, and wake who waits for them.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use loom::sync::Notify;
+use loom::thread::{JoinHandle, yield_now};
+use onramp_queue::{Armed, Credits, Packet, PacketList, Pool};
+
+use crate::{check, join, spawn};
+
+/// What a waker rings; a wait that nobody ends is a deadlock, which loom reports.
+struct Bell(Notify);
+
+impl Bell {
+    fn new() -> (Arc<Self>, Waker) {
+        let bell = Arc::new(Self(Notify::new()));
+        (bell.clone(), Waker::from(bell))
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+/// A pool with all its packets out, on their way through a link.
+fn pool(packets: u32) -> (Pool, PacketList) {
+    let mut pool = Pool::new(Credits { packets, bytes: 1_000 });
+    let take = |cookie| {
+        let mut pkt = pool.take(8).expect("within the credits");
+        pkt.cookie = cookie;
+        pkt.set_submitted(true);
+        pkt
+    };
+    let out = (0..u64::from(packets)).map(take).collect();
+    (pool, out)
+}
+
+fn split<const N: usize>(mut list: PacketList) -> [Packet; N] {
+    std::array::from_fn(|_| list.pop_front().expect("a packet for each"))
+}
+
+/// Drops each packet on a thread of its own.
+fn drop_on_threads<const N: usize>(list: PacketList) -> [JoinHandle<()>; N] {
+    split(list).map(|pkt| spawn(move || drop(pkt)))
+}
+
+/// Waits, as a sender does, until `need` packets have come home.
+fn wait(pool: &mut Pool, bell: &Bell, waker: &Waker, need: u32) {
+    loop {
+        match pool.arm(waker, need) {
+            Armed::Ready => return,
+            Armed::Armed => bell.0.wait(),
+            Armed::Busy => yield_now(),
+        }
+    }
+}
+
+/// A sender that needs both packets waits for both; whoever brings the last one wakes it.
+///
+/// Broken by: pool-arm-release, pool-arm-unchecked, pool-put-acquire, pool-put-release.
+#[test]
+fn who_waits_is_woken() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let (bell, waker) = Bell::new();
+        let threads = drop_on_threads::<2>(out);
+        wait(&mut pool, &bell, &waker, 2);
+        assert_eq!(pool.reclaim(|_| {}), 2);
+        join(threads);
+        assert_eq!(pool.out(), 0);
+    });
+}
+
+/// A sender that asks for more than is out is woken when all of it is home.
+#[test]
+fn who_asks_for_too_much_is_woken() {
+    check(3, || {
+        let (mut pool, out) = pool(1);
+        let (bell, waker) = Bell::new();
+        let threads = drop_on_threads::<1>(out);
+        wait(&mut pool, &bell, &waker, 7);
+        assert_eq!(pool.reclaim(|_| {}), 1);
+        join(threads);
+    });
+}
+
+/// A sender changes its mind about how many it needs while a packet comes home.
+///
+/// Broken by: pool-arm-unchecked.
+#[test]
+fn a_smaller_need_is_not_missed() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let (bell, waker) = Bell::new();
+        assert_eq!(pool.arm(&waker, 2), Armed::Armed);
+        let [first, second] = split(out);
+        let thread = spawn(move || drop(first));
+        wait(&mut pool, &bell, &waker, 1);
+        thread.join().unwrap();
+        assert_eq!(pool.reclaim(|_| {}), 1);
+        drop(second);
+        assert_eq!(pool.reclaim(|_| {}), 1);
+    });
+}
+
+/// A sender asks again, without waiting, while it is being woken: the waker changes hands.
+///
+/// Broken by: pool-arm-acquire, pool-wake-release, pool-put-without-waking.
+#[test]
+fn the_waker_changes_hands() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let (bell, waker) = Bell::new();
+        assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+        let [first, second] = split(out);
+        let thread = spawn(move || drop(first));
+        let (other_bell, other) = Bell::new();
+        while pool.arm(&other, 2) == Armed::Busy {
+            yield_now();
+        }
+        thread.join().unwrap();
+        drop(second);
+        wait(&mut pool, &other_bell, &other, 2);
+        drop((pool, waker, other));
+        assert_eq!(Arc::strong_count(&bell), 1);
+        assert_eq!(Arc::strong_count(&other_bell), 1);
+    });
+}
+
+/// A sender takes its request back and asks again: it is still woken.
+///
+/// Broken by: pool-arm-unchecked.
+#[test]
+fn a_request_is_taken_back() {
+    check(2, || {
+        let (mut pool, out) = pool(2);
+        let (bell, waker) = Bell::new();
+        let threads = drop_on_threads::<2>(out);
+        let _ = pool.arm(&waker, 1);
+        pool.disarm();
+        let mut home = pool.reclaim(|_| {});
+        wait(&mut pool, &bell, &waker, 2 - home);
+        home += pool.reclaim(|_| {});
+        join(threads);
+        assert_eq!((home, pool.out()), (2, 0));
+    });
+}
+
+/// Packets come home from two threads while the pool takes them in: each once, with its fate.
+///
+/// Broken by: pool-put-release, pool-reclaim-acquire.
+#[test]
+fn every_fate_is_told_once() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let threads = drop_on_threads::<2>(out);
+        let mut told = Vec::new();
+        pool.reclaim(|fate| told.push(fate.cookie));
+        join(threads);
+        pool.reclaim(|fate| told.push(fate.cookie));
+        told.sort_unstable();
+        assert_eq!(told, [0, 1]);
+        assert_eq!((pool.out(), pool.returned()), (0, 0));
+    });
+}
+
+/// A packet is taken again and comes home again, under the eyes of one who pushes on top of it.
+///
+/// Broken by: pool-put-release, pool-reclaim-acquire.
+#[test]
+fn a_node_comes_home_twice() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let [first, second] = split(out);
+        let thread = spawn(move || drop(first));
+        drop(second);
+        let mut home = pool.reclaim(|_| {});
+        let again = pool.take(8).expect("one is home, at least");
+        drop(again);
+        thread.join().unwrap();
+        home += pool.reclaim(|_| {});
+        assert_eq!((home, pool.out()), (3, 0));
+    });
+}
+
+/// The pool goes while its packets are out: the last one frees what they share, and only then.
+///
+/// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
+#[test]
+fn a_pool_goes_before_its_packets() {
+    check(3, || {
+        let (pool, out) = pool(2);
+        let threads = drop_on_threads::<2>(out);
+        drop(pool);
+        join(threads);
+    });
+}
+
+/// A run of packets goes home at once, to a pool that goes.
+///
+/// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
+#[test]
+fn a_pool_goes_before_a_run() {
+    check(3, || {
+        let (mut pool, mut out) = pool(3);
+        let third = out.pop_front().unwrap();
+        let threads = [spawn(move || drop(out)), spawn(move || drop(third))];
+        let _ = pool.reclaim(|_| {});
+        drop(pool);
+        join(threads);
+    });
+}
+
+/// The pool goes while somebody wakes its sender: the waker is run or dropped, once.
+///
+/// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
+#[test]
+fn a_pool_goes_during_a_wake_up() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let (bell, waker) = Bell::new();
+        assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+        drop(waker);
+        let threads = drop_on_threads::<2>(out);
+        drop(pool);
+        join(threads);
+        assert_eq!(Arc::strong_count(&bell), 1);
+    });
+}

@@ -95,6 +95,10 @@ impl Worker for Staging {
         }
     }
 
+    fn give_way(&mut self) -> Duration {
+        self.sender.give_way()
+    }
+
     fn wait(&mut self, flow: usize, size: usize) {
         self.sender.wait_room_timeout(&self.flows[flow], size, WAIT);
     }

@@ -50,8 +50,8 @@ pub(super) struct Flow {
     pub(super) time_next_ns: u64,
     /// Bytes it may still send in this round.
     pub(super) credit: i32,
-    /// Listed: the next flow of the list. Detached: when that happened, in ticks. Free: the next
-    /// free one.
+    /// Listed: the next flow of the list. Throttled: its place among those that wait. Detached:
+    /// when that happened, in ticks. Free: the next free one.
     pub(super) link: u32,
     /// Its heap of packets out of order.
     late: u32,
@@ -185,7 +185,7 @@ impl Flows {
     /// Folded multiplication: every bit of the key moves every bit of the result.
     #[inline]
     fn hash(&self, key: u64) -> u64 {
-        let product = u128::from(key ^ self.seed) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        let product = u128::from(key ^ self.seed) * 0x9E37_79B9_7F4A_7C15;
         #[expect(clippy::cast_possible_truncation, reason = "both halves are folded together")]
         let folded = (product >> 64) as u64 ^ product as u64;
         folded
@@ -331,7 +331,7 @@ impl Flows {
     #[inline]
     pub(super) fn push(&mut self, index: u32, mut pkt: Packet, now_ns: u64) {
         let flow = &mut self.slab[index as usize];
-        let newest_ns = flow.queue.back().map_or(0, |newest| time_to_send_ns(newest));
+        let newest_ns = flow.queue.back().map_or(0, time_to_send_ns);
         if pkt.txtime_ns == 0 {
             // The wait before it came here counts; but nobody asked to overtake what is due.
             let came_ns = if pkt.enqueued_ns == 0 { now_ns } else { pkt.enqueued_ns };

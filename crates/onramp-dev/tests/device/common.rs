@@ -12,10 +12,10 @@ use socket2::SockRef;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A bound socket with room for megabytes.
-pub struct Sink(UdpSocket);
+pub(crate) struct Sink(UdpSocket);
 
 impl Sink {
-    pub fn bind(addr: &str) -> Self {
+    pub(crate) fn bind(addr: &str) -> Self {
         let socket = UdpSocket::bind(addr).expect("a port of the loopback is free");
         let room = SockRef::from(&socket).set_recv_buffer_size(4 << 20);
         room.expect("the buffer is capped, not refused");
@@ -23,12 +23,12 @@ impl Sink {
         Self(socket)
     }
 
-    pub fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.0.local_addr().expect("it is bound")
     }
 
     /// The next datagram, and who sent it.
-    pub fn recv_from(&self) -> (Vec<u8>, SocketAddr) {
+    pub(crate) fn recv_from(&self) -> (Vec<u8>, SocketAddr) {
         let mut payload = vec![0; 1 << 16];
         let (len, from) = self.0.recv_from(&mut payload).expect("a datagram arrives");
         payload.truncate(len);
@@ -36,12 +36,12 @@ impl Sink {
     }
 
     /// The next datagram.
-    pub fn recv(&self) -> Vec<u8> {
+    pub(crate) fn recv(&self) -> Vec<u8> {
         self.recv_from().0
     }
 
     /// Fails if anything is waiting. Loopback delivers within the sender's call.
-    pub fn assert_empty(&self) {
+    pub(crate) fn assert_empty(&self) {
         self.0.set_nonblocking(true).expect("it can");
         let read = self.0.recv(&mut [0]);
         self.0.set_nonblocking(false).expect("it can");
@@ -52,17 +52,17 @@ impl Sink {
 
 /// What became of a burst.
 #[derive(Debug)]
-pub struct Outcome {
-    pub out: Transmitted,
+pub(crate) struct Outcome {
+    pub(crate) out: Transmitted,
     /// Cookies and fates of those done with, in order.
-    pub done: Vec<(u64, Option<DropReason>)>,
+    pub(crate) done: Vec<(u64, Option<DropReason>)>,
     /// Those that stay.
-    pub left: PacketList,
+    pub(crate) left: PacketList,
 }
 
 /// Transmits `packets`, whose cookies it numbers, and checks that none is lost, doubled or
 /// overtaken.
-pub fn transmit(device: &mut dyn Device, packets: Vec<Packet>, now: Instant) -> Outcome {
+pub(crate) fn transmit(device: &mut dyn Device, packets: Vec<Packet>, now: Instant) -> Outcome {
     let count = packets.len() as u64;
     let number = |(cookie, mut pkt): (u64, Packet)| {
         pkt.cookie = cookie;
@@ -80,7 +80,7 @@ pub fn transmit(device: &mut dyn Device, packets: Vec<Packet>, now: Instant) -> 
 }
 
 /// The same, where everything is to be taken.
-pub fn transmit_all(device: &mut dyn Device, packets: Vec<Packet>) -> Transmitted {
+pub(crate) fn transmit_all(device: &mut dyn Device, packets: Vec<Packet>) -> Transmitted {
     let outcome = transmit(device, packets, Instant(1));
     assert!(outcome.left.is_empty());
     assert_eq!(outcome.done.iter().find(|(_, reason)| reason.is_some()), None);
@@ -88,7 +88,7 @@ pub fn transmit_all(device: &mut dyn Device, packets: Vec<Packet>) -> Transmitte
 }
 
 /// A packet of `len` bytes that can be told from others, of `flow`, to `dest`.
-pub fn packet(dest: Option<SocketAddr>, flow: u64, len: usize, seed: usize) -> Packet {
+pub(crate) fn packet(dest: Option<SocketAddr>, flow: u64, len: usize, seed: usize) -> Packet {
     let mut pkt = Packet::with_payload(&pattern(len, seed));
     pkt.set_dest(dest);
     pkt.flow = flow;
@@ -96,6 +96,6 @@ pub fn packet(dest: Option<SocketAddr>, flow: u64, len: usize, seed: usize) -> P
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "any byte will do")]
-pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251 + seed * 31) as u8).collect()
 }

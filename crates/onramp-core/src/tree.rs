@@ -1,0 +1,203 @@
+//! A qdisc alone, to embed where packets and time come from elsewhere.
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use crate::Instant;
+use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
+
+/// A qdisc without threads, sockets or clock: packets go in and out by calls, and time is an
+/// argument.
+///
+/// The same calls give the same packets. Time may stand still between calls, but not go back.
+///
+/// A caller who keeps its own buffers says in [`cookie`](onramp_queue::Meta::cookie) which one a
+/// packet stands for, and gets it back when the packet leaves, whether sent or dropped:
+///
+/// ```
+/// use onramp_core::qdisc::{Dequeue, Spec};
+/// use onramp_core::{Instant, Tree};
+/// use onramp_queue::Packet;
+///
+/// let spec: Spec = "fq maxrate 12mbit initial_quantum 3000 timer_slack 0".parse()?;
+/// let mut tree = Tree::new(&spec, 1500);
+///
+/// // Four buffers of one flow, at one time.
+/// let buffers = [[0_u8; 1500]; 4];
+/// let now = Instant(1_000_000_000);
+/// for (i, buffer) in buffers.iter().enumerate() {
+///     let mut pkt = Packet::new(buffer.len() as u32);
+///     pkt.flow = 7;
+///     pkt.cookie = i as u64;
+///     tree.enqueue(now, pkt);
+/// }
+///
+/// // Two may leave at once; the next one after as long as they take at 12 Mbit/s.
+/// for i in 0..2 {
+///     let Dequeue::Ready(pkt) = tree.dequeue(now) else { panic!("the quantum allows two") };
+///     assert_eq!(pkt.cookie, i);
+/// }
+/// let Dequeue::NotBefore(then) = tree.dequeue(now) else { panic!("the third has to wait") };
+/// assert_eq!(then, now.after(2_000_000));
+///
+/// // The rest, thrown away: two packets with their cookies, and why.
+/// tree.reset(then);
+/// for pkt in tree.take_drops() {
+///     println!("buffer {} was dropped: {}", pkt.cookie, pkt.drop_reason.unwrap().about());
+/// }
+/// # Ok::<(), onramp_core::ConfigError>(())
+/// ```
+#[derive(Debug)]
+pub struct Tree {
+    root: Box<dyn Qdisc>,
+    drops: PacketList,
+    totals: Totals,
+}
+
+/// What passed a [`Tree`] since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets taken in, dropped or not.
+    pub enqueued_packets: u64,
+    /// Packets that left through a dequeue.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets dropped, by the number of their reason.
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+impl Totals {
+    const ZERO: Self = Self {
+        enqueued_packets: 0,
+        sent_packets: 0,
+        sent_bytes: 0,
+        dropped: [0; DropReason::ALL.len()],
+    };
+
+    /// Packets dropped for `reason`.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Packets dropped.
+    #[must_use]
+    pub fn dropped_packets(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+/// Why [`Tree::dequeue_list`] stopped.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It gave as many packets as it was asked for; there may be more.
+    Full,
+    /// What is left waits: ask again then.
+    NotBefore(Instant),
+    /// Nothing is left.
+    Empty,
+}
+
+impl Tree {
+    /// Builds the qdisc for packets of at most `mtu` bytes, link header included.
+    #[must_use]
+    pub fn new(spec: &Spec, mtu: u32) -> Self {
+        Self { root: spec.build(mtu), drops: PacketList::new(), totals: Totals::ZERO }
+    }
+
+    /// Takes `pkt` in, or drops it.
+    pub fn enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
+        self.totals.enqueued_packets += 1;
+        self.call(now, |root, cx| root.enqueue(pkt, cx))
+    }
+
+    /// Takes `packets` in, in order; says how many of them were dropped.
+    pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
+        self.totals.enqueued_packets += u64::from(packets.len());
+        self.call(now, |root, cx| {
+            packets.fold(0, |dropped, pkt| {
+                dropped + u32::from(root.enqueue(pkt, cx) == Verdict::Dropped)
+            })
+        })
+    }
+
+    /// Lets the next packet out.
+    pub fn dequeue(&mut self, now: Instant) -> Dequeue {
+        let answer = self.call(now, |root, cx| root.dequeue(cx));
+        if let Dequeue::Ready(pkt) = &answer {
+            self.totals.sent_packets += 1;
+            self.totals.sent_bytes += u64::from(pkt.len);
+        }
+        answer
+    }
+
+    /// Appends to `out` what may leave now, at most `max_packets`.
+    pub fn dequeue_list(
+        &mut self,
+        now: Instant,
+        max_packets: u32,
+        out: &mut PacketList,
+    ) -> Stopped {
+        let before = (out.len(), out.bytes());
+        let stopped = self.call(now, |root, cx| {
+            for _ in 0..max_packets {
+                match root.dequeue(cx) {
+                    Dequeue::Ready(pkt) => out.push_back(pkt),
+                    Dequeue::NotBefore(then) => return Stopped::NotBefore(then),
+                    Dequeue::Empty => return Stopped::Empty,
+                }
+            }
+            Stopped::Full
+        });
+        self.totals.sent_packets += u64::from(out.len() - before.0);
+        self.totals.sent_bytes += out.bytes() - before.1;
+        stopped
+    }
+
+    /// Hands over the packets dropped since the last call, each with its
+    /// [`drop_reason`](onramp_queue::Meta::drop_reason).
+    ///
+    /// They are held until then: a caller who does not want them calls it all the same.
+    #[doc(alias = "drops")]
+    #[must_use = "dropping the list frees the packets"]
+    pub fn take_drops(&mut self) -> PacketList {
+        std::mem::take(&mut self.drops)
+    }
+
+    /// What is held, drops not counted.
+    #[must_use]
+    pub fn backlog(&self) -> Backlog {
+        self.root.backlog()
+    }
+
+    /// Drops all that is held, and forgets all flows; totals stay.
+    pub fn reset(&mut self, now: Instant) {
+        self.call(now, |root, cx| root.reset(cx));
+    }
+
+    /// What passed since the tree was made.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Names and values of the qdisc's own statistics: see [`Qdisc::stats`].
+    pub fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.root.stats(out);
+    }
+
+    /// Calls the qdisc; counts and keeps what it drops.
+    #[inline]
+    fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
+        let mut drops = PacketList::new();
+        let result = f(&mut *self.root, &mut Cx { now, drops: &mut drops });
+        while let Some(pkt) = drops.pop_front() {
+            if let Some(reason) = pkt.drop_reason {
+                self.totals.dropped[reason as usize] += 1;
+            }
+            self.drops.push_back(pkt);
+        }
+        result
+    }
+}

@@ -1,0 +1,85 @@
+//! Messages as the kernel would read them, for tests.
+
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use super::{Control, Messages, Name};
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) payload: Vec<u8>,
+    pub(crate) name: Option<SocketAddr>,
+    pub(crate) segment: Option<u16>,
+    pub(crate) class_v4: Option<i32>,
+    pub(crate) class_v6: Option<i32>,
+    pub(crate) txtime_ns: Option<u64>,
+}
+
+impl View {
+    /// The datagrams it is cut into.
+    pub(crate) fn datagrams(&self) -> Vec<Vec<u8>> {
+        match self.segment {
+            Some(size) => self.payload.chunks(size.into()).map(<[u8]>::to_vec).collect(),
+            None => vec![self.payload.clone()],
+        }
+    }
+}
+
+impl Messages {
+    /// The pending messages.
+    pub(crate) fn views(&self) -> Vec<View> {
+        (self.next..self.built).map(|at| self.view(at)).collect()
+    }
+
+    fn view(&self, at: usize) -> View {
+        let header = &self.headers[at].msg_hdr;
+        let first = usize::from(self.shapes[at].first_part);
+        let mut payload = Vec::new();
+        for part in &self.parts[first..first + header.msg_iovlen] {
+            // SAFETY: as for the kernel: it points into the payload of a packet in `flight`.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
+            payload.extend_from_slice(bytes);
+        }
+        let name = name(&self.names[at], header.msg_namelen);
+        let count = header.msg_controllen / size_of::<Control>();
+        assert_eq!(header.msg_controllen % size_of::<Control>(), 0);
+        let controls = &self.controls[at][..count];
+        View {
+            payload,
+            name,
+            segment: value(controls, libc::SOL_UDP, libc::UDP_SEGMENT).map(u16::from_ne_bytes),
+            class_v4: value(controls, libc::IPPROTO_IP, libc::IP_TOS).map(i32::from_ne_bytes),
+            class_v6: value(controls, libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+                .map(i32::from_ne_bytes),
+            txtime_ns: value(controls, libc::SOL_SOCKET, libc::SCM_TXTIME).map(u64::from_ne_bytes),
+        }
+    }
+}
+
+fn name(name: &Name, len: libc::socklen_t) -> Option<SocketAddr> {
+    match len {
+        0 => None,
+        16 => {
+            // SAFETY: a name of this length was written as IPv4's.
+            let v4 = unsafe { name.v4 };
+            assert_eq!(i32::from(v4.sin_family), libc::AF_INET);
+            Some((v4.sin_addr.s_addr.to_ne_bytes(), u16::from_be(v4.sin_port)).into())
+        }
+        28 => {
+            // SAFETY: a name of this length was written as IPv6's.
+            let v6 = unsafe { name.v6 };
+            assert_eq!(i32::from(v6.sin6_family), libc::AF_INET6);
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            let port = u16::from_be(v6.sin6_port);
+            Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+        }
+        other => panic!("no name is {other} bytes long"),
+    }
+}
+
+fn value<const N: usize>(controls: &[Control], level: i32, kind: i32) -> Option<[u8; N]> {
+    let control = controls.iter().find(|control| (control.level, control.kind) == (level, kind))?;
+    assert_eq!(control.len, 16 + N, "the length of a cmsghdr and its value");
+    control.data.first_chunk().copied()
+}

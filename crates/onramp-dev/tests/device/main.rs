@@ -1,0 +1,7 @@
+//! Devices, from outside: real sockets on the loopback and in namespaces of their own.
+
+mod allocation;
+mod common;
+mod loopback;
+mod namespace;
+mod udp;

@@ -1,0 +1,173 @@
+//! What needs routes, links and qdiscs of its own: in a network namespace that this test makes,
+//! by running itself again under `unshare`, and that goes when that process ends.
+
+use std::env;
+use std::io::{Write, stderr};
+use std::net::UdpSocket;
+use std::process::Command;
+
+use onramp_core::{Device, Instant};
+use onramp_dev::{Udp, UdpOptions};
+use onramp_queue::{DropReason, PacketList};
+use socket2::SockRef;
+
+use crate::common::{Sink, packet, pattern, transmit, transmit_all};
+
+/// Set in the process inside.
+const INSIDE: &str = "ONRAMP_TEST_NAMESPACE";
+
+/// Runs `test`, which is the test called `name`, in a namespace with these `ip` and `tc` commands
+/// done. Says so on standard error where that is not allowed, or a command is missing.
+fn in_namespace(name: &str, set_up: &[&str], test: impl FnOnce()) {
+    if env::var_os(INSIDE).is_some() {
+        for line in set_up {
+            let mut words = line.split(' ');
+            let program = words.next().expect("a command has a name");
+            let status = Command::new(program).args(words).status();
+            if !status.is_ok_and(|status| status.success()) {
+                return skip(name, &format!("`{line}` failed"));
+            }
+        }
+        return test();
+    }
+    let unshare = |flags: &str| {
+        let mut command = Command::new("unshare");
+        command.arg(flags);
+        command
+    };
+    let allowed = |flags: &&str| {
+        let tried = unshare(flags).arg("true").output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    let Some(flags) = ["-n", "-rn"].into_iter().find(allowed) else {
+        return skip(name, "`unshare -n` needs root, `unshare -rn` user namespaces");
+    };
+    let this = env::current_exe().expect("a running test has a file");
+    let status = unshare(flags)
+        .arg(this)
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .status()
+        .expect("it ran a moment ago");
+    assert!(status.success(), "{name} failed inside the namespace");
+}
+
+/// Past the test harness, which hides what passing tests print.
+fn skip(name: &str, why: &str) {
+    writeln!(stderr(), "SKIPPED {name}: {why}").expect("standard error is open");
+}
+
+/// The fate of one packet to `dest` from a socket bound to nothing.
+fn fate(dest: &str, len: usize) -> Option<DropReason> {
+    let dest: std::net::SocketAddr = dest.parse().expect("an address");
+    let any = if dest.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    let mut udp = Udp::bind(any.parse().expect("an address")).expect("a port is free");
+    let outcome = transmit(&mut udp, vec![packet(Some(dest), 1, len, 0)], Instant(1));
+    outcome.done[0].1
+}
+
+#[test]
+fn no_route_is_unreachable() {
+    in_namespace("namespace::no_route_is_unreachable", &[], || {
+        assert_eq!(fate("192.0.2.1:9", 10), Some(DropReason::Unreachable));
+        assert_eq!(fate("[2001:db8::1]:9", 10), Some(DropReason::Unreachable));
+        assert_eq!(Udp::path_mtu("192.0.2.1:9".parse().expect("an address")), None);
+    });
+}
+
+#[test]
+fn routes_that_refuse_have_their_reasons() {
+    let set_up = [
+        "ip link set lo up",
+        "ip route add prohibit 192.0.2.1",
+        "ip route add unreachable 192.0.2.2",
+        "ip route add blackhole 192.0.2.3",
+    ];
+    in_namespace("namespace::routes_that_refuse_have_their_reasons", &set_up, || {
+        assert_eq!(fate("192.0.2.1:9", 10), Some(DropReason::NoPermission));
+        assert_eq!(fate("192.0.2.2:9", 10), Some(DropReason::Unreachable));
+        // Linux says EINVAL.
+        assert_eq!(fate("192.0.2.3:9", 10), Some(DropReason::DeviceError));
+        assert_eq!(fate("127.255.255.255:9", 10), Some(DropReason::NoPermission), "broadcast");
+    });
+}
+
+/// The loopback with the MTU of Ethernet.
+const SMALL: [&str; 2] = ["ip link set lo mtu 1500", "ip link set lo up"];
+
+#[test]
+fn segments_beyond_the_mtu_are_sent_singly() {
+    in_namespace("namespace::segments_beyond_the_mtu_are_sent_singly", &SMALL, || {
+        for (addr, fits) in [("127.0.0.1:0", 1_472), ("[::1]:0", 1_452)] {
+            let sink = Sink::bind(addr);
+            let mut udp = Udp::bind(addr.parse().expect("an address")).expect("a port is free");
+            let mut send = |len| {
+                let packets = (0..5).map(|seed| packet(Some(sink.addr()), 1, len, seed));
+                let out = transmit_all(&mut udp, packets.collect());
+                (0..5).for_each(|seed| assert!(sink.recv() == pattern(len, seed)));
+                sink.assert_empty();
+                out.messages
+            };
+            assert_eq!(send(fits), 1);
+            assert_eq!(send(fits + 1), 5, "in fragments");
+            assert_eq!(send(fits), 1, "the others are still segmented");
+            assert_eq!(Udp::path_mtu(sink.addr()), Some(1_500));
+        }
+    });
+}
+
+#[test]
+fn what_may_not_be_fragmented_is_dropped_alone() {
+    in_namespace("namespace::what_may_not_be_fragmented_is_dropped_alone", &SMALL, || {
+        for (addr, fits) in [("127.0.0.1:0", 1_472), ("[::1]:0", 1_452)] {
+            let sink = Sink::bind(addr);
+            let socket = UdpSocket::bind(addr).expect("a port is free");
+            // Forbids fragments.
+            quinn_udp::UdpSocketState::new((&socket).into()).expect("Linux has all options");
+            let mut udp = Udp::new(socket, UdpOptions::default()).expect("a socket will do");
+            let lens = [fits + 1, fits + 1, fits, fits];
+            let packets = lens
+                .iter()
+                .enumerate()
+                .map(|(seed, &len)| packet(Some(sink.addr()), 1, len, seed))
+                .collect();
+            let outcome = transmit(&mut udp, packets, Instant(1));
+            let fates: Vec<_> = outcome.done.iter().map(|&(_, reason)| reason).collect();
+            let dropped = Some(DropReason::MessageSize);
+            assert_eq!(fates, [dropped, dropped, None, None]);
+            (2..4).for_each(|seed| assert!(sink.recv() == pattern(fits, seed)));
+            sink.assert_empty();
+            assert_eq!((udp.stats().gso_fallbacks.get(), udp.stats().gso_off.get()), (1, 0));
+        }
+    });
+}
+
+#[test]
+fn a_full_send_buffer_keeps_the_rest() {
+    let set_up = [
+        "ip link add v0 type veth peer name v1",
+        "ip addr add 10.9.0.1/24 dev v0",
+        "ip link set v1 up",
+        "ip link set v0 up",
+        "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0 nud permanent",
+        "tc qdisc add dev v0 root tbf rate 8kbit burst 2000 limit 1000000",
+    ];
+    in_namespace("namespace::a_full_send_buffer_keeps_the_rest", &set_up, || {
+        let socket = UdpSocket::bind("10.9.0.1:0").expect("a port is free");
+        socket.connect("10.9.0.2:9").expect("there is a route");
+        SockRef::from(&socket).set_send_buffer_size(1 << 14).expect("it may be small");
+        let mut udp = Udp::new(socket, UdpOptions::default()).expect("a fresh socket will do");
+        assert_eq!(udp.info().mtu, 1_514);
+        let packets = (0..100).map(|flow| packet(None, flow, 1_000, 0)).collect();
+        let outcome = transmit(&mut udp, packets, Instant(7));
+        assert!((1..99).contains(&outcome.done.len()), "{} taken", outcome.done.len());
+        assert!(outcome.done.iter().all(|(_, reason)| reason.is_none()));
+        assert_eq!(outcome.out.retry_at, Some(Instant(50_007)));
+        assert_eq!(udp.stats().eagain.get(), 1);
+        // At 1,000 bytes a second the buffer stays full, and the device says so.
+        let (mut left, mut done) = (outcome.left, PacketList::new());
+        let out = udp.transmit(&mut left, &mut done, Instant(50_007));
+        assert!(out.retry_at.is_some());
+        assert_eq!(done.len() as usize + left.len() as usize + outcome.done.len(), 100);
+    });
+}

@@ -1,0 +1,347 @@
+//! Credits, completions, wake-ups and the lives of pool and packets, one thread at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+use std::thread;
+
+use onramp_queue::{Armed, Completion, Credits, DropReason, PAYLOAD_MAX, Packet, PacketList, Pool};
+
+fn pool(packets: u32, bytes: u32) -> Pool {
+    Pool::new(Credits { packets, bytes })
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicU32);
+
+impl Bell {
+    fn new() -> (Arc<Self>, Waker) {
+        let bell = Arc::new(Self::default());
+        (bell.clone(), Waker::from(bell))
+    }
+
+    fn rung(&self) -> u32 {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn packets_are_limited() {
+    let mut pool = pool(2, 1_000);
+    let (first, second) = (pool.take(1).unwrap(), pool.take(1).unwrap());
+    assert!(!pool.has_room(0) && pool.take(0).is_none());
+    drop(first);
+    assert!(pool.take(1).is_none(), "home, but not taken in");
+    assert_eq!((pool.returned(), pool.out()), (1, 2));
+    assert_eq!(pool.reclaim(|_| {}), 1);
+    assert_eq!((pool.returned(), pool.out()), (0, 1));
+    assert!(pool.take(1).is_some());
+    drop(second);
+}
+
+#[test]
+fn bytes_are_limited_but_one_packet_may_always_go() {
+    let mut pool = pool(10, 100);
+    let small = pool.take(60).unwrap();
+    assert!(pool.has_room(40) && !pool.has_room(41));
+    assert!(pool.take(41).is_none());
+    let other = pool.take(40).unwrap();
+    assert!(pool.take(1).is_none());
+    assert!(pool.take(0).is_some(), "a packet that carries nothing costs no bytes");
+    drop((small, other));
+    assert_eq!(pool.reclaim(|_| {}), 3);
+    let large = pool.take(5_000).unwrap();
+    assert!(!pool.has_room(0), "it owes more than there is");
+    drop(large);
+    assert_eq!(pool.reclaim(|_| {}), 1);
+    assert!(pool.has_room(100));
+}
+
+#[test]
+fn a_charge_is_what_was_asked_for() {
+    let mut pool = pool(10, 1_000);
+    for payload in [0, 1, 128, 129, 512, 513, 2_048, 2_049, PAYLOAD_MAX] {
+        let pkt = pool.take(payload).unwrap();
+        assert!(pkt.capacity() >= payload);
+        assert_eq!(pkt.payload().len(), 0);
+        drop(pkt);
+        assert_eq!(pool.reclaim(|_| {}), 1);
+        assert!(pool.has_room(1_000), "all bytes are back after {payload}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "at most 65535 bytes")]
+fn too_large_a_payload() {
+    let _ = pool(1, 1).take(PAYLOAD_MAX + 1);
+}
+
+#[test]
+fn credits_out_of_range() {
+    for packets in [0, Credits::PACKETS_MAX + 1] {
+        let made = std::panic::catch_unwind(|| pool(packets, 1));
+        assert!(made.is_err(), "{packets} packets");
+    }
+}
+
+#[test]
+fn nodes_are_kept_by_size() {
+    let mut pool = pool(4, u32::MAX);
+    let address = |pkt: &Packet| pkt.payload().as_ptr().addr();
+    let (small, large) = (pool.take(100).unwrap(), pool.take(1_500).unwrap());
+    let (small_at, large_at) = (address(&small), address(&large));
+    drop((small, large));
+    pool.reclaim(|_| {});
+    let (large, small) = (pool.take(513).unwrap(), pool.take(128).unwrap());
+    assert_eq!((address(&small), address(&large)), (small_at, large_at));
+}
+
+#[test]
+fn a_taken_packet_is_as_good_as_new() {
+    let mut pool = pool(1, 1_000);
+    let fresh = format!("{:?}", pool.take(16).unwrap());
+    pool.reclaim(|_| {});
+    let mut pkt = pool.take(16).unwrap();
+    pkt.set_payload(b"what was sent");
+    pkt.set_dest(Some("127.0.0.1:9".parse().unwrap()));
+    pkt.set_submitted(true);
+    pkt.flow = 1;
+    pkt.txtime_ns = 2;
+    pkt.enqueued_ns = 3;
+    pkt.cookie = 4;
+    pkt.pacing_rate = 5;
+    pkt.len = 6;
+    pkt.priority = 7;
+    pkt.mark = 8;
+    pkt.gso_size = 9;
+    pkt.ecn = 3;
+    pkt.drop_reason = Some(DropReason::Overlimit);
+    assert_ne!(format!("{pkt:?}"), fresh);
+    drop(pkt);
+    assert_eq!(pool.reclaim(|_| {}), 1);
+    let again = pool.take(16).unwrap();
+    assert_eq!(format!("{again:?}"), fresh);
+    drop(again);
+    let mut told = 0;
+    pool.reclaim(|_| told += 1);
+    assert_eq!(told, 0, "nothing was submitted");
+}
+
+#[test]
+fn only_submitted_packets_have_a_fate() {
+    let mut pool = pool(4, 1_000);
+    let mut list = PacketList::new();
+    for cookie in 0..4 {
+        let mut pkt = pool.take(8).unwrap();
+        pkt.cookie = cookie;
+        pkt.len = 100 + u32::try_from(cookie).unwrap();
+        pkt.set_submitted(cookie != 1);
+        pkt.drop_reason = (cookie == 2).then_some(DropReason::Refused);
+        list.push_back(pkt);
+    }
+    drop(list);
+    let mut fates = Vec::new();
+    assert_eq!(pool.reclaim(|fate| fates.push(fate)), 4);
+    fates.sort_by_key(|fate| fate.cookie);
+    let sent = |cookie, len| Completion { cookie, drop_reason: None, len };
+    let refused = Completion { cookie: 2, drop_reason: Some(DropReason::Refused), len: 102 };
+    assert_eq!(fates, [sent(0, 100), refused, sent(3, 103)]);
+    assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
+}
+
+#[test]
+fn a_packet_is_taken_back() {
+    let (mut ours, mut theirs) = (pool(1, 100), pool(1, 100));
+    let mine = ours.take(100).unwrap();
+    ours.take_back(mine);
+    assert_eq!((ours.out(), ours.returned()), (0, 0));
+    assert!(ours.has_room(100));
+    // A stranger's packet goes to its own home, one from the heap to the heap.
+    let stranger = theirs.take(100).unwrap();
+    ours.take_back(stranger);
+    ours.take_back(Packet::new(1));
+    assert_eq!((ours.out(), theirs.returned(), theirs.out()), (0, 1, 1));
+    assert_eq!(theirs.reclaim(|_| {}), 1);
+}
+
+#[test]
+fn the_waker_is_called_once_when_enough_is_home() {
+    let mut pool = pool(4, 1_000);
+    let mut out: Vec<Packet> = (0..4).map(|_| pool.take(8).unwrap()).collect();
+    let (bell, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 3), Armed::Armed);
+    drop(out.pop());
+    drop(out.pop());
+    assert_eq!((bell.rung(), pool.returned()), (0, 2));
+    drop(out.pop());
+    assert_eq!((bell.rung(), pool.returned()), (1, 3));
+    drop(out.pop());
+    assert_eq!((bell.rung(), pool.returned()), (1, 4));
+    assert_eq!(pool.arm(&waker, 4), Armed::Ready);
+    assert_eq!((pool.reclaim(|_| {}), pool.out(), bell.rung()), (4, 0, 1));
+    drop(waker);
+    assert_eq!(Arc::strong_count(&bell), 1, "a woken pool keeps no waker");
+}
+
+#[test]
+fn a_run_that_brings_more_than_enough_wakes_once() {
+    let mut pool = pool(5, 1_000);
+    let list: PacketList = std::iter::from_fn(|| pool.take(8)).collect();
+    let (bell, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 2), Armed::Armed);
+    drop(list);
+    assert_eq!((bell.rung(), pool.returned(), pool.reclaim(|_| {})), (1, 5, 5));
+}
+
+#[test]
+fn requests_replace_each_other() {
+    let mut pool = pool(3, 1_000);
+    let mut out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
+    let ((old, old_waker), (new, new_waker)) = (Bell::new(), Bell::new());
+    assert_eq!(pool.arm(&old_waker, 3), Armed::Armed);
+    drop(out.pop());
+    assert_eq!(pool.arm(&new_waker, 2), Armed::Armed);
+    drop(old_waker);
+    assert_eq!(Arc::strong_count(&old), 1, "replaced, hence dropped");
+    drop(out.pop());
+    assert_eq!((old.rung(), new.rung(), pool.returned()), (0, 1, 2));
+    // Taken back: nobody is woken, and no packet is lost count of.
+    assert_eq!(pool.arm(&new_waker, 3), Armed::Armed);
+    pool.disarm();
+    pool.disarm();
+    drop(out.pop());
+    assert_eq!((new.rung(), pool.returned(), pool.reclaim(|_| {})), (1, 3, 3));
+}
+
+#[test]
+fn a_reclaim_takes_the_request_back() {
+    let mut pool = pool(3, 1_000);
+    let mut out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
+    let (bell, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 2), Armed::Armed);
+    assert_eq!(pool.reclaim(|_| {}), 0);
+    drop(out.pop());
+    assert_eq!(pool.reclaim(|_| {}), 1, "this ends the request");
+    drop(out.pop());
+    drop(out.pop());
+    assert_eq!((bell.rung(), pool.returned()), (0, 2));
+    assert_eq!(pool.arm(&waker, 2), Armed::Ready);
+}
+
+#[test]
+fn no_more_is_waited_for_than_is_out() {
+    let mut pool = pool(3, 1_000);
+    let (bell, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 1), Armed::Ready, "nothing is out");
+    let pkt = pool.take(8).unwrap();
+    assert_eq!(pool.arm(&waker, 0), Armed::Ready, "nothing is needed");
+    assert_eq!(pool.arm(&waker, u32::MAX), Armed::Armed);
+    drop(pkt);
+    assert_eq!(bell.rung(), 1);
+}
+
+#[test]
+fn the_largest_pool_counts_right() {
+    let packets = Credits::PACKETS_MAX;
+    let mut pool = pool(packets, u32::MAX);
+    if cfg!(miri) {
+        return;
+    }
+    let mut list: PacketList = std::iter::from_fn(|| pool.take(1)).collect();
+    let (bell, waker) = Bell::new();
+    for need in [packets, packets - 1, 1] {
+        assert_eq!(pool.arm(&waker, need), Armed::Armed);
+    }
+    assert_eq!(pool.arm(&waker, packets), Armed::Armed);
+    let last = list.pop_front().unwrap();
+    drop(list);
+    assert_eq!((bell.rung(), pool.returned()), (0, packets - 1));
+    drop(last);
+    assert_eq!((bell.rung(), pool.returned()), (1, packets));
+    assert_eq!((pool.reclaim(|_| {}), pool.out()), (packets, 0));
+}
+
+#[test]
+fn a_pool_may_go_before_its_packets_or_after() {
+    let (bell, waker) = Bell::new();
+    for gone_first in [true, false] {
+        let mut pool = pool(4, 1_000);
+        let mut out: Vec<Packet> = (0..4).map(|_| pool.take(8).unwrap()).collect();
+        drop(out.pop());
+        assert_eq!(pool.reclaim(|_| {}), 1, "one is free");
+        drop(out.pop());
+        assert_eq!(pool.arm(&waker, 3), Armed::Armed);
+        if gone_first {
+            drop(pool);
+            assert_eq!(Arc::strong_count(&bell), 2, "a pool that is gone keeps no waker");
+            let left: PacketList = out.drain(..).collect();
+            drop(left);
+        } else {
+            out.clear();
+            assert_eq!(bell.rung(), 1);
+            drop(pool);
+        }
+    }
+    assert_eq!(bell.rung(), 1);
+}
+
+/// A waker may do whatever it likes, also drop the pool whose packet woke it.
+#[test]
+fn a_waker_may_drop_its_pool() {
+    struct Owns(std::sync::Mutex<Option<Pool>>);
+    impl Wake for Owns {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+    let mut pool = pool(2, 1_000);
+    let (first, second) = (pool.take(8).unwrap(), pool.take(8).unwrap());
+    let task = Arc::new(Owns(std::sync::Mutex::new(None)));
+    assert_eq!(pool.arm(&Waker::from(task.clone()), 1), Armed::Armed);
+    *task.0.lock().unwrap() = Some(pool);
+    drop(first);
+    assert!(task.0.lock().unwrap().is_none());
+    drop(second);
+}
+
+#[test]
+fn packets_come_home_from_other_threads() {
+    let mut pool = pool(3, 1_000);
+    let out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
+    let (bell, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 3), Armed::Armed);
+    thread::scope(|scope| {
+        for pkt in out {
+            scope.spawn(move || drop(pkt));
+        }
+    });
+    assert_eq!((bell.rung(), pool.returned(), pool.reclaim(|_| {})), (1, 3, 3));
+}
+
+#[test]
+fn payload_and_destination_travel_with_the_packet() {
+    let mut pkt = Packet::with_payload(b"abc");
+    assert_eq!((pkt.payload(), pkt.len, pkt.capacity()), (b"abc".as_slice(), 3, 3));
+    pkt.set_payload(b"d");
+    assert_eq!((pkt.payload(), pkt.len), (b"d".as_slice(), 3));
+    pkt.set_payload(b"");
+    assert_eq!(pkt.payload(), b"");
+    let dest = "[::1]:53".parse().unwrap();
+    pkt.set_dest(Some(dest));
+    assert_eq!(pkt.dest(), Some(dest));
+    let bare = Packet::new(1_500);
+    assert_eq!((bare.len, bare.payload(), bare.dest()), (1_500, b"".as_slice(), None));
+}
+
+#[test]
+#[should_panic(expected = "fits the packet's buffer")]
+fn a_payload_that_does_not_fit() {
+    Packet::with_payload(b"abc").set_payload(b"four");
+}
