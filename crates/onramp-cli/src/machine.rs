@@ -42,6 +42,17 @@ impl Machine {
         }
     }
 
+    /// A warning, if others kept the machine busy in the minute before.
+    pub(crate) fn was_busy(&self) -> Option<String> {
+        (self.load_1m > self.cpus as f64 / 2.0).then(|| {
+            format!(
+                "The machine was busy before the run (load {:.1} on {} CPUs): trust ratios more \
+                 than rates.",
+                self.load_1m, self.cpus
+            )
+        })
+    }
+
     /// One line for people.
     pub(crate) fn summary(&self) -> String {
         let gib = self.memory_bytes.div_ceil(1 << 30);

@@ -38,7 +38,7 @@ pub(crate) struct Round {
     pub(crate) usage: Usage,
     pub(crate) send: Latency,
     pub(crate) wait: Latency,
-    /// Calls in the window that found no room, per second.
+    /// Calls in the window that found no room.
     pub(crate) refused: u64,
     /// Datagrams per message to the kernel, and per system call.
     pub(crate) per_message: f64,

@@ -10,6 +10,9 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let parameters = &results.parameters;
     let mut text = String::new();
     let _ = writeln!(text, "{}", results.machine.summary());
+    if let Some(warning) = results.machine.was_busy() {
+        let _ = writeln!(text, "{warning}");
+    }
     let _ = writeln!(
         text,
         "{} threads x {} flows, {} bytes, sink {}; {} x {} s each: median (min - max)\n",

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{assert_fails, onramp, read_json, root, run, stderr};
 
-/// Two threads and four methods, as short as can be.
-const SHORT: &str = "bench udp --threads 2 --seconds 0.05 --rounds 1";
+/// Two threads and four methods; long enough for every thread to get its turn on a busy machine.
+const SHORT: &str = "bench udp --threads 2 --seconds 0.2 --rounds 1";
 
 /// Runs `line` with `--json` and gives the object; the run must succeed.
 fn results(line: &str) -> Value {
@@ -53,9 +53,10 @@ fn every_method_is_measured() {
         assert!(order.is_sorted() && order[0] > 0, "{send}");
         assert_eq!(sum(&method["drops"]), 0, "loopback drops nothing: {method}");
     }
-    assert!(number(&methods[2]["datagrams_per_message"]) > 31.9);
-    assert!(number(&methods[1]["datagrams_per_system_call"]) > 31.9);
-    assert!((number(&methods[0]["datagrams_per_system_call"]) - 1.0).abs() < 1e-6);
+    // The counters of a call are read one after another, so that one call more or less counts.
+    let per_call = |at: usize| number(&methods[at]["datagrams_per_system_call"]);
+    assert!((0.9..1.1).contains(&per_call(0)) && per_call(1) > 28.0, "{methods:?}");
+    assert!(number(&methods[2]["datagrams_per_message"]) > 28.0, "{methods:?}");
     let ratios = results["ratios_to_send"].as_object().expect("ratios");
     assert_eq!(ratios.keys().collect::<Vec<_>>(), ["sendmmsg", "gso", "onramp"]);
     assert!(number(&ratios["gso"]["delivered_per_second"]) > 0.0);
@@ -64,7 +65,7 @@ fn every_method_is_measured() {
 #[test]
 fn a_method_alone_has_no_ratios_and_rounds_are_listed() {
     let results =
-        results("bench udp --threads 1 --seconds 0.02 --rounds 3 --methods gso,gso --size 1000");
+        results("bench udp --threads 1 --seconds 0.1 --rounds 3 --methods gso,gso --size 1000");
     let methods = results["methods"].as_array().expect("methods");
     assert_eq!(methods.len(), 1);
     assert_eq!(methods[0]["rounds"].as_array().map(Vec::len), Some(3));
@@ -156,9 +157,8 @@ fn verified_runs_account_for_everything() {
 
 #[test]
 fn drops_of_the_qdisc_are_counted_by_reason() {
-    let method = verified(
-        "bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 1 --qdisc 'pfifo limit 2'",
-    );
+    let line = "bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 1";
+    let method = verified(&format!("{line} --qdisc 'pfifo limit 2'"));
     assert!(count(&method["drops"]["overlimit"]) > 0, "{method}");
 }
 

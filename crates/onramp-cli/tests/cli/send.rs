@@ -111,6 +111,11 @@ fn lines_arrive_as_datagrams_in_order() {
     assert_eq!(summary["error"], Value::Null);
     assert_eq!(summary["payload_bytes"], 13);
     assert_eq!(summary["wire_bytes"], 13 + 4 * 42);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let document = fs::read_to_string(path).expect("docs/json.md");
+    for key in summary.as_object().expect("an object").keys() {
+        assert!(document.contains(&format!("`{key}`")), "docs/json.md does not tell of {key}");
+    }
 }
 
 #[test]
