@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::netns::Wire;
 use crate::progress::Progress;
 
-pub(crate) use self::method::Kind;
+pub(crate) use self::method::{BATCH, Kind};
 pub(crate) use self::plan::{Parameters, Plan, SinkKind, payload_max};
 pub(crate) use self::round::Round;
 pub(crate) use self::stamp::LEN as STAMP_LEN;

@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use clap::error::ErrorKind;
 
 /// The words on the command line were wrong: exit code 2, as clap's own errors.
 #[derive(Debug)]
@@ -32,6 +33,24 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let message = format!("{error:#}").replace('\n', " ");
     eprintln!("onramp: {message}");
     if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// Tells the user what clap found wrong, on one line, or shows the help that was asked for.
+pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // A terminal or pipe that went away needs no help.
+        let _ = error.print();
+        return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    }
+    let text = error.to_string();
+    let wanted = |line: &&str| {
+        !(line.is_empty() || line.starts_with("Usage:") || line.starts_with("For more information"))
+    };
+    let parts: Vec<_> = text.lines().map(str::trim).filter(wanted).collect();
+    let message = parts.join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    eprintln!("onramp: {message}; try --help");
+    ExitCode::from(2)
 }
 
 /// Marks an error of standard output, the only one whose broken pipe is quiet.

@@ -70,6 +70,20 @@ fn check_threads(threads: u64) -> Result<()> {
     Ok(())
 }
 
+/// Checks that `bytes` of datagrams prepared for sending leave half of the memory free.
+pub(crate) fn check_memory(bytes: u64) -> Result<()> {
+    let memory = crate::machine::memory_bytes();
+    if memory > 0 && bytes > memory / 2 {
+        bail!(
+            "{} MiB of datagrams would have to be prepared, and the machine has {} MiB of memory: \
+             use fewer threads or flows, or a smaller --size or --batch",
+            bytes >> 20,
+            memory >> 20
+        );
+    }
+    Ok(())
+}
+
 fn sysctl(name: &str) -> Option<u64> {
     fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
 }

@@ -42,6 +42,17 @@ impl Machine {
         }
     }
 
+    /// A warning, if others kept the machine busy in the minute before.
+    pub(crate) fn was_busy(&self) -> Option<String> {
+        (self.load_1m > self.cpus as f64 / 2.0).then(|| {
+            format!(
+                "The machine was busy before the run (load {:.1} on {} CPUs): trust ratios more \
+                 than rates.",
+                self.load_1m, self.cpus
+            )
+        })
+    }
+
     /// One line for people.
     pub(crate) fn summary(&self) -> String {
         let gib = self.memory_bytes.div_ceil(1 << 30);
@@ -49,7 +60,8 @@ impl Machine {
     }
 }
 
-fn memory_bytes() -> u64 {
+/// Memory, bytes; 0: unknown.
+pub(crate) fn memory_bytes() -> u64 {
     let total = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     total.trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
 }

@@ -17,9 +17,17 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 /// Linux traffic control you can link: any number of threads send through one qdisc, and none
-/// ever waits for a lock.
+/// ever waits for a lock
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  onramp demo
+  onramp bench udp --threads 240 --size 120 --rounds 5 --json out.json
+  onramp send udp://127.0.0.1:4000 --from voice.pcapng --rate 10mbit"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -28,7 +36,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(cmd::demo::Args),
-    /// Measure ways of sending against each other.
+    /// Measure ways of sending against each other
     #[command(subcommand)]
     Bench(Bench),
     Send(cmd::send::Args),
@@ -40,7 +48,11 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return error::report_usage(&error),
+    };
+    let done = match cli.command {
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),

@@ -66,9 +66,8 @@ impl Wire {
     fn configure(&self) -> Result<()> {
         let far = format!("/proc/{}/fd/{}", std::process::id(), self.far.as_raw_fd());
         ip("link set lo up")?;
-        ip(&format!(
-            "link add near address {NEAR_LINK} type veth peer name far address {FAR_LINK} netns {far}"
-        ))?;
+        let peer = format!("peer name far address {FAR_LINK} netns {far}");
+        ip(&format!("link add near address {NEAR_LINK} type veth {peer}"))?;
         ip(&format!("addr add {NEAR}/30 dev near"))?;
         ip("link set near up")?;
         ip(&format!("neigh replace {FAR} lladdr {FAR_LINK} nud permanent dev near"))?;

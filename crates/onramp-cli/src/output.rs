@@ -36,9 +36,10 @@ impl Output {
         if path.exists() && !path.is_file() {
             return Ok(Self::Special(path));
         }
-        let this = Self::File(path.clone());
-        drop(temporary(&path).with_context(|| cannot_write(&path))?);
-        Ok(this)
+        match temporary(&path) {
+            Ok(_) => Ok(Self::File(path)),
+            Err(error) => bail!("{}: {}", cannot_write(&path), told(&path, &error)),
+        }
     }
 
     /// Whether this is standard output.
@@ -83,12 +84,26 @@ fn replace(path: &Path, text: &str) -> Result<()> {
 }
 
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = folder(path);
     // 0666 is what the user's umask expects to trim.
     Builder::new().prefix(".onramp-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder)
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// What is wrong with the folder, rather than with a temporary file that nobody knows of.
+fn told(path: &Path, error: &io::Error) -> String {
+    let folder = folder(path).display();
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no folder {folder}"),
+        io::ErrorKind::PermissionDenied => format!("no permission to write in folder {folder}"),
+        _ => error.to_string(),
+    }
 }
 
 fn cannot_write(path: &Path) -> String {

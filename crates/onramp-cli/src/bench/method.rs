@@ -20,6 +20,9 @@ use super::plan::Plan;
 use super::stamp;
 use onramp_dev::MonotonicClock;
 
+/// Datagrams in one `sendmmsg`, and segments in one message of the `gso` method.
+pub(crate) const BATCH: usize = 32;
+
 /// The ways of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Kind {

@@ -145,3 +145,47 @@ fn prepare_reading(socket: &UdpSocket) -> Result<()> {
     socket.set_nonblocking(true)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bench::method::Kind;
+
+    #[test]
+    fn primed_sinks_count_every_datagram() {
+        let plan = Plan {
+            threads: 3,
+            flows_per_thread: 1,
+            size: 120,
+            window: Duration::from_secs(1),
+            rounds: 1,
+            methods: vec![Kind::Send],
+            queues: None,
+            qdisc: "fq".into(),
+            batch: 1,
+            sink: SinkKind::Loopback,
+            verify: false,
+            stall: Duration::ZERO,
+        };
+        let mut sinks = Sinks::open(&plan, None).expect("sinks on loopback");
+        let before = sinks.dropped().expect("counters");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
+        for (target, count) in sinks.targets().to_vec().iter().zip([0, 1, 700]) {
+            for size in (0..count).map(|number| number % 120) {
+                sender.send_to(&[7; 120][..size], target).expect("loopback takes it");
+            }
+        }
+        let after = sinks.dropped().expect("counters");
+        let counted: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+        assert_eq!(counted, [0, 1, 700]);
+    }
+
+    #[test]
+    fn a_count_goes_on_where_the_kernels_starts_again() {
+        let mut count = DropCount::default();
+        assert_eq!(count.update(u32::MAX), u64::from(u32::MAX));
+        assert_eq!(count.update(4), u64::from(u32::MAX) + 5);
+    }
+}

@@ -238,3 +238,81 @@ fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
         gaps,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::method::Kind;
+    use crate::bench::plan::SinkKind;
+
+    fn plan() -> Plan {
+        Plan {
+            threads: 2,
+            flows_per_thread: 1,
+            size: 58,
+            window: Duration::from_secs(1),
+            rounds: 1,
+            methods: vec![Kind::Onramp],
+            queues: None,
+            qdisc: "fq".into(),
+            batch: 1,
+            sink: SinkKind::Loopback,
+            verify: true,
+            stall: Duration::ZERO,
+        }
+    }
+
+    fn arrivals(flow: usize, delivered: u64) -> Arrivals {
+        let last = delivered.checked_sub(1);
+        Arrivals {
+            flow,
+            delivered,
+            last,
+            first_ns: 1_000,
+            last_ns: 1_000_001_000,
+            ..Default::default()
+        }
+    }
+
+    fn failures(submitted: [u64; 2], overflow: [u64; 2], dropped: u64, held: u64) -> Vec<String> {
+        let arrived = (vec![arrivals(0, 5), arrivals(1, 9)], Gaps::default());
+        let drops = BTreeMap::from([("overlimit", dropped)]);
+        check(&plan(), &submitted, arrived, &overflow, &drops, held).failures
+    }
+
+    #[test]
+    fn what_arrived_or_has_a_reason_passes() {
+        assert_eq!(failures([5, 9], [0, 0], 0, 0), [""; 0]);
+        assert_eq!(failures([7, 10], [1, 0], 2, 0), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_missing_fails_and_names_the_flow() {
+        let told = failures([5, 12], [0, 1], 1, 0);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("17 submitted, but 14 delivered and 2 dropped"), "{told:?}");
+        assert!(told[0].contains("flow 1 (thread 1)"), "{told:?}");
+    }
+
+    #[test]
+    fn more_than_was_submitted_fails() {
+        let told = failures([5, 8], [0, 0], 0, 0);
+        assert!(told.iter().any(|f| f.contains("flow 1") && f.contains("never submitted")));
+        assert!(told.iter().any(|f| f.contains("flow 1") && f.contains("8 submitted, 9 arrived")));
+    }
+
+    #[test]
+    fn what_is_still_held_fails() {
+        let told = failures([6, 9], [0, 0], 0, 1);
+        assert_eq!(told, ["1 datagrams were still held when patience ran out"]);
+    }
+
+    #[test]
+    fn rates_leave_the_first_datagram_out() {
+        let arrived = (vec![arrivals(0, 11), arrivals(1, 1)], Gaps::default());
+        let pace = check(&plan(), &[11, 1], arrived, &[0, 0], &BTreeMap::new(), 0).pace;
+        // Ten datagrams of 100 bytes on the wire in a second; the other flow has no rate.
+        assert!((pace.wire_bits_per_second - 8_000.0).abs() < 1e-6, "{pace:?}");
+        assert!((pace.payload_bits_per_second - 4_640.0).abs() < 1e-6, "{pace:?}");
+    }
+}

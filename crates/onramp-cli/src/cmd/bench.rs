@@ -9,12 +9,14 @@ use clap::ValueEnum;
 use onramp::dev::Udp;
 use onramp::qdisc::Spec;
 
-use crate::bench::{self, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
+use crate::bench::{self, BATCH, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
 use crate::error::usage;
 use crate::limits;
 use crate::output::{self, Output};
 use crate::report::{html, json, meaning, table};
 
+/// Payload that fits a veth pair's MTU of 1500, bytes.
+const VETH_MAX: usize = 1_500 - 20 - 8;
 /// Port of an address without one: discard (RFC 863).
 const DISCARD: u16 = 9;
 
@@ -198,10 +200,17 @@ pub(crate) fn check(plan: &Plan) -> Result<()> {
     let sinks = if plan.verify { 2 * sinks } else { sinks };
     let files = plan.methods.iter().map(|kind| kind.files(plan)).max().unwrap_or(0);
     limits::check(plan.threads, sinks + files)?;
-    if let SinkKind::External(to) = plan.sink {
-        check_path(plan, to)?;
+    let payloads = plan.threads * if plan.verify { plan.flows_per_thread } else { 1 };
+    limits::check_memory(payloads as u64 * (plan.size * plan.batch.max(BATCH)) as u64)?;
+    match plan.sink {
+        SinkKind::Loopback => Ok(()),
+        SinkKind::Veth if plan.size > VETH_MAX => {
+            let size = plan.size;
+            bail!("--size {size}: the path over veth takes {VETH_MAX} bytes unfragmented")
+        }
+        SinkKind::Veth => Ok(()),
+        SinkKind::External(to) => check_path(plan, to),
     }
-    Ok(())
 }
 
 /// Tries the way to `to` with one datagram, so that a mistake is told before the measurement.

@@ -118,14 +118,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut summary, answer) = outbox.close(from, &qdisc, args.loops, counts);
     let failure = failure.or_else(|| refusal(&summary, answer));
     summary.error = failure.as_ref().map(|error| format!("{error:#}"));
-    let text = json::pretty(&sent::json(&summary));
-    match &report {
-        Some(output) if output.is_stdout() => output.write(&text)?,
-        Some(output) => {
-            output.write(&text)?;
+    // Nothing was read: the failure says it all.
+    if failure.is_none() || summary.counts.read > 0 {
+        if let Some(output) = &report {
+            output.write(&json::pretty(&sent::json(&summary)))?;
+        }
+        if !report.as_ref().is_some_and(Output::is_stdout) {
             output::print(&sent::text(&summary))?;
         }
-        None => output::print(&sent::text(&summary))?,
     }
     failure.map_or(Ok(()), Err)
 }

@@ -45,10 +45,9 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
     let _ = write!(
         page,
         "<h2>How it was measured</h2>\n<p>All methods took turns in one run: {} rounds of {} s \
-         each after a warm-up of {} s, {} flows per thread, sink {}, the link's qdisc \
+         each after a warm-up of {} s, flows per thread: {}, sink {}, the link's qdisc \
          <code>{}</code>, onramp {}. Rates are medians; bars end at the median, lines reach from \
-         the worst to the best round. Load of the machine in the minute before: {:.2}.</p>\n\
-         </body></html>\n",
+         the worst to the best round. {}</p>\n</body></html>\n",
         parameters.rounds,
         parameters.seconds,
         parameters.warm_up_seconds,
@@ -56,7 +55,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
         escape(&parameters.sink),
         escape(&parameters.qdisc),
         results.machine.onramp,
-        results.machine.load_1m,
+        escape(&results.machine.was_busy().unwrap_or_default()),
     );
     page
 }

@@ -12,8 +12,8 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let (threads, size) = (results.parameters.threads, results.parameters.size);
     let verb = if subject.delivered_per_second.is_some() { "delivered" } else { "sent" };
     let plain = format!(
-        "With {threads} threads sending {size}-byte datagrams, {name} {verb} {:.2} million a second",
-        rate(subject) / 1e6
+        "With {threads} threads sending {size}-byte datagrams, {name} {verb} {} a second",
+        words(rate(subject))
     );
     let Some(ratio) = ratios.iter().find(|ratio| ratio.kind == subject.kind) else {
         return format!("{plain}.");
@@ -31,6 +31,15 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         "{plain}, {times:.2} times what the same threads got with send, at {cpu:.2} times the CPU \
          for each: {verdict}."
     )
+}
+
+/// A number as one says it.
+fn words(count: f64) -> String {
+    match count {
+        1e6.. => format!("{:.2} million", count / 1e6),
+        1e4.. => format!("{:.1} thousand", count / 1e3),
+        _ => format!("{count:.0}"),
+    }
 }
 
 fn rate(method: &MethodSummary<'_>) -> f64 {

@@ -10,6 +10,9 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let parameters = &results.parameters;
     let mut text = String::new();
     let _ = writeln!(text, "{}", results.machine.summary());
+    if let Some(warning) = results.machine.was_busy() {
+        let _ = writeln!(text, "{warning}");
+    }
     let _ = writeln!(
         text,
         "{} threads x {} flows, {} bytes, sink {}; {} x {} s each: median (min - max)\n",
@@ -20,9 +23,11 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         parameters.rounds,
         parameters.seconds,
     );
+    let most = methods.iter().map(|method| delivered(method).median).fold(0.0, f64::max);
+    let unit = if most < 1e5 { 1e3 } else { 1e6 };
     let header = [
         "method",
-        "delivered Mpps",
+        if unit < 1e6 { "delivered kpps" } else { "delivered Mpps" },
         "x send",
         "CPU ns/packet",
         "x send",
@@ -34,7 +39,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         "fairness",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(methods.iter().map(|method| row(method, &ratios)));
+    rows.extend(methods.iter().map(|method| row(method, &ratios, unit)));
     text.push_str(&align(&rows));
     text.push('\n');
     for method in &methods {
@@ -43,12 +48,16 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     text
 }
 
-fn row(method: &MethodSummary<'_>, ratios: &[Ratios]) -> Vec<String> {
+fn delivered(method: &MethodSummary<'_>) -> Spread {
+    method.delivered_per_second.unwrap_or(method.packets_per_second)
+}
+
+fn row(method: &MethodSummary<'_>, ratios: &[Ratios], unit: f64) -> Vec<String> {
     let ratios = ratios.iter().find(|ratio| ratio.kind == method.kind);
     let times = |pick: fn(&Ratios) -> Option<Spread>| {
         ratios.and_then(pick).map_or_else(String::new, |s| format!("{:.2}", s.median))
     };
-    let rate = method.delivered_per_second.unwrap_or(method.packets_per_second);
+    let rate = delivered(method);
     let known = if method.delivered_per_second.is_some() { "" } else { " offered" };
     let cpu = method.cpu_ns_per_packet.map_or_else(
         || "-".to_owned(),
@@ -57,7 +66,12 @@ fn row(method: &MethodSummary<'_>, ratios: &[Ratios]) -> Vec<String> {
     let [p50, p99, p999, max] = latencies(method.send_ns);
     vec![
         method.kind.name().to_owned(),
-        format!("{:.3} ({:.3} - {:.3}){known}", rate.median / 1e6, rate.min / 1e6, rate.max / 1e6),
+        format!(
+            "{:.3} ({:.3} - {:.3}){known}",
+            rate.median / unit,
+            rate.min / unit,
+            rate.max / unit
+        ),
         times(|r| r.delivered_per_second.or(r.packets_per_second)),
         cpu,
         times(|r| r.cpu_ns_per_packet),

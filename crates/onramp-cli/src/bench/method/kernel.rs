@@ -8,11 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::socket::{MsgFlags, MultiHeaders, sendmmsg, setsockopt, sockopt};
 
-use super::{Closing, Kind, Session, Taken, ThreadCx, ThreadRecord, Worker, drive};
+use super::{BATCH, Closing, Kind, Session, Taken, ThreadCx, ThreadRecord, Worker, drive};
 use crate::bench::plan::{Plan, payload_max};
 
-/// Datagrams in one `sendmmsg`, and segments in one message.
-const BATCH: usize = 32;
 /// How long a call may wait for room in the socket, so that a round ends.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 

@@ -1,0 +1,121 @@
+//! The program as its users run it.
+
+#[path = "cli/bench.rs"]
+mod bench;
+#[path = "cli/send.rs"]
+mod send;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The program, with arguments.
+fn onramp<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onramp"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs a line of arguments; a word in quotes may hold spaces.
+fn run(line: &str) -> Output {
+    let quoted = line.split('\'').enumerate();
+    let words: Vec<&str> = quoted
+        .flat_map(|(i, part)| if i % 2 == 1 { vec![part] } else { part.split(' ').collect() })
+        .filter(|word| !word.is_empty())
+        .collect();
+    onramp(words).output().expect("the program runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("messages are UTF-8")
+}
+
+/// Asserts that it failed with `code` and one line that contains every one of `words`.
+fn assert_fails(output: &Output, code: i32, words: &[&str]) {
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert_eq!(message.lines().count(), 1, "one line: {message}");
+    assert!(message.starts_with("onramp: "), "{message}");
+    for word in words {
+        assert!(message.contains(word), "{word:?} is missing: {message}");
+    }
+}
+
+fn read_json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).expect("the file was written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+fn root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn usage_errors_say_what_is_wrong_and_exit_with_2() {
+    let wrong: &[(&str, &[&str])] = &[
+        ("bench udp --threads 0", &["--threads", "0"]),
+        ("bench udp --threads many", &["--threads", "many"]),
+        ("bench udp --size 65508", &["--size", "65508"]),
+        ("bench udp --size 0", &["--size"]),
+        ("bench udp --seconds 0", &["--seconds", "0.01"]),
+        ("bench udp --seconds 5s", &["--seconds", "0.5"]),
+        ("bench udp --methods send,fax", &["fax", "onramp"]),
+        ("bench udp --to nowhere", &["--to", "192.0.2.7:4000"]),
+        ("bench udp --to 127.0.0.1:0", &["--to", "port 0"]),
+        ("bench udp --to 127.0.0.1 --verify", &["--verify"]),
+        ("bench udp --to 127.0.0.1 --sink veth", &["--sink"]),
+        ("bench udp --stall 1", &["--verify"]),
+        ("bench udp --verify --seconds 1 --stall 1", &["--stall", "less"]),
+        ("bench udp --verify --size 23", &["--size 23", "24"]),
+        ("bench udp --qdisc sfq", &["--qdisc", "sfq", "fq"]),
+        ("bench udp --qdisc 'fq maxrate 8miles'", &["--qdisc", "8miles"]),
+        ("bench udp --qdisc 'fq speed 8mbit'", &["--qdisc", "speed"]),
+        ("bench udp --qdisc 'pfifo limit'", &["--qdisc", "limit"]),
+        ("bench udp --queues 0", &["--queues"]),
+        ("bench udp --rounds 0", &["--rounds"]),
+        ("bench udp --frobnicate", &["--frobnicate"]),
+        ("bench tcp", &["tcp"]),
+        ("send", &["--from", "<URL>"]),
+        ("send udp://127.0.0.1 --from -", &["the port is missing"]),
+        ("send udp://127.0.0.1:0 --from -", &["port 0"]),
+        ("send 127.0.0.1:80 --from -", &["udp://HOST:PORT"]),
+        ("send udp://127.0.0.1:9 --from - --loop 2", &["--loop", "standard input"]),
+        ("send udp://127.0.0.1:9 --from - --loop 0", &["--loop"]),
+        ("send udp://127.0.0.1:9 --from - --rate fast", &["--rate", "8mbit"]),
+        ("send udp://127.0.0.1:9 --from - --rate 1mbit --qdisc pfifo", &["--rate", "pfifo"]),
+        ("send udp://127.0.0.1:9 --from - --qdisc red", &["--qdisc", "red"]),
+    ];
+    for (line, words) in wrong {
+        let output = run(line);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert_fails(&output, 2, words);
+        assert!(output.stdout.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn help_has_examples_and_is_no_failure() {
+    for line in ["--help", "demo --help", "bench udp --help", "send --help"] {
+        let output = run(line);
+        let help = String::from_utf8(output.stdout).expect("help is UTF-8");
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        assert!(help.contains("Examples:\n  onramp "), "{line}: {help}");
+    }
+    assert_eq!(run("").status.code(), Some(2));
+    assert_eq!(run("bench").status.code(), Some(2));
+}
+
+#[test]
+fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().display();
+    // A minute each, if they were to run.
+    for option in ["--json", "--html"] {
+        let missing = format!("bench udp --seconds 60 {option} {inside}/missing/out");
+        assert_fails(&run(&missing), 1, &["cannot write", "missing", "there is no folder"]);
+        let directory = format!("bench udp --seconds 60 {option} {inside}");
+        assert_fails(&run(&directory), 1, &["cannot write", "directory"]);
+    }
+    assert_fails(&run("demo --html /proc/onramp.html"), 1, &["cannot write /proc/onramp.html"]);
+}

@@ -1,0 +1,276 @@
+//! `onramp bench udp`.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{assert_fails, onramp, read_json, root, run, stderr};
+
+/// Two threads and four methods; long enough for every thread to get its turn on a busy machine.
+const SHORT: &str = "bench udp --threads 2 --seconds 0.2 --rounds 1";
+
+/// Runs `line` with `--json` and gives the object; the run must succeed.
+fn results(line: &str) -> Value {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("out.json");
+    let output = run(&format!("{line} --json {}", file.display()));
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+    assert!(stderr(&output).is_empty(), "{line}: {}", stderr(&output));
+    let left: Vec<_> = fs::read_dir(folder.path()).expect("the folder").collect();
+    assert_eq!(left.len(), 1, "nothing but the report is left");
+    read_json(&file)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+}
+
+fn sum(drops: &Value) -> u64 {
+    drops.as_object().expect("reasons").values().map(count).sum()
+}
+
+#[test]
+fn every_method_is_measured() {
+    let results = results(&format!("{SHORT} --flows-per-thread 2"));
+    assert_eq!(results["schema"], "onramp.bench.udp");
+    assert_eq!(results["version"], 1);
+    let methods = results["methods"].as_array().expect("methods");
+    let names: Vec<_> = methods.iter().map(|method| method["name"].as_str()).collect();
+    assert_eq!(names, ["send", "sendmmsg", "gso", "onramp"].map(Some));
+    for method in methods {
+        assert!(number(&method["packets_per_second"]) > 0.0, "{method}");
+        assert!(number(&method["delivered_per_second"]) > 0.0, "{method}");
+        assert!(number(&method["cpu_ns_per_packet"]) > 0.0, "{method}");
+        let jain = number(&method["jain"]);
+        assert!((0.25..=1.0).contains(&jain), "four flows: {jain}");
+        let send = &method["send_ns"];
+        let order = ["p50", "p99", "p999", "max"].map(|key| count(&send[key]));
+        assert!(order.is_sorted() && order[0] > 0, "{send}");
+        assert_eq!(sum(&method["drops"]), 0, "loopback drops nothing: {method}");
+    }
+    // The counters of a call are read one after another, so that one call more or less counts.
+    let per_call = |at: usize| number(&methods[at]["datagrams_per_system_call"]);
+    assert!((0.9..1.1).contains(&per_call(0)) && per_call(1) > 28.0, "{methods:?}");
+    assert!(number(&methods[2]["datagrams_per_message"]) > 28.0, "{methods:?}");
+    let ratios = results["ratios_to_send"].as_object().expect("ratios");
+    assert_eq!(ratios.keys().collect::<Vec<_>>(), ["sendmmsg", "gso", "onramp"]);
+    assert!(number(&ratios["gso"]["delivered_per_second"]) > 0.0);
+}
+
+#[test]
+fn a_method_alone_has_no_ratios_and_rounds_are_listed() {
+    let results =
+        results("bench udp --threads 1 --seconds 0.1 --rounds 3 --methods gso,gso --size 1000");
+    let methods = results["methods"].as_array().expect("methods");
+    assert_eq!(methods.len(), 1);
+    assert_eq!(methods[0]["rounds"].as_array().map(Vec::len), Some(3));
+    assert_eq!(results["ratios_to_send"], Value::Object(serde_json::Map::new()));
+    let [min, median, max] =
+        ["delivered_per_second_min", "delivered_per_second", "delivered_per_second_max"]
+            .map(|key| number(&methods[0][key]));
+    assert!(min <= median && median <= max);
+}
+
+/// All keys of objects in `value`, except those that are data.
+fn keys(value: &Value, path: &str, into: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                if !matches!(path, "drops" | "skipped" | "ratios_to_send") {
+                    into.push(key.clone());
+                }
+                keys(value, key, into);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| keys(value, path, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_is_documented() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let document = fs::read_to_string(path).expect("docs/json.md");
+    let mut found = Vec::new();
+    keys(&results(SHORT), "", &mut found);
+    keys(&results(&format!("{SHORT} --verify")), "", &mut found);
+    assert!(found.len() > 60, "{found:?}");
+    for key in found {
+        let plain = key.strip_suffix("_min").or_else(|| key.strip_suffix("_max")).unwrap_or(&key);
+        let told =
+            document.contains(&format!("`{plain}`")) || document.contains(&format!(".{plain}`"));
+        assert!(told, "docs/json.md does not tell of {key}");
+    }
+}
+
+#[test]
+fn the_table_goes_to_standard_output_unless_json_does() {
+    let output = run(&format!("{SHORT} --methods send"));
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(table.contains("\nmethod ") && table.contains("\nsend "), "{table}");
+    let output = run(&format!("{SHORT} --methods send --json -"));
+    let only: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    assert_eq!(only["schema"], "onramp.bench.udp");
+}
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report.html");
+    let line = format!("{SHORT} --qdisc 'pfifo  limit 100' --html {}", file.display());
+    assert_eq!(run(&line).status.code(), Some(0));
+    let page = fs::read_to_string(&file).expect("the page");
+    for part in ["<!doctype html>", "<svg ", "prefers-color-scheme:dark", "onramp", "sendmmsg"] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    for outside in ["http:", "https:", "src=", "href=", "<script", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside} is there");
+    }
+}
+
+/// Runs `line` and checks what the program claims to have checked.
+fn verified(line: &str) -> Value {
+    let results = results(line);
+    let method = results["methods"][0].clone();
+    let verify = &method["verify"];
+    assert_eq!(verify["passed"], true, "{verify}");
+    let (submitted, delivered) = (count(&verify["submitted"]), count(&verify["delivered"]));
+    assert!(submitted > 0);
+    assert_eq!(submitted, delivered + sum(&method["drops"]), "{method}");
+    method
+}
+
+#[test]
+fn verified_runs_account_for_everything() {
+    let method = verified("bench udp --verify --threads 8 --seconds 0.3 --flows-per-thread 2");
+    assert_eq!(method["name"], "onramp");
+    verified("bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 3");
+    for kernel in ["send", "sendmmsg", "gso"] {
+        verified(&format!("bench udp --verify --threads 4 --seconds 0.1 --methods {kernel}"));
+    }
+}
+
+#[test]
+fn drops_of_the_qdisc_are_counted_by_reason() {
+    let line = "bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 1";
+    let method = verified(&format!("{line} --qdisc 'pfifo limit 2'"));
+    assert!(count(&method["drops"]["overlimit"]) > 0, "{method}");
+}
+
+#[test]
+fn receivers_may_stop_and_go_on() {
+    verified("bench udp --verify --threads 4 --seconds 0.6 --stall 0.3");
+}
+
+#[test]
+fn a_paced_flow_is_never_faster_than_its_rate() {
+    let method =
+        verified("bench udp --verify --threads 1 --seconds 0.5 --qdisc 'fq maxrate 8mbit'");
+    // What fq lets go at once in the beginning, and the clock's start, are in the allowance.
+    let delivered = count(&method["verify"]["delivered"]) as f64 * 162.0 * 8.0;
+    let submitted_for = 0.5 * 1.2 + 1.0;
+    assert!(delivered < 8e6 * submitted_for, "{method}");
+    let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
+    assert!(gaps.iter().any(|gap| count(&gap["from_ns"]) >= 1_000_000), "{gaps:?}");
+}
+
+#[test]
+fn an_address_of_somebody_else() {
+    let receiver = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let to = receiver.local_addr().expect("bound");
+    let results = results(&format!("{SHORT} --to {to}"));
+    for method in results["methods"].as_array().expect("methods") {
+        assert_eq!(method["delivered_per_second"], Value::Null);
+        assert!(number(&method["packets_per_second"]) > 0.0);
+    }
+    drop(receiver);
+    assert_fails(&run(&format!("{SHORT} --to {to}")), 1, &["--to", "Connection refused"]);
+}
+
+#[test]
+fn more_than_the_limits_allow() {
+    let mut shell = Command::new("sh");
+    let line = format!("ulimit -n 60; exec '{}' bench udp --threads 100", onramp_path());
+    let output = shell.args(["-c", &line]).output().expect("a shell");
+    assert_fails(&output, 1, &["open files", "hard limit is 60", "ulimit"]);
+    let soft = format!("ulimit -S -n 60; exec '{}' {SHORT} --threads 40", onramp_path());
+    let soft = soft.replace("--threads 2 ", "");
+    let output = Command::new("sh").args(["-c", &soft]).output().expect("a shell");
+    assert_eq!(output.status.code(), Some(0), "the soft limit is raised: {}", stderr(&output));
+}
+
+fn onramp_path() -> &'static str {
+    env!("CARGO_BIN_EXE_onramp")
+}
+
+#[test]
+fn a_full_disk_fails_and_leaves_nothing() {
+    let full = run(&format!("{SHORT} --methods send --json /dev/full"));
+    assert_fails(&full, 1, &["cannot write /dev/full", "No space left"]);
+    assert!(fs::metadata("/dev/full").is_ok_and(|m| !m.is_file()), "the device is still there");
+
+    let full = onramp(SHORT.split(' '))
+        .stdout(fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full"))
+        .output()
+        .expect("the program runs");
+    assert_fails(&full, 1, &["cannot write to standard output", "No space left"]);
+
+    let script = "mount -t tmpfs -o size=4k tmpfs \"$1\" && { $2 --json \"$1/out.json\"; \
+                  echo code $?; ls -A \"$1\"; }";
+    let folder = tempfile::tempdir().expect("a folder");
+    let command = format!("{} {SHORT}", onramp_path());
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .args([folder.path().as_os_str(), command.as_ref()])
+        .output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        eprintln!("SKIPPED: a full tmpfs needs unshare(1) and user namespaces");
+        return;
+    };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "code 1\n", "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot write"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_reader_that_left_is_no_failure() {
+    let mut child = onramp(SHORT.split(' '))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_report_replaces_the_old_one_and_keeps_a_link() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    fs::write(&file, "old").expect("a file");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    let output = run(&format!("{SHORT} --methods send --json {}", link.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(fs::symlink_metadata(&link).is_ok_and(|link| link.is_symlink()));
+    assert_eq!(read_json(&file)["version"], 1);
+}
+
+#[test]
+fn a_wire_of_its_own() {
+    if !root() {
+        eprintln!("SKIPPED: --sink veth needs root");
+        return;
+    }
+    let results = results(&format!("{SHORT} --sink veth"));
+    for method in results["methods"].as_array().expect("methods") {
+        assert!(number(&method["delivered_per_second"]) > 0.0, "{method}");
+    }
+    let interfaces = fs::read_to_string("/proc/net/dev").expect("interfaces");
+    assert!(!interfaces.contains(" near:"), "nothing is left: {interfaces}");
+    assert_fails(&run(&format!("{SHORT} --sink veth --size 1473")), 1, &["--size 1473", "1472"]);
+}

@@ -1,0 +1,237 @@
+//! `onramp send`.
+
+use std::fs;
+use std::io::Write;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use etherparse::PacketBuilder;
+use serde_json::Value;
+
+use super::{assert_fails, onramp, run, stderr};
+
+/// A receiver and its URL.
+fn receiver() -> (UdpSocket, String) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    let to = format!("udp://{}", socket.local_addr().expect("bound"));
+    (socket, to)
+}
+
+/// What has arrived.
+fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
+    let mut buffer = vec![0; 70_000];
+    let next = || socket.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec());
+    std::iter::from_fn(next).collect()
+}
+
+/// Runs with `input` on standard input.
+fn run_with(line: &str, input: &[u8]) -> Output {
+    let mut child = onramp(line.split(' '))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    // A program that has failed need not read on.
+    let _ = child.stdin.take().expect("a pipe").write_all(input);
+    child.wait_with_output().expect("the program ends")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
+}
+
+/// An Ethernet frame with a datagram.
+fn frame(source_port: u16, payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
+        .ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64)
+        .udp(source_port, 53);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a vector takes everything");
+    frame
+}
+
+/// A classic pcap file of Ethernet frames: bytes kept, bytes on the wire.
+fn pcap(link: u32, frames: &[(&[u8], usize)]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, link] {
+        file.extend(word.to_le_bytes());
+    }
+    for (bytes, original) in frames {
+        for word in [1, 2, bytes.len(), *original] {
+            file.extend(u32::try_from(word).expect("small").to_le_bytes());
+        }
+        file.extend(*bytes);
+    }
+    file
+}
+
+/// A pcapng file with one Ethernet interface.
+fn pcapng(frames: &[&[u8]]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let padded = body.len().next_multiple_of(4);
+        let length = u32::try_from(padded + 12).expect("small").to_le_bytes();
+        let mut block = [&kind.to_le_bytes()[..], &length, body].concat();
+        block.resize(padded + 8, 0);
+        block.extend(length);
+        block
+    };
+    let mut section = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
+    section.extend([1, 0, 0, 0]);
+    section.extend([0xff; 8]);
+    let mut file = block(0x0a0d_0d0a, &section);
+    file.extend(block(1, &[1, 0, 0, 0, 0, 0, 4, 0]));
+    for frame in frames {
+        let length = u32::try_from(frame.len()).expect("small").to_le_bytes();
+        let body = [&[0; 12][..], &length, &length, frame].concat();
+        file.extend(block(6, &body));
+    }
+    file
+}
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = folder.join(name);
+    fs::write(&path, bytes).expect("a file");
+    path.display().to_string()
+}
+
+#[test]
+fn lines_arrive_as_datagrams_in_order() {
+    let (socket, to) = receiver();
+    let output = run_with(&format!("send {to} --from - --json -"), b"one\n\nthree \nlast");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(received(&socket), [&b"one"[..], b"", b"three ", b"last"]);
+    let summary = json(&output);
+    assert_eq!(summary["schema"], "onramp.send");
+    assert_eq!((&summary["packets_read"], &summary["sent"]), (&4.into(), &4.into()));
+    assert_eq!(summary["error"], Value::Null);
+    assert_eq!(summary["payload_bytes"], 13);
+    assert_eq!(summary["wire_bytes"], 13 + 4 * 42);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let document = fs::read_to_string(path).expect("docs/json.md");
+    for key in summary.as_object().expect("an object").keys() {
+        assert!(document.contains(&format!("`{key}`")), "docs/json.md does not tell of {key}");
+    }
+}
+
+#[test]
+fn a_line_too_long_for_udp_fails_after_those_before_it() {
+    let (socket, to) = receiver();
+    let input = [&b"first\n"[..], &[b'x'; 65_508], b"\n"].concat();
+    let output = run_with(&format!("send {to} --from -"), &input);
+    assert_fails(&output, 1, &["line 2", "65507"]);
+    assert_eq!(received(&socket), [b"first"]);
+}
+
+#[test]
+fn captures_of_both_formats_are_sent_as_often_as_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, second) = (frame(1, b"alpha"), frame(2, b"beta"));
+    let classic = pcap(1, &[(&first, first.len()), (&second, second.len())]);
+    let classic = write(folder.path(), "a.pcap", &classic);
+    let next = write(folder.path(), "a.pcapng", &pcapng(&[&first, &second]));
+    for file in [classic, next] {
+        let (socket, to) = receiver();
+        let output = run(&format!("send {to} --from {file} --loop 3 --json -"));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(received(&socket), [&b"alpha"[..], b"beta"].repeat(3), "{file}");
+        let summary = json(&output);
+        assert_eq!((&summary["flows"], &summary["sent"]), (&2.into(), &6.into()));
+        assert_eq!(summary["loops"], 3);
+    }
+}
+
+#[test]
+fn what_is_no_whole_udp_payload_is_skipped_and_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let good = frame(1, b"good");
+    let mut tcp = good.clone();
+    tcp[14 + 9] = 6;
+    let cut = &good[..good.len() - 2];
+    let frames: [(&[u8], usize); 3] = [(&tcp, tcp.len()), (cut, good.len()), (&good, good.len())];
+    let file = write(folder.path(), "mixed.pcap", &pcap(1, &frames));
+    let (socket, to) = receiver();
+    let output = run(&format!("send {to} --from {file} --json -"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(received(&socket), [b"good"]);
+    let skipped = &json(&output)["skipped"];
+    assert_eq!((&skipped["not_udp"], &skipped["truncated"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn a_capture_that_is_cut_off_says_where_and_sends_what_came_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let good = frame(1, b"good");
+    let whole = pcap(1, &[(&good, good.len()), (&good, good.len())]);
+    let second = 24 + 16 + good.len();
+    for missing in [1, good.len(), good.len() + 9] {
+        let file = write(folder.path(), "cut.pcap", &whole[..whole.len() - missing]);
+        let (socket, to) = receiver();
+        let output = run(&format!("send {to} --from {file}"));
+        assert_fails(&output, 1, &["cut.pcap", &format!("at byte {second}"), "cut off"]);
+        assert_eq!(received(&socket), [b"good"]);
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 read from "));
+    }
+    let next = pcapng(&[&good, &good]);
+    let file = write(folder.path(), "cut.pcapng", &next[..next.len() - 5]);
+    let (socket, to) = receiver();
+    assert_fails(&run(&format!("send {to} --from {file}")), 1, &["at byte ", "cut off"]);
+    assert_eq!(received(&socket), [b"good"]);
+}
+
+#[test]
+fn captures_that_cannot_be_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = receiver().1;
+    let mut damaged = pcap(1, &[(&[0; 60], 60)]);
+    damaged[24 + 8..24 + 12].copy_from_slice(&[0xff; 4]);
+    let mut next = pcapng(&[&frame(1, b"good")]);
+    next[32] = 0xff;
+    let cases: [(&str, &[u8], &[&str]); 6] = [
+        ("text", b"this is no capture, only text", &["text", "neither"]),
+        ("empty", b"", &["empty"]),
+        ("short", &damaged[..20], &["short", "at byte 0"]),
+        ("damaged", &damaged, &["damaged", "at byte 24"]),
+        ("damaged-ng", &next, &["at byte "]),
+        ("radio", &pcap(127, &[]), &["link type 127", "Ethernet"]),
+    ];
+    for (name, bytes, words) in cases {
+        let file = write(folder.path(), name, bytes);
+        let output = run(&format!("send {to} --from {file}"));
+        assert_fails(&output, 1, words);
+        assert!(output.stdout.is_empty(), "{name}: nothing was read");
+    }
+    let missing = format!("send {to} --from {}/missing", folder.path().display());
+    assert_fails(&run(&missing), 1, &["cannot read", "missing", "No such file"]);
+    let directory = format!("send {to} --from {}", folder.path().display());
+    assert_fails(&run(&directory), 1, &["cannot read", "directory"]);
+}
+
+#[test]
+fn destinations_that_cannot_be_reached() {
+    let (socket, to) = receiver();
+    drop(socket);
+    let output = run_with(&format!("send {to} --from -"), b"anybody there?\n");
+    assert_fails(&output, 1, &["nobody listens there"]);
+    let output = run_with("send udp://host.invalid:9 --from -", b"");
+    assert_fails(&output, 1, &["cannot resolve", "host.invalid"]);
+}
+
+#[test]
+fn a_rate_paces() {
+    let (socket, to) = receiver();
+    let line = [&[b'x'; 500][..], b"\n"].concat();
+    let output = run_with(&format!("send {to} --from - --rate 1mbit --json -"), &line.repeat(100));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(received(&socket).len(), 100);
+    let summary = json(&output);
+    assert_eq!(summary["qdisc"], "fq maxrate 1mbit");
+    // What fq lets go at once is its initial quantum: ten frames of 1514 bytes.
+    let paced = (100.0 * 542.0 - 15_140.0) * 8.0 / 1e6;
+    let seconds = summary["seconds"].as_f64().expect("seconds");
+    assert!(seconds >= paced, "{seconds} s");
+}
