@@ -66,29 +66,29 @@ impl FlowList {
     const EMPTY: Self = Self { first: NONE, last: NONE };
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Age {
-    New,
-    Old,
-}
+/// Which list of a band a flow is in: one that has been idle is new.
+type Age = usize;
+const NEW: Age = 0;
+const OLD: Age = 1;
 
 #[derive(Debug)]
 struct Band {
     /// Bytes it may still send in this round.
     credit: i64,
-    new: FlowList,
-    old: FlowList,
+    /// By age.
+    lists: [FlowList; 2],
     packets: u32,
 }
 
 impl Band {
-    const IDLE: Self = Self { credit: 0, new: FlowList::EMPTY, old: FlowList::EMPTY, packets: 0 };
+    const IDLE: Self = Self { credit: 0, lists: [FlowList::EMPTY; 2], packets: 0 };
 
-    fn list(&mut self, age: Age) -> &mut FlowList {
-        match age {
-            Age::New => &mut self.new,
-            Age::Old => &mut self.old,
-        }
+    /// The flow to serve, if the band may send, and its list: the new ones first.
+    #[inline]
+    fn first(&self) -> Option<(Age, u32)> {
+        let age = if self.lists[NEW].first == NONE { OLD } else { NEW };
+        let first = self.lists[age].first;
+        (self.credit > 0 && first != NONE).then_some((age, first))
     }
 }
 
@@ -189,7 +189,7 @@ impl Fq {
             if is_after(ticks(now_ns), filled_at) && flow.credit >= 0 {
                 flow.credit = flow.credit.max(config.quantum);
             }
-            self.append(found.index, Age::New);
+            self.append(found.index, NEW);
         }
         #[expect(clippy::cast_possible_truncation, reason = "there are three")]
         let band8 = band as u8;
@@ -213,7 +213,7 @@ impl Fq {
         if txtime_ns > now_ns.saturating_add(self.config.offload_horizon_ns) {
             self.throttled.push_again(&mut self.flows, index);
         } else {
-            self.append(index, Age::Old);
+            self.append(index, OLD);
             self.throttled.forget_one(&self.flows);
         }
     }
@@ -224,13 +224,19 @@ impl Fq {
         let flow = self.flows.get_mut(index);
         flow.state = State::Listed;
         flow.link = NONE;
-        let list = self.bands[usize::from(flow.band)].list(age);
+        let list = &mut self.bands[usize::from(flow.band)].lists[age];
         if list.first == NONE {
             list.first = index;
         } else {
             self.flows.get_mut(list.last).link = index;
         }
         list.last = index;
+    }
+
+    /// Takes the first flow, `index`, from a list of the current band.
+    #[inline]
+    fn unlink_first(&mut self, age: Age, index: u32) {
+        self.bands[self.band].lists[age].first = self.flows.get(index).link;
     }
 
     /// Wakes flows whose time has come.
@@ -246,23 +252,29 @@ impl Fq {
             *latency_ns = *latency_ns - (*latency_ns >> 3) + (late_ns >> 3);
         }
         while let Some(index) = self.throttled.pop_due(&self.flows, ahead_ns) {
-            self.append(index, Age::Old);
+            self.append(index, OLD);
+        }
+    }
+
+    /// Takes the next packet off the flows.
+    #[inline]
+    fn next(&mut self, now_ns: u64) -> Option<Packet> {
+        self.wake(now_ns);
+        loop {
+            let (age, index) = self.choose()?;
+            if let Some(pkt) = self.serve(age, index, now_ns) {
+                return Some(pkt);
+            }
         }
     }
 
     /// Goes on to the first band that has both credit and flows.
     #[inline]
-    fn choose(&mut self) -> Option<Age> {
+    fn choose(&mut self) -> Option<(Age, u32)> {
         let mut barren = 0;
         loop {
-            let band = &self.bands[self.band];
-            if band.credit > 0 {
-                if band.new.first != NONE {
-                    return Some(Age::New);
-                }
-                if band.old.first != NONE {
-                    return Some(Age::Old);
-                }
+            if let Some(first) = self.bands[self.band].first() {
+                return Some(first);
             }
             if barren == BANDS {
                 return None;
@@ -277,21 +289,20 @@ impl Fq {
 
     /// Takes a packet from the first flow of a list of the current band, or moves the flow on.
     #[inline]
-    fn serve(&mut self, age: Age, now_ns: u64) -> Option<Packet> {
-        let index = self.bands[self.band].list(age).first;
-        let head = self.flows.head(index);
+    fn serve(&mut self, age: Age, index: u32, now_ns: u64) -> Option<Packet> {
         let flow = self.flows.get_mut(index);
         if flow.credit <= 0 {
             flow.credit += self.config.quantum;
-            self.unlink_first(age);
-            self.append(index, Age::Old);
+            self.unlink_first(age, index);
+            self.append(index, OLD);
             return None;
         }
-        let Some(head) = head else {
-            self.unlink_first(age);
-            if age == Age::New {
+        let time_next_ns = flow.time_next_ns;
+        let Some(head) = self.flows.head(index) else {
+            self.unlink_first(age, index);
+            if age == NEW {
                 // A round among the old ones keeps new flows from starving them.
-                self.append(index, Age::Old);
+                self.append(index, OLD);
             } else {
                 let flow = self.flows.get_mut(index);
                 flow.state = State::Detached;
@@ -299,16 +310,16 @@ impl Fq {
             }
             return None;
         };
-        let due_ns = head.time_ns.max(flow.time_next_ns);
+        let due_ns = head.time_ns.max(time_next_ns);
         if due_ns > now_ns.saturating_add(self.config.offload_horizon_ns) {
-            flow.time_next_ns = due_ns;
-            self.unlink_first(age);
+            self.unlink_first(age, index);
+            self.flows.get_mut(index).time_next_ns = due_ns;
             self.throttled.push(&mut self.flows, index);
             self.stats.throttled += 1;
             return None;
         }
         let mut pkt = self.flows.pop(index, head)?;
-        self.inactive += usize::from(self.flows.packets(index) == 0);
+        self.inactive += usize::from(self.flows.is_empty(index));
         self.bands[band_of(&self.config.priomap, pkt.priority)].packets -= 1;
         self.bands[self.band].credit -= i64::from(pkt.len);
         self.mark(&mut pkt, now_ns, due_ns);
@@ -317,12 +328,6 @@ impl Fq {
             pkt.txtime_ns = due_ns;
         }
         Some(pkt)
-    }
-
-    #[inline]
-    fn unlink_first(&mut self, age: Age) {
-        let list = self.bands[self.band].list(age);
-        list.first = self.flows.get(list.first).link;
     }
 
     /// Marks a packet that waited too long.
@@ -427,16 +432,10 @@ impl Qdisc for Fq {
             return Dequeue::Empty;
         }
         let now_ns = cx.now.0;
-        let mut pkt = self.flows.head(FAST).and_then(|head| self.flows.pop(FAST, head));
-        if pkt.is_none() {
-            self.wake(now_ns);
-            while let Some(age) = self.choose() {
-                pkt = self.serve(age, now_ns);
-                if pkt.is_some() {
-                    break;
-                }
-            }
-        }
+        let pkt = match self.flows.head(FAST) {
+            Some(head) => self.flows.pop(FAST, head),
+            None => self.next(now_ns),
+        };
         let Some(pkt) = pkt else { return Dequeue::NotBefore(self.next_ask()) };
         self.backlog.packets -= 1;
         self.backlog.bytes -= u64::from(pkt.len);

@@ -327,6 +327,13 @@ impl Flows {
         flow.queue.len() as usize + late
     }
 
+    /// Whether a flow has no packets.
+    #[inline]
+    pub(super) fn is_empty(&self, index: u32) -> bool {
+        let flow = self.get(index);
+        flow.queue.is_empty() && flow.late == NONE
+    }
+
     /// Adds a packet where its time to send puts it, behind those of the same time.
     #[inline]
     pub(super) fn push(&mut self, index: u32, mut pkt: Packet, now_ns: u64) {
@@ -363,11 +370,13 @@ impl Flows {
     #[inline]
     pub(super) fn head(&self, index: u32) -> Option<Head> {
         let flow = self.get(index);
-        let listed =
-            flow.queue.front().map(|pkt| Head { time_ns: time_to_send_ns(pkt), late: false });
-        if flow.late == NONE {
-            return listed;
-        }
+        let listed = flow.queue.front().map(|pkt| Head { time_ns: time_to_send_ns(pkt), late: false });
+        if flow.late == NONE { listed } else { self.earlier(flow, listed) }
+    }
+
+    /// The earlier of the oldest packet of the list and the first of the heap.
+    #[cold]
+    fn earlier(&self, flow: &Flow, listed: Option<Head>) -> Option<Head> {
         let late = self.late[flow.late as usize].peek();
         let late = late.map(|late| Head { time_ns: late.time_ns, late: true });
         match (listed, late) {
