@@ -172,7 +172,6 @@ impl Messages {
         if self.open.parts > 0 && payload.len() <= COPY_MAX.min(COPIES_MAX - self.copies_len) {
             self.copy(payload);
         } else {
-            self.copying = false;
             self.add(part(payload.as_ptr(), payload.len()));
         }
         self.open.packets += 1;
@@ -191,8 +190,8 @@ impl Messages {
             self.parts[self.parts_len - 1].iov_len += payload.len();
             self.open.bytes += number::<u32>(payload.len());
         } else {
-            self.copying = true;
             self.add(part(to, payload.len()));
+            self.copying = true;
         }
     }
 
@@ -228,6 +227,7 @@ impl Messages {
     fn add(&mut self, part: iovec) {
         self.parts[self.parts_len] = part;
         self.parts_len += 1;
+        self.copying = false;
         self.open.parts += 1;
         self.open.bytes += number::<u32>(part.iov_len);
     }
@@ -241,7 +241,6 @@ impl Messages {
     pub(crate) fn close(&mut self, close: &Close) {
         assert!(self.open.parts > 0, "a message has a part, if an empty one");
         let mut shape = mem::take(&mut self.open);
-        self.copying = false;
         shape.segments = close.segments;
         let header = &mut self.headers[self.built].msg_hdr;
         header.msg_namelen = close.name.map_or(0, |addr| self.names[self.built].set(addr));

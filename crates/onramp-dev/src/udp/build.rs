@@ -66,16 +66,15 @@ impl Builder {
         let txtime_ns = self.txtime(&first, now);
         let (mut segments, mut len, mut bytes) = (1, size, size);
         messages.gather(first);
-        // An empty datagram has no bytes by which the kernel could tell it from none.
         while segments < self.segments_max
             && len == size
-            && size > 0
             && txtime_ns.is_none()
             && !messages.is_full()
             && let Some(next) = burst.front()
         {
             len = next.payload().len();
             bytes += len;
+            // An empty datagram has no bytes by which the kernel could tell it from none.
             let joins = next.flow == flow
                 && next.ecn == ecn
                 && (1..=size).contains(&len)

@@ -58,6 +58,21 @@ fn every_packet_has_its_own_eight_times() {
 }
 
 #[test]
+fn what_is_sent_in_between_starts_the_count_anew() {
+    let seven = || vec![Fail(ENOBUFS); 7];
+    let mut queue = queue(seven().into_iter().chain([Take(1)]).chain(seven()));
+    let mut burst = run(&[10, 20]);
+    for _ in 0..7 {
+        assert_eq!(transmit(&mut queue, &mut burst).0, []);
+    }
+    assert_eq!(transmit(&mut queue, &mut burst).0, [(0, None)]);
+    for _ in 0..6 {
+        assert_eq!(transmit(&mut queue, &mut burst).0, []);
+    }
+    assert_eq!(transmit(&mut queue, &mut burst).0, [(1, None)]);
+}
+
+#[test]
 fn memory_for_single_datagrams_may_be_there() {
     let mut queue = queue([Fail(ENOBUFS)]);
     let (done, out) = transmit(&mut queue, &mut run(&[100; 10]));
@@ -84,6 +99,14 @@ fn the_error_of_an_earlier_packet_is_not_held_against_the_next() {
         assert_eq!((reasons(&done), out.calls), (vec![None, None], 2));
         assert_eq!(queue.stats.earlier_errors.get(), 1);
     }
+}
+
+#[test]
+fn errors_of_earlier_packets_are_told_apart() {
+    let mut queue = queue([Fail(ECONNREFUSED), Take(1), Fail(ECONNREFUSED), Take(1)]);
+    let (done, _) = transmit(&mut queue, &mut run(&[10, 20]));
+    assert_eq!(reasons(&done), [None, None]);
+    assert_eq!(queue.stats.earlier_errors.get(), 2);
 }
 
 #[test]
@@ -155,6 +178,25 @@ fn segmentation_that_never_works_is_given_up() {
         assert_eq!(queue.stats.gso_fallbacks.get(), STRIKES_MAX.into());
         assert_eq!(queue.builder().segments_max, 1);
     }
+}
+
+#[test]
+fn a_path_too_narrow_for_a_segment_is_no_reason_to_give_up() {
+    let mut queue = queue([]);
+    queue.wire.refuse = Some((|view| view.segment.is_some(), EMSGSIZE));
+    for _ in 0..STRIKES_MAX * 2 {
+        let (done, _) = transmit(&mut queue, &mut run(&[100; 2]));
+        assert_eq!(reasons(&done), [None, None]);
+    }
+    let stats = &queue.stats;
+    assert_eq!((stats.gso_fallbacks.get(), stats.gso_off.get()), (u64::from(STRIKES_MAX) * 2, 0));
+}
+
+#[test]
+fn a_refused_message_counts_once_however_its_datagrams_go_out() {
+    let mut queue = queue([Fail(EINVAL)].into_iter().chain(vec![Take(1); 9]));
+    let (done, _) = transmit(&mut queue, &mut run(&[100; 9]));
+    assert_eq!((reasons(&done), queue.stats.gso_off.get()), (vec![None; 9], 0));
 }
 
 #[test]

@@ -37,7 +37,18 @@ fn a_super_packet_beyond_the_limits_is_several() {
         assert_eq!((done, out.messages), (vec![(0, None)], messages));
         assert_eq!(queue.wire.datagrams(), chunks(len, size.into()));
         assert!(queue.wire.taken.iter().all(|view| view.payload.len() <= MESSAGE_MAX));
+        let alone = |view: &View| view.payload.len() <= size.into();
+        assert!(queue.wire.taken.iter().all(|view| view.segment.is_none() == alone(view)));
     }
+}
+
+#[test]
+fn a_super_packet_refused_goes_out_singly() {
+    let mut queue = queue([]);
+    queue.wire.refuse = Some((|view| view.segment.is_some(), libc::EMSGSIZE));
+    let (done, out) = transmit(&mut queue, &mut super_packet(10_100, 1_000));
+    assert_eq!((done, out.messages), (vec![(0, None)], 11));
+    assert_eq!(queue.wire.datagrams(), chunks(10_100, 1_000));
 }
 
 #[test]
@@ -131,6 +142,8 @@ fn sizes_that_cannot_share_a_message_do_not() {
         // More than is copied, about what is copied, and more than there is room for copies.
         (&[600, 600, 512, 513, 513, 100], 2),
         (&[500; 300], 5),
+        // Room for the last again, but not for the one before.
+        (&[&[500; 135][..], &[30]].concat(), 3),
     ] {
         let mut queue = queue([]);
         let (done, out) = transmit(&mut queue, &mut run(lens));
