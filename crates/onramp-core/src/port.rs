@@ -64,6 +64,8 @@ pub struct Port<D> {
 struct Root<D> {
     qdisc: Box<dyn Qdisc>,
     device: D,
+    /// The latest time an owner came with.
+    now: Instant,
     /// Taken from the intake, not yet in the qdisc.
     inbox: PacketList,
     /// Dequeued, not yet taken by the device: no more than one burst.
@@ -94,6 +96,7 @@ impl<D: Device> Port<D> {
         let root = Root {
             qdisc,
             device,
+            now: Instant(0),
             inbox: PacketList::new(),
             burst: PacketList::new(),
             retry_at: Instant(0),
@@ -147,6 +150,10 @@ impl<D: Device> Port<D> {
         visit: bool,
     ) -> Ran {
         let was_busy = owner.was_busy();
+        // Threads read the clock before they get hold of the port, and may be late. Time that went
+        // back would put packets of one flow out of order.
+        let now = now.max(owner.now);
+        owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
         let mut left = QUOTA;
         self.stats.runs.add(1);
