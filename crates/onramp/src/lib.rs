@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod error;
+mod flow;
 mod link;
 mod runner;
 mod sender;
@@ -13,11 +15,13 @@ mod stats;
 mod wait;
 
 pub use builder::{BuildError, LinkBuilder};
+pub use error::{Rejected, SendError, TrySendError};
+pub use flow::Flow;
 pub use link::{CloseReport, Link};
 pub use onramp_core::{
     Clock, ConfigError, Device, DeviceInfo, Instant, Rate, Transmitted, qdisc, stats as port_stats,
 };
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Packet, PacketList};
-pub use sender::{Flow, Ready, Rejected, SendError, Sender, TrySendError};
+pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};

@@ -10,141 +10,19 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::{BATCH, Clock, Instant, Rate};
+use onramp_core::{BATCH, Clock, Instant};
 use onramp_queue::{Armed, Completion, Full, PAYLOAD_MAX, Packet, PacketList, Pool};
 
 use crate::link::{Handle, Shared};
 use crate::stats::SenderCounters;
 use crate::wait::ThreadWaker;
+use crate::{Flow, Rejected, SendError, TrySendError};
 
 /// How long a thread sends before it gives way, if there are more senders than processors. Well
 /// below the time slices of Linux (2.8 ms and more).
 const SLICE_NS: u64 = 300_000;
 /// How long a sender sleeps at most when it has credit and the intake is at its cap.
 const FULL_NAP_NS: u64 = 1_000_000;
-/// Bytes of UDP, IPv4 or IPv6, and Ethernet headers, as Linux counts them in a qdisc.
-const OVERHEAD_V4: u32 = 8 + 20 + 14;
-const OVERHEAD_V6: u32 = 8 + 40 + 14;
-
-/// Where packets go, and how they are scheduled. Cheap to clone; belongs to the link.
-#[derive(Clone, Debug)]
-pub struct Flow {
-    key: u64,
-    port: usize,
-    dest: Option<SocketAddr>,
-    overhead: u32,
-    pacing_rate: u64,
-    priority: u32,
-    mark: u32,
-    ecn: u8,
-}
-
-impl Flow {
-    /// Paces the flow to `rate` on the wire, headers included (`SO_MAX_PACING_RATE`); needs `fq`.
-    #[must_use]
-    pub fn with_pacing_rate(mut self, rate: Rate) -> Self {
-        self.set_pacing_rate(rate);
-        self
-    }
-
-    /// Sets the pacing rate of packets sent from now on.
-    pub fn set_pacing_rate(&mut self, rate: Rate) {
-        self.pacing_rate = rate.0;
-    }
-
-    /// Sets the priority (`SO_PRIORITY`), by which qdiscs choose a band.
-    #[must_use]
-    pub fn with_priority(mut self, priority: u32) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Sets the mark (`SO_MARK`).
-    #[must_use]
-    pub fn with_mark(mut self, mark: u32) -> Self {
-        self.mark = mark;
-        self
-    }
-
-    /// Sets the ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
-    ///
-    /// # Panics
-    ///
-    /// Panics when `ecn` has more than two bits.
-    #[must_use]
-    pub fn with_ecn(mut self, ecn: u8) -> Self {
-        assert!(ecn < 4, "an ECN code point has two bits");
-        self.ecn = ecn;
-        self
-    }
-
-    /// The key by which qdiscs know the flow.
-    #[must_use]
-    pub fn key(&self) -> u64 {
-        self.key
-    }
-
-    /// The port its packets go through.
-    #[must_use]
-    pub fn port(&self) -> usize {
-        self.port
-    }
-}
-
-/// Why a packet was not accepted just now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TrySendError {
-    /// No credit is left, or the port's intake is at its cap. Wait for room.
-    Full,
-    /// The payload is larger than any UDP datagram (65,507 bytes over IPv4).
-    TooLarge,
-    /// The link is closed.
-    Closed,
-}
-
-impl fmt::Display for TrySendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "no room: wait for packets below to be sent",
-            Self::TooLarge => "the payload is larger than a UDP datagram can be (65507 bytes)",
-            Self::Closed => "the link is closed",
-        })
-    }
-}
-
-impl std::error::Error for TrySendError {}
-
-/// Why a packet will never be accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SendError {
-    /// The payload is larger than any UDP datagram (65,507 bytes over IPv4).
-    TooLarge,
-    /// The link is closed.
-    Closed,
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge => TrySendError::TooLarge.fmt(f),
-            Self::Closed => TrySendError::Closed.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SendError {}
-
-/// A packet given back, and why.
-#[derive(Debug)]
-pub struct Rejected {
-    /// The packet, unchanged.
-    pub packet: Packet,
-    /// Why.
-    pub why: TrySendError,
-}
-
 /// One thread's end of a link: `Send`, not `Sync`. Holds the thread's packets and credits.
 pub struct Sender {
     handle: Arc<Handle>,
@@ -186,13 +64,8 @@ impl Sender {
     /// sender, keep their order.
     #[must_use]
     pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
-        let dest = dest.into();
         let (key, port) = self.shared().new_flow();
-        let overhead = match dest {
-            Some(SocketAddr::V6(_)) => OVERHEAD_V6,
-            _ => OVERHEAD_V4,
-        };
-        Flow { key, port, dest, overhead, pacing_rate: 0, priority: 0, mark: 0, ecn: 0 }
+        Flow::new(key, port, dest.into())
     }
 
     /// Stages one datagram. Never blocks; as owner of the port it sends up to a quota.
@@ -338,8 +211,8 @@ impl Sender {
         let mut list = PacketList::new();
         list.push_back(packet);
         self.push(flow.port, list).map_err(|mut full| {
-            let why = TrySendError::Full;
-            Rejected { packet: full.0.pop_front().expect("it was one packet"), why }
+            let packet = full.0.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
+            Rejected { packet, why: TrySendError::Full }
         })
     }
 

@@ -1,0 +1,82 @@
+//! A flow: where packets go, and how they are scheduled.
+
+use std::net::SocketAddr;
+
+use onramp_core::Rate;
+
+/// Bytes of UDP, IPv4 or IPv6, and Ethernet headers, as Linux counts them in a qdisc.
+const OVERHEAD_V4: u32 = 8 + 20 + 14;
+const OVERHEAD_V6: u32 = 8 + 40 + 14;
+
+/// Where packets go, and how they are scheduled. Cheap to clone; belongs to the link.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    pub(crate) key: u64,
+    pub(crate) port: usize,
+    pub(crate) dest: Option<SocketAddr>,
+    pub(crate) overhead: u32,
+    pub(crate) pacing_rate: u64,
+    pub(crate) priority: u32,
+    pub(crate) mark: u32,
+    pub(crate) ecn: u8,
+}
+
+impl Flow {
+    pub(crate) fn new(key: u64, port: usize, dest: Option<SocketAddr>) -> Self {
+        let overhead = match dest {
+            Some(SocketAddr::V6(_)) => OVERHEAD_V6,
+            _ => OVERHEAD_V4,
+        };
+        Self { key, port, dest, overhead, pacing_rate: 0, priority: 0, mark: 0, ecn: 0 }
+    }
+
+    /// Paces the flow to `rate` on the wire, headers included (`SO_MAX_PACING_RATE`); needs `fq`.
+    #[must_use]
+    pub fn with_pacing_rate(mut self, rate: Rate) -> Self {
+        self.set_pacing_rate(rate);
+        self
+    }
+
+    /// Sets the pacing rate of packets sent from now on.
+    pub fn set_pacing_rate(&mut self, rate: Rate) {
+        self.pacing_rate = rate.0;
+    }
+
+    /// Sets the priority (`SO_PRIORITY`), by which qdiscs choose a band.
+    #[must_use]
+    pub fn with_priority(mut self, priority: u32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the mark (`SO_MARK`).
+    #[must_use]
+    pub fn with_mark(mut self, mark: u32) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// Sets the ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `ecn` has more than two bits.
+    #[must_use]
+    pub fn with_ecn(mut self, ecn: u8) -> Self {
+        assert!(ecn < 4, "an ECN code point has two bits");
+        self.ecn = ecn;
+        self
+    }
+
+    /// The key by which qdiscs know the flow.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// The port its packets go through.
+    #[must_use]
+    pub fn port(&self) -> usize {
+        self.port
+    }
+}
