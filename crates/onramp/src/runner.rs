@@ -181,12 +181,10 @@ fn round<S: Serves<D>, D: onramp_core::Device>(shared: &S, clock: &impl Clock) -
                     slot.note(now.after(TICK_NS));
                 }
             }
-            if slot.due.load(Ordering::Relaxed) <= now.0 {
-                next = 0;
-            }
         }
         // Relaxed: who lowers it after this wakes us.
-        next = next.min(slot.due.load(Ordering::Relaxed));
+        let due = slot.due.load(Ordering::Relaxed);
+        next = next.min(if due <= now.0 { 0 } else { due });
     }
     next
 }

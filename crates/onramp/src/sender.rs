@@ -23,6 +23,7 @@ use crate::{Flow, Rejected, SendError, TrySendError};
 const SLICE_NS: u64 = 300_000;
 /// How long a sender sleeps at most when it has credit and the intake is at its cap.
 const FULL_NAP_NS: u64 = 1_000_000;
+
 /// One thread's end of a link: `Send`, not `Sync`. Holds the thread's packets and credits.
 pub struct Sender {
     handle: Arc<Handle>,
@@ -415,8 +416,8 @@ impl Sender {
     fn has_place(&self, port: usize, deadline: Instant) -> bool {
         let shared = self.shared();
         let slot = shared.slot(port);
+        // Relaxed: as in `packet`.
         while slot.port.is_full() && !shared.closed.load(Ordering::Relaxed) {
-            // Relaxed: as in `packet`.
             let now = shared.clock.now();
             if now >= deadline {
                 return false;
@@ -474,7 +475,7 @@ impl Future for Ready<'_> {
         loop {
             sender.reclaim();
             let full = sender.shared().slot(this.flow.port).port.is_full();
-            let closed = sender.shared().closed.load(Ordering::Relaxed); // As in `packet`.
+            let closed = sender.shared().closed.load(Ordering::Relaxed); // Relaxed: as in `packet`.
             if closed || (sender.pool.has_room(payload) && !full) {
                 return Poll::Ready(());
             }
