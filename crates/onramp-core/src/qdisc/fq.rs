@@ -17,7 +17,8 @@
 //! Source: `tc-fq(8)`; Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin",
 //! 1995; behaviour of Linux 7.2 `net/sched/sch_fq.c`, quirks included: `limit` counts each band,
 //! the fast path does not know `flow_limit`, a fresh flow joins the list of the band of its last
-//! packet (band 0 if it had none), idle time counts in ticks of 10 ms.
+//! packet (band 0 if it had none), idle time counts in ticks of 10 ms, a departure time before the
+//! end of a wait shortens the wait (if there is no `maxrate`), also that of a paced flow.
 //!
 //! Differs: a flow is what the sender says ([`flow`](onramp_queue::Meta::flow)), so there is no
 //! `orphan_mask`. Idle flows are collected when there are more than `buckets`, wherever they hash
@@ -26,8 +27,10 @@
 //! Packets that leave early by `offload_horizon` carry their departure time, and the pace counts
 //! from it. Values that Linux clamps or wraps around are errors.
 //!
-//! Invariant: packets of one flow that ask for no departure time leave in the order they came, and
-//! no packet leaves before its time to send, or before its flow's pace allows.
+//! Invariant: packets of one flow that all ask for the same rate, and for no departure time, leave
+//! in the order they came. No packet leaves before the time it asks for. A flow that asks for no
+//! departure times sends at most a quantum, or one packet, at once beyond its rate (and at first
+//! `initial_quantum`).
 
 mod flow;
 mod params;
@@ -344,13 +347,14 @@ impl Fq {
     fn pace(&mut self, index: u32, pkt: &Packet, now_ns: u64, due_ns: u64) {
         let flow = self.flows.get_mut(index);
         flow.credit = flow.credit.saturating_sub_unsigned(pkt.len);
-        if !self.config.pacing {
+        let by_sender = pkt.pacing_rate != 0 && pkt.txtime_ns == 0;
+        if !self.config.pacing || (self.config.maxrate == u64::MAX && !by_sender) {
             return;
         }
         let mut rate = self.config.maxrate;
         let mut bytes = u64::from(pkt.len);
         if pkt.txtime_ns == 0 {
-            if pkt.pacing_rate != 0 {
+            if by_sender {
                 rate = rate.min(pkt.pacing_rate);
             }
             if rate <= self.config.low_rate_threshold {
@@ -375,7 +379,7 @@ impl Fq {
         if flow.time_next_ns != 0 {
             gap_ns -= (gap_ns / 2).min(now_ns.saturating_sub(flow.time_next_ns));
         }
-        flow.time_next_ns = now_ns.max(due_ns) + gap_ns;
+        flow.time_next_ns = now_ns.max(due_ns).saturating_add(gap_ns);
     }
 
     /// When to be asked again. A wait that the last one covers within the slack keeps its end, so

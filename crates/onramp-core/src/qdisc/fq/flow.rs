@@ -209,8 +209,13 @@ impl Flows {
             self.recent = (key, index);
             return Found { index, fresh: false, collected: 0 };
         }
-        let collected = if self.len >= room { self.collect(ticks(now_ns)) } else { 0 };
-        let index = self.insert(Flow::new(key, credit, ticks(now_ns) | 1), hash);
+        self.add(key, hash, credit, ticks(now_ns), room)
+    }
+
+    #[cold]
+    fn add(&mut self, key: u64, hash: u64, credit: i32, now: u32, room: usize) -> Found {
+        let collected = if self.len >= room { self.collect(now) } else { 0 };
+        let index = self.insert(Flow::new(key, credit, now | 1), hash);
         self.recent = (key, index);
         Found { index, fresh: true, collected }
     }
@@ -234,7 +239,6 @@ impl Flows {
         }
     }
 
-    #[cold]
     fn insert(&mut self, flow: Flow, hash: u64) -> u32 {
         if (self.len + 1) * 2 > self.slots.len() {
             self.grow();
