@@ -8,6 +8,8 @@ use super::{Control, Messages, Name};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) payload: Vec<u8>,
+    /// In how many parts it lies.
+    pub(crate) parts: usize,
     pub(crate) name: Option<SocketAddr>,
     pub(crate) segment: Option<u16>,
     pub(crate) class_v4: Option<i32>,
@@ -34,8 +36,8 @@ impl Messages {
     fn view(&self, at: usize) -> View {
         let header = &self.headers[at].msg_hdr;
         let first = usize::from(self.shapes[at].first_part);
-        let mut payload = Vec::new();
-        for part in &self.parts[first..first + header.msg_iovlen] {
+        let (mut payload, parts) = (Vec::new(), header.msg_iovlen);
+        for part in &self.parts[first..first + parts] {
             // SAFETY: as for the kernel: it points into the payload of a packet in `flight`, or into
             // `copies`, to bytes that were written.
             let bytes =
@@ -48,6 +50,7 @@ impl Messages {
         let controls = &self.controls[at][..count];
         View {
             payload,
+            parts,
             name,
             segment: value(controls, libc::SOL_UDP, libc::UDP_SEGMENT).map(u16::from_ne_bytes),
             class_v4: value(controls, libc::IPPROTO_IP, libc::IP_TOS).map(i32::from_ne_bytes),

@@ -155,6 +155,15 @@ fn sizes_that_cannot_share_a_message_do_not() {
 }
 
 #[test]
+fn small_payloads_are_copied_into_one_part() {
+    for (len, parts) in [(120, 2), (512, 2), (513, 9)] {
+        let mut queue = queue([]);
+        transmit(&mut queue, &mut run(&[len; 9]));
+        assert_eq!(queue.wire.taken[0].parts, parts);
+    }
+}
+
+#[test]
 fn a_transmit_time_to_come_is_passed_on_and_stands_alone() {
     let mut queue = queue([]);
     let times = [0, NOW.0, NOW.0 + 1, NOW.0 + 1, 0, 0];
