@@ -64,7 +64,8 @@ struct Root<D> {
     device: D,
     /// The latest time an owner came with.
     now: Instant,
-    /// Taken from the intake, not yet in the qdisc.
+    /// Taken from the intake, not yet in the qdisc: the cap and one push at most. Not left alone
+    /// in an idle intake, where nothing would bound it.
     inbox: PacketList,
     /// Dequeued, not yet taken by the device: no more than one burst.
     burst: PacketList,
@@ -156,9 +157,12 @@ impl<D: Device> Port<D> {
         let mut left = QUOTA;
         self.stats.runs.add(1);
         let stop = loop {
+            let takes = owner.inbox.is_empty();
             owner.inbox.append(&mut fresh);
-            let mut taken = owner.take();
-            owner.inbox.append(&mut taken);
+            if takes {
+                let mut taken = owner.take();
+                owner.inbox.append(&mut taken);
+            }
             let stop = if owner.closed {
                 owner.purge(&mut done, now, &self.stats)
             } else {
@@ -312,6 +316,7 @@ impl<D: Device> Root<D> {
         match stop {
             _ if self.closed => false,
             Stop::Quota => true,
+            _ if !self.inbox.is_empty() => true,
             _ if was_busy => !(visit && tick_over && came < u32::from(BATCH)),
             _ => !tick_over && came >= BUSY_PACKETS,
         }
