@@ -265,9 +265,10 @@ impl<D: Device> Root<D> {
             *left = left.saturating_sub(out.len());
             stats.count_out(&out, now);
             done.append(&mut out);
-            if let Some(at) = transmitted.retry_at {
-                self.retry_at = at;
-                return Stop::Until(at);
+            if transmitted.retry_at.is_some() || !self.burst.is_empty() {
+                // A device that does not say when is asked after a tick.
+                self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
+                return Stop::Until(self.retry_at);
             }
             if next != Stop::Quota || *left == 0 {
                 return self.settle(next);

@@ -1,6 +1,6 @@
 //! A device that is full, and one that fails.
 
-use onramp_core::Ran;
+use onramp_core::{Ran, TICK_NS};
 use onramp_queue::DropReason;
 
 use crate::world::{START, World};
@@ -45,6 +45,20 @@ fn a_device_that_stays_full_is_asked_once_each_time() {
     world.wire().room = None;
     let _ = world.next_visit();
     assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
+}
+
+/// A device that leaves packets and does not say so breaks its contract, and loses nothing.
+#[test]
+fn a_device_that_does_not_say_when_is_asked_after_a_tick() {
+    let mut world = World::new("pfifo", 1000);
+    (world.wire().room, world.wire().sulks) = (Some(3), true);
+    assert_eq!(world.push(10), Some(Ran { done: 3, again: false }));
+    assert_eq!(world.keeper.due(), Some(START.after(TICK_NS)));
+    world.check();
+    world.wire().room = None;
+    world.settle();
+    assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
+    world.check();
 }
 
 /// The burst that a full device left is topped up, no further than a quota.

@@ -23,6 +23,8 @@ pub(crate) struct Wire {
     pub(crate) room: Option<u32>,
     /// How long it stays away when it is full.
     pub(crate) retry_ns: u64,
+    /// It does not say that it is full.
+    pub(crate) sulks: bool,
     /// What it does to every third cookie.
     pub(crate) fails: Option<DropReason>,
     /// Packets that come while it transmits, the next time.
@@ -98,7 +100,7 @@ impl Device for Script {
             }
             done.push_back(pkt);
         }
-        let retry_at = (!burst.is_empty()).then(|| now.after(wire.retry_ns));
+        let retry_at = (!burst.is_empty() && !wire.sulks).then(|| now.after(wire.retry_ns));
         Transmitted { calls: 1, messages: 1, retry_at }
     }
 }
