@@ -66,7 +66,8 @@ struct Root<D> {
     device: D,
     /// The latest time an owner came with.
     now: Instant,
-    /// Taken from the intake, not yet in the qdisc.
+    /// Taken from the intake, not yet in the qdisc: the cap and one push at most. Not left alone
+    /// in an idle intake, where nothing would bound it.
     inbox: PacketList,
     /// Dequeued, not yet taken by the device: no more than one burst.
     burst: PacketList,
@@ -158,9 +159,12 @@ impl<D: Device> Port<D> {
         let mut left = QUOTA;
         self.stats.runs.add(1);
         let stop = loop {
+            let takes = owner.inbox.is_empty();
             owner.inbox.append(&mut fresh);
-            let mut taken = owner.take();
-            owner.inbox.append(&mut taken);
+            if takes {
+                let mut taken = owner.take();
+                owner.inbox.append(&mut taken);
+            }
             let stop = if owner.closed {
                 owner.purge(&mut done, now, &self.stats)
             } else {
@@ -198,7 +202,8 @@ impl<D: Device> Port<D> {
 
     /// Whether nothing is held and nobody is at it. A hint while senders run.
     pub fn is_quiet(&self) -> bool {
-        !self.intake.is_owned() && self.intake.waiting() == 0 && self.stats.backlog.get() == 0
+        // In this order: with the intake quiet, the last owner has counted what it left.
+        self.intake.is_quiet() && self.stats.backlog.get() == 0
     }
 
     /// Whether the intake is at its cap. A hint.
@@ -262,9 +267,10 @@ impl<D: Device> Root<D> {
             *left = left.saturating_sub(out.len());
             stats.count_out(&out, now);
             done.append(&mut out);
-            if let Some(at) = transmitted.retry_at {
-                self.retry_at = at;
-                return Stop::Until(at);
+            if transmitted.retry_at.is_some() || !self.burst.is_empty() {
+                // A device that does not say when is asked after a tick.
+                self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
+                return Stop::Until(self.retry_at);
             }
             if next != Stop::Quota || *left == 0 {
                 return self.settle(next);
@@ -314,6 +320,7 @@ impl<D: Device> Root<D> {
         match stop {
             _ if self.closed => false,
             Stop::Quota => true,
+            _ if !self.inbox.is_empty() => true,
             _ if was_busy => !(visit && tick_over && came < IDLE_PACKETS),
             _ => !tick_over && came >= BUSY_PACKETS,
         }

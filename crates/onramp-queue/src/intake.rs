@@ -195,6 +195,13 @@ impl<T> Intake<T> {
         Word(self.word.0.load(Relaxed)).has(BUSY)
     }
 
+    /// Whether nobody owns it and nothing waits. If so, what owners wrote before is seen.
+    pub fn is_quiet(&self) -> bool {
+        // Acquire: pairs with the release in `leave_idle` and `leave_busy`.
+        let word = Word(self.word.0.load(Acquire));
+        !word.has(OWNED) && word.count() == 0
+    }
+
     /// Most packets that may wait.
     pub fn cap(&self) -> u16 {
         self.cap

@@ -1,0 +1,171 @@
+//! The busy period: packets are collected, and sent as a batch.
+
+use onramp_core::{BATCH, Ran, TICK_NS};
+
+use crate::world::{START, World};
+
+/// Packets one by one, all at one time, until the port is busy. Gives their number.
+fn make_busy(world: &mut World) -> u64 {
+    for count in 1.. {
+        assert!(world.push(1).is_some(), "nobody collects yet");
+        if world.port.is_busy() {
+            assert_eq!(world.stats().held, 0, "all were sent");
+            return count;
+        }
+        assert!(count < 1_000, "many packets at one time make a port busy");
+    }
+    unreachable!()
+}
+
+/// Enough packets for the port to stay busy when the tick is over.
+fn fill_tick(world: &mut World) {
+    let ran = world.push(u64::from(BATCH));
+    assert_eq!(ran, Some(Ran { done: u32::from(BATCH), again: false }));
+}
+
+#[test]
+fn many_packets_in_a_tick_make_it_busy() {
+    let mut world = World::new("pfifo", 1000);
+    let count = make_busy(&mut world);
+    assert!((2..=u64::from(BATCH)).contains(&count), "{count}");
+    assert_eq!(world.stats().busy, 1);
+    assert_eq!(world.keeper.due(), Some(START.after(2 * TICK_NS)));
+    world.check();
+}
+
+#[test]
+fn the_same_packets_over_several_ticks_do_not() {
+    let mut world = World::new("pfifo", 1000);
+    for _ in 0..1_000 {
+        assert_eq!(world.push(1), Some(Ran { done: 1, again: false }));
+        world.pass(TICK_NS / 10);
+    }
+    assert_eq!((world.stats().busy, world.keeper.due()), (0, None));
+    assert!(world.wire().offered.iter().all(|&burst| burst == 1));
+    world.check();
+}
+
+#[test]
+fn a_busy_port_collects_a_batch() {
+    let mut world = World::new("pfifo", 1000);
+    let before = make_busy(&mut world);
+    let batch = u64::from(BATCH);
+    for round in 1..=3 {
+        for staged in 1..batch {
+            assert_eq!(world.push(1), None);
+            assert_eq!(world.stats().held, staged);
+            world.check();
+        }
+        assert_eq!(world.push(1), Some(Ran { done: u32::from(BATCH), again: false }));
+        assert_eq!(world.stats().held, 0);
+        assert_eq!(world.wire().offered.last(), Some(&u32::from(BATCH)));
+        assert_eq!(world.wire().sent.len() as u64, before + round * batch);
+        assert!(world.port.is_busy(), "until the keeper says otherwise");
+        world.check();
+    }
+    assert_eq!(world.sent(), (0..world.pushed).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_visit_ends_it_when_little_came() {
+    let mut world = World::new("pfifo", 1000);
+    make_busy(&mut world);
+    fill_tick(&mut world);
+    world.pass(TICK_NS);
+    // The tick had many packets; from here on there are few.
+    let _ = world.visit();
+    assert_eq!(world.push(1), None);
+    world.pass(TICK_NS);
+    assert_eq!(world.visit(), Ran { done: 1, again: false });
+    assert!(!world.port.is_busy());
+    assert_eq!(world.keeper.due(), None, "nobody has to look after it any more");
+    world.check();
+    assert_eq!(world.push(1), Some(Ran { done: 1, again: false }), "sent at once, as before");
+    world.check();
+}
+
+#[test]
+fn a_visit_keeps_it_when_much_came() {
+    let mut world = World::new("pfifo", 1000);
+    make_busy(&mut world);
+    fill_tick(&mut world);
+    for _ in 0..10 {
+        world.pass(TICK_NS);
+        let _ = world.visit();
+        for _ in 0..u64::from(BATCH) + 8 {
+            let _ = world.push(1);
+        }
+        assert!(world.port.is_busy());
+        world.check();
+    }
+    assert_eq!(world.stats().busy, 1, "one period");
+    assert_eq!(world.stats().held, 8);
+    world.settle();
+    assert_eq!(world.stats().held, 0);
+    assert!(!world.port.is_busy());
+}
+
+/// A visit may come early, for a packet of the qdisc: that says nothing about the traffic.
+#[test]
+fn a_visit_before_the_tick_is_over_changes_nothing() {
+    let mut world = World::new("pfifo", 1000);
+    make_busy(&mut world);
+    fill_tick(&mut world);
+    world.pass(TICK_NS);
+    let _ = world.visit();
+    for _ in 0..5 {
+        world.pass(TICK_NS / 10);
+        let _ = world.visit();
+        assert!(world.port.is_busy());
+        assert_eq!(world.keeper.due(), Some(world.now.after(TICK_NS)));
+        world.check();
+    }
+}
+
+/// The keeper alone ends a busy period, whatever senders and helpers do, and packets never lie
+/// longer than two ticks.
+#[test]
+fn packets_lie_two_ticks_at_most() {
+    let mut world = World::new("pfifo", 1000);
+    make_busy(&mut world);
+    assert_eq!(world.push(1), None);
+    let staged = world.now;
+    let _ = world.next_visit();
+    let (cookie, sent) = *world.wire().sent.last().unwrap();
+    assert_eq!(cookie, world.pushed - 1);
+    assert!(sent.since(staged) <= 2 * TICK_NS);
+    world.check();
+}
+
+#[test]
+fn who_is_out_of_credit_sends_what_waits() {
+    let mut world = World::new("pfifo", 1000);
+    make_busy(&mut world);
+    for _ in 0..7 {
+        assert_eq!(world.push(1), None);
+    }
+    assert_eq!(world.help(), Some(Ran { done: 7, again: false }));
+    assert_eq!(world.wire().offered.last(), Some(&7));
+    assert_eq!(world.stats().helped, 1);
+    assert!(world.port.is_busy(), "a helper does not end it");
+    world.check();
+    assert_eq!(world.help(), Some(Ran { done: 0, again: false }), "nothing is left");
+    world.check();
+}
+
+#[test]
+fn a_cap_below_the_batch_is_the_batch() {
+    let mut world = World::new("pfifo", 8);
+    make_busy(&mut world);
+    for _ in 0..7 {
+        assert_eq!(world.push(1), None);
+    }
+    assert!(!world.port.is_full());
+    assert_eq!(world.push(1), Some(Ran { done: 8, again: false }));
+    world.check();
+
+    let mut world = World::new("pfifo", 1);
+    make_busy(&mut world);
+    assert_eq!(world.push(1), Some(Ran { done: 1, again: false }), "every push is a batch");
+    world.check();
+}

@@ -1,0 +1,85 @@
+//! Closing: what is held is dropped and counted, and so is whatever still comes.
+
+use onramp_queue::DropReason;
+
+use crate::world::World;
+
+#[test]
+fn everything_held_is_purged() {
+    // In the burst: one stuck packet. In the qdisc: more. In the intake: what came since.
+    let mut world = World::new("pfifo", 1000);
+    world.make_stuck();
+    let _ = world.push(69);
+    assert_eq!(world.push(5), None);
+    assert_eq!(world.stats().held, 105);
+    let ran = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    assert_eq!((ran.done, ran.again), (105, false));
+    assert_eq!(world.dropped(DropReason::Purged), 105);
+    assert_eq!(world.stats().held, 0);
+    assert!(world.port.is_quiet() && !world.port.is_busy());
+    world.check();
+}
+
+#[test]
+fn the_inbox_is_purged_too() {
+    let mut world = World::new("pfifo limit 5000", 2000);
+    world.wire().room = Some(0);
+    let _ = world.push(2000);
+    let queued = world.stats().enqueued;
+    assert!(queued < 2000, "the rest waits before the qdisc");
+    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    assert_eq!(world.dropped(DropReason::Purged), 2000);
+    world.check();
+}
+
+#[test]
+fn paced_packets_are_purged() {
+    let mut world = World::new("fq maxrate 1mbit initial_quantum 0", 1000);
+    let _ = world.push(60);
+    let _ = world.push(40);
+    let held = world.stats().held;
+    assert!(held > 0);
+    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    assert_eq!(world.dropped(DropReason::Purged), held);
+    world.check();
+    let visits = world.settle();
+    assert!(visits <= 1, "the visit that was asked for finds nothing");
+}
+
+#[test]
+fn what_comes_afterwards_is_purged() {
+    let mut world = World::new("pfifo", 100);
+    let _ = world.push(3);
+    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    for count in [1, 40, 1, 100] {
+        let ran = world.push(count).expect("the port is idle");
+        assert_eq!((u64::from(ran.done), ran.again), (count, false));
+        world.check();
+    }
+    assert_eq!(world.dropped(DropReason::Purged), 142);
+    assert_eq!(world.stats().sent, 3);
+    assert_eq!(world.keeper.due(), None);
+    assert!(world.port.is_quiet());
+}
+
+#[test]
+fn closing_twice_is_closing_once() {
+    let mut world = World::new("pfifo", 100);
+    world.wire().room = Some(0);
+    let _ = world.push(9);
+    let first = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let again = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    assert_eq!((first.done, again.done), (9, 0));
+    world.check();
+}
+
+/// A port that is owned is not closed behind its owner's back: the caller tries again.
+#[test]
+fn an_owned_port_is_not_closed() {
+    let mut world = World::new("pfifo", 100);
+    world.wire().closes = Some(true);
+    let _ = world.push(1);
+    assert_eq!(world.wire().closes, Some(false));
+    assert_eq!(world.stats().sent, 1);
+    world.check();
+}

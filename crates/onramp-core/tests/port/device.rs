@@ -1,0 +1,154 @@
+//! A device that is full, and one that fails.
+
+use onramp_core::{Ran, TICK_NS};
+use onramp_queue::DropReason;
+
+use crate::world::{START, World};
+
+#[test]
+fn a_full_device_is_asked_again_when_it_said() {
+    let mut world = World::new("pfifo", 1000);
+    world.wire().room = Some(3);
+    assert_eq!(world.push(10), Some(Ran { done: 3, again: false }));
+    assert_eq!(world.keeper.due(), Some(START.after(50_000)));
+    assert_eq!(world.stats().held, 7);
+    world.check();
+    // Nobody asks it before, whatever comes.
+    world.wire().room = None;
+    for _ in 0..9 {
+        world.pass(5_000);
+        assert_eq!(world.push(1), Some(Ran { done: 0, again: false }));
+        assert_eq!(world.help(), Some(Ran { done: 0, again: false }));
+        assert_eq!(world.wire().offered.len(), 1);
+        assert_eq!(world.keeper.due(), Some(START.after(50_000)));
+        world.check();
+    }
+    assert_eq!(world.next_visit(), Ran { done: 16, again: false });
+    assert_eq!(world.now, START.after(50_000));
+    assert_eq!(world.sent(), (0..19).collect::<Vec<_>>(), "nothing overtakes what it left");
+    assert!(world.port.is_quiet());
+    world.check();
+}
+
+#[test]
+fn a_device_that_stays_full_is_asked_once_each_time() {
+    let mut world = World::new("pfifo", 1000);
+    world.wire().room = Some(0);
+    let _ = world.push(10);
+    for turn in 1..=20 {
+        assert_eq!(world.wire().offered.len(), turn);
+        assert_eq!(world.next_visit(), Ran { done: 0, again: false });
+        assert_eq!(world.now, START.after(turn as u64 * 50_000));
+        assert_eq!(world.stats().held, 10);
+        world.check();
+    }
+    world.wire().room = None;
+    let _ = world.next_visit();
+    assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
+}
+
+/// A device that leaves packets and does not say so breaks its contract, and loses nothing.
+#[test]
+fn a_device_that_does_not_say_when_is_asked_after_a_tick() {
+    let mut world = World::new("pfifo", 1000);
+    (world.wire().room, world.wire().sulks) = (Some(3), true);
+    assert_eq!(world.push(10), Some(Ran { done: 3, again: false }));
+    assert_eq!(world.keeper.due(), Some(START.after(TICK_NS)));
+    world.check();
+    world.wire().room = None;
+    world.settle();
+    assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
+    world.check();
+}
+
+/// The burst that a full device left is topped up, no further than a quota.
+#[test]
+fn what_a_full_device_left_goes_first_and_counts() {
+    let mut world = World::new("pfifo", 1000);
+    world.wire().room = Some(1);
+    let _ = world.push(300);
+    assert_eq!(world.wire().offered, [64]);
+    world.wire().room = None;
+    world.settle();
+    assert_eq!(world.sent(), (0..300).collect::<Vec<_>>());
+    assert!(world.wire().offered.iter().all(|&burst| burst <= 64));
+    world.check();
+}
+
+#[test]
+fn paced_packets_wait_for_a_full_device_too() {
+    let mut world = World::new("fq maxrate 8mbit initial_quantum 0 quantum 256", 1000);
+    world.wire().room = Some(2);
+    let _ = world.push(20);
+    while world.stats().sent < 2 {
+        let _ = world.next_visit();
+        world.check();
+    }
+    let full_at = loop {
+        let before = world.wire().offered.len();
+        let _ = world.next_visit();
+        if world.wire().offered.len() > before {
+            break world.now;
+        }
+    };
+    world.wire().room = None;
+    assert_eq!(world.keeper.due(), Some(full_at.after(50_000)));
+    world.settle();
+    assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
+    world.check();
+}
+
+#[test]
+fn packets_that_the_device_fails_are_drops() {
+    let mut world = World::new("pfifo", 1000);
+    world.wire().fails = Some(DropReason::Refused);
+    assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
+    assert_eq!(world.dropped(DropReason::Refused), 10);
+    let stats = world.stats();
+    assert_eq!((stats.sent, stats.sent_bytes), (20, 2_000));
+    world.check();
+}
+
+/// Packets before the qdisc are bounded by the cap, also when the qdisc is fed more slowly than
+/// they come.
+#[test]
+fn the_inbox_is_bounded_by_the_cap() {
+    let mut world = World::new("pfifo limit 100000", 1000);
+    world.wire().room = Some(0);
+    let mut refused = 0;
+    for _ in 0..50 {
+        let list = world.packets(1000);
+        if world.port.xmit(list, world.now, &world.keeper).is_err() {
+            world.pushed -= 1000;
+            refused += 1;
+        }
+        let stats = world.stats();
+        let before_qdisc = world.pushed - stats.enqueued;
+        assert!(before_qdisc <= 2_000, "a cap in the intake, a cap in the inbox: {before_qdisc}");
+        world.check();
+    }
+    assert!(refused > 10, "who comes faster than the qdisc takes is told: {refused}");
+    world.wire().room = None;
+    world.settle();
+    assert_eq!(world.stats().sent, world.pushed);
+}
+
+/// Threads read the clock before they get hold of the port, and may be late. Nothing waits for
+/// that: the port's time stands still instead.
+#[test]
+fn time_never_goes_back() {
+    let mut world = World::new("fq", 1000);
+    let _ = world.push(1);
+    world.pass(10_000_000);
+    let fresh = world.packets(8);
+    assert!(world.port.xmit(fresh, world.now, &world.keeper).unwrap().is_some());
+    // Pushed now, by a thread that read the clock 10 ms ago.
+    let fresh = world.packets(8);
+    let ran = world.port.xmit(fresh, START, &world.keeper).unwrap();
+    assert_eq!(ran, Some(Ran { done: 8, again: false }));
+    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.stats().held, 0);
+    let times: Vec<_> = world.wire().sent.iter().map(|(_, at)| *at).collect();
+    assert!(times.is_sorted(), "the device sees no time go back either");
+    world.check();
+}

@@ -1,0 +1,120 @@
+//! Who finds the port idle sends, up to a quota.
+
+use onramp_core::{QUOTA, Ran, TICK_NS};
+use onramp_queue::{DropReason, Full};
+
+use crate::world::{START, World};
+
+#[test]
+fn the_pusher_sends() {
+    let mut world = World::new("pfifo", 100);
+    assert_eq!(world.push(1), Some(Ran { done: 1, again: false }));
+    assert_eq!(world.wire().sent, [(0, START)]);
+    assert_eq!(world.keeper.due(), None, "there is nothing to look after");
+    assert!(world.port.is_quiet() && !world.port.is_busy());
+    world.check();
+}
+
+#[test]
+fn a_batch_is_one_burst() {
+    let mut world = World::new("pfifo", 100);
+    assert_eq!(world.push(20), Some(Ran { done: 20, again: false }));
+    assert_eq!(world.wire().offered, [20]);
+    assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
+    world.check();
+}
+
+#[test]
+fn a_push_of_nothing_does_nothing() {
+    let mut world = World::new("pfifo", 100);
+    assert_eq!(world.push(0), None);
+    assert_eq!(world.stats().runs, 0);
+    world.check();
+}
+
+#[test]
+fn a_quota_leaves_the_rest_to_the_keeper() {
+    let mut world = World::new("pfifo", 1000);
+    assert_eq!(world.push(200), Some(Ran { done: QUOTA, again: true }));
+    assert_eq!(world.wire().offered, [QUOTA]);
+    assert!(world.port.is_busy());
+    assert_eq!(world.stats().held, 136);
+    // A sender only makes sure of the keeper, which ticks by itself.
+    assert_eq!(world.keeper.due(), Some(START.after(2 * TICK_NS)));
+    world.check();
+    assert_eq!(world.next_visit(), Ran { done: QUOTA, again: true });
+    assert_eq!(world.keeper.due(), Some(world.now), "there is more to do at once");
+    assert_eq!(world.next_visit(), Ran { done: QUOTA, again: true });
+    assert_eq!(world.next_visit(), Ran { done: 8, again: false });
+    assert_eq!(world.sent(), (0..200).collect::<Vec<_>>());
+    world.check();
+}
+
+#[test]
+fn a_quota_that_ends_with_the_last_packet_leaves_nothing() {
+    let mut world = World::new("pfifo", 1000);
+    let quota = u64::from(QUOTA);
+    assert_eq!(world.push(quota), Some(Ran { done: QUOTA, again: false }));
+    world.check();
+    assert_eq!(world.stats().held, 0);
+}
+
+/// What comes while the owner is at it is its work too, and nobody else's.
+#[test]
+fn the_owner_looks_again_before_it_leaves() {
+    let mut world = World::new("pfifo", 100);
+    let late = world.packets(5);
+    world.wire().comes = Some(late);
+    let ran = world.push(1);
+    assert_eq!(ran, Some(Ran { done: 6, again: false }));
+    assert_eq!(world.sent(), [5, 0, 1, 2, 3, 4]);
+    assert!(!world.port.is_busy());
+    assert_eq!(world.keeper.due(), None);
+    world.check();
+}
+
+/// No more than one quota for others, however much comes meanwhile.
+#[test]
+fn a_run_is_bounded_also_when_packets_keep_coming() {
+    let mut world = World::new("pfifo limit 10000", 1000);
+    let late = world.packets(900);
+    world.wire().comes = Some(late);
+    assert_eq!(world.push(10), Some(Ran { done: QUOTA, again: true }));
+    assert_eq!(world.stats().held, 910 - u64::from(QUOTA));
+    world.check();
+    world.settle();
+    assert_eq!(world.stats().held, 0);
+    assert_eq!(world.stats().sent, 910);
+}
+
+#[test]
+fn the_cap_gives_packets_back() {
+    let mut world = World::new("pfifo", 40);
+    let stuck = world.make_stuck();
+    assert_eq!(world.push(31), None);
+    assert!(!world.port.is_full());
+    let list = world.packets(10);
+    let Err(Full(list)) = world.port.xmit(list, world.now, &world.keeper) else {
+        panic!("31 wait, and 40 may");
+    };
+    let given_back: Vec<_> = list.map(|pkt| pkt.cookie).collect();
+    assert_eq!(given_back, (stuck + 31..stuck + 41).collect::<Vec<_>>());
+    world.pushed -= 10;
+    world.check();
+    assert_eq!(world.stats().held, stuck + 31);
+    // Room for nine, and the batch is full: who makes it so takes it all.
+    assert!(world.push(9).is_some());
+    assert_eq!(world.stats().held, stuck + 40);
+    world.check();
+}
+
+#[test]
+fn drops_of_the_qdisc_are_counted_and_leave() {
+    let mut world = World::new("pfifo limit 10", 100);
+    let ran = world.push(30);
+    assert_eq!(ran, Some(Ran { done: 30, again: false }));
+    assert_eq!(world.dropped(DropReason::Overlimit), 20);
+    assert_eq!(world.stats().dropped, [(DropReason::Overlimit, 20)]);
+    assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
+    world.check();
+}

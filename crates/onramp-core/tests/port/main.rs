@@ -1,0 +1,9 @@
+//! A port in virtual time: one thread, a device that follows a script, a keeper that takes notes.
+
+mod busy;
+mod close;
+mod device;
+mod inline;
+mod pace;
+mod random;
+mod world;

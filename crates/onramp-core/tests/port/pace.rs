@@ -1,0 +1,137 @@
+//! Pacing through a port: to the nanosecond, and driven by the keeper alone.
+
+use onramp_core::Instant;
+use onramp_queue::PacketList;
+
+use crate::world::{START, World, packet};
+
+/// 100 bytes at 8 Mbit/s.
+const GAP_NS: u64 = 100_000;
+
+#[test]
+fn nothing_leaves_before_its_time() {
+    // Every packet is paced by itself: no credit, and a quantum that one packet uses up.
+    let mut world =
+        World::new("fq maxrate 800kbit initial_quantum 0 quantum 256 timer_slack 0", 99);
+    let _ = world.push(3);
+    let mut last = world.wire().sent.len();
+    while let Some(due) = world.keeper.due() {
+        // A nanosecond too early.
+        world.now = Instant(due.0 - 1);
+        let _ = world.help();
+        assert_eq!(world.wire().sent.len(), last, "early at {}", world.now.since(START));
+        world.now = due;
+        let _ = world.visit();
+        last = world.wire().sent.len();
+        world.check();
+    }
+    assert_eq!(world.sent(), [0, 1, 2]);
+}
+
+/// 2 s of one flow at 8 Mbit/s: each packet at its exact time, and the rate exact.
+#[test]
+fn a_paced_flow_keeps_its_rate_to_the_nanosecond() {
+    let line = "fq maxrate 8mbit initial_quantum 0 quantum 256 flow_limit 100000 limit 100000 \
+                low_rate_threshold 1gbit timer_slack 0";
+    let mut world = World::new(line, 30_000);
+    let count = 20_000;
+    world.enqueue(count);
+    world.settle();
+    let sent = world.wire().sent.clone();
+    assert_eq!(sent.len() as u64, count);
+    for (index, (cookie, at)) in sent.iter().enumerate() {
+        assert_eq!(*cookie, index as u64);
+        assert_eq!(at.since(START), index as u64 * GAP_NS, "packet {index}");
+    }
+    let span_ns = sent.last().unwrap().1.since(sent[0].1);
+    assert_eq!((count - 1) * 100 * 8 * 1_000_000_000 / span_ns, 8_000_000);
+    world.check();
+}
+
+/// With Linux's defaults a flow may send a quantum at once; over any span it sends no more than
+/// the rate allows and that.
+#[test]
+fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
+    let mut world = World::new("fq maxrate 8mbit flow_limit 100000 timer_slack 0", 30_000);
+    let count = 9_000;
+    world.enqueue(count);
+    world.settle();
+    let sent = world.wire().sent.clone();
+    assert_eq!(sent.len() as u64, count);
+    // The initial quantum: ten times the largest packet, spent at the start and never again.
+    let free = sent.iter().take_while(|(_, at)| *at == START).count();
+    assert!(free * 100 >= 10_000 && free * 100 <= 10_000 + 2_000, "{free}");
+    let paced = &sent[free..];
+    for (first, last) in (0..paced.len()).step_by(97).zip((0..paced.len()).step_by(211)) {
+        let (first, last) = (first.min(last), first.max(last));
+        let bytes = (last - first + 1) as u64 * 100;
+        let span_ns = paced[last].1.since(paced[first].1);
+        assert!(bytes <= span_ns / 1_000 + 2_100, "{bytes} bytes in {span_ns} ns");
+    }
+    let (bytes, span_ns) = (paced.len() as u64 * 100, paced.last().unwrap().1.since(START));
+    let rate = bytes * 8 * 1_000_000_000 / span_ns;
+    assert!((7_900_000..=8_100_000).contains(&rate), "{rate} bit/s");
+}
+
+/// A keeper that comes late costs a flow no more than it makes up for, and never lets it go early.
+#[test]
+fn a_late_keeper_makes_nobody_early() {
+    let line = "fq maxrate 8mbit initial_quantum 0 quantum 256 flow_limit 100000 limit 100000 \
+                low_rate_threshold 1gbit timer_slack 0";
+    let mut world = World::new(line, 30_000);
+    world.enqueue(2_000);
+    let mut turn = 0_u64;
+    while let Some(due) = world.keeper.due() {
+        turn += 1;
+        world.now = world.now.max(due.after(turn * 7_919 % (GAP_NS / 2)));
+        let _ = world.visit();
+    }
+    let sent = world.wire().sent.clone();
+    assert_eq!(sent.len(), 2_000);
+    for (index, (_, at)) in sent.iter().enumerate() {
+        let schedule = index as u64 * GAP_NS;
+        assert!(at.since(START) >= schedule, "packet {index} at {}", at.since(START));
+        assert!(at.since(START) <= schedule + GAP_NS, "packet {index} at {}", at.since(START));
+    }
+}
+
+/// Earliest departure times, of packets that come in another order.
+#[test]
+fn departure_times_are_kept_to_the_nanosecond() {
+    let mut world = World::new("fq timer_slack 0", 100);
+    let after = [700_000, 300_000, 300_001, 900_000, 100_000];
+    let list: PacketList = after
+        .iter()
+        .zip(0..)
+        .map(|(ns, cookie)| {
+            let mut pkt = packet(cookie, cookie, START);
+            pkt.txtime_ns = START.after(*ns).0;
+            pkt
+        })
+        .collect();
+    world.pushed = 5;
+    let ran = world.port.xmit(list, world.now, &world.keeper).unwrap();
+    assert_eq!(ran.map(|ran| ran.done), Some(0));
+    assert_eq!(world.keeper.due(), Some(START.after(100_000)), "the earliest");
+    world.settle();
+    let sent: Vec<_> = world.wire().sent.iter().map(|(c, at)| (*c, at.since(START))).collect();
+    assert_eq!(sent, [(4, 100_000), (1, 300_000), (2, 300_001), (0, 700_000), (3, 900_000)]);
+    world.check();
+}
+
+/// A packet that may leave earlier than what waits moves the keeper's visit forward.
+#[test]
+fn an_earlier_packet_asks_for_an_earlier_visit() {
+    let mut world = World::new("fq timer_slack 0", 100);
+    for (cookie, after) in [(0, 900_000), (1, 400_000), (2, 500_000)] {
+        let mut pkt = packet(cookie, cookie, START);
+        pkt.txtime_ns = START.after(after).0;
+        world.pushed += 1;
+        let list = [pkt].into_iter().collect();
+        let _ = world.port.xmit(list, world.now, &world.keeper).unwrap();
+        world.check();
+    }
+    assert_eq!(world.keeper.due(), Some(START.after(400_000)));
+    world.settle();
+    assert_eq!(world.sent(), [1, 2, 0]);
+}

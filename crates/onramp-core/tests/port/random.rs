@@ -1,0 +1,159 @@
+//! Any sequence of operations: nothing is lost, nothing is invented, nothing is forgotten.
+
+use onramp_core::Instant;
+use onramp_queue::{DropReason, PacketList};
+use proptest::prelude::*;
+
+use crate::world::{START, World, packet};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Packets of one flow, and nanoseconds until they may leave (0 = at once).
+    Push(u64, u64, u64),
+    /// Packets that come while the device transmits.
+    Meanwhile(u64),
+    Help,
+    /// The keeper comes, in time or too early.
+    Visit,
+    Pass(u64),
+    Back(u64),
+    Room(Option<u32>),
+    Fails(bool),
+    Close,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    // Flows that ask for departure times, and others: a flow with both promises no order.
+    let when = prop_oneof![
+        4 => (0_u64..5).prop_map(|flow| (flow, 0)),
+        1 => (5_u64..8, 1_u64..2_000_000),
+    ];
+    prop_oneof![
+        12 => (1_u64..4, when.clone()).prop_map(|(n, (f, t))| Op::Push(n, f, t)),
+        4 => (1_u64..400, when).prop_map(|(n, (f, t))| Op::Push(n, f, t)),
+        2 => (1_u64..90).prop_map(Op::Meanwhile),
+        3 => Just(Op::Help),
+        4 => Just(Op::Visit),
+        6 => (1_u64..150_000).prop_map(Op::Pass),
+        1 => (1_u64..150_000).prop_map(Op::Back),
+        2 => proptest::option::of(0_u32..100).prop_map(Op::Room),
+        1 => any::<bool>().prop_map(Op::Fails),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    // Few cases close in the middle; what follows then is purged.
+    let closed = prop_oneof![9 => Just(None), 1 => (0_usize..120).prop_map(Some)];
+    (proptest::collection::vec(op(), 1..120), closed).prop_map(|(mut ops, close)| {
+        if let Some(at) = close {
+            ops.insert(at.min(ops.len()), Op::Close);
+        }
+        ops
+    })
+}
+
+/// What the test knows of the packets it made, by cookie.
+#[derive(Debug, Default)]
+struct Made {
+    flow: Vec<u64>,
+    not_before: Vec<u64>,
+}
+
+impl Made {
+    fn packets(&mut self, count: u64, flow: u64, now: Instant, wait_ns: u64) -> PacketList {
+        (0..count)
+            .map(|_| {
+                let mut pkt = packet(self.flow.len() as u64, flow, now);
+                pkt.txtime_ns = if wait_ns == 0 { 0 } else { now.after(wait_ns).0 };
+                self.flow.push(flow);
+                self.not_before.push(pkt.txtime_ns);
+                pkt
+            })
+            .collect()
+    }
+}
+
+fn step(world: &mut World, made: &mut Made, op: &Op) {
+    match *op {
+        Op::Push(count, flow, wait_ns) => {
+            let list = made.packets(count, flow, world.now, wait_ns);
+            match world.port.xmit(list, world.now, &world.keeper) {
+                Ok(_) => world.pushed += count,
+                Err(full) => assert_eq!(u64::from(full.0.len()), count),
+            }
+        }
+        Op::Meanwhile(count) => {
+            // They come with the next burst, if there is one before the next such operation.
+            if world.wire().comes.is_none() && !world.port.is_busy() {
+                let one = made.packets(1, 9, world.now, 0);
+                let list = made.packets(count, 9, world.now, 0);
+                world.wire().comes = Some(list);
+                let before = world.wire().offered.len();
+                world.pushed += 1;
+                let _ = world.port.xmit(one, world.now, &world.keeper).expect("it is idle");
+                if world.wire().offered.len() > before {
+                    let refused = std::mem::take(&mut world.wire().refused);
+                    world.pushed += count - refused;
+                } else {
+                    world.wire().comes = None;
+                }
+            }
+        }
+        Op::Help => {
+            let _ = world.help();
+        }
+        Op::Visit => {
+            let _ = world.visit();
+        }
+        Op::Pass(ns) => world.pass(ns),
+        Op::Back(ns) => world.now = Instant(world.now.0.saturating_sub(ns).max(START.0)),
+        Op::Room(room) => world.wire().room = room,
+        Op::Fails(fails) => world.wire().fails = fails.then_some(DropReason::Unreachable),
+        Op::Close => {
+            let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        }
+    }
+}
+
+fn run(qdisc: &str, cap: u16, ops: &[Op], in_order: bool) {
+    let (mut world, mut made) = (World::new(qdisc, cap), Made::default());
+    for op in ops {
+        step(&mut world, &mut made, op);
+        world.check();
+    }
+    // From here on only the keeper works, and everything leaves.
+    (world.wire().room, world.wire().fails) = (None, None);
+    world.settle();
+    world.check();
+    assert_eq!(world.stats().held, 0, "the keeper has finished");
+    assert!(!world.port.is_busy());
+    let mut newest = std::collections::HashMap::new();
+    for &(cookie, at) in &world.wire().sent {
+        let index = usize::try_from(cookie).unwrap();
+        assert!(at.0 >= made.not_before[index] || !qdisc.starts_with("fq"), "{cookie} is early");
+        if made.not_before[index] == 0 || in_order {
+            let key = if in_order { 0 } else { made.flow[index] };
+            let before = newest.insert(key, cookie);
+            assert!(before.is_none_or(|before| before < cookie), "{before:?} before {cookie}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pfifo_conserves_and_keeps_order(ops in ops(), cap in 1_u16..600) {
+        run("pfifo limit 300", cap, &ops, true);
+    }
+
+    #[test]
+    fn fq_conserves_and_keeps_order_in_flows(ops in ops(), cap in 1_u16..600) {
+        run("fq limit 300 flow_limit 120", cap, &ops, false);
+    }
+
+    #[test]
+    fn paced_fq_conserves(ops in ops(), cap in 1_u16..600) {
+        run("fq maxrate 10mbit flow_limit 200 quantum 300 initial_quantum 500", cap, &ops, false);
+    }
+}

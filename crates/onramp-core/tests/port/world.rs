@@ -1,0 +1,224 @@
+//! A port, its device, its keeper and its clock, all in the test's hands.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+
+use onramp_core::qdisc::Spec;
+use onramp_core::stats::PortSnapshot;
+use onramp_core::{Device, DeviceInfo, Instant, Keeper, Port, Ran, Transmitted};
+use onramp_queue::{DropReason, Packet, PacketList};
+
+pub(crate) const MTU: u32 = 1_000;
+/// When the world begins: not at zero, which some fields use for "never".
+pub(crate) const START: Instant = Instant(1_000_000_000);
+
+/// What the device did and shall do.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    /// Cookies it took, and when.
+    pub(crate) sent: Vec<(u64, Instant)>,
+    /// Packets of each burst that it was offered.
+    pub(crate) offered: Vec<u32>,
+    /// Packets that it takes before it is full; `None`: any number.
+    pub(crate) room: Option<u32>,
+    /// How long it stays away when it is full.
+    pub(crate) retry_ns: u64,
+    /// It does not say that it is full.
+    pub(crate) sulks: bool,
+    /// What it does to every third cookie.
+    pub(crate) fails: Option<DropReason>,
+    /// Packets that come while it transmits, the next time.
+    pub(crate) comes: Option<PacketList>,
+    /// Of those, packets that the port gave back.
+    pub(crate) refused: u64,
+    /// Somebody tries to close the port while it transmits: whether the port was free.
+    pub(crate) closes: Option<bool>,
+}
+
+pub(crate) struct Script {
+    info: DeviceInfo,
+    wire: Arc<Mutex<Wire>>,
+    port: Arc<OnceLock<Weak<Port<Self>>>>,
+}
+
+/// Notes the earliest visit it was asked for, as a runner does.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Cell<Option<Instant>>);
+
+pub(crate) struct World {
+    pub(crate) port: Arc<Port<Script>>,
+    pub(crate) keeper: Notes,
+    pub(crate) now: Instant,
+    pub(crate) pushed: u64,
+    wire: Arc<Mutex<Wire>>,
+}
+
+impl Keeper for Notes {
+    fn keep(&self, at: Instant) {
+        self.0.set(Some(self.0.get().map_or(at, |due| due.min(at))));
+    }
+}
+
+impl Notes {
+    /// When the next visit is due.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.0.get()
+    }
+}
+
+impl Device for Script {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        let mut wire = self.wire.lock().unwrap();
+        wire.offered.push(burst.len());
+        let port = self.port.get().and_then(Weak::upgrade).expect("the world is alive");
+        if let Some(list) = wire.comes.take() {
+            // A push by another thread, as far as the port can tell.
+            match port.xmit(list, now, &Notes::default()) {
+                Ok(ran) => assert_eq!(ran, None, "it has an owner"),
+                Err(full) => wire.refused += u64::from(full.0.len()),
+            }
+        }
+        if wire.closes.is_some() {
+            wire.closes = Some(port.close(now, &Notes::default()).is_some());
+        }
+        while wire.room != Some(0) {
+            let Some(mut pkt) = burst.pop_front() else { break };
+            wire.room = wire.room.map(|room| room - 1);
+            if wire.fails.is_some() && pkt.cookie % 3 == 0 {
+                pkt.drop_reason = wire.fails;
+            } else {
+                wire.sent.push((pkt.cookie, now));
+            }
+            done.push_back(pkt);
+        }
+        let retry_at = (!burst.is_empty() && !wire.sulks).then(|| now.after(wire.retry_ns));
+        Transmitted { calls: 1, messages: 1, retry_at }
+    }
+}
+
+impl World {
+    pub(crate) fn new(qdisc: &str, cap: u16) -> Self {
+        let spec: Spec = qdisc.parse().expect("a qdisc");
+        let wire = Arc::new(Mutex::new(Wire { retry_ns: 50_000, ..Wire::default() }));
+        let port = Arc::new(OnceLock::new());
+        let info = DeviceInfo::new("script".to_owned(), MTU);
+        let device = Script { info, wire: wire.clone(), port: port.clone() };
+        let world = Arc::new(Port::new(spec.build(MTU), device, cap));
+        port.set(Arc::downgrade(&world)).expect("the first");
+        let keeper = Notes::default();
+        Self { port: world, keeper, now: START, pushed: 0, wire }
+    }
+
+    pub(crate) fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap()
+    }
+
+    /// The next `count` packets, of one flow, numbered by their cookies.
+    pub(crate) fn packets(&mut self, count: u64) -> PacketList {
+        let first = self.pushed;
+        self.pushed += count;
+        (first..self.pushed).map(|cookie| packet(cookie, 7, self.now)).collect()
+    }
+
+    /// Pushes `count` packets at once.
+    pub(crate) fn push(&mut self, count: u64) -> Option<Ran> {
+        let list = self.packets(count);
+        self.port.xmit(list, self.now, &self.keeper).expect("there is room")
+    }
+
+    /// Lets the device take nothing, and the port be busy. Gives the number of packets held.
+    pub(crate) fn make_stuck(&mut self) -> u64 {
+        self.wire().room = Some(0);
+        let _ = self.push(1);
+        let _ = self.push(30);
+        assert!(self.port.is_busy(), "so many at one time make it busy");
+        self.check();
+        31
+    }
+
+    /// Pushes `count` packets, and has all of them taken into the qdisc at this time.
+    pub(crate) fn enqueue(&mut self, count: u64) {
+        let _ = self.push(count);
+        while self.stats().enqueued < self.pushed || self.keeper.due() == Some(self.now) {
+            let _ = self.visit();
+        }
+    }
+
+    pub(crate) fn help(&self) -> Option<Ran> {
+        self.port.help(self.now, &self.keeper)
+    }
+
+    /// What a runner does when the time has come: forgets what was asked for, then visits.
+    pub(crate) fn visit(&self) -> Ran {
+        self.keeper.0.set(None);
+        let ran = self.port.visit(self.now, &self.keeper).expect("nobody is inside");
+        if ran.again {
+            self.keeper.keep(self.now);
+        }
+        ran
+    }
+
+    /// Goes to the time that the keeper was asked for, and visits.
+    pub(crate) fn next_visit(&mut self) -> Ran {
+        self.now = self.now.max(self.keeper.due().expect("the keeper was asked"));
+        self.visit()
+    }
+
+    /// Lets the keeper do all there is to do. Gives the number of its visits.
+    pub(crate) fn settle(&mut self) -> u32 {
+        let mut visits = 0;
+        while self.keeper.due().is_some() {
+            let _ = self.next_visit();
+            visits += 1;
+            assert!(visits < 100_000, "the keeper is kept busy for ever: {:?}", self.port);
+        }
+        visits
+    }
+
+    pub(crate) fn pass(&mut self, ns: u64) {
+        self.now = self.now.after(ns);
+    }
+
+    /// Cookies that the device took.
+    pub(crate) fn sent(&self) -> Vec<u64> {
+        self.wire().sent.iter().map(|(cookie, _)| *cookie).collect()
+    }
+
+    pub(crate) fn stats(&self) -> PortSnapshot {
+        self.port.snapshot()
+    }
+
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.port.stats().dropped.get(reason)
+    }
+
+    /// What must hold whenever nobody is inside.
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        let stats = self.stats();
+        let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
+        assert_eq!(self.pushed, stats.sent + dropped + stats.held, "conservation");
+        assert_eq!(stats.sent, self.wire().sent.len() as u64, "what the device took");
+        assert_eq!(self.port.is_quiet(), stats.held == 0, "quiet is nothing held");
+        assert!(stats.held == 0 || self.keeper.due().is_some(), "held, and nobody knows");
+        assert!(!self.port.is_busy() || self.keeper.due().is_some(), "busy, and nobody knows");
+        assert_eq!(stats.burst_packets.iter().sum::<u64>(), stats.bursts);
+        assert_eq!(stats.bursts, self.wire().offered.len() as u64);
+    }
+}
+
+/// A packet of 100 bytes.
+pub(crate) fn packet(cookie: u64, flow: u64, now: Instant) -> Packet {
+    let mut pkt = Packet::new(100);
+    (pkt.cookie, pkt.flow, pkt.enqueued_ns) = (cookie, flow, now.0);
+    pkt
+}
