@@ -146,7 +146,7 @@ impl Fq {
     #[inline]
     fn takes_fast_path(&self, pkt: &Packet, now_ns: u64) -> bool {
         let ahead_ns = now_ns.saturating_add(self.config.offload_horizon_ns);
-        if pkt.txtime_ns > ahead_ns || pkt.pacing_rate != 0 || self.config.maxrate != u64::MAX {
+        if pkt.txtime_ns > ahead_ns || has_rate(pkt) || self.config.maxrate != u64::MAX {
             return false;
         }
         // Flows that could send now come first, and so does order behind those woken late.
@@ -347,7 +347,7 @@ impl Fq {
     fn pace(&mut self, index: u32, pkt: &Packet, now_ns: u64, due_ns: u64) {
         let flow = self.flows.get_mut(index);
         flow.credit = flow.credit.saturating_sub_unsigned(pkt.len);
-        let by_sender = pkt.pacing_rate != 0 && pkt.txtime_ns == 0;
+        let by_sender = has_rate(pkt) && pkt.txtime_ns == 0;
         if !self.config.pacing || (self.config.maxrate == u64::MAX && !by_sender) {
             return;
         }
@@ -365,9 +365,6 @@ impl Fq {
                     return;
                 }
             }
-        }
-        if rate == u64::MAX {
-            return;
         }
         // A rate may change, so nothing is planned further ahead than a second.
         let mut gap_ns = bytes * NS_PER_SEC / rate.max(1);
@@ -393,6 +390,12 @@ impl Fq {
         }
         Instant(self.timer_ns).after(slack_ns)
     }
+}
+
+/// Whether the sender set a rate; neither 0 nor the greatest number is one.
+#[inline]
+fn has_rate(pkt: &Packet) -> bool {
+    pkt.pacing_rate.wrapping_sub(1) < u64::MAX - 1
 }
 
 impl Qdisc for Fq {

@@ -1,0 +1,155 @@
+//! `pfifo`, `bfifo` and `pfifo_fast` against plain models: same packets, same drops.
+
+use std::collections::VecDeque;
+
+use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::{Instant, Tree};
+use onramp_queue::{DropReason, Packet};
+use proptest::prelude::*;
+
+/// A queue of packets, each with its length and priority; a packet is known by its number.
+trait Model {
+    fn takes(&mut self, number: u64, len: u32, priority: u32) -> bool;
+    fn gives(&mut self) -> Option<u64>;
+}
+
+struct Fifo {
+    packets: VecDeque<(u64, u32)>,
+    packet_limit: usize,
+    byte_limit: u64,
+}
+
+impl Model for Fifo {
+    fn takes(&mut self, number: u64, len: u32, _priority: u32) -> bool {
+        let bytes: u64 = self.packets.iter().map(|(_, len)| u64::from(*len)).sum();
+        let fits =
+            self.packets.len() < self.packet_limit && bytes + u64::from(len) <= self.byte_limit;
+        if fits {
+            self.packets.push_back((number, len));
+        }
+        fits
+    }
+    fn gives(&mut self) -> Option<u64> {
+        self.packets.pop_front().map(|(number, _)| number)
+    }
+}
+
+/// A ring of places. The reader clears the places it has read in batches, and at the ring's end; the
+/// writer needs a clear place.
+struct Ring {
+    places: Vec<Option<u64>>,
+    write: usize,
+    read: usize,
+    cleared: usize,
+}
+
+impl Ring {
+    fn new(size: usize) -> Self {
+        Self { places: vec![None; size], write: 0, read: 0, cleared: 0 }
+    }
+    fn takes(&mut self, number: u64) -> bool {
+        let free = self.places[self.write].is_none();
+        if free {
+            self.places[self.write] = Some(number);
+            self.write = (self.write + 1) % self.places.len();
+        }
+        free
+    }
+    fn gives(&mut self) -> Option<u64> {
+        let number = self.places[self.read]?;
+        self.read += 1;
+        let batch = if self.places.len() / 2 < 16 { 1 } else { 16 };
+        if self.read - self.cleared >= batch || self.read == self.places.len() {
+            self.places[self.cleared..self.read].fill(None);
+            self.cleared = self.read;
+        }
+        if self.read == self.places.len() {
+            (self.read, self.cleared) = (0, 0);
+        }
+        Some(number)
+    }
+}
+
+struct Bands([Ring; 3]);
+
+impl Model for Bands {
+    fn takes(&mut self, number: u64, _len: u32, priority: u32) -> bool {
+        // tc-prio(8): the map of priorities, by name.
+        let band = match priority % 16 {
+            6 | 7 => 0,         // interactive, control
+            1 | 2 | 3 | 5 => 2, // filler, bulk and the two that nobody uses
+            _ => 1,
+        };
+        self.0[band].takes(number)
+    }
+    fn gives(&mut self) -> Option<u64> {
+        self.0.iter_mut().find_map(Ring::gives)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Enqueue { len: u32, priority: u32 },
+    Dequeue,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let len = prop_oneof![60_u32..1515, Just(0), Just(1514)];
+    let enqueue = (len, any::<u32>()).prop_map(|(len, priority)| Op::Enqueue { len, priority });
+    prop::collection::vec(prop_oneof![3 => enqueue, 2 => Just(Op::Dequeue)], 0..600)
+}
+
+fn compare(line: &str, model: &mut dyn Model, ops: &[Op]) -> Result<(), TestCaseError> {
+    let spec: Spec = line.parse().expect("a correct line");
+    let mut tree = Tree::new(&spec, 1514);
+    let mut held = 0;
+    for (number, op) in (0..).zip(ops) {
+        match op {
+            Op::Enqueue { len, priority } => {
+                let mut pkt = Packet::new(*len);
+                (pkt.cookie, pkt.priority) = (number, *priority);
+                let taken = model.takes(number, *len, *priority);
+                let verdict = tree.enqueue(Instant(0), pkt);
+                prop_assert_eq!(verdict == Verdict::Queued, taken, "packet {}", number);
+                let drop = tree.take_drops().next().and_then(|pkt| pkt.drop_reason);
+                prop_assert_eq!(drop, (!taken).then_some(DropReason::Overlimit));
+                held += u32::from(taken);
+            }
+            Op::Dequeue => {
+                let ours = match tree.dequeue(Instant(0)) {
+                    Dequeue::Ready(pkt) => Some(pkt.cookie),
+                    Dequeue::Empty => None,
+                    Dequeue::NotBefore(_) => panic!("{line} has no clock"),
+                };
+                prop_assert_eq!(ours, model.gives());
+                held -= u32::from(ours.is_some());
+            }
+        }
+        prop_assert_eq!(tree.backlog().packets, held);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pfifo_does_as_described(limit in 0_usize..40, ops in ops()) {
+        let mut model =
+            Fifo { packets: VecDeque::new(), packet_limit: limit, byte_limit: u64::MAX };
+        compare(&format!("pfifo limit {limit}"), &mut model, &ops)?;
+    }
+
+    #[test]
+    fn bfifo_does_as_described(limit in 0_u64..20_000, ops in ops()) {
+        let mut model =
+            Fifo { packets: VecDeque::new(), packet_limit: usize::MAX, byte_limit: limit };
+        compare(&format!("bfifo limit {limit}"), &mut model, &ops)?;
+    }
+
+    #[test]
+    fn pfifo_fast_does_as_described(size in 1_usize..70, ops in ops()) {
+        let mut model = Bands([Ring::new(size), Ring::new(size), Ring::new(size)]);
+        compare(&format!("pfifo_fast txqueuelen {size}"), &mut model, &ops)?;
+    }
+}
