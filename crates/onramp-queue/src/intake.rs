@@ -26,7 +26,9 @@
 //! ```
 //!
 //! List, ownership and count are one word, so there is no lost wake-up to fence against, the cap
-//! is exact, and there is no ABA, because nothing but "take all" pops.
+//! is exact, and there is no ABA, because nothing but "take all" pops. A push may find the word as
+//! it saw it though the packet it links to is another by now, at the address of one that died: the
+//! link is right as an address, and `take` looks up by it which packet lives there.
 //!
 //! Source: `design 4` is ours; what it replaces is Linux's `__dev_xmit_skb` with its list
 //! (`net/core/dev.c`, 7.2).

@@ -201,14 +201,20 @@ impl PacketList {
 
     /// Adopts a newest-first chain, reversing it.
     ///
+    /// A link in it may have been made for a packet that died before another was pushed at its
+    /// address. So links count as addresses here, whose provenance is that which `Node::alloc`
+    /// exposed for what lives there now.
+    ///
     /// # Safety
     ///
     /// The chain is null-terminated and exclusively owned by the caller.
+    #[expect(clippy::disallowed_methods, reason = "see above; links elsewhere are pointers")]
     pub(crate) unsafe fn from_newest_first(mut node: *mut Node) -> Self {
         let mut list = Self::default();
         while !node.is_null() {
             // SAFETY: the caller owns every node of the chain.
-            let older = unsafe { Node::next(node) };
+            let link = unsafe { Node::next(node) };
+            let older: *mut Node = ptr::with_exposed_provenance_mut(link.addr());
             crate::sync::prefetch(older);
             // SAFETY: as above; `node` leaves the chain here.
             list.push_front(unsafe { Packet::from_raw(node) });

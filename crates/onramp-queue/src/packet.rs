@@ -98,6 +98,8 @@ impl Node {
             handle_alloc_error(layout);
         }
         Word::assert_holds(node);
+        // For `PacketList::from_newest_first`.
+        let _ = node.expose_provenance();
         let tail = Tail { home, dest: None, payload_len: 0, capacity, charge: 0, submitted: false };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
         // SAFETY: just allocated with this type's size and alignment, and ours alone.
