@@ -25,7 +25,13 @@ const CALLS_PER_TURN: u32 = 4;
 /// Sockets reported by one wait.
 const EVENTS: usize = 256;
 /// How often a waiting receiver looks for orders.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// No socket had anything for so long after the last datagram was sent: nothing is left. That the
+/// sockets are asked again at the end makes it right also for a thread that got no processor.
+const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// How often a pausing one does.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the receivers are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +40,9 @@ pub(crate) enum Order {
     Read,
     /// Leave everything in the sockets.
     Pause,
+    /// Read until nothing is left, and stop.
+    Drain,
+    /// Stop at once.
     Stop,
 }
 
@@ -56,6 +65,7 @@ impl OrderCell {
         match self.0.load(Relaxed) {
             0 => Order::Read,
             1 => Order::Pause,
+            2 => Order::Drain,
             _ => Order::Stop,
         }
     }
@@ -151,17 +161,19 @@ impl Lane<'_> {
         let mut gaps = Gaps::default();
         let mut events = Vec::with_capacity(EVENTS);
         loop {
-            match self.order.get() {
-                Order::Read => {}
+            let order = self.order.get();
+            let patience = match order {
+                Order::Read => LOOK,
+                Order::Drain => QUIET,
                 Order::Pause => {
-                    thread::sleep(LOOK);
+                    thread::sleep(PAUSE);
                     continue;
                 }
                 Order::Stop => return Ok((flows, gaps)),
-            }
+            };
             events.clear();
-            let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
-            match epoll::wait(&poll, spare_capacity(&mut events), Some(&timeout)) {
+            match epoll::wait(&poll, spare_capacity(&mut events), Some(&patience)) {
+                Ok(0) if order == Order::Drain => return Ok((flows, gaps)),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).context("epoll_wait"),
             }

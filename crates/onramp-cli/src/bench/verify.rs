@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread::{self, Scope, ScopedJoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
@@ -16,8 +15,6 @@ use super::receive::{Arrivals, Lane, Order, OrderCell};
 pub(crate) const OVERFLOW: &str = "receiver_overflow";
 /// Receiving threads: few, for the processors belong to the senders.
 const LANES_MAX: usize = 4;
-/// Nothing has arrived for so long: nothing will.
-const QUIET: Duration = Duration::from_millis(250);
 /// Failures that are told one by one.
 const TOLD_MAX: usize = 8;
 
@@ -82,26 +79,9 @@ impl Receivers {
         self.delivered.iter().map(|cell| cell.0.get()).collect()
     }
 
-    /// Waits until nothing arrives any more, if `drain`, and tells them to stop.
+    /// Makes them read what is left, if `drain`, and stop. Nobody sends any more.
     pub(crate) fn finish(&self, drain: bool) {
-        if drain {
-            self.order.set(Order::Read);
-            self.drain();
-        }
-        self.order.set(Order::Stop);
-    }
-
-    fn drain(&self) {
-        let total = || self.delivered().iter().sum::<u64>();
-        let mut last = total();
-        loop {
-            thread::sleep(QUIET);
-            let now = total();
-            if now == last {
-                return;
-            }
-            last = now;
-        }
+        self.order.set(if drain { Order::Drain } else { Order::Stop });
     }
 }
 
@@ -241,6 +221,8 @@ fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::bench::method::Kind;
     use crate::bench::plan::SinkKind;
