@@ -9,6 +9,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const MAPS_PER_THREAD: u64 = 4;
 /// Mappings the rest of the program may take, generously.
 const MAPS_ELSEWHERE: u64 = 2_000;
+/// Address space of a thread of ours, bytes: stack, histograms, and its share of the allocator's.
+const SPACE_PER_THREAD: u64 = 512 << 10;
+/// Address space of the rest of the program, bytes: the allocator's arenas are most of it.
+const SPACE_ELSEWHERE: u64 = 1 << 30;
 /// Descriptors the rest of the program may take.
 const FILES_ELSEWHERE: u64 = 64;
 
@@ -56,6 +60,17 @@ fn check_threads(threads: u64) -> Result<()> {
     {
         bail!(
             "{threads} threads exceed kernel.threads-max = {limit}: lower --threads, or raise it"
+        );
+    }
+    let space = threads * SPACE_PER_THREAD + SPACE_ELSEWHERE;
+    if let Some(limit) = getrlimit(Resource::As).current
+        && limit < space
+    {
+        bail!(
+            "{threads} threads may need {} MiB of address space, and the limit is {} MiB: lower \
+             --threads, or raise `ulimit -v`",
+            space >> 20,
+            limit >> 20
         );
     }
     let maps = threads * MAPS_PER_THREAD + MAPS_ELSEWHERE;

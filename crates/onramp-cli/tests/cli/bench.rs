@@ -198,6 +198,9 @@ fn more_than_the_limits_allow() {
     let line = format!("ulimit -n 60; exec '{}' bench udp --threads 100", onramp_path());
     let output = shell.args(["-c", &line]).output().expect("a shell");
     assert_fails(&output, 1, &["open files", "hard limit is 60", "ulimit"]);
+    let line = format!("ulimit -v 400000; exec '{}' bench udp --threads 3000", onramp_path());
+    let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
+    assert_fails(&output, 1, &["address space", "ulimit -v"]);
     let soft = format!("ulimit -S -n 60; exec '{}' {SHORT} --threads 40", onramp_path());
     let soft = soft.replace("--threads 2 ", "");
     let output = Command::new("sh").args(["-c", &soft]).output().expect("a shell");
