@@ -163,7 +163,7 @@ impl LinkBuilder {
         }
         let (devices, udp) = self.source.open(self.ports)?;
         let slots = devices.into_iter().map(|device| {
-            let mtu = self.mtu.unwrap_or(device.info().mtu);
+            let mtu = self.mtu.unwrap_or_else(|| device.info().mtu);
             Slot::new(Port::new(spec.build(mtu), device, self.burst))
         });
         Link::start(slots.collect(), udp, self.credits).map_err(BuildError::Runner)

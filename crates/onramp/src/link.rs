@@ -105,7 +105,8 @@ impl Link {
             closed: AtomicBool::new(false),
             next_flow: AtomicU64::new(0),
             live: AtomicU32::new(0),
-            processors: thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            processors: thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             senders: Mutex::default(),
         });
         let runner = Runner::start(shared.clone(), MonotonicClock)?;
