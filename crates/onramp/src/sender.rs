@@ -125,19 +125,18 @@ impl Sender {
                 }
             }
             if list.len() == u32::from(BATCH) {
-                let full = std::mem::take(&mut list);
-                let n = full.len() as usize;
-                if let Err(why) = self.submit_list(flow.port, full) {
-                    verdict = Err(why);
+                let (n, left) = self.submit_list(flow.port, std::mem::take(&mut list));
+                staged += n;
+                if left > 0 {
+                    verdict = Err(TrySendError::Full);
                     break;
                 }
-                staged += n;
             }
         }
-        let n = list.len() as usize;
-        match self.submit_list(flow.port, list) {
-            Ok(()) => staged += n,
-            Err(why) => verdict = Err(why),
+        let (n, left) = self.submit_list(flow.port, list);
+        staged += n;
+        if left > 0 {
+            verdict = Err(TrySendError::Full);
         }
         match verdict {
             Err(why) if staged == 0 => Err(why),
@@ -212,6 +211,10 @@ impl Sender {
         let mut list = PacketList::new();
         list.push_back(packet);
         self.push(flow.port, list).map_err(|mut full| {
+<<<<<<< HEAD
+=======
+            self.counters.refused.add(1);
+>>>>>>> link
             let packet = full.0.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
             Rejected { packet, why: TrySendError::Full }
         })
@@ -233,7 +236,7 @@ impl Sender {
         let mut corked = std::mem::take(&mut self.corked);
         for port in 0..corked.len() {
             let list = std::mem::take(&mut corked[port]);
-            if let Err(full) = self.push(port, list) {
+            if let Err(full) = self.push_parts(port, list) {
                 corked[port] = full.0;
                 self.corked = corked;
                 return Err(TrySendError::Full);
@@ -244,12 +247,14 @@ impl Sender {
 
     /// Blocks until a datagram of `payload` bytes has a chance on `flow`.
     pub fn wait_room(&mut self, flow: &Flow, payload: usize) {
+        self.reclaim();
         self.wait(flow, payload, Instant::MAX);
     }
 
     /// As [`wait_room`](Self::wait_room), for at most `timeout`. False: there is no room yet.
     pub fn wait_room_timeout(&mut self, flow: &Flow, payload: usize, timeout: Duration) -> bool {
         let deadline = self.shared().clock.now() + timeout;
+        self.reclaim();
         self.wait(flow, payload, deadline)
     }
 
@@ -283,7 +288,9 @@ impl Sender {
     /// True if so.
     pub fn flush(&mut self, timeout: Duration) -> bool {
         let deadline = self.shared().clock.now() + timeout;
-        let _ = self.uncork();
+        if !self.uncork_by(deadline) {
+            return false;
+        }
         self.reclaim();
         while self.pool.out() > 0 {
             let out = self.pool.out();
@@ -320,13 +327,30 @@ impl Sender {
         &self.handle.shared
     }
 
-    fn submit_list(&mut self, port: usize, list: PacketList) -> Result<(), TrySendError> {
-        self.push(port, list).map_err(|full| {
-            for packet in full.0 {
-                self.pool.take_back(packet);
+    /// Stages what there is room for. Gives the number of those staged, and of those that were not
+    /// and went back to the pool.
+    fn submit_list(&mut self, port: usize, list: PacketList) -> (usize, usize) {
+        let count = list.len();
+        let Err(full) = self.push_parts(port, list) else { return (count as usize, 0) };
+        let left = full.0.len();
+        self.counters.refused.add(left.into());
+        for packet in full.0 {
+            self.pool.take_back(packet);
+        }
+        ((count - left) as usize, left as usize)
+    }
+
+    /// Stages packets in one piece, or, when that does not fit, as many as do: a list may be
+    /// longer than the intake's cap.
+    fn push_parts(&mut self, port: usize, list: PacketList) -> Result<(), Full> {
+        let Err(mut full) = self.push(port, list) else { return Ok(()) };
+        while let Some(packet) = full.0.pop_front() {
+            if let Err(mut one) = self.push(port, PacketList::from_iter([packet])) {
+                one.0.append(&mut full.0);
+                return Err(one);
             }
-            TrySendError::Full
-        })
+        }
+        Ok(())
     }
 
     /// Stages packets: one clock reading and one exchange.
@@ -351,7 +375,6 @@ impl Sender {
             }
             Err(mut full) => {
                 full.0.stamp(now.0, false);
-                self.counters.refused.add(count);
                 Err(full)
             }
         }
@@ -360,21 +383,37 @@ impl Sender {
     fn wait(&mut self, flow: &Flow, payload: usize, deadline: Instant) -> bool {
         self.counters.waits.add(1);
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
-        let _ = self.uncork();
+        if !self.uncork_by(deadline) {
+            return false;
+        }
         loop {
+            if self.shared().closed.load(Ordering::Relaxed) {
+                // Relaxed: as in `packet`.
+                return true;
+            }
+            if self.pool.has_room(payload) {
+                return self.has_place(flow.port, deadline);
+            }
             // Half of what is out: a sender that went on with every single credit would wait for
             // every single packet.
             let need = (self.pool.out() / 2).max(1);
-            let in_time = self.pool.out() == 0 || self.wait_returned(flow.port, need, deadline);
+            let in_time = self.wait_returned(flow.port, need, deadline);
             self.reclaim();
-            let closed = self.shared().closed.load(Ordering::Relaxed); // Relaxed: as in `packet`.
-            if closed || (self.pool.has_room(payload) && self.has_place(flow.port, deadline)) {
-                return true;
-            }
-            if !in_time {
+            if !in_time && !self.pool.has_room(payload) {
                 return false;
             }
         }
+    }
+
+    /// Submits what a cork held back, as soon as it fits. False: not before `deadline`.
+    fn uncork_by(&mut self, deadline: Instant) -> bool {
+        while self.uncork().is_err() {
+            let held = self.corked.iter().position(|list| !list.is_empty());
+            if !self.make_place(held.unwrap_or(0), deadline) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Blocks until `need` packets have come home. False: not before `deadline`.
@@ -384,8 +423,12 @@ impl Sender {
                 return true;
             }
             if self.help(port) {
-                self.slice_over = self.shared().clock.now().since(self.slice_start) > SLICE_NS;
+                let now = self.shared().clock.now();
+                self.slice_over = now.since(self.slice_start) > SLICE_NS;
                 self.give_way();
+                if now >= deadline {
+                    return self.pool.returned() >= need;
+                }
                 continue;
             }
             match self.pool.arm(self.waker.get(), need) {
@@ -412,19 +455,42 @@ impl Sender {
         })
     }
 
+    /// Empties all intakes that nobody owns.
+    fn help_all(&self) {
+        let shared = self.shared();
+        for slot in (0..shared.ports()).map(|port| shared.slot(port)) {
+            let _ = slot.port.help(shared.clock.now(), &shared.keep(slot));
+        }
+    }
+
     /// Waits while the intake is at its cap, which credits normally keep from happening.
     fn has_place(&self, port: usize, deadline: Instant) -> bool {
         let shared = self.shared();
         let slot = shared.slot(port);
         // Relaxed: as in `packet`.
         while slot.port.is_full() && !shared.closed.load(Ordering::Relaxed) {
+<<<<<<< HEAD
             let now = shared.clock.now();
             if now >= deadline {
+=======
+            // Relaxed: as in `packet`.
+            if !self.make_place(port, deadline) {
+>>>>>>> link
                 return false;
             }
-            if slot.port.help(now, &shared.keep(slot)).is_none() {
-                thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
-            }
+        }
+        true
+    }
+
+    /// Takes what waits in an intake out of it, or lets its owner. False: `deadline` has passed.
+    fn make_place(&self, port: usize, deadline: Instant) -> bool {
+        let shared = self.shared();
+        let (slot, now) = (shared.slot(port), shared.clock.now());
+        if now >= deadline {
+            return false;
+        }
+        if slot.port.help(now, &shared.keep(slot)).is_none() {
+            thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
         }
         true
     }
@@ -443,9 +509,7 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        while self.uncork() == Err(TrySendError::Full) {
-            thread::yield_now();
-        }
+        self.uncork_by(Instant::MAX);
         self.shared().remove_sender(&self.counters);
     }
 }
@@ -474,9 +538,24 @@ impl Future for Ready<'_> {
         let sender = &mut *this.sender;
         loop {
             sender.reclaim();
+<<<<<<< HEAD
             let full = sender.shared().slot(this.flow.port).port.is_full();
             let closed = sender.shared().closed.load(Ordering::Relaxed); // Relaxed: as in `packet`.
             if closed || (sender.pool.has_room(payload) && !full) {
+=======
+            if sender.shared().closed.load(Ordering::Relaxed) {
+                // Relaxed: as in `packet`.
+                return Poll::Ready(());
+            }
+            let corked = sender.uncork().is_err();
+            if corked || sender.shared().slot(this.flow.port).port.is_full() {
+                // Whoever owns the port takes what waits; if nobody does, we do.
+                sender.help_all();
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if sender.pool.has_room(payload) {
+>>>>>>> link
                 return Poll::Ready(());
             }
             if sender.help(this.flow.port) {

@@ -46,7 +46,7 @@ impl Totals {
 pub struct LinkStats {
     /// Packets accepted from senders.
     pub submitted: u64,
-    /// Packets given back to senders: no credit, or the intake at its cap.
+    /// Packets given back to senders because the intake was at its cap.
     pub refused: u64,
     /// Packets the devices took.
     pub sent: u64,
@@ -76,10 +76,13 @@ impl LinkStats {
         for (reason, n) in ports.iter().flat_map(|port| &port.dropped) {
             *dropped.entry(*reason).or_default() += n;
         }
+        let sent = ports.iter().map(|port| port.sent).sum();
+        let out = sent + dropped.values().sum::<u64>();
         Self {
-            submitted: totals.submitted,
+            // A sender counts after its push, when the packet may be out already.
+            submitted: totals.submitted.max(out),
             refused: totals.refused,
-            sent: ports.iter().map(|port| port.sent).sum(),
+            sent,
             sent_bytes: ports.iter().map(|port| port.sent_bytes).sum(),
             dropped,
             held: ports.iter().map(|port| port.held).sum(),

@@ -1,0 +1,162 @@
+//! A device with a gate, a limit on waiting, and the fates of a sender's packets.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::MonotonicClock;
+use onramp::{
+    Clock, Credits, Device, DeviceInfo, DropReason, Instant, Link, LinkBuilder, LinkStats,
+    PacketList, Sender, Transmitted,
+};
+
+/// Longer than any wait that ends.
+pub(crate) const LONG: Duration = Duration::from_secs(50);
+/// Long enough for whatever would go wrong to go wrong; passing does not depend on it.
+pub(crate) const SHORT: Duration = Duration::from_millis(20);
+
+/// Runs `test`, and panics when it hangs.
+#[track_caller]
+pub(crate) fn in_time<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, receiver) = channel();
+    let body = move || sender.send(test());
+    let thread = thread::Builder::new().spawn(body).expect("a thread can be had");
+    match receiver.recv_timeout(Duration::from_secs(60)) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(_) => unreachable!("it sent nothing, so it panicked"),
+        },
+    }
+}
+
+/// Waits until `is` holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let deadline = now() + LONG;
+    while !is() {
+        assert!(now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+pub(crate) fn now() -> Instant {
+    MonotonicClock.now()
+}
+
+/// A device that takes everything while its gate is open, and is full while it is not.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    open: AtomicBool,
+    /// Cookies of the packets it took, by burst.
+    bursts: Mutex<Vec<Vec<u64>>>,
+    refusals: AtomicU64,
+}
+
+struct Gated {
+    info: DeviceInfo,
+    gate: Arc<Gate>,
+}
+
+impl Gate {
+    pub(crate) fn new(open: bool) -> Arc<Self> {
+        Arc::new(Self { open: open.into(), ..Self::default() })
+    }
+
+    pub(crate) fn device(self: &Arc<Self>) -> Box<dyn Device> {
+        let info = DeviceInfo::new("gate".to_owned(), 1_514);
+        Box::new(Gated { info, gate: self.clone() })
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn shut(&self) {
+        self.open.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn taken(&self) -> Vec<u64> {
+        self.bursts.lock().unwrap().concat()
+    }
+
+    pub(crate) fn bursts(&self) -> Vec<usize> {
+        self.bursts.lock().unwrap().iter().map(Vec::len).collect()
+    }
+
+    /// Times it was offered packets in vain.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::SeqCst)
+    }
+}
+
+impl Device for Gated {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        if !self.gate.open.load(Ordering::SeqCst) {
+            self.gate.refusals.fetch_add(1, Ordering::SeqCst);
+            let retry_at = Some(now + Duration::from_micros(50));
+            return Transmitted { calls: 1, messages: 0, retry_at };
+        }
+        let cookies = burst.metas().map(|meta| meta.cookie).collect();
+        self.gate.bursts.lock().unwrap().push(cookies);
+        done.append(burst);
+        Transmitted { calls: 1, messages: 1, retry_at: None }
+    }
+}
+
+/// A link with one port over a gate.
+pub(crate) fn gated(gate: &Arc<Gate>, qdisc: &str) -> LinkBuilder {
+    Link::devices([gate.device()]).qdisc(qdisc)
+}
+
+pub(crate) const fn credits(packets: u32) -> Credits {
+    Credits { packets, bytes: 1 << 30 }
+}
+
+/// What became of one sender's packets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fates(Arc<Mutex<BTreeMap<Option<DropReason>, u64>>>);
+
+impl Fates {
+    pub(crate) fn of(sender: &mut Sender) -> Self {
+        let fates = Self::default();
+        let theirs = fates.clone();
+        sender.on_complete(move |completion| {
+            *theirs.0.lock().unwrap().entry(completion.drop_reason).or_default() += 1;
+        });
+        fates
+    }
+
+    pub(crate) fn get(&self, fate: Option<DropReason>) -> u64 {
+        self.0.lock().unwrap().get(&fate).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.0.lock().unwrap().values().sum()
+    }
+}
+
+/// The books of a link at rest balance.
+#[track_caller]
+pub(crate) fn balanced(stats: &LinkStats) {
+    assert_eq!(stats.held, 0, "at rest: {stats:?}");
+    assert_eq!(stats.submitted, stats.sent + stats.dropped_total(), "{stats:?}");
+    for port in &stats.ports {
+        let bursts: u64 = port.burst_packets.iter().sum();
+        assert_eq!(bursts, port.bursts, "one entry a burst");
+        assert!(port.busy <= port.runs && port.helped <= port.runs);
+    }
+}

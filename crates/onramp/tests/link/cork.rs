@@ -1,0 +1,167 @@
+//! Corks.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::{Link, TrySendError};
+
+use crate::common::{Gate, LONG, balanced, credits, gated, in_time};
+
+#[test]
+fn a_cork_holds_back_and_lets_go_at_once() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.cork();
+        for _ in 0..20 {
+            sender.send(&flow, b"held back").unwrap();
+        }
+        assert_eq!(sender.in_flight(), 20, "they use credits");
+        assert_eq!(link.stats().submitted, 0);
+        assert!(gate.taken().is_empty());
+        sender.uncork().unwrap();
+        assert!(sender.flush(LONG));
+        assert_eq!(gate.bursts(), [20], "one piece");
+        sender.send(&flow, b"no cork").unwrap();
+        assert!(sender.flush(LONG));
+        assert_eq!(gate.bursts(), [20, 1]);
+        sender.uncork().unwrap();
+        balanced(&link.stats());
+    });
+}
+
+#[test]
+fn a_cork_keeps_order_on_every_port() {
+    in_time(|| {
+        let gates = [Gate::new(true), Gate::new(true), Gate::new(true)];
+        let link = Link::devices(gates.iter().map(|gate| gate.device())).build().unwrap();
+        let mut sender = link.sender();
+        let flows = [(); 3].map(|()| sender.flow(None));
+        sender.cork();
+        for cookie in 0..60 {
+            let flow = &flows[cookie % 3];
+            let mut packet = sender.packet(flow, b"x").unwrap();
+            packet.cookie = cookie as u64;
+            sender.submit(flow, packet).unwrap();
+        }
+        sender.uncork().unwrap();
+        assert!(sender.flush(LONG));
+        for (flow, gate) in flows.iter().zip(0..) {
+            assert_eq!(flow.port(), gate, "flows go round");
+            let theirs: Vec<u64> = (gate as u64..60).step_by(3).collect();
+            assert_eq!(gates[gate].taken(), theirs);
+            assert_eq!(gates[gate].bursts(), [20]);
+        }
+    });
+}
+
+#[test]
+fn waiting_and_flushing_pull_the_cork() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo").credits(credits(10)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.cork();
+        // More than there are credits: the wait must let go what it waits for.
+        for _ in 0..25 {
+            sender.send(&flow, b"x").unwrap();
+        }
+        assert!(sender.flush(LONG));
+        assert_eq!(gate.taken().len(), 25);
+
+        sender.cork();
+        sender.send(&flow, b"x").unwrap();
+        assert!(sender.flush(LONG));
+        assert_eq!(gate.taken().len(), 26);
+        assert_eq!(sender.try_send(&flow, b"x"), Ok(()), "and there is no cork any more");
+        assert!(sender.flush(LONG));
+        assert_eq!(link.stats().sent, 27);
+    });
+}
+
+#[test]
+fn a_sender_dropped_under_a_cork_sends() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.cork();
+        for _ in 0..20 {
+            sender.send(&flow, b"x").unwrap();
+        }
+        drop(sender);
+        assert!(link.flush(LONG));
+        assert_eq!(gate.taken().len(), 20);
+        balanced(&link.stats());
+    });
+}
+
+#[test]
+fn a_closed_link_swallows_a_cork_and_counts_it() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.cork();
+        sender.send(&flow, b"x").unwrap();
+        link.close(Duration::ZERO);
+        assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
+        sender.uncork().unwrap();
+        assert!(sender.flush(LONG));
+        let stats = link.stats();
+        assert_eq!((stats.submitted, stats.sent, stats.dropped_total()), (1, 0, 1));
+        balanced(&stats);
+    });
+}
+
+/// A cork may hold more than the intake's cap, on a port that others keep busy.
+#[test]
+fn a_cork_larger_than_the_intake_gets_through() {
+    in_time(|| {
+        for how in 0..3 {
+            let device = Box::new(Null::default()) as Box<_>;
+            let builder = Link::devices([device]).qdisc("pfifo limit 1mb").burst(8);
+            let link = builder.credits(credits(200)).build().unwrap();
+            let done = &AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    let mut sender = link.sender();
+                    scope.spawn(move || {
+                        let flow = sender.flow(None);
+                        for _ in 0..20 {
+                            sender.cork();
+                            for _ in 0..200 {
+                                sender.send(&flow, b"corked").unwrap();
+                            }
+                            match how {
+                                0 => sender.wait_room(&flow, 10),
+                                1 => assert!(sender.flush(LONG)),
+                                _ => crate::ready::block_on(sender.ready(&flow, 10)),
+                            }
+                        }
+                        done.fetch_add(1, Ordering::SeqCst);
+                    });
+                }
+                for _ in 0..2 {
+                    let mut sender = link.sender();
+                    scope.spawn(move || {
+                        let flow = sender.flow(None);
+                        while done.load(Ordering::SeqCst) < 2 {
+                            let _ = sender.try_send(&flow, b"busy");
+                            sender.give_way();
+                        }
+                    });
+                }
+            });
+            assert!(link.flush(LONG));
+            assert!(link.stats().sent >= 2 * 20 * 200);
+            balanced(&link.stats());
+        }
+    });
+}

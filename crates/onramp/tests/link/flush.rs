@@ -1,0 +1,91 @@
+//! Flushing senders and links.
+
+use std::time::Duration;
+
+use onramp::dev::{Null, loopback};
+use onramp::{Link, Rate};
+
+use crate::common::{Gate, LONG, SHORT, balanced, gated, in_time};
+
+/// Slow enough that the last packet leaves long after any short wait.
+const QDISC: &str = "fq initial_quantum 0 quantum 256";
+
+#[test]
+fn a_flush_waits_for_paced_packets() {
+    in_time(|| {
+        let (device, receiver) = loopback(100);
+        let link = Link::devices([Box::new(device) as Box<_>]).qdisc(QDISC).build().unwrap();
+        let mut sender = link.sender();
+        // 500 bytes a packet with headers, at 80 kbit/s: 50 ms each.
+        let flow = sender.flow(None).with_pacing_rate(Rate(10_000));
+        for _ in 0..8 {
+            sender.send(&flow, &[0; 458]).unwrap();
+        }
+        assert!(!link.flush(Duration::ZERO), "the last leaves after 350 ms");
+        assert!(!sender.flush(SHORT));
+        assert!(sender.flush(LONG));
+        assert!(link.flush(LONG));
+        let mut arrived = 0;
+        while receiver.try_recv().is_some() {
+            arrived += 1;
+        }
+        assert_eq!(arrived, 8);
+        balanced(&link.stats());
+    });
+}
+
+#[test]
+fn a_flush_of_nothing_is_done() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let mut sender = link.sender();
+        assert!(sender.flush(Duration::ZERO));
+        assert!(link.flush(Duration::ZERO));
+    });
+}
+
+#[test]
+fn a_flush_waits_for_a_full_device() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.send(&flow, b"x").unwrap();
+        assert!(!sender.flush(SHORT));
+        assert!(!link.flush(SHORT));
+        std::thread::scope(|scope| {
+            let flushed = scope.spawn(|| sender.flush(LONG));
+            let all = scope.spawn(|| link.flush(LONG));
+            gate.open();
+            assert!(flushed.join().unwrap() && all.join().unwrap());
+        });
+        assert_eq!(gate.taken().len(), 1);
+    });
+}
+
+/// A link that says it is flushed holds nothing, however its packets are on their way.
+#[test]
+fn flushed_means_nothing_is_held() {
+    in_time(|| {
+        let device = Null::default();
+        let taken = device.stats();
+        let builder = Link::devices([Box::new(device) as Box<_>]).qdisc("pfifo limit 1mb");
+        let link = builder.build().unwrap();
+        let mut senders: Vec<_> = (0..4).map(|_| link.sender()).collect();
+        for round in 1..=300 {
+            std::thread::scope(|scope| {
+                for sender in &mut senders {
+                    scope.spawn(|| {
+                        let flow = sender.flow(None);
+                        (0..60).for_each(|_| sender.send(&flow, b"x").unwrap());
+                    });
+                }
+            });
+            assert!(link.flush(LONG));
+            assert_eq!(taken.packets.get(), round * 240);
+        }
+        balanced(&link.stats());
+    });
+}

@@ -1,0 +1,15 @@
+//! A link with real threads. What is right never depends on how fast they are; a test that hangs
+//! is stopped after a minute.
+
+mod close;
+mod common;
+mod conserve;
+mod cork;
+mod device;
+mod flush;
+mod order;
+mod pace;
+mod ready;
+mod room;
+mod senders;
+mod stats;

@@ -1,0 +1,308 @@
+//! Credits, and waiting for them.
+
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::{Credits, Flow, Link, SendError, Sender, TrySendError};
+
+use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
+
+/// Sends until there is no room. Gives the number sent.
+fn fill(sender: &mut Sender, flow: &Flow, payload: usize) -> u32 {
+    for count in 0..100_000 {
+        match sender.try_send(flow, &vec![0; payload]) {
+            Ok(()) => {}
+            Err(TrySendError::Full) => return count,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("credits never end");
+}
+
+#[test]
+fn full_comes_exactly_when_credits_are_out() {
+    in_time(|| {
+        for packets in [1, 2, 7, 64] {
+            let gate = Gate::new(false);
+            let link = gated(&gate, "pfifo").credits(credits(packets)).build().unwrap();
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            assert_eq!(fill(&mut sender, &flow, 10), packets);
+            assert_eq!(sender.in_flight(), packets);
+            assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+            assert_eq!(sender.try_send_batch(&flow, ["a", "b"]), Err(TrySendError::Full));
+            assert_eq!(link.stats().submitted, u64::from(packets));
+            gate.open();
+            assert!(sender.flush(LONG));
+            assert_eq!(sender.in_flight(), 0);
+            gate.shut();
+            assert_eq!(fill(&mut sender, &flow, 10), packets, "the same credits again");
+        }
+    });
+}
+
+#[test]
+fn bytes_are_credits_too_but_one_packet_may_always_go() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let limits = Credits { packets: 100, bytes: 1_000 };
+        let link = gated(&gate, "pfifo").credits(limits).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        assert_eq!(fill(&mut sender, &flow, 400), 2);
+        assert_eq!(sender.try_send(&flow, &[0; 201]), Err(TrySendError::Full));
+        assert_eq!(sender.try_send(&flow, &[0; 200]), Ok(()), "to the byte");
+        assert_eq!(sender.try_send(&flow, &[]), Ok(()), "no bytes need no bytes");
+        gate.open();
+        assert!(sender.flush(LONG));
+        gate.shut();
+        assert_eq!(fill(&mut sender, &flow, 5_000), 1, "larger than all credits, but alone");
+        assert!(!sender.wait_room_timeout(&flow, 0, SHORT), "and then nothing else");
+    });
+}
+
+#[test]
+fn a_batch_is_staged_as_far_as_credits_go() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(50)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        let batch = vec![[7; 20]; 80];
+        assert_eq!(sender.try_send_batch(&flow, &batch), Ok(50));
+        assert_eq!(sender.in_flight(), 50);
+        gate.open();
+        assert_eq!(sender.send_batch(&flow, &batch[50..]), Ok(()));
+        assert!(sender.flush(LONG));
+        assert_eq!(gate.taken().len(), 80);
+        assert_eq!(sender.try_send_batch(&flow, [[0; 4]; 0]), Ok(0), "an empty batch");
+    });
+}
+
+#[test]
+fn send_blocks_and_resumes() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(4)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                (0..100).try_for_each(|_| sender.send(&flow, b"payload")).unwrap();
+                sender.flush(LONG)
+            });
+            until("the sender sleeps", || link.stats().parks > 0);
+            assert_eq!(link.stats().submitted, 4);
+            gate.open();
+            assert!(thread.join().unwrap());
+        });
+        let stats = link.stats();
+        assert_eq!(stats.sent, 100);
+        assert!(stats.waits > 0);
+        balanced(&stats);
+    });
+}
+
+#[test]
+fn waiting_for_room_times_out() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(3)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        assert_eq!(fill(&mut sender, &flow, 10), 3);
+        assert!(!sender.wait_room_timeout(&flow, 10, Duration::ZERO));
+        assert!(!sender.wait_room_timeout(&flow, 10, SHORT));
+        gate.open();
+        assert!(sender.wait_room_timeout(&flow, 10, LONG));
+        assert_eq!(sender.try_send(&flow, b"x"), Ok(()));
+    });
+}
+
+/// There is room: nothing has to come home first.
+#[test]
+fn who_has_room_does_not_wait() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(10)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for _ in 0..9 {
+            sender.wait_room(&flow, 100);
+            assert_eq!(sender.try_send(&flow, &[0; 100]), Ok(()));
+        }
+        assert!(sender.wait_room_timeout(&flow, 100, Duration::ZERO));
+        assert_eq!(sender.try_send(&flow, &[0; 100]), Ok(()));
+        assert!(!sender.wait_room_timeout(&flow, 100, Duration::ZERO));
+    });
+}
+
+/// Packets that come home while nobody waits for them are there when the next wait begins.
+#[test]
+fn what_came_home_before_is_room() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(5)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        assert_eq!(fill(&mut sender, &flow, 10), 5);
+        gate.open();
+        until("all is sent", || link.stats().sent == 5);
+        gate.shut();
+        assert!(sender.wait_room_timeout(&flow, 10, LONG));
+        assert_eq!(fill(&mut sender, &flow, 10), 5);
+    });
+}
+
+#[test]
+fn credits_shrink_with_the_number_of_senders_and_grow_again() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo limit 1mb").credits(credits(5_000)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        let alone = fill(&mut sender, &flow, 10);
+        assert_eq!(alone, 5_000);
+        let others: Vec<_> = (0..499).map(|_| link.sender()).collect();
+        // More is out than is allowed now: nothing goes until that many are home.
+        sender.reclaim();
+        assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+        gate.open();
+        assert!(sender.flush(LONG));
+        gate.shut();
+        sender.reclaim();
+        let crowded = fill(&mut sender, &flow, 10);
+        assert!((16..200).contains(&crowded), "a fair share of few: {crowded}");
+        drop(others);
+        sender.reclaim();
+        assert_eq!(crowded + fill(&mut sender, &flow, 10), 5_000);
+        gate.open();
+        assert!(sender.flush(LONG));
+        balanced(&link.stats());
+    });
+}
+
+/// A sender may have more out than it is allowed by now, and still wakes up.
+#[test]
+fn who_waits_while_credits_shrink_wakes_up() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo limit 1mb").credits(credits(2_000)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        assert_eq!(fill(&mut sender, &flow, 10), 2_000);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || sender.send(&flow, b"one more"));
+            until("the sender sleeps", || link.stats().parks > 0);
+            let others: Vec<_> = (0..999).map(|_| link.sender()).collect();
+            gate.open();
+            assert_eq!(waiting.join().unwrap(), Ok(()));
+            drop(others);
+        });
+        assert!(link.flush(LONG));
+        assert_eq!(link.stats().sent, 2_001);
+    });
+}
+
+#[test]
+fn payloads_of_every_size() {
+    in_time(|| {
+        let device = Box::new(Null::default());
+        let taken = device.stats();
+        let link = Link::devices([device as Box<_>]).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        let sizes = [0, 1, 127, 128, 129, 512, 513, 2_048, 2_049, 65_506, 65_507];
+        let bytes = vec![1; 65_508];
+        for size in sizes {
+            assert_eq!(sender.send(&flow, &bytes[..size]), Ok(()), "{size}");
+        }
+        assert_eq!(sender.try_send(&flow, &bytes), Err(TrySendError::TooLarge));
+        assert_eq!(sender.send(&flow, &bytes), Err(SendError::TooLarge));
+        let batch = [&bytes[..3], &bytes, &bytes[..4]];
+        assert_eq!(sender.try_send_batch(&flow, batch), Ok(1), "those before it");
+        assert_eq!(sender.send_batch(&flow, &batch), Err(SendError::TooLarge));
+        assert!(sender.flush(LONG));
+        let total = sizes.iter().sum::<usize>() + 2 * 3;
+        // UDP, IPv4 and Ethernet headers, 42 bytes together.
+        let count = sizes.len() + 2;
+        assert_eq!(link.stats().sent, count as u64);
+        assert_eq!(taken.bytes.get(), (total + 42 * count) as u64);
+        balanced(&link.stats());
+    });
+}
+
+/// An intake for one packet, and many who push.
+#[test]
+fn an_intake_for_one_packet_is_enough() {
+    in_time(|| {
+        let link = Link::devices([Box::new(Null::default()) as Box<_>]).burst(1).build().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let mut sender = link.sender();
+                scope.spawn(move || {
+                    let flow = sender.flow(None);
+                    for round in 0..50 {
+                        sender.send(&flow, b"single").unwrap();
+                        sender.send_batch(&flow, &vec![*b"batch"; round]).unwrap();
+                    }
+                    assert!(sender.flush(LONG));
+                });
+            }
+        });
+        let stats = link.stats();
+        assert_eq!(stats.sent, 8 * (50 + 49 * 50 / 2));
+        balanced(&stats);
+    });
+}
+
+/// One credit each: every packet waits for the one before it.
+#[test]
+fn one_credit_is_enough() {
+    in_time(|| {
+        let builder = Link::devices([Box::new(Null::default()) as Box<_>]);
+        let link = builder.credits(credits(1)).build().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let mut sender = link.sender();
+                scope.spawn(move || {
+                    let flow = sender.flow(None);
+                    for _ in 0..500 {
+                        sender.send(&flow, b"single").unwrap();
+                    }
+                    sender.send_batch(&flow, &[*b"batch"; 100]).unwrap();
+                    assert!(sender.flush(LONG));
+                });
+            }
+        });
+        assert_eq!(link.stats().sent, 8 * 600);
+        balanced(&link.stats());
+    });
+}
+
+/// A sender that helps others while it waits looks at the clock in between.
+#[test]
+fn helping_does_not_outlast_the_timeout() {
+    in_time(|| {
+        let device = crate::device::Slow::new(Duration::from_millis(5));
+        let bursts = device.bursts.clone();
+        let builder = Link::devices([Box::new(device) as Box<_>]).qdisc("fq flow_limit 10000");
+        let link = builder.credits(credits(4_000)).build().unwrap();
+        let (mut paced, mut busy) = (link.sender(), link.sender());
+        let flow = paced.flow(None);
+        // A packet that stays: `paced` waits for it, and works for `busy` meanwhile.
+        let mut packet = paced.packet(&flow, b"later").unwrap();
+        packet.txtime_ns = (link.now() + Duration::from_secs(9)).0;
+        paced.submit(&flow, packet).unwrap();
+        busy.cork();
+        let other = busy.flow(None);
+        (0..3_000).for_each(|_| busy.try_send(&other, b"now").unwrap());
+        busy.uncork().unwrap();
+        let before = bursts.by(thread::current().id());
+        assert!(!paced.flush(Duration::from_millis(20)));
+        let ours = bursts.by(thread::current().id()) - before;
+        assert!(ours <= 6, "20 ms are four bursts, and one to notice: {ours}");
+        link.close(Duration::ZERO);
+    });
+}
