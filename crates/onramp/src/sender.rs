@@ -211,10 +211,7 @@ impl Sender {
         let mut list = PacketList::new();
         list.push_back(packet);
         self.push(flow.port, list).map_err(|mut full| {
-<<<<<<< HEAD
-=======
             self.counters.refused.add(1);
->>>>>>> link
             let packet = full.0.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
             Rejected { packet, why: TrySendError::Full }
         })
@@ -469,13 +466,7 @@ impl Sender {
         let slot = shared.slot(port);
         // Relaxed: as in `packet`.
         while slot.port.is_full() && !shared.closed.load(Ordering::Relaxed) {
-<<<<<<< HEAD
-            let now = shared.clock.now();
-            if now >= deadline {
-=======
-            // Relaxed: as in `packet`.
             if !self.make_place(port, deadline) {
->>>>>>> link
                 return false;
             }
         }
@@ -538,13 +529,8 @@ impl Future for Ready<'_> {
         let sender = &mut *this.sender;
         loop {
             sender.reclaim();
-<<<<<<< HEAD
-            let full = sender.shared().slot(this.flow.port).port.is_full();
-            let closed = sender.shared().closed.load(Ordering::Relaxed); // Relaxed: as in `packet`.
-            if closed || (sender.pool.has_room(payload) && !full) {
-=======
+            // Relaxed: as in `packet`.
             if sender.shared().closed.load(Ordering::Relaxed) {
-                // Relaxed: as in `packet`.
                 return Poll::Ready(());
             }
             let corked = sender.uncork().is_err();
@@ -555,7 +541,6 @@ impl Future for Ready<'_> {
                 return Poll::Pending;
             }
             if sender.pool.has_room(payload) {
->>>>>>> link
                 return Poll::Ready(());
             }
             if sender.help(this.flow.port) {
