@@ -40,7 +40,7 @@ pub enum Default {
     Mtus(u64),
     /// These numbers.
     List(&'static [u64]),
-    /// Nothing: the mechanism is off, and not shown.
+    /// Nothing: the mechanism is off, and not shown. Of [`Unit::Words`]: the first, not shown.
     Off,
 }
 
@@ -207,14 +207,14 @@ impl Param {
             unit => format!("{} {}", self.key, unit.metavariable()),
         };
         let mut default = String::new();
-        match self.default {
-            Default::Off => default.push_str("off"),
-            Default::Mtus(1) => default.push_str("the device's largest packet"),
-            Default::Mtus(n) => {
+        match (self.default, self.unit) {
+            (Default::Off, Unit::Words(names)) => default.push_str(names[0]),
+            (Default::Off, _) => default.push_str("off"),
+            (Default::Mtus(n), _) => {
                 let _ = write!(default, "{n} of the device's largest packets");
             }
-            Default::Number(n) => self.write_shown(&mut default, &Value::Number(n)),
-            Default::List(list) => self.write_shown(&mut default, &Value::List(list.to_vec())),
+            (Default::Number(n), _) => self.write_shown(&mut default, &Value::Number(n)),
+            (Default::List(list), _) => self.write_shown(&mut default, &Value::List(list.to_vec())),
         }
         let default = default.trim_start();
         let default = match self.unit {

@@ -90,8 +90,11 @@ impl FromStr for Spec {
                 return Err(ConfigError::new(&at, "", word, kind.options()));
             };
             let param = &kind.params[place];
-            if spec.given[place].is_some() {
-                return Err(ConfigError::new(&at, word, "", "given twice"));
+            if let Some(value) = &spec.given[place] {
+                let mut before = String::new();
+                param.write_exact(&mut before, value);
+                let why = format!("given twice: {} stands before it", before.trim_start());
+                return Err(ConfigError::new(&at, word, "", why));
             }
             spec.given[place] = Some(param.parse(&at, word, &mut words)?);
         }

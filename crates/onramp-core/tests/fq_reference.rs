@@ -78,6 +78,18 @@ struct Waiting {
     txtime: u64,
 }
 
+impl Waiting {
+    /// A packet without a departure time is due since it was pushed, but not before those of its
+    /// queue that are due as well.
+    fn settle(&mut self, queue: &[Self], pushed: u64, now: u64) {
+        if self.txtime == 0 {
+            let newest = queue.iter().map(|pkt| pkt.time).max().unwrap_or(0);
+            let pushed = if pushed == 0 { now } else { pushed };
+            self.time = pushed.max(newest).min(now);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Flow {
     key: u64,
@@ -192,19 +204,9 @@ impl Model {
             rate: pkt.pacing_rate,
             txtime,
         };
-        // A packet without a departure time is due since it was pushed, but not before those of its
-        // queue that are due as well.
-        let mut settle = |queue: &[Waiting]| {
-            if txtime == 0 {
-                let newest = queue.iter().map(|pkt| pkt.time).max().unwrap_or(0);
-                let pushed = if pkt.enqueued_ns == 0 { now } else { pkt.enqueued_ns };
-                new.time = pushed.max(newest).min(now);
-            }
-            new.clone()
-        };
         if self.takes_fast_path(txtime, pkt.pacing_rate, now) {
-            let pkt = settle(&self.fast);
-            self.fast.push(pkt);
+            new.settle(&self.fast, pkt.enqueued_ns, now);
+            self.fast.push(new);
             return Ok(());
         }
         if !self.flows.iter().any(|flow| flow.key == pkt.flow) {
@@ -214,7 +216,7 @@ impl Model {
                 credit: self.p.initial_quantum,
                 time_next: 0,
                 band: 0,
-                detached: now / TICK | 1,
+                detached: (now / TICK) | 1,
             });
         }
         let (quantum, refill) = (self.p.quantum, self.p.refill_delay.div_ceil(TICK));
@@ -230,8 +232,8 @@ impl Model {
             flow.credit = flow.credit.max(quantum);
         }
         flow.band = band;
-        let pkt_waiting = settle(&flow.packets);
-        flow.packets.push(pkt_waiting);
+        new.settle(&flow.packets, pkt.enqueued_ns, now);
+        flow.packets.push(new);
         if detached {
             self.lists[list][NEW].push_back(pkt.flow);
         }
@@ -306,7 +308,7 @@ impl Model {
         }
         let Some(first) = earliest(&flow.packets) else {
             let band = flow.band;
-            flow.detached = now / TICK | 1;
+            flow.detached = (now / TICK) | 1;
             self.lists[self.band][age].pop_front();
             if age == NEW {
                 self.lists[band][OLD].push_back(key);

@@ -33,6 +33,7 @@
 //! `initial_quantum`).
 
 mod flow;
+mod index;
 mod params;
 mod throttle;
 

@@ -52,7 +52,7 @@ pub(super) const PARAMS: &[Param] = &[
         1 << 14,
         i32::MAX as u64,
     ),
-    row("pacing", Unit::Words(&["pacing", "nopacing"]), Number(0), "whether rates are kept"),
+    row("pacing", Unit::Words(&["pacing", "nopacing"]), Off, "whether rates are kept"),
     within(
         row("quantum", Unit::Bytes, Mtus(2), "bytes a flow may send in a round"),
         256,

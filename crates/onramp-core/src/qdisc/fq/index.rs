@@ -1,0 +1,126 @@
+//! A hash table from keys to places in a slab.
+//!
+//! Open addressing, linear probing, deletion by moving back. A slot holds 32 bits of the hash and
+//! the place; the key itself lies in the slab, where the caller looks.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// Slots of an empty table; a power of two, as always.
+const SLOTS_MIN: usize = 64;
+
+/// The half of a slot that comes from the hash.
+const TAG: u64 = 0xFFFF_FFFF << 32;
+
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Upper half of the hash above, place below; 0 = empty, as place 0 is never in here.
+    slots: Vec<u64>,
+    len: usize,
+    /// Makes the hash, so that nobody can choose keys that collide. It shows in no result.
+    seed: u64,
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Self { slots: vec![0; SLOTS_MIN], len: 0, seed: RandomState::new().hash_one(0_u64) }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Folded multiplication: every bit of the key moves every bit of the result.
+    #[inline]
+    pub(super) fn hash(&self, key: u64) -> u64 {
+        let product = u128::from(key ^ self.seed) * 0x9E37_79B9_7F4A_7C15;
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded together")]
+        let folded = (product >> 64) as u64 ^ product as u64;
+        folded
+    }
+
+    /// Finds the place with this hash that `is` the one.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let mask = self.slots.len() - 1;
+        let mut at = home(hash) & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                return None;
+            }
+            if slot >> 32 == hash >> 32 && is(place(slot)) {
+                return Some(place(slot));
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Adds a place, which is not 0, and not in here yet.
+    pub(super) fn insert(&mut self, hash: u64, place: u32) {
+        if (self.len + 1) * 2 > self.slots.len() {
+            self.grow();
+        }
+        self.put(hash & TAG | u64::from(place));
+        self.len += 1;
+    }
+
+    /// Puts a slot where probing for it ends.
+    fn put(&mut self, slot: u64) {
+        let mask = self.slots.len() - 1;
+        let mut at = home(slot) & mask;
+        while self.slots[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        self.slots[at] = slot;
+    }
+
+    fn grow(&mut self) {
+        let slots = vec![0; self.slots.len() * 2];
+        let old = std::mem::replace(&mut self.slots, slots);
+        old.into_iter().filter(|slot| *slot != 0).for_each(|slot| self.put(slot));
+    }
+
+    /// Removes a place that is in here.
+    pub(super) fn remove(&mut self, hash: u64, at_place: u32) {
+        let mask = self.slots.len() - 1;
+        let mut hole = home(hash) & mask;
+        while place(self.slots[hole]) != at_place {
+            hole = (hole + 1) & mask;
+        }
+        // Close the gap: move back whatever probing from its home would now miss.
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            let displacement = at.wrapping_sub(home(slot)) & mask;
+            if displacement >= at.wrapping_sub(hole) & mask {
+                self.slots[hole] = slot;
+                hole = at;
+            }
+        }
+        self.slots[hole] = 0;
+        self.len -= 1;
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<u64>()
+    }
+}
+
+/// Where probing begins, before the mask.
+#[inline]
+fn home(hash_or_slot: u64) -> usize {
+    (hash_or_slot >> 32) as usize
+}
+
+#[inline]
+fn place(slot: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    let place = slot as u32;
+    place
+}

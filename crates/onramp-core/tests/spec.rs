@@ -1,0 +1,212 @@
+//! The command language: what it reads, what it writes, and what it says to mistakes.
+
+use onramp_core::ConfigError;
+use onramp_core::params::{Param, Unit};
+use onramp_core::qdisc::{KINDS, Spec};
+use proptest::prelude::*;
+
+const MTU: u32 = 1514;
+
+fn error(line: &str) -> ConfigError {
+    line.parse::<Spec>().expect_err(line)
+}
+
+#[test]
+fn mistakes_name_the_word_and_what_is_allowed() {
+    let cases = [
+        ("", "qdisc: the kind is missing: expected one of pfifo, bfifo, pfifo_fast, fq"),
+        (
+            "fqq limit 1",
+            "qdisc: what is \"fqq\"? unknown qdisc kind; there are pfifo, bfifo, pfifo_fast, fq",
+        ),
+        ("pfifo 5", "qdisc pfifo: what is \"5\"? pfifo takes limit"),
+        ("pfifo limit 5 and more", "qdisc pfifo: what is \"and\"? pfifo takes limit"),
+        ("pfifo_fast limit 3", "qdisc pfifo_fast: what is \"limit\"? pfifo_fast takes txqueuelen"),
+        (
+            "fq limit",
+            "qdisc fq: \"limit\": the value is missing: expected a whole number, 0 to 4294967295 packets",
+        ),
+        ("fq limit 1 limit 2", "qdisc fq: \"limit\": given twice: limit 1 stands before it"),
+        (
+            "fq horizon_cap horizon_drop",
+            "qdisc fq: \"horizon_drop\": given twice: horizon_cap stands before it",
+        ),
+        (
+            "fq limit 10p",
+            "qdisc fq: illegal \"limit\" \"10p\": expected a whole number, 0 to 4294967295 packets",
+        ),
+        (
+            "fq limit -1",
+            "qdisc fq: illegal \"limit\" \"-1\": expected a whole number, 0 to 4294967295 packets",
+        ),
+        (
+            "fq quantum 0",
+            "qdisc fq: illegal \"quantum\" \"0\": expected a whole number, 256 to 1048576 bytes",
+        ),
+        (
+            "fq quantum 3k",
+            "qdisc fq: illegal \"quantum\" \"3k\": expected a whole number, 256 to 1048576 bytes",
+        ),
+        (
+            "fq maxrate 8q",
+            "qdisc fq: illegal \"maxrate\" \"8q\": expected a rate, such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit",
+        ),
+        (
+            "fq maxrate fast",
+            "qdisc fq: illegal \"maxrate\" \"fast\": expected a rate, such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit",
+        ),
+        (
+            "fq horizon 5h",
+            "qdisc fq: illegal \"horizon\" \"5h\": expected a time such as 10ms or 40us, 0us to 4294967295us",
+        ),
+        (
+            "fq timer_slack 5s",
+            "qdisc fq: illegal \"timer_slack\" \"5s\": expected a time such as 10us or 500ns, 0us to 4294967295ns",
+        ),
+        (
+            "fq priomap 1 2 3",
+            "qdisc fq: illegal \"priomap\" \"3\": expected 16 whole numbers, each 0 to 2",
+        ),
+        (
+            "fq priomap 1 2",
+            "qdisc fq: \"priomap\": the value is missing: expected 16 whole numbers, each 0 to 2",
+        ),
+        (
+            "bfifo limit 5g",
+            "qdisc bfifo: illegal \"limit\" \"5g\": expected a size such as 1514 or 15kb, 0 to 4294967295 bytes",
+        ),
+    ];
+    for (line, message) in cases {
+        assert_eq!(error(line).to_string(), message, "{line}");
+    }
+    // For an unknown option, all options are listed, also the words without a value.
+    let text = error("fq foo 5").to_string();
+    assert!(text.starts_with("qdisc fq: what is \"foo\"? fq takes limit, flow_limit, "), "{text}");
+    assert!(text.contains(" pacing, nopacing, "), "{text}");
+    assert_eq!(error("fq maxrate x").key, "maxrate");
+}
+
+/// What `tc qdisc add` takes and `tc qdisc show` then writes.
+#[test]
+fn shows_as_tc_does() {
+    let cases = [
+        ("pfifo", "pfifo limit 1000p"),
+        ("pfifo limit 1k", "pfifo limit 1024p"),
+        ("pfifo limit 0.5", "pfifo limit 0p"),
+        ("bfifo", "bfifo limit 1514000b"),
+        ("bfifo limit 1.5k", "bfifo limit 1536b"),
+        ("bfifo limit 1kbit", "bfifo limit 128b"),
+        ("bfifo limit 15mb", "bfifo limit 15Mb"),
+        ("fq quantum 10000", "quantum 10000b"),
+        ("fq quantum 1048576", "quantum 1Mb"),
+        ("fq limit 010", "limit 8p"),
+        ("fq limit 0x10", "limit 16p"),
+        ("fq limit +8", "limit 8p"),
+        ("fq maxrate 9", "maxrate 8bit"),
+        ("fq maxrate 0", "maxrate 0bit"),
+        ("fq maxrate 1234567bit", "maxrate 1234Kbit"),
+        ("fq maxrate 8mibit", "maxrate 8388Kbit"),
+        ("fq maxrate 1Mbps", "maxrate 8Mbit"),
+        ("fq maxrate 1MBPS", "maxrate 8Mbit"),
+        ("fq maxrate 34gbit", "maxrate 34Gbit"),
+        ("fq maxrate .5mbit", "maxrate 500Kbit"),
+        ("fq maxrate 5.mbit", "maxrate 5Mbit"),
+        ("fq maxrate +8mbit", "maxrate 8Mbit"),
+        ("fq low_rate_threshold 100", "low_rate_threshold 96bit"),
+        ("fq horizon 0", "horizon 0us"),
+        ("fq horizon 100", "horizon 100us"),
+        ("fq horizon 1e3", "horizon 1ms"),
+        ("fq horizon 1500us", "horizon 1.5ms"),
+        ("fq horizon 4294s", "horizon 4.29e+03s"),
+        ("fq timer_slack 0", "timer_slack 0ns"),
+        ("fq timer_slack 100", "timer_slack 100ns"),
+        ("fq timer_slack 1.5us", "timer_slack 1.5us"),
+        ("fq ce_threshold 0", "ce_threshold 0us"),
+        ("fq ce_threshold 1ms", "ce_threshold 1ms"),
+        ("fq nopacing", " nopacing "),
+        ("fq horizon_cap", "horizon_cap"),
+        (
+            "fq",
+            "quantum 3028b initial_quantum 15140b low_rate_threshold 550Kbit refill_delay 40ms timer_slack 10us horizon 10s horizon_drop",
+        ),
+    ];
+    for (line, shown) in cases {
+        let spec: Spec = line.parse().expect(line);
+        assert!(spec.show(MTU).contains(shown), "{line}: {}", spec.show(MTU));
+    }
+}
+
+#[test]
+fn help_has_every_option_and_its_default() {
+    for kind in KINDS {
+        let help = kind.help();
+        assert_eq!(help.lines().count(), 1 + kind.params.len());
+        for (param, line) in kind.params.iter().zip(help.lines().skip(1)) {
+            assert!(line.contains(param.key) && line.contains("(default: "), "{line}");
+            assert!(line.chars().all(|c| c.is_ascii_graphic() || c == ' '), "{line}");
+        }
+    }
+}
+
+#[test]
+fn every_table_is_consistent() {
+    for kind in KINDS {
+        let plain = Spec::new(kind);
+        assert_eq!(plain.to_string(), kind.id);
+        for param in kind.params {
+            assert!(param.min <= param.max, "{}", param.key);
+            let same = kind.params.iter().filter(|other| other.key == param.key).count();
+            assert_eq!(same, 1, "{} stands in the table of {} once", param.key, kind.id);
+        }
+        let _ = plain.build(0);
+        let _ = plain.build(u32::MAX);
+    }
+}
+
+/// An option as a user could type it.
+fn option(param: &'static Param) -> BoxedStrategy<String> {
+    let key = param.key;
+    let number = prop_oneof![Just(param.min), Just(param.max), param.min..=param.max];
+    match param.unit {
+        Unit::Words(names) => prop::sample::select(names).prop_map(str::to_owned).boxed(),
+        Unit::List(len) => prop::collection::vec(number, len)
+            .prop_map(move |list| {
+                let words: Vec<String> = list.iter().map(ToString::to_string).collect();
+                format!("{key} {}", words.join(" "))
+            })
+            .boxed(),
+        Unit::Rate => number.prop_map(move |n| format!("{key} {n}bps")).boxed(),
+        Unit::Usecs | Unit::Nsecs => number.prop_map(move |n| format!("{key} {n}ns")).boxed(),
+        _ => number.prop_map(move |n| format!("{key} {n}")).boxed(),
+    }
+}
+
+fn line() -> impl Strategy<Value = String> {
+    (0..KINDS.len()).prop_flat_map(|place| {
+        let kind = &KINDS[place];
+        let options: Vec<_> =
+            kind.params.iter().map(|param| prop::option::of(option(param))).collect();
+        options.prop_map(move |options| {
+            let words: Vec<String> = options.into_iter().flatten().collect();
+            format!("{} {}", kind.id, words.join(" "))
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_back(line in line(), mtu in any::<u32>()) {
+        let spec: Spec = line.parse().expect("a correct line");
+        let again: Spec = spec.to_string().parse().expect("its own line");
+        prop_assert_eq!(&spec, &again);
+        prop_assert_eq!(spec.show(mtu), again.show(mtu));
+        let _ = spec.build(mtu);
+    }
+
+    #[test]
+    fn no_line_is_too_odd(line in "((pfifo|bfifo|fq) )?([a-z_]{0,9} ?|limit |maxrate |weights |-?[0-9.e+]{0,9}(bit|kb|us|s)? ?){0,9}") {
+        if let Ok(spec) = line.parse::<Spec>() {
+            prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+        }
+    }
+}
