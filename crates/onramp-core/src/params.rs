@@ -108,6 +108,16 @@ impl Param {
         }
     }
 
+    /// Refuses a bare number, other than zero, where `tc` would guess its unit.
+    pub(crate) fn check_unit(&self, at: &str, key: &str, word: &str) -> Result<(), ConfigError> {
+        let guessed = matches!(self.unit, Unit::Rate | Unit::Usecs | Unit::Nsecs);
+        if guessed && word.parse::<f64>().is_ok_and(|number| number != 0.0) {
+            let why = format!("the unit is missing: expected {}", self.expected());
+            return Err(ConfigError::new(at, key, word, why));
+        }
+        Ok(())
+    }
+
     fn number(&self, word: &str) -> Option<u64> {
         let number = match self.unit {
             Unit::Count | Unit::Packets | Unit::Bytes | Unit::List(_) => parse_count(word),

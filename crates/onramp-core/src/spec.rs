@@ -72,6 +72,22 @@ impl FromStr for Spec {
     type Err = ConfigError;
 
     fn from_str(line: &str) -> Result<Self, ConfigError> {
+        Self::read(line, false)
+    }
+}
+
+impl Spec {
+    /// Reads a line as [`FromStr`] does, but takes no rate and no time without a unit: `tc` takes
+    /// `maxrate 8` for eight bits a second, which nobody means.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong, and what would be right.
+    pub fn with_units(line: &str) -> Result<Self, ConfigError> {
+        Self::read(line, true)
+    }
+
+    fn read(line: &str, units: bool) -> Result<Self, ConfigError> {
         let mut words = line.split_ascii_whitespace();
         let kinds = || KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ");
         let Some(id) = words.next() else {
@@ -95,6 +111,9 @@ impl FromStr for Spec {
                 param.write_exact(&mut before, value);
                 let why = format!("given twice: {} stands before it", before.trim_start());
                 return Err(ConfigError::new(&at, word, "", why));
+            }
+            if units && let Some(value) = words.clone().next() {
+                param.check_unit(&at, word, value)?;
             }
             spec.given[place] = Some(param.parse(&at, word, &mut words)?);
         }

@@ -210,3 +210,16 @@ proptest! {
         }
     }
 }
+
+/// Rates and times need their unit where people write them; counts, sizes and zero do not.
+#[test]
+fn with_units_refuses_what_tc_would_guess() {
+    for line in ["fq maxrate 8", "fq horizon 100", "fq ce_threshold 5", "fq timer_slack 1e3"] {
+        assert!(line.parse::<Spec>().is_ok(), "{line}: tc takes it");
+        let error = Spec::with_units(line).expect_err(line).to_string();
+        assert!(error.contains("the unit is missing: expected a "), "{error}");
+    }
+    for line in ["fq maxrate 8mbit", "fq timer_slack 0", "fq limit 100 quantum 3000", "pfifo"] {
+        assert_eq!(Spec::with_units(line), line.parse::<Spec>(), "{line}");
+    }
+}

@@ -118,10 +118,11 @@ impl LinkBuilder {
         self
     }
 
-    /// The qdisc in front of each port, as `tc` writes it: `fq maxrate 8mbit`. Default: `fq`.
+    /// The qdisc in front of each port, as `tc` writes it, with units: `fq maxrate 8mbit`.
+    /// Default: `fq`.
     #[must_use]
     pub fn qdisc(mut self, qdisc: &str) -> Self {
-        self.qdisc = qdisc.parse();
+        self.qdisc = Spec::with_units(qdisc);
         self
     }
 

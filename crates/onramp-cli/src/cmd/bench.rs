@@ -152,7 +152,7 @@ fn plan(args: Args) -> Result<Plan> {
             args.seconds.as_secs_f64()
         )));
     }
-    if let Err(error) = args.qdisc.parse::<Spec>() {
+    if let Err(error) = Spec::with_units(&args.qdisc) {
         return Err(usage(format!("--qdisc: {error}")));
     }
     let size = args.size as usize;

@@ -133,10 +133,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The link's qdisc: what the user said, and the rate in it.
 fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
     let text = given.unwrap_or("fq");
-    let spec: Spec = text.parse().map_err(|error| usage(format!("--qdisc: {error}")))?;
+    let spec = Spec::with_units(text).map_err(|error| usage(format!("--qdisc: {error}")))?;
     let Some(rate) = rate else { return Ok(text.to_owned()) };
     match rate.parse::<Rate>() {
         Err(error) => return Err(usage(format!("--rate: {error}"))),
+        Ok(_) if rate.parse::<f64>().is_ok() => {
+            return Err(usage(format!("--rate: {rate}: the unit is missing, such as in 10mbit")));
+        }
         Ok(Rate(0)) => return Err(usage("--rate: nothing leaves at a rate of zero")),
         Ok(_) => {}
     }
@@ -147,7 +150,7 @@ fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
         )));
     }
     let paced = format!("{text} maxrate {rate}");
-    match paced.parse::<Spec>() {
+    match Spec::with_units(&paced) {
         Ok(_) => Ok(paced),
         Err(_) => Err(usage("--rate: --qdisc has a maxrate already: leave one of the two away")),
     }
