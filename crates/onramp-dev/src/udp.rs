@@ -14,7 +14,7 @@
 //! | anything else, once | asked again: it may be the error of an earlier packet (ICMP) |
 //! | EMSGSIZE, twice | dropped: `MessageSize` |
 //! | ECONNREFUSED, twice | dropped: `Refused` |
-//! | ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN, ENONET, EADDRNOTAVAIL, twice | dropped: `Unreachable` |
+//! | ENETUNREACH, EHOSTUNREACH, ENETDOWN and their kin, twice | dropped: `Unreachable` |
 //! | EPERM, EACCES, twice | dropped: `NoPermission` |
 //! | anything else, twice, such as EINVAL for port 0 | dropped: `DeviceError` |
 

@@ -38,8 +38,8 @@ impl Messages {
         let first = usize::from(self.shapes[at].first_part);
         let (mut payload, parts) = (Vec::new(), header.msg_iovlen);
         for part in &self.parts[first..first + parts] {
-            // SAFETY: as for the kernel: it points into the payload of a packet in `flight`, or into
-            // `copies`, to bytes that were written.
+            // SAFETY: as for the kernel: it points into the payload of a packet in `flight`, or
+            // into `copies`, to bytes that were written.
             let bytes =
                 unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
             payload.extend_from_slice(bytes);

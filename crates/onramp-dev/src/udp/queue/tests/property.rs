@@ -6,6 +6,11 @@ use proptest::prelude::*;
 use super::Answer::{Fail, Take};
 use super::*;
 
+/// Sizes that an interpreter can bear.
+const LEN_MAX: usize = if cfg!(miri) { 100 } else { 3_000 };
+const PACKETS_MAX: usize = if cfg!(miri) { 12 } else { 60 };
+const ANSWERS_MAX: usize = if cfg!(miri) { 12 } else { 80 };
+
 /// A packet of the property test.
 #[derive(Clone, Debug)]
 struct Given {
@@ -16,7 +21,7 @@ struct Given {
 }
 
 fn given() -> impl Strategy<Value = Given> {
-    let len = prop_oneof![4 => 1_usize..4, 4 => Just(100_usize), 1 => 1_usize..3_000];
+    let len = prop_oneof![4 => 1_usize..4, 4 => Just(100_usize), 1 => 1..LEN_MAX];
     let gso_size = prop_oneof![6 => Just(0_u16), 1 => 1_u16..40];
     let txtime = prop_oneof![6 => Just(0_u64), 1 => Just(NOW.0 + 9)];
     (len, 0..2_u64, gso_size, txtime).prop_map(|(len, flow, gso_size, txtime_ns)| Given {
@@ -34,7 +39,7 @@ fn answer() -> impl Strategy<Value = Answer> {
 
 fn config() -> ProptestConfig {
     if cfg!(miri) {
-        ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() }
+        ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() }
     } else {
         ProptestConfig::default()
     }
@@ -47,8 +52,8 @@ proptest! {
     /// dropped went out whole, once; of one that was dropped at most a beginning went out.
     #[test]
     fn nothing_is_lost_doubled_or_overtaken(
-        given in prop::collection::vec(given(), 1..60),
-        answers in prop::collection::vec(answer(), 0..80),
+        given in prop::collection::vec(given(), 1..PACKETS_MAX),
+        answers in prop::collection::vec(answer(), 0..ANSWERS_MAX),
         segments_max in prop::sample::select(vec![1_u16, 2, 64]),
     ) {
         let mut queue = queue(answers);
@@ -62,7 +67,7 @@ proptest! {
         let mut burst: PacketList = given.iter().enumerate().map(make).collect();
         let mut fates = Fates::new();
         // Each answer ends at most one call; without answers everything is taken.
-        for _ in 0..81 {
+        for _ in 0..=ANSWERS_MAX {
             fates.extend(transmit(&mut queue, &mut burst).0);
         }
         prop_assert!(burst.is_empty());
