@@ -1,9 +1,10 @@
 //! The checkers beside the tests: loom, miri, ThreadSanitizer, another processor.
 
+use std::fs;
 use std::process::Command;
 
-use crate::shell::{cargo, cargo_nightly, run};
-use crate::{Outcome, toolchain};
+use crate::shell::{cargo, cargo_nightly, root, run};
+use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
 
@@ -40,14 +41,31 @@ pub(crate) fn miri(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Runs the stress tests under ThreadSanitizer, the standard library included.
+/// Runs the stress tests of every crate under ThreadSanitizer, the standard library included.
 pub(crate) fn tsan(args: &[String]) -> Outcome {
     toolchain::nightly(&["rust-src"])?;
     let target = "x86_64-unknown-linux-gnu";
-    let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", target]);
-    command.args(["--target-dir", "target/tsan", "-p", QUEUE, "--test", "stress"]);
-    let command = command.env("RUSTFLAGS", "-Zsanitizer=thread").arg("--").args(args);
-    run(command)
+    for package in with_stress_tests()? {
+        let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", target]);
+        command.args(["--target-dir", "target/tsan", "-p", &package, "--test", "stress", "--"]);
+        command.args(args).env("RUSTFLAGS", "-Zsanitizer=thread");
+        run(command.env("TSAN_OPTIONS", "halt_on_error=1"))?;
+    }
+    Ok(())
+}
+
+/// The crates that have `tests/stress.rs`.
+fn with_stress_tests() -> Result<Vec<String>, Failure> {
+    let unable = |err| Failure::Unable(format!("crates: {err}"));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).map_err(unable)? {
+        let path = entry.map_err(unable)?.path();
+        if path.join("tests/stress.rs").exists() || path.join("tests/stress/main.rs").exists() {
+            names.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Type-checks the workspace for a processor whose memory model is weaker.

@@ -63,7 +63,11 @@ fn fmt() -> Outcome {
 }
 
 fn clippy() -> Outcome {
-    shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // The models, and what they see of the source.
+    let mut models = cargo(&["clippy", "-p", "onramp-queue", "--lib", "--test", "loom"]);
+    models.args(["--target-dir", "target/loom", "--", "-D", "warnings"]);
+    shell(models.env("RUSTFLAGS", "--cfg loom"))
 }
 
 fn docs() -> Outcome {

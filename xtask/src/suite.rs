@@ -11,7 +11,7 @@ use crate::{Failure, Outcome};
 const TOOLS: &[(&str, &str)] =
     &[("ip", "iproute2"), ("iperf3", "iperf3"), ("ping", "iputils-ping"), ("tcpdump", "tcpdump")];
 
-/// Tests begin a line with this when they lack something.
+/// Tests begin a line of standard error with this when they lack something.
 const SKIP: &str = "SKIP";
 
 /// Runs every test; what follows `test` is given to `cargo test`.
@@ -24,10 +24,6 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let lacking = in_ci && !skipped.is_empty();
     let mut all = vec!["test", "--workspace", "--no-fail-fast"];
     all.extend(args.iter().map(String::as_str));
-    if !args.iter().any(|arg| arg == "--") {
-        // Also the output of tests that pass: it says what they skipped.
-        all.extend(["--", "--show-output"]);
-    }
     let (passed, tally) = tee(&mut cargo(&all))?;
     skipped.extend(tally.skipped);
     eprintln!();

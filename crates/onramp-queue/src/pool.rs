@@ -203,9 +203,9 @@ impl Pool {
         u32::from(word.count() - self.bias)
     }
 
-    /// Takes in what came home and tells the fate of each submitted packet. Gives the number of all.
+    /// Takes in what came home and tells the fate of each submitted packet. Gives how many came.
     ///
-    /// Unless nothing came, this takes a request to be woken back, as [`disarm`](Self::disarm) does.
+    /// Unless nothing came, this takes a request to be woken back, like [`disarm`](Self::disarm).
     pub fn reclaim(&mut self, mut fate: impl FnMut(Completion)) -> u32 {
         if self.returned() == 0 {
             return 0;
@@ -252,8 +252,8 @@ impl Pool {
         self.keep(node);
     }
 
-    /// Asks to be woken when `need` packets, or else all that are out, have come home since the last
-    /// reclaim. Replaces an earlier request.
+    /// Asks to be woken when `need` packets, or else all that are out, have come home since the
+    /// last reclaim. Replaces an earlier request.
     pub fn arm(&mut self, waker: &Waker, need: u32) -> Armed {
         let need = need.min(self.out);
         loop {
@@ -338,7 +338,7 @@ impl Pool {
         drop(waker);
     }
 
-    /// Ends the life of the pool's side. Gives the nodes that came home and the number of those out.
+    /// Ends the life of the pool's side. Gives the nodes that came home, and how many are out.
     fn close(&mut self) -> (*mut Node, u32) {
         // Acquire: the nodes, and all that others did with the home, if we free it; pairs with the
         // release in `put_back`. Release: all that we did with it, if another frees it.

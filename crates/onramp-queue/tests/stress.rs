@@ -247,7 +247,7 @@ impl Sender<'_> {
     }
 }
 
-/// Ends the process at the first failed assertion: the other threads may wait for that one for ever.
+/// Ends the process at the first failed assertion: other threads may wait for that one for ever.
 fn fail_fast() {
     std::panic::set_hook(Box::new(|info| {
         // Not `eprintln!`, whose words the test harness would keep to itself.

@@ -61,7 +61,7 @@ fn in_order(sent: &[u64], of: &[u64]) {
     assert_eq!(seen, of, "each once, in the order sent");
 }
 
-/// Two senders, from idle: every packet is taken once, in its sender's order, by one owner at a time.
+/// Two senders, from idle: each packet is taken once, in its sender's order, one owner at a time.
 ///
 /// Broken by: intake-idle-acquire, intake-push-release, intake-take-acquire,
 /// intake-leave-idle-release, intake-leave-idle-unchecked, list-restore-linked.
