@@ -39,7 +39,7 @@ pub(crate) fn tsan(args: &[String]) -> Outcome {
     toolchain::nightly(&["rust-src"])?;
     let target = "x86_64-unknown-linux-gnu";
     let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", target]);
-    command.args(["--target-dir", "target/tsan", "-p", QUEUE, "--test", "stress"]);
+    command.args(["--target-dir", "target/tsan", "-p", QUEUE, "-p", "onramp", "--test", "stress"]);
     let command = command.env("RUSTFLAGS", "-Zsanitizer=thread").arg("--").args(args);
     run(command)
 }
