@@ -117,7 +117,7 @@ fn round(qdisc: &str, burst: u16, seed: u64) {
     let receives = rng.fork();
     let (stats, arrived) = thread::scope(|scope| {
         let arrived = scope.spawn(move || receive(&receiver, receives));
-        let stats = thread::scope(|scope| {
+        thread::scope(|scope| {
             let workers: Vec<_> = (0..THREADS)
                 .map(|_| {
                     let (link, accepted, mut rng) = (&link, &accepted, rng.fork());
@@ -137,8 +137,9 @@ fn round(qdisc: &str, burst: u16, seed: u64) {
             link.close(patience);
             workers.into_iter().for_each(|worker| worker.join().expect("a worker panicked"));
             stop.store(true, Ordering::Relaxed);
-            link.stats()
         });
+        // At rest: nobody is inside a port any more, who could hold a packet.
+        let stats = link.stats();
         drop(link);
         (stats, arrived.join().expect("the receiver panicked"))
     });
