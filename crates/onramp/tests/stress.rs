@@ -1,0 +1,179 @@
+//! Everything at once: threads that send, wait, look, come, go and close. For ThreadSanitizer, and
+//! for machines with many processors: `ONRAMP_STRESS_SCALE` multiplies the rounds (default 1).
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use onramp::dev::{MonotonicClock, Null, Receiver, loopback};
+use onramp::{Clock, Credits, Device, Link, Sender, TrySendError};
+
+/// Longer than any wait that ends.
+const LONG: Duration = Duration::from_secs(120);
+const THREADS: u64 = 8;
+const STEPS: u32 = 120;
+
+fn scale() -> u64 {
+    let text = std::env::var("ONRAMP_STRESS_SCALE").unwrap_or_else(|_| "1".to_owned());
+    text.parse().expect("ONRAMP_STRESS_SCALE is a whole number")
+}
+
+/// One sender's life. Gives the number of packets it got rid of.
+fn live(mut sender: Sender, rng: &mut Rng) -> u64 {
+    let completed = std::sync::Arc::new(AtomicU64::new(0));
+    let theirs = completed.clone();
+    sender.on_complete(move |_| _ = theirs.fetch_add(1, Ordering::Relaxed));
+    let flows: Vec<_> = (0..3).map(|_| sender.flow(None)).collect();
+    let mut accepted = 0;
+    for number in 0..STEPS {
+        let flow = &flows[rng.usize(0..3)];
+        let size = if rng.u32(0..50) == 0 { rng.usize(0..20_000) } else { rng.usize(0..300) };
+        let payload = vec![0; size];
+        let outcome = match rng.u32(0..12) {
+            0..=3 => sender.try_send(flow, &payload).map(|()| 1),
+            4..=5 => sender.send(flow, &payload).map(|()| 1).map_err(|_| TrySendError::Closed),
+            6..=7 => {
+                let batch = vec![[7; 50]; rng.usize(0..50)];
+                sender.try_send_batch(flow, &batch).map(|count| count as u64)
+            }
+            8 => {
+                let later_ns = rng.u64(0..2_000_000);
+                sender.packet(flow, b"later").and_then(|mut packet| {
+                    packet.txtime_ns = MonotonicClock.now().after(later_ns).0;
+                    sender.submit(flow, packet).map(|()| 1).map_err(|back| back.why)
+                })
+            }
+            9 => {
+                let waker = Waker::noop();
+                let mut ready = pin!(sender.ready(flow, size));
+                let _ = ready.as_mut().poll(&mut Context::from_waker(waker));
+                Ok(0)
+            }
+            10 => {
+                if number % 2 == 0 {
+                    sender.cork();
+                    Ok(0)
+                } else {
+                    sender.uncork().map(|()| 0)
+                }
+            }
+            _ => {
+                sender.wait_room_timeout(flow, size, Duration::from_micros(rng.u64(0..200)));
+                sender.give_way();
+                Ok(0)
+            }
+        };
+        match outcome {
+            Ok(count) => accepted += count,
+            Err(TrySendError::Closed) => break,
+            Err(_) => {}
+        }
+    }
+    if rng.bool() {
+        assert!(sender.flush(LONG), "all come home: {sender:?}");
+        assert_eq!(completed.load(Ordering::Relaxed), accepted, "of one sender");
+    }
+    accepted
+}
+
+/// Takes what arrives, in fits and starts, until the device is gone.
+fn receive(receiver: &Receiver, mut rng: Rng) -> u64 {
+    let mut count = 0;
+    while receiver.recv_timeout(LONG).is_some() {
+        count += 1;
+        if rng.u32(0..200) == 0 {
+            thread::sleep(Duration::from_micros(rng.u64(0..500)));
+        }
+    }
+    count
+}
+
+/// Looks at everything that may be looked at, until it is told to stop.
+fn look(link: &Link, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let stats = link.stats();
+        assert!(stats.submitted >= stats.sent + stats.dropped_total());
+        link.flush(Duration::ZERO);
+        drop(link.clone().sender());
+    }
+}
+
+fn round(qdisc: &str, burst: u16, seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let (device, receiver) = loopback(30);
+    let (null, other) = (Null::default(), Null::default());
+    let taken = [null.stats(), other.stats()];
+    let devices: [Box<dyn Device>; 3] = [Box::new(null), Box::new(device), Box::new(other)];
+    let credits = Credits { packets: rng.u32(1..80), bytes: rng.u32(1..100_000) };
+    let builder = Link::devices(devices).qdisc(qdisc).burst(burst).credits(credits);
+    let link = builder.build().expect("all of it is in range");
+    let (stop, accepted) = (AtomicBool::new(false), AtomicU64::new(0));
+    let patience = Duration::from_micros(rng.u64(0..5_000));
+    let close_at = rng.u64(0..THREADS * u64::from(STEPS) * 4);
+    let receives = rng.fork();
+    let (stats, arrived) = thread::scope(|scope| {
+        let arrived = scope.spawn(move || receive(&receiver, receives));
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS)
+                .map(|_| {
+                    let (link, accepted, mut rng) = (&link, &accepted, rng.fork());
+                    scope.spawn(move || {
+                        for _ in 0..3 {
+                            let count = live(link.sender(), &mut rng);
+                            accepted.fetch_add(count, Ordering::Relaxed);
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| look(&link, &stop));
+            // Closes when so much is sent, or all are done.
+            while link.stats().sent < close_at && workers.iter().any(|w| !w.is_finished()) {
+                thread::sleep(Duration::from_micros(200));
+            }
+            link.close(patience);
+            workers.into_iter().for_each(|worker| worker.join().expect("a worker panicked"));
+            stop.store(true, Ordering::Relaxed);
+        });
+        // At rest: nobody is inside a port any more, who could hold a packet.
+        let stats = link.stats();
+        drop(link);
+        (stats, arrived.join().expect("the receiver panicked"))
+    });
+    let case = format!("{qdisc}, burst {burst}, seed {seed}: {stats:?}");
+    assert_eq!(stats.submitted, accepted.into_inner(), "{case}");
+    assert_eq!((stats.submitted, stats.held), (stats.sent + stats.dropped_total(), 0), "{case}");
+    let nulls: u64 = taken.iter().map(|stats| stats.packets.get()).sum();
+    assert_eq!(stats.sent, nulls + arrived, "{case}");
+}
+
+fn rounds(qdisc: &str, burst: u16) {
+    for _ in 0..5 * scale() {
+        let seed = fastrand::u64(..);
+        println!("{qdisc}, burst {burst}, seed {seed}");
+        round(qdisc, burst, seed);
+    }
+}
+
+#[test]
+fn pfifo() {
+    rounds("pfifo limit 50", 1_000);
+}
+
+#[test]
+fn fq() {
+    rounds("fq", 1_000);
+}
+
+#[test]
+fn paced_fq() {
+    rounds("fq maxrate 50mbit", 1_000);
+}
+
+#[test]
+fn an_intake_for_few() {
+    rounds("fq limit 40 flow_limit 20", 4);
+}
