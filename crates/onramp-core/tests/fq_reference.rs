@@ -228,7 +228,7 @@ impl Model {
             return Err(DropReason::FqFlowLimit);
         }
         let list = flow.band;
-        if detached && now / TICK > flow.detached + refill && flow.credit >= 0 {
+        if detached && now / TICK > flow.detached + refill {
             flow.credit = flow.credit.max(quantum);
         }
         flow.band = band;
