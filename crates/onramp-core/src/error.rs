@@ -38,6 +38,7 @@ impl fmt::Display for ConfigError {
             ("", "") => {}
             ("", value) => write!(f, "what is {value:?}? ")?,
             (key, "") => write!(f, "{key:?}: ")?,
+            (key, value) if key == self.at => write!(f, "illegal {value:?}: ")?,
             (key, value) => write!(f, "illegal {key:?} {value:?}: ")?,
         }
         f.write_str(&self.why)

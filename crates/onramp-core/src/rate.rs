@@ -71,7 +71,7 @@ impl FromStr for Rate {
 }
 
 /// What a rate looks like.
-pub(crate) const EXPECTED: &str = "expected a rate, such as 8mbit or 1mbps (bytes)";
+pub(crate) const EXPECTED: &str = "expected a rate such as 8mbit or 1mbps (bytes)";
 
 /// As `tc` prints it: five digits or more are cut to thousands, so that it can lose some.
 impl fmt::Display for Rate {

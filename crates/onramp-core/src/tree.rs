@@ -41,7 +41,7 @@ use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
 ///
 /// // The rest, thrown away: two packets with their cookies, and why.
 /// tree.reset(then);
-/// for pkt in tree.take_drops() {
+/// for pkt in tree.drops() {
 ///     println!("buffer {} was dropped: {}", pkt.cookie, pkt.drop_reason.unwrap().about());
 /// }
 /// # Ok::<(), onramp_core::ConfigError>(())
@@ -159,9 +159,8 @@ impl Tree {
     /// [`drop_reason`](onramp_queue::Meta::drop_reason).
     ///
     /// They are held until then: a caller who does not want them calls it all the same.
-    #[doc(alias = "drops")]
     #[must_use = "dropping the list frees the packets"]
-    pub fn take_drops(&mut self) -> PacketList {
+    pub fn drops(&mut self) -> PacketList {
         std::mem::take(&mut self.drops)
     }
 

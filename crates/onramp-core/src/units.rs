@@ -5,6 +5,9 @@
 //! point words (`0x1p3`, `inf`, `nan`) are errors, where `tc` wraps around or takes some of them.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::ConfigError;
 
 const KI: f64 = 1024.0;
 /// Nanoseconds in a second, ms, µs.
@@ -115,9 +118,23 @@ pub(crate) fn parse_count(word: &str) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// Bytes, as `tc` prints them: `1514b`, `15Kb`, `32Mb`. Rounds, as `tc` does.
+/// Bytes. Printed as `tc` does, which rounds: `1514b`, `15Kb`, `32Mb`.
+///
+/// ```
+/// use onramp_core::units::Size;
+/// assert_eq!("15k".parse(), Ok(Size(15_360)));
+/// assert_eq!(Size(15_360).to_string(), "15Kb");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = ConfigError;
+    fn from_str(word: &str) -> Result<Self, ConfigError> {
+        let expected = "expected a size such as 1514 or 15kb";
+        parse_size(word).map(Self).ok_or_else(|| ConfigError::new("size", "size", word, expected))
+    }
+}
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,9 +151,27 @@ impl fmt::Display for Size {
     }
 }
 
-/// Nanoseconds, as `tc` prints times: `10s`, `1.5ms`, `40us`, `100ns`, with three digits at most.
+/// Nanoseconds; a bare number is read as microseconds. Printed as `tc` does, with three digits at
+/// most: `10s`, `1.5ms`, `40us`, `100ns`.
+///
+/// ```
+/// use onramp_core::units::Time;
+/// assert_eq!("1.5ms".parse(), Ok(Time(1_500_000)));
+/// assert_eq!("40".parse(), Ok(Time(40_000)));
+/// assert_eq!(Time(1_500_000).to_string(), "1.5ms");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub u64);
+
+impl FromStr for Time {
+    type Err = ConfigError;
+    fn from_str(word: &str) -> Result<Self, ConfigError> {
+        let expected = "expected a time such as 10ms or 40us";
+        parse_time(word, 1_000)
+            .map(Self)
+            .ok_or_else(|| ConfigError::new("time", "time", word, expected))
+    }
+}
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -148,7 +148,7 @@ impl Books {
 
     /// Takes the packets the tree dropped off the books.
     fn settle_drops(&mut self) -> Result<(), TestCaseError> {
-        for pkt in self.tree.take_drops() {
+        for pkt in self.tree.drops() {
             prop_assert!(pkt.drop_reason.is_some(), "a drop has a reason");
             prop_assert!(self.held.remove(&pkt.cookie), "{} dropped twice", pkt.cookie);
             self.dropped += 1;

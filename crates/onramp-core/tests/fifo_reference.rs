@@ -34,8 +34,8 @@ impl Model for Fifo {
     }
 }
 
-/// A ring of places. The reader clears the places it has read in batches, and at the ring's end; the
-/// writer needs a clear place.
+/// A ring of places. The reader clears the places it has read in batches, and at the ring's end;
+/// the writer needs a clear place.
 struct Ring {
     places: Vec<Option<u64>>,
     write: usize,
@@ -111,7 +111,7 @@ fn compare(line: &str, model: &mut dyn Model, ops: &[Op]) -> Result<(), TestCase
                 let taken = model.takes(number, *len, *priority);
                 let verdict = tree.enqueue(Instant(0), pkt);
                 prop_assert_eq!(verdict == Verdict::Queued, taken, "packet {}", number);
-                let drop = tree.take_drops().next().and_then(|pkt| pkt.drop_reason);
+                let drop = tree.drops().next().and_then(|pkt| pkt.drop_reason);
                 prop_assert_eq!(drop, (!taken).then_some(DropReason::Overlimit));
                 held += u32::from(taken);
             }

@@ -195,7 +195,7 @@ impl Wire {
     }
 
     fn collect_drops(&mut self, now_ns: u64) {
-        let drops = self.tree.take_drops();
+        let drops = self.tree.drops();
         self.outcome.drops.extend(drops.map(|pkt| event(now_ns, &pkt)));
     }
 }

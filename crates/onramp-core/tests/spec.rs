@@ -11,73 +11,54 @@ fn error(line: &str) -> ConfigError {
     line.parse::<Spec>().expect_err(line)
 }
 
+/// What is typed, and what is answered.
+const MISTAKES: &str = r#"
+> 
+qdisc: the kind is missing: expected one of pfifo, bfifo, pfifo_fast, fq
+> fqq limit 1
+qdisc: what is "fqq"? unknown qdisc kind; there are pfifo, bfifo, pfifo_fast, fq
+> pfifo 5
+qdisc pfifo: what is "5"? pfifo takes limit
+> pfifo limit 5 and more
+qdisc pfifo: what is "and"? pfifo takes limit
+> pfifo_fast limit 3
+qdisc pfifo_fast: what is "limit"? pfifo_fast takes txqueuelen
+> fq limit
+qdisc fq: "limit": the value is missing: expected a whole number, 0 to 4294967295 packets
+> fq limit 1 limit 2
+qdisc fq: "limit": given twice: limit 1 stands before it
+> fq horizon_cap horizon_drop
+qdisc fq: "horizon_drop": given twice: horizon_cap stands before it
+> fq limit 10p
+qdisc fq: illegal "limit" "10p": expected a whole number, 0 to 4294967295 packets
+> fq limit -1
+qdisc fq: illegal "limit" "-1": expected a whole number, 0 to 4294967295 packets
+> fq quantum 0
+qdisc fq: illegal "quantum" "0": expected a whole number, 256 to 1048576 bytes
+> fq quantum 3k
+qdisc fq: illegal "quantum" "3k": expected a whole number, 256 to 1048576 bytes
+> fq maxrate 8q
+qdisc fq: illegal "maxrate" "8q": expected a rate such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit
+> fq maxrate fast
+qdisc fq: illegal "maxrate" "fast": expected a rate such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit
+> fq horizon 5h
+qdisc fq: illegal "horizon" "5h": expected a time such as 10ms or 40us, 0us to 4294967295us
+> fq timer_slack 5s
+qdisc fq: illegal "timer_slack" "5s": expected a time such as 10us or 500ns, 0us to 4294967295ns
+> fq priomap 1 2 3
+qdisc fq: illegal "priomap" "3": expected 16 whole numbers, each 0 to 2
+> fq priomap 1 2
+qdisc fq: "priomap": the value is missing: expected 16 whole numbers, each 0 to 2
+> bfifo limit 5g
+qdisc bfifo: illegal "limit" "5g": expected a size such as 1514 or 15kb, 0 to 4294967295 bytes
+"#;
+
 #[test]
 fn mistakes_name_the_word_and_what_is_allowed() {
-    let cases = [
-        ("", "qdisc: the kind is missing: expected one of pfifo, bfifo, pfifo_fast, fq"),
-        (
-            "fqq limit 1",
-            "qdisc: what is \"fqq\"? unknown qdisc kind; there are pfifo, bfifo, pfifo_fast, fq",
-        ),
-        ("pfifo 5", "qdisc pfifo: what is \"5\"? pfifo takes limit"),
-        ("pfifo limit 5 and more", "qdisc pfifo: what is \"and\"? pfifo takes limit"),
-        ("pfifo_fast limit 3", "qdisc pfifo_fast: what is \"limit\"? pfifo_fast takes txqueuelen"),
-        (
-            "fq limit",
-            "qdisc fq: \"limit\": the value is missing: expected a whole number, 0 to 4294967295 packets",
-        ),
-        ("fq limit 1 limit 2", "qdisc fq: \"limit\": given twice: limit 1 stands before it"),
-        (
-            "fq horizon_cap horizon_drop",
-            "qdisc fq: \"horizon_drop\": given twice: horizon_cap stands before it",
-        ),
-        (
-            "fq limit 10p",
-            "qdisc fq: illegal \"limit\" \"10p\": expected a whole number, 0 to 4294967295 packets",
-        ),
-        (
-            "fq limit -1",
-            "qdisc fq: illegal \"limit\" \"-1\": expected a whole number, 0 to 4294967295 packets",
-        ),
-        (
-            "fq quantum 0",
-            "qdisc fq: illegal \"quantum\" \"0\": expected a whole number, 256 to 1048576 bytes",
-        ),
-        (
-            "fq quantum 3k",
-            "qdisc fq: illegal \"quantum\" \"3k\": expected a whole number, 256 to 1048576 bytes",
-        ),
-        (
-            "fq maxrate 8q",
-            "qdisc fq: illegal \"maxrate\" \"8q\": expected a rate, such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit",
-        ),
-        (
-            "fq maxrate fast",
-            "qdisc fq: illegal \"maxrate\" \"fast\": expected a rate, such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit",
-        ),
-        (
-            "fq horizon 5h",
-            "qdisc fq: illegal \"horizon\" \"5h\": expected a time such as 10ms or 40us, 0us to 4294967295us",
-        ),
-        (
-            "fq timer_slack 5s",
-            "qdisc fq: illegal \"timer_slack\" \"5s\": expected a time such as 10us or 500ns, 0us to 4294967295ns",
-        ),
-        (
-            "fq priomap 1 2 3",
-            "qdisc fq: illegal \"priomap\" \"3\": expected 16 whole numbers, each 0 to 2",
-        ),
-        (
-            "fq priomap 1 2",
-            "qdisc fq: \"priomap\": the value is missing: expected 16 whole numbers, each 0 to 2",
-        ),
-        (
-            "bfifo limit 5g",
-            "qdisc bfifo: illegal \"limit\" \"5g\": expected a size such as 1514 or 15kb, 0 to 4294967295 bytes",
-        ),
-    ];
-    for (line, message) in cases {
-        assert_eq!(error(line).to_string(), message, "{line}");
+    let mut lines = MISTAKES.trim().lines();
+    while let (Some(typed), Some(answer)) = (lines.next(), lines.next()) {
+        let typed = typed.strip_prefix('>').expect("typed lines are marked").trim();
+        assert_eq!(error(typed).to_string(), answer, "{typed}");
     }
     // For an unknown option, all options are listed, also the words without a value.
     let text = error("fq foo 5").to_string();
@@ -125,10 +106,8 @@ fn shows_as_tc_does() {
         ("fq ce_threshold 1ms", "ce_threshold 1ms"),
         ("fq nopacing", " nopacing "),
         ("fq horizon_cap", "horizon_cap"),
-        (
-            "fq",
-            "quantum 3028b initial_quantum 15140b low_rate_threshold 550Kbit refill_delay 40ms timer_slack 10us horizon 10s horizon_drop",
-        ),
+        ("fq", "quantum 3028b initial_quantum 15140b low_rate_threshold 550Kbit refill_delay 40ms"),
+        ("fq", "refill_delay 40ms timer_slack 10us horizon 10s horizon_drop"),
     ];
     for (line, shown) in cases {
         let spec: Spec = line.parse().expect(line);
@@ -193,6 +172,10 @@ fn line() -> impl Strategy<Value = String> {
     })
 }
 
+/// Half-right lines.
+const ODD_LINE: &str = "((pfifo|bfifo|fq) )?\
+    ([a-z_]{0,9} ?|limit |maxrate |weights |-?[0-9.e+]{0,9}(bit|kb|us|s)? ?){0,9}";
+
 proptest! {
     #[test]
     fn what_is_written_reads_back(line in line(), mtu in any::<u32>()) {
@@ -204,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn no_line_is_too_odd(line in "((pfifo|bfifo|fq) )?([a-z_]{0,9} ?|limit |maxrate |weights |-?[0-9.e+]{0,9}(bit|kb|us|s)? ?){0,9}") {
+    fn no_line_is_too_odd(line in ODD_LINE) {
         if let Ok(spec) = line.parse::<Spec>() {
             prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
         }

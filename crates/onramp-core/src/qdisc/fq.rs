@@ -190,7 +190,7 @@ impl Fq {
         let flow = self.flows.get_mut(found.index);
         if flow.state == State::Detached {
             let filled_at = flow.link.wrapping_add(config.refill_delay_ticks);
-            if is_after(ticks(now_ns), filled_at) && flow.credit >= 0 {
+            if is_after(ticks(now_ns), filled_at) {
                 flow.credit = flow.credit.max(config.quantum);
             }
             self.append(found.index, NEW);

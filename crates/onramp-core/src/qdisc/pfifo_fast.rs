@@ -86,9 +86,10 @@ impl Qdisc for PfifoFast {
     }
 
     fn backlog(&self) -> Backlog {
-        self.bands.iter().map(|band| Backlog::of(&band.list)).fold(Backlog::default(), |sum, band| Backlog {
-            packets: sum.packets + band.packets,
-            bytes: sum.bytes + band.bytes,
+        let lists = self.bands.iter().map(|band| &band.list);
+        lists.fold(Backlog::default(), |sum, list| Backlog {
+            packets: sum.packets + list.len(),
+            bytes: sum.bytes + list.bytes(),
         })
     }
 

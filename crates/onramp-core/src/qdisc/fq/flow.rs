@@ -298,7 +298,8 @@ impl Flows {
     #[inline]
     pub(super) fn head(&self, index: u32) -> Option<Head> {
         let flow = self.get(index);
-        let listed = flow.queue.front().map(|pkt| Head { time_ns: time_to_send_ns(pkt), late: false });
+        let listed = flow.queue.front();
+        let listed = listed.map(|pkt| Head { time_ns: time_to_send_ns(pkt), late: false });
         if flow.late == NONE { listed } else { self.earlier(flow, listed) }
     }
 

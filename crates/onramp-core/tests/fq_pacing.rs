@@ -1,0 +1,95 @@
+//! The invariant of `fq`'s pacing: a flow's rate is kept, from above and from below, whoever sets
+//! it and however late the timer is (within half a gap).
+
+use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::{Instant, Tree};
+use onramp_queue::Packet;
+use proptest::prelude::*;
+
+const SEC: u64 = 1_000_000_000;
+const INITIAL: u64 = 15_140;
+
+struct Flow {
+    tree: Tree,
+    now: Instant,
+    rate: u64,
+    by_sender: bool,
+    lens: Vec<u32>,
+    sent: u64,
+}
+
+impl Flow {
+    fn refill(&mut self) {
+        while self.tree.backlog().packets < 50 {
+            let mut pkt = Packet::new(self.lens[self.tree.backlog().packets as usize % 8]);
+            pkt.flow = 1;
+            pkt.pacing_rate = if self.by_sender { self.rate } else { 0 };
+            let _ = self.tree.enqueue(self.now, pkt);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_flow_keeps_its_rate(
+        rate in prop_oneof![20_000_u64..200_000, 200_000_u64..200_000_000],
+        by_sender: bool,
+        quantum in prop_oneof![Just(300_u64), Just(3028), 1_000_u64..20_000],
+        lens in prop::collection::vec(60_u32..1515, 8),
+        lateness in prop::collection::vec(0_u64..100, 16),
+    ) {
+        let maxrate = if by_sender { String::new() } else { format!("maxrate {rate}bps") };
+        let line = format!(
+            "fq {maxrate} quantum {quantum} initial_quantum {INITIAL} timer_slack 0 \
+             low_rate_threshold 550kbit"
+        );
+        let spec: Spec = line.parse().expect("a correct line");
+        let start = Instant(20 * SEC);
+        let mut flow =
+            Flow { tree: Tree::new(&spec, 1514), now: start, rate, by_sender, lens, sent: 0 };
+        // The shortest gap is that of the shortest packet, for slow flows.
+        let gap_ns = 60 * SEC / rate;
+        for step in 0..2_000 {
+            flow.refill();
+            match flow.tree.dequeue(flow.now) {
+                Dequeue::Ready(pkt) => flow.sent += u64::from(pkt.len),
+                Dequeue::NotBefore(then) => {
+                    flow.now = then.after(gap_ns / 2 * lateness[step % 16] / 100);
+                }
+                Dequeue::Empty => unreachable!("it was filled"),
+            }
+            // Gaps are cut to whole nanoseconds: at most one for each step.
+            let planned_ns = flow.now.since(start) + step as u64;
+            let allowed = INITIAL + quantum + 2 * 1514 + planned_ns * rate / SEC;
+            prop_assert!(flow.sent <= allowed, "{} bytes sent, {allowed} allowed", flow.sent);
+        }
+        let due = flow.now.since(start) * rate / SEC;
+        prop_assert!(flow.sent + 2 * quantum.max(1514) >= due, "{} of {due} sent", flow.sent);
+    }
+}
+
+/// One flow at 8 Mbit/s, asked exactly when it says: in 5 s, within a thousandth.
+#[test]
+fn eight_megabits_are_eight_megabits() {
+    let spec: Spec = "fq maxrate 8mbit".parse().expect("a correct line");
+    let mut flow = Flow {
+        tree: Tree::new(&spec, 1514),
+        now: Instant(SEC),
+        rate: 1_000_000,
+        by_sender: false,
+        lens: vec![1514; 8],
+        sent: 0,
+    };
+    while flow.now.0 < 6 * SEC {
+        flow.refill();
+        match flow.tree.dequeue(flow.now) {
+            Dequeue::Ready(pkt) => flow.sent += u64::from(pkt.len),
+            Dequeue::NotBefore(then) => flow.now = then,
+            Dequeue::Empty => unreachable!("it was filled"),
+        }
+    }
+    let paced = flow.sent - INITIAL;
+    assert!(paced.abs_diff(5_000_000) < 5_000, "{paced} bytes in 5 s");
+}
