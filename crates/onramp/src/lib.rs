@@ -19,9 +19,10 @@ pub use error::{Rejected, SendError, TrySendError};
 pub use flow::Flow;
 pub use link::{CloseReport, Link};
 pub use onramp_core::{
-    Clock, ConfigError, Device, DeviceInfo, Instant, Rate, Transmitted, qdisc, stats as port_stats,
+    Clock, ConfigError, Device, DeviceInfo, Instant, Rate, Stopped, Totals, Transmitted, Tree,
+    qdisc, stats as port_stats,
 };
 pub use onramp_dev as dev;
-pub use onramp_queue::{Completion, Credits, DropReason, Packet, PacketList};
+pub use onramp_queue::{Completion, Credits, DropReason, Meta, Packet, PacketList, Pool};
 pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};

@@ -1,0 +1,44 @@
+//! The qdisc alone, in somebody else's loop: no threads, no sockets, no clock of its own, and the
+//! caller keeps the buffers: `cargo run --release -p onramp --example embedded_qdisc`.
+
+use onramp::qdisc::{Dequeue, Spec};
+use onramp::{Credits, Instant, Pool, Tree};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let spec: Spec = "fq maxrate 10mbit flow_limit 8 quantum 2500 initial_quantum 2500".parse()?;
+    let mut tree = Tree::new(&spec, 1514);
+
+    // The caller's buffers. A packet only carries the number of one, its cookie; packets come
+    // from a pool, so that nothing is allocated once it is warm.
+    let frames: Vec<Vec<u8>> = (0..20_u8).map(|n| vec![n; 1_250]).collect();
+    let mut pool = Pool::new(Credits { packets: 1_000, bytes: 0 });
+
+    let mut now = Instant(1_000_000_000);
+    for (number, frame) in frames.iter().enumerate() {
+        let mut packet = pool.take(0).expect("fewer than a thousand are out");
+        packet.flow = number as u64 % 2;
+        packet.len = u32::try_from(frame.len())?;
+        packet.cookie = number as u64;
+        let _ = tree.enqueue(now, packet); // what is dropped comes back below
+    }
+    for packet in tree.drops() {
+        let reason = packet.drop_reason.map_or("", |reason| reason.name());
+        println!("frame {:2} dropped: {reason}", packet.cookie);
+    }
+
+    loop {
+        match tree.dequeue(now) {
+            Dequeue::Ready(packet) => {
+                let frame = &frames[usize::try_from(packet.cookie)?];
+                let at_us = (now.0 - 1_000_000_000) / 1_000;
+                println!("{at_us:5} us: frame {:2}, {} bytes", packet.cookie, frame.len());
+            }
+            // A real loop would poll its sockets until then.
+            Dequeue::NotBefore(then) => now = then,
+            Dequeue::Empty => break,
+        }
+    }
+    pool.reclaim(|_| ());
+    println!("{} packets out, {} left in the qdisc", pool.out(), tree.backlog().packets);
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! A media sender: video paced at its rate, audio in a band before it, and one packet at a time
+//! of its own: `cargo run --release -p onramp --example media_pacer`.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use onramp::{Link, Rate};
+
+/// A priority that `fq` puts into its first band (`TC_PRIO_INTERACTIVE`).
+const INTERACTIVE: u32 = 6;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    receiver.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let to = receiver.local_addr()?;
+
+    let link = Link::udp("127.0.0.1:0").ports(1).qdisc("fq").build()?;
+    let mut sender = link.sender();
+    let video = sender.flow(to).with_pacing_rate("8mbit".parse::<Rate>()?);
+    let audio = sender.flow(to).with_priority(INTERACTIVE);
+
+    // A key frame of 40 packets: at line rate it would be a burst that routers drop. Here it takes
+    // 40 ms, and the audio does not wait behind it.
+    for part in 0..40_u8 {
+        sender.send(&video, &[part; 1_000])?;
+    }
+    sender.send(&audio, b"audio")?;
+
+    // A departure time for one packet: 50 ms from now.
+    let mut marker = sender.packet(&audio, b"marker")?;
+    marker.txtime_ns = (link.now() + Duration::from_millis(50)).0;
+    sender.submit(&audio, marker).map_err(|rejected| rejected.why)?;
+
+    let (started, mut buffer) = (link.now(), [0; 2_000]);
+    for _ in 0..42 {
+        let len = receiver.recv(&mut buffer)?;
+        let at_ms = link.now().since(started) / 1_000_000;
+        match &buffer[..len] {
+            b"audio" | b"marker" => {
+                println!("{at_ms:3} ms {}", String::from_utf8_lossy(&buffer[..len]))
+            }
+            [part, ..] if part % 8 == 0 => println!("{at_ms:3} ms video packet {part}"),
+            _ => {}
+        }
+    }
+    println!("{:?}", link.close(Duration::from_secs(1)));
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Many threads, one UDP egress: `cargo run --release -p onramp --example udp_fan_in`.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::Duration;
+
+use onramp::Link;
+
+const THREADS: usize = 64;
+const DATAGRAMS: u32 = 2_000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Somebody to send to: sockets that nobody reads, so the kernel throws away what does not fit.
+    let sinks =
+        (0..THREADS).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+
+    let link = Link::udp("0.0.0.0:0").qdisc("fq").build()?;
+    thread::scope(|scope| {
+        for sink in &sinks {
+            let mut sender = link.sender(); // one for each thread
+            let to = sink.local_addr().expect("it is bound");
+            scope.spawn(move || {
+                let flow = sender.flow(to);
+                for number in 0..DATAGRAMS {
+                    // Waits for room when this thread has sent faster than the link.
+                    sender.send(&flow, &number.to_be_bytes()).expect("the link is open");
+                }
+            });
+        }
+    });
+    let report = link.close(Duration::from_secs(5));
+
+    let stats = link.stats();
+    println!(
+        "{THREADS} threads submitted {} datagrams through {} ports",
+        stats.submitted,
+        link.ports()
+    );
+    println!("{} sent, {} dropped, {report:?}", stats.sent, stats.dropped_total());
+    for (port, udp) in link.udp_stats().iter().enumerate() {
+        let (messages, calls) = (udp.messages.get(), udp.calls.get());
+        println!(
+            "port {port}: {} datagrams in {messages} messages, {calls} system calls",
+            udp.segments.get()
+        );
+    }
+    Ok(())
+}
