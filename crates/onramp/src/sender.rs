@@ -384,6 +384,7 @@ impl Sender {
             return false;
         }
         loop {
+            // Relaxed: as in `packet`.
             if self.shared().closed.load(Ordering::Relaxed) {
                 // Relaxed: as in `packet`.
                 return true;
