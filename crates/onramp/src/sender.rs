@@ -386,7 +386,6 @@ impl Sender {
         loop {
             // Relaxed: as in `packet`.
             if self.shared().closed.load(Ordering::Relaxed) {
-                // Relaxed: as in `packet`.
                 return true;
             }
             if self.pool.has_room(payload) {
