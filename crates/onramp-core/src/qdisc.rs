@@ -5,6 +5,38 @@
 //! * conservation: enqueued = dequeued + dropped + backlog;
 //! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
 //! * time is `cx.now`, chance is `cx`'s: same calls, same packets out.
+//!
+//! # Kinds
+//!
+//! | kind | what it does |
+//! |---|---|
+//! | `pfifo`, `bfifo` | first in, first out, limited in packets or in bytes |
+//! | `pfifo_fast` | three bands by priority, the first one first |
+//! | `fq` | a queue for each flow, served in turn and paced |
+//!
+//! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
+//! each file in `src/qdisc/` says where they differ.
+//!
+//! # Statistics of `fq`
+//!
+//! | name | meaning |
+//! |---|---|
+//! | `flows` | flows known |
+//! | `inactive` | of these, without packets |
+//! | `throttled_flows` | of these, waiting for their time |
+//! | `gc` | idle flows forgotten |
+//! | `fastpath` | packets that passed all flows by |
+//! | `throttled` | how often a flow had to wait |
+//! | `latency_ns` | how late flows are woken, a moving average |
+//! | `ce_mark` | packets marked with CE |
+//! | `flows_plimit` | drops at `flow_limit` |
+//! | `pkts_too_long` | gaps cut to one second |
+//! | `band0_pkts` to `band2_pkts` | packets held in each band |
+//! | `band0_drops` to `band2_drops` | drops at `limit` |
+//! | `horizon_drops`, `horizon_caps` | packets beyond `horizon`, dropped or pulled forward |
+//!
+//! A flow costs 80 to 160 bytes of memory, 10,000 flows 1.25 MiB, idle or not. When there are more
+//! than `buckets`, new flows take the places of those idle for 3 s.
 
 use std::fmt::Debug;
 
@@ -57,7 +89,8 @@ pub enum Verdict {
 pub enum Dequeue {
     /// Send this.
     Ready(Packet),
-    /// Something is held, but nothing may go before then (`qdisc_watchdog`).
+    /// Something is held, but nothing may go now: ask again then (`qdisc_watchdog`), or when
+    /// something has come.
     NotBefore(Instant),
     /// Nothing is held.
     Empty,

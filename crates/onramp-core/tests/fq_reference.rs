@@ -436,12 +436,13 @@ fn params() -> impl Strategy<Value = Params> {
 
 fn new_packet() -> impl Strategy<Value = NewPacket> {
     let times = (-5_000_000_i64..20_000_000).prop_map(Some);
+    let round_times = prop::sample::select(&[0, 1_000_000, 5_000_000][..]).prop_map(Some);
     (
         0_u64..6,
         prop_oneof![Just(1514_u32), 60_u32..1514, Just(65_000)],
         any::<u32>(),
         0_u8..4,
-        prop_oneof![3 => Just(None), 2 => times, 1 => Just(Some(1_000_000))],
+        prop_oneof![3 => Just(None), 2 => times, 1 => round_times],
         prop_oneof![3 => Just(0_u64), 2 => 10_000_u64..50_000_000, 1 => Just(u64::MAX)],
         prop_oneof![2 => Just(None), 1 => (0_u64..MS).prop_map(Some)],
     )

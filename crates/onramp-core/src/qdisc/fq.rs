@@ -146,8 +146,11 @@ impl Fq {
     /// Whether a packet may pass all flows by.
     #[inline]
     fn takes_fast_path(&self, pkt: &Packet, now_ns: u64) -> bool {
+        if has_rate(pkt) || self.config.maxrate != u64::MAX {
+            return false;
+        }
         let ahead_ns = now_ns.saturating_add(self.config.offload_horizon_ns);
-        if pkt.txtime_ns > ahead_ns || has_rate(pkt) || self.config.maxrate != u64::MAX {
+        if pkt.txtime_ns > ahead_ns {
             return false;
         }
         // Flows that could send now come first, and so does order behind those woken late.
