@@ -15,7 +15,8 @@ mod wait;
 pub use builder::{BuildError, LinkBuilder};
 pub use link::{CloseReport, Link};
 pub use onramp_core::{
-    Clock, ConfigError, Device, DeviceInfo, Instant, Rate, Transmitted, qdisc, stats as port_stats,
+    Clock, ConfigError, Device, DeviceInfo, Instant, Rate, Stopped, Totals, Transmitted, Tree,
+    qdisc, stats as port_stats,
 };
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Packet, PacketList};
