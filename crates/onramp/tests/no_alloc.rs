@@ -1,0 +1,257 @@
+//! What is allocated: nothing per packet, little per flow, and nothing that stays.
+//!
+//! The allocator counts for the whole process, so there is no test harness, whose threads allocate
+//! when they like.
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::net::UdpSocket;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::qdisc::{Dequeue, Spec};
+use onramp::{Credits, Flow, Instant, Link, Packet, Sender, Tree};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Stats, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const LONG: Duration = Duration::from_secs(50);
+const CREDITS: u32 = 64;
+
+/// Allocations, also those that made something larger, while `work` runs.
+fn allocations(work: impl FnOnce()) -> usize {
+    let before = ALLOCATOR.stats();
+    work();
+    let change = ALLOCATOR.stats() - before;
+    change.allocations + change.reallocations
+}
+
+/// Bytes in use.
+fn live() -> usize {
+    let Stats { bytes_allocated, bytes_deallocated, .. } = ALLOCATOR.stats();
+    bytes_allocated - bytes_deallocated
+}
+
+/// Waits until no more bytes are in use: what the runner has in its hands is freed a little later.
+fn settles_at(bytes: usize) -> bool {
+    (0..10_000).any(|_| {
+        thread::sleep(Duration::from_micros(500));
+        live() <= bytes
+    })
+}
+
+fn null(qdisc: &str) -> Link {
+    let credits = Credits { packets: CREDITS, bytes: 1 << 20 };
+    let link = Link::devices([Box::new(Null::default()) as Box<_>]).qdisc(qdisc).credits(credits);
+    started(link.build().expect("it is in order"))
+}
+
+fn udp(qdisc: &str) -> Link {
+    started(Link::udp("127.0.0.1:0").ports(2).qdisc(qdisc).build().expect("it binds"))
+}
+
+/// Waits until the runner has made what a thread makes at its start.
+fn started(link: Link) -> Link {
+    while link.stats().runner_wakeups == 0 {
+        thread::sleep(Duration::from_micros(100));
+    }
+    link
+}
+
+/// Has a sender make all it ever makes: a packet for each credit, the waker of its thread, and its
+/// flow in the qdisc, which single packets may pass by.
+fn warm_up(sender: &mut Sender, flow: &Flow) {
+    let packets: Vec<_> = std::iter::from_fn(|| sender.packet(flow, &[0; 120]).ok()).collect();
+    assert!(packets.len() >= 16, "a fair share of the credits");
+    assert!(!sender.flush(Duration::from_micros(1)), "they are in our hands");
+    drop(packets);
+    sender.send_batch(flow, &[[0; 120]; 1_000]).expect("the link is open");
+    assert!(sender.flush(LONG));
+}
+
+fn a_send_allocates_nothing(link: &Link, dest: Option<std::net::SocketAddr>) {
+    let mut sender = link.sender();
+    let flow = sender.flow(dest);
+    sender.on_complete(|completion| _ = black_box(completion));
+    warm_up(&mut sender, &flow);
+    let batch = [[1; 120]; 50];
+    let sends = |sender: &mut Sender| {
+        for _ in 0..20_000 {
+            sender.send(&flow, &[0; 120]).expect("the link is open");
+        }
+    };
+    let batches = |sender: &mut Sender| {
+        for _ in 0..400 {
+            sender.send_batch(&flow, &batch).expect("the link is open");
+        }
+    };
+    let changed = |sender: &mut Sender| {
+        for priority in 0..5_000 {
+            if let Ok(mut packet) = sender.packet(&flow, &[0; 120]) {
+                packet.priority = priority % 16;
+                sender.submit(&flow, packet).expect("the intake has room");
+            } else {
+                sender.wait_room(&flow, 120);
+            }
+        }
+    };
+    assert_eq!(allocations(|| sends(&mut sender)), 0, "20,000 sends");
+    assert_eq!(allocations(|| batches(&mut sender)), 0, "400 batches");
+    assert_eq!(allocations(|| changed(&mut sender)), 0, "5,000 packets changed on their way");
+    assert!(sender.flush(LONG));
+}
+
+/// Threads that share a link, its runner included. What grows with the number of flows that wait
+/// at once may still grow in the first phases; what is allocated per packet would be in each.
+fn many_threads_allocate_nothing(qdisc: &str, dest: Option<std::net::SocketAddr>, link: &Link) {
+    const THREADS: usize = 16;
+    const PHASES: usize = 8;
+    let phase = Barrier::new(THREADS + 1);
+    let senders: Vec<_> = (0..THREADS).map(|_| link.sender()).collect();
+    let mut counts = Vec::with_capacity(PHASES);
+    thread::scope(|scope| {
+        for mut sender in senders {
+            let phase = &phase;
+            scope.spawn(move || {
+                let flow = sender.flow(dest);
+                warm_up(&mut sender, &flow);
+                phase.wait();
+                for _ in 0..PHASES {
+                    phase.wait();
+                    for _ in 0..150 {
+                        sender.send(&flow, &[0; 120]).expect("the link is open");
+                        sender.send_batch(&flow, &[[0; 120]; 3]).expect("the link is open");
+                    }
+                    assert!(sender.flush(LONG));
+                    phase.wait();
+                }
+            });
+        }
+        phase.wait();
+        for _ in 0..PHASES {
+            counts.push(allocations(|| {
+                phase.wait();
+                phase.wait();
+            }));
+        }
+    });
+    // The last phase is not over before its threads are gone, who may free and make as they like.
+    assert!(counts[..PHASES - 1].contains(&0), "{THREADS} threads, {qdisc}: {counts:?}");
+    assert!(link.stats().sent >= (600 * PHASES * THREADS) as u64 / 4);
+}
+
+fn idle_flows_cost_little() {
+    const FLOWS: usize = 10_000;
+    // A packet that finds an unpaced fq empty passes all flows by, and makes none.
+    for (qdisc, flows) in [("fq maxrate 1gbit", FLOWS as u64), ("fq", 0)] {
+        let spec: Spec = qdisc.parse().expect("a qdisc");
+        let before = live();
+        let mut tree = Tree::new(&spec, 1_514);
+        for flow in 0..FLOWS as u64 {
+            let mut packet = Packet::new(162);
+            packet.flow = flow;
+            let _ = tree.enqueue(Instant(1), packet);
+            assert!(matches!(tree.dequeue(Instant(1)), Dequeue::Ready(_)));
+        }
+        let bytes = live() - before;
+        tree.stats(&mut |name, value| assert!(name != "inactive" || value == flows));
+        println!("{FLOWS} idle flows, {qdisc}: {bytes} bytes, {} a flow", bytes / FLOWS);
+        assert!(bytes <= 2_000 + 132 * usize::try_from(flows).expect("few"), "{bytes} bytes");
+    }
+
+    let link = null("fq maxrate 1gbit");
+    let mut sender = link.sender();
+    let flows: Vec<_> = (0..FLOWS).map(|_| sender.flow(None)).collect();
+    warm_up(&mut sender, &flows[0]);
+    let before = live();
+    for flow in &flows {
+        sender.send(flow, &[0; 120]).expect("the link is open");
+    }
+    assert!(sender.flush(LONG));
+    let bytes = live() - before;
+    let handle = size_of::<Flow>();
+    println!("the same through a link: {bytes} bytes, and {handle} for each handle of a flow");
+    assert!(bytes <= 1_320_000, "{bytes} bytes");
+    assert!(handle <= 96);
+}
+
+fn idle_senders_cost_little() {
+    const SENDERS: usize = 1_000;
+    let link = null("fq");
+    let before = live();
+    let senders: Vec<_> = (0..SENDERS)
+        .map(|_| {
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            sender.send(&flow, &[0; 120]).expect("the link is open");
+            assert!(sender.flush(LONG));
+            sender
+        })
+        .collect();
+    let each = (live() - before) / SENDERS;
+    println!("{SENDERS} idle senders: {each} bytes each");
+    assert!(each <= 2_048, "{each} bytes");
+    drop(senders);
+}
+
+fn senders_that_go_leave_nothing() {
+    let link = null("fq");
+    // One flow: those that fq has seen stay with it for a while.
+    let flow = link.sender().flow(None);
+    let round = || {
+        for count in 0..200 {
+            let mut sender = link.sender();
+            for size in [0, 100, 1_000, 10_000].iter().cycle().take(count % 9) {
+                sender.send(&flow, &vec![0; *size]).expect("the link is open");
+            }
+            if count % 3 == 0 {
+                sender.cork();
+                sender.send(&flow, b"under the cork").expect("the link is open");
+            }
+        }
+        assert!(link.flush(LONG));
+    };
+    round();
+    let before = live();
+    (0..5).for_each(|_| round());
+    assert!(settles_at(before), "{} bytes more", live().wrapping_sub(before));
+}
+
+fn links_that_go_leave_nothing() {
+    let round = || {
+        for qdisc in ["fq", "fq maxrate 1kbit", "pfifo limit 3"] {
+            let link = null(qdisc);
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            for _ in 0..60 {
+                let _ = sender.try_send(&flow, &[0; 1_000]);
+            }
+        }
+    };
+    round();
+    let before = live();
+    (0..5).for_each(|_| round());
+    assert!(settles_at(before), "{} bytes more", live().wrapping_sub(before));
+}
+
+fn main() {
+    assert_eq!(allocations(|| drop(black_box(vec![0; 9]))), 1, "the counter counts");
+    let sink = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let addr = sink.local_addr().ok();
+    a_send_allocates_nothing(&null("fq"), None);
+    a_send_allocates_nothing(&null("pfifo limit 50"), None);
+    a_send_allocates_nothing(&null("fq maxrate 1gbit"), None);
+    a_send_allocates_nothing(&udp("fq"), addr);
+    for qdisc in ["fq", "fq maxrate 500mbit", "pfifo limit 50"] {
+        many_threads_allocate_nothing(qdisc, None, &null(qdisc));
+        many_threads_allocate_nothing(qdisc, addr, &udp(qdisc));
+    }
+    idle_flows_cost_little();
+    idle_senders_cost_little();
+    senders_that_go_leave_nothing();
+    links_that_go_leave_nothing();
+    println!("test result: ok. 1 passed; 0 failed");
+}
