@@ -8,9 +8,12 @@ use onramp_core::Rate;
 const OVERHEAD_V4: u32 = 8 + 20 + 14;
 const OVERHEAD_V6: u32 = 8 + 40 + 14;
 
-/// Where packets go, and how they are scheduled. Cheap to clone; belongs to the link.
+/// Where packets go, and how they are scheduled. Cheap to clone; belongs to the link that made it:
+/// any sender of that link may use it, and those of another panic.
 #[derive(Clone, Debug)]
 pub struct Flow {
+    /// The link that made it.
+    pub(crate) link: u64,
     pub(crate) key: u64,
     pub(crate) port: usize,
     pub(crate) dest: Option<SocketAddr>,
@@ -22,12 +25,12 @@ pub struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(key: u64, port: usize, dest: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(link: u64, key: u64, port: usize, dest: Option<SocketAddr>) -> Self {
         let overhead = match dest {
             Some(SocketAddr::V6(_)) => OVERHEAD_V6,
             _ => OVERHEAD_V4,
         };
-        Self { key, port, dest, overhead, pacing_rate: 0, priority: 0, mark: 0, ecn: 0 }
+        Self { link, key, port, dest, overhead, pacing_rate: 0, priority: 0, mark: 0, ecn: 0 }
     }
 
     /// Paces the flow to `rate` on the wire, headers included (`SO_MAX_PACING_RATE`); needs `fq`.

@@ -35,6 +35,8 @@ pub(crate) struct Handle {
 /// What senders, handles and the runner share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Differs between the links of a process.
+    pub(crate) id: u64,
     slots: Vec<Slot<BoxDevice>>,
     udp: Vec<Arc<UdpStats>>,
     runner: Runner,
@@ -96,7 +98,9 @@ impl Link {
         udp: Vec<Arc<UdpStats>>,
         credits: Credits,
     ) -> std::io::Result<Self> {
+        static LINKS: AtomicU64 = AtomicU64::new(0);
         let shared = Arc::new(Shared {
+            id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: it only has to differ.
             slots,
             udp,
             runner: Runner::new(),

@@ -66,7 +66,7 @@ impl Sender {
     #[must_use]
     pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
         let (key, port) = self.shared().new_flow();
-        Flow::new(key, port, dest.into())
+        Flow::new(self.shared().id, key, port, dest.into())
     }
 
     /// Stages one datagram. Never blocks; as owner of the port it sends up to a quota.
@@ -109,11 +109,16 @@ impl Sender {
     /// # Errors
     ///
     /// [`TrySendError`]: nothing was staged.
+    ///
+    /// # Panics
+    ///
+    /// Panics when another link made `flow`.
     pub fn try_send_batch<P: AsRef<[u8]>>(
         &mut self,
         flow: &Flow,
         payloads: impl IntoIterator<Item = P>,
     ) -> Result<usize, TrySendError> {
+        assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
         let (mut staged, mut list) = (0, PacketList::new());
         let mut verdict = Ok(());
         for payload in payloads {
@@ -206,8 +211,13 @@ impl Sender {
     /// # Errors
     ///
     /// Gives the packet back, `Full` when the port's intake is at its cap.
+    ///
+    /// # Panics
+    ///
+    /// Panics when another link made `flow`.
     #[inline]
     pub fn submit(&mut self, flow: &Flow, packet: Packet) -> Result<(), Rejected> {
+        assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
         let mut list = PacketList::new();
         list.push_back(packet);
         self.push(flow.port, list).map_err(|mut full| {
