@@ -211,6 +211,9 @@ impl PacketList {
     #[expect(clippy::disallowed_methods, reason = "see above; links elsewhere are pointers")]
     pub(crate) unsafe fn from_newest_first(mut node: *mut Node) -> Self {
         let mut list = Self::default();
+        // The head too: `Intake::own` may have written back an address that it read in an earlier
+        // life of the node.
+        node = ptr::with_exposed_provenance_mut(node.addr());
         while !node.is_null() {
             // SAFETY: the caller owns every node of the chain.
             let link = unsafe { Node::next(node) };

@@ -126,8 +126,8 @@ impl LinkBuilder {
         self
     }
 
-    /// What each sender may have below it. Default: 96 packets, 1 MiB; fewer packets, but at least
-    /// 16, when more than 170 senders share the link.
+    /// What each sender may have below it. Default: 96 packets, 1 MiB; fewer packets when more
+    /// than 85 senders a port share the link.
     #[must_use]
     pub fn credits(mut self, credits: Credits) -> Self {
         self.credits = credits;

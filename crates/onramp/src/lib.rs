@@ -26,3 +26,8 @@ pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Meta, Packet, PacketList, Pool};
 pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

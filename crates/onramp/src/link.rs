@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) closed: AtomicBool,
     next_flow: AtomicU64,
     live: AtomicU32,
+    fair: AtomicU32,
     processors: u32,
     senders: Mutex<Senders>,
 }
@@ -109,6 +110,7 @@ impl Link {
             closed: AtomicBool::new(false),
             next_flow: AtomicU64::new(0),
             live: AtomicU32::new(0),
+            fair: AtomicU32::new(u32::MAX),
             processors: thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             senders: Mutex::default(),
@@ -183,16 +185,24 @@ impl Handle {
         let before = shared.purged();
         for slot in &shared.slots {
             let keep = Keep { runner: &shared.runner, slot };
+            let give_up = shared.clock.now() + OWNER_PATIENCE;
             while slot.port.close(shared.clock.now(), &keep).is_none() {
-                // Its owner leaves after at most a quota.
+                // Its owner leaves after at most a quota, unless it died there, by a panic of the
+                // device: then the port keeps what it holds.
+                if shared.clock.now() > give_up {
+                    break;
+                }
                 thread::yield_now();
             }
         }
         let runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runner) = runner {
             shared.runner.stop();
-            // It has nothing to say: a panic was printed by the panic hook.
-            let _ = runner.join();
+            // A waker may have dropped the last handle in the runner itself, which then ends by
+            // itself. It has nothing to say: a panic was printed by the panic hook.
+            if runner.thread().id() != thread::current().id() {
+                let _ = runner.join();
+            }
         }
         CloseReport { flushed, purged: shared.purged() - before }
     }
@@ -227,12 +237,17 @@ impl Shared {
         (key, port)
     }
 
-    /// Packets that each of the present senders may have below it: many together keep no more
-    /// than what stays in the processors' caches.
+    /// Packets that each of the present senders may have below it.
+    #[inline]
     pub(crate) fn fair_credits(&self) -> u32 {
-        // Relaxed: any recent number will do.
-        let live = self.live.load(Ordering::Relaxed).max(1);
-        (CREDITS_TOTAL / live).max(CREDITS_MIN)
+        self.fair.load(Ordering::Relaxed) // Relaxed: any recent number will do.
+    }
+
+    /// Shares the credits of all ports out again, after `change` of the number of senders.
+    fn share_out(&self, change: impl FnOnce() -> u32) {
+        let ports = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        let share = CREDITS_PER_PORT.saturating_mul(ports) / change().max(1);
+        self.fair.store(share.max(CREDITS_MIN), Ordering::Relaxed); // Relaxed: as above.
     }
 
     /// Whether there are more senders than processors.
@@ -241,15 +256,18 @@ impl Shared {
     }
 
     pub(crate) fn add_sender(&self, counters: Arc<SenderCounters>) {
-        self.live.fetch_add(1, Ordering::Relaxed); // Relaxed: see `fair_credits`.
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner).live.push(counters);
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        senders.live.push(counters);
+        // Relaxed: under the lock; see `fair_credits`.
+        self.share_out(|| self.live.fetch_add(1, Ordering::Relaxed) + 1);
     }
 
     pub(crate) fn remove_sender(&self, counters: &Arc<SenderCounters>) {
-        self.live.fetch_sub(1, Ordering::Relaxed); // Relaxed: see `fair_credits`.
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         senders.gone.add(counters);
         senders.live.retain(|live| !Arc::ptr_eq(live, counters));
+        // Relaxed: under the lock; see `fair_credits`.
+        self.share_out(|| self.live.fetch_sub(1, Ordering::Relaxed) - 1);
     }
 
     fn purged(&self) -> u64 {
@@ -280,7 +298,10 @@ impl Shared {
 /// How often a flush looks.
 const FLUSH_POLL: Duration = Duration::from_micros(200);
 
-/// Packets that all senders of a link together should have below them.
-const CREDITS_TOTAL: u32 = 16_384;
+/// Packets that all senders together should have below them, for each port: what stays in the
+/// processors' caches, and under fq's `limit` of 10,000.
+const CREDITS_PER_PORT: u32 = 8_192;
 /// Packets that any sender may have below it (if it was given so many).
-const CREDITS_MIN: u32 = 16;
+const CREDITS_MIN: u32 = 4;
+/// How long a close waits for the owner of a port.
+const OWNER_PATIENCE: Duration = Duration::from_secs(1);

@@ -94,6 +94,8 @@ impl Runner {
     pub(crate) fn stop(&self) {
         // Release: pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
+        // AcqRel: as in `wake_by`; no sleep, even if somebody took the wake-up.
+        self.wake_at.fetch_min(0, Ordering::AcqRel);
         self.wake();
     }
 
@@ -150,6 +152,10 @@ fn run<S: Serves<D>, D: onramp_core::Device>(shared: &S, clock: &impl Clock) {
     while !runner.stop.load(Ordering::Acquire) {
         // AcqRel: from here on whoever asks for a visit wakes us; pairs with `wake_by`.
         runner.wake_at.swap(u64::MAX, Ordering::AcqRel);
+        // Acquire: as above; the swap may have taken what `stop` wrote.
+        if runner.stop.load(Ordering::Acquire) {
+            return;
+        }
         let next = round(shared, clock);
         if next == 0 && restarts < RESTARTS {
             restarts += 1;

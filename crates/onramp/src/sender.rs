@@ -32,6 +32,8 @@ pub struct Sender {
     waker: ThreadWaker,
     /// Packets of each port that a cork holds back; empty when there is no cork.
     corked: Vec<PacketList>,
+    /// Packets submitted whose fate was not told yet.
+    in_link: u32,
     /// When the thread last gave way to others.
     slice_start: Instant,
     /// It has sent for long since.
@@ -43,8 +45,7 @@ impl Sender {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let counters = Arc::new(SenderCounters::default());
         handle.shared.add_sender(counters.clone());
-        let mut pool = Pool::new(handle.shared.credits);
-        pool.allow(handle.shared.fair_credits());
+        let pool = Pool::new(handle.shared.credits);
         let (waker, corked) = (ThreadWaker::default(), Vec::new());
         let slice_start = Instant(0);
         Self {
@@ -53,6 +54,7 @@ impl Sender {
             counters,
             waker,
             corked,
+            in_link: 0,
             slice_start,
             slice_over: false,
             on_complete: None,
@@ -188,6 +190,7 @@ impl Sender {
         if payload.len() > PAYLOAD_MAX - 28 {
             return Err(TrySendError::TooLarge);
         }
+        self.pool.allow(self.handle.shared.fair_credits());
         let mut pkt = match self.pool.take(payload.len()) {
             Some(pkt) => pkt,
             None => {
@@ -252,7 +255,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Blocks until a datagram of `payload` bytes has a chance on `flow`.
+    /// Blocks until a datagram of `payload` bytes has a chance on `flow`, or the link is closed.
+    ///
+    /// A caller that itself holds all the packets it may have ([`packet`](Self::packet)) waits for
+    /// ever: only submitted packets come back.
     pub fn wait_room(&mut self, flow: &Flow, payload: usize) {
         self.reclaim();
         self.wait(flow, payload, Instant::MAX);
@@ -299,12 +305,14 @@ impl Sender {
             return false;
         }
         self.reclaim();
-        while self.pool.out() > 0 {
-            let out = self.pool.out();
+        while self.below() > 0 {
+            let out = self.below();
             if !self.wait_returned(0, out, deadline) {
                 return false;
             }
-            self.reclaim();
+            if self.reclaim() == 0 {
+                thread::yield_now(); // The link is closing: what is left comes home at once.
+            }
         }
         true
     }
@@ -317,17 +325,25 @@ impl Sender {
 
     /// Takes back credits of packets that were sent or dropped; gives their number.
     pub fn reclaim(&mut self) -> u32 {
-        self.pool.allow(self.handle.shared.fair_credits());
-        match &mut self.on_complete {
-            None => self.pool.reclaim(|_| ()),
-            Some(f) => self.pool.reclaim(f),
-        }
+        let (in_link, on_complete) = (&mut self.in_link, &mut self.on_complete);
+        self.pool.reclaim(|completion| {
+            *in_link = in_link.saturating_sub(1);
+            if let Some(f) = on_complete {
+                f(completion);
+            }
+        })
     }
 
     /// Packets submitted and, as far as the sender has looked, neither sent nor dropped.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.pool.out()
+    }
+
+    /// Packets of ours that are below. `in_link` counts the packets of others too, if we submitted
+    /// them, and what is out those that the caller holds.
+    fn below(&self) -> u32 {
+        self.in_link.min(self.pool.out())
     }
 
     fn shared(&self) -> &Shared {
@@ -370,11 +386,12 @@ impl Sender {
         let shared = &*self.handle.shared;
         let now = shared.clock.now();
         list.stamp(now.0, true);
-        let count = u64::from(list.len());
+        let count = list.len();
         let slot = shared.slot(port);
         match slot.port.xmit(list, now, &shared.keep(slot)) {
             Ok(ran) => {
-                self.counters.submitted.add(count);
+                self.counters.submitted.add(u64::from(count));
+                self.in_link += count;
                 if ran.is_some() {
                     self.slice_over = now.since(self.slice_start) > SLICE_NS;
                 }
@@ -401,9 +418,9 @@ impl Sender {
             if self.pool.has_room(payload) {
                 return self.has_place(flow.port, deadline);
             }
-            // Half of what is out: a sender that went on with every single credit would wait for
+            // Half of what is below: a sender that went on with every single credit would wait for
             // every single packet.
-            let need = (self.pool.out() / 2).max(1);
+            let need = (self.below() / 2).max(1);
             let in_time = self.wait_returned(flow.port, need, deadline);
             self.reclaim();
             if !in_time && !self.pool.has_room(payload) {
@@ -426,7 +443,8 @@ impl Sender {
     /// Blocks until `need` packets have come home. False: not before `deadline`.
     fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
         loop {
-            if self.pool.returned() >= need {
+            // Relaxed: as in `packet`.
+            if self.pool.returned() >= need || self.shared().closed.load(Ordering::Relaxed) {
                 return true;
             }
             if self.help(port) {
@@ -556,9 +574,9 @@ impl Future for Ready<'_> {
             if sender.help(this.flow.port) {
                 continue;
             }
-            let need = (sender.pool.out() / 2).max(1);
+            let need = (sender.below() / 2).max(1);
             match sender.pool.arm(cx.waker(), need) {
-                Armed::Armed if sender.pool.out() > 0 => return Poll::Pending,
+                Armed::Armed if sender.below() > 0 => return Poll::Pending,
                 Armed::Ready => {}
                 _ => {
                     cx.waker().wake_by_ref();

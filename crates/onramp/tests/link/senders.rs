@@ -108,8 +108,8 @@ fn packets_of_the_heap_and_of_other_senders_may_be_submitted() {
 #[should_panic(expected = "a flow belongs to the link that made it")]
 fn a_flow_of_another_link_is_refused() {
     let link = || {
-        let device: Box<dyn onramp::Device> = Box::new(onramp::dev::Null::new(1_514));
-        onramp::Link::devices([device]).build().expect("a link")
+        let device: Box<dyn onramp::Device> = Box::new(Null::new(1_514));
+        Link::devices([device]).build().expect("a link")
     };
     let (ours, theirs) = (link(), link());
     let flow = theirs.sender().flow(None);
