@@ -66,7 +66,8 @@ fn started(link: Link) -> Link {
 fn warm_up(sender: &mut Sender, flow: &Flow) {
     let packets: Vec<_> = std::iter::from_fn(|| sender.packet(flow, &[0; 120]).ok()).collect();
     assert!(packets.len() >= 16, "a fair share of the credits");
-    assert!(!sender.flush(Duration::from_micros(1)), "they are in our hands");
+    let room = sender.wait_room_timeout(flow, 120, Duration::from_micros(1));
+    assert!(!room, "they are in our hands");
     drop(packets);
     sender.send_batch(flow, &[[0; 120]; 1_000]).expect("the link is open");
     assert!(sender.flush(LONG));
