@@ -4,6 +4,8 @@ mod gaps;
 mod gate;
 mod method;
 mod plan;
+#[cfg(test)]
+pub(crate) mod planted;
 mod receive;
 mod round;
 mod sink;

@@ -92,7 +92,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    fn take(&mut self, content: &Content, at_ns: u64, gaps: &mut Gaps) -> bool {
+    pub(super) fn take(&mut self, content: &Content, at_ns: u64, gaps: &mut Gaps) -> bool {
         let sequence = match content {
             Content::Sequence(sequence) => *sequence,
             Content::Foreign => {

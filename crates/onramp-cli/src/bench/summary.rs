@@ -190,6 +190,7 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::planted;
 
     #[test]
     fn median_and_extremes() {
@@ -198,5 +199,55 @@ mod tests {
         let spread = Spread::of([4.0, 1.0]).expect("two values");
         assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
         assert_eq!(Spread::of([]), None);
+    }
+
+    fn same(value: f64) -> Option<Spread> {
+        Some(Spread { median: value, min: value, max: value })
+    }
+
+    #[test]
+    fn figures_of_known_rounds() {
+        // 800 datagrams in two seconds, half of them delivered.
+        let rounds = [planted::round(Kind::Onramp, 800, 100_000)];
+        let (methods, ratios) = summarize(&[Kind::Onramp], &rounds);
+        assert_eq!(Some(methods[0].packets_per_second), same(400.0));
+        assert_eq!(methods[0].delivered_per_second, same(200.0));
+        assert_eq!(methods[0].cpu_ns_per_packet, same(250.0));
+        assert_eq!(methods[0].machine_cpu_ns_per_packet, same(500.0));
+        assert!(ratios.is_empty(), "there is no send");
+    }
+
+    #[test]
+    fn cpu_is_per_datagram_offered_where_nobody_knows_what_arrived() {
+        let mut round = planted::round(Kind::Send, 800, 100_000);
+        round.delivered = None;
+        assert_eq!(round.cpu_ns_per_packet(), Some(125.0));
+        round.delivered = Some(0);
+        assert_eq!(round.cpu_ns_per_packet(), None);
+    }
+
+    #[test]
+    fn ratios_are_the_method_over_send_round_by_round() {
+        let mut rounds = vec![
+            planted::round(Kind::Send, 100, 1_000),
+            planted::round(Kind::Onramp, 800, 2_000),
+            // The order rotates.
+            planted::round(Kind::Onramp, 400, 1_000),
+            planted::round(Kind::Send, 200, 4_000),
+        ];
+        for round in &mut rounds {
+            round.send += if round.kind == Kind::Send { 100 } else { 25 };
+        }
+        let (_, ratios) = summarize(&[Kind::Send, Kind::Onramp], &rounds);
+        assert_eq!(ratios.len(), 1);
+        assert_eq!(ratios[0].kind, Kind::Onramp);
+        let rates = Some(Spread { median: 5.0, min: 2.0, max: 8.0 });
+        assert_eq!(ratios[0].packets_per_second, rates);
+        assert_eq!(ratios[0].delivered_per_second, rates);
+        // 5 over 20, and 5 over 40 nanoseconds.
+        let costs = Some(Spread { median: 0.1875, min: 0.125, max: 0.25 });
+        assert_eq!(ratios[0].cpu_ns_per_packet, costs);
+        assert_eq!(ratios[0].machine_cpu_ns_per_packet, costs);
+        assert_eq!(ratios[0].send_p50, Some(0.25));
     }
 }

@@ -221,28 +221,8 @@ fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::bench::method::Kind;
-    use crate::bench::plan::SinkKind;
-
-    fn plan() -> Plan {
-        Plan {
-            threads: 2,
-            flows_per_thread: 1,
-            size: 58,
-            window: Duration::from_secs(1),
-            rounds: 1,
-            methods: vec![Kind::Onramp],
-            queues: None,
-            qdisc: "fq".into(),
-            batch: 1,
-            sink: SinkKind::Loopback,
-            verify: true,
-            stall: Duration::ZERO,
-        }
-    }
+    use crate::bench::planted::plan;
 
     fn arrivals(flow: usize, delivered: u64) -> Arrivals {
         let last = delivered.checked_sub(1);

@@ -100,8 +100,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let plan = plan(args)?;
     check(&plan)?;
     let results = bench::run(&plan)?;
-    write(&results, &plan.methods, json.as_ref(), html.as_ref())?;
-    verdict(&results)
+    conclude(&results, &plan.methods, json.as_ref(), html.as_ref())
+}
+
+/// Writes the reports, also of a run whose checks failed, and fails if one did.
+fn conclude(
+    results: &Results,
+    kinds: &[Kind],
+    json: Option<&Output>,
+    html: Option<&Output>,
+) -> Result<()> {
+    write(results, kinds, json, html)?;
+    verdict(results)
 }
 
 /// Writes the reports asked for, and the table unless standard output is taken.
@@ -264,7 +274,64 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitCode;
+
     use super::*;
+    use crate::bench::{Checked, planted};
+    use crate::error;
+    use crate::machine::Machine;
+
+    /// Concludes a run of a round with each of `checks`; also gives the report it wrote.
+    fn concluded(checks: Vec<Checked>) -> (Result<()>, serde_json::Value) {
+        let rounds = checks.into_iter().map(|checked| bench::Round {
+            checked: Some(checked),
+            ..planted::round(Kind::OURS, 8, 1)
+        });
+        let results = Results {
+            machine: Machine::here(),
+            parameters: planted::plan().parameters(),
+            rounds: rounds.collect(),
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("out.json");
+        let output = Output::new(&file).expect("a file that can be written");
+        let done = conclude(&results, &[Kind::OURS], Some(&output), None);
+        let text = std::fs::read(&file).expect("the report");
+        (done, serde_json::from_slice(&text).expect("JSON"))
+    }
+
+    /// Asserts that a bad round after a good one fails with exit code 1 and says all of `parts`.
+    fn assert_fails(bad: Checked, parts: &[&str]) {
+        let good = planted::checked([2, 2], [&[0, 1], &[0, 1]]);
+        let (done, report) = concluded(vec![good, bad]);
+        assert_eq!(report["methods"][0]["verify"]["passed"], false);
+        let error = done.expect_err("the check failed");
+        let message = format!("{error:#}");
+        for part in parts {
+            assert!(message.contains(part), "{part} is not in: {message}");
+        }
+        assert_eq!(error::report(&error), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn a_round_without_failures_concludes_well() {
+        let (done, report) = concluded(vec![planted::checked([2, 3], [&[0, 1], &[0, 1, 2]])]);
+        assert_eq!(report["methods"][0]["verify"]["passed"], true);
+        done.expect("nothing was wrong");
+    }
+
+    #[test]
+    fn a_reordered_flow_fails_and_is_named() {
+        let bad = planted::checked([2, 3], [&[0, 1], &[0, 2, 1]]);
+        let said = ["onramp: verification failed", "flow 1 (thread 1)", "1 arrived after 2"];
+        assert_fails(bad, &said);
+    }
+
+    #[test]
+    fn a_lost_datagram_without_a_reason_fails_and_its_flow_is_named() {
+        let bad = planted::checked([2, 3], [&[0, 1], &[0, 2]]);
+        assert_fails(bad, &["5 submitted, but 4 delivered", "flow 1 (thread 1) lacks the most"]);
+    }
 
     #[test]
     fn addresses() {

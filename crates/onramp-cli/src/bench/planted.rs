@@ -1,0 +1,66 @@
+//! Rounds and checks made by hand, for tests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::gaps::Gaps;
+use super::method::{Kind, latency};
+use super::plan::{Plan, SinkKind};
+use super::receive::Arrivals;
+use super::round::Round;
+use super::stamp::Content;
+use super::usage::Usage;
+use super::verify::{self, Checked};
+
+/// Two threads with a flow each.
+pub(crate) fn plan() -> Plan {
+    Plan {
+        threads: 2,
+        flows_per_thread: 1,
+        size: 58,
+        window: Duration::from_secs(1),
+        rounds: 1,
+        methods: vec![Kind::Onramp],
+        queues: None,
+        qdisc: "fq".into(),
+        batch: 1,
+        sink: SinkKind::Loopback,
+        verify: true,
+        stall: Duration::ZERO,
+    }
+}
+
+/// The check of a round in which each flow submitted `submitted` datagrams and those numbered
+/// `sequences` arrived, in that order; none was dropped.
+pub(crate) fn checked(submitted: [u64; 2], sequences: [&[u64]; 2]) -> Checked {
+    let mut gaps = Gaps::default();
+    let mut flows = Vec::new();
+    for (flow, sequences) in sequences.iter().enumerate() {
+        let mut arrivals = Arrivals { flow, ..Arrivals::default() };
+        for (at_ns, sequence) in (1..).zip(*sequences) {
+            arrivals.take(&Content::Sequence(*sequence), at_ns, &mut gaps);
+        }
+        flows.push(arrivals);
+    }
+    verify::check(&plan(), &submitted, (flows, gaps), &[0, 0], &BTreeMap::new(), 0)
+}
+
+/// A round of two seconds that submitted `submitted` datagrams, delivered half of them, and took
+/// `process_ns` of the process's time and twice that of the machine's.
+pub(crate) fn round(kind: Kind, submitted: u64, process_ns: u64) -> Round {
+    Round {
+        kind,
+        seconds: 2.0,
+        submitted,
+        delivered: Some(submitted / 2),
+        usage: Usage { process_ns, machine_ns: 2 * process_ns, ..Usage::default() },
+        send: latency(),
+        wait: latency(),
+        refused: 0,
+        per_message: 1.0,
+        per_call: 1.0,
+        drops: BTreeMap::new(),
+        jain: 1.0,
+        checked: None,
+    }
+}
