@@ -19,7 +19,8 @@ thread_local! {
     static SPAWNED_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Checks `model`, with at most `preemptions` thread switches that nothing forces.
+/// Checks `model`, with at most `preemptions` thread switches that nothing forces. (All models here
+/// also hold with two more; that takes ten minutes.)
 ///
 /// loom looks for other orders by what conflicts with the *last* access only, so it can miss some
 /// when it starts at the wrong end. It starts at both.
