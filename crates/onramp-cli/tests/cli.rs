@@ -47,6 +47,33 @@ fn read_json(path: &Path) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
+/// Asserts that `object` has each key that the table under `heading` of docs/json.md lists, and
+/// the extremes that a key's text names; gives how many those are. A dot leads into an object.
+fn assert_documented_keys(heading: &str, object: &Value) -> usize {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let document = std::fs::read_to_string(path).expect("docs/json.md");
+    let mut lines = document.lines().skip_while(|line| *line != heading);
+    assert!(lines.next().is_some(), "docs/json.md has no {heading}");
+    let rows = lines.take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with('|'));
+    let mut checked = 0;
+    for row in rows {
+        let (first, text) = row[1..].split_once('|').expect("two columns");
+        let extremes = quoted(text).filter(|key| key.ends_with("_min") || key.ends_with("_max"));
+        for key in quoted(first).chain(extremes) {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            let there = object.pointer(&pointer).is_some();
+            assert!(there, "docs/json.md tells of {key}, but it is not in {object}");
+            checked += 1;
+        }
+    }
+    checked
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
 fn root() -> bool {
     rustix::process::geteuid().is_root()
 }

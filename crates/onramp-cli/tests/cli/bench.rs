@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{assert_fails, onramp, read_json, root, run, stderr};
+use super::{assert_documented_keys, assert_fails, onramp, read_json, root, run, stderr};
 
 /// Two threads and four methods; long enough for every thread to get its turn on a busy machine.
 const SHORT: &str = "bench udp --threads 2 --seconds 0.2 --rounds 1";
@@ -109,6 +109,41 @@ fn every_key_is_documented() {
 }
 
 #[test]
+fn every_documented_key_is_there() {
+    let results = results(&format!("{SHORT} --verify --methods send,onramp"));
+    let method = &results["methods"][1];
+    let objects = [
+        ("## `onramp.bench.udp`, version 1", &results),
+        ("### `machine`", &results["machine"]),
+        ("### `parameters`", &results["parameters"]),
+        ("### Each of `methods`", method),
+        ("### Each of `rounds`", &method["rounds"][0]),
+        ("### `verify`", &method["verify"]),
+    ];
+    let mut checked = 0;
+    for (heading, object) in objects {
+        checked += assert_documented_keys(heading, object);
+    }
+    assert!(checked > 50, "{checked} keys were found in the tables");
+
+    // Keys that are told of in the text, with the object they are in.
+    let ratios = &results["ratios_to_send"]["onramp"];
+    let in_text = [
+        (ratios, "packets_per_second delivered_per_second cpu_ns_per_packet send_p50"),
+        (ratios, "machine_cpu_ns_per_packet machine_cpu_ns_per_packet_min cpu_ns_per_packet_max"),
+        (&method["send_ns"], "p50 p99 p999 max samples"),
+        (&method["context_switches"], "voluntary_per_second involuntary_per_second"),
+        (&method["verify"]["receiver"]["flow_wire_bits_per_second"], "min median max"),
+        (&method["verify"]["receiver"]["gaps"][0], "from_ns below_ns count"),
+    ];
+    for (object, keys) in in_text {
+        for key in keys.split(' ') {
+            assert!(object.get(key).is_some(), "{key} is documented but not in {object}");
+        }
+    }
+}
+
+#[test]
 fn the_table_goes_to_standard_output_unless_json_does() {
     let output = run(&format!("{SHORT} --methods send"));
     let table = String::from_utf8(output.stdout).expect("UTF-8");
@@ -168,13 +203,28 @@ fn receivers_may_stop_and_go_on() {
 }
 
 #[test]
+fn a_stall_is_seen_by_the_receiver() {
+    // Datagrams so large that a receiver's buffer takes few dozen of them: what comes after those
+    // is lost until reading goes on, and the stamps of what arrived are as far apart.
+    let stall_ns = 200_000_000;
+    let method = verified("bench udp --verify --threads 1 --size 60000 --seconds 0.4 --stall 0.2");
+    let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
+    assert!(gaps.iter().any(|gap| count(&gap["below_ns"]) > stall_ns), "{gaps:?}");
+    assert!(count(&method["drops"]["receiver_overflow"]) > 0, "{method}");
+}
+
+#[test]
 fn a_paced_flow_is_never_faster_than_its_rate() {
     let method =
         verified("bench udp --verify --threads 1 --seconds 0.5 --qdisc 'fq maxrate 8mbit'");
-    // What fq lets go at once in the beginning, and the clock's start, are in the allowance.
-    let delivered = count(&method["verify"]["delivered"]) as f64 * 162.0 * 8.0;
-    let submitted_for = 0.5 * 1.2 + 1.0;
-    assert!(delivered < 8e6 * submitted_for, "{method}");
+    // The receiver's rate leaves the first datagram out: so do the bits that took its span.
+    let bits = (count(&method["verify"]["delivered"]) - 1) as f64 * 162.0 * 8.0;
+    let rates = &method["verify"]["receiver"]["flow_wire_bits_per_second"];
+    let span = bits / number(&rates["max"]);
+    assert!(span > 0.4, "the window alone is 0.5 s: {method}");
+    // fq's initial_quantum: ten packets of the MTU, link header included.
+    let initial_quantum = 10.0 * 1_514.0 * 8.0;
+    assert!(bits <= 8e6 * span + initial_quantum, "{bits} bits in {span} s: {method}");
     let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
     assert!(gaps.iter().any(|gap| count(&gap["from_ns"]) >= 1_000_000), "{gaps:?}");
 }

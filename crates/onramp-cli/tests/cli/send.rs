@@ -10,7 +10,7 @@ use std::time::Duration;
 use etherparse::PacketBuilder;
 use serde_json::Value;
 
-use super::{assert_fails, onramp, run, stderr};
+use super::{assert_documented_keys, assert_fails, onramp, run, stderr};
 
 /// A receiver and its URL.
 fn receiver() -> (UdpSocket, String) {
@@ -111,6 +111,7 @@ fn lines_arrive_as_datagrams_in_order() {
     assert_eq!(summary["error"], Value::Null);
     assert_eq!(summary["payload_bytes"], 13);
     assert_eq!(summary["wire_bytes"], 13 + 4 * 42);
+    assert!(assert_documented_keys("## `onramp.send`, version 1", &summary) > 15);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
     let document = fs::read_to_string(path).expect("docs/json.md");
     for key in summary.as_object().expect("an object").keys() {
