@@ -8,11 +8,48 @@ use std::collections::BinaryHeap;
 
 use super::flow::{Flows, State};
 
+/// A waiting flow: its time above, then its place in the order of coming, its index below. One
+/// number, as that compares without branches, which a heap cannot foresee.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry(u128);
+
+impl Entry {
+    #[inline]
+    fn new(time_ns: u64, place: u32, flow: u32) -> Self {
+        Self(u128::from(time_ns) << 64 | u128::from(place) << 32 | u128::from(flow))
+    }
+
+    #[inline]
+    fn time_ns(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline]
+    fn place(self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "the upper half of the lower")]
+        let place = (self.0 >> 32) as u32;
+        place
+    }
+
+    #[inline]
+    fn flow(self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "the lowest quarter")]
+        let flow = self.0 as u32;
+        flow
+    }
+
+    /// Whether its flow still waits there.
+    fn counts(self, flows: &Flows) -> bool {
+        let flow = flows.get(self.flow());
+        flow.state == State::Throttled && flow.link == self.place()
+    }
+}
+
 /// The waiting flows; 16 bytes each.
 #[derive(Debug, Default)]
 pub(super) struct Throttled {
-    /// Time; place in the order of coming above, flow below. The first one always counts.
-    heap: BinaryHeap<Reverse<(u64, u64)>>,
+    /// The first one always counts.
+    heap: BinaryHeap<Reverse<Entry>>,
     /// Entries that no longer count.
     stale: usize,
     /// The next place.
@@ -29,7 +66,7 @@ impl Throttled {
     /// When the first one may go on; the end of time if there is none.
     #[inline]
     pub(super) fn first_ns(&self) -> u64 {
-        self.heap.peek().map_or(u64::MAX, |Reverse((time_ns, _))| *time_ns)
+        self.heap.peek().map_or(u64::MAX, |Reverse(entry)| entry.time_ns())
     }
 
     /// Lets a flow wait until its next time.
@@ -41,8 +78,7 @@ impl Throttled {
         let flow = flows.get_mut(index);
         flow.state = State::Throttled;
         flow.link = self.place;
-        let place_and_flow = u64::from(self.place) << 32 | u64::from(index);
-        self.heap.push(Reverse((flow.time_next_ns, place_and_flow)));
+        self.heap.push(Reverse(Entry::new(flow.time_next_ns, self.place, index)));
         self.place += 1;
     }
 
@@ -67,23 +103,23 @@ impl Throttled {
         if self.first_ns() > now_ns {
             return None;
         }
-        let Reverse((_, entry)) = self.heap.pop()?;
+        let Reverse(entry) = self.heap.pop()?;
         if self.stale > 0 {
             self.sweep(flows);
         }
         if self.heap.is_empty() {
             self.place = 0;
         }
-        Some(flow_of(entry))
+        Some(entry.flow())
     }
 
     /// Removes entries that no longer count from the top, or all if they are the most.
     fn sweep(&mut self, flows: &Flows) {
         if self.stale > self.heap.len() / 2 {
-            self.heap.retain(|Reverse((_, entry))| counts(flows, *entry));
+            self.heap.retain(|Reverse(entry)| entry.counts(flows));
             self.stale = 0;
         }
-        while self.heap.peek().is_some_and(|Reverse((_, entry))| !counts(flows, *entry)) {
+        while self.heap.peek().is_some_and(|Reverse(entry)| !entry.counts(flows)) {
             self.heap.pop();
             self.stale -= 1;
         }
@@ -97,24 +133,11 @@ impl Throttled {
     #[cold]
     fn renumber(&mut self, flows: &mut Flows, moving: u32) {
         let mut heap = std::mem::take(self).heap;
-        heap.retain(|Reverse((_, entry))| flow_of(*entry) != moving && counts(flows, *entry));
-        for Reverse((_, entry)) in heap.into_sorted_vec().into_iter().rev() {
-            self.push(flows, flow_of(entry));
+        heap.retain(|Reverse(entry)| entry.flow() != moving && entry.counts(flows));
+        for Reverse(entry) in heap.into_sorted_vec().into_iter().rev() {
+            self.push(flows, entry.flow());
         }
     }
-}
-
-/// Whether the flow of an entry still waits there.
-fn counts(flows: &Flows, entry: u64) -> bool {
-    let flow = flows.get(flow_of(entry));
-    flow.state == State::Throttled && u64::from(flow.link) == entry >> 32
-}
-
-#[inline]
-fn flow_of(entry: u64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    let flow = entry as u32;
-    flow
 }
 
 #[cfg(test)]
