@@ -202,6 +202,7 @@ fn senders_that_go_leave_nothing() {
     let link = null("fq");
     // One flow: those that fq has seen stay with it for a while.
     let flow = link.sender().flow(None);
+    warm_up(&mut link.sender(), &flow);
     let round = || {
         for count in 0..200 {
             let mut sender = link.sender();
