@@ -45,6 +45,24 @@ fn the_same_packets_over_several_ticks_do_not() {
     world.check();
 }
 
+/// What came in a tick that is long over says nothing about now.
+#[test]
+fn many_packets_long_ago_do_not() {
+    let mut world = World::new("pfifo", 1000);
+    let enough = make_busy(&mut world);
+    world.settle();
+    assert!(!world.port.is_busy());
+    world.pass(10 * TICK_NS);
+    for _ in 1..enough {
+        assert!(world.push(1).is_some());
+    }
+    assert!(!world.port.is_busy(), "one too few");
+    world.pass(10 * TICK_NS);
+    assert!(world.push(1).is_some());
+    assert!(!world.port.is_busy());
+    assert_eq!(world.stats().busy, 1);
+}
+
 #[test]
 fn a_busy_port_collects_a_batch() {
     let mut world = World::new("pfifo", 1000);
@@ -147,8 +165,14 @@ fn who_is_out_of_credit_sends_what_waits() {
     assert_eq!(world.help(), Some(Ran { done: 7, again: false }));
     assert_eq!(world.wire().offered.last(), Some(&7));
     assert_eq!(world.stats().helped, 1);
-    assert!(world.port.is_busy(), "a helper does not end it");
+    assert!(world.port.is_busy());
     world.check();
+    // Only the keeper knows that it has looked for a whole tick.
+    for _ in 0..3 {
+        world.pass(TICK_NS);
+        assert_eq!(world.help(), Some(Ran { done: 0, again: false }));
+        assert!(world.port.is_busy(), "a helper does not end it");
+    }
     assert_eq!(world.help(), Some(Ran { done: 0, again: false }), "nothing is left");
     world.check();
 }

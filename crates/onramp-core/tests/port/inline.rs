@@ -108,6 +108,23 @@ fn the_cap_gives_packets_back() {
     world.check();
 }
 
+/// An empty qdisc is no end while packets wait before it.
+#[test]
+fn what_waits_before_the_qdisc_is_more_to_do() {
+    let mut world = World::new("pfifo limit 10", 1000);
+    let ran = world.push(1000).expect("the port was idle");
+    assert!(ran.again && ran.done < 1000);
+    world.check();
+    let at = world.keeper.due().expect("the keeper was asked");
+    let _ = world.visit();
+    while world.keeper.due() == Some(world.now) {
+        let _ = world.visit();
+    }
+    assert_eq!(world.stats().held, 0, "all at once, and not a tick later");
+    assert!(world.now < at);
+    world.check();
+}
+
 #[test]
 fn drops_of_the_qdisc_are_counted_and_leave() {
     let mut world = World::new("pfifo limit 10", 100);
