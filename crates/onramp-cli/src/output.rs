@@ -61,11 +61,14 @@ impl Output {
     }
 }
 
-/// Writes `text` to standard output.
+/// Writes `text` to standard output. That nobody reads it any more is no failure, and hides none:
+/// what the run found still decides how the program ends.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    written.map_err(|error| StdoutError(error).into())
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| StdoutError(error).into()),
+    }
 }
 
 /// Replaces the content of `path`, or leaves it as it is. The signals that end a program wait

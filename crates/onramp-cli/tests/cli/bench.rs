@@ -206,11 +206,16 @@ fn receivers_may_stop_and_go_on() {
 fn a_stall_is_seen_by_the_receiver() {
     // Datagrams so large that a receiver's buffer takes few dozen of them: what comes after those
     // is lost until reading goes on, and the stamps of what arrived are as far apart.
+    // On a machine with other load the buffer may fill too late: one run of five has to show it.
     let stall_ns = 200_000_000;
-    let method = verified("bench udp --verify --threads 1 --size 60000 --seconds 0.4 --stall 0.2");
-    let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
-    assert!(gaps.iter().any(|gap| count(&gap["below_ns"]) > stall_ns), "{gaps:?}");
-    assert!(count(&method["drops"]["receiver_overflow"]) > 0, "{method}");
+    let line = "bench udp --verify --threads 1 --size 60000 --seconds 0.4 --stall 0.2";
+    let shown = (0..5).any(|_| {
+        let method = verified(line);
+        let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
+        gaps.iter().any(|gap| count(&gap["below_ns"]) > stall_ns)
+            && count(&method["drops"]["receiver_overflow"]) > 0
+    });
+    assert!(shown, "no run shows a gap of the stall's length and the drops in it");
 }
 
 #[test]
