@@ -214,3 +214,143 @@ impl<D> fmt::Debug for Slot<D> {
         f.debug_struct("Slot").field("port", &self.port).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use onramp_core::qdisc::Spec;
+    use onramp_dev::{Null, NullStats};
+    use onramp_queue::{Packet, PacketList};
+
+    use super::*;
+
+    struct Ports {
+        runner: Runner,
+        slots: Vec<Slot<Null>>,
+        sent: Vec<Arc<NullStats>>,
+    }
+
+    impl Serves<Null> for Arc<Ports> {
+        fn runner(&self) -> &Runner {
+            &self.runner
+        }
+        fn slots(&self) -> &[Slot<Null>] {
+            &self.slots
+        }
+    }
+
+    const NOW: Instant = Instant(1_000_000_000);
+
+    impl Ports {
+        fn new(qdiscs: &[&str]) -> Arc<Self> {
+            let mut sent = Vec::new();
+            let slots = qdiscs.iter().map(|qdisc| {
+                let null = Null::default();
+                sent.push(null.stats());
+                let spec: Spec = qdisc.parse().expect("a qdisc");
+                Slot::new(Port::new(spec.build(1_514), null, 1_000))
+            });
+            let slots = slots.collect();
+            Arc::new(Self { runner: Runner::new(), slots, sent })
+        }
+
+        /// Pushes `count` packets that leave at `at`, at the earliest.
+        fn push(&self, port: usize, count: u32, at: Instant) {
+            let packet = |_| {
+                let mut packet = Packet::new(100);
+                (packet.txtime_ns, packet.enqueued_ns) = (at.0, NOW.0);
+                packet
+            };
+            let list: PacketList = (0..count).map(packet).collect();
+            let slot = &self.slots[port];
+            let keep = Keep { runner: &self.runner, slot };
+            let _ = slot.port.xmit(list, NOW, &keep).expect("there is room");
+        }
+
+        fn sent(&self) -> Vec<u64> {
+            self.sent.iter().map(|stats| stats.packets.get()).collect()
+        }
+
+        fn wake_at(&self) -> u64 {
+            self.runner.wake_at.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn the_earliest_port_decides_when_the_runner_wakes() {
+        let ports = Ports::new(&["fq timer_slack 0"; 3]);
+        assert_eq!(ports.wake_at(), u64::MAX, "nobody wants it");
+        ports.push(1, 1, NOW.after(500));
+        assert_eq!(ports.wake_at(), NOW.after(500).0);
+        ports.push(2, 1, NOW.after(900));
+        assert_eq!(ports.wake_at(), NOW.after(500).0, "earlier than asked for");
+        ports.push(0, 1, NOW.after(300));
+        assert_eq!(ports.wake_at(), NOW.after(300).0);
+        // One port after another, each when it is due, and none before.
+        assert_eq!(round(&ports, &NOW.after(299)), NOW.after(300).0);
+        assert_eq!(ports.sent(), [0, 0, 0]);
+        assert_eq!(round(&ports, &NOW.after(300)), NOW.after(500).0);
+        assert_eq!(ports.sent(), [1, 0, 0]);
+        assert_eq!(round(&ports, &NOW.after(900)), u64::MAX);
+        assert_eq!(ports.sent(), [1, 1, 1]);
+        assert_eq!(ports.runner.stats.visits.get(), 3);
+    }
+
+    #[test]
+    fn an_earlier_wish_of_the_same_port_counts() {
+        let ports = Ports::new(&["fq timer_slack 0"]);
+        ports.push(0, 1, NOW.after(900));
+        ports.push(0, 1, NOW.after(200));
+        ports.push(0, 1, NOW.after(600));
+        assert_eq!(ports.wake_at(), NOW.after(200).0);
+        assert_eq!(round(&ports, &NOW.after(200)), NOW.after(600).0, "the next of what is left");
+        assert_eq!(round(&ports, &NOW.after(600)), NOW.after(900).0);
+        assert_eq!(round(&ports, &NOW.after(900)), u64::MAX);
+        assert_eq!(ports.sent(), [3]);
+    }
+
+    #[test]
+    fn a_visit_that_ends_at_its_quota_goes_on_at_once() {
+        let ports = Ports::new(&["pfifo"]);
+        ports.push(0, 150, Instant(0));
+        assert_eq!(ports.sent(), [64]);
+        assert_eq!(round(&ports, &NOW), NOW.after(2 * TICK_NS).0, "senders may yet do it");
+        let now = NOW.after(2 * TICK_NS);
+        assert_eq!(round(&ports, &now), 0, "there is more to do");
+        assert_eq!(ports.sent(), [128]);
+        assert_eq!(round(&ports, &now), now.after(TICK_NS).0, "the port is still busy");
+        assert_eq!(ports.sent(), [150]);
+    }
+
+    /// Whoever wants it earlier wakes it, whoever wants it later does not.
+    #[test]
+    fn only_an_earlier_wish_wakes() {
+        let ports = Ports::new(&["pfifo"]);
+        let keep = Keep { runner: &ports.runner, slot: &ports.slots[0] };
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                thread::park();
+                ports.wake_at()
+            });
+            assert!(ports.runner.thread.set(sleeper.thread().clone()).is_ok());
+            keep.keep(NOW.after(700));
+            assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
+        });
+        // It sleeps no longer than to what it read; an equal or later wish changes nothing.
+        keep.keep(NOW.after(700));
+        keep.keep(NOW.after(800));
+        assert_eq!(ports.wake_at(), NOW.after(700).0);
+        assert!(!ports.slots[0].note(NOW.after(700)));
+        assert!(ports.slots[0].note(NOW.after(699)));
+    }
+
+    #[test]
+    fn a_stopped_runner_ends() {
+        let ports = Ports::new(&["pfifo", "fq"]);
+        let handle = Runner::start(ports.clone(), NOW).expect("a thread can be had");
+        ports.runner.stop();
+        handle.join().expect("it does not panic");
+        assert_eq!(Arc::strong_count(&ports), 1);
+    }
+}
