@@ -17,11 +17,14 @@
 //! (`net/sched/sch_generic.c`, 7.2). The collecting of packets is what network cards do with
 //! interrupts (`ethtool -C tx-usecs`).
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
-use crate::qdisc::{Cx, Dequeue, Qdisc};
+use crate::qdisc::{Cx, Dequeue, KINDS, Qdisc, Spec};
 use crate::stats::{PortSnapshot, PortStats};
 use crate::{Device, Instant};
 
@@ -42,6 +45,9 @@ const IDLE_PACKETS: u32 = 12;
 pub trait Keeper {
     /// Visits the port (calls [`Port::visit`]) at `at`, or before.
     fn keep(&self, at: Instant);
+
+    /// Learns that the port died: see [`Port::death`].
+    fn died(&self) {}
 }
 
 /// What a run did.
@@ -55,9 +61,14 @@ pub struct Ran {
 }
 
 /// A qdisc in front of one device queue, behind one intake.
+///
+/// A port whose qdisc or device panics is *dead*: it drops what it held and whatever still comes,
+/// as [`DropReason::PortDead`]. The panic goes no further: the thread that met it had only come by
+/// with a packet.
 pub struct Port<D> {
     intake: Intake<Root<D>>,
     stats: PortStats,
+    death: OnceLock<Box<str>>,
 }
 
 /// What the owner works on.
@@ -76,8 +87,10 @@ struct Root<D> {
     /// Start of the present tick, and packets that came in it.
     tick_start: Instant,
     tick_packets: u32,
-    /// Nothing is sent any more.
-    closed: bool,
+    /// Packets that came, ever.
+    came: u64,
+    /// Nothing is sent any more; what comes is dropped for this.
+    closed: Option<DropReason>,
 }
 
 /// Why an owner stopped sending.
@@ -103,9 +116,11 @@ impl<D: Device> Port<D> {
             retry_at: Instant(0),
             tick_start: Instant(0),
             tick_packets: 0,
-            closed: false,
+            came: 0,
+            closed: None,
         };
-        Self { intake: Intake::new(root, cap, BATCH.min(cap)), stats: PortStats::default() }
+        let intake = Intake::new(root, cap, BATCH.min(cap));
+        Self { intake, stats: PortStats::default(), death: OnceLock::new() }
     }
 
     /// Accepts packets for scheduling. Their fate is told by completions and statistics.
@@ -160,17 +175,18 @@ impl<D: Device> Port<D> {
         self.stats.runs.add(1);
         let stop = loop {
             let takes = owner.inbox.is_empty();
-            owner.inbox.append(&mut fresh);
+            owner.receive(&mut fresh);
             if takes {
                 let mut taken = owner.take();
-                owner.inbox.append(&mut taken);
+                owner.receive(&mut taken);
             }
-            let stop = if owner.closed {
-                owner.purge(&mut done, now, &self.stats)
-            } else {
-                owner.enqueue(&mut done, now, &self.stats);
-                owner.send(&mut done, &mut left, now, &self.stats)
-            };
+            let turn = AssertUnwindSafe(|| owner.turn(&mut done, &mut left, now, &self.stats));
+            let stop = catch_unwind(turn).unwrap_or_else(|panic| {
+                let _ = self.death.set(why(&*panic)); // It dies once.
+                owner.bury(&self.stats);
+                keeper.died();
+                Stop::Empty
+            });
             self.stats.backlog.set(owner.backlog());
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
@@ -200,6 +216,11 @@ impl<D: Device> Port<D> {
         self.stats.snapshot(u64::from(self.intake.waiting()))
     }
 
+    /// Why the port is dead, if it is: what its qdisc or its device said as it panicked.
+    pub fn death(&self) -> Option<&str> {
+        self.death.get().map(|why| &**why)
+    }
+
     /// Whether nothing is held and nobody is at it. A hint while senders run.
     pub fn is_quiet(&self) -> bool {
         // In this order: with the intake quiet, the last owner has counted what it left.
@@ -220,12 +241,33 @@ impl<D: Device> Port<D> {
     /// `None`: somebody owns the port; try again.
     pub fn close(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
         let mut owner = self.intake.own()?;
-        owner.closed = true;
+        owner.closed.get_or_insert(DropReason::Purged);
         Some(self.run(owner, PacketList::new(), now, keeper, true))
     }
 }
 
 impl<D: Device> Root<D> {
+    /// Takes packets in, for the next turn.
+    fn receive(&mut self, packets: &mut PacketList) {
+        self.came += u64::from(packets.len());
+        self.inbox.append(packets);
+    }
+
+    /// All of it that may panic: qdisc and device are anybody's code.
+    fn turn(
+        &mut self,
+        done: &mut PacketList,
+        left: &mut u32,
+        now: Instant,
+        stats: &PortStats,
+    ) -> Stop {
+        if let Some(reason) = self.closed {
+            return self.purge(reason, done, now, stats);
+        }
+        self.enqueue(done, now, stats);
+        self.send(done, left, now, stats)
+    }
+
     /// Moves what came into the qdisc.
     fn enqueue(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) {
         let Some(oldest) = self.inbox.front() else { return };
@@ -265,7 +307,7 @@ impl<D: Device> Root<D> {
             let mut out = PacketList::new();
             let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
             *left = left.saturating_sub(out.len());
-            stats.count_out(&out, now);
+            stats.count_out(&mut out, now);
             done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
                 // A device that does not say when is asked after a tick.
@@ -318,7 +360,7 @@ impl<D: Device> Root<D> {
             (self.tick_start, self.tick_packets) = (now, 0);
         }
         match stop {
-            _ if self.closed => false,
+            _ if self.closed.is_some() => false,
             Stop::Quota => true,
             _ if !self.inbox.is_empty() => true,
             _ if was_busy => !(visit && tick_over && came < IDLE_PACKETS),
@@ -331,19 +373,45 @@ impl<D: Device> Root<D> {
         u64::from(packets)
     }
 
-    fn purge(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
+    /// Drops all that is held.
+    fn purge(
+        &mut self,
+        reason: DropReason,
+        done: &mut PacketList,
+        now: Instant,
+        stats: &PortStats,
+    ) -> Stop {
         let mut drops = PacketList::new();
         let mut cx = Cx { now, drops: &mut drops };
         let mut held = std::mem::take(&mut self.inbox);
         held.append(&mut self.burst);
         for pkt in held {
-            cx.drop(pkt, DropReason::Purged);
+            cx.drop(pkt, reason);
         }
         self.qdisc.reset(&mut cx);
         stats.count_drops(&drops);
         done.append(&mut drops);
         Stop::Empty
     }
+
+    /// Ends it after a panic. What it holds goes home as it is: a packet that nobody spoke for
+    /// says that its port died. What the panic took with it is known by number.
+    fn bury(&mut self, stats: &PortStats) {
+        self.closed = Some(DropReason::PortDead);
+        let qdisc = std::mem::replace(&mut self.qdisc, Spec::new(&KINDS[0]).build(0));
+        // It may be broken, and panic again.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(qdisc)));
+        drop(std::mem::take(&mut self.inbox));
+        drop(std::mem::take(&mut self.burst));
+        let lost = self.came - stats.sent.get() - stats.dropped.total();
+        stats.dropped.add(DropReason::PortDead, lost);
+    }
+}
+
+/// What a panic said.
+fn why(panic: &(dyn Any + Send)) -> Box<str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic").into()
 }
 
 impl<D> fmt::Debug for Port<D> {

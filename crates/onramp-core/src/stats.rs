@@ -152,11 +152,15 @@ impl PortStats {
 
     /// Counts what a device is done with: sent, or dropped.
     #[inline]
-    pub(crate) fn count_out(&self, out: &PacketList, now: Instant) {
+    pub(crate) fn count_out(&self, out: &mut PacketList, now: Instant) {
         let Some(oldest) = out.front() else { return };
         self.sojourn_ns.record(now.since(Instant(oldest.enqueued_ns)));
         let (mut failed, mut failed_bytes) = (0, 0);
-        for meta in out.metas() {
+        for meta in out.metas_mut() {
+            // As its sender marked it: nobody dropped it.
+            if meta.drop_reason == Some(DropReason::PortDead) {
+                meta.drop_reason = None;
+            }
             if let Some(reason) = meta.drop_reason {
                 self.dropped.add(reason, 1);
                 failed += 1;

@@ -51,8 +51,5 @@ impl fmt::Display for DeviceError {
     }
 }
 
-impl std::error::Error for DeviceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
+// No `source`: the text says what the system said.
+impl std::error::Error for DeviceError {}

@@ -107,9 +107,18 @@ impl Udp {
     ///
     /// Fails when the address cannot be had.
     pub fn bind(addr: SocketAddr) -> Result<Self, DeviceError> {
+        Self::bind_with(addr, UdpOptions::default())
+    }
+
+    /// As [`bind`](Self::bind), with options.
+    ///
+    /// # Errors
+    ///
+    /// As for `bind`.
+    pub fn bind_with(addr: SocketAddr, options: UdpOptions) -> Result<Self, DeviceError> {
         let socket = UdpSocket::bind(addr)
             .map_err(|error| DeviceError::new("bind a UDP socket to", Some(addr), error))?;
-        Self::new(socket, UdpOptions::default())
+        Self::new(socket, options)
     }
 
     /// The socket, to receive from. Its clones (`try_clone`) are the same socket.

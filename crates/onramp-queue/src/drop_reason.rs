@@ -53,6 +53,8 @@ reasons! {
         "The kernel had no buffer for it, also when asked again (ENOBUFS, ENOMEM).";
     NoPermission = "no_permission",
         "The kernel forbade the send: a firewall rule, or broadcast without leave (EPERM, EACCES).";
+    PortDead = "port_dead",
+        "The qdisc or the device panicked, and the port with the packet died.";
     DeviceError = "device_error",
         "The device failed in a way that has no reason of its own.";
 }

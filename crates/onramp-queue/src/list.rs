@@ -2,8 +2,9 @@
 
 use std::ptr;
 
+use crate::DropReason;
 use crate::mutant;
-use crate::packet::{Meta, Node, Packet};
+use crate::packet::{Meta, Node, Packet, Tail};
 use crate::pool::Home;
 
 /// A first-in, first-out list. Never allocates.
@@ -139,17 +140,34 @@ impl PacketList {
         })
     }
 
-    /// Notes in every packet when it was pushed, and whether that counts as submitted.
+    /// As [`metas`](Self::metas), to change.
+    pub fn metas_mut(&mut self) -> impl Iterator<Item = &mut Meta> {
+        self.parts_mut().map(|(meta, _)| meta)
+    }
+
+    /// Notes in every packet that it was submitted at `now_ns`, and, until somebody sends or drops
+    /// it, that it went down with its port. Or takes that back.
     #[inline]
     pub fn stamp(&mut self, now_ns: u64, submitted: bool) {
-        let mut node = self.head;
-        while !node.is_null() {
-            // SAFETY: the list owns its nodes, and is borrowed exclusively.
-            let (meta, tail) = unsafe { Node::parts(node) };
+        for (meta, tail) in self.parts_mut() {
             (meta.enqueued_ns, tail.submitted) = (now_ns, submitted);
-            // SAFETY: as above.
-            node = unsafe { Node::next(node) };
+            meta.drop_reason = submitted.then_some(DropReason::PortDead);
         }
+    }
+
+    #[inline]
+    fn parts_mut(&mut self) -> impl Iterator<Item = (&mut Meta, &mut Tail)> {
+        let mut node = self.head;
+        std::iter::from_fn(move || {
+            if node.is_null() {
+                return None;
+            }
+            // SAFETY: the list owns its nodes, and is borrowed exclusively; each comes once.
+            let parts = unsafe { Node::parts(node) };
+            // SAFETY: as above; the link is in neither part.
+            node = unsafe { Node::next(node) };
+            Some(parts)
+        })
     }
 
     /// Turns the list around, newest first, and gives its oldest node (now the last), its newest

@@ -216,21 +216,11 @@ impl Pool {
         let taken = self.update(order, take).unwrap_or(Word::ZERO);
         let count = self.returned_in(taken);
         self.bias = 0;
-        let mut node = taken.node();
-        while !node.is_null() {
-            // SAFETY: taking the word made the chain ours.
-            let next = unsafe { Node::next(node) };
-            Node::prefetch(next, 0);
-            // SAFETY: as above.
-            let (meta, tail) = unsafe { Node::parts(node) };
-            if tail.submitted {
-                let Meta { cookie, drop_reason, len, .. } = *meta;
-                fate(Completion { cookie, drop_reason, len });
+        let mut arrivals = Arrivals { pool: self, node: taken.node() };
+        while let Some(completion) = arrivals.next() {
+            if let Some(completion) = completion {
+                fate(completion);
             }
-            self.out -= 1;
-            self.out_bytes -= tail.charge;
-            self.keep(node);
-            node = next;
         }
         count
     }
@@ -322,20 +312,20 @@ impl Pool {
         }
     }
 
-    /// Takes the waker away for good. Nobody may run it after us, nor drop it with the home.
-    fn forget_waker(&mut self) {
+    /// Takes the request back, like [`disarm`](Self::disarm), and lets go of its waker. False: a
+    /// wake-up is on its way, and takes the waker with it.
+    pub fn forget_waker(&mut self) -> bool {
         self.disarm();
         let home = self.home();
         // Acquire: pairs with the release in `wake`, so the waker is ours to touch.
         let order = mutant::or("pool-forget-acquire", Acquire, Relaxed);
-        while Word(home.word.0.load(order)).has(WAKING) && !mutant::is("pool-forget-early") {
-            // Somebody is taking the waker out; after that it leaves the home alone. It waits for
-            // nobody, so this ends.
-            yield_now();
+        if Word(home.word.0.load(order)).has(WAKING) && !mutant::is("pool-forget-early") {
+            return false;
         }
         // SAFETY: neither WAITING nor WAKING is set, and only we set WAITING.
         let waker = home.waker.with_mut(|slot| unsafe { (*slot).take() });
         drop(waker);
+        true
     }
 
     /// Ends the life of the pool's side. Gives the nodes that came home, and how many are out.
@@ -360,6 +350,40 @@ impl Pool {
         // SAFETY: as above.
         unsafe { Node::set_next(node, self.free[class]) };
         self.free[class] = node;
+    }
+}
+
+/// Nodes that came home and were not looked at yet. A fate whose telling panics keeps none of them
+/// out.
+struct Arrivals<'a> {
+    pool: &'a mut Pool,
+    node: *mut Node,
+}
+
+impl Arrivals<'_> {
+    /// Takes the next node in; gives its packet's fate if it was submitted.
+    fn next(&mut self) -> Option<Option<Completion>> {
+        let node = self.node;
+        if node.is_null() {
+            return None;
+        }
+        // SAFETY: taking the word made the chain ours.
+        self.node = unsafe { Node::next(node) };
+        Node::prefetch(self.node, 0);
+        // SAFETY: as above.
+        let (meta, tail) = unsafe { Node::parts(node) };
+        let Meta { cookie, drop_reason, len, .. } = *meta;
+        let fate = tail.submitted.then_some(Completion { cookie, drop_reason, len });
+        self.pool.out -= 1;
+        self.pool.out_bytes -= tail.charge;
+        self.pool.keep(node);
+        Some(fate)
+    }
+}
+
+impl Drop for Arrivals<'_> {
+    fn drop(&mut self) {
+        while self.next().is_some() {}
     }
 }
 
@@ -392,7 +416,11 @@ unsafe fn free_chain(mut node: *mut Node) {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.forget_waker();
+        // Nobody may run the waker after us, nor drop it with the home. Who takes it out leaves the
+        // home alone after that, and waits for nobody, so this ends.
+        while !self.forget_waker() {
+            yield_now();
+        }
         let (came, out) = self.close();
         // SAFETY: closing the word made the chain ours.
         unsafe { free_chain(came) };

@@ -36,6 +36,7 @@ pub struct LinkBuilder {
     credits: Credits,
     burst: u16,
     mtu: Option<u32>,
+    udp: UdpOptions,
 }
 
 enum Source {
@@ -63,25 +64,25 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Resolve(error) => write!(f, "cannot resolve the local address: {error}"),
+            Self::Resolve(error) => write!(
+                f,
+                "cannot resolve the local address: {error}; give one of this machine, such as \
+                 0.0.0.0:0"
+            ),
             Self::Qdisc(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
-            Self::Runner(error) => write!(f, "cannot start the runner thread: {error}"),
+            Self::Runner(error) => write!(
+                f,
+                "cannot start the runner thread: {error}; look at the limits on threads \
+                 (ulimit -u, cgroup pids.max)"
+            ),
             Self::Range(what, value, range) => write!(f, "{what} is {value}, allowed is {range}"),
         }
     }
 }
 
-impl std::error::Error for BuildError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Resolve(error) | Self::Runner(error) => Some(error),
-            Self::Qdisc(error) => Some(error),
-            Self::Device(error) => Some(error),
-            Self::Range(..) => None,
-        }
-    }
-}
+// No `source`: the text says it all.
+impl std::error::Error for BuildError {}
 
 impl LinkBuilder {
     pub(crate) fn udp(local: impl ToSocketAddrs) -> Self {
@@ -107,6 +108,7 @@ impl LinkBuilder {
             credits: CREDITS_DEFAULT,
             burst: BURST_DEFAULT,
             mtu: None,
+            udp: UdpOptions::default(),
         }
     }
 
@@ -149,6 +151,13 @@ impl LinkBuilder {
         self
     }
 
+    /// How UDP sockets send: segmentation, transmit times. Devices of other kinds do not look.
+    #[must_use]
+    pub fn udp_options(mut self, options: UdpOptions) -> Self {
+        self.udp = options;
+        self
+    }
+
     /// Makes the link and starts its runner thread.
     ///
     /// # Errors
@@ -163,7 +172,7 @@ impl LinkBuilder {
         if self.burst == 0 {
             return Err(BuildError::Range("burst", 0, "1 to 65535 packets"));
         }
-        let (devices, udp) = self.source.open(self.ports)?;
+        let (devices, udp) = self.source.open(self.ports, self.udp)?;
         let slots = devices.into_iter().map(|device| {
             let mtu = self.mtu.unwrap_or_else(|| device.info().mtu);
             Slot::new(Port::new(spec.build(mtu), device, self.burst))
@@ -176,7 +185,7 @@ impl LinkBuilder {
 type Opened = (Vec<BoxDevice>, Vec<Arc<UdpStats>>);
 
 impl Source {
-    fn open(self, ports: Option<usize>) -> Result<Opened, BuildError> {
+    fn open(self, ports: Option<usize>, options: UdpOptions) -> Result<Opened, BuildError> {
         let given = match &self {
             Self::Bind(_) => None,
             Self::Sockets(sockets) => Some(sockets.len()),
@@ -195,10 +204,11 @@ impl Source {
             Self::Devices(devices) => return Ok((devices, Vec::new())),
             Self::Bind(local) => {
                 let local = local.map_err(BuildError::Resolve)?;
-                (0..wanted).map(|_| Udp::bind(local)).collect::<Result<_, _>>()
+                let bind = |_| Udp::bind_with(local, options);
+                (0..wanted).map(bind).collect::<Result<_, _>>()
             }
             Self::Sockets(sockets) => {
-                let open = |socket| Udp::new(socket, UdpOptions::default());
+                let open = |socket| Udp::new(socket, options);
                 sockets.into_iter().map(open).collect()
             }
         }

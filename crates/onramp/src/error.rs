@@ -14,6 +14,9 @@ pub enum TrySendError {
     TooLarge,
     /// The link is closed.
     Closed,
+    /// The flow's port is dead, by a panic of its qdisc or device: see
+    /// [`Link::deaths`](crate::Link::deaths).
+    PortDead,
 }
 
 impl fmt::Display for TrySendError {
@@ -22,6 +25,7 @@ impl fmt::Display for TrySendError {
             Self::Full => "no room: wait for packets below to be sent",
             Self::TooLarge => "the payload is larger than a UDP datagram can be (65507 bytes)",
             Self::Closed => "the link is closed",
+            Self::PortDead => "the flow's port is dead: its qdisc or device panicked",
         })
     }
 }
@@ -36,6 +40,9 @@ pub enum SendError {
     TooLarge,
     /// The link is closed.
     Closed,
+    /// The flow's port is dead, by a panic of its qdisc or device: see
+    /// [`Link::deaths`](crate::Link::deaths).
+    PortDead,
 }
 
 impl fmt::Display for SendError {
@@ -43,6 +50,7 @@ impl fmt::Display for SendError {
         match self {
             Self::TooLarge => TrySendError::TooLarge.fmt(f),
             Self::Closed => TrySendError::Closed.fmt(f),
+            Self::PortDead => TrySendError::PortDead.fmt(f),
         }
     }
 }

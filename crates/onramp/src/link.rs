@@ -1,6 +1,6 @@
 //! A link: a device with one or more ports, what all its senders share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{MonotonicClock, UdpStats};
 use onramp_queue::Credits;
 
-use crate::runner::{Keep, Runner, Serves, Slot};
+use crate::runner::{Gate, Keep, Runner, Serves, Slot};
 use crate::stats::{LinkStats, SenderCounters, Totals};
-use crate::{LinkBuilder, Sender};
+use crate::{LinkBuilder, Sender, TrySendError};
 
 /// The devices of a link may be of any kind.
 pub(crate) type BoxDevice = Box<dyn Device>;
@@ -42,8 +42,6 @@ pub(crate) struct Shared {
     runner: Runner,
     pub(crate) clock: MonotonicClock,
     pub(crate) credits: Credits,
-    /// New packets are refused.
-    pub(crate) closed: AtomicBool,
     next_flow: AtomicU64,
     live: AtomicU32,
     fair: AtomicU32,
@@ -107,7 +105,6 @@ impl Link {
             runner: Runner::new(),
             clock: MonotonicClock,
             credits,
-            closed: AtomicBool::new(false),
             next_flow: AtomicU64::new(0),
             live: AtomicU32::new(0),
             fair: AtomicU32::new(u32::MAX),
@@ -158,6 +155,15 @@ impl Link {
         &self.shared().udp
     }
 
+    /// The ports that are dead, by their number, and what their qdisc or device said as it
+    /// panicked. Other ports go on; a dead one drops what it held and whatever still comes, as
+    /// [`port_dead`](onramp_queue::DropReason::PortDead).
+    #[must_use]
+    pub fn deaths(&self) -> Vec<(usize, String)> {
+        let slots = self.shared().slots.iter().enumerate();
+        slots.filter_map(|(port, slot)| Some((port, slot.port.death()?.to_owned()))).collect()
+    }
+
     /// Waits until nothing is held, at most `timeout`. True if so.
     ///
     /// While others go on sending, that may never be.
@@ -179,16 +185,15 @@ impl Link {
 impl Handle {
     fn close(&self, timeout: Duration) -> CloseReport {
         let shared = &self.shared;
-        // Release: no later send of a thread that sees it; those under way are caught below.
-        shared.closed.store(true, Ordering::Release);
+        shared.gate().close(); // Sends under way are caught below.
         let flushed = shared.flush(timeout);
         let before = shared.purged();
         for slot in &shared.slots {
             let keep = Keep { runner: &shared.runner, slot };
             let give_up = shared.clock.now() + OWNER_PATIENCE;
             while slot.port.close(shared.clock.now(), &keep).is_none() {
-                // Its owner leaves after at most a quota, unless it died there, by a panic of the
-                // device: then the port keeps what it holds.
+                // Its owner leaves after at most a quota, unless the device blocks: then the port
+                // keeps what it holds.
                 if shared.clock.now() > give_up {
                     break;
                 }
@@ -221,6 +226,24 @@ impl Shared {
 
     pub(crate) fn ports(&self) -> usize {
         self.slots.len()
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.runner.gate
+    }
+
+    /// Why packets for `port` are refused, if they are.
+    #[inline]
+    pub(crate) fn refusal(&self, port: usize) -> Option<TrySendError> {
+        if self.gate().is_open() { None } else { self.reason(port) }
+    }
+
+    #[cold]
+    fn reason(&self, port: usize) -> Option<TrySendError> {
+        if self.gate().is_closed() {
+            return Some(TrySendError::Closed);
+        }
+        self.slot(port).port.death().map(|_| TrySendError::PortDead)
     }
 
     pub(crate) fn keep<'a>(&'a self, slot: &'a Slot<BoxDevice>) -> Keep<'a, BoxDevice> {

@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
@@ -45,6 +45,37 @@ impl<D> Slot<D> {
     }
 }
 
+/// What a sender looks at before each packet: whether there may be a reason to refuse it.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(AtomicU8);
+
+impl Gate {
+    const DEATH: u8 = 1;
+    const CLOSED: u8 = 2;
+
+    /// A port has died.
+    pub(crate) fn note_death(&self) {
+        self.0.fetch_or(Self::DEATH, Ordering::Relaxed); // Relaxed: see `is_open`.
+    }
+
+    /// The link closes.
+    pub(crate) fn close(&self) {
+        self.0.fetch_or(Self::CLOSED, Ordering::Relaxed); // Relaxed: see `is_open`.
+    }
+
+    /// Every port lives and the link is not closed.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        // Relaxed: what a send that comes too late brings, the port itself drops.
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// The link closes, or is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::CLOSED != 0 // Relaxed: as above.
+    }
+}
+
 /// What the runner and those who wake it share.
 #[derive(Debug)]
 pub(crate) struct Runner {
@@ -52,6 +83,7 @@ pub(crate) struct Runner {
     wake_at: AtomicU64,
     thread: OnceLock<Thread>,
     stop: AtomicBool,
+    pub(crate) gate: Gate,
     pub(crate) stats: RunnerStats,
 }
 
@@ -69,6 +101,7 @@ impl Runner {
             wake_at: AtomicU64::new(u64::MAX),
             thread: OnceLock::new(),
             stop: AtomicBool::new(false),
+            gate: Gate::default(),
             stats: RunnerStats::default(),
         }
     }
@@ -133,14 +166,22 @@ impl<D> Keeper for Keep<'_, D> {
             self.runner.wake_by(at);
         }
     }
+
+    fn died(&self) {
+        self.runner.gate.note_death();
+    }
 }
 
 /// The runner's own notes: it is awake.
-struct Note<'a, D>(&'a Slot<D>);
+struct Note<'a, D>(Keep<'a, D>);
 
 impl<D> Keeper for Note<'_, D> {
     fn keep(&self, at: Instant) {
-        self.0.note(at);
+        self.0.slot.note(at);
+    }
+
+    fn died(&self) {
+        self.0.died();
     }
 }
 
@@ -177,8 +218,9 @@ fn round<S: Serves<D>, D: onramp_core::Device>(shared: &S, clock: &impl Clock) -
         if slot.due.load(Ordering::Acquire) <= now.0 {
             // Before the visit, so that what the owners ask for from here on is kept.
             slot.due.swap(u64::MAX, Ordering::AcqRel); // AcqRel: as above.
-            shared.runner().stats.visits.add(1);
-            match slot.port.visit(now, &Note(slot)) {
+            let runner = shared.runner();
+            runner.stats.visits.add(1);
+            match slot.port.visit(now, &Note(Keep { runner, slot })) {
                 Some(ran) if ran.again => {
                     slot.note(now);
                 }

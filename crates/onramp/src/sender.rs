@@ -1,28 +1,26 @@
 //! A thread's end of a link.
 
+mod room;
+
 use std::fmt;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
 use onramp_core::{BATCH, Clock, Instant};
-use onramp_queue::{Armed, Completion, Full, PAYLOAD_MAX, Packet, PacketList, Pool};
+use onramp_queue::{Completion, Full, PAYLOAD_MAX, Packet, PacketList, Pool};
 
 use crate::link::{Handle, Shared};
 use crate::stats::SenderCounters;
 use crate::wait::ThreadWaker;
 use crate::{Flow, Rejected, SendError, TrySendError};
 
+pub use room::Ready;
+
 /// How long a thread sends before it gives way, if there are more senders than processors. Well
 /// below the time slices of Linux (2.8 ms and more).
 const SLICE_NS: u64 = 300_000;
-/// How long a sender sleeps at most when it has credit and the intake is at its cap.
-const FULL_NAP_NS: u64 = 1_000_000;
 
 /// One thread's end of a link: `Send`, not `Sync`. Holds the thread's packets and credits.
 pub struct Sender {
@@ -101,6 +99,7 @@ impl Sender {
                 Err(TrySendError::Full) => self.wait_room(flow, payload.len()),
                 Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
                 Err(TrySendError::Closed) => return Err(SendError::Closed),
+                Err(TrySendError::PortDead) => return Err(SendError::PortDead),
             }
         }
     }
@@ -171,6 +170,7 @@ impl Sender {
                 Err(TrySendError::Full) => self.wait_room(flow, first.as_ref().len()),
                 Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
                 Err(TrySendError::Closed) => return Err(SendError::Closed),
+                Err(TrySendError::PortDead) => return Err(SendError::PortDead),
             }
         }
         Ok(())
@@ -183,9 +183,8 @@ impl Sender {
     /// [`TrySendError`], `Full` when no credit is left.
     #[inline]
     pub fn packet(&mut self, flow: &Flow, payload: &[u8]) -> Result<Packet, TrySendError> {
-        // Relaxed: a send that races with the close is caught by the closed port.
-        if self.shared().closed.load(Ordering::Relaxed) {
-            return Err(TrySendError::Closed);
+        if let Some(why) = self.shared().refusal(flow.port) {
+            return Err(why);
         }
         if payload.len() > PAYLOAD_MAX - 28 {
             return Err(TrySendError::TooLarge);
@@ -255,27 +254,6 @@ impl Sender {
         Ok(())
     }
 
-    /// Blocks until a datagram of `payload` bytes has a chance on `flow`, or the link is closed.
-    ///
-    /// A caller that itself holds all the packets it may have ([`packet`](Self::packet)) waits for
-    /// ever: only submitted packets come back.
-    pub fn wait_room(&mut self, flow: &Flow, payload: usize) {
-        self.reclaim();
-        self.wait(flow, payload, Instant::MAX);
-    }
-
-    /// As [`wait_room`](Self::wait_room), for at most `timeout`. False: there is no room yet.
-    pub fn wait_room_timeout(&mut self, flow: &Flow, payload: usize, timeout: Duration) -> bool {
-        let deadline = self.shared().clock.now() + timeout;
-        self.reclaim();
-        self.wait(flow, payload, deadline)
-    }
-
-    /// As [`wait_room`](Self::wait_room), as a future for any executor.
-    pub fn ready<'a>(&'a mut self, flow: &'a Flow, payload: usize) -> Ready<'a> {
-        Ready { sender: self, flow, payload }
-    }
-
     /// Lets other threads run if this one has sent for long and there are more senders than
     /// processors; says for how long. [`send`](Self::send) and the waiting calls do it by
     /// themselves; a loop of `try_send` that never leaves its processor should.
@@ -295,26 +273,6 @@ impl Sender {
         }
         self.slice_start = clock.now();
         Duration::from_nanos(self.slice_start.since(started))
-    }
-
-    /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`.
-    /// True if so.
-    pub fn flush(&mut self, timeout: Duration) -> bool {
-        let deadline = self.shared().clock.now() + timeout;
-        if !self.uncork_by(deadline) {
-            return false;
-        }
-        self.reclaim();
-        while self.below() > 0 {
-            let out = self.below();
-            if !self.wait_returned(0, out, deadline) {
-                return false;
-            }
-            if self.reclaim() == 0 {
-                thread::yield_now(); // The link is closing: what is left comes home at once.
-            }
-        }
-        true
     }
 
     /// Calls `f` with the fate of every packet, in this thread, when the sender takes its credits
@@ -403,127 +361,6 @@ impl Sender {
             }
         }
     }
-
-    fn wait(&mut self, flow: &Flow, payload: usize, deadline: Instant) -> bool {
-        self.counters.waits.add(1);
-        let payload = u32::try_from(payload).unwrap_or(u32::MAX);
-        if !self.uncork_by(deadline) {
-            return false;
-        }
-        loop {
-            // Relaxed: as in `packet`.
-            if self.shared().closed.load(Ordering::Relaxed) {
-                return true;
-            }
-            if self.pool.has_room(payload) {
-                return self.has_place(flow.port, deadline);
-            }
-            // Half of what is below: a sender that went on with every single credit would wait for
-            // every single packet.
-            let need = (self.below() / 2).max(1);
-            let in_time = self.wait_returned(flow.port, need, deadline);
-            self.reclaim();
-            if !in_time && !self.pool.has_room(payload) {
-                return false;
-            }
-        }
-    }
-
-    /// Submits what a cork held back, as soon as it fits. False: not before `deadline`.
-    fn uncork_by(&mut self, deadline: Instant) -> bool {
-        while self.uncork().is_err() {
-            let held = self.corked.iter().position(|list| !list.is_empty());
-            if !self.make_place(held.unwrap_or(0), deadline) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Blocks until `need` packets have come home. False: not before `deadline`.
-    fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
-        loop {
-            // Relaxed: as in `packet`.
-            if self.pool.returned() >= need || self.shared().closed.load(Ordering::Relaxed) {
-                return true;
-            }
-            if self.help(port) {
-                let now = self.shared().clock.now();
-                self.slice_over = now.since(self.slice_start) > SLICE_NS;
-                self.give_way();
-                if now >= deadline {
-                    return self.pool.returned() >= need;
-                }
-                continue;
-            }
-            match self.pool.arm(self.waker.get(), need) {
-                Armed::Ready => return true,
-                Armed::Busy => thread::yield_now(),
-                Armed::Armed => {
-                    self.counters.parks.add(1);
-                    if !self.park(deadline) {
-                        self.pool.disarm();
-                        return self.pool.returned() >= need;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Works for all instead of waiting, on the first port that lets it. True if packets left.
-    fn help(&self, first: usize) -> bool {
-        let shared = self.shared();
-        (0..shared.ports()).any(|port| {
-            let slot = shared.slot((first + port) % shared.ports());
-            let ran = slot.port.help(shared.clock.now(), &shared.keep(slot));
-            ran.is_some_and(|ran| ran.done > 0)
-        })
-    }
-
-    /// Empties all intakes that nobody owns.
-    fn help_all(&self) {
-        let shared = self.shared();
-        for slot in (0..shared.ports()).map(|port| shared.slot(port)) {
-            let _ = slot.port.help(shared.clock.now(), &shared.keep(slot));
-        }
-    }
-
-    /// Waits while the intake is at its cap, which credits normally keep from happening.
-    fn has_place(&self, port: usize, deadline: Instant) -> bool {
-        let shared = self.shared();
-        let slot = shared.slot(port);
-        // Relaxed: as in `packet`.
-        while slot.port.is_full() && !shared.closed.load(Ordering::Relaxed) {
-            if !self.make_place(port, deadline) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Takes what waits in an intake out of it, or lets its owner. False: `deadline` has passed.
-    fn make_place(&self, port: usize, deadline: Instant) -> bool {
-        let shared = self.shared();
-        let (slot, now) = (shared.slot(port), shared.clock.now());
-        if now >= deadline {
-            return false;
-        }
-        if slot.port.help(now, &shared.keep(slot)).is_none() {
-            thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
-        }
-        true
-    }
-
-    /// Sleeps until woken or `deadline`; false: the deadline has passed.
-    fn park(&self, deadline: Instant) -> bool {
-        if deadline == Instant::MAX {
-            thread::park();
-            return true;
-        }
-        let left = deadline.since(self.shared().clock.now());
-        thread::park_timeout(Duration::from_nanos(left));
-        left > 0
-    }
 }
 
 impl Drop for Sender {
@@ -536,53 +373,5 @@ impl Drop for Sender {
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").field("in_flight", &self.in_flight()).finish_non_exhaustive()
-    }
-}
-
-/// Resolves when a datagram has a chance. See [`Sender::ready`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless polled"]
-pub struct Ready<'a> {
-    sender: &'a mut Sender,
-    flow: &'a Flow,
-    payload: usize,
-}
-
-impl Future for Ready<'_> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        let payload = u32::try_from(this.payload).unwrap_or(u32::MAX);
-        let sender = &mut *this.sender;
-        loop {
-            sender.reclaim();
-            // Relaxed: as in `packet`.
-            if sender.shared().closed.load(Ordering::Relaxed) {
-                return Poll::Ready(());
-            }
-            let corked = sender.uncork().is_err();
-            if corked || sender.shared().slot(this.flow.port).port.is_full() {
-                // Whoever owns the port takes what waits; if nobody does, we do.
-                sender.help_all();
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            if sender.pool.has_room(payload) {
-                return Poll::Ready(());
-            }
-            if sender.help(this.flow.port) {
-                continue;
-            }
-            let need = (sender.below() / 2).max(1);
-            match sender.pool.arm(cx.waker(), need) {
-                Armed::Armed if sender.below() > 0 => return Poll::Pending,
-                Armed::Ready => {}
-                _ => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod busy;
 mod close;
+mod death;
 mod device;
 mod inline;
 mod pace;

@@ -33,6 +33,8 @@ pub(crate) struct Wire {
     pub(crate) refused: u64,
     /// Somebody tries to close the port while it transmits: whether the port was free.
     pub(crate) closes: Option<bool>,
+    /// It panics.
+    pub(crate) panics: bool,
 }
 
 pub(crate) struct Script {
@@ -78,6 +80,10 @@ impl Device for Script {
         now: Instant,
     ) -> Transmitted {
         let mut wire = self.wire.lock().unwrap();
+        if wire.panics {
+            drop(wire);
+            panic!("as the script says");
+        }
         wire.offered.push(burst.len());
         let port = self.port.get().and_then(Weak::upgrade).expect("the world is alive");
         if let Some(list) = wire.comes.take() {

@@ -5,6 +5,7 @@ mod close;
 mod common;
 mod conserve;
 mod cork;
+mod death;
 mod device;
 mod flush;
 mod order;

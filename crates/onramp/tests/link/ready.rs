@@ -57,7 +57,7 @@ fn out_of_credit() -> (Arc<Gate>, Link, Sender, Flow) {
 /// Polls once with a waker that counts.
 fn poll(sender: &mut Sender, flow: &Flow, waker: &Arc<Unpark>) -> Poll<()> {
     let waker = Waker::from(waker.clone());
-    pin!(sender.ready(flow, 1)).poll(&mut Context::from_waker(&waker))
+    sender.poll_ready(&mut Context::from_waker(&waker), flow, 1)
 }
 
 #[test]
@@ -137,7 +137,25 @@ fn the_last_waker_counts() {
     });
 }
 
-/// A future that is dropped while armed leaves no trace: the sender goes on, by any means.
+/// A future that is dropped lets go of its task, and does not wake it any more.
+#[test]
+fn a_dropped_future_lets_its_task_go() {
+    in_time(|| {
+        let (gate, link, mut sender, flow) = out_of_credit();
+        let unpark = Unpark::here();
+        let waker = Waker::from(unpark.clone());
+        let polled = pin!(sender.ready(&flow, 1)).poll(&mut Context::from_waker(&waker));
+        assert_eq!(polled, Poll::Pending);
+        drop(waker);
+        assert_eq!(Arc::strong_count(&unpark), 1);
+        gate.open();
+        assert!(link.flush(LONG));
+        assert_eq!(unpark.woken(), 0);
+        drop(sender);
+    });
+}
+
+/// A call that nothing is kept of leaves the sender usable by any means.
 #[test]
 fn a_dropped_future_leaves_the_sender_usable() {
     in_time(|| {

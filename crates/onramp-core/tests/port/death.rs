@@ -1,0 +1,185 @@
+//! Qdiscs and devices that panic.
+
+use std::cell::Cell;
+
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict};
+use onramp_core::{Device, DeviceInfo, Instant, Keeper, Port, Transmitted};
+use onramp_queue::{Credits, DropReason, Packet, PacketList, Pool};
+
+use crate::world::{MTU, START};
+
+/// Where it shall panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Enqueue(u32),
+    Dequeue(u32),
+    /// In the device, which has sent so many packets by then, and holds another.
+    Transmit(u32),
+    /// In its second dequeue, and again as it is dropped.
+    Drop,
+}
+
+/// A list that panics.
+#[derive(Debug)]
+struct Brittle {
+    list: PacketList,
+    at: At,
+    calls: u32,
+}
+
+impl Brittle {
+    fn call(&mut self, at: impl Fn(u32) -> At) {
+        self.calls += 1;
+        assert_ne!(self.at, at(self.calls), "brittle");
+    }
+}
+
+impl Qdisc for Brittle {
+    fn enqueue(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.call(At::Enqueue);
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+        let at = self.at;
+        self.call(|n| if at == At::Drop && n > 11 { At::Drop } else { At::Dequeue(n) });
+        self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.list.len(), bytes: self.list.bytes() }
+    }
+
+    fn reset(&mut self, _cx: &mut Cx<'_>) {
+        panic!("it is not asked after it panicked");
+    }
+}
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        assert_ne!(self.at, At::Drop, "brittle to the end");
+    }
+}
+
+struct Fragile {
+    info: DeviceInfo,
+    left: Option<u32>,
+}
+
+impl Device for Fragile {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        let Some(left) = self.left else {
+            done.append(burst);
+            return Transmitted::default();
+        };
+        done.extend(burst.by_ref().take(left as usize));
+        let _taken_along = burst.pop_front();
+        panic!("fragile: {left} packets are gone");
+    }
+}
+
+#[derive(Default)]
+struct Undertaker(Cell<u32>);
+
+impl Keeper for Undertaker {
+    fn keep(&self, _at: Instant) {}
+    fn died(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// Pushes ten packets of a pool, then one more. Gives the port, how often it died, and how many
+/// of the eleven were told to be sent, dropped with the port, dropped otherwise.
+fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
+    let left = if let At::Transmit(left) = at { Some(left) } else { None };
+    let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left };
+    let qdisc = Brittle { list: PacketList::new(), at, calls: 0 };
+    let port = Port::new(Box::new(qdisc), device, 100);
+    let mut pool = Pool::new(Credits { packets: 11, bytes: 1_000 });
+    let keeper = Undertaker::default();
+    for count in [10, 1] {
+        let mut list: PacketList = (0..count).map(|_| pool.take(10).expect("a credit")).collect();
+        list.stamp(START.0, true);
+        assert!(port.xmit(list, START, &keeper).expect("there is room").is_some(), "it left");
+    }
+    let mut fates = [0; 3];
+    let came = pool.reclaim(|fate| {
+        fates[match fate.drop_reason {
+            None => 0,
+            Some(DropReason::PortDead) => 1,
+            Some(_) => 2,
+        }] += 1;
+    });
+    assert_eq!(came, 11, "all of them came home");
+    (port, keeper.0.get(), fates)
+}
+
+/// Whatever panics, nothing is lost, nobody hangs, and the books balance.
+#[test]
+fn a_panic_kills_the_port_and_nothing_else() {
+    let at = [
+        At::Enqueue(1),
+        At::Enqueue(5),
+        At::Enqueue(10),
+        At::Dequeue(11),
+        At::Dequeue(15),
+        At::Dequeue(21),
+        At::Transmit(0),
+        At::Transmit(1),
+        At::Transmit(9),
+        At::Drop,
+    ];
+    for at in at {
+        let (port, deaths, fates) = dies(at);
+        assert_eq!(deaths, 1, "{at:?}: it dies once");
+        assert_eq!(fates, [0, 11, 0], "{at:?}: what the device did is not known");
+        let said = port.death().expect("it died");
+        assert!(said.contains("brittle") || said.contains("fragile: "), "{at:?}: {said}");
+        let stats = port.snapshot();
+        assert_eq!((stats.sent, stats.held), (0, 0), "{at:?}");
+        assert_eq!(stats.dropped, [(DropReason::PortDead, 11)], "{at:?}");
+        assert!(port.is_quiet() && !port.is_busy(), "{at:?}");
+        // Closing it changes nothing.
+        let ran = port.close(START, &Undertaker::default()).expect("nobody is inside");
+        assert_eq!(ran.done, 0);
+    }
+}
+
+/// What was sent before stays sent.
+#[test]
+fn a_death_counts_only_what_was_held() {
+    let mut wire = crate::world::World::new("pfifo", 100);
+    let _ = wire.push(40);
+    wire.wire().panics = true;
+    wire.pass(1_000_000);
+    let _ = wire.push(3);
+    assert_eq!(wire.port.death(), Some("as the script says"));
+    let stats = wire.stats();
+    assert_eq!((stats.sent, stats.held), (40, 0));
+    assert_eq!(stats.dropped, [(DropReason::PortDead, 3)]);
+    let _ = wire.push(2);
+    assert_eq!(wire.dropped(DropReason::PortDead), 5);
+}
+
+/// A qdisc that breaks as the port closes.
+#[test]
+fn a_panic_while_closing() {
+    let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left: None };
+    let qdisc = Brittle { list: PacketList::new(), at: At::Enqueue(9), calls: 0 };
+    let port = Port::new(Box::new(qdisc), device, 100);
+    let keeper = Undertaker::default();
+    let ran = port.close(START, &keeper).expect("nobody is inside");
+    assert!(!ran.again);
+    assert_eq!(port.death(), Some("it is not asked after it panicked"));
+    assert!(port.is_quiet());
+}
