@@ -20,7 +20,7 @@ struct Mortal {
 }
 
 impl Mortal {
-    fn new(left: u64) -> (Box<dyn Device>, Arc<AtomicU64>) {
+    fn device(left: u64) -> (Box<dyn Device>, Arc<AtomicU64>) {
         let taken = Arc::new(AtomicU64::new(0));
         let info = DeviceInfo::new("mortal".to_owned(), 1_514);
         (Box::new(Self { info, left, taken: taken.clone() }), taken)
@@ -50,7 +50,7 @@ impl Device for Mortal {
 #[test]
 fn a_port_dies_under_load() {
     in_time(|| {
-        let (mortal, taken) = Mortal::new(5_000);
+        let (mortal, taken) = Mortal::device(5_000);
         let link = Link::devices([mortal, Box::new(Null::default())]).build().unwrap();
         let told: Vec<Fates> = thread::scope(|scope| {
             let threads: Vec<_> = (0..16)
@@ -89,7 +89,7 @@ fn a_port_dies_under_load() {
 #[test]
 fn the_runner_outlives_a_port() {
     in_time(|| {
-        let (mortal, _) = Mortal::new(0);
+        let (mortal, _) = Mortal::device(0);
         let gate = Gate::new(true);
         let link =
             Link::devices([mortal, gate.device()]).qdisc("fq maxrate 8mbit").build().unwrap();
@@ -115,7 +115,7 @@ fn the_runner_outlives_a_port() {
 #[test]
 fn those_who_wait_are_told() {
     in_time(|| {
-        let (mortal, _) = Mortal::new(0);
+        let (mortal, _) = Mortal::device(0);
         let qdisc = "fq maxrate 8kbit initial_quantum 0";
         let link = Link::devices([mortal]).qdisc(qdisc).credits(credits(2)).build().unwrap();
         let waits = thread::scope(|scope| {
