@@ -364,6 +364,7 @@ impl Sender {
 }
 
 impl Drop for Sender {
+    /// Submits what a cork held back, and waits for room in the intake if it must.
     fn drop(&mut self) {
         self.uncork_by(Instant::MAX);
         self.shared().remove_sender(&self.counters);
