@@ -3,6 +3,7 @@
 //! Everything `unsafe` about packets lives in this crate. It has no dependencies, reads no clock
 //! and starts no threads.
 
+mod alarm;
 mod counter;
 mod drop_reason;
 mod intake;
@@ -13,6 +14,7 @@ mod pool;
 mod sync;
 mod word;
 
+pub use alarm::{Alarm, Due, NEVER};
 pub use counter::Counter;
 pub use drop_reason::DropReason;
 pub use intake::{Full, Intake, Owner, Pushed};

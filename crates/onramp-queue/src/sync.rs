@@ -4,12 +4,12 @@
 pub(crate) use loom::{
     alloc::{alloc, dealloc},
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 #[cfg(not(loom))]
 pub(crate) use std::{
     alloc::{alloc, dealloc},
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 
 /// Gives the processor to somebody else.

@@ -5,6 +5,7 @@
 //! `mutant::is`. `cargo xtask mutants-loom` proves each entry.
 #![cfg(loom)]
 
+mod alarm;
 mod intake;
 mod pool;
 

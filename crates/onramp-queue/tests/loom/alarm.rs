@@ -1,0 +1,129 @@
+//! Who asks, and who goes round: no wake-up is lost.
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicBool;
+use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::thread::{self, Thread};
+use onramp_queue::{Alarm, Due, NEVER};
+
+use crate::{check, join, spawn};
+
+/// Two places with something to do, and one who goes round.
+struct Rounds {
+    todo: [AtomicBool; 2],
+    due: [Due; 2],
+    alarm: Alarm,
+}
+
+impl Rounds {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            todo: [AtomicBool::new(false), AtomicBool::new(false)],
+            due: [Due::default(), Due::default()],
+            alarm: Alarm::default(),
+        })
+    }
+
+    /// Leaves work at a place, to be done at `at`.
+    fn ask(&self, place: usize, at: u64, sleeper: &Thread) {
+        // Relaxed: a plain write, as far as the note orders it.
+        self.todo[place].store(true, Relaxed);
+        if at < self.due[place].note(at) && self.alarm.set(at) {
+            sleeper.unpark();
+        }
+    }
+
+    /// One round at `now`: gives the number of works done, and when to come again.
+    fn round(&self, now: u64) -> (u32, u64) {
+        self.alarm.rise();
+        let (mut done, mut next) = (0, NEVER);
+        for (due, todo) in self.due.iter().zip(&self.todo) {
+            if due.take(now) {
+                // A load, which may see an old value, where a swap would not.
+                done += u32::from(todo.load(Relaxed));
+                todo.store(false, Relaxed);
+            }
+            next = next.min(due.at());
+        }
+        (done, next)
+    }
+}
+
+/// Two who ask for the same time or for different ones; the sleeper does both works, or sleeps for
+/// ever, which the checker calls a deadlock.
+///
+/// Broken by: due-note-release, due-take-acquire, alarm-rise-left-out.
+#[test]
+fn the_sleeper_comes() {
+    check(3, || {
+        let rounds = Rounds::new();
+        let theirs = rounds.clone();
+        let sleeper = spawn(move || {
+            let mut done = 0;
+            loop {
+                let (did, next) = theirs.round(5);
+                done += did;
+                if done == 2 {
+                    return;
+                }
+                if theirs.alarm.rest(next) == NEVER {
+                    thread::park();
+                }
+            }
+        });
+        let (theirs, thread) = (rounds.clone(), sleeper.thread().clone());
+        let other = spawn(move || theirs.ask(0, 5, &thread));
+        rounds.ask(1, 5, sleeper.thread());
+        join([sleeper, other]);
+    });
+}
+
+/// One asks for an early time, one for a late one without waking anybody: when the early time
+/// comes, the round sees the late one too, or is woken for it.
+///
+/// Broken by: alarm-set-release, alarm-rise-acquire.
+#[test]
+fn a_later_time_is_not_forgotten() {
+    check(3, || {
+        let rounds = Rounds::new();
+        let sleeper = thread::current();
+        let woken = Arc::new(AtomicBool::new(false));
+        rounds.ask(0, 5, &sleeper);
+        // It rests until 5.
+        assert_eq!(rounds.alarm.rest(5), 5);
+        let late = {
+            let (rounds, woken) = (rounds.clone(), woken.clone());
+            spawn(move || {
+                rounds.todo[1].store(true, Relaxed);
+                assert_eq!(rounds.due[1].note(9), NEVER, "the first");
+                if rounds.alarm.set(9) {
+                    woken.store(true, SeqCst);
+                }
+            })
+        };
+        let (done, next) = rounds.round(5);
+        assert_eq!(done, 1, "the early one");
+        if rounds.alarm.rest(next) == NEVER {
+            late.join().unwrap();
+            assert!(woken.load(SeqCst), "it sleeps for ever, and work is left");
+        } else {
+            assert_eq!(rounds.alarm.at(), 9);
+            late.join().unwrap();
+        }
+    });
+}
+
+/// Two go round the same places: one of them gets the note.
+#[test]
+fn one_of_two_takes_a_note() {
+    check(3, || {
+        let due = Arc::new(Due::default());
+        assert_eq!(due.note(3), NEVER);
+        let other = due.clone();
+        let thread = spawn(move || other.take(5));
+        let mine = due.take(5);
+        let theirs = thread.join().unwrap();
+        assert!(mine ^ theirs, "one of them");
+        assert_eq!(due.at(), NEVER);
+    });
+}
