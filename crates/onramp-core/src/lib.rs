@@ -7,6 +7,7 @@ pub mod params;
 mod port;
 pub mod qdisc;
 mod rate;
+mod share;
 mod spec;
 pub mod stats;
 mod time;
@@ -15,7 +16,8 @@ pub mod units;
 
 pub use device::{Device, DeviceInfo, Transmitted};
 pub use error::ConfigError;
-pub use port::{BATCH, Keeper, Port, QUOTA, Ran, TICK_NS};
+pub use port::{BATCH, Keeper, Mode, Port, QUOTA, Ran, TICK_NS};
 pub use rate::Rate;
+pub use share::{Share, SharedRate};
 pub use time::{Clock, Instant};
 pub use tree::{Stopped, Totals, Tree};

@@ -17,6 +17,8 @@
 //! (`net/sched/sch_generic.c`, 7.2). The collecting of packets is what network cards do with
 //! interrupts (`ethtool -C tx-usecs`).
 
+mod root;
+
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,9 +26,10 @@ use std::sync::OnceLock;
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
-use crate::qdisc::{Cx, Dequeue, KINDS, Qdisc, Spec};
+use self::root::{Root, Stop};
+use crate::qdisc::Qdisc;
 use crate::stats::{PortSnapshot, PortStats};
-use crate::{Device, Instant};
+use crate::{Device, Instant, Share};
 
 /// Packets an owner sends before it leaves the rest to others (`dev_tx_weight`).
 pub const QUOTA: u32 = 64;
@@ -40,6 +43,18 @@ pub const TICK_NS: u64 = 100_000;
 const BUSY_PACKETS: u32 = 24;
 /// Fewer in one tick end that.
 const IDLE_PACKETS: u32 = 12;
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Senders, as owners; a busy port collects, and its keeper looks after what is left.
+    #[default]
+    Hybrid,
+    /// Senders, as owners; the keeper takes over when a quota ends with packets left.
+    Inline,
+    /// The keeper alone: a sender only stages, and calls the keeper if nothing waited before.
+    Dedicated,
+}
 
 /// Who looks after packets that wait with no owner.
 pub trait Keeper {
@@ -68,59 +83,32 @@ pub struct Ran {
 pub struct Port<D> {
     intake: Intake<Root<D>>,
     stats: PortStats,
+    mode: Mode,
     death: OnceLock<Box<str>>,
-}
-
-/// What the owner works on.
-struct Root<D> {
-    qdisc: Box<dyn Qdisc>,
-    device: D,
-    /// The latest time an owner came with.
-    now: Instant,
-    /// Taken from the intake, not yet in the qdisc: the cap and one push at most. Not left alone
-    /// in an idle intake, where nothing would bound it.
-    inbox: PacketList,
-    /// Dequeued, not yet taken by the device: no more than one burst.
-    burst: PacketList,
-    /// The device was full, and is not asked before then.
-    retry_at: Instant,
-    /// Start of the present tick, and packets that came in it.
-    tick_start: Instant,
-    tick_packets: u32,
-    /// Packets that came, ever.
-    came: u64,
-    /// Nothing is sent any more; what comes is dropped for this.
-    closed: Option<DropReason>,
-}
-
-/// Why an owner stopped sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    /// Nothing is held.
-    Empty,
-    /// Nothing may go, or the device takes nothing, before then.
-    Until(Instant),
-    /// The quota is used up.
-    Quota,
 }
 
 impl<D: Device> Port<D> {
     /// Puts `qdisc` in front of `device`, and an intake for `cap` packets in front of both.
     pub fn new(qdisc: Box<dyn Qdisc>, device: D, cap: u16) -> Self {
-        let root = Root {
-            qdisc,
-            device,
-            now: Instant(0),
-            inbox: PacketList::new(),
-            burst: PacketList::new(),
-            retry_at: Instant(0),
-            tick_start: Instant(0),
-            tick_packets: 0,
-            came: 0,
-            closed: None,
-        };
-        let intake = Intake::new(root, cap, BATCH.min(cap));
-        Self { intake, stats: PortStats::default(), death: OnceLock::new() }
+        Self::with_mode(qdisc, device, cap, Mode::Hybrid, None)
+    }
+
+    /// As [`new`](Self::new); `mode` says who sends, and `share` is the port's part in a rate that
+    /// several ports have together.
+    pub fn with_mode(
+        qdisc: Box<dyn Qdisc>,
+        device: D,
+        cap: u16,
+        mode: Mode,
+        share: Option<Share>,
+    ) -> Self {
+        let dedicated = mode == Mode::Dedicated;
+        let batch = if dedicated { u16::MAX } else { BATCH.min(cap) };
+        let intake = Intake::new(Root::new(qdisc, device, share), cap, batch);
+        if dedicated && let Some(owner) = intake.own() {
+            owner.leave_busy(); // So that a push only stages.
+        }
+        Self { intake, stats: PortStats::default(), mode, death: OnceLock::new() }
     }
 
     /// Accepts packets for scheduling. Their fate is told by completions and statistics.
@@ -138,13 +126,22 @@ impl<D: Device> Port<D> {
         keeper: &impl Keeper,
     ) -> Result<Option<Ran>, Full> {
         Ok(match self.intake.push(packets)? {
-            Pushed::Staged => None,
+            Pushed::Staged { first } => {
+                if first && self.mode == Mode::Dedicated {
+                    keeper.keep(now);
+                }
+                None
+            }
             Pushed::Owner { owner, fresh } => Some(self.run(owner, fresh, now, keeper, false)),
         })
     }
 
-    /// Sends up to a quota: for a sender that would have to wait. `None`: somebody owns the port.
+    /// Sends up to a quota: for a sender that would have to wait. `None`: somebody owns the port,
+    /// or the keeper alone sends.
     pub fn help(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
+        if self.mode == Mode::Dedicated {
+            return None;
+        }
         let owner = self.intake.own()?;
         self.stats.helped.add(1);
         Some(self.run(owner, PacketList::new(), now, keeper, false))
@@ -191,10 +188,14 @@ impl<D: Device> Port<D> {
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
             }
-            if owner.is_busy(was_busy, stop, visit, now) {
+            if owner.is_busy(self.mode, was_busy, stop, visit, now) {
                 self.stats.busy.add(u64::from(!was_busy));
-                // The keeper ticks by itself; others only make sure of it, later than its tick.
-                keeper.keep(now.after(if visit { TICK_NS } else { 2 * TICK_NS }));
+                match self.mode {
+                    // The keeper ticks by itself; others only make sure of it, after its tick.
+                    Mode::Hybrid => keeper.keep(now.after(TICK_NS * if visit { 1 } else { 2 })),
+                    _ if stop == Stop::Quota => keeper.keep(now),
+                    _ => {}
+                }
                 owner.leave_busy();
                 break stop;
             }
@@ -241,170 +242,26 @@ impl<D: Device> Port<D> {
     /// `None`: somebody owns the port; try again.
     pub fn close(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
         let mut owner = self.intake.own()?;
-        owner.closed.get_or_insert(DropReason::Purged);
+        owner.close(DropReason::Purged);
         Some(self.run(owner, PacketList::new(), now, keeper, true))
     }
-}
 
-impl<D: Device> Root<D> {
-    /// Takes packets in, for the next turn.
-    fn receive(&mut self, packets: &mut PacketList) {
-        self.came += u64::from(packets.len());
-        self.inbox.append(packets);
-    }
-
-    /// All of it that may panic: qdisc and device are anybody's code.
-    fn turn(
-        &mut self,
-        done: &mut PacketList,
-        left: &mut u32,
+    /// Puts `qdisc` in the place of the one there is, and moves its packets over, in the order in
+    /// which it would have sent them. What the old one does not let go of is dropped as
+    /// [`DropReason::Purged`]; the new one may drop by its limits.
+    ///
+    /// # Errors
+    ///
+    /// Gives the qdisc back when somebody owns the port; try again.
+    pub fn replace(
+        &self,
+        qdisc: Box<dyn Qdisc>,
         now: Instant,
-        stats: &PortStats,
-    ) -> Stop {
-        if let Some(reason) = self.closed {
-            return self.purge(reason, done, now, stats);
-        }
-        self.enqueue(done, now, stats);
-        self.send(done, left, now, stats)
-    }
-
-    /// Moves what came into the qdisc.
-    fn enqueue(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) {
-        let Some(oldest) = self.inbox.front() else { return };
-        // Only the oldest: a take is one event, and its length is known.
-        stats.staging_ns.record(now.since(Instant(oldest.enqueued_ns)));
-        let mut drops = PacketList::new();
-        let mut cx = Cx { now, drops: &mut drops };
-        let came = self.inbox.len().min(ENQUEUE_QUOTA);
-        for pkt in self.inbox.by_ref().take(came as usize) {
-            // The verdict is told by `drops`.
-            let _ = self.qdisc.enqueue(pkt, &mut cx);
-        }
-        self.tick_packets += came;
-        stats.enqueued.add(u64::from(came));
-        stats.count_drops(&drops);
-        done.append(&mut drops);
-    }
-
-    /// Feeds the device until there is nothing to send, or no more than `left` allows.
-    fn send(
-        &mut self,
-        done: &mut PacketList,
-        left: &mut u32,
-        now: Instant,
-        stats: &PortStats,
-    ) -> Stop {
-        if now < self.retry_at {
-            return Stop::Until(self.retry_at);
-        }
-        loop {
-            let next = self.fill(*left, done, now, stats);
-            if self.burst.is_empty() {
-                return self.settle(next);
-            }
-            stats.bursts.add(1);
-            stats.burst_packets.record(u64::from(self.burst.len()));
-            let mut out = PacketList::new();
-            let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
-            *left = left.saturating_sub(out.len());
-            stats.count_out(&mut out, now);
-            done.append(&mut out);
-            if transmitted.retry_at.is_some() || !self.burst.is_empty() {
-                // A device that does not say when is asked after a tick.
-                self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
-                return Stop::Until(self.retry_at);
-            }
-            if next != Stop::Quota || *left == 0 {
-                return self.settle(next);
-            }
-        }
-    }
-
-    /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
-    fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
-        let mut drops = PacketList::new();
-        let mut cx = Cx { now, drops: &mut drops };
-        let stop = loop {
-            if self.burst.len() >= left {
-                break Stop::Quota;
-            }
-            match self.qdisc.dequeue(&mut cx) {
-                Dequeue::Ready(pkt) => {
-                    pkt.prefetch();
-                    self.burst.push_back(pkt);
-                }
-                Dequeue::NotBefore(at) => break Stop::Until(at),
-                Dequeue::Empty => break Stop::Empty,
-            }
-        };
-        stats.count_drops(&drops);
-        done.append(&mut drops);
-        stop
-    }
-
-    /// Corrects `stop` by what is left: a quota may end with the last packet, and an empty qdisc
-    /// means little while the inbox is not.
-    fn settle(&self, stop: Stop) -> Stop {
-        match stop {
-            Stop::Quota if self.backlog() == 0 => Stop::Empty,
-            Stop::Empty | Stop::Until(_) if !self.inbox.is_empty() => Stop::Quota,
-            stop => stop,
-        }
-    }
-
-    /// Whether the port shall be left busy.
-    fn is_busy(&mut self, was_busy: bool, stop: Stop, visit: bool, now: Instant) -> bool {
-        let came = self.tick_packets;
-        let tick_over = now.since(self.tick_start) >= TICK_NS;
-        if tick_over {
-            (self.tick_start, self.tick_packets) = (now, 0);
-        }
-        match stop {
-            _ if self.closed.is_some() => false,
-            Stop::Quota => true,
-            _ if !self.inbox.is_empty() => true,
-            _ if was_busy => !(visit && tick_over && came < IDLE_PACKETS),
-            _ => !tick_over && came >= BUSY_PACKETS,
-        }
-    }
-
-    fn backlog(&self) -> u64 {
-        let packets = self.inbox.len() + self.burst.len() + self.qdisc.backlog().packets;
-        u64::from(packets)
-    }
-
-    /// Drops all that is held.
-    fn purge(
-        &mut self,
-        reason: DropReason,
-        done: &mut PacketList,
-        now: Instant,
-        stats: &PortStats,
-    ) -> Stop {
-        let mut drops = PacketList::new();
-        let mut cx = Cx { now, drops: &mut drops };
-        let mut held = std::mem::take(&mut self.inbox);
-        held.append(&mut self.burst);
-        for pkt in held {
-            cx.drop(pkt, reason);
-        }
-        self.qdisc.reset(&mut cx);
-        stats.count_drops(&drops);
-        done.append(&mut drops);
-        Stop::Empty
-    }
-
-    /// Ends it after a panic. What it holds goes home as it is: a packet that nobody spoke for
-    /// says that its port died. What the panic took with it is known by number.
-    fn bury(&mut self, stats: &PortStats) {
-        self.closed = Some(DropReason::PortDead);
-        let qdisc = std::mem::replace(&mut self.qdisc, Spec::new(&KINDS[0]).build(0));
-        // It may be broken, and panic again.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(qdisc)));
-        drop(std::mem::take(&mut self.inbox));
-        drop(std::mem::take(&mut self.burst));
-        let lost = self.came - stats.sent.get() - stats.dropped.total();
-        stats.dropped.add(DropReason::PortDead, lost);
+        keeper: &impl Keeper,
+    ) -> Result<Ran, Box<dyn Qdisc>> {
+        let Some(mut owner) = self.intake.own() else { return Err(qdisc) };
+        owner.replace_by(qdisc);
+        Ok(self.run(owner, PacketList::new(), now, keeper, false))
     }
 }
 

@@ -68,7 +68,10 @@ unsafe impl<T: Send> Sync for Intake<T> {}
 #[derive(Debug)]
 pub enum Pushed<'a, T> {
     /// Somebody else is bound to take it.
-    Staged,
+    Staged {
+        /// Nothing waited before: if there is a keeper that takes what waits, it has to be told.
+        first: bool,
+    },
     /// The caller is the owner now. What it pushed is `fresh` if the intake was idle; otherwise
     /// [`Owner::take`] gives it, in its place.
     Owner {
@@ -114,7 +117,7 @@ impl<T> Intake<T> {
     #[inline]
     pub fn push(&self, mut packets: PacketList) -> Result<Pushed<'_, T>, Full> {
         let Some((oldest, newest, count)) = packets.reverse() else {
-            return Ok(Pushed::Staged);
+            return Ok(Pushed::Staged { first: false });
         };
         // Relaxed: a guess, which the exchanges below check.
         let mut word = Word(self.word.0.load(Relaxed));
@@ -155,7 +158,7 @@ impl<T> Intake<T> {
                         let fresh = PacketList::new();
                         return Ok(Pushed::Owner { owner: Owner::new(self), fresh });
                     }
-                    return Ok(Pushed::Staged);
+                    return Ok(Pushed::Staged { first: word.count() == 0 });
                 }
                 Err(seen) => word = Word(seen),
             }

@@ -19,14 +19,14 @@ fn cookies(list: PacketList) -> Vec<u64> {
 }
 
 fn staged(port: &Port, cookies: impl IntoIterator<Item = u64>) {
-    assert!(matches!(port.push(list(cookies)), Ok(Pushed::Staged)));
+    assert!(matches!(port.push(list(cookies)), Ok(Pushed::Staged { .. })));
 }
 
 /// Pushes what must make us owner.
 fn owner(port: &Port, cookies: impl IntoIterator<Item = u64>) -> (Owner<'_, Vec<u64>>, PacketList) {
     match port.push(list(cookies)) {
         Ok(Pushed::Owner { owner, fresh }) => (owner, fresh),
-        Ok(Pushed::Staged) => panic!("staged"),
+        Ok(Pushed::Staged { .. }) => panic!("staged"),
         Err(Full(_)) => panic!("full"),
     }
 }
@@ -223,7 +223,7 @@ fn a_dropped_intake_sends_its_packets_home() {
     let port = Port::new(Vec::new(), 4, 2);
     let owner = port.own().unwrap();
     let out: PacketList = std::iter::from_fn(|| pool.take(8)).collect();
-    assert!(matches!(port.push(out), Ok(Pushed::Staged)));
+    assert!(matches!(port.push(out), Ok(Pushed::Staged { .. })));
     drop(owner);
     assert!(port.is_owned() && port.own().is_none(), "an owner that only vanishes keeps it");
     drop(port);

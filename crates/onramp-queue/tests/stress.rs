@@ -343,7 +343,7 @@ fn addresses_that_come_again() {
             let mut list: PacketList = std::iter::once(Packet::new(1)).collect();
             loop {
                 match intake.push(list) {
-                    Ok(Pushed::Staged) => break,
+                    Ok(Pushed::Staged { .. }) => break,
                     Ok(Pushed::Owner { mut owner, fresh }) => {
                         *owner += u64::from(fresh.len());
                         drop(fresh);

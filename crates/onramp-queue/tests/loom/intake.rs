@@ -28,7 +28,7 @@ fn cookies(list: PacketList) -> Vec<u64> {
 /// Pushes, and does the owner's work if that falls to us.
 fn send(port: &Port, list: PacketList) {
     match port.push(list) {
-        Ok(Pushed::Staged) => {}
+        Ok(Pushed::Staged { .. }) => {}
         Ok(Pushed::Owner { mut owner, fresh }) => {
             owner.extend(cookies(fresh));
             run(owner);
@@ -111,7 +111,7 @@ fn the_cap_is_exact() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 2, 2));
         let owner = port.own().unwrap();
-        assert!(matches!(port.push(packets(&[1])), Ok(Pushed::Staged)));
+        assert!(matches!(port.push(packets(&[1])), Ok(Pushed::Staged { .. })));
         let staged = |port: &Port, cookie| match port.push(packets(&[cookie])) {
             Ok(_) => 1,
             Err(Full(list)) => {

@@ -1,0 +1,292 @@
+//! What the owner of a port works on, and its work.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use onramp_queue::{DropReason, PacketList};
+
+use super::{BUSY_PACKETS, ENQUEUE_QUOTA, IDLE_PACKETS, Mode, TICK_NS};
+use crate::qdisc::{Cx, Dequeue, KINDS, Qdisc, Spec};
+use crate::stats::PortStats;
+use crate::{Device, Instant, Share};
+
+/// What the owner works on.
+pub(super) struct Root<D> {
+    qdisc: Box<dyn Qdisc>,
+    device: D,
+    /// The part in a rate that ports have together.
+    share: Option<Share>,
+    /// The latest time an owner came with.
+    pub(super) now: Instant,
+    /// Taken from the intake, not yet in the qdisc: the cap and one push at most. Not left alone
+    /// in an idle intake, where nothing would bound it.
+    pub(super) inbox: PacketList,
+    /// Dequeued, not yet taken by the device: no more than one burst.
+    burst: PacketList,
+    /// The device was full, and is not asked before then.
+    retry_at: Instant,
+    /// Start of the present tick, and packets that came in it.
+    tick_start: Instant,
+    tick_packets: u32,
+    /// To take the qdisc's place in the next turn.
+    next_qdisc: Option<Box<dyn Qdisc>>,
+    /// Packets that came, ever.
+    came: u64,
+    /// Nothing is sent any more; what comes is dropped for this.
+    closed: Option<DropReason>,
+}
+
+/// Why an owner stopped sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Nothing is held.
+    Empty,
+    /// Nothing may go, or the device takes nothing, before then.
+    Until(Instant),
+    /// The quota is used up.
+    Quota,
+}
+
+impl<D> Root<D> {
+    pub(super) fn new(qdisc: Box<dyn Qdisc>, device: D, share: Option<Share>) -> Self {
+        Self {
+            qdisc,
+            device,
+            share,
+            now: Instant(0),
+            inbox: PacketList::new(),
+            burst: PacketList::new(),
+            retry_at: Instant(0),
+            tick_start: Instant(0),
+            tick_packets: 0,
+            next_qdisc: None,
+            came: 0,
+            closed: None,
+        }
+    }
+
+    /// From the next turn on, everything is dropped for `reason`.
+    pub(super) fn close(&mut self, reason: DropReason) {
+        self.closed.get_or_insert(reason);
+    }
+
+    /// From the next turn on, `qdisc` is the qdisc.
+    pub(super) fn replace_by(&mut self, qdisc: Box<dyn Qdisc>) {
+        self.next_qdisc = Some(qdisc);
+    }
+}
+
+impl<D: Device> Root<D> {
+    /// Takes packets in, for the next turn.
+    pub(super) fn receive(&mut self, packets: &mut PacketList) {
+        self.came += u64::from(packets.len());
+        self.inbox.append(packets);
+    }
+
+    /// All of it that may panic: qdisc and device are anybody's code.
+    pub(super) fn turn(
+        &mut self,
+        done: &mut PacketList,
+        left: &mut u32,
+        now: Instant,
+        stats: &PortStats,
+    ) -> Stop {
+        if let Some(reason) = self.closed {
+            return self.purge(reason, done, now, stats);
+        }
+        if let Some(qdisc) = self.next_qdisc.take() {
+            self.move_to(qdisc, done, now, stats);
+        }
+        self.enqueue(done, now, stats);
+        self.send(done, left, now, stats)
+    }
+
+    /// Moves what came into the qdisc.
+    fn enqueue(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) {
+        let Some(oldest) = self.inbox.front() else { return };
+        // Only the oldest: a take is one event, and its length is known.
+        stats.staging_ns.record(now.since(Instant(oldest.enqueued_ns)));
+        let mut drops = PacketList::new();
+        let mut cx = Cx { now, drops: &mut drops };
+        let came = self.inbox.len().min(ENQUEUE_QUOTA);
+        for pkt in self.inbox.by_ref().take(came as usize) {
+            // The verdict is told by `drops`.
+            let _ = self.qdisc.enqueue(pkt, &mut cx);
+        }
+        self.tick_packets += came;
+        stats.enqueued.add(u64::from(came));
+        stats.count_drops(&drops);
+        done.append(&mut drops);
+    }
+
+    /// Feeds the device until there is nothing to send, or no more than `left` allows.
+    fn send(
+        &mut self,
+        done: &mut PacketList,
+        left: &mut u32,
+        now: Instant,
+        stats: &PortStats,
+    ) -> Stop {
+        if now < self.retry_at {
+            return Stop::Until(self.retry_at);
+        }
+        if let Some(share) = &mut self.share {
+            share.look(now, true);
+        }
+        loop {
+            let next = self.fill(*left, done, now, stats);
+            if self.burst.is_empty() {
+                return self.settle(next, now);
+            }
+            stats.bursts.add(1);
+            stats.burst_packets.record(u64::from(self.burst.len()));
+            let mut out = PacketList::new();
+            let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
+            *left = left.saturating_sub(out.len());
+            stats.count_out(&mut out, now);
+            done.append(&mut out);
+            if transmitted.retry_at.is_some() || !self.burst.is_empty() {
+                // A device that does not say when is asked after a tick.
+                self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
+                return Stop::Until(self.retry_at);
+            }
+            if next != Stop::Quota || *left == 0 {
+                return self.settle(next, now);
+            }
+        }
+    }
+
+    /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
+    fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
+        let mut drops = PacketList::new();
+        let mut cx = Cx { now, drops: &mut drops };
+        let stop = loop {
+            if self.burst.len() >= left {
+                break Stop::Quota;
+            }
+            if let Some(at) = self.share.as_mut().and_then(|share| share.not_before(now))
+                && self.qdisc.backlog().packets > 0
+            {
+                break Stop::Until(at);
+            }
+            match self.qdisc.dequeue(&mut cx) {
+                Dequeue::Ready(pkt) => {
+                    pkt.prefetch();
+                    if let Some(share) = &mut self.share {
+                        share.charge(pkt.len);
+                    }
+                    self.burst.push_back(pkt);
+                }
+                Dequeue::NotBefore(at) => break Stop::Until(at),
+                Dequeue::Empty => break Stop::Empty,
+            }
+        };
+        stats.count_drops(&drops);
+        done.append(&mut drops);
+        stop
+    }
+
+    /// Corrects `stop` by what is left: a quota may end with the last packet, and an empty qdisc
+    /// means little while the inbox is not.
+    fn settle(&mut self, stop: Stop, now: Instant) -> Stop {
+        let held = self.backlog() > 0;
+        if let Some(share) = &mut self.share {
+            share.look(now, held);
+        }
+        match stop {
+            Stop::Quota if !held => Stop::Empty,
+            Stop::Empty | Stop::Until(_) if !self.inbox.is_empty() => Stop::Quota,
+            stop => stop,
+        }
+    }
+
+    /// Whether the port shall be left busy.
+    pub(super) fn is_busy(
+        &mut self,
+        mode: Mode,
+        was_busy: bool,
+        stop: Stop,
+        visit: bool,
+        now: Instant,
+    ) -> bool {
+        let came = self.tick_packets;
+        let tick_over = now.since(self.tick_start) >= TICK_NS;
+        if tick_over {
+            (self.tick_start, self.tick_packets) = (now, 0);
+        }
+        match stop {
+            _ if self.closed.is_some() => false,
+            Stop::Quota => true,
+            _ if !self.inbox.is_empty() => true,
+            _ if mode != Mode::Hybrid => mode == Mode::Dedicated,
+            _ if was_busy => !(visit && tick_over && came < IDLE_PACKETS),
+            _ => !tick_over && came >= BUSY_PACKETS,
+        }
+    }
+
+    pub(super) fn backlog(&self) -> u64 {
+        let packets = self.inbox.len() + self.burst.len() + self.qdisc.backlog().packets;
+        u64::from(packets)
+    }
+
+    /// Puts `qdisc` in the place of the one there is, whose packets go before what came since.
+    ///
+    /// They come out at the times they would have come out at. So the old qdisc keeps its own
+    /// order, and its clock only runs ahead.
+    fn move_to(
+        &mut self,
+        qdisc: Box<dyn Qdisc>,
+        done: &mut PacketList,
+        now: Instant,
+        stats: &PortStats,
+    ) {
+        let mut old = std::mem::replace(&mut self.qdisc, qdisc);
+        let (mut moved, mut drops, mut at) = (PacketList::new(), PacketList::new(), now);
+        loop {
+            match old.dequeue(&mut Cx { now: at, drops: &mut drops }) {
+                Dequeue::Ready(pkt) => moved.push_back(pkt),
+                Dequeue::NotBefore(then) if then > at => at = then,
+                Dequeue::NotBefore(_) | Dequeue::Empty => break,
+            }
+        }
+        old.reset(&mut Cx { now: at, drops: &mut drops });
+        stats.count_drops(&drops);
+        done.append(&mut drops);
+        moved.append(&mut self.inbox);
+        self.inbox = moved;
+    }
+
+    /// Drops all that is held.
+    fn purge(
+        &mut self,
+        reason: DropReason,
+        done: &mut PacketList,
+        now: Instant,
+        stats: &PortStats,
+    ) -> Stop {
+        let mut drops = PacketList::new();
+        let mut cx = Cx { now, drops: &mut drops };
+        let mut held = std::mem::take(&mut self.inbox);
+        held.append(&mut self.burst);
+        for pkt in held {
+            cx.drop(pkt, reason);
+        }
+        self.qdisc.reset(&mut cx);
+        stats.count_drops(&drops);
+        done.append(&mut drops);
+        Stop::Empty
+    }
+
+    /// Ends it after a panic. What it holds goes home as it is: a packet that nobody spoke for
+    /// says that its port died. What the panic took with it is known by number.
+    pub(super) fn bury(&mut self, stats: &PortStats) {
+        self.closed = Some(DropReason::PortDead);
+        let qdisc = std::mem::replace(&mut self.qdisc, Spec::new(&KINDS[0]).build(0));
+        self.next_qdisc = None;
+        // It may be broken, and panic again.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(qdisc)));
+        drop(std::mem::take(&mut self.inbox));
+        drop(std::mem::take(&mut self.burst));
+        let lost = self.came - stats.sent.get() - stats.dropped.total();
+        stats.dropped.add(DropReason::PortDead, lost);
+    }
+}

@@ -1,0 +1,191 @@
+//! One rate for several ports, without a lock.
+//!
+//! Every member says whether it has something to send. Every [`RECOUNT_NS`] each of them counts
+//! those that do, or did a moment ago, and goes at that part of the rate. So the sum is right but
+//! for the moments after a member came or went.
+//!
+//! Theorem: while the set of active members does not change, at most `rate · t` plus one packet a
+//! member is let through in a time `t`, and no less while all have something to send. A member
+//! that comes counts at once; those that are there learn of it within `RECOUNT_NS`: the sum is
+//! exceeded by less than `rate · RECOUNT_NS` each time. One that goes is missed after at most twice
+//! as long.
+//!
+//! Source: the idea is that of `cake_mq` (Linux 7.2, `net/sched/sch_cake.c`; J. Köppeler et al.,
+//! 2025).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Instant, Rate};
+
+/// How often a member counts the others, nanoseconds.
+const RECOUNT_NS: u64 = 200_000;
+/// How far a member that has something to send may be behind and catch up: what a timer is late.
+const SLACK_NS: u64 = 1_000_000;
+/// How long a member that has siblings waits at most before it counts them again: a slow one would
+/// wait for long for those that went.
+const WAIT_MAX_NS: u64 = 5_000_000;
+/// It has something to send.
+const ACTIVE: u64 = u64::MAX;
+
+/// A rate that members have together. Make one [`Share`] for each.
+#[derive(Clone, Debug)]
+pub struct SharedRate(Arc<Shared>);
+
+struct Shared {
+    /// Bytes per second; 0 = no limit.
+    rate: AtomicU64,
+    members: Box<[Member]>,
+}
+
+/// Until when the member had something to send, nanoseconds; [`ACTIVE`]: it has. Each on lines of
+/// its own, for each is written by another thread.
+#[derive(Default)]
+#[repr(align(128))]
+struct Member(AtomicU64);
+
+/// One member's part. `&mut self` is the member's own lock.
+#[derive(Debug)]
+pub struct Share {
+    of: SharedRate,
+    member: usize,
+    active: bool,
+    /// Members that were active when it last counted, itself included.
+    siblings: u32,
+    counted_at: Instant,
+    /// Bytes sent and not yet paid for by time, at `at`; less than zero: it is late.
+    debt: f64,
+    at: Instant,
+}
+
+impl SharedRate {
+    /// A rate for at most `members` members.
+    #[must_use]
+    pub fn new(rate: Rate, members: usize) -> Self {
+        let members = (0..members).map(|_| Member::default()).collect();
+        Self(Arc::new(Shared { rate: AtomicU64::new(rate.0), members }))
+    }
+
+    /// The part of `member`, counted from 0.
+    ///
+    /// # Panics
+    ///
+    /// Panics when there are not so many members.
+    #[must_use]
+    pub fn share(&self, member: usize) -> Share {
+        assert!(member < self.0.members.len(), "member {member} of {}", self.0.members.len());
+        let (of, at) = (self.clone(), Instant(0));
+        Share { of, member, active: false, siblings: 1, counted_at: at, debt: 0.0, at }
+    }
+
+    /// Changes the rate, for packets from now on.
+    pub fn set(&self, rate: Rate) {
+        self.0.rate.store(rate.0, Ordering::Relaxed); // Relaxed: a number that stands alone.
+    }
+
+    /// The rate.
+    #[must_use]
+    pub fn get(&self) -> Rate {
+        Rate(self.0.rate.load(Ordering::Relaxed)) // Relaxed: as above.
+    }
+
+    /// Members that have something to send, or had after `since`.
+    fn active(&self, since: Instant) -> u32 {
+        // Relaxed: whoever came since is counted next time.
+        let until = |member: &Member| member.0.load(Ordering::Relaxed);
+        let active = self.0.members.iter().filter(|member| until(member) > since.0).count();
+        u32::try_from(active).unwrap_or(u32::MAX)
+    }
+}
+
+impl Share {
+    /// Says whether the member has something to send, and counts the others when it is time.
+    #[inline]
+    pub fn look(&mut self, now: Instant, has_packets: bool) {
+        if self.active != has_packets {
+            self.active = has_packets;
+            let until = if has_packets { ACTIVE } else { now.0 };
+            // Relaxed: a number that stands alone, written by this member only.
+            self.of.0.members[self.member].0.store(until, Ordering::Relaxed);
+            if has_packets {
+                // What it did not use while it had nothing to send is gone.
+                self.pay(now);
+                self.debt = self.debt.max(0.0);
+                self.count(now);
+            }
+        } else if has_packets && now.since(self.counted_at) >= RECOUNT_NS {
+            self.pay(now);
+            self.count(now);
+        }
+    }
+
+    fn count(&mut self, now: Instant) {
+        self.counted_at = now;
+        self.siblings = self.of.active(Instant(now.0.saturating_sub(RECOUNT_NS))).max(1);
+    }
+
+    /// Bytes per nanosecond; infinite without a limit.
+    fn speed(&self) -> f64 {
+        match self.of.get().0 {
+            0 => f64::INFINITY,
+            rate => float(rate) / 1e9 / f64::from(self.siblings),
+        }
+    }
+
+    /// Lets the time until `now` pay.
+    fn pay(&mut self, now: Instant) {
+        let (speed, passed) = (self.speed(), float(now.since(self.at)));
+        self.at = self.at.max(now);
+        let paid = if passed > 0.0 { self.debt - passed * speed } else { self.debt };
+        self.debt = paid.max(-float(SLACK_NS) * speed);
+        if speed.is_infinite() {
+            self.debt = 0.0;
+        }
+    }
+
+    /// When to ask again whether a packet may go, if it may not now.
+    #[must_use]
+    #[inline]
+    pub fn not_before(&mut self, now: Instant) -> Option<Instant> {
+        self.pay(now);
+        if self.debt <= 0.0 {
+            return None;
+        }
+        let wait_max = if self.siblings > 1 { WAIT_MAX_NS } else { u64::MAX };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and a cast of a float stays in range"
+        )]
+        let wait = (self.debt / self.speed()).ceil() as u64;
+        Some(now.after(wait.clamp(1, wait_max)))
+    }
+
+    /// Charges a packet of `bytes` on the wire.
+    #[inline]
+    pub fn charge(&mut self, bytes: u32) {
+        self.debt += f64::from(bytes);
+    }
+}
+
+/// As a float, which is exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "said above")]
+const fn float(n: u64) -> f64 {
+    n as f64
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.of.0.members[self.member].0.store(0, Ordering::Relaxed); // Relaxed: as in `look`.
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRate")
+            .field("rate", &Rate(self.rate.load(Ordering::Relaxed))) // Relaxed: as in `get`.
+            .field("members", &self.members.len())
+            .finish()
+    }
+}
