@@ -19,5 +19,5 @@ pub use clock::MonotonicClock;
 pub use error::DeviceError;
 pub use loopback::{Loopback, Received, Receiver, loopback};
 pub use null::{Null, NullStats};
-pub use sys::{SocketMemory, exact_timers, socket_memory};
+pub use sys::{SocketMemory, current_cpu, exact_timers, pin_thread, socket_memory};
 pub use udp::{Udp, UdpOptions, UdpStats};

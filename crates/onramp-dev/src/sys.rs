@@ -11,5 +11,5 @@ pub use measure::{SocketMemory, socket_memory};
 pub(crate) use mmsg::View;
 pub(crate) use mmsg::{Close, Messages};
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
-pub use time::exact_timers;
 pub(crate) use time::monotonic_ns;
+pub use time::{current_cpu, exact_timers, pin_thread};

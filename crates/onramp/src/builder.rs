@@ -8,18 +8,22 @@ use std::sync::Arc;
 use std::thread;
 
 use onramp_core::qdisc::Spec;
-use onramp_core::{ConfigError, Device, Port};
+use onramp_core::{ConfigError, Mode, Rate, SharedRate};
 use onramp_dev::{DeviceError, Udp, UdpOptions, UdpStats};
 use onramp_queue::Credits;
 
 use crate::Link;
-use crate::link::BoxDevice;
-use crate::runner::Slot;
+use crate::runner::StartError;
+use crate::shared::{BoxDevice, Plan, Setup};
 
 /// Ports of a link that binds its own sockets: one for each processor, at most this many.
 const PORTS_DEFAULT_MAX: usize = 8;
 /// Ports of a link, at most.
 const PORTS_MAX: usize = 1_024;
+/// Ports that a link may come to have if nobody says.
+const PORTS_MAX_DEFAULT: usize = 64;
+/// Runners of a link, at most.
+const RUNNERS_MAX: usize = 64;
 /// Packets that wait in one intake at most. Credits bound what each sender has there; this is
 /// what bounds all of them together.
 const BURST_DEFAULT: u16 = 16_384;
@@ -37,6 +41,11 @@ pub struct LinkBuilder {
     burst: u16,
     mtu: Option<u32>,
     udp: UdpOptions,
+    mode: Mode,
+    runners: Option<usize>,
+    runner_cpus: Vec<usize>,
+    rate: Option<Rate>,
+    ports_max: Option<usize>,
 }
 
 enum Source {
@@ -55,8 +64,10 @@ pub enum BuildError {
     Qdisc(ConfigError),
     /// A device could not be made.
     Device(DeviceError),
-    /// The runner thread could not be started.
+    /// A runner thread could not be started.
     Runner(io::Error),
+    /// A runner could not be kept on a processor: which, and what the kernel said.
+    Pin(usize, io::Error),
     /// A number is out of its range: what, the number, and the range.
     Range(&'static str, usize, &'static str),
 }
@@ -75,6 +86,11 @@ impl fmt::Display for BuildError {
                 f,
                 "cannot start the runner thread: {error}; look at the limits on threads \
                  (ulimit -u, cgroup pids.max)"
+            ),
+            Self::Pin(cpu, error) => write!(
+                f,
+                "cannot keep a runner on processor {cpu}: {error}; give one that this process may \
+                 use (taskset -p, /proc/self/status: Cpus_allowed_list)"
             ),
             Self::Range(what, value, range) => write!(f, "{what} is {value}, allowed is {range}"),
         }
@@ -109,6 +125,11 @@ impl LinkBuilder {
             burst: BURST_DEFAULT,
             mtu: None,
             udp: UdpOptions::default(),
+            mode: Mode::default(),
+            runners: None,
+            runner_cpus: Vec::new(),
+            rate: None,
+            ports_max: None,
         }
     }
 
@@ -158,13 +179,53 @@ impl LinkBuilder {
         self
     }
 
-    /// Makes the link and starts its runner thread.
+    /// Who sends: see [`Mode`]. Default: hybrid.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Runner threads, which share the ports; 1 to 64. Default: 1, and one for each port, at most
+    /// as many as there are processors, when they alone send ([`Mode::Dedicated`]).
+    #[must_use]
+    pub fn runners(mut self, runners: usize) -> Self {
+        self.runners = Some(runners);
+        self
+    }
+
+    /// Keeps the runners on these processors, in turn. Default: wherever the kernel puts them.
+    #[must_use]
+    pub fn runner_cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.runner_cpus = cpus.into_iter().collect();
+        self
+    }
+
+    /// A rate on the wire, headers included, that all ports have together. Those that have
+    /// something to send have equal parts of it. Default: none.
+    ///
+    /// [`Link::set_rate`] changes it.
+    #[must_use]
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// Ports that the link may ever have, those that were removed included
+    /// ([`Link::add_port`]). Default: 64, or as many as it starts with.
+    #[must_use]
+    pub fn ports_max(mut self, ports: usize) -> Self {
+        self.ports_max = Some(ports);
+        self
+    }
+
+    /// Makes the link and starts its runners.
     ///
     /// # Errors
     ///
     /// [`BuildError`]: what was wrong; nothing is left behind.
     pub fn build(self) -> Result<Link, BuildError> {
-        let spec = self.qdisc.map_err(BuildError::Qdisc)?;
+        let qdisc = self.qdisc.map_err(BuildError::Qdisc)?;
         if !(1..=Credits::PACKETS_MAX).contains(&self.credits.packets) {
             let credits = self.credits.packets as usize;
             return Err(BuildError::Range("credits", credits, "1 to 32768 packets"));
@@ -173,12 +234,31 @@ impl LinkBuilder {
             return Err(BuildError::Range("burst", 0, "1 to 65535 packets"));
         }
         let (devices, udp) = self.source.open(self.ports, self.udp)?;
-        let slots = devices.into_iter().map(|device| {
-            let mtu = self.mtu.unwrap_or_else(|| device.info().mtu);
-            Slot::new(Port::new(spec.build(mtu), device, self.burst))
+        let ports_max = self.ports_max.unwrap_or_else(|| devices.len().max(PORTS_MAX_DEFAULT));
+        if !(devices.len()..=PORTS_MAX).contains(&ports_max) {
+            let why = "what it starts with to 1024";
+            return Err(BuildError::Range("the greatest number of ports", ports_max, why));
+        }
+        let runners = self.runners.unwrap_or_else(|| match self.mode {
+            Mode::Dedicated => devices.len().min(processors()),
+            Mode::Hybrid | Mode::Inline => 1,
         });
-        Link::start(slots.collect(), udp, self.credits).map_err(BuildError::Runner)
+        if !(1..=RUNNERS_MAX).contains(&runners) {
+            return Err(BuildError::Range("the number of runners", runners, "1 to 64"));
+        }
+        let plan = Plan { qdisc, mode: self.mode, burst: self.burst, mtu: self.mtu };
+        let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
+        let setup = Setup { plan, credits: self.credits, rate, runners, ports_max, udp };
+        Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {
+            StartError::Spawn(error) => BuildError::Runner(error),
+            StartError::Pin(cpu, error) => BuildError::Pin(cpu, error),
+        })
     }
+}
+
+/// Processors that this process may use.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Devices, and what those that are UDP sockets count.
@@ -191,8 +271,7 @@ impl Source {
             Self::Sockets(sockets) => Some(sockets.len()),
             Self::Devices(devices) => Some(devices.len()),
         };
-        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-        let wanted = ports.or(given).unwrap_or_else(|| cpus.min(PORTS_DEFAULT_MAX));
+        let wanted = ports.or(given).unwrap_or_else(|| processors().min(PORTS_DEFAULT_MAX));
         if !(1..=PORTS_MAX).contains(&wanted) {
             return Err(BuildError::Range("the number of ports", wanted, "1 to 1024"));
         }

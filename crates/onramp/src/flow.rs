@@ -8,6 +8,22 @@ use onramp_core::Rate;
 const OVERHEAD_V4: u32 = 8 + 20 + 14;
 const OVERHEAD_V6: u32 = 8 + 40 + 14;
 
+/// Which port (transmit queue) a flow goes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// The next one in turn; the flow stays there.
+    #[default]
+    Turn,
+    /// This one.
+    Port(usize),
+    /// By this hash of the flow, made by the caller. Flows of equal hashes are one to the qdiscs.
+    Hash(u64),
+    /// That of the processor the sender is on (Linux: XPS). A sender that moved to another
+    /// processor goes to another port only when everything it has below came home: so its packets
+    /// keep their order.
+    Cpu,
+}
+
 /// Where packets go, and how they are scheduled. Cheap to clone; belongs to the link that made it:
 /// any sender of that link may use it, and those of another panic.
 #[derive(Clone, Debug)]
@@ -16,6 +32,8 @@ pub struct Flow {
     pub(crate) link: u64,
     pub(crate) key: u64,
     pub(crate) port: usize,
+    /// The port is that of the sender's processor, instead.
+    pub(crate) by_cpu: bool,
     pub(crate) dest: Option<SocketAddr>,
     pub(crate) overhead: u32,
     pub(crate) pacing_rate: u64,
@@ -30,7 +48,18 @@ impl Flow {
             Some(SocketAddr::V6(_)) => OVERHEAD_V6,
             _ => OVERHEAD_V4,
         };
-        Self { link, key, port, dest, overhead, pacing_rate: 0, priority: 0, mark: 0, ecn: 0 }
+        Self {
+            link,
+            key,
+            port,
+            by_cpu: false,
+            dest,
+            overhead,
+            pacing_rate: 0,
+            priority: 0,
+            mark: 0,
+            ecn: 0,
+        }
     }
 
     /// Paces the flow to `rate` on the wire, headers included (`SO_MAX_PACING_RATE`); needs `fq`.
@@ -77,7 +106,8 @@ impl Flow {
         self.key
     }
 
-    /// The port its packets go through.
+    /// The port its packets go through, unless that was removed since, or they are mapped by
+    /// processor.
     #[must_use]
     pub fn port(&self) -> usize {
         self.port

@@ -11,16 +11,18 @@ mod flow;
 mod link;
 mod runner;
 mod sender;
+mod shared;
+mod slots;
 mod stats;
 mod wait;
 
 pub use builder::{BuildError, LinkBuilder};
 pub use error::{Rejected, SendError, TrySendError};
-pub use flow::Flow;
-pub use link::{CloseReport, Link};
+pub use flow::{Flow, Mapping};
+pub use link::{CloseReport, Link, PortError};
 pub use onramp_core::{
-    Clock, ConfigError, Device, DeviceInfo, Instant, Rate, Stopped, Totals, Transmitted, Tree,
-    qdisc, stats as port_stats,
+    Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Stopped, Totals, Transmitted,
+    Tree, qdisc, stats as port_stats,
 };
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Meta, Packet, PacketList, Pool};

@@ -1,47 +1,99 @@
-//! The runner ("softirq"): the thread that looks after packets nobody else is about to send.
+//! The runners ("softirq"): threads that look after packets nobody else is about to send.
 //!
-//! It sleeps until the earliest time that any port asked for, visits the ports that are due, and
-//! goes on at once, a bounded number of times, while a visit ends at its quota. A port owner that
-//! asks for a visit wakes it only when that is earlier than what it sleeps to.
+//! A runner sleeps until the earliest time that any of its ports asked for, visits the ports that
+//! are due, and goes on at once, a bounded number of times and for a bounded time, while a visit
+//! ends at its quota. A port that asks for a visit wakes it only when that is earlier than what it
+//! sleeps to. With several runners each port has one that is its home; another comes by when that
+//! one is late, because it lost its processor or a device blocks it.
 //!
-//! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times; wake only when
-//! needed).
+//! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
+//! wake only when needed).
 
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use onramp_core::{Clock, Instant, Keeper, Port, TICK_NS};
-use onramp_queue::Counter;
+use onramp_core::{Clock, Device, Instant, Keeper, Port, TICK_NS};
+use onramp_queue::{Alarm, Counter, Due, NEVER};
 
-/// Visits in a row that end at their quota before the runner gives way to other threads.
+use crate::slots::Slots;
+
+/// Rounds in a row with a visit that ends at its quota before a runner gives way to other threads.
 const RESTARTS: u32 = 10;
+/// How long it goes on like that at most, nanoseconds.
+const RESTART_NS: u64 = 2_000_000;
+/// When a port was due so long ago, any runner takes it, nanoseconds.
+const LATE_NS: u64 = 1_000_000;
 
 /// A port, and when it wants to be visited.
 pub(crate) struct Slot<D> {
     pub(crate) port: Port<D>,
-    /// Nanoseconds; `u64::MAX`: not at all.
-    due: AtomicU64,
+    /// Largest packet of its device, bytes.
+    pub(crate) mtu: u32,
+    /// The runner it belongs to.
+    home: usize,
+    due: Due,
+    /// Times it asked for a visit, and times that took a wake-up.
+    asked: AtomicU64,
+    woke: AtomicU64,
+    state: AtomicU8,
+    /// The ports that took over its flows, once it is gone.
+    heirs: OnceLock<Box<[usize]>>,
 }
 
 impl<D> Slot<D> {
-    pub(crate) fn new(port: Port<D>) -> Self {
-        Self { port, due: AtomicU64::new(u64::MAX) }
+    const OPEN: u8 = 0;
+    const LEAVING: u8 = 1;
+    const GONE: u8 = 2;
+
+    pub(crate) fn new(port: Port<D>, mtu: u32, home: usize) -> Self {
+        Self {
+            port,
+            mtu,
+            home,
+            due: Due::default(),
+            asked: AtomicU64::new(0),
+            woke: AtomicU64::new(0),
+            state: AtomicU8::new(Self::OPEN),
+            heirs: OnceLock::new(),
+        }
     }
 
-    /// Notes that the port wants a visit at `at`; false: an earlier one is noted already.
-    fn note(&self, at: Instant) -> bool {
-        // Relaxed: only the port's owner lowers it, and the runner raises it before it tries to
-        // own the port. If the runner comes too early for us, it finds the port owned and comes
-        // again after a tick.
-        if self.due.load(Ordering::Relaxed) <= at.0 {
-            return false;
-        }
-        // Release: ordered before the `fetch_min` on `wake_at` that follows.
-        self.due.fetch_min(at.0, Ordering::Release);
-        true
+    /// It takes packets, and new flows.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == Self::OPEN // Relaxed: as in `Gate::is_open`.
+    }
+
+    /// It takes no packets, and still has some.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == Self::LEAVING // Relaxed: as in `Gate::is_open`.
+    }
+
+    pub(crate) fn leave(&self) {
+        self.state.store(Self::LEAVING, Ordering::Relaxed); // Relaxed: as in `Gate::is_open`.
+    }
+
+    /// Its flows are those of `heirs` from now on.
+    pub(crate) fn go(&self, heirs: Box<[usize]>) {
+        let _ = self.heirs.set(heirs); // It goes once.
+        self.state.store(Self::GONE, Ordering::Relaxed); // Relaxed: `heirs` is what counts.
+    }
+
+    /// Who has the flow `key` now; `None`: this one.
+    pub(crate) fn heir(&self, key: u64) -> Option<usize> {
+        let heirs = self.heirs.get()?;
+        #[expect(clippy::cast_possible_truncation, reason = "less than their number")]
+        let index = (key % heirs.len() as u64) as usize;
+        Some(heirs[index])
+    }
+
+    /// Times it asked for a visit, and times that took a wake-up.
+    pub(crate) fn calls(&self) -> (u64, u64) {
+        // Relaxed: numbers for people.
+        (self.asked.load(Ordering::Relaxed), self.woke.load(Ordering::Relaxed))
     }
 }
 
@@ -50,12 +102,12 @@ impl<D> Slot<D> {
 pub(crate) struct Gate(AtomicU8);
 
 impl Gate {
-    const DEATH: u8 = 1;
+    const CHANGE: u8 = 1;
     const CLOSED: u8 = 2;
 
-    /// A port has died.
-    pub(crate) fn note_death(&self) {
-        self.0.fetch_or(Self::DEATH, Ordering::Relaxed); // Relaxed: see `is_open`.
+    /// A port has died, or goes.
+    pub(crate) fn note_change(&self) {
+        self.0.fetch_or(Self::CHANGE, Ordering::Relaxed); // Relaxed: see `is_open`.
     }
 
     /// The link closes.
@@ -63,7 +115,7 @@ impl Gate {
         self.0.fetch_or(Self::CLOSED, Ordering::Relaxed); // Relaxed: see `is_open`.
     }
 
-    /// Every port lives and the link is not closed.
+    /// Every port lives and stays, and the link is not closed.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         // Relaxed: what a send that comes too late brings, the port itself drops.
@@ -76,49 +128,64 @@ impl Gate {
     }
 }
 
-/// What the runner and those who wake it share.
-#[derive(Debug)]
+/// What a runner and those who wake it share.
+#[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Runner {
-    /// When the runner wakes by itself, nanoseconds.
-    wake_at: AtomicU64,
+    alarm: Alarm,
     thread: OnceLock<Thread>,
     stop: AtomicBool,
-    pub(crate) gate: Gate,
     pub(crate) stats: RunnerStats,
 }
 
-/// What the runner counts. Written by it alone.
+/// What a runner counts. Written by it alone.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerStats {
     pub(crate) wakeups: Counter,
+    /// Of these, those that found nothing to do.
+    pub(crate) idle: Counter,
     pub(crate) visits: Counter,
     pub(crate) restarts: Counter,
 }
 
-impl Runner {
-    pub(crate) fn new() -> Self {
-        Self {
-            wake_at: AtomicU64::new(u64::MAX),
-            thread: OnceLock::new(),
-            stop: AtomicBool::new(false),
-            gate: Gate::default(),
-            stats: RunnerStats::default(),
-        }
-    }
+/// Why a runner could not be started.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    Spawn(std::io::Error),
+    Pin(usize, std::io::Error),
+}
 
-    /// Starts the thread. `slots` and `clock` are what it serves.
-    pub(crate) fn start<S, D, C>(shared: S, clock: C) -> std::io::Result<JoinHandle<()>>
+impl Runner {
+    /// Starts the thread of the runner `me` of `shared`, on the processor `cpu` if one is given.
+    pub(crate) fn start<S, D, C>(
+        shared: S,
+        me: usize,
+        cpu: Option<usize>,
+        clock: C,
+    ) -> Result<JoinHandle<()>, StartError>
     where
         S: Serves<D> + Send + Sync + Clone + 'static,
-        D: onramp_core::Device + 'static,
+        D: Device + 'static,
         C: Clock + Send + 'static,
     {
         let theirs = shared.clone();
+        let (pinned, is_pinned) = mpsc::sync_channel(1);
         let handle = thread::Builder::new()
-            .name("onramp-runner".into())
-            .spawn(move || run(&theirs, &clock))?;
+            .name(format!("onramp-run-{me}"))
+            .spawn(move || {
+                let pin = cpu.map_or(Ok(()), onramp_dev::pin_thread);
+                let failed = pin.is_err();
+                let _ = pinned.send(pin); // The one who starts us waits for it.
+                if !failed {
+                    run(&theirs, me, &clock);
+                }
+            })
+            .map_err(StartError::Spawn)?;
+        if let (Ok(Err(error)), Some(cpu)) = (is_pinned.recv(), cpu) {
+            return Err(StartError::Pin(cpu, error));
+        }
         // The port owners that come before this find no thread to wake; hence the wake-up here.
-        let _ = shared.runner().thread.set(handle.thread().clone());
+        let _ = shared.runners()[me].thread.set(handle.thread().clone());
         handle.thread().unpark();
         Ok(handle)
     }
@@ -127,8 +194,7 @@ impl Runner {
     pub(crate) fn stop(&self) {
         // Release: pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
-        // AcqRel: as in `wake_by`; no sleep, even if somebody took the wake-up.
-        self.wake_at.fetch_min(0, Ordering::AcqRel);
+        self.alarm.set(0); // No sleep, even if somebody took the wake-up.
         self.wake();
     }
 
@@ -137,47 +203,61 @@ impl Runner {
             thread.unpark();
         }
     }
+}
 
-    /// Makes the runner wake at `at` or before.
-    fn wake_by(&self, at: Instant) {
-        // AcqRel: publishes the slot's `due`; pairs with the swap in `run`. Whoever lowers it
-        // wakes the runner, which otherwise sleeps to the old time.
-        if at.0 < self.wake_at.fetch_min(at.0, Ordering::AcqRel) {
-            self.wake();
+/// What runners need of a link.
+pub(crate) trait Serves<D> {
+    fn runners(&self) -> &[Runner];
+    fn gate(&self) -> &Gate;
+    fn slots(&self) -> &Slots<D>;
+}
+
+/// Asks for visits to one port.
+pub(crate) struct Keep<'a, D> {
+    pub(crate) runners: &'a [Runner],
+    pub(crate) gate: &'a Gate,
+    pub(crate) slot: &'a Slot<D>,
+}
+
+impl<D> Keep<'_, D> {
+    fn wake_by(&self, runner: usize, at: Instant) {
+        let runner = &self.runners[runner % self.runners.len()];
+        if runner.alarm.set(at.0) {
+            self.slot.woke.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+            runner.wake();
         }
     }
-}
-
-/// What the runner needs of a link.
-pub(crate) trait Serves<D> {
-    fn runner(&self) -> &Runner;
-    fn slots(&self) -> &[Slot<D>];
-}
-
-/// Asks the runner for visits to one port.
-pub(crate) struct Keep<'a, D> {
-    pub(crate) runner: &'a Runner,
-    pub(crate) slot: &'a Slot<D>,
 }
 
 impl<D> Keeper for Keep<'_, D> {
     fn keep(&self, at: Instant) {
-        if self.slot.note(at) {
-            self.runner.wake_by(at);
+        let slot = self.slot;
+        slot.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+        let before = slot.due.note(at.0);
+        if at.0 < before {
+            self.wake_by(slot.home, at);
+        } else if before.saturating_add(LATE_NS) <= at.0 && self.runners.len() > 1 {
+            // Its own runner should have come long ago.
+            self.wake_by(slot.home + 1, at);
         }
     }
 
     fn died(&self) {
-        self.runner.gate.note_death();
+        self.gate.note_change();
     }
 }
 
-/// The runner's own notes: it is awake.
-struct Note<'a, D>(Keep<'a, D>);
+/// A runner's own notes: it is awake.
+struct Note<'a, D>(Keep<'a, D>, usize);
 
 impl<D> Keeper for Note<'_, D> {
     fn keep(&self, at: Instant) {
-        self.0.slot.note(at);
+        let Self(keep, me) = self;
+        if keep.slot.home == *me {
+            keep.slot.due.note(at.0);
+        } else {
+            keep.keep(at);
+        }
     }
 
     fn died(&self) {
@@ -185,64 +265,64 @@ impl<D> Keeper for Note<'_, D> {
     }
 }
 
-fn run<S: Serves<D>, D: onramp_core::Device>(shared: &S, clock: &impl Clock) {
+fn run<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) {
     onramp_dev::exact_timers();
-    let runner = shared.runner();
-    let mut restarts = 0;
+    let runner = &shared.runners()[me];
+    let (mut restarts, mut began) = (0, clock.now());
+    let mut slept = false;
     // Acquire: pairs with the release in `stop`.
     while !runner.stop.load(Ordering::Acquire) {
-        // AcqRel: from here on whoever asks for a visit wakes us; pairs with `wake_by`.
-        runner.wake_at.swap(u64::MAX, Ordering::AcqRel);
-        // Acquire: as above; the swap may have taken what `stop` wrote.
+        runner.alarm.rise();
+        // Acquire: as above; the alarm that rose may have been that of `stop`.
         if runner.stop.load(Ordering::Acquire) {
             return;
         }
-        let next = round(shared, clock);
-        if next == 0 && restarts < RESTARTS {
+        let (visits, next) = round(shared, me, clock);
+        runner.stats.visits.add(u64::from(visits));
+        runner.stats.idle.add(u64::from(slept && visits == 0));
+        slept = false;
+        if next == 0 && restarts < RESTARTS && clock.now().since(began) < RESTART_NS {
             restarts += 1;
             runner.stats.restarts.add(1);
             continue;
         }
-        restarts = 0;
         sleep(runner, next, clock);
         runner.stats.wakeups.add(1);
+        (restarts, began, slept) = (0, clock.now(), true);
     }
 }
 
-/// Visits all ports that are due. Gives the next time, 0 for "at once".
-fn round<S: Serves<D>, D: onramp_core::Device>(shared: &S, clock: &impl Clock) -> u64 {
-    let mut next = u64::MAX;
-    for slot in shared.slots() {
+/// Visits all ports that are due. Gives their number, and the next time, 0 for "at once".
+fn round<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) -> (u32, u64) {
+    let (mut visits, mut next) = (0, NEVER);
+    for slot in shared.slots().iter() {
         let now = clock.now();
-        // Acquire: pairs with the release in `note`.
-        if slot.due.load(Ordering::Acquire) <= now.0 {
-            // Before the visit, so that what the owners ask for from here on is kept.
-            slot.due.swap(u64::MAX, Ordering::AcqRel); // AcqRel: as above.
-            let runner = shared.runner();
-            runner.stats.visits.add(1);
-            match slot.port.visit(now, &Note(Keep { runner, slot })) {
-                Some(ran) if ran.again => {
-                    slot.note(now);
-                }
+        if slot.home != me && slot.due.at().saturating_add(LATE_NS) > now.0 {
+            continue;
+        }
+        if slot.due.take(now.0) {
+            visits += 1;
+            let keep = Keep { runners: shared.runners(), gate: shared.gate(), slot };
+            let note = Note(keep, me);
+            match slot.port.visit(now, &note) {
+                Some(ran) if ran.again => note.keep(now),
                 Some(_) => {}
-                None => {
-                    slot.note(now.after(TICK_NS));
-                }
+                None => note.keep(now.after(TICK_NS)),
             }
         }
-        // Relaxed: who lowers it after this wakes us.
-        let due = slot.due.load(Ordering::Relaxed);
-        next = next.min(if due <= now.0 { 0 } else { due });
+        if slot.home == me {
+            let due = slot.due.at();
+            next = next.min(if due <= now.0 { 0 } else { due });
+        }
     }
-    next
+    (visits, next)
 }
 
 /// Sleeps until `next`, or until somebody wants us earlier.
 fn sleep(runner: &Runner, next: u64, clock: &impl Clock) {
-    // AcqRel: as the swap in `run`.
-    let wake_at = runner.wake_at.fetch_min(next, Ordering::AcqRel).min(next);
+    let wake_at = runner.alarm.rest(next);
     let now = clock.now().0;
-    if wake_at == u64::MAX {
+    if wake_at == NEVER {
         thread::park();
     } else if wake_at > now {
         thread::park_timeout(Duration::from_nanos(wake_at - now));
@@ -258,141 +338,4 @@ impl<D> fmt::Debug for Slot<D> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use onramp_core::qdisc::Spec;
-    use onramp_dev::{Null, NullStats};
-    use onramp_queue::{Packet, PacketList};
-
-    use super::*;
-
-    struct Ports {
-        runner: Runner,
-        slots: Vec<Slot<Null>>,
-        sent: Vec<Arc<NullStats>>,
-    }
-
-    impl Serves<Null> for Arc<Ports> {
-        fn runner(&self) -> &Runner {
-            &self.runner
-        }
-        fn slots(&self) -> &[Slot<Null>] {
-            &self.slots
-        }
-    }
-
-    const NOW: Instant = Instant(1_000_000_000);
-
-    impl Ports {
-        fn new(qdiscs: &[&str]) -> Arc<Self> {
-            let mut sent = Vec::new();
-            let slots = qdiscs.iter().map(|qdisc| {
-                let null = Null::default();
-                sent.push(null.stats());
-                let spec: Spec = qdisc.parse().expect("a qdisc");
-                Slot::new(Port::new(spec.build(1_514), null, 1_000))
-            });
-            let slots = slots.collect();
-            Arc::new(Self { runner: Runner::new(), slots, sent })
-        }
-
-        /// Pushes `count` packets that leave at `at`, at the earliest.
-        fn push(&self, port: usize, count: u32, at: Instant) {
-            let packet = |_| {
-                let mut packet = Packet::new(100);
-                (packet.txtime_ns, packet.enqueued_ns) = (at.0, NOW.0);
-                packet
-            };
-            let list: PacketList = (0..count).map(packet).collect();
-            let slot = &self.slots[port];
-            let keep = Keep { runner: &self.runner, slot };
-            let _ = slot.port.xmit(list, NOW, &keep).expect("there is room");
-        }
-
-        fn sent(&self) -> Vec<u64> {
-            self.sent.iter().map(|stats| stats.packets.get()).collect()
-        }
-
-        fn wake_at(&self) -> u64 {
-            self.runner.wake_at.load(Ordering::Relaxed)
-        }
-    }
-
-    #[test]
-    fn the_earliest_port_decides_when_the_runner_wakes() {
-        let ports = Ports::new(&["fq timer_slack 0"; 3]);
-        assert_eq!(ports.wake_at(), u64::MAX, "nobody wants it");
-        ports.push(1, 1, NOW.after(500));
-        assert_eq!(ports.wake_at(), NOW.after(500).0);
-        ports.push(2, 1, NOW.after(900));
-        assert_eq!(ports.wake_at(), NOW.after(500).0, "earlier than asked for");
-        ports.push(0, 1, NOW.after(300));
-        assert_eq!(ports.wake_at(), NOW.after(300).0);
-        // One port after another, each when it is due, and none before.
-        assert_eq!(round(&ports, &NOW.after(299)), NOW.after(300).0);
-        assert_eq!(ports.sent(), [0, 0, 0]);
-        assert_eq!(round(&ports, &NOW.after(300)), NOW.after(500).0);
-        assert_eq!(ports.sent(), [1, 0, 0]);
-        assert_eq!(round(&ports, &NOW.after(900)), u64::MAX);
-        assert_eq!(ports.sent(), [1, 1, 1]);
-        assert_eq!(ports.runner.stats.visits.get(), 3);
-    }
-
-    #[test]
-    fn an_earlier_wish_of_the_same_port_counts() {
-        let ports = Ports::new(&["fq timer_slack 0"]);
-        ports.push(0, 1, NOW.after(900));
-        ports.push(0, 1, NOW.after(200));
-        ports.push(0, 1, NOW.after(600));
-        assert_eq!(ports.wake_at(), NOW.after(200).0);
-        assert_eq!(round(&ports, &NOW.after(200)), NOW.after(600).0, "the next of what is left");
-        assert_eq!(round(&ports, &NOW.after(600)), NOW.after(900).0);
-        assert_eq!(round(&ports, &NOW.after(900)), u64::MAX);
-        assert_eq!(ports.sent(), [3]);
-    }
-
-    #[test]
-    fn a_visit_that_ends_at_its_quota_goes_on_at_once() {
-        let ports = Ports::new(&["pfifo"]);
-        ports.push(0, 150, Instant(0));
-        assert_eq!(ports.sent(), [64]);
-        assert_eq!(round(&ports, &NOW), NOW.after(2 * TICK_NS).0, "senders may yet do it");
-        let now = NOW.after(2 * TICK_NS);
-        assert_eq!(round(&ports, &now), 0, "there is more to do");
-        assert_eq!(ports.sent(), [128]);
-        assert_eq!(round(&ports, &now), now.after(TICK_NS).0, "the port is still busy");
-        assert_eq!(ports.sent(), [150]);
-    }
-
-    /// Whoever wants it earlier wakes it, whoever wants it later does not.
-    #[test]
-    fn only_an_earlier_wish_wakes() {
-        let ports = Ports::new(&["pfifo"]);
-        let keep = Keep { runner: &ports.runner, slot: &ports.slots[0] };
-        thread::scope(|scope| {
-            let sleeper = scope.spawn(|| {
-                thread::park();
-                ports.wake_at()
-            });
-            assert!(ports.runner.thread.set(sleeper.thread().clone()).is_ok());
-            keep.keep(NOW.after(700));
-            assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
-        });
-        // It sleeps no longer than to what it read; an equal or later wish changes nothing.
-        keep.keep(NOW.after(700));
-        keep.keep(NOW.after(800));
-        assert_eq!(ports.wake_at(), NOW.after(700).0);
-        assert!(!ports.slots[0].note(NOW.after(700)));
-        assert!(ports.slots[0].note(NOW.after(699)));
-    }
-
-    #[test]
-    fn a_stopped_runner_ends() {
-        let ports = Ports::new(&["pfifo", "fq"]);
-        let handle = Runner::start(ports.clone(), NOW).expect("a thread can be had");
-        ports.runner.stop();
-        handle.join().expect("it does not panic");
-        assert_eq!(Arc::strong_count(&ports), 1);
-    }
-}
+mod tests;

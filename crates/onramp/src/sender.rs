@@ -11,10 +11,11 @@ use std::time::Duration;
 use onramp_core::{BATCH, Clock, Instant};
 use onramp_queue::{Completion, Full, PAYLOAD_MAX, Packet, PacketList, Pool};
 
-use crate::link::{Handle, Shared};
+use crate::link::Handle;
+use crate::shared::Shared;
 use crate::stats::SenderCounters;
 use crate::wait::ThreadWaker;
-use crate::{Flow, Rejected, SendError, TrySendError};
+use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
 pub use room::Ready;
 
@@ -32,6 +33,8 @@ pub struct Sender {
     corked: Vec<PacketList>,
     /// Packets submitted whose fate was not told yet.
     in_link: u32,
+    /// The port of flows that are mapped by processor.
+    cpu_port: usize,
     /// When the thread last gave way to others.
     slice_start: Instant,
     /// It has sent for long since.
@@ -53,6 +56,7 @@ impl Sender {
             waker,
             corked,
             in_link: 0,
+            cpu_port: 0,
             slice_start,
             slice_over: false,
             on_complete: None,
@@ -65,8 +69,30 @@ impl Sender {
     /// sender, keep their order.
     #[must_use]
     pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
-        let (key, port) = self.shared().new_flow();
-        Flow::new(self.shared().id, key, port, dest.into())
+        self.flow_with(dest, Mapping::Turn)
+    }
+
+    /// As [`flow`](Self::flow), on a port of the caller's choice.
+    ///
+    /// # Panics
+    ///
+    /// Panics when [`Mapping::Port`] names a port that the link does not have.
+    #[must_use]
+    pub fn flow_with(&self, dest: impl Into<Option<SocketAddr>>, mapping: Mapping) -> Flow {
+        let shared = self.shared();
+        let key = shared.new_key();
+        let (key, port) = match mapping {
+            Mapping::Turn | Mapping::Cpu => (key, shared.spread(key)),
+            // Not among the numbers of the others.
+            Mapping::Hash(hash) => (hash | 1 << 63, shared.spread(hash)),
+            Mapping::Port(port) => {
+                assert!(port < shared.ports(), "port {port}: the link has {}", shared.ports());
+                (key, port)
+            }
+        };
+        let mut flow = Flow::new(shared.id, key, port, dest.into());
+        flow.by_cpu = mapping == Mapping::Cpu;
+        flow
     }
 
     /// Stages one datagram. Never blocks; as owner of the port it sends up to a quota.
@@ -120,7 +146,7 @@ impl Sender {
         payloads: impl IntoIterator<Item = P>,
     ) -> Result<usize, TrySendError> {
         assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
-        let (mut staged, mut list) = (0, PacketList::new());
+        let (mut staged, mut list, port) = (0, PacketList::new(), self.port_of(flow));
         let mut verdict = Ok(());
         for payload in payloads {
             match self.packet(flow, payload.as_ref()) {
@@ -131,7 +157,7 @@ impl Sender {
                 }
             }
             if list.len() == u32::from(BATCH) {
-                let (n, left) = self.submit_list(flow.port, std::mem::take(&mut list));
+                let (n, left) = self.submit_list(port, std::mem::take(&mut list));
                 staged += n;
                 if left > 0 {
                     verdict = Err(TrySendError::Full);
@@ -139,7 +165,7 @@ impl Sender {
                 }
             }
         }
-        let (n, left) = self.submit_list(flow.port, list);
+        let (n, left) = self.submit_list(port, list);
         staged += n;
         if left > 0 {
             verdict = Err(TrySendError::Full);
@@ -183,7 +209,7 @@ impl Sender {
     /// [`TrySendError`], `Full` when no credit is left.
     #[inline]
     pub fn packet(&mut self, flow: &Flow, payload: &[u8]) -> Result<Packet, TrySendError> {
-        if let Some(why) = self.shared().refusal(flow.port) {
+        if let Some(why) = self.shared().refusal(flow) {
             return Err(why);
         }
         if payload.len() > PAYLOAD_MAX - 28 {
@@ -222,7 +248,8 @@ impl Sender {
         assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
         let mut list = PacketList::new();
         list.push_back(packet);
-        self.push(flow.port, list).map_err(|mut full| {
+        let port = self.port_of(flow);
+        self.push(port, list).map_err(|mut full| {
             self.counters.refused.add(1);
             let packet = full.0.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
             Rejected { packet, why: TrySendError::Full }
@@ -304,6 +331,22 @@ impl Sender {
         self.in_link.min(self.pool.out())
     }
 
+    /// The port for the next packets of `flow`, as it was made.
+    #[inline]
+    fn port_of(&mut self, flow: &Flow) -> usize {
+        if flow.by_cpu { self.port_by_cpu() } else { flow.port }
+    }
+
+    fn port_by_cpu(&mut self) -> usize {
+        if self.in_link <= self.pool.returned() {
+            self.reclaim();
+            if let Some(cpu) = onramp_dev::current_cpu() {
+                self.cpu_port = self.shared().spread(cpu as u64);
+            }
+        }
+        self.cpu_port
+    }
+
     fn shared(&self) -> &Shared {
         &self.handle.shared
     }
@@ -341,6 +384,47 @@ impl Sender {
             corked.append(&mut list);
             return Ok(());
         }
+        let shared = &*self.handle.shared;
+        if !shared.gate.is_open() {
+            list = self.push_changed(port, list)?;
+            if list.is_empty() {
+                return Ok(());
+            }
+        }
+        self.push_now(port, list)
+    }
+
+    /// Packets for `port` after ports changed: those that have another port now go there, those
+    /// that are left are given back in `Ok`.
+    #[cold]
+    fn push_changed(&mut self, port: usize, mut list: PacketList) -> Result<PacketList, Full> {
+        let shared = self.handle.shared.clone();
+        if shared.slot(port).is_leaving() {
+            return Err(Full(list));
+        }
+        let mut stays = PacketList::new();
+        while let Some(packet) = list.pop_front() {
+            let heir = shared.route(port, packet.flow);
+            if heir == port {
+                stays.push_back(packet);
+                continue;
+            }
+            let one = PacketList::from_iter([packet]);
+            let pushed = if shared.slot(heir).is_leaving() {
+                Err(Full(one))
+            } else {
+                self.push_now(heir, one)
+            };
+            if let Err(mut full) = pushed {
+                full.0.append(&mut list);
+                return Err(full);
+            }
+        }
+        Ok(stays)
+    }
+
+    #[inline]
+    fn push_now(&mut self, port: usize, mut list: PacketList) -> Result<(), Full> {
         let shared = &*self.handle.shared;
         let now = shared.clock.now();
         list.stamp(now.0, true);

@@ -60,18 +60,24 @@ pub struct LinkStats {
     pub waits: u64,
     /// See `waits`.
     pub parks: u64,
-    /// Times the runner woke.
+    /// Times a runner woke.
     pub runner_wakeups: u64,
-    /// Ports it visited.
+    /// Of these, those that found nothing to do: others had done it.
+    pub runner_idle_wakeups: u64,
+    /// Ports that runners visited.
     pub runner_visits: u64,
-    /// Rounds it went on without sleeping.
+    /// Rounds that a runner went on without sleeping.
     pub runner_restarts: u64,
+    /// Times a port asked for a runner.
+    pub runner_calls: u64,
+    /// Of these, those that had to wake one. The rest found it awake, or about to come in time.
+    pub runner_notifies: u64,
     /// By port.
     pub ports: Vec<PortSnapshot>,
 }
 
 impl LinkStats {
-    pub(crate) fn new(ports: Vec<Port>, totals: Totals, runner: &RunnerStats) -> Self {
+    pub(crate) fn new(ports: Vec<Port>, totals: Totals) -> Self {
         let mut dropped = BTreeMap::new();
         for (reason, n) in ports.iter().flat_map(|port| &port.dropped) {
             *dropped.entry(*reason).or_default() += n;
@@ -88,11 +94,26 @@ impl LinkStats {
             held: ports.iter().map(|port| port.held).sum(),
             waits: totals.waits,
             parks: totals.parks,
-            runner_wakeups: runner.wakeups.get(),
-            runner_visits: runner.visits.get(),
-            runner_restarts: runner.restarts.get(),
+            runner_wakeups: 0,
+            runner_idle_wakeups: 0,
+            runner_visits: 0,
+            runner_restarts: 0,
+            runner_calls: 0,
+            runner_notifies: 0,
             ports,
         }
+    }
+
+    pub(crate) fn add_runner(&mut self, runner: &RunnerStats) {
+        self.runner_wakeups += runner.wakeups.get();
+        self.runner_idle_wakeups += runner.idle.get();
+        self.runner_visits += runner.visits.get();
+        self.runner_restarts += runner.restarts.get();
+    }
+
+    pub(crate) fn add_calls(&mut self, (calls, notifies): (u64, u64)) {
+        self.runner_calls += calls;
+        self.runner_notifies += notifies;
     }
 
     /// Packets dropped, for any reason.

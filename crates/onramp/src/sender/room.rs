@@ -47,11 +47,12 @@ impl Sender {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         loop {
             self.reclaim();
-            if self.shared().refusal(flow.port).is_some() {
+            if self.shared().refusal(flow).is_some() {
                 return Poll::Ready(());
             }
             let corked = self.uncork().is_err();
-            if corked || self.shared().slot(flow.port).port.is_full() {
+            let port = self.served_by(flow);
+            if corked || self.shared().is_full(port) {
                 // Whoever owns the port takes what waits; if nobody does, we do.
                 self.help_all();
                 cx.waker().wake_by_ref();
@@ -60,7 +61,7 @@ impl Sender {
             if self.pool.has_room(payload) {
                 return Poll::Ready(());
             }
-            if self.help(flow.port) {
+            if self.help(port) {
                 // One run a poll: an executor has other tasks.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -105,16 +106,16 @@ impl Sender {
             return false;
         }
         loop {
-            if self.shared().refusal(flow.port).is_some() {
+            if self.shared().refusal(flow).is_some() {
                 return true;
             }
             if self.pool.has_room(payload) {
-                return self.has_place(flow.port, deadline);
+                return self.has_place(flow, deadline);
             }
             // Half of what is below: a sender that went on with every single credit would wait for
             // every single packet.
             let need = (self.below() / 2).max(1);
-            let in_time = self.wait_returned(flow.port, need, deadline);
+            let in_time = self.wait_returned(self.served_by(flow), need, deadline);
             self.reclaim();
             if !in_time && !self.pool.has_room(payload) {
                 return false;
@@ -136,7 +137,7 @@ impl Sender {
     /// Blocks until `need` packets have come home. False: not before `deadline`.
     fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
         loop {
-            if self.pool.returned() >= need || self.shared().gate().is_closed() {
+            if self.pool.returned() >= need || self.shared().gate.is_closed() {
                 return true;
             }
             if self.help(port) {
@@ -180,16 +181,24 @@ impl Sender {
         }
     }
 
-    /// Waits while the intake is at its cap, which credits normally keep from happening.
-    fn has_place(&self, port: usize, deadline: Instant) -> bool {
-        let shared = self.shared();
-        let slot = shared.slot(port);
-        while slot.port.is_full() && shared.refusal(port).is_none() {
+    /// The port that takes the flow's packets just now.
+    fn served_by(&self, flow: &Flow) -> usize {
+        let port = if flow.by_cpu { self.cpu_port } else { flow.port };
+        self.shared().route(port, flow.key)
+    }
+
+    /// Waits while the flow's port takes nothing: its intake is at its cap, which credits normally
+    /// keep from happening, or it is being removed.
+    fn has_place(&self, flow: &Flow, deadline: Instant) -> bool {
+        loop {
+            let port = self.served_by(flow);
+            if !self.shared().is_full(port) || self.shared().refusal(flow).is_some() {
+                return true;
+            }
             if !self.make_place(port, deadline) {
                 return false;
             }
         }
-        true
     }
 
     /// Takes what waits in an intake out of it, or lets its owner. False: `deadline` has passed.
@@ -199,7 +208,8 @@ impl Sender {
         if now >= deadline {
             return false;
         }
-        if slot.port.help(now, &shared.keep(slot)).is_none() {
+        let ran = slot.port.help(now, &shared.keep(slot));
+        if ran.is_none_or(|ran| ran.done == 0) && shared.is_full(port) {
             thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
         }
         true

@@ -1,0 +1,147 @@
+//! Ports that come and go, qdiscs and rates that change, while others send.
+
+use std::fmt;
+use std::thread;
+use std::time::Duration;
+
+use onramp_core::qdisc::Spec;
+use onramp_core::{Clock, ConfigError, Device, Rate};
+
+use super::{CloseReport, Link};
+use crate::shared::OWNER_PATIENCE;
+
+/// Why ports could not be changed. Nothing was.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PortError {
+    /// The link is closed.
+    Closed,
+    /// It has had as many ports as it was made for
+    /// ([`LinkBuilder::ports_max`](crate::LinkBuilder::ports_max)); the number.
+    TooMany(usize),
+    /// There is no such port, or it was removed; its number.
+    Unknown(usize),
+    /// It is the last one, which the flows need; its number. Close the link instead.
+    Last(usize),
+    /// The qdisc's text is wrong.
+    Qdisc(ConfigError),
+    /// The device of this port blocks its owner.
+    Blocked(usize),
+    /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
+    NoRate,
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => write!(f, "the link is closed"),
+            Self::TooMany(max) => {
+                write!(f, "the link was made for {max} ports at most; raise `ports_max`")
+            }
+            Self::Unknown(port) => write!(f, "there is no port {port}, or it was removed"),
+            Self::Last(port) => {
+                write!(f, "port {port} is the last one; close the link instead")
+            }
+            Self::Qdisc(error) => error.fmt(f),
+            Self::Blocked(port) => write!(
+                f,
+                "the device of port {port} has blocked its owner for {} s; the port keeps its \
+                 qdisc, and ports before it have the new one",
+                OWNER_PATIENCE.as_secs()
+            ),
+            Self::NoRate => write!(f, "the link was made without a rate; give one to the builder"),
+        }
+    }
+}
+
+impl std::error::Error for PortError {}
+
+impl Link {
+    /// Adds a port over `device`, with the link's qdisc, for flows made from now on. Gives its
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::TooMany`], [`PortError::Closed`].
+    pub fn add_port(&self, device: impl Device + 'static) -> Result<usize, PortError> {
+        let shared = self.shared();
+        let plan = shared.plan();
+        if shared.gate.is_closed() {
+            return Err(PortError::Closed);
+        }
+        let port = shared.add_port(Box::new(device), &plan);
+        port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))
+    }
+
+    /// Removes a port: its flows wait until it has sent what it holds, or `timeout` has passed and
+    /// the rest was dropped (counted as [`purged`](onramp_queue::DropReason::Purged)), and go on
+    /// at the other ports. So packets of a flow keep their order.
+    ///
+    /// The device lives, unused, as long as the link. A port's number is not used again.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Unknown`], [`PortError::Last`], [`PortError::Closed`].
+    pub fn remove_port(&self, port: usize, timeout: Duration) -> Result<CloseReport, PortError> {
+        let shared = self.shared();
+        let plan = shared.plan();
+        if shared.gate.is_closed() {
+            return Err(PortError::Closed);
+        }
+        let slot = shared.slots.get(port).filter(|slot| slot.is_open());
+        let slot = slot.ok_or(PortError::Unknown(port))?;
+        let heirs: Box<[usize]> = shared.slots.open().filter(|open| *open != port).collect();
+        if heirs.is_empty() {
+            return Err(PortError::Last(port));
+        }
+        slot.leave();
+        shared.gate.note_change();
+        let flushed = shared.flush(timeout, |this| this == port);
+        let before = shared.purged();
+        shared.close_port(slot);
+        slot.go(heirs);
+        shared.share_out(0);
+        drop(plan);
+        Ok(CloseReport { flushed, purged: shared.purged() - before })
+    }
+
+    /// Gives every port a new qdisc, as `tc qdisc replace` does, but for what is held: that moves
+    /// over, in order, as far as the new one's limits allow. What does not is dropped and counted.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Qdisc`], [`PortError::Closed`]; [`PortError::Blocked`] when a device does not
+    /// let go of its port.
+    pub fn set_qdisc(&self, qdisc: &str) -> Result<(), PortError> {
+        let spec = Spec::with_units(qdisc).map_err(PortError::Qdisc)?;
+        let shared = self.shared();
+        let mut plan = shared.plan();
+        if shared.gate.is_closed() {
+            return Err(PortError::Closed);
+        }
+        for (port, slot) in shared.slots.iter().enumerate() {
+            let mtu = plan.mtu.unwrap_or(slot.mtu);
+            let mut built = spec.build(mtu);
+            let give_up = shared.clock.now() + OWNER_PATIENCE;
+            while let Err(back) = slot.port.replace(built, shared.clock.now(), &shared.keep(slot)) {
+                // Its owner leaves after at most a quota.
+                if shared.clock.now() > give_up {
+                    return Err(PortError::Blocked(port));
+                }
+                built = back;
+                thread::yield_now();
+            }
+        }
+        plan.qdisc = spec;
+        Ok(())
+    }
+
+    /// Changes the rate that all ports share, for packets from now on; `Rate(0)`: no limit.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::NoRate`]: the link was made without.
+    pub fn set_rate(&self, rate: Rate) -> Result<(), PortError> {
+        self.shared().rate.as_ref().map(|shared| shared.set(rate)).ok_or(PortError::NoRate)
+    }
+}

@@ -1,0 +1,293 @@
+//! A runner with a frozen clock.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use onramp_core::qdisc::Spec;
+use onramp_dev::{MonotonicClock, Null, NullStats};
+use onramp_queue::{Packet, PacketList};
+
+use super::*;
+
+struct Ports {
+    runners: Vec<Runner>,
+    gate: Gate,
+    slots: Slots<Null>,
+    sent: Vec<Arc<NullStats>>,
+}
+
+impl Serves<Null> for Arc<Ports> {
+    fn runners(&self) -> &[Runner] {
+        &self.runners
+    }
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+    fn slots(&self) -> &Slots<Null> {
+        &self.slots
+    }
+}
+
+const NOW: Instant = Instant(1_000_000_000);
+
+impl Ports {
+    /// One runner, and a port for each qdisc.
+    fn new(qdiscs: &[&str]) -> Arc<Self> {
+        Self::with_runners(1, qdiscs)
+    }
+
+    fn with_runners(runners: usize, qdiscs: &[&str]) -> Arc<Self> {
+        let mut sent = Vec::new();
+        let slots = Slots::with_capacity(qdiscs.len());
+        for (i, qdisc) in qdiscs.iter().enumerate() {
+            let null = Null::default();
+            sent.push(null.stats());
+            let spec: Spec = qdisc.parse().expect("a qdisc");
+            let port = Port::new(spec.build(1_514), null, 10_000);
+            assert!(slots.add(Slot::new(port, 1_514, i % runners)) == Some(i));
+        }
+        let runners = (0..runners).map(|_| Runner::default()).collect();
+        Arc::new(Self { runners, gate: Gate::default(), slots, sent })
+    }
+
+    fn keep(&self, port: usize) -> Keep<'_, Null> {
+        let slot = self.slots.get(port).expect("a port");
+        Keep { runners: &self.runners, gate: &self.gate, slot }
+    }
+
+    /// Pushes `count` packets that leave at `at`, at the earliest.
+    fn push(&self, port: usize, count: u32, at: Instant) {
+        let packet = |_| {
+            let mut packet = Packet::new(100);
+            (packet.txtime_ns, packet.enqueued_ns) = (at.0, NOW.0);
+            packet
+        };
+        let list: PacketList = (0..count).map(packet).collect();
+        let keep = self.keep(port);
+        let _ = keep.slot.port.xmit(list, NOW, &keep).expect("there is room");
+    }
+
+    fn sent(&self) -> Vec<u64> {
+        self.sent.iter().map(|stats| stats.packets.get()).collect()
+    }
+
+    fn wake_at(&self) -> u64 {
+        self.runners[0].alarm.at()
+    }
+}
+
+/// What the first runner does, and when it comes again.
+fn next(ports: &Arc<Ports>, clock: &Instant) -> u64 {
+    round(ports, 0, clock).1
+}
+
+#[test]
+fn the_earliest_port_decides_when_the_runner_wakes() {
+    let ports = Ports::new(&["fq timer_slack 0"; 3]);
+    assert_eq!(ports.wake_at(), u64::MAX, "nobody wants it");
+    ports.push(1, 1, NOW.after(500));
+    assert_eq!(ports.wake_at(), NOW.after(500).0);
+    ports.push(2, 1, NOW.after(900));
+    assert_eq!(ports.wake_at(), NOW.after(500).0, "earlier than asked for");
+    ports.push(0, 1, NOW.after(300));
+    assert_eq!(ports.wake_at(), NOW.after(300).0);
+    // One port after another, each when it is due, and none before.
+    assert_eq!(next(&ports, &NOW.after(299)), NOW.after(300).0);
+    assert_eq!(ports.sent(), [0, 0, 0]);
+    assert_eq!(next(&ports, &NOW.after(300)), NOW.after(500).0);
+    assert_eq!(ports.sent(), [1, 0, 0]);
+    assert_eq!(next(&ports, &NOW.after(900)), u64::MAX);
+    assert_eq!(ports.sent(), [1, 1, 1]);
+}
+
+#[test]
+fn an_earlier_wish_of_the_same_port_counts() {
+    let ports = Ports::new(&["fq timer_slack 0"]);
+    ports.push(0, 1, NOW.after(900));
+    ports.push(0, 1, NOW.after(200));
+    ports.push(0, 1, NOW.after(600));
+    assert_eq!(ports.wake_at(), NOW.after(200).0);
+    assert_eq!(next(&ports, &NOW.after(200)), NOW.after(600).0, "the next of what is left");
+    assert_eq!(next(&ports, &NOW.after(600)), NOW.after(900).0);
+    assert_eq!(next(&ports, &NOW.after(900)), u64::MAX);
+    assert_eq!(ports.sent(), [3]);
+}
+
+#[test]
+fn a_visit_that_ends_at_its_quota_goes_on_at_once() {
+    let ports = Ports::new(&["pfifo"]);
+    ports.push(0, 150, Instant(0));
+    assert_eq!(ports.sent(), [64]);
+    assert_eq!(next(&ports, &NOW), NOW.after(2 * TICK_NS).0, "senders may yet do it");
+    let now = NOW.after(2 * TICK_NS);
+    assert_eq!(next(&ports, &now), 0, "there is more to do");
+    assert_eq!(ports.sent(), [128]);
+    assert_eq!(next(&ports, &now), now.after(TICK_NS).0, "the port is still busy");
+    assert_eq!(ports.sent(), [150]);
+}
+
+/// Whoever wants it earlier wakes it, whoever wants it later does not.
+#[test]
+fn only_an_earlier_wish_wakes() {
+    let ports = Ports::new(&["pfifo"]);
+    let keep = ports.keep(0);
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            thread::park();
+            ports.wake_at()
+        });
+        assert!(ports.runners[0].thread.set(sleeper.thread().clone()).is_ok());
+        keep.keep(NOW.after(700));
+        assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
+    });
+    // It sleeps no longer than to what it read; an equal or later wish changes nothing.
+    keep.keep(NOW.after(700));
+    keep.keep(NOW.after(800));
+    assert_eq!(ports.wake_at(), NOW.after(700).0);
+    assert_eq!(keep.slot.calls(), (3, 1));
+}
+
+/// Sleeps for `limit`; false: it was woken before.
+fn sleeps(limit: Duration) -> bool {
+    let start = MonotonicClock.now();
+    thread::park_timeout(limit);
+    MonotonicClock.now() >= start + limit
+}
+
+/// The runner is this thread. A short sleep that is not cut short is as long as it should be on
+/// any machine.
+#[test]
+fn a_later_wish_wakes_nobody() {
+    let ports = Ports::new(&["pfifo"; 3]);
+    let keeps = [0, 1, 2].map(|port| ports.keep(port));
+    assert!(ports.runners[0].thread.set(thread::current()).is_ok());
+    let (long, short) = (Duration::from_secs(60), Duration::from_millis(5));
+    keeps[1].keep(NOW.after(500));
+    assert!(!sleeps(long), "the first wish");
+    keeps[1].keep(NOW.after(500));
+    keeps[1].keep(NOW.after(501));
+    assert!(sleeps(short), "the port wants no more than it did");
+    keeps[0].keep(NOW.after(500));
+    keeps[2].keep(NOW.after(501));
+    keeps[2].keep(NOW.after(500));
+    assert!(sleeps(short), "other ports do not want it earlier");
+    keeps[2].keep(NOW.after(499));
+    assert!(!sleeps(long), "a nanosecond earlier");
+    assert_eq!(ports.wake_at(), NOW.after(499).0);
+    // The runner's own notes: it looks at them before it sleeps.
+    Note(ports.keep(0), 0).keep(NOW.after(9));
+    assert!(sleeps(short));
+    assert_eq!(ports.wake_at(), NOW.after(499).0);
+}
+
+/// Ten rounds at once, then one that lets other threads run first, and again.
+#[test]
+fn rounds_without_a_pause_are_bounded() {
+    for (rounds, restarts) in [(0, 0), (1, 1), (10, 10), (11, 10), (12, 11), (21, 20), (22, 20)] {
+        let ports = Ports::new(&["pfifo limit 10000"]);
+        // The pusher sends a quota, and each round one; what the last sends is the rest.
+        let count = 64 + 64 * rounds + 1;
+        ports.push(0, count, Instant(0));
+        let handle =
+            Runner::start(ports.clone(), 0, None, NOW.after(2 * TICK_NS)).expect("a thread");
+        while ports.sent() != [u64::from(count)] {
+            thread::yield_now();
+        }
+        ports.runners[0].stop();
+        handle.join().expect("it does not panic");
+        assert_eq!(ports.runners[0].stats.restarts.get(), restarts, "of {rounds} rounds");
+        assert_eq!(ports.runners[0].stats.visits.get(), u64::from(rounds) + 1);
+    }
+}
+
+#[test]
+fn a_stopped_runner_ends() {
+    let ports = Ports::new(&["pfifo", "fq"]);
+    let handle = Runner::start(ports.clone(), 0, None, NOW).expect("a thread can be had");
+    ports.runners[0].stop();
+    handle.join().expect("it does not panic");
+    assert_eq!(Arc::strong_count(&ports), 1);
+}
+
+/// A clock that goes on by so many nanoseconds each time it is read.
+struct Ticking(Cell<u64>, u64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Instant {
+        Instant(self.0.replace(self.0.get() + self.1))
+    }
+}
+
+#[test]
+fn time_without_a_pause_is_bounded() {
+    let ports = Ports::new(&["pfifo limit 10000"]);
+    ports.push(0, 64 * 5, Instant(0));
+    // Each round reads it at least twice: after two of them 2 ms are over.
+    let clock = Ticking(Cell::new(NOW.after(2 * TICK_NS).0), 600_000);
+    let handle = Runner::start(ports.clone(), 0, None, clock).expect("a thread");
+    while ports.sent() != [64 * 5] {
+        thread::yield_now();
+    }
+    ports.runners[0].stop();
+    handle.join().expect("it does not panic");
+    let restarts = ports.runners[0].stats.restarts.get();
+    assert!(restarts < 4, "{restarts} of 4 rounds: it never gave way");
+}
+
+/// Each runner looks after its own ports, and after those of another that is late.
+#[test]
+fn runners_share_ports() {
+    let ports = Ports::with_runners(2, &["fq timer_slack 0"; 4]);
+    for port in 0..4 {
+        ports.push(port, 1, NOW.after(500));
+    }
+    let due = NOW.after(500);
+    assert_eq!(ports.runners[1].alarm.at(), due.0);
+    assert_eq!(round(&ports, 0, &due), (2, NEVER));
+    assert_eq!(ports.sent(), [1, 0, 1, 0]);
+    // The other one does not come.
+    let late = due.after(LATE_NS);
+    assert_eq!(round(&ports, 0, &Instant(late.0 - 1)), (0, NEVER));
+    assert_eq!(round(&ports, 0, &late), (2, NEVER));
+    assert_eq!(ports.sent(), [1, 1, 1, 1]);
+    assert_eq!(round(&ports, 1, &late), (0, NEVER), "done already");
+}
+
+/// A port whose runner is late calls another one, once.
+#[test]
+fn a_late_runner_is_noticed() {
+    let ports = Ports::with_runners(2, &["pfifo"; 2]);
+    let keep = ports.keep(0);
+    keep.keep(NOW);
+    assert_eq!((ports.runners[0].alarm.at(), ports.runners[1].alarm.at()), (NOW.0, NEVER));
+    keep.keep(NOW.after(LATE_NS - 1));
+    assert_eq!(ports.runners[1].alarm.at(), NEVER, "not late yet");
+    keep.keep(NOW.after(LATE_NS));
+    assert_eq!(ports.runners[1].alarm.at(), NOW.after(LATE_NS).0);
+    keep.keep(NOW.after(LATE_NS + 1));
+    assert_eq!(keep.slot.calls(), (4, 2), "it comes in time");
+}
+
+/// What a runner leaves in a port of another, that one hears of.
+#[test]
+fn a_stand_in_tells_the_runner_at_home() {
+    let ports = Ports::with_runners(2, &["fq timer_slack 0"; 2]);
+    ports.push(1, 1, NOW.after(1));
+    ports.push(1, 1, NOW.after(5_000_000));
+    let late = NOW.after(1 + LATE_NS);
+    ports.runners[1].alarm.rise();
+    assert_eq!(round(&ports, 0, &late).1, NEVER, "not its own");
+    assert_eq!(ports.runners[1].alarm.at(), NOW.after(5_000_000).0);
+}
+
+#[test]
+fn a_runner_stays_on_its_processor() {
+    let ports = Ports::new(&["pfifo"]);
+    let error = Runner::start(ports.clone(), 0, Some(1_000_000), NOW).err();
+    assert!(matches!(error, Some(StartError::Pin(1_000_000, _))), "{error:?}");
+    let cpu = onramp_dev::current_cpu().expect("Linux says");
+    let handle = Runner::start(ports.clone(), 0, Some(cpu), NOW).expect("we are on it");
+    assert_eq!(handle.thread().name(), Some("onramp-run-0"));
+    ports.runners[0].stop();
+    handle.join().expect("it does not panic");
+}

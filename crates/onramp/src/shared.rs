@@ -1,0 +1,283 @@
+//! What the senders, the handles and the runners of a link share.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use onramp_core::qdisc::Spec;
+use onramp_core::{Clock, Device, Mode, Port, SharedRate};
+use onramp_dev::{MonotonicClock, UdpStats};
+use onramp_queue::{Credits, DropReason};
+
+use crate::runner::{Gate, Keep, Runner, Serves, Slot};
+use crate::slots::Slots;
+use crate::stats::{SenderCounters, Totals};
+use crate::{Flow, TrySendError};
+
+/// The devices of a link may be of any kind.
+pub(crate) type BoxDevice = Box<dyn Device>;
+
+/// How often a flush looks.
+const FLUSH_POLL: Duration = Duration::from_micros(200);
+/// Packets that all senders together should have below them, for each port: what stays in the
+/// processors' caches, and under fq's `limit` of 10,000.
+const CREDITS_PER_PORT: u32 = 8_192;
+/// Packets that any sender may have below it (if it was given so many).
+const CREDITS_MIN: u32 = 4;
+
+/// What the senders, the handles and the runners of a link share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Differs between the links of a process.
+    pub(crate) id: u64,
+    pub(crate) slots: Slots<BoxDevice>,
+    pub(crate) udp: Vec<Arc<UdpStats>>,
+    pub(crate) runners: Box<[Runner]>,
+    /// Why new packets may be refused.
+    pub(crate) gate: Gate,
+    pub(crate) clock: MonotonicClock,
+    pub(crate) credits: Credits,
+    pub(crate) rate: Option<SharedRate>,
+    next_flow: AtomicU64,
+    live: AtomicU32,
+    fair: AtomicU32,
+    processors: u32,
+    senders: Mutex<Senders>,
+    plan: Mutex<Plan>,
+}
+
+/// What a new port shall be. Its lock is that of whoever changes ports.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) qdisc: Spec,
+    pub(crate) mode: Mode,
+    pub(crate) burst: u16,
+    /// Largest packet, bytes; `None`: what the device says.
+    pub(crate) mtu: Option<u32>,
+}
+
+/// Who counts what was submitted.
+#[derive(Debug, Default)]
+struct Senders {
+    live: Vec<Arc<SenderCounters>>,
+    gone: Totals,
+}
+
+/// What a link is made with.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) plan: Plan,
+    pub(crate) credits: Credits,
+    pub(crate) rate: Option<SharedRate>,
+    pub(crate) runners: usize,
+    pub(crate) ports_max: usize,
+    pub(crate) udp: Vec<Arc<UdpStats>>,
+}
+
+impl Serves<BoxDevice> for Arc<Shared> {
+    fn runners(&self) -> &[Runner] {
+        &self.runners
+    }
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+    fn slots(&self) -> &Slots<BoxDevice> {
+        &self.slots
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(setup: Setup) -> Self {
+        static LINKS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: it only has to differ.
+            slots: Slots::with_capacity(setup.ports_max),
+            udp: setup.udp,
+            runners: (0..setup.runners).map(|_| Runner::default()).collect(),
+            gate: Gate::default(),
+            clock: MonotonicClock,
+            credits: setup.credits,
+            rate: setup.rate,
+            next_flow: AtomicU64::new(0),
+            live: AtomicU32::new(0),
+            fair: AtomicU32::new(u32::MAX),
+            processors: thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
+            senders: Mutex::default(),
+            plan: Mutex::new(setup.plan),
+        }
+    }
+
+    /// What new ports shall be; keeps everybody else from adding, removing and changing ports.
+    pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a port over `device`; `None`: there is no room. The caller has the lock on `plan`.
+    pub(crate) fn add_port(&self, device: BoxDevice, plan: &Plan) -> Option<usize> {
+        let port = self.slots.len();
+        if port >= self.slots.capacity() {
+            return None;
+        }
+        let mtu = device.info().mtu;
+        let qdisc = plan.qdisc.build(plan.mtu.unwrap_or(mtu));
+        let share = self.rate.as_ref().map(|rate| rate.share(port));
+        let port = Port::with_mode(qdisc, device, plan.burst, plan.mode, share);
+        let home = self.slots.len() % self.runners.len();
+        let port = self.slots.add(Slot::new(port, mtu, home))?;
+        self.share_out(0);
+        Some(port)
+    }
+
+    /// A port by its number, which came from us.
+    #[inline]
+    pub(crate) fn slot(&self, port: usize) -> &Slot<BoxDevice> {
+        self.slots.get(port).unwrap_or_else(|| unreachable!("ports stay: {port}"))
+    }
+
+    /// Whether a port takes nothing just now. A hint.
+    pub(crate) fn is_full(&self, port: usize) -> bool {
+        let slot = self.slot(port);
+        slot.port.is_full() || slot.is_leaving()
+    }
+
+    pub(crate) fn ports(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn keep<'a>(&'a self, slot: &'a Slot<BoxDevice>) -> Keep<'a, BoxDevice> {
+        Keep { runners: &self.runners, gate: &self.gate, slot }
+    }
+
+    /// Why packets of `flow` are refused for good, if they are.
+    #[inline]
+    pub(crate) fn refusal(&self, flow: &Flow) -> Option<TrySendError> {
+        if self.gate.is_open() { None } else { self.reason(flow) }
+    }
+
+    #[cold]
+    fn reason(&self, flow: &Flow) -> Option<TrySendError> {
+        if self.gate.is_closed() {
+            return Some(TrySendError::Closed);
+        }
+        let slot = self.slot(self.route(flow.port, flow.key));
+        slot.port.death().map(|_| TrySendError::PortDead)
+    }
+
+    /// The port that serves the flow `key` of `port`: that one, or who took over from it.
+    #[inline]
+    pub(crate) fn route(&self, port: usize, key: u64) -> usize {
+        if self.gate.is_open() { port } else { self.heir(port, key) }
+    }
+
+    #[cold]
+    fn heir(&self, mut port: usize, key: u64) -> usize {
+        while let Some(heir) = self.slot(port).heir(key) {
+            port = heir;
+        }
+        port
+    }
+
+    /// Numbers a new flow.
+    pub(crate) fn new_key(&self) -> u64 {
+        // Relaxed: a number that only has to differ.
+        self.next_flow.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An open port for whatever has the number `n`: they spread evenly.
+    pub(crate) fn spread(&self, n: u64) -> usize {
+        let ports = self.ports();
+        #[expect(clippy::cast_possible_truncation, reason = "less than the number of ports")]
+        let first = (n % ports as u64) as usize;
+        let open = (0..ports).map(|i| (first + i) % ports).find(|port| self.slot(*port).is_open());
+        open.unwrap_or(first)
+    }
+
+    /// Packets that each of the present senders may have below it.
+    #[inline]
+    pub(crate) fn fair_credits(&self) -> u32 {
+        self.fair.load(Ordering::Relaxed) // Relaxed: any recent number will do.
+    }
+
+    /// Shares the credits of all open ports out again, after `change` of the number of senders.
+    pub(crate) fn share_out(&self, change: i32) {
+        let ports = u32::try_from(self.slots.open().count()).unwrap_or(u32::MAX);
+        // Relaxed: see `fair_credits`.
+        let before = self.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+        let live = before.wrapping_add_signed(change);
+        let share = CREDITS_PER_PORT.saturating_mul(ports) / live.max(1);
+        self.fair.store(share.max(CREDITS_MIN), Ordering::Relaxed); // Relaxed: as above.
+    }
+
+    /// Whether there are more senders than processors.
+    pub(crate) fn crowded(&self) -> bool {
+        self.live.load(Ordering::Relaxed) > self.processors // Relaxed: as in `fair_credits`.
+    }
+
+    pub(crate) fn add_sender(&self, counters: Arc<SenderCounters>) {
+        self.senders().live.push(counters);
+        self.share_out(1);
+    }
+
+    pub(crate) fn remove_sender(&self, counters: &Arc<SenderCounters>) {
+        let mut senders = self.senders();
+        senders.gone.add(counters);
+        senders.live.retain(|live| !Arc::ptr_eq(live, counters));
+        drop(senders);
+        self.share_out(-1);
+    }
+
+    /// What all senders counted, those that are gone too.
+    pub(crate) fn sender_totals(&self) -> Totals {
+        let senders = self.senders();
+        let mut totals = senders.gone;
+        for sender in &senders.live {
+            totals.add(sender);
+        }
+        totals
+    }
+
+    fn senders(&self) -> MutexGuard<'_, Senders> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn purged(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.port.stats().dropped.get(DropReason::Purged)).sum()
+    }
+
+    /// Waits until the ports that `these` names hold nothing, at most `timeout`. True if so.
+    pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
+        let deadline = self.clock.now() + timeout;
+        let slots = || (0..self.ports()).filter(|port| these(*port)).map(|port| self.slot(port));
+        loop {
+            for slot in slots() {
+                let _ = slot.port.help(self.clock.now(), &self.keep(slot));
+            }
+            if slots().all(|slot| slot.port.is_quiet()) {
+                return true;
+            }
+            let left = deadline.since(self.clock.now());
+            if left == 0 {
+                return false;
+            }
+            thread::sleep(Duration::from_nanos(left).min(FLUSH_POLL));
+        }
+    }
+
+    /// Closes a port for good: what it holds, and what still comes, is purged.
+    pub(crate) fn close_port(&self, slot: &Slot<BoxDevice>) {
+        let give_up = self.clock.now() + OWNER_PATIENCE;
+        while slot.port.close(self.clock.now(), &self.keep(slot)).is_none() {
+            // Its owner leaves after at most a quota, unless the device blocks: then the port
+            // keeps what it holds.
+            if self.clock.now() > give_up {
+                break;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// How long a close waits for the owner of a port.
+pub(crate) const OWNER_PATIENCE: Duration = Duration::from_secs(1);
