@@ -1,8 +1,8 @@
 //! The intake, and the hand-over of what is behind it.
 
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicBool;
-use loom::sync::atomic::Ordering::{Acquire, Release};
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::sync::atomic::{AtomicBool, AtomicU32};
 use loom::thread::yield_now;
 use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
 
@@ -234,4 +234,37 @@ fn an_owner_leaves_busy_under_pushes() {
         sent.sort_unstable();
         assert_eq!(sent, [1, 10, 20]);
     });
+}
+
+/// What an owner wrote down beside the value is seen by who finds the intake quiet, however the
+/// owner left it.
+///
+/// Broken by: intake-quiet-acquire, intake-leave-idle-release, intake-leave-busy-release.
+#[test]
+fn quiet_means_that_the_books_are_done() {
+    for idle in [true, false] {
+        check(3, move || {
+            let port = Arc::new(Port::new(Vec::new(), 8, 8));
+            let backlog = Arc::new(AtomicU32::new(0));
+            port.own().expect("nobody owns it").leave_busy();
+            assert!(matches!(port.push(packets(&[10])), Ok(Pushed::Staged)));
+            let thread = spawn({
+                let (port, backlog) = (port.clone(), backlog.clone());
+                move || {
+                    let mut owner = port.own().expect("nobody else wants it");
+                    backlog.store(owner.take().len(), Relaxed);
+                    if idle {
+                        assert!(owner.leave_idle().is_ok(), "nothing waits");
+                    } else {
+                        owner.leave_busy();
+                    }
+                }
+            });
+            if port.is_quiet() {
+                assert_eq!(backlog.load(Relaxed), 1, "it was taken, and that was written down");
+            }
+            thread.join().unwrap();
+            assert!(port.is_quiet());
+        });
+    }
 }
