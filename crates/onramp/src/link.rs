@@ -328,3 +328,45 @@ const CREDITS_PER_PORT: u32 = 8_192;
 const CREDITS_MIN: u32 = 4;
 /// How long a close waits for the owner of a port.
 const OWNER_PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use onramp_dev::Null;
+
+    use super::*;
+
+    fn link(ports: usize) -> Link {
+        let devices = (0..ports).map(|_| Box::new(Null::default()) as BoxDevice);
+        Link::devices(devices).build().expect("a link")
+    }
+
+    #[test]
+    fn credits_are_shared_out_to_the_packet() {
+        for ports in [1_u32, 2, 3, 7] {
+            let link = link(ports as usize);
+            let mut senders = Vec::new();
+            let share =
+                |senders: &Vec<Sender>| (8_192 * ports / senders.len().max(1) as u32).max(4);
+            for _ in 0..2_100 * ports {
+                senders.push(link.sender());
+                assert_eq!(link.shared().fair_credits(), share(&senders), "{}", senders.len());
+            }
+            assert_eq!(link.shared().fair_credits(), 4, "never less");
+            while senders.pop().is_some() {
+                assert_eq!(link.shared().fair_credits(), share(&senders), "{}", senders.len());
+            }
+        }
+    }
+
+    #[test]
+    fn more_senders_than_processors_are_a_crowd() {
+        let link = link(1);
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let mut senders: Vec<_> = (0..processors).map(|_| link.sender()).collect();
+        assert!(!link.shared().crowded());
+        senders.push(link.sender());
+        assert!(link.shared().crowded());
+        senders.pop();
+        assert!(!link.shared().crowded());
+    }
+}

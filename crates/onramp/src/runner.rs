@@ -262,7 +262,7 @@ mod tests {
     use std::sync::Arc;
 
     use onramp_core::qdisc::Spec;
-    use onramp_dev::{Null, NullStats};
+    use onramp_dev::{MonotonicClock, Null, NullStats};
     use onramp_queue::{Packet, PacketList};
 
     use super::*;
@@ -291,7 +291,7 @@ mod tests {
                 let null = Null::default();
                 sent.push(null.stats());
                 let spec: Spec = qdisc.parse().expect("a qdisc");
-                Slot::new(Port::new(spec.build(1_514), null, 1_000))
+                Slot::new(Port::new(spec.build(1_514), null, 10_000))
             });
             let slots = slots.collect();
             Arc::new(Self { runner: Runner::new(), slots, sent })
@@ -385,6 +385,59 @@ mod tests {
         assert_eq!(ports.wake_at(), NOW.after(700).0);
         assert!(!ports.slots[0].note(NOW.after(700)));
         assert!(ports.slots[0].note(NOW.after(699)));
+    }
+
+    /// Sleeps for `limit`; false: it was woken before.
+    fn sleeps(limit: Duration) -> bool {
+        let start = MonotonicClock.now();
+        thread::park_timeout(limit);
+        MonotonicClock.now() >= start + limit
+    }
+
+    /// The runner is this thread. A short sleep that is not cut short is as long as it should be on
+    /// any machine.
+    #[test]
+    fn a_later_wish_wakes_nobody() {
+        let ports = Ports::new(&["pfifo"; 3]);
+        let keeps = [0, 1, 2].map(|port| Keep { runner: &ports.runner, slot: &ports.slots[port] });
+        assert!(ports.runner.thread.set(thread::current()).is_ok());
+        let (long, short) = (Duration::from_secs(60), Duration::from_millis(5));
+        keeps[1].keep(NOW.after(500));
+        assert!(!sleeps(long), "the first wish");
+        keeps[1].keep(NOW.after(500));
+        keeps[1].keep(NOW.after(501));
+        assert!(sleeps(short), "the port wants no more than it did");
+        keeps[0].keep(NOW.after(500));
+        keeps[2].keep(NOW.after(501));
+        keeps[2].keep(NOW.after(500));
+        assert!(sleeps(short), "other ports do not want it earlier");
+        keeps[2].keep(NOW.after(499));
+        assert!(!sleeps(long), "a nanosecond earlier");
+        assert_eq!(ports.wake_at(), NOW.after(499).0);
+        // The runner's own notes: it looks at them before it sleeps.
+        Note(Keep { runner: &ports.runner, slot: &ports.slots[0] }).keep(NOW.after(9));
+        assert!(sleeps(short));
+        assert_eq!(ports.wake_at(), NOW.after(499).0);
+    }
+
+    /// Ten rounds at once, then one that lets other threads run first, and again.
+    #[test]
+    fn rounds_without_a_pause_are_bounded() {
+        for (rounds, restarts) in [(0, 0), (1, 1), (10, 10), (11, 10), (12, 11), (21, 20), (22, 20)]
+        {
+            let ports = Ports::new(&["pfifo limit 10000"]);
+            // The pusher sends a quota, and each round one; what the last sends is the rest.
+            let count = 64 + 64 * rounds + 1;
+            ports.push(0, count, Instant(0));
+            let handle = Runner::start(ports.clone(), NOW.after(2 * TICK_NS)).expect("a thread");
+            while ports.sent() != [u64::from(count)] {
+                thread::yield_now();
+            }
+            ports.runner.stop();
+            handle.join().expect("it does not panic");
+            assert_eq!(ports.runner.stats.restarts.get(), restarts, "of {rounds} rounds");
+            assert_eq!(ports.runner.stats.visits.get(), u64::from(rounds) + 1);
+        }
     }
 
     #[test]

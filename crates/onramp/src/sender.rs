@@ -375,3 +375,84 @@ impl fmt::Debug for Sender {
         f.debug_struct("Sender").field("in_flight", &self.in_flight()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onramp_dev::Null;
+
+    use super::*;
+    use crate::Link;
+
+    fn sender() -> (Sender, Flow) {
+        let link = Link::devices([Box::new(Null::default()) as Box<_>]).build().expect("a link");
+        let sender = link.sender();
+        let flow = sender.flow(None);
+        (sender, flow)
+    }
+
+    /// Sends one packet as if the slice had begun `sent_for_ns` ago. Gives the present before and
+    /// after.
+    fn send_after(sender: &mut Sender, flow: &Flow, sent_for_ns: u64) -> [Instant; 2] {
+        let before = sender.shared().clock.now();
+        sender.slice_start = Instant(before.0 - sent_for_ns);
+        sender.try_send(flow, b"x").expect("there is room");
+        [before, sender.shared().clock.now()]
+    }
+
+    #[test]
+    fn a_slice_is_three_hundred_microseconds() {
+        let (mut sender, flow) = sender();
+        for _ in 0..3 {
+            send_after(&mut sender, &flow, 300_001);
+            assert!(sender.slice_over, "longer than a slice");
+        }
+        // The clock goes on meanwhile: only an attempt that took less than the rest counts.
+        loop {
+            let [before, after] = send_after(&mut sender, &flow, 250_000);
+            if after.since(before) <= 50_000 {
+                assert!(!sender.slice_over, "no longer than a slice");
+                break;
+            }
+        }
+        // A slice that begins in the future is not over.
+        sender.slice_start = Instant::MAX;
+        sender.slice_over = true;
+        sender.try_send(&flow, b"x").expect("there is room");
+        assert!(!sender.slice_over);
+    }
+
+    #[test]
+    fn a_slice_begins_when_the_sender_has_given_way() {
+        let (mut sender, _flow) = sender();
+        let clock = sender.shared().clock;
+        sender.slice_start = Instant(7);
+        assert_eq!(sender.give_way(), Duration::ZERO);
+        assert_eq!(sender.slice_start, Instant(7), "the slice is not over");
+        sender.slice_over = true;
+        let before = clock.now();
+        let gave = sender.give_way();
+        assert!((before..=clock.now()).contains(&sender.slice_start));
+        assert!(!sender.slice_over);
+        assert!(before + gave <= clock.now(), "no longer than the call took");
+        assert_eq!(sender.give_way(), Duration::ZERO);
+    }
+
+    /// All sends but `try_send` give way by themselves.
+    #[test]
+    fn a_send_gives_way() {
+        let (mut sender, flow) = sender();
+        let long_ago = |sender: &mut Sender| {
+            sender.slice_start = Instant(0);
+            sender.slice_over = true;
+        };
+        long_ago(&mut sender);
+        sender.try_send(&flow, b"x").expect("there is room");
+        sender.try_send_batch(&flow, ["x"; 3]).expect("there is room");
+        assert_eq!((sender.slice_start, sender.slice_over), (Instant(0), true));
+        sender.send(&flow, b"x").expect("there is room");
+        assert!(sender.slice_start > Instant(0) && !sender.slice_over);
+        long_ago(&mut sender);
+        sender.send_batch(&flow, &["x"; 3]).expect("there is room");
+        assert!(sender.slice_start > Instant(0) && !sender.slice_over);
+    }
+}

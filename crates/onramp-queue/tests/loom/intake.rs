@@ -237,34 +237,42 @@ fn an_owner_leaves_busy_under_pushes() {
 }
 
 /// What an owner wrote down beside the value is seen by who finds the intake quiet, however the
-/// owner left it.
+/// owner left it. (It writes twice, for loom shows a thread that yielded nothing from before.)
 ///
-/// Broken by: intake-quiet-acquire, intake-leave-idle-release, intake-leave-busy-release.
+/// Broken by: intake-quiet-acquire, intake-leave-idle-release.
 #[test]
 fn quiet_means_that_the_books_are_done() {
-    for idle in [true, false] {
-        check(3, move || {
-            let port = Arc::new(Port::new(Vec::new(), 8, 8));
-            let backlog = Arc::new(AtomicU32::new(0));
-            port.own().expect("nobody owns it").leave_busy();
-            assert!(matches!(port.push(packets(&[10])), Ok(Pushed::Staged)));
-            let thread = spawn({
-                let (port, backlog) = (port.clone(), backlog.clone());
-                move || {
-                    let mut owner = port.own().expect("nobody else wants it");
-                    backlog.store(owner.take().len(), Relaxed);
-                    if idle {
-                        assert!(owner.leave_idle().is_ok(), "nothing waits");
-                    } else {
-                        owner.leave_busy();
-                    }
+    quiet(|owner| assert!(owner.leave_idle().is_ok(), "nothing waits"));
+}
+
+/// The same, of an owner that leaves busy.
+///
+/// Broken by: intake-quiet-acquire, intake-leave-busy-release.
+#[test]
+fn quiet_and_busy_means_that_the_books_are_done() {
+    quiet(|owner| owner.leave_busy());
+}
+
+fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
+    check(3, move || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 8));
+        port.own().expect("nobody owns it").leave_busy();
+        assert!(matches!(port.push(packets(&[10, 11])), Ok(Pushed::Staged)));
+        let taken = Arc::new(AtomicU32::new(0));
+        let thread = spawn({
+            let (port, taken) = (port.clone(), taken.clone());
+            move || {
+                let mut owner = port.own().expect("nobody else wants it");
+                for (_packet, number) in owner.take().zip(1..) {
+                    taken.store(number, Relaxed);
                 }
-            });
-            if port.is_quiet() {
-                assert_eq!(backlog.load(Relaxed), 1, "it was taken, and that was written down");
+                leave(owner);
             }
-            thread.join().unwrap();
-            assert!(port.is_quiet());
         });
-    }
+        if port.is_quiet() {
+            assert_eq!(taken.load(Relaxed), 2, "they were taken, and that was written down");
+        }
+        thread.join().unwrap();
+        assert!(port.is_quiet());
+    });
 }
