@@ -87,7 +87,7 @@ fn too_large_a_payload() {
 #[test]
 fn credits_out_of_range() {
     for packets in [0, Credits::PACKETS_MAX + 1] {
-        let made = std::panic::catch_unwind(|| pool(packets, 1));
+        let made = catch_unwind(|| pool(packets, 1));
         assert!(made.is_err(), "{packets} packets");
     }
 }

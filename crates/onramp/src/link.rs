@@ -344,16 +344,17 @@ mod tests {
     fn credits_are_shared_out_to_the_packet() {
         for ports in [1_u32, 2, 3, 7] {
             let link = link(ports as usize);
+            let share = |count: u32| (8_192 * ports / count.max(1)).max(4);
             let mut senders = Vec::new();
-            let share =
-                |senders: &Vec<Sender>| (8_192 * ports / senders.len().max(1) as u32).max(4);
-            for _ in 0..2_100 * ports {
+            let most = 2_100 * ports;
+            for count in 1..=most {
                 senders.push(link.sender());
-                assert_eq!(link.shared().fair_credits(), share(&senders), "{}", senders.len());
+                assert_eq!(link.shared().fair_credits(), share(count), "{count} senders");
             }
             assert_eq!(link.shared().fair_credits(), 4, "never less");
-            while senders.pop().is_some() {
-                assert_eq!(link.shared().fair_credits(), share(&senders), "{}", senders.len());
+            for count in (0..most).rev() {
+                senders.pop();
+                assert_eq!(link.shared().fair_credits(), share(count), "{count} senders");
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::world::{Buckets, World};
 #[test]
 fn staging_is_the_wait_of_the_oldest_once_a_take() {
     let mut world = World::new("pfifo", 1_000);
-    let mut waits = vec![0; make_busy(&mut world) as usize];
+    let mut waits: Vec<u64> = (0..make_busy(&mut world)).map(|_| 0).collect();
     assert_eq!(world.stats().staging_ns, Buckets::of(&waits).0, "one by one, at once");
     for wait in [1, 2, 3, 1_000, 1_023, 1_024, 65_535, 65_536, 90_000] {
         (0..5).for_each(|_| assert_eq!(world.push(1), None));
