@@ -379,6 +379,7 @@ impl fmt::Debug for Sender {
 #[cfg(test)]
 mod tests {
     use onramp_dev::Null;
+    use onramp_queue::Credits;
 
     use super::*;
     use crate::Link;
@@ -454,5 +455,36 @@ mod tests {
         long_ago(&mut sender);
         sender.send_batch(&flow, &["x"; 3]).expect("there is room");
         assert!(sender.slice_start > Instant(0) && !sender.slice_over);
+    }
+    /// A sender that works for others while it waits gives way, too, once its slice is over.
+    #[test]
+    fn a_wait_that_helps_gives_way() {
+        let device = Box::new(Null::default()) as Box<_>;
+        let credits = Credits { packets: 1_000, bytes: 1 << 20 };
+        let builder = Link::devices([device]).qdisc("fq flow_limit 1000 horizon 4000s").credits(credits);
+        let link = builder.build().expect("a link");
+        let (mut waits, mut busy) = (link.sender(), link.sender());
+        let (flow, other) = (waits.flow(None), busy.flow(None));
+        // It waits for a packet that stays.
+        let mut packet = waits.packet(&flow, b"later").expect("there is room");
+        packet.txtime_ns = link.now().after(3_600_000_000_000).0;
+        waits.submit(&flow, packet).expect("there is room");
+        for (slice_start, gives_way) in [(Instant(0), true), (Instant::MAX, false)] {
+            // The runner may be at it, just when we look: then once more.
+            let helped = (0..1_000).any(|_| {
+                busy.cork();
+                (0..500).for_each(|_| busy.try_send(&other, b"now").expect("there is room"));
+                busy.uncork().expect("there is room");
+                let before = link.stats().sent;
+                waits.slice_start = slice_start;
+                assert!(!waits.flush(Duration::ZERO), "the packet stays");
+                let gave_way = waits.slice_start != slice_start;
+                assert!(gives_way || !gave_way, "its slice is not over");
+                let helped = if gives_way { gave_way } else { link.stats().sent > before };
+                assert!(busy.flush(Duration::from_secs(50)));
+                helped
+            });
+            assert!(helped);
+        }
     }
 }
