@@ -179,3 +179,29 @@ impl PortStats {
         drops.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_i_counts_what_is_below_two_to_the_i() {
+        let histogram = Histogram::default();
+        let mut expected = [0; BUCKETS];
+        let mut counts = |value, bucket: usize| {
+            histogram.record(value);
+            expected[bucket] += 1;
+            assert_eq!(histogram.snapshot(), expected, "{value} is one entry of {bucket}");
+        };
+        counts(0, 0);
+        counts(1, 1);
+        for bucket in 2..BUCKETS - 1 {
+            counts(1 << (bucket - 1), bucket);
+            counts((1 << bucket) - 1, bucket);
+        }
+        // The last takes all the rest.
+        for value in [1 << 38, 1 << 39, 1 << 50, u64::MAX] {
+            counts(value, 39);
+        }
+    }
+}

@@ -203,7 +203,8 @@ impl<T> Intake<T> {
     /// Whether nobody owns it and nothing waits. If so, what owners wrote before is seen.
     pub fn is_quiet(&self) -> bool {
         // Acquire: pairs with the release in `leave_idle` and `leave_busy`.
-        let word = Word(self.word.0.load(Acquire));
+        let order = mutant::or("intake-quiet-acquire", Acquire, Relaxed);
+        let word = Word(self.word.0.load(order));
         !word.has(OWNED) && word.count() == 0
     }
 

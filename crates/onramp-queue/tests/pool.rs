@@ -1,5 +1,6 @@
 //! Credits, completions, wake-ups and the lives of pool and packets, one thread at a time.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::task::{Wake, Waker};
@@ -86,7 +87,7 @@ fn too_large_a_payload() {
 #[test]
 fn credits_out_of_range() {
     for packets in [0, Credits::PACKETS_MAX + 1] {
-        let made = std::panic::catch_unwind(|| pool(packets, 1));
+        let made = catch_unwind(|| pool(packets, 1));
         assert!(made.is_err(), "{packets} packets");
     }
 }
@@ -154,6 +155,46 @@ fn only_submitted_packets_have_a_fate() {
     let refused = Completion { cookie: 2, drop_reason: Some(DropReason::Refused), len: 102 };
     assert_eq!(fates, [sent(0, 100), refused, sent(3, 103)]);
     assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
+}
+
+/// A fate whose telling panics is told, and no other; all packets are home all the same.
+#[test]
+fn a_panic_while_fates_are_told_keeps_no_packet_out() {
+    let sizes = [128, 512, 2_048, 0, 128];
+    for panics_at in 1..=5 {
+        let mut pool = pool(5, sizes.iter().sum());
+        let take = |pool: &mut Pool| -> Vec<Packet> {
+            sizes.iter().map(|&size| pool.take(size as usize).unwrap()).collect()
+        };
+        let address = |pkt: &Packet| pkt.payload().as_ptr().addr();
+        let mut out = take(&mut pool);
+        out.iter_mut().for_each(|pkt| pkt.set_submitted(true));
+        let mut before: Vec<_> = out.iter().map(address).collect();
+        let (bell, waker) = Bell::new();
+        assert_eq!(pool.arm(&waker, 5), Armed::Armed);
+        drop(out);
+        let mut told = 0;
+        let panics = AssertUnwindSafe(|| {
+            pool.reclaim(|_| {
+                told += 1;
+                assert!(told < panics_at, "as the test wants it");
+            })
+        });
+        assert!(catch_unwind(panics).is_err());
+        assert_eq!((told, pool.out(), pool.returned()), (panics_at, 0, 0));
+        assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
+        // The same memory, each packet once, and every credit.
+        let again = take(&mut pool);
+        let mut after: Vec<_> = again.iter().map(address).collect();
+        before.sort_unstable();
+        after.sort_unstable();
+        assert_eq!(before, after);
+        assert!(!pool.has_room(0));
+        // A wake-up counts from here on.
+        assert_eq!(pool.arm(&waker, 5), Armed::Armed);
+        drop(again);
+        assert_eq!((bell.rung(), pool.reclaim(|_| {}), pool.out()), (2, 5, 0));
+    }
 }
 
 #[test]
@@ -309,6 +350,66 @@ fn a_waker_may_drop_its_pool() {
     drop(first);
     assert!(task.0.lock().unwrap().is_none());
     drop(second);
+}
+
+#[test]
+fn a_forgotten_waker_is_dropped_and_not_called() {
+    let mut pool = pool(3, 1_000);
+    assert!(pool.forget_waker(), "there is none");
+    let mut out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
+    let (bell, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 2), Armed::Armed);
+    drop(waker);
+    drop(out.pop());
+    assert!(pool.forget_waker());
+    assert_eq!((Arc::strong_count(&bell), pool.returned()), (1, 1));
+    assert!(pool.forget_waker(), "once more changes nothing");
+    drop(out.pop());
+    assert_eq!((bell.rung(), pool.returned()), (0, 2), "no packet is lost count of");
+    // Asked again, of a waker that was called since: nothing is left to forget.
+    let (other, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 3), Armed::Armed);
+    drop(waker);
+    drop(out.pop());
+    assert_eq!((other.rung(), Arc::strong_count(&other)), (1, 1));
+    assert!(pool.forget_waker());
+    assert_eq!((pool.returned(), pool.reclaim(|_| {}), pool.out()), (3, 3, 0));
+    assert_eq!(bell.rung(), 0);
+}
+
+/// A disarmed pool may keep its waker for the next time; one that forgets does not.
+#[test]
+fn a_disarmed_waker_can_be_forgotten() {
+    let mut pool = pool(1, 1_000);
+    let pkt = pool.take(8).unwrap();
+    let (bell, waker) = Bell::new();
+    assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+    drop(waker);
+    pool.disarm();
+    assert!(pool.forget_waker());
+    assert_eq!(Arc::strong_count(&bell), 1);
+    drop(pkt);
+    assert_eq!((bell.rung(), pool.reclaim(|_| {})), (0, 1));
+}
+
+/// A waker is called after the pool let go of it: from inside, there is none to forget.
+#[test]
+fn a_waker_may_forget_itself() {
+    struct Owns(std::sync::Mutex<Option<Pool>>, AtomicU32);
+    impl Wake for Owns {
+        fn wake(self: Arc<Self>) {
+            let mut pool = self.0.lock().unwrap();
+            assert!(pool.as_mut().unwrap().forget_waker());
+            self.1.fetch_add(1, SeqCst);
+        }
+    }
+    let mut pool = pool(1, 1_000);
+    let pkt = pool.take(8).unwrap();
+    let task = Arc::new(Owns(std::sync::Mutex::new(None), AtomicU32::new(0)));
+    assert_eq!(pool.arm(&Waker::from(task.clone()), 1), Armed::Armed);
+    *task.0.lock().unwrap() = Some(pool);
+    drop(pkt);
+    assert_eq!((task.1.load(SeqCst), Arc::strong_count(&task)), (1, 1));
 }
 
 #[test]

@@ -178,3 +178,46 @@ impl Drop for Handle {
         self.close(Duration::ZERO);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onramp_dev::Null;
+
+    use super::*;
+
+    fn link(ports: usize) -> Link {
+        let devices = (0..ports).map(|_| Box::new(Null::default()) as BoxDevice);
+        Link::devices(devices).build().expect("a link")
+    }
+
+    #[test]
+    fn credits_are_shared_out_to_the_packet() {
+        for ports in [1_u32, 2, 3, 7] {
+            let link = link(ports as usize);
+            let share = |count: u32| (8_192 * ports / count.max(1)).max(4);
+            let mut senders = Vec::new();
+            let most = 2_100 * ports;
+            for count in 1..=most {
+                senders.push(link.sender());
+                assert_eq!(link.shared().fair_credits(), share(count), "{count} senders");
+            }
+            assert_eq!(link.shared().fair_credits(), 4, "never less");
+            for count in (0..most).rev() {
+                senders.pop();
+                assert_eq!(link.shared().fair_credits(), share(count), "{count} senders");
+            }
+        }
+    }
+
+    #[test]
+    fn more_senders_than_processors_are_a_crowd() {
+        let link = link(1);
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let mut senders: Vec<_> = (0..processors).map(|_| link.sender()).collect();
+        assert!(!link.shared().crowded());
+        senders.push(link.sender());
+        assert!(link.shared().crowded());
+        senders.pop();
+        assert!(!link.shared().crowded());
+    }
+}

@@ -5,7 +5,7 @@ use onramp_core::{BATCH, Ran, TICK_NS};
 use crate::world::{START, World};
 
 /// Packets one by one, all at one time, until the port is busy. Gives their number.
-fn make_busy(world: &mut World) -> u64 {
+pub(crate) fn make_busy(world: &mut World) -> u64 {
     for count in 1.. {
         assert!(world.push(1).is_some(), "nobody collects yet");
         if world.port.is_busy() {

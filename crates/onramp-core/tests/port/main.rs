@@ -4,6 +4,8 @@ mod busy;
 mod close;
 mod death;
 mod device;
+mod edges;
+mod histograms;
 mod inline;
 mod pace;
 mod random;

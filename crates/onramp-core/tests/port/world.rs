@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use onramp_core::qdisc::Spec;
-use onramp_core::stats::PortSnapshot;
+use onramp_core::stats::{BUCKETS, PortSnapshot};
 use onramp_core::{Device, DeviceInfo, Instant, Keeper, Port, Ran, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -19,6 +19,9 @@ pub(crate) struct Wire {
     pub(crate) sent: Vec<(u64, Instant)>,
     /// Packets of each burst that it was offered.
     pub(crate) offered: Vec<u32>,
+    /// The same by powers of two, and the age of the oldest packet that it took each time.
+    offered_by_size: Buckets,
+    ages: Buckets,
     /// Packets that it takes before it is full; `None`: any number.
     pub(crate) room: Option<u32>,
     /// How long it stays away when it is full.
@@ -35,6 +38,29 @@ pub(crate) struct Wire {
     pub(crate) closes: Option<bool>,
     /// It panics.
     pub(crate) panics: bool,
+}
+
+/// A histogram, counted by what its buckets mean.
+#[derive(Debug)]
+pub(crate) struct Buckets(pub(crate) [u64; BUCKETS]);
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self([0; BUCKETS])
+    }
+}
+
+impl Buckets {
+    pub(crate) fn of(values: &[u64]) -> Self {
+        let mut buckets = Self::default();
+        values.iter().for_each(|&value| buckets.count(value));
+        buckets
+    }
+
+    fn count(&mut self, value: u64) {
+        let bucket = (0..BUCKETS - 1).find(|&bucket| value < 1 << bucket);
+        self.0[bucket.unwrap_or(BUCKETS - 1)] += 1;
+    }
 }
 
 pub(crate) struct Script {
@@ -85,6 +111,9 @@ impl Device for Script {
             panic!("as the script says");
         }
         wire.offered.push(burst.len());
+        wire.offered_by_size.count(burst.len().into());
+        let age = burst.front().map_or(0, |oldest| now.since(Instant(oldest.enqueued_ns)));
+        let before = done.len();
         let port = self.port.get().and_then(Weak::upgrade).expect("the world is alive");
         if let Some(list) = wire.comes.take() {
             // A push by another thread, as far as the port can tell.
@@ -105,6 +134,9 @@ impl Device for Script {
                 wire.sent.push((pkt.cookie, now));
             }
             done.push_back(pkt);
+        }
+        if done.len() > before {
+            wire.ages.count(age);
         }
         let retry_at = (!burst.is_empty() && !wire.sulks).then(|| now.after(wire.retry_ns));
         Transmitted { calls: 1, messages: 1, retry_at }
@@ -217,8 +249,9 @@ impl World {
         assert_eq!(self.port.is_quiet(), stats.held == 0, "quiet is nothing held");
         assert!(stats.held == 0 || self.keeper.due().is_some(), "held, and nobody knows");
         assert!(!self.port.is_busy() || self.keeper.due().is_some(), "busy, and nobody knows");
-        assert_eq!(stats.burst_packets.iter().sum::<u64>(), stats.bursts);
         assert_eq!(stats.bursts, self.wire().offered.len() as u64);
+        assert_eq!(stats.burst_packets, self.wire().offered_by_size.0, "one entry a call");
+        assert_eq!(stats.sojourn_ns, self.wire().ages.0, "one entry a call that took any");
     }
 }
 

@@ -1,8 +1,8 @@
 //! The intake, and the hand-over of what is behind it.
 
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicBool;
-use loom::sync::atomic::Ordering::{Acquire, Release};
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::sync::atomic::{AtomicBool, AtomicU32};
 use loom::thread::yield_now;
 use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
 
@@ -233,5 +233,46 @@ fn an_owner_leaves_busy_under_pushes() {
         let mut sent = at_rest(&port);
         sent.sort_unstable();
         assert_eq!(sent, [1, 10, 20]);
+    });
+}
+
+/// What an owner wrote down beside the value is seen by who finds the intake quiet, however the
+/// owner left it. (It writes twice, for loom shows a thread that yielded nothing from before.)
+///
+/// Broken by: intake-quiet-acquire, intake-leave-idle-release.
+#[test]
+fn quiet_means_that_the_books_are_done() {
+    quiet(|owner| assert!(owner.leave_idle().is_ok(), "nothing waits"));
+}
+
+/// The same, of an owner that leaves busy.
+///
+/// Broken by: intake-quiet-acquire, intake-leave-busy-release.
+#[test]
+fn quiet_and_busy_means_that_the_books_are_done() {
+    quiet(|owner| owner.leave_busy());
+}
+
+fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
+    check(3, move || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 8));
+        port.own().expect("nobody owns it").leave_busy();
+        assert!(matches!(port.push(packets(&[10, 11])), Ok(Pushed::Staged)));
+        let taken = Arc::new(AtomicU32::new(0));
+        let thread = spawn({
+            let (port, taken) = (port.clone(), taken.clone());
+            move || {
+                let mut owner = port.own().expect("nobody else wants it");
+                for (_packet, number) in owner.take().zip(1..) {
+                    taken.store(number, Relaxed);
+                }
+                leave(owner);
+            }
+        });
+        if port.is_quiet() {
+            assert_eq!(taken.load(Relaxed), 2, "they were taken, and that was written down");
+        }
+        thread.join().unwrap();
+        assert!(port.is_quiet());
     });
 }

@@ -230,3 +230,48 @@ fn a_pool_goes_during_a_wake_up() {
         assert_eq!(Arc::strong_count(&bell), 1);
     });
 }
+
+/// A sender takes its request back, and lets go of the waker, while packets come home from two
+/// threads; then it asks again, with another waker. It is woken once, by that.
+///
+/// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
+#[test]
+fn a_waker_is_forgotten_during_a_wake_up() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let ((bell, waker), (other_bell, other)) = (Bell::new(), Bell::new());
+        assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+        drop(waker);
+        let threads = drop_on_threads::<2>(out);
+        if pool.forget_waker() {
+            // Whoever took it out has called it or is about to, with a packet that is home.
+            assert!(Arc::strong_count(&bell) == 1 || pool.returned() > 0);
+        }
+        wait(&mut pool, &other_bell, &other, 2);
+        assert_eq!(pool.reclaim(|_| {}), 2);
+        join(threads);
+        drop((pool, other));
+        assert_eq!(Arc::strong_count(&bell), 1);
+        assert_eq!(Arc::strong_count(&other_bell), 1);
+    });
+}
+
+/// A sender lets go of its waker while a packet comes home, and goes: what of the two comes first
+/// does not matter.
+///
+/// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
+#[test]
+fn a_pool_forgets_its_waker_and_goes() {
+    check(3, || {
+        let (mut pool, out) = pool(1);
+        let (bell, waker) = Bell::new();
+        assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+        drop(waker);
+        let threads = drop_on_threads::<1>(out);
+        let forgot = pool.forget_waker();
+        assert!(forgot || pool.returned() == 1, "only a packet that is home wakes");
+        drop(pool);
+        join(threads);
+        assert_eq!(Arc::strong_count(&bell), 1);
+    });
+}

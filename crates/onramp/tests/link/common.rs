@@ -1,7 +1,7 @@
 //! A device with a gate, a limit on waiting, and the fates of a sender's packets.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -51,11 +51,14 @@ pub(crate) fn now() -> Instant {
 /// A device that takes everything while its gate is open, and is full while it is not.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    open: AtomicBool,
+    /// Packets that it takes before it is full; `OPEN`: any number.
+    room: AtomicU64,
     /// Cookies of the packets it took, by burst.
     bursts: Mutex<Vec<Vec<u64>>>,
     refusals: AtomicU64,
 }
+
+const OPEN: u64 = u64::MAX;
 
 struct Gated {
     info: DeviceInfo,
@@ -64,7 +67,8 @@ struct Gated {
 
 impl Gate {
     pub(crate) fn new(open: bool) -> Arc<Self> {
-        Arc::new(Self { open: open.into(), ..Self::default() })
+        let room = if open { OPEN } else { 0 };
+        Arc::new(Self { room: room.into(), ..Self::default() })
     }
 
     pub(crate) fn device(self: &Arc<Self>) -> Box<dyn Device> {
@@ -73,11 +77,26 @@ impl Gate {
     }
 
     pub(crate) fn open(&self) {
-        self.open.store(true, Ordering::SeqCst);
+        self.room.store(OPEN, Ordering::SeqCst);
     }
 
     pub(crate) fn shut(&self) {
-        self.open.store(false, Ordering::SeqCst);
+        self.room.store(0, Ordering::SeqCst);
+    }
+
+    /// Lets `count` packets out of a shut gate.
+    pub(crate) fn open_for(&self, count: u64) {
+        self.room.store(count, Ordering::SeqCst);
+    }
+
+    /// Lets `count` packets of more out of a shut gate, and waits until they are home: the runner
+    /// asks again after it has freed them.
+    #[track_caller]
+    pub(crate) fn let_go(&self, count: u64) {
+        self.open_for(count);
+        until("they go", || self.room.load(Ordering::SeqCst) == 0);
+        let refusals = self.refusals();
+        until("the runner asks again", || self.refusals() > refusals);
     }
 
     pub(crate) fn taken(&self) -> Vec<u64> {
@@ -105,15 +124,20 @@ impl Device for Gated {
         done: &mut PacketList,
         now: Instant,
     ) -> Transmitted {
-        if !self.gate.open.load(Ordering::SeqCst) {
+        let retry_at = Some(now + Duration::from_micros(50));
+        let room = self.gate.room.load(Ordering::SeqCst);
+        if room == 0 {
             self.gate.refusals.fetch_add(1, Ordering::SeqCst);
-            let retry_at = Some(now + Duration::from_micros(50));
             return Transmitted { calls: 1, messages: 0, retry_at };
         }
-        let cookies = burst.metas().map(|meta| meta.cookie).collect();
+        let taken = usize::try_from(room).unwrap_or(usize::MAX).min(burst.len() as usize);
+        let cookies = burst.metas().take(taken).map(|meta| meta.cookie).collect();
         self.gate.bursts.lock().unwrap().push(cookies);
-        done.append(burst);
-        Transmitted { calls: 1, messages: 1, retry_at: None }
+        done.extend(burst.by_ref().take(taken));
+        if room != OPEN {
+            self.gate.room.fetch_sub(taken as u64, Ordering::SeqCst);
+        }
+        Transmitted { calls: 1, messages: 1, retry_at: retry_at.filter(|_| !burst.is_empty()) }
     }
 }
 

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use onramp::dev::{Null, Receiver, loopback};
 use onramp::{Flow, Link, LinkBuilder, Sender, TrySendError};
 
-use crate::common::{Fates, LONG, balanced, in_time};
+use crate::common::{Fates, Gate, LONG, balanced, credits, in_time, until};
 
 const THREADS: u64 = 240;
 const STEPS: u32 = 40;
@@ -147,6 +147,56 @@ fn weather(
             balanced(&stats);
             check(&link);
         }
+    });
+}
+
+/// `LinkStats` never shows fewer packets submitted than are out, so a count that was lost would
+/// not show once they are. Here nothing gets out: what is submitted is what the senders counted.
+#[test]
+fn no_count_is_lost() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        // Each of the eight may have 4,096 below, more than all its steps together may send.
+        let devices: Vec<_> = (0..4).map(|_| gate.device()).collect();
+        let builder = Link::devices(devices).qdisc("pfifo limit 1mb").credits(credits(4_096));
+        let link = builder.build().unwrap();
+        let mut rng = Rng::with_seed(fastrand::u64(..));
+        println!("seed {}", rng.get_seed());
+        let workers: Vec<_> = thread::scope(|scope| {
+            let threads = [(); 8].map(|()| {
+                let sender = link.sender();
+                let flow = sender.flow(None);
+                let rng = rng.fork();
+                let mut worker = Worker { sender, flow, rng, accepted: 0, corked: false };
+                scope.spawn(move || {
+                    let fates = Fates::of(&mut worker.sender);
+                    assert!((0..STEPS).all(|number| worker.step(number)), "it is not closed");
+                    assert_eq!(worker.sender.uncork(), Ok(()));
+                    assert_eq!(fates.total(), 0, "nothing is out");
+                    (worker, fates)
+                })
+            });
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let accepted: u64 = workers.iter().map(|(worker, _)| worker.accepted).sum();
+        let mut told = 0;
+        for (number, (mut worker, fates)) in workers.into_iter().enumerate() {
+            let stats = link.stats();
+            assert_eq!((stats.submitted, stats.sent, stats.dropped_total()), (accepted, 0, 0));
+            // Counts of senders that are gone, and of those that are not.
+            if number % 2 == 0 {
+                drop(worker);
+            } else if number == 7 {
+                until("all is held", || link.stats().held == accepted);
+                gate.open();
+                assert!(worker.sender.flush(LONG));
+                told = fates.total();
+                assert_eq!(told, worker.accepted);
+            }
+        }
+        assert!(told > 0 && link.flush(LONG));
+        assert_eq!((link.stats().submitted, link.stats().sent), (accepted, accepted));
+        balanced(&link.stats());
     });
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
 use onramp::{Flow, Link, Sender, TrySendError};
 
@@ -44,10 +43,14 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A shut link whose sender has no credit left.
+/// A shut link whose sender has no credit left: four packets are below.
 fn out_of_credit() -> (Arc<Gate>, Link, Sender, Flow) {
+    all_below(4)
+}
+
+fn all_below(packets: u32) -> (Arc<Gate>, Link, Sender, Flow) {
     let gate = Gate::new(false);
-    let link = gated(&gate, "pfifo").credits(credits(4)).build().unwrap();
+    let link = gated(&gate, "pfifo").credits(credits(packets)).build().unwrap();
     let mut sender = link.sender();
     let flow = sender.flow(None);
     while sender.try_send(&flow, b"x").is_ok() {}
@@ -186,27 +189,59 @@ fn a_dropped_future_leaves_the_sender_usable() {
     });
 }
 
-/// Half of the packets out wake a future, not the first of them.
+/// The packet that makes half of those below be home wakes a task, once.
 #[test]
-fn wake_ups_come_in_batches() {
+fn half_of_what_is_below_wakes_a_task() {
     in_time(|| {
-        let gate = Gate::new(true);
-        let link = gated(&gate, "fq").credits(credits(64)).build().unwrap();
-        let mut sender = link.sender();
-        let flow = sender.flow(None);
-        let waker = Unpark::here();
-        let mut polls = 0;
-        for _ in 0..64 * 20 {
-            while sender.try_send(&flow, b"x").is_err() {
-                polls += 1;
-                if poll(&mut sender, &flow, &waker).is_pending() {
-                    thread::park_timeout(Duration::from_millis(1));
-                }
+        for below in [1, 2, 3, 4, 5, 8, 64] {
+            let (gate, link, mut sender, flow) = all_below(below);
+            let waker = Unpark::here();
+            assert_eq!(poll(&mut sender, &flow, &waker), Poll::Pending);
+            assert_eq!(poll(&mut sender, &flow, &waker), Poll::Pending, "the same request");
+            let half = (below / 2).max(1);
+            for _ in 1..half {
+                gate.let_go(1);
+                assert_eq!(waker.woken(), 0, "of {below}, one after another");
             }
+            // The runner is not asked again after the last packet.
+            gate.open_for(1);
+            until("the task is woken", || waker.woken() == 1);
+            if below > half + 1 {
+                gate.let_go((below - half - 1).into());
+            }
+            gate.open();
+            assert!(link.flush(LONG));
+            assert_eq!(waker.woken(), 1, "of {below}");
+            assert_eq!(poll(&mut sender, &flow, &waker), Poll::Ready(()));
+            assert_eq!((waker.woken(), sender.in_flight()), (1, 0));
+            assert_eq!(link.stats().waits, 2);
         }
+    });
+}
+
+/// What came home and was looked at is not below any more: the next half is of the rest.
+#[test]
+fn each_wait_is_for_half_of_the_rest() {
+    in_time(|| {
+        let (gate, _link, mut sender, flow) = all_below(16);
+        // A packet too large for what is left of the bytes: only an empty sender has room.
+        let poll = |sender: &mut Sender, waker: &Arc<Unpark>| {
+            let waker = Waker::from(waker.clone());
+            sender.poll_ready(&mut Context::from_waker(&waker), &flow, 1 << 30)
+        };
+        for half in [8, 4, 2, 1] {
+            let waker = Unpark::here();
+            assert_eq!(poll(&mut sender, &waker), Poll::Pending);
+            if half > 1 {
+                gate.let_go(half - 1);
+            }
+            assert_eq!(waker.woken(), 0, "{half} are needed");
+            gate.let_go(1);
+            assert_eq!(waker.woken(), 1);
+        }
+        gate.open();
         assert!(sender.flush(LONG));
-        assert!(waker.woken() <= polls, "one wake-up a poll at most");
-        assert_eq!(link.stats().sent, 64 * 20);
+        assert_eq!(poll(&mut sender, &Unpark::here()), Poll::Ready(()));
     });
 }
 

@@ -104,6 +104,38 @@ fn send_blocks_and_resumes() {
     });
 }
 
+/// A sender that sleeps goes on when half of what it has below came home.
+#[test]
+fn half_of_what_is_below_wakes_a_sender() {
+    in_time(|| {
+        for below in [1, 2, 3, 8, 9, 64] {
+            let gate = Gate::new(false);
+            let link = gated(&gate, "pfifo").credits(credits(below)).build().unwrap();
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            assert_eq!(fill(&mut sender, &flow, 10), below);
+            let half = (below / 2).max(1);
+            let left = thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    sender.wait_room(&flow, 10);
+                    sender.in_flight()
+                });
+                until("the sender sleeps", || link.stats().parks > 0);
+                for _ in 1..half {
+                    gate.let_go(1);
+                    assert!(!thread.is_finished(), "of {below}");
+                }
+                gate.open_for(1);
+                thread.join().unwrap()
+            });
+            assert_eq!(left, below - half);
+            assert_eq!((link.stats().waits, link.stats().parks), (1, 1), "woken once");
+            gate.open();
+            assert!(sender.flush(LONG));
+        }
+    });
+}
+
 #[test]
 fn waiting_for_room_times_out() {
     in_time(|| {
@@ -173,13 +205,39 @@ fn credits_shrink_with_the_number_of_senders_and_grow_again() {
         gate.shut();
         sender.reclaim();
         let crowded = fill(&mut sender, &flow, 10);
-        assert!((16..200).contains(&crowded), "a fair share of few: {crowded}");
+        assert_eq!(crowded, 8_192 / 500, "a fair share");
         drop(others);
         sender.reclaim();
         assert_eq!(crowded + fill(&mut sender, &flow, 10), 5_000);
         gate.open();
         assert!(sender.flush(LONG));
         balanced(&link.stats());
+    });
+}
+
+/// Each of the senders may have its part of 8,192 packets a port below it, but no less than four
+/// and no more than it was given.
+#[test]
+fn a_share_is_exact() {
+    in_time(|| {
+        let share = |senders: u32, ports: u32| (8_192 * ports / senders).max(4);
+        for (ports, given) in [(1, 20_000), (3, 32_768), (2, 100), (1, 3)] {
+            let gate = Gate::new(false);
+            let devices: Vec<_> = (0..ports).map(|_| gate.device()).collect();
+            let builder = Link::devices(devices).qdisc("pfifo limit 1mb");
+            let link = builder.credits(credits(given)).build().unwrap();
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            for senders in [1, 2, 3, 5, 100, 2_049 * ports, 7, 1] {
+                let others: Vec<_> = (1..senders).map(|_| link.sender()).collect();
+                assert_eq!(fill(&mut sender, &flow, 10), share(senders, ports).min(given));
+                gate.open();
+                assert!(sender.flush(LONG));
+                gate.shut();
+                drop(others);
+            }
+            assert_eq!(link.stats().refused, 0, "no credit is no refusal");
+        }
     });
 }
 

@@ -1,10 +1,13 @@
 //! Statistics, read while packets move.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use onramp::dev::Null;
-use onramp::{DropReason, Link};
+use onramp::{
+    Device, DeviceInfo, DropReason, Instant, Link, PacketList, Transmitted, TrySendError,
+};
 
 use crate::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
@@ -73,5 +76,135 @@ fn each_count_means_what_it_says() {
         assert_eq!((stats.ports[0].enqueued, stats.ports[0].sent), (70, 5));
         assert!(stats.runner_visits > 0);
         balanced(&stats);
+    });
+}
+
+/// A device that keeps its caller inside until the lock is free.
+struct Locked(DeviceInfo, Arc<Mutex<()>>, Arc<AtomicBool>);
+
+impl Device for Locked {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _: Instant,
+    ) -> Transmitted {
+        self.2.store(true, Ordering::SeqCst);
+        drop(self.1.lock());
+        done.append(burst);
+        Transmitted { calls: 1, messages: 1, retry_at: None }
+    }
+}
+
+/// Calls `test` with a link whose intake, for `cap` packets, is empty, and nobody takes out of it:
+/// its owner does not come out. (Nor has that one counted its packet yet.) Gives the link when it
+/// is at rest again.
+fn with_a_stuck_port(cap: u16, test: impl FnOnce(&Link)) -> Link {
+    let (lock, inside) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+    let info = DeviceInfo::new("locked".to_owned(), 1_514);
+    let device = Box::new(Locked(info, lock.clone(), inside.clone()));
+    let builder = Link::devices([device as Box<_>]).credits(credits(500));
+    let link = builder.burst(cap).build().unwrap();
+    thread::scope(|scope| {
+        let locked = lock.lock().unwrap();
+        let mut owner = link.sender();
+        scope.spawn(move || {
+            let flow = owner.flow(None);
+            owner.send(&flow, b"stuck").unwrap();
+            assert!(owner.flush(LONG));
+        });
+        until("it is inside", || inside.load(Ordering::SeqCst));
+        test(&link);
+        drop(locked);
+    });
+    assert!(link.flush(LONG));
+    balanced(&link.stats());
+    link
+}
+
+#[test]
+fn refused_is_what_the_intake_gave_back() {
+    in_time(|| {
+        for cap in 1..=4_u16 {
+            let room = usize::from(cap);
+            let link = with_a_stuck_port(cap, |link| {
+                let mut sender = link.sender();
+                let flow = sender.flow(None);
+                let mut expected = 0;
+                for number in 0..room + 3 {
+                    let packet = sender.packet(&flow, b"x").unwrap();
+                    match sender.submit(&flow, packet) {
+                        Ok(()) => assert!(number < room),
+                        Err(back) => {
+                            assert_eq!((number >= room, back.why), (true, TrySendError::Full));
+                            expected += 1;
+                        }
+                    }
+                    assert_eq!(link.stats().refused, expected, "submit {number} of {cap}");
+                }
+                for number in 0..3 {
+                    assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+                    expected += 1;
+                    assert_eq!(link.stats().refused, expected, "try_send {number}");
+                }
+                for batch in [0, 1, 2, 64] {
+                    let staged = sender.try_send_batch(&flow, vec![b"x"; batch]);
+                    let full = Err(TrySendError::Full);
+                    assert_eq!(staged, if batch == 0 { Ok(0) } else { full });
+                    expected += batch as u64;
+                    assert_eq!(link.stats().refused, expected, "a batch of {batch}");
+                }
+                sender.reclaim();
+                assert_eq!(sender.in_flight(), u32::from(cap), "who is refused has its packet");
+                // Counts outlive their sender.
+                drop(sender);
+                assert_eq!(link.stats().refused, expected);
+            });
+            let stats = link.stats();
+            assert_eq!((stats.submitted, stats.sent), (1 + u64::from(cap), 1 + u64::from(cap)));
+        }
+    });
+}
+
+/// Of a batch that finds room for some, the rest is refused; what was not even tried is not.
+#[test]
+fn the_rest_of_a_batch_is_refused() {
+    in_time(|| {
+        for (cap, batch) in (1..=4).flat_map(|cap| [(cap, 5), (cap, 64), (cap, 65), (cap, 200)]) {
+            with_a_stuck_port(cap, |link| {
+                let mut sender = link.sender();
+                let flow = sender.flow(None);
+                let staged = sender.try_send_batch(&flow, vec![b"x"; batch]);
+                assert_eq!(staged, Ok(usize::from(cap)));
+                // It is tried by 64, and ends with the first that does not fit.
+                let refused = batch.min(64) as u64 - u64::from(cap);
+                let stats = link.stats();
+                assert_eq!((stats.refused, stats.submitted), (refused, u64::from(cap)));
+                assert_eq!(sender.in_flight(), u32::from(cap));
+            });
+        }
+    });
+}
+
+/// What a cork holds back was not refused: it is still bound to go.
+#[test]
+fn an_uncork_that_does_not_fit_refuses_nothing() {
+    in_time(|| {
+        let mut corked = None;
+        let link = with_a_stuck_port(2, |link| {
+            let sender = corked.insert(link.sender());
+            let flow = sender.flow(None);
+            sender.cork();
+            (0..5).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+            assert_eq!(sender.uncork(), Err(TrySendError::Full));
+            let stats = link.stats();
+            assert_eq!((stats.refused, stats.submitted), (0, 2));
+        });
+        assert!(corked.unwrap().flush(LONG));
+        assert_eq!((link.stats().refused, link.stats().sent), (0, 1 + 5));
     });
 }

@@ -1,0 +1,124 @@
+//! The bounds of a port in numbers, not by the names that the code uses: who changes one changes
+//! what is promised, and has to say so here.
+
+use onramp_core::Ran;
+
+use crate::busy::make_busy;
+use crate::world::{START, World};
+
+/// A tick: 100 µs.
+const TICK_NS: u64 = 100_000;
+
+/// Pushes one packet at each time after the start.
+fn push_at(world: &mut World, after_ns: impl IntoIterator<Item = u64>) {
+    for ns in after_ns {
+        world.now = START.after(ns);
+        assert_eq!(world.push(1), Some(Ran { done: 1, again: false }), "sent at once");
+    }
+}
+
+/// The packet that opens a tick counts for the one before.
+#[test]
+fn twenty_four_packets_in_a_tick_make_it_busy() {
+    let mut world = World::new("pfifo", 1_000);
+    push_at(&mut world, (0..24).map(|n| n * 4_000));
+    assert!(!world.port.is_busy(), "23 in this tick");
+    push_at(&mut world, [TICK_NS - 1]);
+    assert!(world.port.is_busy(), "24 in this tick");
+    assert_eq!(world.keeper.due(), Some(world.now.after(2 * TICK_NS)));
+    world.check();
+}
+
+#[test]
+fn a_tick_is_a_hundred_microseconds() {
+    let mut world = World::new("pfifo", 1_000);
+    push_at(&mut world, (0..24).map(|n| n * 4_000).chain([TICK_NS]));
+    assert!(!world.port.is_busy(), "the 24th came in the next tick");
+    // That packet opened a tick, whose count begins anew.
+    push_at(&mut world, (1..=23).map(|n| TICK_NS + n));
+    assert!(!world.port.is_busy());
+    push_at(&mut world, [2 * TICK_NS - 1]);
+    assert!(world.port.is_busy());
+    world.check();
+}
+
+#[test]
+fn twelve_packets_in_a_tick_keep_it_busy_and_eleven_do_not() {
+    let mut world = World::new("pfifo", 1_000);
+    let _ = make_busy(&mut world);
+    world.pass(TICK_NS);
+    let _ = world.visit();
+    for _ in 0..3 {
+        (0..12).for_each(|_| assert_eq!(world.push(1), None));
+        world.pass(TICK_NS);
+        assert_eq!(world.visit(), Ran { done: 12, again: false });
+        assert!(world.port.is_busy(), "12 in a tick");
+        assert_eq!(world.keeper.due(), Some(world.now.after(TICK_NS)));
+        world.check();
+    }
+    (0..11).for_each(|_| assert_eq!(world.push(1), None));
+    world.pass(TICK_NS - 1);
+    assert_eq!(world.visit(), Ran { done: 11, again: false });
+    assert!(world.port.is_busy(), "the tick is not over");
+    world.pass(1);
+    let _ = world.visit();
+    assert!(!world.port.is_busy(), "11 in a tick");
+    assert_eq!(world.keeper.due(), None);
+    world.check();
+}
+
+/// Whenever a packet comes, and however the keeper's visits fall: it is sent after 200 µs at most.
+#[test]
+fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
+    for after in [0, 1, 50_000, TICK_NS - 1, TICK_NS, TICK_NS + 1, 199_999] {
+        for visited in [false, true] {
+            let mut world = World::new("pfifo", 1_000);
+            let _ = make_busy(&mut world);
+            if visited {
+                let _ = world.visit();
+            }
+            let left = world.keeper.due().unwrap().since(world.now);
+            assert_eq!(left, if visited { TICK_NS } else { 2 * TICK_NS });
+            if after >= left {
+                continue; // The keeper would have come before.
+            }
+            world.pass(after);
+            let (staged, cookie) = (world.now, world.pushed);
+            assert_eq!(world.push(1), None);
+            let _ = world.next_visit();
+            let (last, sent) = *world.wire().sent.last().unwrap();
+            assert_eq!((last, sent.since(staged)), (cookie, left - after));
+            world.check();
+        }
+    }
+}
+
+#[test]
+fn a_run_sends_sixty_four_packets() {
+    let mut world = World::new("pfifo limit 10000", 1_000);
+    assert_eq!(world.push(64), Some(Ran { done: 64, again: false }));
+    assert_eq!(world.push(65), Some(Ran { done: 64, again: true }));
+    assert_eq!(world.next_visit(), Ran { done: 1, again: false });
+    assert_eq!(world.wire().offered, [64, 64, 1]);
+    world.check();
+}
+
+#[test]
+fn a_run_feeds_the_qdisc_two_hundred_and_fifty_six_packets() {
+    let mut world = World::new("pfifo limit 10000", 1_000);
+    assert_eq!(world.push(900), Some(Ran { done: 64, again: true }));
+    for enqueued in [256, 512, 768, 900] {
+        assert_eq!(world.stats().enqueued, enqueued);
+        world.check();
+        let _ = world.next_visit();
+    }
+}
+
+#[test]
+fn a_busy_port_collects_sixty_four_packets() {
+    let mut world = World::new("pfifo", 1_000);
+    let _ = make_busy(&mut world);
+    (0..63).for_each(|_| assert_eq!(world.push(1), None));
+    assert_eq!(world.push(1), Some(Ran { done: 64, again: false }));
+    world.check();
+}
