@@ -146,3 +146,20 @@ fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
     }
     assert_fails(&run("demo --html /proc/onramp.html"), 1, &["cannot write /proc/onramp.html"]);
 }
+
+#[test]
+fn words_without_end_are_cut_for_display() {
+    let endless = "a".repeat(4_000);
+    let lines = [
+        (2, format!("bench udp --threads {}", "9".repeat(4_000))),
+        (2, format!("bench udp --qdisc 'fq {endless}'")),
+        (2, format!("send udp://127.0.0.1:{endless} --from -")),
+        (1, format!("bench udp --seconds 60 --json /tmp/{endless}/out.json")),
+        (1, format!("send udp://127.0.0.1:9 --from /tmp/{endless}")),
+    ];
+    for (code, line) in lines {
+        let output = run(&line);
+        assert_fails(&output, code, &["[...]"]);
+        assert!(output.stderr.len() < 1_100, "{}", stderr(&output));
+    }
+}
