@@ -140,11 +140,40 @@ fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
     // A minute each, if they were to run.
     for option in ["--json", "--html"] {
         let missing = format!("bench udp --seconds 60 {option} {inside}/missing/out");
-        assert_fails(&run(&missing), 1, &["cannot write", "missing", "there is no folder"]);
+        assert_fails(&run(&missing), 1, &["cannot write", "/missing; make it"]);
         let directory = format!("bench udp --seconds 60 {option} {inside}");
         assert_fails(&run(&directory), 1, &["cannot write", "directory"]);
     }
-    assert_fails(&run("demo --html /proc/onramp.html"), 1, &["cannot write /proc/onramp.html"]);
+    std::fs::write(folder.path().join("file"), "kept").expect("a file");
+    let long = "n".repeat(256);
+    let wrong: &[(&str, &str)] = &[
+        ("/proc/onramp.html", "no file can be made in folder /proc; name a file in another"),
+        (&format!("{inside}/file/out"), "file is no folder; name a file in one"),
+        (&format!("{inside}/new/"), "it names a directory; name a file"),
+        (&format!("{inside}/{long}"), "the name is too long; name a shorter one"),
+    ];
+    for (path, told) in wrong {
+        assert_fails(&run(&format!("demo --html {path}")), 1, &["cannot write", told]);
+    }
+    let left = std::fs::read_dir(folder.path()).expect("the folder");
+    assert_eq!(left.count(), 1, "nothing was made");
+}
+
+#[test]
+fn two_reports_in_one_file_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().display();
+    std::fs::write(folder.path().join("file"), "kept").expect("a file");
+    std::os::unix::fs::symlink("file", folder.path().join("link")).expect("a link");
+    for (json, html) in [("file", "file"), ("file", "./file"), ("link", "file"), ("new", "./new")] {
+        let line = format!("bench udp --seconds 60 --json {inside}/{json} --html {inside}/{html}");
+        assert_fails(&run(&line), 2, &["--json and --html name the same file"]);
+    }
+    assert_fails(&run("bench udp --seconds 60 --json - --html -"), 2, &["the same file"]);
+    let line = format!("send udp://127.0.0.1:9 --from {inside}/file --json {inside}/link");
+    assert_fails(&run(&line), 2, &["--json and --from", "the same file"]);
+    let kept = std::fs::read(folder.path().join("file")).expect("the file");
+    assert_eq!(kept, b"kept");
 }
 
 #[test]

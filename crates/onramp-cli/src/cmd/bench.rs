@@ -97,42 +97,44 @@ enum SinkName {
 pub(crate) fn run(args: Args) -> Result<()> {
     let json = args.json.as_deref().map(Output::new).transpose()?;
     let html = args.html.as_deref().map(Output::new).transpose()?;
+    output::distinct([("--json", json.as_ref()), ("--html", html.as_ref())])?;
     let plan = plan(args)?;
     check(&plan)?;
     let results = bench::run(&plan)?;
     conclude(&results, &plan.methods, json.as_ref(), html.as_ref())
 }
 
-/// Writes the reports, also of a run whose checks failed, and fails if one did.
+/// Shows the results, also of a run whose checks failed, and fails if one did.
 fn conclude(
     results: &Results,
     kinds: &[Kind],
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
-    write(results, kinds, json, html)?;
-    verdict(results)
+    output::all([verdict(results), write(results, kinds, json, html)])
 }
 
-/// Writes the reports asked for, and the table unless standard output is taken.
-pub(crate) fn write(
+/// Prints the table, unless standard output is taken, and writes the reports asked for: each is
+/// tried, whatever became of the others.
+fn write(
     results: &Results,
     kinds: &[Kind],
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
+    let meaning = meaning::bench_udp(results, kinds);
+    let mut done = Vec::new();
+    if ![json, html].into_iter().flatten().any(Output::is_stdout) {
+        let table = table::bench_udp(results, kinds);
+        done.push(output::print(&format!("{table}\n{meaning}\n")));
+    }
     if let Some(json) = json {
-        json.write(&json::bench_udp(results, kinds))?;
+        done.push(json.write(&json::bench_udp(results, kinds)));
     }
     if let Some(html) = html {
-        let meaning = meaning::bench_udp(results, kinds);
-        html.write(&html::bench_udp(results, kinds, &meaning))?;
+        done.push(html.write(&html::bench_udp(results, kinds, &meaning)));
     }
-    if [json, html].into_iter().flatten().any(Output::is_stdout) {
-        return Ok(());
-    }
-    let meaning = meaning::bench_udp(results, kinds);
-    output::print(&format!("{}\n{meaning}\n", table::bench_udp(results, kinds)))
+    output::all(done)
 }
 
 /// A failure if a check failed.

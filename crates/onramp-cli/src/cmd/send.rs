@@ -92,6 +92,9 @@ pub(crate) struct Summary {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let report = args.json.as_deref().map(Output::new).transpose()?;
     let lines = args.from == Path::new("-");
+    if !lines && report.as_ref().is_some_and(|report| report.is_file(&args.from)) {
+        return Err(usage("--json and --from name the same file: the summary would replace it"));
+    }
     if lines && args.loops > 1 {
         return Err(usage("--loop: standard input can be read only once; give a file"));
     }
