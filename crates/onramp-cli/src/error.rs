@@ -97,6 +97,19 @@ fn shortened(text: &str, longest: usize) -> String {
     head.chain(CUT.chars()).chain(text.chars().skip(length - kept)).collect()
 }
 
+/// A failure, if ports of a link died: what [`onramp::Link::deaths`] says.
+pub(crate) fn died(deaths: &[(usize, String)]) -> Option<anyhow::Error> {
+    let (port, why) = deaths.first()?;
+    let more = match deaths.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Some(anyhow!(
+        "port {port} of the link died{more}: its qdisc or device panicked: {why}; please report \
+         this with the command that led to it"
+    ))
+}
+
 /// Marks an error of standard output, the only one whose broken pipe is quiet.
 #[derive(Debug)]
 pub(crate) struct StdoutError(pub(crate) io::Error);

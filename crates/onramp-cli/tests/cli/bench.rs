@@ -243,8 +243,15 @@ fn an_address_of_somebody_else() {
         assert_eq!(method["delivered_per_second"], Value::Null);
         assert!(number(&method["packets_per_second"]) > 0.0);
     }
+    let by_name = format!("{SHORT} --methods send --to localhost:{}", to.port());
+    let message = stderr(&run(&by_name));
+    // Where localhost is ::1 first, nobody listens there.
+    assert!(message.is_empty() || message.contains("--to [::1]:"), "{message}");
     drop(receiver);
-    assert_fails(&run(&format!("{SHORT} --to {to}")), 1, &["--to", "Connection refused"]);
+    let refused = &["--to", "Connection refused", "start a receiver first"];
+    assert_fails(&run(&format!("{SHORT} --to {to}")), 1, refused);
+    let unknown = format!("{SHORT} --to host.invalid");
+    assert_fails(&run(&unknown), 1, &["--to: cannot resolve", "host.invalid", "check the name"]);
 }
 
 #[test]
