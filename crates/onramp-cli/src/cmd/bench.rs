@@ -11,7 +11,7 @@ use onramp::dev::Udp;
 use onramp::qdisc::Spec;
 
 use crate::bench::{self, BATCH, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
-use crate::error::usage;
+use crate::error::{died, tell, usage};
 use crate::host::{self, Host};
 use crate::limits;
 use crate::output::{self, Output};
@@ -126,6 +126,9 @@ fn write(
     html: Option<&Output>,
 ) -> Result<()> {
     let meaning = meaning::bench_udp(results, kinds);
+    for why in meaning::nothing_delivered(results, kinds) {
+        tell(&why);
+    }
     let mut done = Vec::new();
     if ![json, html].into_iter().flatten().any(Output::is_stdout) {
         let table = table::bench_udp(results, kinds);
@@ -140,14 +143,17 @@ fn write(
     output::all(done)
 }
 
-/// A failure if a check failed.
+/// A failure if a check failed, or a port died.
 fn verdict(results: &Results) -> Result<()> {
     for round in &results.rounds {
+        if let Some(death) = died(&round.deaths) {
+            return Err(death.context(format!("method {}", round.kind.name())));
+        }
         let failures = round.checked.iter().flat_map(|checked| &checked.failures);
         if let Some(failure) = failures.clone().next() {
             let more = failures.count() - 1;
             let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-            bail!("{}: verification failed: {failure}{more}", round.kind.name());
+            bail!("method {}: verification failed: {failure}{more}", round.kind.name());
         }
     }
     Ok(())
@@ -327,6 +333,21 @@ mod tests {
     fn a_lost_datagram_without_a_reason_fails_and_its_flow_is_named() {
         let bad = planted::checked([2, 3], [&[0, 1], &[0, 2]]);
         assert_fails(bad, &["5 submitted, but 4 delivered", "flow 1 (thread 1) lacks the most"]);
+    }
+
+    #[test]
+    fn a_port_that_died_fails() {
+        let round = bench::Round {
+            deaths: vec![(3, "it has had enough".to_owned())],
+            ..planted::round(Kind::OURS, 8, 1)
+        };
+        let (machine, parameters) = (Machine::here(), planted::plan().parameters());
+        let results = Results { machine, parameters, rounds: vec![round] };
+        let error = conclude(&results, &[Kind::OURS], None, None).expect_err("it died");
+        let message = format!("{error:#}");
+        assert!(message.starts_with("method onramp: port 3 of the link died"), "{message}");
+        assert!(message.contains("it has had enough"), "{message}");
+        assert_eq!(error::report(&error), ExitCode::FAILURE);
     }
 
     #[test]

@@ -16,7 +16,9 @@ fn results(line: &str) -> Value {
     let file = folder.path().join("out.json");
     let output = run(&format!("{line} --json {}", file.display()));
     assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
-    assert!(stderr(&output).is_empty(), "{line}: {}", stderr(&output));
+    // On a busy machine a method may have got no processor while it was measured, and says so.
+    let told = stderr(&output);
+    assert!(told.lines().all(|line| line.contains("measure longer")), "{line}: {told}");
     let left: Vec<_> = fs::read_dir(folder.path()).expect("the folder").collect();
     assert_eq!(left.len(), 1, "nothing but the report is left");
     read_json(&file)
@@ -36,7 +38,14 @@ fn sum(drops: &Value) -> u64 {
 
 #[test]
 fn every_method_is_measured() {
-    let results = results(&format!("{SHORT} --flows-per-thread 2"));
+    // On a machine with other load nobody may get to send while a method is measured: one run of
+    // five has to show them all.
+    let line = format!("{SHORT} --flows-per-thread 2");
+    let busy = |method: &Value| number(&method["delivered_per_second"]) > 0.0;
+    let mut runs = (0..5).map(|_| results(&line));
+    let results =
+        runs.find(|results| results["methods"].as_array().expect("methods").iter().all(busy));
+    let results = results.expect("each method delivers in one of five runs");
     assert_eq!(results["schema"], "onramp.bench.udp");
     assert_eq!(results["version"], 1);
     let methods = results["methods"].as_array().expect("methods");
@@ -338,11 +347,38 @@ fn a_wire_of_its_own() {
         eprintln!("SKIPPED: --sink veth needs root");
         return;
     }
-    let results = results(&format!("{SHORT} --sink veth"));
-    for method in results["methods"].as_array().expect("methods") {
-        assert!(number(&method["delivered_per_second"]) > 0.0, "{method}");
+    // What arrives within the window depends on the load of the machine, what arrives does not.
+    for kind in ["send", "sendmmsg", "gso", "onramp"] {
+        let line = "bench udp --verify --threads 2 --seconds 0.1 --sink veth --methods";
+        let method = verified(&format!("{line} {kind}"));
+        assert!(count(&method["verify"]["delivered"]) > 0, "{method}");
     }
+    let counted = run(&format!("{SHORT} --sink veth"));
+    assert_eq!(counted.status.code(), Some(0), "{}", stderr(&counted));
     let interfaces = fs::read_to_string("/proc/net/dev").expect("interfaces");
     assert!(!interfaces.contains(" near:"), "nothing is left: {interfaces}");
     assert_fails(&run(&format!("{SHORT} --sink veth --size 1473")), 1, &["--size 1473", "1472"]);
+}
+
+#[test]
+fn that_nothing_was_delivered_is_told() {
+    let line = "bench udp --threads 2 --seconds 0.1 --rounds 1 --methods onramp";
+    for verify in ["", " --verify"] {
+        let output = run(&format!("{line}{verify} --qdisc 'pfifo limit 0'"));
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        for word in ["method onramp: nothing was delivered", "dropped as overlimit", "`limit`"] {
+            assert!(message.contains(word), "{word:?} is missing: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_verified_run_compares_nothing() {
+    let output = run(&format!("{SHORT} --verify --methods send,onramp"));
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(table.contains(" read ") && table.contains("\nread: "), "{table}");
+    assert!(!table.contains("delivered kpps") && !table.contains("times what"), "{table}");
+    assert!(table.contains(", in order"), "{table}");
 }
