@@ -49,10 +49,12 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     }
     let text = error.to_string();
     let wanted = |line: &&str| {
-        !(line.is_empty() || line.starts_with("Usage:") || line.starts_with("For more information"))
+        // How to pass an argument that begins like an option is no help for an option's value.
+        let other = ["Usage:", "For more information", "tip: to pass"];
+        !(line.is_empty() || other.iter().any(|start| line.starts_with(start)))
     };
     let parts: Vec<_> = text.lines().map(str::trim).filter(wanted).collect();
-    let message = parts.join(" ");
+    let message = parts.join(" ").replace(" tip: ", "; tip: ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     tell(&format!("{message}; try --help"));
     ExitCode::from(2)

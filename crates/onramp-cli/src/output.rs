@@ -1,6 +1,6 @@
 //! Writing results: whole or not at all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, FileType, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,9 @@ use crate::error::{StdoutError, usage};
 
 /// Symbolic links that lead to each other, at most: as Linux has it (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
+
+/// Names of standard output.
+const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
 /// Where a report goes. Made before the work starts, so that a wrong path is told at once.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,20 +31,23 @@ pub(crate) enum Output {
 impl Output {
     /// Checks that `path` can be written, without leaving anything there.
     pub(crate) fn new(path: &Path) -> Result<Self> {
-        if path == Path::new("-") {
+        if STDOUT.iter().any(|name| path == Path::new(name)) {
             return Ok(Self::Stdout);
         }
         Self::at(path).map_err(|why| anyhow!("cannot write {}: {why}", path.display()))
     }
 
     fn at(path: &Path) -> Result<Self, String> {
+        // The links under /dev/fd lead to pipes, which have no path.
+        if fs::metadata(path).is_ok_and(|metadata| special(metadata.file_type())) {
+            return Ok(Self::Special(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())));
+        }
         let path = target(path)?;
         match fs::metadata(&path).map(|metadata| metadata.file_type()) {
             Ok(kind) if kind.is_dir() => Err("it is a directory; name a file".to_owned()),
             Ok(kind) if kind.is_socket() || kind.is_block_device() => {
                 Err("it is a socket or a disk; name a file".to_owned())
             }
-            Ok(kind) if !kind.is_file() => Ok(Self::Special(path)),
             Ok(_) => {
                 let opened = fs::OpenOptions::new().write(true).open(&path);
                 opened.map_err(|error| format!("{}; name another file", said(&error)))?;
@@ -136,6 +142,11 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     })();
     signals.thread_unblock()?;
     written
+}
+
+/// A terminal, another device that takes text, or a pipe.
+fn special(kind: FileType) -> bool {
+    kind.is_char_device() || kind.is_fifo()
 }
 
 /// The file that `path` leads to, by a name that is the same for all ways there. A link stays a

@@ -102,6 +102,8 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("bench udp --queues 0", &["--queues"]),
         ("bench udp --rounds 0", &["--rounds"]),
         ("bench udp --frobnicate", &["--frobnicate"]),
+        ("send udp://127.0.0.1:9 --from -x", &["unexpected argument '-x' found; try --help"]),
+        ("send udp://a@b:9 --from -", &["\"a@b\" is no host", "udp://HOST:PORT"]),
         ("bench tcp", &["tcp"]),
         ("send", &["--from", "<URL>"]),
         ("send udp://127.0.0.1 --from -", &["the port is missing"]),

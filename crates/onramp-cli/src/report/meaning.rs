@@ -81,17 +81,22 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
     let Some((reason, count)) = method.drops.iter().max_by_key(|(_, count)| **count) else {
         return Some(match submitted {
             0 => format!(
-                "method {name}: nothing was sent while it was measured: its threads got no processor; \
-                 measure longer (--seconds), or when the machine is idle"
+                "method {name}: nothing was sent while it was measured: its threads got no \
+                 processor; measure longer (--seconds), or when the machine is idle"
             ),
             _ => format!(
-                "method {name}: nothing was delivered while it was measured, of {submitted} submitted: \
-                 nothing was dropped either; measure longer (--seconds), or look at --qdisc"
+                "method {name}: nothing was delivered while it was measured, of {submitted} \
+                 submitted, and nothing dropped either; measure longer (--seconds), or look at \
+                 --qdisc"
             ),
         });
     };
     let known = DropReason::ALL.iter().find(|known| known.name() == *reason);
     let about = match known {
+        Some(DropReason::Purged) => {
+            "The qdisc held it until the link closed: give a faster rate, or measure longer \
+             (--seconds)."
+        }
         Some(known) => known.about(),
         None if *reason == OVERFLOW => "The receiver's buffer was full.",
         None => "",

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use crate::bench::{Checked, Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
 /// What the figures of a verified run are.
-pub(super) const READ: &str = "read: what the checking receivers got to while it was measured; they \
-                               share the processors with the senders, so it compares no methods";
+pub(super) const READ: &str = "read: what the checking receivers got to while it was measured; \
+                               they share the processors with the senders, so it compares no \
+                               methods";
 
 /// `onramp bench udp`.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use pcap_parser::pcapng::Block;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
@@ -82,9 +82,11 @@ pub(crate) fn read_from(
     counts: &mut Counts,
     mut each: impl FnMut(FlowId, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let cannot_read = || format!("cannot read {name}");
+    let cannot_read =
+        |error: io::Error| anyhow!("cannot read {name}: {error}; name a pcap or pcapng file");
     let mut head = Vec::new();
-    input.by_ref().take(8).read_to_end(&mut head).with_context(cannot_read)?;
+    input.by_ref().take(8).read_to_end(&mut head).map_err(cannot_read)?;
+    let capture = MAGICS.iter().any(|magic| head.starts_with(magic));
     let compressed = COMPRESSED.iter().find(|(magic, _)| head.starts_with(magic));
     let failed = Arc::new(Mutex::new(None));
     let source = Source { input: io::Cursor::new(head).chain(input), failed: Arc::clone(&failed) };
@@ -95,7 +97,9 @@ pub(crate) fn read_from(
             read.map_err(|error| error.context(format!("{name}: at byte {}", reader.consumed())))
         }
         Err(PcapError::Eof) => Err(anyhow!("{name} is empty, no capture")),
-        Err(PcapError::Incomplete(_)) => Err(anyhow!("{name}: at byte 0: the header is cut off")),
+        Err(PcapError::Incomplete(_)) if capture => {
+            Err(anyhow!("{name}: at byte 0: the header is cut off"))
+        }
         Err(_) => Err(match compressed {
             Some((_, tool)) => anyhow!(
                 "{name} is compressed: give what `{tool} {name}` writes to standard input, and \
@@ -109,7 +113,7 @@ pub(crate) fn read_from(
     };
     // The parser does not say what went wrong with the input.
     match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        Some(error) => Err(error).with_context(cannot_read),
+        Some(error) => Err(cannot_read(error)),
         None => outcome,
     }
 }

@@ -118,6 +118,17 @@ fn every_key_is_documented() {
 }
 
 #[test]
+fn every_reason_of_a_drop_is_documented() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let document = fs::read_to_string(path).expect("docs/json.md");
+    let (_, table) = document.split_once("## Reasons of drops").expect("the table");
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let told: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    let known = onramp_queue::DropReason::ALL.iter().map(|reason| reason.name());
+    assert_eq!(told, known.chain(["receiver_overflow"]).collect::<Vec<_>>());
+}
+
+#[test]
 fn every_documented_key_is_there() {
     let results = results(&format!("{SHORT} --verify --methods send,onramp"));
     let method = &results["methods"][1];
@@ -159,6 +170,14 @@ fn the_table_goes_to_standard_output_unless_json_does() {
     assert!(table.contains("\nmethod ") && table.contains("\nsend "), "{table}");
     let output = run(&format!("{SHORT} --methods send --json -"));
     let only: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    assert_eq!(only["schema"], "onramp.bench.udp");
+    let by_name = run(&format!("{SHORT} --methods send --json /dev/stdout"));
+    let only: Value = serde_json::from_slice(&by_name.stdout).expect("JSON and nothing else");
+    assert_eq!(only["schema"], "onramp.bench.udp");
+    // As a shell's >(...) names pipes.
+    let line = format!("'{}' {SHORT} --methods send --json /dev/fd/3 3>&1 >&2", onramp_path());
+    let piped = Command::new("sh").args(["-c", &line]).output().expect("a shell");
+    let only: Value = serde_json::from_slice(&piped.stdout).expect("JSON and nothing else");
     assert_eq!(only["schema"], "onramp.bench.udp");
 }
 

@@ -192,8 +192,9 @@ fn captures_that_cannot_be_read() {
     damaged[24 + 8..24 + 12].copy_from_slice(&[0xff; 4]);
     let mut next = pcapng(&[&frame(1, b"good")]);
     next[32] = 0xff;
-    let cases: [(&str, &[u8], &[&str]); 7] = [
+    let cases: [(&str, &[u8], &[&str]); 8] = [
         ("text", b"this is no capture, only text", &["text", "neither", "--from -"]),
+        ("tiny", b"x\n", &["tiny", "neither"]),
         ("packed", b"\x1f\x8b\x08 and so on", &["packed", "compressed", "zcat"]),
         ("empty", b"", &["empty"]),
         ("short", &damaged[..20], &["short", "at byte 0"]),
