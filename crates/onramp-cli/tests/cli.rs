@@ -130,6 +130,9 @@ fn help_has_examples_and_is_no_failure() {
         let help = String::from_utf8(output.stdout).expect("help is UTF-8");
         assert_eq!(output.status.code(), Some(0), "{line}");
         assert!(help.contains("Examples:\n  onramp "), "{line}: {help}");
+        let (_, examples) = help.split_once("Examples:\n").expect("examples");
+        let wanted = if line.starts_with("demo") { 2 } else { 3 };
+        assert!(examples.lines().count() >= wanted, "{line}: {examples}");
     }
     assert_eq!(run("").status.code(), Some(2));
     assert_eq!(run("bench").status.code(), Some(2));
