@@ -4,6 +4,7 @@
 mod bench;
 mod cmd;
 mod error;
+mod host;
 mod limits;
 mod machine;
 mod netns;

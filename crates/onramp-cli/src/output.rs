@@ -1,18 +1,24 @@
 //! Writing results: whole or not at all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, FileType, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow};
 use nix::sys::signal::SigSet;
 use tempfile::{Builder, NamedTempFile};
 
-use crate::error::StdoutError;
+use crate::error::{StdoutError, usage};
+
+/// Symbolic links that lead to each other, at most: as Linux has it (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
+
+/// Names of standard output.
+const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
 /// Where a report goes. Made before the work starts, so that a wrong path is told at once.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// `-`.
     Stdout,
@@ -25,20 +31,40 @@ pub(crate) enum Output {
 impl Output {
     /// Checks that `path` can be written, without leaving anything there.
     pub(crate) fn new(path: &Path) -> Result<Self> {
-        if path == Path::new("-") {
+        if STDOUT.iter().any(|name| path == Path::new(name)) {
             return Ok(Self::Stdout);
         }
-        // A link stays a link: what it points to is replaced.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        if path.is_dir() {
-            bail!("cannot write {}: it is a directory; name a file", path.display());
+        Self::at(path).map_err(|why| anyhow!("cannot write {}: {why}", path.display()))
+    }
+
+    fn at(path: &Path) -> Result<Self, String> {
+        // The links under /dev/fd lead to pipes, which have no path.
+        if fs::metadata(path).is_ok_and(|metadata| special(metadata.file_type())) {
+            return Ok(Self::Special(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())));
         }
-        if path.exists() && !path.is_file() {
-            return Ok(Self::Special(path));
+        let path = target(path)?;
+        match fs::metadata(&path).map(|metadata| metadata.file_type()) {
+            Ok(kind) if kind.is_dir() => Err("it is a directory; name a file".to_owned()),
+            Ok(kind) if kind.is_socket() || kind.is_block_device() => {
+                Err("it is a socket or a disk; name a file".to_owned())
+            }
+            Ok(_) => {
+                let opened = fs::OpenOptions::new().write(true).open(&path);
+                opened.map_err(|error| format!("{}; name another file", said(&error)))?;
+                Self::file(path)
+            }
+            // A temporary file's short name would not show it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+                Err(told(&path, &error))
+            }
+            Err(_) => Self::file(path),
         }
+    }
+
+    fn file(path: PathBuf) -> Result<Self, String> {
         match temporary(&path) {
             Ok(_) => Ok(Self::File(path)),
-            Err(error) => bail!("{}: {}", cannot_write(&path), told(&path, &error)),
+            Err(error) => Err(told(&path, &error)),
         }
     }
 
@@ -47,18 +73,50 @@ impl Output {
         matches!(self, Self::Stdout)
     }
 
+    /// Whether this is the file at `path`.
+    pub(crate) fn is_file(&self, path: &Path) -> bool {
+        matches!(self, Self::File(file) if fs::canonicalize(path).is_ok_and(|path| path == *file))
+    }
+
     /// Writes `text`.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
-        match self {
-            Self::Stdout => print(text),
+        let (path, written) = match self {
+            Self::Stdout => return print(text),
             Self::Special(path) => {
                 let file = fs::OpenOptions::new().write(true).open(path);
-                let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-                written.with_context(|| cannot_write(path))
+                (path, file.and_then(|mut file| file.write_all(text.as_bytes())))
             }
-            Self::File(path) => replace(path, text).with_context(|| cannot_write(path)),
-        }
+            Self::File(path) => (path, replace(path, text)),
+        };
+        written.map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "free some space, or name a file elsewhere"
+                }
+                _ => "name another file",
+            };
+            anyhow!("cannot write {}: {}; {advice}", path.display(), said(&error))
+        })
     }
+}
+
+/// Refuses options that name the same file: the later would replace the earlier, unseen.
+pub(crate) fn distinct(outputs: [(&str, Option<&Output>); 2]) -> Result<()> {
+    let [(first, one), (second, other)] = outputs;
+    match (one, other) {
+        (Some(one), Some(other)) if one == other => {
+            Err(usage(format!("{first} and {second} name the same file: name two")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first failure of several things that were all tried; what others said is added.
+pub(crate) fn all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let mut failures = done.into_iter().filter_map(Result::err);
+    let Some(first) = failures.next() else { return Ok(()) };
+    let more: Vec<_> = failures.map(|error| format!("; also: {error:#}")).collect();
+    if more.is_empty() { Err(first) } else { Err(anyhow!("{first:#}{}", more.concat())) }
 }
 
 /// Writes `text` to standard output. That nobody reads it any more is no failure, and hides none:
@@ -73,7 +131,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Replaces the content of `path`, or leaves it as it is. The signals that end a program wait
 /// meanwhile, so that Ctrl-C leaves no temporary file behind.
-fn replace(path: &Path, text: &str) -> Result<()> {
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let signals = SigSet::all();
     signals.thread_block()?;
     let written = (|| {
@@ -83,7 +141,37 @@ fn replace(path: &Path, text: &str) -> Result<()> {
         file.persist(path).map(drop).map_err(|failed| failed.error)
     })();
     signals.thread_unblock()?;
-    Ok(written?)
+    written
+}
+
+/// A terminal, another device that takes text, or a pipe.
+fn special(kind: FileType) -> bool {
+    kind.is_char_device() || kind.is_fifo()
+}
+
+/// The file that `path` leads to, by a name that is the same for all ways there. A link stays a
+/// link: what it points to is replaced, also when that is not there yet.
+fn target(path: &Path) -> Result<PathBuf, String> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(there) = fs::canonicalize(&path) {
+            return Ok(there);
+        }
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err("it names a directory; name a file".to_owned());
+        }
+        match fs::read_link(&path) {
+            Ok(to) => path = folder(&path).join(to),
+            // That the folder is wrong is told when it is tried.
+            Err(_) => {
+                return Ok(match (fs::canonicalize(folder(&path)), path.file_name()) {
+                    (Ok(folder), Some(name)) => folder.join(name),
+                    _ => path,
+                });
+            }
+        }
+    }
+    Err("its symbolic links go round in a circle; name a file".to_owned())
 }
 
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
@@ -99,16 +187,68 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// What is wrong with the folder, rather than with a temporary file that nobody knows of.
+/// What is wrong with the folder, rather than with a temporary file that nobody knows of; and what
+/// to do.
 fn told(path: &Path, error: &io::Error) -> String {
-    let folder = folder(path).display();
+    let folder = folder(path);
+    let name = folder.display();
     match error.kind() {
-        io::ErrorKind::NotFound => format!("there is no folder {folder}"),
-        io::ErrorKind::PermissionDenied => format!("no permission to write in folder {folder}"),
-        _ => error.to_string(),
+        io::ErrorKind::NotFound if folder.is_dir() => {
+            format!("no file can be made in folder {name}; name a file in another")
+        }
+        io::ErrorKind::NotFound => format!("there is no folder {name}; make it, or name another"),
+        io::ErrorKind::NotADirectory => format!("{name} is no folder; name a file in one"),
+        io::ErrorKind::PermissionDenied => {
+            format!("no permission to write in folder {name}; name a file in another")
+        }
+        io::ErrorKind::InvalidFilename => "the name is too long; name a shorter one".to_owned(),
+        _ => format!("{} in folder {name}; name a file in another", said(error)),
     }
 }
 
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
+/// What the system said, without the path that some errors of temporary files add.
+fn said(error: &io::Error) -> String {
+    let source = error.get_ref().and_then(|inner| inner.source());
+    let source = source.and_then(|source| source.downcast_ref::<io::Error>()).unwrap_or(error);
+    source.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ways_to_a_file_are_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| Output::new(&folder.path().join(name)).expect("it can be written");
+        std::os::unix::fs::symlink("plain", folder.path().join("link")).expect("a link");
+        std::os::unix::fs::symlink(".", folder.path().join("here")).expect("a link");
+        let plain = at("plain");
+        for way in ["./plain", "link", "here/plain", "here/here/link"] {
+            assert_eq!(at(way), plain, "{way}");
+            assert!(distinct([("--a", Some(&plain)), ("--b", Some(&at(way)))]).is_err(), "{way}");
+        }
+        assert!(distinct([("--a", Some(&plain)), ("--b", Some(&at("other")))]).is_ok());
+        assert!(distinct([("--a", Some(&plain)), ("--b", None)]).is_ok());
+
+        at("link").write("text").expect("it can be written");
+        assert_eq!(fs::read(folder.path().join("plain")).expect("behind the link"), b"text");
+        assert!(folder.path().join("link").is_symlink());
+    }
+
+    #[test]
+    fn links_in_a_circle() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let circle = folder.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle).expect("a link");
+        let error = Output::new(&circle).expect_err("it leads nowhere").to_string();
+        assert!(error.contains("circle") && error.contains("name a file"), "{error}");
+    }
+
+    #[test]
+    fn every_failure_is_told() {
+        all([Ok(()), Ok(())]).expect("nothing failed");
+        let failed = all([Err(anyhow!("one")), Ok(()), Err(anyhow!("two"))]);
+        assert_eq!(failed.expect_err("two failed").to_string(), "one; also: two");
+    }
 }

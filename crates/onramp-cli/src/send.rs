@@ -3,12 +3,16 @@
 mod capture;
 mod dissect;
 mod lines;
+mod outbox;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-pub(crate) use self::capture::read as read_capture;
+pub(crate) use self::capture::{
+    begins as begins_capture, read as read_capture, read_from as read_capture_from,
+};
 pub(crate) use self::lines::read as read_lines;
+pub(crate) use self::outbox::{Outbox, Summary, TEXT_FLOW};
 
 /// Ends of a flow in a capture: source and destination.
 pub(crate) type FlowId = [(IpAddr, u16); 2];

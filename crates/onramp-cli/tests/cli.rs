@@ -88,7 +88,7 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("bench udp --seconds 0", &["--seconds", "0.01"]),
         ("bench udp --seconds 5s", &["--seconds", "0.5"]),
         ("bench udp --methods send,fax", &["fax", "onramp"]),
-        ("bench udp --to nowhere", &["--to", "192.0.2.7:4000"]),
+        ("bench udp --to 127.0.0.1:many", &["--to", "192.0.2.7:4000"]),
         ("bench udp --to 127.0.0.1:0", &["--to", "port 0"]),
         ("bench udp --to 127.0.0.1 --verify", &["--verify"]),
         ("bench udp --to 127.0.0.1 --sink veth", &["--sink"]),
@@ -102,6 +102,8 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("bench udp --queues 0", &["--queues"]),
         ("bench udp --rounds 0", &["--rounds"]),
         ("bench udp --frobnicate", &["--frobnicate"]),
+        ("send udp://127.0.0.1:9 --from -x", &["unexpected argument '-x' found; try --help"]),
+        ("send udp://a@b:9 --from -", &["\"a@b\" is no host", "udp://HOST:PORT"]),
         ("bench tcp", &["tcp"]),
         ("send", &["--from", "<URL>"]),
         ("send udp://127.0.0.1 --from -", &["the port is missing"]),
@@ -128,6 +130,9 @@ fn help_has_examples_and_is_no_failure() {
         let help = String::from_utf8(output.stdout).expect("help is UTF-8");
         assert_eq!(output.status.code(), Some(0), "{line}");
         assert!(help.contains("Examples:\n  onramp "), "{line}: {help}");
+        let (_, examples) = help.split_once("Examples:\n").expect("examples");
+        let wanted = if line.starts_with("demo") { 2 } else { 3 };
+        assert!(examples.lines().count() >= wanted, "{line}: {examples}");
     }
     assert_eq!(run("").status.code(), Some(2));
     assert_eq!(run("bench").status.code(), Some(2));
@@ -140,9 +145,55 @@ fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
     // A minute each, if they were to run.
     for option in ["--json", "--html"] {
         let missing = format!("bench udp --seconds 60 {option} {inside}/missing/out");
-        assert_fails(&run(&missing), 1, &["cannot write", "missing", "there is no folder"]);
+        assert_fails(&run(&missing), 1, &["cannot write", "/missing; make it"]);
         let directory = format!("bench udp --seconds 60 {option} {inside}");
         assert_fails(&run(&directory), 1, &["cannot write", "directory"]);
     }
-    assert_fails(&run("demo --html /proc/onramp.html"), 1, &["cannot write /proc/onramp.html"]);
+    std::fs::write(folder.path().join("file"), "kept").expect("a file");
+    let long = "n".repeat(256);
+    let wrong: &[(&str, &str)] = &[
+        ("/proc/onramp.html", "no file can be made in folder /proc; name a file in another"),
+        (&format!("{inside}/file/out"), "file is no folder; name a file in one"),
+        (&format!("{inside}/new/"), "it names a directory; name a file"),
+        (&format!("{inside}/{long}"), "the name is too long; name a shorter one"),
+    ];
+    for (path, told) in wrong {
+        assert_fails(&run(&format!("demo --html {path}")), 1, &["cannot write", told]);
+    }
+    let left = std::fs::read_dir(folder.path()).expect("the folder");
+    assert_eq!(left.count(), 1, "nothing was made");
+}
+
+#[test]
+fn two_reports_in_one_file_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().display();
+    std::fs::write(folder.path().join("file"), "kept").expect("a file");
+    std::os::unix::fs::symlink("file", folder.path().join("link")).expect("a link");
+    for (json, html) in [("file", "file"), ("file", "./file"), ("link", "file"), ("new", "./new")] {
+        let line = format!("bench udp --seconds 60 --json {inside}/{json} --html {inside}/{html}");
+        assert_fails(&run(&line), 2, &["--json and --html name the same file"]);
+    }
+    assert_fails(&run("bench udp --seconds 60 --json - --html -"), 2, &["the same file"]);
+    let line = format!("send udp://127.0.0.1:9 --from {inside}/file --json {inside}/link");
+    assert_fails(&run(&line), 2, &["--json and --from", "the same file"]);
+    let kept = std::fs::read(folder.path().join("file")).expect("the file");
+    assert_eq!(kept, b"kept");
+}
+
+#[test]
+fn words_without_end_are_cut_for_display() {
+    let endless = "a".repeat(4_000);
+    let lines = [
+        (2, format!("bench udp --threads {}", "9".repeat(4_000))),
+        (2, format!("bench udp --qdisc 'fq {endless}'")),
+        (2, format!("send udp://127.0.0.1:{endless} --from -")),
+        (1, format!("bench udp --seconds 60 --json /tmp/{endless}/out.json")),
+        (1, format!("send udp://127.0.0.1:9 --from /tmp/{endless}")),
+    ];
+    for (code, line) in lines {
+        let output = run(&line);
+        assert_fails(&output, code, &["[...]"]);
+        assert!(output.stderr.len() < 1_100, "{}", stderr(&output));
+    }
 }

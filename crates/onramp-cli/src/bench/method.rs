@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
+use ::onramp::TrySendError;
 use anyhow::Result;
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
@@ -105,6 +106,8 @@ pub(crate) struct Closing {
     pub(crate) drops: BTreeMap<&'static str, u64>,
     /// Datagrams that it still held when patience ran out.
     pub(crate) held: u64,
+    /// Ports that died, and of what.
+    pub(crate) deaths: Vec<(usize, String)>,
 }
 
 /// Where a round stands. Senders look at it before each call.
@@ -285,6 +288,10 @@ pub(crate) fn drive<W: Worker>(worker: &mut W, cx: &ThreadCx<'_>) -> ThreadRecor
 /// The reason that an error of a send stands for.
 fn reason(error: &io::Error) -> DropReason {
     use rustix::io::Errno;
+    let refusal = error.get_ref().and_then(|inner| inner.downcast_ref::<TrySendError>());
+    if let Some(TrySendError::PortDead) = refusal {
+        return DropReason::PortDead;
+    }
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOBUFS | Errno::NOMEM) => DropReason::NoBuffers,
         Some(Errno::CONNREFUSED) => DropReason::Refused,

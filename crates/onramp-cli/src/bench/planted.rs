@@ -62,5 +62,6 @@ pub(crate) fn round(kind: Kind, submitted: u64, process_ns: u64) -> Round {
         drops: BTreeMap::new(),
         jain: 1.0,
         checked: None,
+        deaths: Vec::new(),
     }
 }

@@ -24,6 +24,12 @@ const STACK: usize = 256 << 10;
 /// How long a session may take to send what it has accepted: long when every datagram matters.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_VERIFIED: Duration = Duration::from_secs(30);
+/// How long senders may take to make their first call.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long nothing may arrive before what has not is taken for lost.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+/// How often those who wait for these look.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What one method did in one round.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ pub(crate) struct Round {
     /// Jain's index of fairness over the flows, in the window.
     pub(crate) jain: f64,
     pub(crate) checked: Option<Checked>,
+    /// Ports of the link that died, and of what.
+    pub(crate) deaths: Vec<(usize, String)>,
 }
 
 /// Runs `kind` once against `sinks`.
@@ -67,11 +75,21 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
             Stage { plan, session: &*session, cells: &cells, receivers: receivers.as_ref() };
         let measured = stage.measure(sinks);
         let closing = session.finish(if plan.verify { PATIENCE_VERIFIED } else { PATIENCE });
+        let settled = match (&receivers, &measured) {
+            (Some(receivers), Ok((_, records))) => {
+                let lost = records.iter().flat_map(|record| record.lost.values());
+                let gone = closing.held + lost.chain(closing.drops.values()).sum::<u64>();
+                let due = cells.submitted().iter().sum::<u64>().saturating_sub(gone);
+                settle(receivers, sinks, before.iter().sum::<u64>() + due)
+            }
+            _ => Ok(()),
+        };
         if let Some(receivers) = &receivers {
-            receivers.finish(measured.is_ok());
+            receivers.finish(measured.is_ok() && settled.is_ok());
         }
         let arrivals = verify::join(lanes);
         let (window, records) = measured?;
+        settled?;
         let mut round = window.into_round(kind, records, &closing)?;
         if receivers.is_some() {
             let overflow = difference(&before, &sinks.dropped()?);
@@ -86,6 +104,23 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
         }
         Ok(round)
     })
+}
+
+/// Waits until `due` datagrams have arrived at the sinks, read or not: a path that has threads of
+/// its own, as veth has, may take its time on a busy machine.
+fn settle(receivers: &Receivers, sinks: &mut Sinks, due: u64) -> Result<()> {
+    let (mut arrived, mut give_up) = (0, MonotonicClock.now() + SETTLE_PATIENCE);
+    loop {
+        let read: u64 = receivers.delivered().iter().sum();
+        let now = read + sinks.dropped()?.iter().sum::<u64>();
+        if now > arrived {
+            (arrived, give_up) = (now, MonotonicClock.now() + SETTLE_PATIENCE);
+        }
+        if arrived >= due || MonotonicClock.now() > give_up {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 fn sockets_for(reading: bool, sinks: &Sinks) -> Result<Vec<UdpSocket>> {
@@ -173,6 +208,7 @@ impl Stage<'_> {
 
     fn window(&self, phase: &PhaseCell, sinks: &mut Sinks) -> Result<Window> {
         thread::sleep(self.plan.warm_up());
+        self.all_began();
         let start = self.snapshot(sinks)?;
         phase.set(Phase::Measure);
         match self.receivers {
@@ -188,6 +224,16 @@ impl Stage<'_> {
         }
         let end = self.snapshot(sinks)?;
         Ok(Window { start, end, segmented: self.session.segmented() })
+    }
+
+    /// Waits until each sender has made a call: on a busy machine that may take longer than to warm
+    /// up, and a window in which nobody could send yet measures nothing.
+    fn all_began(&self) {
+        let give_up = MonotonicClock.now() + BEGIN_PATIENCE;
+        let waiting = || self.cells.calls.iter().any(|cell| cell.0.get() == 0);
+        while waiting() && MonotonicClock.now() < give_up {
+            thread::sleep(LOOK);
+        }
     }
 
     fn snapshot(&self, sinks: &mut Sinks) -> Result<Snapshot> {
@@ -251,6 +297,7 @@ impl Window {
             drops: closing.drops.clone(),
             jain: jain(delivered.as_ref().unwrap_or(&submitted)),
             checked: None,
+            deaths: closing.deaths.clone(),
         };
         let mut first_error = None;
         for record in records {
@@ -263,7 +310,7 @@ impl Window {
             first_error = first_error.or(record.error);
         }
         match first_error {
-            Some(error) if round.all_lost(total) => {
+            Some(error) if round.deaths.is_empty() && round.all_lost(total) => {
                 Err(error).with_context(|| format!("{}: every datagram was lost", kind.name()))
             }
             _ => Ok(round),

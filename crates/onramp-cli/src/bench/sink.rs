@@ -150,25 +150,15 @@ fn prepare_reading(socket: &UdpSocket) -> Result<()> {
 mod tests {
     use std::time::Duration;
 
+    use onramp_core::Clock;
+    use onramp_dev::MonotonicClock;
+
     use super::*;
-    use crate::bench::method::Kind;
+    use crate::bench::planted;
 
     #[test]
     fn primed_sinks_count_every_datagram() {
-        let plan = Plan {
-            threads: 3,
-            flows_per_thread: 1,
-            size: 120,
-            window: Duration::from_secs(1),
-            rounds: 1,
-            methods: vec![Kind::Send],
-            queues: None,
-            qdisc: "fq".into(),
-            batch: 1,
-            sink: SinkKind::Loopback,
-            verify: false,
-            stall: Duration::ZERO,
-        };
+        let plan = Plan { threads: 3, verify: false, ..planted::plan() };
         let mut sinks = Sinks::open(&plan, None).expect("sinks on loopback");
         let before = sinks.dropped().expect("counters");
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
@@ -180,6 +170,31 @@ mod tests {
         let after = sinks.dropped().expect("counters");
         let counted: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
         assert_eq!(counted, [0, 1, 700]);
+    }
+
+    #[test]
+    fn sinks_behind_a_wire_count_what_crosses_it() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: --sink veth needs root");
+            return;
+        }
+        // The test's thread stays in the namespace; no other test runs in it.
+        let wire = Wire::lay().expect("a wire");
+        let plan = Plan { sink: SinkKind::Veth, verify: false, ..planted::plan() };
+        let mut sinks = Sinks::open(&plan, Some(&wire)).expect("sinks at the far end");
+        let before: u64 = sinks.dropped().expect("counters").iter().sum();
+        let sender = UdpSocket::bind("0.0.0.0:0").expect("a socket at the near end");
+        for target in sinks.targets() {
+            sender.send_to(&[7; 58], target).expect("the wire takes it");
+        }
+        // The kernel carries them when it gets to it.
+        let due = before + sinks.targets().len() as u64;
+        let give_up = MonotonicClock.now() + Duration::from_secs(60);
+        while sinks.dropped().expect("counters").iter().sum::<u64>() < due {
+            assert!(MonotonicClock.now() < give_up, "they do not arrive");
+            std::thread::yield_now();
+        }
+        assert_eq!(sinks.dropped().expect("counters").iter().sum::<u64>(), due);
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! `onramp bench udp`.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use onramp::dev::Udp;
 use onramp::qdisc::Spec;
 
 use crate::bench::{self, BATCH, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
-use crate::error::usage;
+use crate::error::{died, tell, usage};
+use crate::host::{self, Host};
 use crate::limits;
 use crate::output::{self, Output};
 use crate::report::{html, json, meaning, table};
@@ -30,6 +32,7 @@ const DISCARD: u16 = 9;
 Examples:
   onramp bench udp --threads 240 --size 120 --rounds 5 --json out.json
   onramp bench udp --threads 16 --methods send,gso --html report.html
+  onramp bench udp --threads 16 --to receiver.example:4000
   onramp bench udp --verify --threads 240 --seconds 5 --stall 1
   onramp bench udp --verify --threads 1 --seconds 5 --qdisc 'fq maxrate 8mbit'")]
 pub(crate) struct Args {
@@ -61,9 +64,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1_024))]
     batch: u32,
-    /// Send to ADDR or ADDR:PORT, where nothing tells what arrives [default port: 9, discard]
-    #[arg(long, value_name = "ADDR", value_parser = address, conflicts_with = "sink")]
-    to: Option<SocketAddr>,
+    /// Send to HOST or HOST:PORT, where nothing tells what arrives [default port: 9, discard]
+    #[arg(long, value_name = "HOST", value_parser = address, conflicts_with = "sink")]
+    to: Option<Host>,
     /// Where datagrams end
     #[arg(long, value_enum, default_value = "loopback")]
     sink: SinkName,
@@ -97,63 +100,66 @@ enum SinkName {
 pub(crate) fn run(args: Args) -> Result<()> {
     let json = args.json.as_deref().map(Output::new).transpose()?;
     let html = args.html.as_deref().map(Output::new).transpose()?;
+    output::distinct([("--json", json.as_ref()), ("--html", html.as_ref())])?;
     let plan = plan(args)?;
     check(&plan)?;
     let results = bench::run(&plan)?;
     conclude(&results, &plan.methods, json.as_ref(), html.as_ref())
 }
 
-/// Writes the reports, also of a run whose checks failed, and fails if one did.
+/// Shows the results, also of a run whose checks failed, and fails if one did.
 fn conclude(
     results: &Results,
     kinds: &[Kind],
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
-    write(results, kinds, json, html)?;
-    verdict(results)
+    output::all([verdict(results), write(results, kinds, json, html)])
 }
 
-/// Writes the reports asked for, and the table unless standard output is taken.
-pub(crate) fn write(
+/// Prints the table, unless standard output is taken, and writes the reports asked for: each is
+/// tried, whatever became of the others.
+fn write(
     results: &Results,
     kinds: &[Kind],
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
+    let meaning = meaning::bench_udp(results, kinds);
+    for why in meaning::nothing_delivered(results, kinds) {
+        tell(&why);
+    }
+    let mut done = Vec::new();
+    if ![json, html].into_iter().flatten().any(Output::is_stdout) {
+        let table = table::bench_udp(results, kinds);
+        done.push(output::print(&format!("{table}\n{meaning}\n")));
+    }
     if let Some(json) = json {
-        json.write(&json::bench_udp(results, kinds))?;
+        done.push(json.write(&json::bench_udp(results, kinds)));
     }
     if let Some(html) = html {
-        let meaning = meaning::bench_udp(results, kinds);
-        html.write(&html::bench_udp(results, kinds, &meaning))?;
+        done.push(html.write(&html::bench_udp(results, kinds, &meaning)));
     }
-    if [json, html].into_iter().flatten().any(Output::is_stdout) {
-        return Ok(());
-    }
-    let meaning = meaning::bench_udp(results, kinds);
-    output::print(&format!("{}\n{meaning}\n", table::bench_udp(results, kinds)))
+    output::all(done)
 }
 
-/// A failure if a check failed.
+/// A failure if a check failed, or a port died.
 fn verdict(results: &Results) -> Result<()> {
     for round in &results.rounds {
+        if let Some(death) = died(&round.deaths) {
+            return Err(death.context(format!("method {}", round.kind.name())));
+        }
         let failures = round.checked.iter().flat_map(|checked| &checked.failures);
         if let Some(failure) = failures.clone().next() {
             let more = failures.count() - 1;
             let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-            bail!("{}: verification failed: {failure}{more}", round.kind.name());
+            bail!("method {}: verification failed: {failure}{more}", round.kind.name());
         }
     }
     Ok(())
 }
 
 fn plan(args: Args) -> Result<Plan> {
-    let sink = match (args.to, args.sink) {
-        (Some(to), _) => SinkKind::External(to),
-        (None, SinkName::Loopback) => SinkKind::Loopback,
-        (None, SinkName::Veth) => SinkKind::Veth,
-    };
     let stall = args.stall.unwrap_or_default();
     if stall >= args.seconds {
         return Err(usage(format!(
@@ -176,6 +182,12 @@ fn plan(args: Args) -> Result<Plan> {
         (false, _) => deduplicated(args.methods),
         (true, true) => vec![Kind::OURS],
         (true, false) => Kind::value_variants().to_vec(),
+    };
+    // Last: it may ask the network.
+    let sink = match (args.to, args.sink) {
+        (Some(to), _) => SinkKind::External(to.resolve().context("--to")?.addr),
+        (None, SinkName::Loopback) => SinkKind::Loopback,
+        (None, SinkName::Veth) => SinkKind::Veth,
     };
     Ok(Plan {
         threads: args.threads as usize,
@@ -230,22 +242,20 @@ fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
         return Err(usage(format!("--size {}: UDP to {to} allows {allowed} bytes", plan.size)));
     }
     let headers = if to.is_ipv4() { 20 + 8 } else { 40 + 8 };
-    let Some(mtu) = Udp::path_mtu(to) else { bail!("--to {to}: there is no way there") };
-    let fits = (mtu as usize).saturating_sub(headers);
-    if plan.size > fits {
-        bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
-    }
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
     let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(to).with_context(|| format!("--to {to}: no way there"))?;
+    let told = |error: io::Error| anyhow!("--to {to}: {error}; {}", host::advice(&error));
+    socket.connect(to).map_err(told)?;
+    let fits = Udp::path_mtu(to).map(|mtu| (mtu as usize).saturating_sub(headers));
+    if let Some(fits) = fits.filter(|fits| plan.size > *fits) {
+        bail!("--size {}: the path to {to} takes {fits} bytes unfragmented", plan.size);
+    }
     let sent = socket.send(&vec![0; plan.size]).and_then(|_| {
         // An answer that nobody listens comes at once from near by.
         std::thread::sleep(Duration::from_millis(50));
         socket.take_error().map(|error| error.map_or(Ok(()), Err))?
     });
-    sent.with_context(|| {
-        format!("--to {to}: cannot send there; start a receiver, or name another address")
-    })
+    sent.map_err(told)
 }
 
 /// Parses a span of seconds.
@@ -257,19 +267,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Parses `ADDR` or `ADDR:PORT`.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let address = match text.parse::<IpAddr>() {
-        Ok(ip) => SocketAddr::new(ip, DISCARD),
-        Err(_) => text.parse().map_err(|_| {
-            "give an IP address with or without a port, such as 192.0.2.7:4000 or [2001:db8::7]:9"
-                .to_owned()
-        })?,
-    };
-    if address.port() == 0 {
-        return Err("port 0 cannot be sent to".to_owned());
-    }
-    Ok(address)
+/// Parses `HOST` or `HOST:PORT`, also behind `udp://`.
+fn address(text: &str) -> Result<Host, String> {
+    let form = "give a host with or without a port, such as 192.0.2.7:4000 or [2001:db8::7]:9";
+    let host = text.strip_prefix("udp://").unwrap_or(text);
+    Host::parse(host, Some(DISCARD)).map_err(|why| format!("{why}: {form}"))
 }
 
 #[cfg(test)]
@@ -334,11 +336,27 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_died_fails() {
+        let round = bench::Round {
+            deaths: vec![(3, "it has had enough".to_owned())],
+            ..planted::round(Kind::OURS, 8, 1)
+        };
+        let (machine, parameters) = (Machine::here(), planted::plan().parameters());
+        let results = Results { machine, parameters, rounds: vec![round] };
+        let error = conclude(&results, &[Kind::OURS], None, None).expect_err("it died");
+        let message = format!("{error:#}");
+        assert!(message.starts_with("method onramp: port 3 of the link died"), "{message}");
+        assert!(message.contains("it has had enough"), "{message}");
+        assert_eq!(error::report(&error), ExitCode::FAILURE);
+    }
+
+    #[test]
     fn addresses() {
-        assert_eq!(address("192.0.2.7"), Ok(([192, 0, 2, 7], 9).into()));
-        assert_eq!(address("192.0.2.7:80"), Ok(([192, 0, 2, 7], 80).into()));
-        assert!(address("[::1]:80").is_ok() && address("::1").is_ok());
-        assert!(address("192.0.2.7:0").is_err() && address("example").is_err());
+        let resolved = |text: &str| address(text).expect("a host").resolve().expect("known").addr;
+        assert_eq!(resolved("192.0.2.7"), ([192, 0, 2, 7], 9).into());
+        assert_eq!(resolved("udp://192.0.2.7:80"), ([192, 0, 2, 7], 80).into());
+        assert!(resolved("localhost:80").ip().is_loopback());
+        assert!(address("192.0.2.7:0").is_err() && address("tcp://192.0.2.7:80").is_err());
     }
 
     #[test]

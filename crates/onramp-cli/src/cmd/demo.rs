@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::bench::{self, Kind, Plan, SinkKind};
 use crate::cmd::bench::check;
+use crate::error;
 use crate::output::{self, Output};
 use crate::report::{html, meaning, table};
 
@@ -44,14 +45,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     check(&plan)?;
     let results = bench::run(&plan)?;
     let meaning = meaning::bench_udp(&results, &plan.methods);
-    report.write(&html::bench_udp(&results, &plan.methods, &meaning))?;
+    let page = html::bench_udp(&results, &plan.methods, &meaning);
     if report.is_stdout() {
-        return Ok(());
+        return report.write(&page);
     }
     let table = table::bench_udp(&results, &plan.methods);
-    output::print(&format!(
+    let shown = output::print(&format!(
         "{table}\n(gso is for reference: what the same threads reach when each does its own \
-         32-segment sends.)\n\n{meaning}\n\nThe report is in {}.\n",
-        args.html.display()
-    ))
+         32-segment sends.)\n\n{meaning}\n",
+    ));
+    let written = report.write(&page).and_then(|()| {
+        output::print(&format!(
+            "\nThe report is in {}.\n",
+            error::line(&args.html.display().to_string())
+        ))
+    });
+    output::all([shown, written])
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::table::duration;
+use super::table::{READ, duration};
 use crate::bench::{Kind, MethodSummary, Ratios, Results, Spread, summarize};
 
 const STYLE: &str = "\
@@ -37,10 +37,17 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
         escape(meaning),
     );
     let delivered = |m: &MethodSummary<'_>| m.delivered_per_second.or(Some(m.packets_per_second));
-    chart(&mut page, "Datagrams delivered, millions a second", &methods, delivered, 1e6);
+    let verify = parameters.verify;
+    let title = if verify { "Datagrams read" } else { "Datagrams delivered" };
+    chart(&mut page, &format!("{title}, millions a second"), &methods, delivered, 1e6);
+    if verify {
+        let _ = writeln!(page, "<p class=\"soft\">{READ}</p>");
+    }
     let cpu = |m: &MethodSummary<'_>| m.cpu_ns_per_packet;
     chart(&mut page, "CPU of the process for each, nanoseconds", &methods, cpu, 1.0);
-    table(&mut page, &methods, &ratios);
+    // What receivers read says little about who sends faster.
+    let ratios = if verify { Vec::new() } else { ratios };
+    table(&mut page, &methods, &ratios, if verify { "read" } else { "delivered" });
     verification(&mut page, &methods);
     let _ = write!(
         page,
@@ -104,9 +111,10 @@ fn chart(
     page.push_str("</svg></figure>\n");
 }
 
-fn table(page: &mut String, methods: &[MethodSummary<'_>], ratios: &[Ratios]) {
-    page.push_str(
-        "<h2>Figures</h2>\n<div class=\"wide\"><table><thead><tr><th>method<th>delivered, \
+fn table(page: &mut String, methods: &[MethodSummary<'_>], ratios: &[Ratios], rate: &str) {
+    let _ = write!(
+        page,
+        "<h2>Figures</h2>\n<div class=\"wide\"><table><thead><tr><th>method<th>{rate}, \
          Mpps<th>&times; send<th>CPU, ns<th>&times; send<th>machine, ns<th>send call p50<th>p99\
          <th>p99.9<th>max<th>datagrams per message<th>fairness<th>dropped</tr></thead><tbody>\n",
     );

@@ -1,6 +1,8 @@
 //! What the figures mean, in one sentence, whoever won.
 
-use crate::bench::{Kind, MethodSummary, Results, summarize};
+use onramp::DropReason;
+
+use crate::bench::{Kind, MethodSummary, OVERFLOW, Results, summarize};
 
 /// One sentence about the method that matters most among `kinds`: Onramp if it ran.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
@@ -10,11 +12,16 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let Some(subject) = subject else { return "Nothing was measured.".to_owned() };
     let name = subject.kind.name();
     let (threads, size) = (results.parameters.threads, results.parameters.size);
+    let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+    let given = format!("With {threads} sending {size}-byte datagrams, {name}");
+    if results.parameters.verify {
+        return format!("{given} {}", verified(subject));
+    }
+    if nothing(subject).is_some() {
+        return format!("{given} delivered nothing.");
+    }
     let verb = if subject.delivered_per_second.is_some() { "delivered" } else { "sent" };
-    let plain = format!(
-        "With {threads} threads sending {size}-byte datagrams, {name} {verb} {} a second",
-        words(rate(subject))
-    );
+    let plain = format!("{given} {verb} {} a second", words(rate(subject)));
     let Some(ratio) = ratios.iter().find(|ratio| ratio.kind == subject.kind) else {
         return format!("{plain}.");
     };
@@ -33,6 +40,70 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     )
 }
 
+/// What became of everything in the rounds of a verified method. How fast is no question: the
+/// receivers take processors away from the senders.
+fn verified(method: &MethodSummary<'_>) -> String {
+    let checks = method.rounds.iter().filter_map(|round| round.checked.as_ref());
+    let (mut submitted, mut delivered, mut failed) = (0, 0, false);
+    for checked in checks {
+        submitted += checked.submitted;
+        delivered += checked.delivered;
+        failed |= !checked.failures.is_empty();
+    }
+    match (failed, submitted.saturating_sub(delivered)) {
+        (true, _) => "FAILED the verification: see above.".to_owned(),
+        (false, 0) => format!("delivered all of {submitted}, in order."),
+        (false, dropped) => format!(
+            "delivered {delivered} of {submitted}, in order; {dropped} were dropped, each for a \
+             reason."
+        ),
+    }
+}
+
+/// A sentence for each method that delivered nothing at all: why.
+pub(crate) fn nothing_delivered(results: &Results, kinds: &[Kind]) -> Vec<String> {
+    let (methods, _) = summarize(kinds, &results.rounds);
+    methods.iter().filter_map(nothing).collect()
+}
+
+fn nothing(method: &MethodSummary<'_>) -> Option<String> {
+    let none = method.rounds.iter().all(|round| match (&round.checked, round.delivered) {
+        (Some(checked), _) => checked.delivered == 0,
+        (None, Some(delivered)) => delivered == 0,
+        // Nobody knows what arrived; but nothing went out.
+        (None, None) => round.per_message == 0.0,
+    });
+    if !none {
+        return None;
+    }
+    let name = method.kind.name();
+    let submitted: u64 = method.rounds.iter().map(|round| round.submitted).sum();
+    let Some((reason, count)) = method.drops.iter().max_by_key(|(_, count)| **count) else {
+        return Some(match submitted {
+            0 => format!(
+                "method {name}: nothing was sent while it was measured: its threads got no \
+                 processor; measure longer (--seconds), or when the machine is idle"
+            ),
+            _ => format!(
+                "method {name}: nothing was delivered while it was measured, of {submitted} \
+                 submitted, and nothing dropped either; measure longer (--seconds), or look at \
+                 --qdisc"
+            ),
+        });
+    };
+    let known = DropReason::ALL.iter().find(|known| known.name() == *reason);
+    let about = match known {
+        Some(DropReason::Purged) => {
+            "The qdisc held it until the link closed: give a faster rate, or measure longer \
+             (--seconds)."
+        }
+        Some(known) => known.about(),
+        None if *reason == OVERFLOW => "The receiver's buffer was full.",
+        None => "",
+    };
+    Some(format!("method {name}: nothing was delivered: {count} dropped as {reason}: {about}"))
+}
+
 /// A number as one says it.
 fn words(count: f64) -> String {
     match count {
@@ -44,4 +115,49 @@ fn words(count: f64) -> String {
 
 fn rate(method: &MethodSummary<'_>) -> f64 {
     method.delivered_per_second.unwrap_or(method.packets_per_second).median
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::bench::{Round, planted};
+    use crate::machine::Machine;
+
+    fn results(verify: bool, rounds: Vec<Round>) -> Results {
+        let mut parameters = planted::plan().parameters();
+        parameters.verify = verify;
+        Results { machine: Machine::here(), parameters, rounds }
+    }
+
+    #[test]
+    fn a_verified_run_compares_nothing() {
+        let round = |kind| Round {
+            checked: Some(planted::checked([2, 1], [&[0, 1], &[0]])),
+            ..planted::round(kind, 8, 1)
+        };
+        let kinds = [Kind::Send, Kind::OURS];
+        let meaning = bench_udp(&results(true, kinds.map(round).into()), &kinds);
+        let given = "With 2 threads sending 58-byte datagrams, onramp";
+        assert_eq!(meaning, format!("{given} delivered all of 3, in order."));
+        let plain = kinds.map(|kind| planted::round(kind, 8, 1));
+        let meaning = bench_udp(&results(false, plain.into()), &kinds);
+        assert!(meaning.contains("1.00 times what the same threads got with send"), "{meaning}");
+    }
+
+    #[test]
+    fn that_nothing_was_delivered_is_told_with_its_reason() {
+        let told = |round: Round| nothing_delivered(&results(false, vec![round]), &[Kind::OURS]);
+        let round = || planted::round(Kind::OURS, 8, 1);
+        assert!(told(round()).is_empty());
+        let drops = BTreeMap::from([("overlimit", 7), ("purged", 1)]);
+        let dropped = told(Round { delivered: Some(0), drops, ..round() });
+        let reason = "7 dropped as overlimit: The qdisc held its `limit` of packets or bytes.";
+        assert_eq!(dropped, [format!("method onramp: nothing was delivered: {reason}")]);
+        let starved = told(Round { delivered: Some(0), submitted: 0, ..round() });
+        assert!(starved[0].contains("got no processor"), "{starved:?}");
+        let stuck = told(Round { delivered: None, per_message: 0.0, ..round() });
+        assert!(stuck[0].contains("of 8 submitted"), "{stuck:?}");
+    }
 }

@@ -7,7 +7,8 @@ use onramp::DropReason;
 use serde_json::{Value, json};
 
 use super::json::number;
-use crate::cmd::send::Summary;
+use crate::error::line;
+use crate::send::Summary;
 
 /// For programs.
 pub(crate) fn json(summary: &Summary) -> Value {
@@ -41,12 +42,17 @@ pub(crate) fn text(summary: &Summary) -> String {
     let (stats, counts) = (&summary.stats, &summary.counts);
     let mut text = String::new();
     let skipped: u64 = counts.skipped.values().sum();
-    let _ = write!(text, "{} read from {}", counts.read, summary.from);
+    let _ = write!(text, "{} read from {}", counts.read, line(&summary.from));
     if skipped > 0 {
         let reasons = list(counts.skipped.iter().map(|(reason, count)| (*reason, *count)));
         let _ = write!(text, ", {skipped} skipped ({reasons})");
     }
-    let _ = write!(text, "\n{} of {} flows sent to {}", stats.sent, summary.flows, summary.to);
+    let flows = if summary.flows == 1 { "flow" } else { "flows" };
+    let _ = write!(
+        text,
+        "\n{} datagrams of {} {flows} sent to {}",
+        stats.sent, summary.flows, summary.to
+    );
     let dropped = stats.dropped_total();
     if dropped > 0 {
         let reasons =
@@ -61,6 +67,27 @@ pub(crate) fn text(summary: &Summary) -> String {
         rate(stats.sent_bytes * 8, summary.seconds) / 1e6
     );
     text
+}
+
+/// Why nothing was sent, in a sentence, if nothing was though nothing failed.
+pub(crate) fn nothing(summary: &Summary) -> Option<String> {
+    let (stats, counts) = (&summary.stats, &summary.counts);
+    if stats.sent > 0 || summary.error.is_some() {
+        return None;
+    }
+    if counts.read == 0 {
+        return Some(format!("nothing was sent: {} holds nothing to send", summary.from));
+    }
+    if let Some((reason, count)) = stats.dropped.iter().max_by_key(|(_, count)| **count) {
+        let (submitted, qdisc) = (stats.submitted, &summary.qdisc);
+        let (name, about) = (reason.name(), reason.about());
+        return Some(format!(
+            "nothing was sent: of {submitted} datagrams the qdisc ({qdisc}) dropped {count} as \
+             {name}: {about}"
+        ));
+    }
+    let skipped = list(counts.skipped.iter().map(|(reason, count)| (*reason, *count)));
+    Some(format!("nothing was sent: {} holds no whole UDP payload ({skipped})", summary.from))
 }
 
 fn list(counts: impl Iterator<Item = (&'static str, u64)>) -> String {

@@ -4,6 +4,11 @@ use std::fmt::Write;
 
 use crate::bench::{Checked, Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
+/// What the figures of a verified run are.
+pub(super) const READ: &str = "read: what the checking receivers got to while it was measured; \
+                               they share the processors with the senders, so it compares no \
+                               methods";
+
 /// `onramp bench udp`.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
@@ -15,9 +20,11 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     }
     let _ = writeln!(
         text,
-        "{} threads x {} flows, {} bytes, sink {}; {} x {} s each: median (min - max)\n",
+        "{} {} x {} {}, {} bytes, sink {}; {} x {} s each: median (min - max)\n",
         parameters.threads,
+        if parameters.threads == 1 { "thread" } else { "threads" },
         parameters.flows_per_thread,
+        if parameters.flows_per_thread == 1 { "flow" } else { "flows" },
         parameters.size,
         parameters.sink,
         parameters.rounds,
@@ -27,7 +34,12 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let unit = if most < 1e5 { 1e3 } else { 1e6 };
     let header = [
         "method",
-        if unit < 1e6 { "delivered kpps" } else { "delivered Mpps" },
+        match (parameters.verify, unit < 1e6) {
+            (false, true) => "delivered kpps",
+            (false, false) => "delivered Mpps",
+            (true, true) => "read kpps",
+            (true, false) => "read Mpps",
+        },
         "x send",
         "CPU ns/packet",
         "x send",
@@ -39,8 +51,13 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         "fairness",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
+    // What receivers read says little about who sends faster.
+    let ratios = if parameters.verify { Vec::new() } else { ratios };
     rows.extend(methods.iter().map(|method| row(method, &ratios, unit)));
     text.push_str(&align(&rows));
+    if parameters.verify {
+        let _ = writeln!(text, "{READ}");
+    }
     text.push('\n');
     for method in &methods {
         text.push_str(&notes(method));

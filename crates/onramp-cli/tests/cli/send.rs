@@ -192,8 +192,10 @@ fn captures_that_cannot_be_read() {
     damaged[24 + 8..24 + 12].copy_from_slice(&[0xff; 4]);
     let mut next = pcapng(&[&frame(1, b"good")]);
     next[32] = 0xff;
-    let cases: [(&str, &[u8], &[&str]); 6] = [
-        ("text", b"this is no capture, only text", &["text", "neither"]),
+    let cases: [(&str, &[u8], &[&str]); 8] = [
+        ("text", b"this is no capture, only text", &["text", "neither", "--from -"]),
+        ("tiny", b"x\n", &["tiny", "neither"]),
+        ("packed", b"\x1f\x8b\x08 and so on", &["packed", "compressed", "zcat"]),
         ("empty", b"", &["empty"]),
         ("short", &damaged[..20], &["short", "at byte 0"]),
         ("damaged", &damaged, &["damaged", "at byte 24"]),
@@ -217,9 +219,10 @@ fn destinations_that_cannot_be_reached() {
     let (socket, to) = receiver();
     drop(socket);
     let output = run_with(&format!("send {to} --from -"), b"anybody there?\n");
-    assert_fails(&output, 1, &["nobody listens there"]);
+    let told = &["1 submitted, 1 sent", "nobody listens there", "start a receiver", "check host"];
+    assert_fails(&output, 1, told);
     let output = run_with("send udp://host.invalid:9 --from -", b"");
-    assert_fails(&output, 1, &["cannot resolve", "host.invalid"]);
+    assert_fails(&output, 1, &["cannot resolve", "host.invalid", "check the name"]);
 }
 
 #[test]
@@ -235,4 +238,71 @@ fn a_rate_paces() {
     let paced = (100.0 * 542.0 - 15_140.0) * 8.0 / 1e6;
     let seconds = summary["seconds"].as_f64().expect("seconds");
     assert!(seconds >= paced, "{seconds} s");
+}
+
+#[test]
+fn a_capture_on_standard_input_is_read_as_one() {
+    let frames = [frame(1, b"one\ntwo"), frame(2, &[0; 300])];
+    let whole = pcap(1, &[(&frames[0], frames[0].len()), (&frames[1], frames[1].len())]);
+    for capture in [&whole, &pcapng(&[&frames[0], &frames[1]])] {
+        let (socket, to) = receiver();
+        let output = run_with(&format!("send {to} --from - --json -"), capture);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(received(&socket), [&b"one\ntwo"[..], &[0; 300]]);
+        let summary = json(&output);
+        assert_eq!((&summary["from"], &summary["flows"]), (&"standard input".into(), &2.into()));
+    }
+    let (socket, to) = receiver();
+    let output = run_with(&format!("send {to} --from -"), &whole[..whole.len() - 1]);
+    assert_fails(&output, 1, &["standard input: at byte ", "cut off"]);
+    assert_eq!(received(&socket).len(), 1);
+}
+
+#[test]
+fn a_line_is_sent_before_the_next_one_comes() {
+    let (socket, to) = receiver();
+    let mut child = onramp(["send", &to, "--from", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    for line in ["a", "b"] {
+        writeln!(pipe, "{line}").expect("the program reads");
+        let mut buffer = [0; 9];
+        let length = socket.recv(&mut buffer).expect("it arrives while the pipe is open");
+        assert_eq!(&buffer[..length], line.as_bytes());
+    }
+    drop(pipe);
+    assert!(child.wait().expect("the program ends").success());
+}
+
+#[test]
+fn that_nothing_was_sent_is_told() {
+    let told = |line: &str, input: &[u8], words: &[&str]| {
+        let output = run_with(line, input);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        for word in words {
+            assert!(message.contains(word), "{word:?} is missing: {message}");
+        }
+    };
+    let (socket, to) = receiver();
+    let line = format!("send {to} --from -");
+    told(&line, b"", &["nothing was sent", "standard input"]);
+    let mut tcp = frame(1, b"x");
+    tcp[14 + 9] = 6;
+    told(&line, &pcap(1, &[(&tcp, tcp.len())]), &["nothing was sent", "not_udp 1"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let good = frame(1, b"x");
+    let file = write(folder.path(), "good.pcap", &pcap(1, &[(&good, good.len())]));
+    let output = run(&format!("send {to} --from {file} --qdisc 'pfifo limit 0'"));
+    assert_eq!(output.status.code(), Some(0));
+    let message = stderr(&output);
+    for word in ["nothing was sent", "(pfifo limit 0)", "dropped 1 as overlimit", "`limit`"] {
+        assert!(message.contains(word), "{word:?} is missing: {message}");
+    }
+    assert!(received(&socket).is_empty());
 }

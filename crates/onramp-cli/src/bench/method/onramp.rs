@@ -65,7 +65,7 @@ impl Session for Linked {
         let stats = self.link.stats();
         let drops: BTreeMap<_, _> =
             stats.dropped.iter().map(|(reason, count)| (reason.name(), *count)).collect();
-        Closing { drops, held: stats.held }
+        Closing { drops, held: stats.held, deaths: self.link.deaths() }
     }
 }
 
@@ -101,5 +101,85 @@ impl Worker for Staging {
 
     fn wait(&mut self, flow: usize, size: usize) {
         self.sender.wait_room_timeout(&self.flows[flow], size, WAIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp::{Device, DeviceInfo, DropReason, Instant, PacketList, Transmitted};
+
+    use super::*;
+    use crate::bench::gate::Gate;
+    use crate::bench::method::{Cell, Phase, PhaseCell};
+    use crate::bench::planted;
+    use crate::error::line;
+
+    /// Panics at its first packet.
+    struct Mortal(DeviceInfo);
+
+    impl Device for Mortal {
+        fn info(&self) -> &DeviceInfo {
+            &self.0
+        }
+
+        fn transmit(&mut self, _: &mut PacketList, _: &mut PacketList, _: Instant) -> Transmitted {
+            panic!("it has had enough");
+        }
+    }
+
+    #[test]
+    fn a_port_that_dies_ends_nobody_and_everything_has_a_reason() {
+        let device = Box::new(Mortal(DeviceInfo::new("mortal".to_owned(), 1_514)));
+        let link = Link::devices([device as Box<dyn Device>]).build().expect("a link");
+        let session = Linked { link, targets: vec![([127, 0, 0, 1], 9).into()] };
+        let (plan, gate, phase) = (planted::plan(), Gate::default(), PhaseCell::new());
+        let (submitted, calls) = ([Cell::default()], Cell::default());
+        let cx = ThreadCx {
+            plan: &plan,
+            gate: &gate,
+            phase: &phase,
+            thread: 0,
+            first_flow: 0,
+            submitted: &submitted,
+            calls: &calls,
+        };
+        gate.open();
+        let record = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| session.run(&cx));
+            while submitted[0].0.get() < 1_000 {
+                std::thread::yield_now();
+            }
+            phase.set(Phase::Stop);
+            sender.join().expect("the sender lives")
+        });
+        let closing = Box::new(session).finish(Duration::from_secs(60));
+        assert_eq!(closing.deaths, [(0, "it has had enough".to_owned())]);
+        let dead = DropReason::PortDead.name();
+        let lost = closing.drops[dead] + record.lost[dead];
+        assert_eq!(lost, submitted[0].0.get(), "{closing:?} {:?}", record.lost);
+        assert_eq!((closing.drops.len(), record.lost.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_a_link_says_is_said_once_and_with_advice() {
+        let mut plan = planted::plan();
+        let told = |plan: &Plan| match open(plan, &[([127, 0, 0, 1], 9).into()]) {
+            Ok(_) => panic!("a link that cannot be"),
+            Err(error) => line(&format!("{error:#}")),
+        };
+        plan.queues = Some(2_000);
+        assert_eq!(
+            told(&plan),
+            "cannot make a link: the number of ports is 2000, allowed is 1 to 1024"
+        );
+        plan.qdisc = "fq limit many".to_owned();
+        assert_eq!(told(&plan).matches("illegal \"limit\" \"many\"").count(), 1);
+
+        // An address of nobody's machine (RFC 5737).
+        let error = Link::udp("192.0.2.1:0").ports(1).build().expect_err("not ours");
+        let message =
+            line(&format!("{:#}", anyhow::Error::new(error).context("cannot make a link")));
+        assert_eq!(message.matches("os error").count(), 1, "{message}");
+        assert!(message.ends_with("choose an address of this machine"), "{message}");
     }
 }

@@ -1,0 +1,274 @@
+//! Where `onramp send` puts what it reads: a link with one port, and what became of it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use onramp::dev::{MonotonicClock, Udp};
+use onramp::{Clock, DropReason, Flow, Instant, Link, LinkStats, Sender, TrySendError};
+
+use super::{Counts, FlowId};
+use crate::bench::payload_max;
+use crate::error::died;
+use crate::host::{self, Destination};
+use crate::progress::Progress;
+
+/// The flow of text.
+pub(crate) const TEXT_FLOW: FlowId = [(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0); 2];
+/// Flows of a capture that are kept apart. Beyond, a new one shares the queue of an old one.
+const FLOWS_MAX: usize = 65_536;
+/// What fq takes a packet to be at most, bytes, where the path allows more: from it follows how
+/// many leave in one go.
+const MTU_MAX: u32 = 1_514;
+/// How often waiting is interrupted to show progress.
+const LOOK: Duration = Duration::from_millis(250);
+/// Runs shorter than this show no progress.
+const LONG: Duration = Duration::from_secs(3);
+/// How long the answer of a near destination, that nobody listens, may take.
+const ANSWER: Duration = Duration::from_millis(50);
+
+/// What was sent, for reports.
+#[derive(Debug)]
+pub(crate) struct Summary {
+    pub(crate) from: String,
+    pub(crate) to: SocketAddr,
+    pub(crate) qdisc: String,
+    pub(crate) loops: u32,
+    pub(crate) flows: usize,
+    pub(crate) counts: Counts,
+    /// Bytes of payload submitted.
+    pub(crate) payload_bytes: u64,
+    pub(crate) stats: LinkStats,
+    pub(crate) seconds: f64,
+    /// Why reading or sending ended early, or what the destination answered.
+    pub(crate) error: Option<String>,
+}
+
+/// The sending end of `onramp send`: a link with one port, so that one qdisc holds everything.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    to: Destination,
+    socket: UdpSocket,
+    link: Link,
+    sender: Sender,
+    flows: HashMap<FlowId, Flow>,
+    /// The first flows again, for those beyond [`FLOWS_MAX`] to share.
+    shared: Vec<Flow>,
+    longest: usize,
+    payload_bytes: u64,
+    submitted: u64,
+    started: Instant,
+    looked: Instant,
+    progress: Progress,
+}
+
+impl Outbox {
+    /// Opens a link through `qdisc` to `to`.
+    pub(crate) fn open(to: Destination, qdisc: &str) -> Result<Self> {
+        let addr = to.addr;
+        let any: IpAddr = if addr.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
+        let connected = || {
+            let socket = UdpSocket::bind((any, 0))?;
+            socket.connect(addr)?;
+            Ok((socket.try_clone()?, socket))
+        };
+        let (clone, socket) = connected().map_err(|error: io::Error| {
+            anyhow!("cannot send to {to}: {error}; {}", host::advice(&error))
+        })?;
+        let mtu = Udp::path_mtu(addr).map_or(MTU_MAX, |mtu| (mtu + 14).min(MTU_MAX));
+        let link = Link::sockets([clone]).qdisc(qdisc).mtu(mtu).build();
+        Ok(Self::over(link.context("cannot make a link")?, socket, to))
+    }
+
+    /// Sends over `link`, whose errors `socket` tells.
+    fn over(link: Link, socket: UdpSocket, to: Destination) -> Self {
+        let now = MonotonicClock.now();
+        Self {
+            longest: payload_max(to.addr.ip()),
+            to,
+            socket,
+            sender: link.sender(),
+            link,
+            flows: HashMap::new(),
+            shared: Vec::new(),
+            payload_bytes: 0,
+            submitted: 0,
+            started: now,
+            looked: now,
+            progress: Progress::new(Duration::MAX),
+        }
+    }
+
+    /// The largest payload, bytes.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Sends `payload` as the flow `id`; waits for room.
+    pub(crate) fn send(&mut self, id: FlowId, payload: &[u8]) -> Result<()> {
+        if payload.len() > self.longest {
+            let (size, longest) = (payload.len(), self.longest);
+            bail!("a payload of {size} bytes: UDP to {} allows {longest}; leave it out", self.to);
+        }
+        let flow = self.flow(id);
+        loop {
+            match self.sender.try_send(&flow, payload) {
+                Ok(()) => break,
+                Err(TrySendError::Full) => {
+                    self.sender.wait_room_timeout(&flow, payload.len(), LOOK);
+                    self.look();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.submitted += 1;
+        self.payload_bytes += payload.len() as u64;
+        if self.submitted.is_multiple_of(1024) {
+            self.look();
+        }
+        Ok(())
+    }
+
+    fn flow(&mut self, id: FlowId) -> Flow {
+        if let Some(flow) = self.flows.get(&id) {
+            return flow.clone();
+        }
+        if self.flows.len() < FLOWS_MAX {
+            let flow = self.sender.flow(self.to.addr);
+            self.flows.insert(id, flow.clone());
+            return flow;
+        }
+        if self.shared.is_empty() {
+            self.shared = self.flows.values().cloned().collect();
+        }
+        let [(_, from), (_, to)] = id;
+        self.shared[(usize::from(from) << 16 | usize::from(to)) % FLOWS_MAX].clone()
+    }
+
+    /// Shows progress now and then.
+    fn look(&mut self) {
+        let now = MonotonicClock.now();
+        if now < self.looked + LOOK || now < self.started + LONG {
+            return;
+        }
+        self.looked = now;
+        let seconds = Duration::from_nanos(now.since(self.started)).as_secs();
+        self.progress.show(&format!("{} datagrams in {seconds} s", self.submitted));
+    }
+
+    /// Waits until the qdisc has let everything go, however long that takes. Also says what went
+    /// wrong below, if anything did.
+    pub(crate) fn close(
+        mut self,
+        from: String,
+        qdisc: &str,
+        loops: u32,
+        counts: Counts,
+    ) -> (Summary, Result<()>) {
+        while !self.link.flush(LOOK) {
+            self.look();
+        }
+        let seconds = Duration::from_nanos(MonotonicClock.now().since(self.started));
+        std::thread::sleep(ANSWER);
+        let answer = self.socket.take_error().unwrap_or_else(Some);
+        self.link.close(Duration::ZERO);
+        let earlier = self.link.udp_stats().iter().any(|port| port.earlier_errors.get() > 0);
+        let answer = answer.or_else(|| earlier.then(|| io::ErrorKind::ConnectionRefused.into()));
+        let stats = self.link.stats();
+        let fault = died(&self.link.deaths()).or_else(|| refusal(&self.to, &stats, answer));
+        let summary = Summary {
+            from,
+            to: self.to.addr,
+            qdisc: qdisc.to_owned(),
+            loops,
+            flows: self.flows.len(),
+            counts,
+            payload_bytes: self.payload_bytes,
+            stats,
+            seconds: seconds.as_secs_f64(),
+            error: None,
+        };
+        (summary, fault.map_or(Ok(()), Err))
+    }
+}
+
+/// A failure, if the destination or the way there refused datagrams. What a qdisc drops, it was
+/// asked to drop.
+fn refusal(
+    to: &Destination,
+    stats: &LinkStats,
+    answer: Option<io::Error>,
+) -> Option<anyhow::Error> {
+    let fault = |reason: DropReason| match reason {
+        DropReason::Refused => Some(host::advice(&io::ErrorKind::ConnectionRefused.into())),
+        DropReason::Unreachable => Some(host::advice(&io::ErrorKind::HostUnreachable.into())),
+        DropReason::NoPermission => Some(host::advice(&io::ErrorKind::PermissionDenied.into())),
+        DropReason::MessageSize => {
+            Some("the path does not take datagrams so large; send smaller ones")
+        }
+        DropReason::NoBuffers => Some("the kernel had no memory for them; send slower (--rate)"),
+        DropReason::DeviceError => Some("the socket failed; try again"),
+        _ => None,
+    };
+    let submitted = stats.submitted;
+    for (reason, count) in &stats.dropped {
+        if let Some(why) = fault(*reason) {
+            let reason = reason.name();
+            return Some(anyhow!(
+                "{count} of {submitted} datagrams to {to} were not sent ({reason}): {why}"
+            ));
+        }
+    }
+    answer.map(|error| {
+        let answer = match error.kind() {
+            io::ErrorKind::ConnectionRefused => String::new(),
+            _ => format!("{error}: "),
+        };
+        let (sent, dropped) = (stats.sent, stats.dropped_total());
+        let why = host::advice(&error);
+        anyhow!(
+            "{to} refused datagrams: {answer}{why} ({submitted} submitted, {sent} sent, some of \
+             them in vain, {dropped} dropped)"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp::{Device, DeviceInfo, PacketList, Transmitted};
+
+    use super::*;
+    use crate::host::Host;
+
+    /// Panics at its first packet.
+    struct Mortal(DeviceInfo);
+
+    impl Device for Mortal {
+        fn info(&self) -> &DeviceInfo {
+            &self.0
+        }
+
+        fn transmit(&mut self, _: &mut PacketList, _: &mut PacketList, _: Instant) -> Transmitted {
+            panic!("it has had enough");
+        }
+    }
+
+    #[test]
+    fn a_port_that_died_is_the_failure() {
+        let device = Box::new(Mortal(DeviceInfo::new("mortal".to_owned(), 1_514)));
+        let link = Link::devices([device as Box<dyn Device>]).build().expect("a link");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let to = Host::parse("127.0.0.1:9", None).expect("a host").resolve().expect("an address");
+        let mut outbox = Outbox::over(link, socket, to);
+        // The first is taken and dies with the port, later ones are refused.
+        let sent = (0..1_000).find_map(|_| outbox.send(TEXT_FLOW, b"x").err());
+        assert!(sent.is_some(), "a dead port takes nothing");
+        let (summary, fault) = outbox.close("a test".into(), "fq", 1, Counts::default());
+        let message = fault.expect_err("it died").to_string();
+        assert!(message.contains("port 0") && message.contains("it has had enough"), "{message}");
+        assert_eq!(summary.stats.sent, 0);
+        assert!(summary.stats.dropped[&DropReason::PortDead] > 0, "{:?}", summary.stats);
+    }
+}
