@@ -26,7 +26,10 @@ impl Port {
         let (has_packets, changes) = self.at(now.since(START));
         self.share.look(now, has_packets);
         self.ask_at = START.after(changes);
-        while has_packets {
+        if !has_packets {
+            return;
+        }
+        loop {
             if let Some(then) = self.share.not_before(now) {
                 self.ask_at = self.ask_at.min(then);
                 return;

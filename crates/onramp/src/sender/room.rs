@@ -19,8 +19,8 @@ use crate::Flow;
 const FULL_NAP_NS: u64 = 1_000_000;
 
 impl Sender {
-    /// Blocks until a datagram of `payload` bytes has a chance on `flow`, or never will: the link is
-    /// closed, or the flow's port is dead.
+    /// Blocks until a datagram of `payload` bytes has a chance on `flow`, or never will: the link
+    /// is closed, or the flow's port is dead.
     ///
     /// A caller that itself holds all the packets it may have ([`packet`](Self::packet)) waits for
     /// ever: only submitted packets come back.

@@ -10,6 +10,7 @@ mod device;
 mod flush;
 mod order;
 mod pace;
+mod ports;
 mod ready;
 mod room;
 mod senders;
