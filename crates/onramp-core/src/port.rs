@@ -193,7 +193,8 @@ impl<D: Device> Port<D> {
                 match self.mode {
                     // The keeper ticks by itself; others only make sure of it, after its tick.
                     Mode::Hybrid => keeper.keep(now.after(TICK_NS * if visit { 1 } else { 2 })),
-                    _ if stop == Stop::Quota => keeper.keep(now),
+                    // What comes from here on finds nothing waiting, and calls the keeper itself.
+                    _ if stop == Stop::Quota || owner.waiting() > 0 => keeper.keep(now),
                     _ => {}
                 }
                 owner.leave_busy();

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
-use ::onramp::TrySendError;
+use ::onramp::{Mode, TrySendError};
 use anyhow::Result;
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
@@ -35,11 +35,18 @@ pub(crate) enum Kind {
     Gso,
     /// One link for all threads, and `try_send` for each datagram.
     Onramp,
+    /// The same in mode `inline`: ports never collect, runners take over after a quota.
+    OnrampInline,
+    /// The same in mode `dedicated`: runners alone send.
+    OnrampDedicated,
 }
 
 impl Kind {
     /// The method that the others are there to be compared with.
     pub(crate) const OURS: Self = Self::Onramp;
+
+    /// Those that are compared if nobody says.
+    pub(crate) const DEFAULT: [Self; 4] = [Self::Send, Self::Sendmmsg, Self::Gso, Self::Onramp];
 
     /// As written on the command line and in JSON.
     pub(crate) fn name(self) -> &'static str {
@@ -48,6 +55,8 @@ impl Kind {
             Self::Sendmmsg => "sendmmsg",
             Self::Gso => "gso",
             Self::Onramp => "onramp",
+            Self::OnrampInline => "onramp-inline",
+            Self::OnrampDedicated => "onramp-dedicated",
         }
     }
 
@@ -55,7 +64,7 @@ impl Kind {
     pub(crate) fn files(self, plan: &Plan) -> usize {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => plan.flows(),
-            Self::Onramp => onramp::files(plan),
+            Self::Onramp | Self::OnrampInline | Self::OnrampDedicated => onramp::files(plan),
         }
     }
 
@@ -63,7 +72,9 @@ impl Kind {
     pub(crate) fn open(self, plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => kernel::open(self, plan, targets),
-            Self::Onramp => onramp::open(plan, targets),
+            Self::Onramp => onramp::open(plan, Mode::Hybrid, targets),
+            Self::OnrampInline => onramp::open(plan, Mode::Inline, targets),
+            Self::OnrampDedicated => onramp::open(plan, Mode::Dedicated, targets),
         }
     }
 }

@@ -7,6 +7,7 @@ mod device;
 mod edges;
 mod histograms;
 mod inline;
+mod modes;
 mod pace;
 mod random;
 mod world;

@@ -1,6 +1,7 @@
 //! Any sequence of operations: nothing is lost, nothing is invented, nothing is forgotten.
 
-use onramp_core::Instant;
+use onramp_core::qdisc::Spec;
+use onramp_core::{Instant, Mode, Rate, SharedRate};
 use onramp_queue::{DropReason, PacketList};
 use proptest::prelude::*;
 
@@ -19,6 +20,8 @@ enum Op {
     Back(u64),
     Room(Option<u32>),
     Fails(bool),
+    /// Another qdisc of the same kind takes over.
+    Replace,
     Close,
 }
 
@@ -38,6 +41,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (1_u64..150_000).prop_map(Op::Back),
         2 => proptest::option::of(0_u32..100).prop_map(Op::Room),
         1 => any::<bool>().prop_map(Op::Fails),
+        1 => Just(Op::Replace),
     ]
 }
 
@@ -73,7 +77,7 @@ impl Made {
     }
 }
 
-fn step(world: &mut World, made: &mut Made, op: &Op) {
+fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
     match *op {
         Op::Push(count, flow, wait_ns) => {
             let list = made.packets(count, flow, world.now, wait_ns);
@@ -109,16 +113,26 @@ fn step(world: &mut World, made: &mut Made, op: &Op) {
         Op::Back(ns) => world.now = Instant(world.now.0.saturating_sub(ns).max(START.0)),
         Op::Room(room) => world.wire().room = room,
         Op::Fails(fails) => world.wire().fails = fails.then_some(DropReason::Unreachable),
+        Op::Replace => {
+            let spec: Spec = qdisc.parse().expect("a qdisc");
+            let qdisc = spec.build(crate::world::MTU);
+            let _ = world.port.replace(qdisc, world.now, &world.keeper).expect("nobody is inside");
+        }
         Op::Close => {
             let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
         }
     }
 }
 
-fn run(qdisc: &str, cap: u16, ops: &[Op], in_order: bool) {
-    let (mut world, mut made) = (World::new(qdisc, cap), Made::default());
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![2 => Just(Mode::Hybrid), 1 => Just(Mode::Inline), 1 => Just(Mode::Dedicated)]
+}
+
+fn run(qdisc: &str, cap: u16, mode: Mode, ops: &[Op], in_order: bool) {
+    let share = cap.is_multiple_of(3).then(|| SharedRate::new(Rate(2_000_000), 1).share(0));
+    let (mut world, mut made) = (World::with(qdisc, cap, mode, share), Made::default());
     for op in ops {
-        step(&mut world, &mut made, op);
+        step(&mut world, qdisc, &mut made, op);
         world.check();
     }
     // From here on only the keeper works, and everything leaves.
@@ -126,7 +140,7 @@ fn run(qdisc: &str, cap: u16, ops: &[Op], in_order: bool) {
     world.settle();
     world.check();
     assert_eq!(world.stats().held, 0, "the keeper has finished");
-    assert!(!world.port.is_busy());
+    assert!(!world.port.is_busy() || mode == Mode::Dedicated);
     let mut newest = std::collections::HashMap::new();
     for &(cookie, at) in &world.wire().sent {
         let index = usize::try_from(cookie).unwrap();
@@ -143,17 +157,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pfifo_conserves_and_keeps_order(ops in ops(), cap in 1_u16..600) {
-        run("pfifo limit 300", cap, &ops, true);
+    fn pfifo_conserves_and_keeps_order(ops in ops(), cap in 1_u16..600, mode in mode()) {
+        run("pfifo limit 300", cap, mode, &ops, true);
     }
 
     #[test]
-    fn fq_conserves_and_keeps_order_in_flows(ops in ops(), cap in 1_u16..600) {
-        run("fq limit 300 flow_limit 120", cap, &ops, false);
+    fn fq_conserves_and_keeps_order_in_flows(ops in ops(), cap in 1_u16..600, mode in mode()) {
+        run("fq limit 300 flow_limit 120", cap, mode, &ops, false);
     }
 
     #[test]
-    fn paced_fq_conserves(ops in ops(), cap in 1_u16..600) {
-        run("fq maxrate 10mbit flow_limit 200 quantum 300 initial_quantum 500", cap, &ops, false);
+    fn paced_fq_conserves(ops in ops(), cap in 1_u16..600, mode in mode()) {
+        run("fq maxrate 10mbit flow_limit 200 quantum 300 initial_quantum 500", cap, mode, &ops, false);
     }
 }

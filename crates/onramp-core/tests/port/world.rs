@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use onramp_core::qdisc::Spec;
 use onramp_core::stats::{BUCKETS, PortSnapshot};
-use onramp_core::{Device, DeviceInfo, Instant, Keeper, Port, Ran, Transmitted};
+use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, Ran, Share, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 pub(crate) const MTU: u32 = 1_000;
@@ -78,6 +78,7 @@ pub(crate) struct World {
     pub(crate) keeper: Notes,
     pub(crate) now: Instant,
     pub(crate) pushed: u64,
+    pub(crate) mode: Mode,
     wire: Arc<Mutex<Wire>>,
 }
 
@@ -145,15 +146,19 @@ impl Device for Script {
 
 impl World {
     pub(crate) fn new(qdisc: &str, cap: u16) -> Self {
+        Self::with(qdisc, cap, Mode::Hybrid, None)
+    }
+
+    pub(crate) fn with(qdisc: &str, cap: u16, mode: Mode, share: Option<Share>) -> Self {
         let spec: Spec = qdisc.parse().expect("a qdisc");
         let wire = Arc::new(Mutex::new(Wire { retry_ns: 50_000, ..Wire::default() }));
         let port = Arc::new(OnceLock::new());
         let info = DeviceInfo::new("script".to_owned(), MTU);
         let device = Script { info, wire: wire.clone(), port: port.clone() };
-        let world = Arc::new(Port::new(spec.build(MTU), device, cap));
+        let world = Arc::new(Port::with_mode(spec.build(MTU), device, cap, mode, share));
         port.set(Arc::downgrade(&world)).expect("the first");
         let keeper = Notes::default();
-        Self { port: world, keeper, now: START, pushed: 0, wire }
+        Self { port: world, keeper, now: START, pushed: 0, mode, wire }
     }
 
     pub(crate) fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -248,7 +253,8 @@ impl World {
         assert_eq!(stats.sent, self.wire().sent.len() as u64, "what the device took");
         assert_eq!(self.port.is_quiet(), stats.held == 0, "quiet is nothing held");
         assert!(stats.held == 0 || self.keeper.due().is_some(), "held, and nobody knows");
-        assert!(!self.port.is_busy() || self.keeper.due().is_some(), "busy, and nobody knows");
+        let busy = self.port.is_busy() && self.mode != Mode::Dedicated;
+        assert!(!busy || self.keeper.due().is_some(), "busy, and nobody knows");
         assert_eq!(stats.bursts, self.wire().offered.len() as u64);
         assert_eq!(stats.burst_packets, self.wire().offered_by_size.0, "one entry a call");
         assert_eq!(stats.sojourn_ns, self.wire().ages.0, "one entry a call that took any");

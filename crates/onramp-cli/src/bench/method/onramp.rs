@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Result;
-use onramp::{BuildError, Flow, Link, Sender, TrySendError};
+use onramp::{BuildError, Flow, Link, Mode, Sender, TrySendError};
 
 use super::{Closing, PathCounts, Session, Taken, ThreadCx, ThreadRecord, Worker, drive};
 use crate::bench::plan::Plan;
@@ -23,10 +23,10 @@ pub(super) fn files(plan: &Plan) -> usize {
 }
 
 /// Opens a link as `plan` says.
-pub(super) fn open(plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
+pub(super) fn open(plan: &Plan, mode: Mode, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
     let ipv4 = targets.first().is_none_or(SocketAddr::is_ipv4);
     let any: IpAddr = if ipv4 { [0; 4].into() } else { [0u16; 8].into() };
-    let mut builder = Link::udp((any, 0)).qdisc(&plan.qdisc);
+    let mut builder = Link::udp((any, 0)).qdisc(&plan.qdisc).mode(mode);
     if let Some(ports) = plan.queues {
         builder = builder.ports(ports);
     }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn what_a_link_says_is_said_once_and_with_advice() {
         let mut plan = planted::plan();
-        let told = |plan: &Plan| match open(plan, &[([127, 0, 0, 1], 9).into()]) {
+        let told = |plan: &Plan| match open(plan, Mode::Hybrid, &[([127, 0, 0, 1], 9).into()]) {
             Ok(_) => panic!("a link that cannot be"),
             Err(error) => line(&format!("{error:#}")),
         };

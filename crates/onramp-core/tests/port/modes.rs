@@ -1,0 +1,143 @@
+//! Who sends, and a qdisc that takes over.
+
+use onramp_core::qdisc::Spec;
+use onramp_core::{Mode, QUOTA, Rate, SharedRate};
+use onramp_queue::DropReason;
+
+use crate::world::{MTU, World};
+
+fn world(qdisc: &str, mode: Mode) -> World {
+    World::with(qdisc, 1_000, mode, None)
+}
+
+fn replace(world: &World, qdisc: &str) {
+    let spec: Spec = qdisc.parse().expect("a qdisc");
+    let ran = world.port.replace(spec.build(MTU), world.now, &world.keeper);
+    assert!(ran.is_ok(), "nobody is inside");
+}
+
+/// A push stages and calls the keeper, if nothing waited; nothing else does a thing.
+#[test]
+fn dedicated_leaves_all_to_the_keeper() {
+    let mut world = world("pfifo", Mode::Dedicated);
+    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.push(3), None);
+    assert_eq!(world.keeper.due(), Some(world.now), "at once");
+    world.pass(10);
+    let due = world.keeper.due();
+    assert_eq!(world.push(100), None, "also when a batch is full");
+    assert_eq!(world.keeper.due(), due, "it knows");
+    assert_eq!(world.help(), None);
+    assert!(world.sent().is_empty());
+    world.check();
+    let ran = world.visit();
+    assert_eq!((ran.done, ran.again), (QUOTA, true));
+    let ran = world.visit();
+    assert_eq!((ran.done, ran.again), (103 - QUOTA, false));
+    assert_eq!(world.keeper.due(), None, "nothing is left to look after");
+    assert_eq!(world.push(1), None);
+    assert_eq!(world.keeper.due(), Some(world.now), "called again");
+    world.settle();
+    assert_eq!(world.sent(), (0..104).collect::<Vec<_>>());
+    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let _ = world.push(2);
+    assert_eq!(world.dropped(DropReason::Purged), 2);
+    world.check();
+}
+
+/// The rest of a quota is the keeper's at once; otherwise the port is left idle.
+#[test]
+fn inline_hands_over_after_a_quota() {
+    let mut world = world("pfifo", Mode::Inline);
+    for _ in 0..200 {
+        assert_eq!(world.push(1).map(|ran| ran.done), Some(1), "each by itself");
+    }
+    assert!(!world.port.is_busy());
+    let ran = world.push(100).expect("it was idle");
+    assert_eq!((ran.done, ran.again), (QUOTA, true));
+    assert_eq!(world.keeper.due(), Some(world.now));
+    assert!(!world.visit().again);
+    assert!(!world.port.is_busy(), "a quota is no reason to collect");
+    world.check();
+}
+
+/// What is held by the burst, the qdisc and the intake, in this order.
+#[test]
+fn what_is_held_moves_over() {
+    for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+        let mut world = world("fq maxrate 1mbit initial_quantum 0 flow_limit 500", mode);
+        world.wire().room = Some(0);
+        world.enqueue(300);
+        // The device is offered the first of them, in vain.
+        world.pass(5_000_000);
+        let _ = world.visit();
+        let _ = world.push(40);
+        replace(&world, "pfifo");
+        world.check();
+        world.wire().room = None;
+        world.settle();
+        assert_eq!(world.sent(), (0..340).collect::<Vec<_>>(), "{mode:?}");
+        assert_eq!(world.stats().dropped, []);
+    }
+}
+
+/// Departure times stay with the packets.
+#[test]
+fn a_new_fq_keeps_departure_times() {
+    let mut world = world("fq timer_slack 0", Mode::Hybrid);
+    let then = world.now.after(3_000_000);
+    let mut list = world.packets(2);
+    list.metas_mut().for_each(|meta| meta.txtime_ns = then.0);
+    let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+    replace(&world, "fq timer_slack 0");
+    assert!(world.sent().is_empty());
+    world.settle();
+    assert_eq!(world.wire().sent, [(0, then), (1, then)]);
+}
+
+#[test]
+fn a_smaller_qdisc_drops_and_says_so() {
+    let mut world = world("pfifo", Mode::Hybrid);
+    world.wire().room = Some(0);
+    world.enqueue(200);
+    replace(&world, "pfifo limit 10");
+    assert_eq!(world.dropped(DropReason::Overlimit), 200 - 64 - 10);
+    world.wire().room = None;
+    world.settle();
+    world.check();
+    assert_eq!(world.sent(), (0..74).collect::<Vec<_>>());
+}
+
+/// 1,000 bytes a millisecond, of 100 each: the port waits, and the keeper knows until when.
+#[test]
+fn a_share_of_a_rate_holds_packets_back() {
+    let share = SharedRate::new(Rate(1_000_000), 1).share(0);
+    let mut world = World::with("pfifo", 1_000, Mode::Hybrid, Some(share));
+    let start = world.now;
+    let ran = world.push(30).expect("it was idle");
+    assert_eq!((ran.done, ran.again), (1, false), "then it has to be paid for");
+    world.check();
+    world.settle();
+    let sent = &world.wire().sent;
+    assert_eq!(sent.len(), 30);
+    for (i, (_, at)) in sent.iter().enumerate() {
+        let due = start.after(100_000 * i as u64);
+        assert!(*at >= due && at.since(due) < 100_000, "packet {i} at {}", at.since(start));
+    }
+}
+
+/// The keeper has so much before the qdisc that it does not take what waits: it is told again.
+#[test]
+fn what_was_not_taken_is_not_forgotten() {
+    let mut world = World::with("pfifo limit 10", 259, Mode::Dedicated, None);
+    let _ = world.push(257);
+    let ran = world.visit();
+    assert_eq!((world.stats().held, ran.again), (1, true), "one more than is enqueued at once");
+    let _ = world.push(2);
+    let ran = world.visit();
+    assert_eq!((world.stats().held, ran.again), (2, false));
+    assert_eq!(world.keeper.due(), Some(world.now));
+    world.settle();
+    world.check();
+    assert_eq!(world.stats().held, 0);
+}
