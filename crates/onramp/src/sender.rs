@@ -461,7 +461,8 @@ mod tests {
     fn a_wait_that_helps_gives_way() {
         let device = Box::new(Null::default()) as Box<_>;
         let credits = Credits { packets: 1_000, bytes: 1 << 20 };
-        let builder = Link::devices([device]).qdisc("fq flow_limit 1000 horizon 4000s").credits(credits);
+        let builder =
+            Link::devices([device]).qdisc("fq flow_limit 1000 horizon 4000s").credits(credits);
         let link = builder.build().expect("a link");
         let (mut waits, mut busy) = (link.sender(), link.sender());
         let (flow, other) = (waits.flow(None), busy.flow(None));
