@@ -67,14 +67,21 @@ fn bytes_are_limited_but_one_packet_may_always_go() {
 
 #[test]
 fn a_charge_is_what_was_asked_for() {
-    let mut pool = pool(10, 1_000);
+    let mut pool = pool(10, 65_535);
+    // While one is out, bytes count.
+    let _out = pool.take(0).unwrap();
     for payload in [0, 1, 128, 129, 512, 513, 2_048, 2_049, PAYLOAD_MAX] {
-        let pkt = pool.take(payload).unwrap();
-        assert!(pkt.capacity() >= payload);
-        assert_eq!(pkt.payload().len(), 0);
-        drop(pkt);
-        assert_eq!(pool.reclaim(|_| {}), 1);
-        assert!(pool.has_room(1_000), "all bytes are back after {payload}");
+        for submitted in [true, false] {
+            let mut pkt = pool.take(payload).unwrap();
+            assert!(pkt.capacity() >= payload);
+            assert_eq!(pkt.payload().len(), 0);
+            let left = 65_535 - u32::try_from(payload).unwrap();
+            assert!(pool.has_room(left) && !pool.has_room(left + 1), "{payload}");
+            pkt.set_submitted(submitted);
+            drop(pkt);
+            assert_eq!(pool.reclaim(|_| {}), 1);
+            assert!(pool.has_room(65_535), "all bytes are back after {payload}");
+        }
     }
 }
 

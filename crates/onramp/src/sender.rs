@@ -562,7 +562,7 @@ mod tests {
                 (0..500).for_each(|_| busy.try_send(&other, b"now").expect("there is room"));
                 busy.uncork().expect("there is room");
                 let before = link.stats().sent;
-                waits.slice_start = slice_start;
+                (waits.slice_start, waits.slice_over) = (slice_start, !gives_way);
                 assert!(!waits.flush(Duration::ZERO), "the packet stays");
                 let gave_way = waits.slice_start != slice_start;
                 assert!(gives_way || !gave_way, "its slice is not over");
