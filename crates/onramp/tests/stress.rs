@@ -232,3 +232,45 @@ fn paced_fq() {
 fn an_intake_for_few() {
     rounds("fq limit 40 flow_limit 20", 4);
 }
+
+/// R5 of what broke in Linux: a data race on a limit that was changed under traffic.
+///
+/// Qdiscs, their parameters, the rate and the ports change while threads send.
+#[test]
+fn r5_parameters_change_under_load() {
+    let devices = (0..2).map(|_| Box::new(Null::default()) as Box<dyn Device>);
+    let rate = "1gbit".parse().expect("a rate");
+    let link = Link::devices(devices).rate(rate).runners(2).ports_max(40).build().expect("a link");
+    let stop = AtomicBool::new(false);
+    let sent: u64 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (mut sender, stop) = (link.sender(), &stop);
+                scope.spawn(move || {
+                    let flow = sender.flow(None);
+                    let mut sent = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        sender.send(&flow, &[0; 100]).expect("the link is open");
+                        sent += 1;
+                    }
+                    assert!(sender.flush(LONG));
+                    sent
+                })
+            })
+            .collect();
+        let qdiscs = ["fq limit 20", "pfifo limit 5", "fq flow_limit 3", "bfifo", "fq quantum 500"];
+        for turn in 0..30 {
+            link.set_qdisc(qdiscs[turn % qdiscs.len()]).expect("a qdisc");
+            link.set_rate(onramp::Rate(1_000_000 << (turn % 8))).expect("it has a rate");
+            let added = link.add_port(Null::default()).expect("there is room");
+            assert!(link.remove_port(turn, LONG).expect("there are others").flushed);
+            assert_eq!(added, turn + 2);
+            assert!(link.stats().sent <= link.stats().submitted);
+        }
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().expect("a sender")).sum()
+    });
+    let stats = link.stats();
+    assert_eq!((stats.submitted, stats.held), (sent, 0));
+    assert_eq!(stats.submitted, stats.sent + stats.dropped_total());
+}

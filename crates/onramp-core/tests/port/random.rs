@@ -168,6 +168,7 @@ proptest! {
 
     #[test]
     fn paced_fq_conserves(ops in ops(), cap in 1_u16..600, mode in mode()) {
-        run("fq maxrate 10mbit flow_limit 200 quantum 300 initial_quantum 500", cap, mode, &ops, false);
+        let qdisc = "fq maxrate 10mbit flow_limit 200 quantum 300 initial_quantum 500";
+        run(qdisc, cap, mode, &ops, false);
     }
 }

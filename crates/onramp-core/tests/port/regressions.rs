@@ -1,0 +1,188 @@
+//! What broke in Linux after its lock-free list went in (2025): R1, R3 and R8. The others are in
+//! `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs` (R5) and
+//! `onramp-queue/tests/stress.rs` (R6).
+
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Qdisc, Verdict};
+use onramp_core::{Device, DeviceInfo, Instant, Mode, Port, QUOTA, Rate, SharedRate, Transmitted};
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use crate::world::{MTU, Notes, START, World, packet};
+
+/// R1: batching moved the bottleneck to the dequeue side, and drops were freed under the lock.
+///
+/// At ten times what the device takes, with small packets of 1,000 flows, an owner's run still
+/// sends its whole quota, and enqueues no more than four times that much: for every kind there is.
+#[test]
+fn r1_overload_takes_nothing_from_what_is_sent() {
+    for kind in KINDS {
+        let mut per_run = Vec::new();
+        for overload in [1, 2, 10] {
+            let mut world = World::with(kind.id, 2_000, Mode::Dedicated, None);
+            let (mut came, mut runs, mut refused) = (0, 0, 0);
+            for _ in 0..300 {
+                let list: PacketList = (0..u64::from(QUOTA) * overload)
+                    .map(|i| packet(came + i, (came + i) % 1_000, world.now))
+                    .collect();
+                came += u64::from(list.len());
+                match world.port.xmit(list, world.now, &world.keeper) {
+                    Ok(ran) => assert_eq!(ran, None),
+                    Err(full) => refused += u64::from(full.0.len()),
+                }
+                let before = world.stats();
+                let _ = world.visit();
+                let after = world.stats();
+                assert!(after.enqueued - before.enqueued <= u64::from(4 * QUOTA), "{}", kind.id);
+                runs += 1;
+                world.pass(10_000);
+            }
+            world.pushed = came - refused;
+            let sent = world.stats().sent;
+            per_run.push(sent as f64 / f64::from(runs));
+            let dropped: u64 = world.stats().dropped.iter().map(|(_, n)| n).sum();
+            assert_eq!(world.pushed, sent + dropped + world.stats().held, "{}", kind.id);
+        }
+        let peak = per_run.iter().copied().fold(0.0, f64::max);
+        assert!(per_run[2] >= 0.8 * peak, "{}: {per_run:?} packets a run", kind.id);
+        assert!(peak > 0.9 * f64::from(QUOTA), "{}: {per_run:?} packets a run", kind.id);
+    }
+}
+
+/// R3: bulk dequeues of over 1,000 packets overran the ring, and what was put back bypassed the
+/// scheduler.
+///
+/// No burst is larger than a quota, and behind what a full device left lying, at most that much,
+/// the qdisc decides.
+#[test]
+fn r3_a_burst_is_bounded_and_nothing_bypasses_the_qdisc() {
+    let mut world = World::new("pfifo_fast", 2_000);
+    world.wire().room = Some(10);
+    for _ in 0..5 {
+        let _ = world.push(100);
+    }
+    let mut urgent = world.packets(3);
+    urgent.metas_mut().for_each(|meta| meta.priority = 6);
+    let _ = world.port.xmit(urgent, world.now, &world.keeper).expect("there is room");
+    for room in [Some(5), Some(0), Some(20), None] {
+        world.wire().room = room;
+        world.pass(200_000);
+        let _ = world.visit();
+    }
+    world.settle();
+    world.check();
+    assert!(world.wire().offered.iter().all(|packets| *packets <= QUOTA));
+    let sent = world.sent();
+    assert_eq!(sent.len(), 503);
+    let first = sent.iter().position(|cookie| *cookie == 500).expect("it was sent");
+    assert!(first <= QUOTA as usize + 10, "{first} packets went before");
+    assert_eq!(sent[first..first + 3], [500, 501, 502]);
+    assert!(sent.iter().filter(|cookie| **cookie < 500).is_sorted());
+}
+
+/// Drops every other packet as it is dequeued, and now and then all that is left.
+#[derive(Debug, Default)]
+struct Picky {
+    list: PacketList,
+    calls: u32,
+}
+
+impl Qdisc for Picky {
+    fn enqueue(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        self.calls += 1;
+        let drops = if self.calls.is_multiple_of(7) { u32::MAX } else { self.calls % 2 };
+        for _ in 0..drops {
+            let Some(pkt) = self.list.pop_front() else { break };
+            cx.drop(pkt, DropReason::Overlimit);
+        }
+        self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.list.len(), bytes: self.list.bytes() }
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        while let Some(pkt) = self.list.pop_front() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+    }
+}
+
+/// R8: a leaf's drop in dequeue was subtracted twice in its parent, which then stalled for ever.
+///
+/// A port keeps no count of its own of what its qdisc holds: drops in dequeue, also of all that is
+/// left, neither stall it nor unbalance its books, with a rate before it or without.
+#[test]
+fn r8_drops_in_dequeue_are_counted_once() {
+    for shared in [false, true] {
+        let share = shared.then(|| SharedRate::new(Rate(50_000_000), 1).share(0));
+        let device = Sink(DeviceInfo::new("sink".to_owned(), MTU));
+        let port = Port::with_mode(Box::new(Picky::default()), device, 500, Mode::Hybrid, share);
+        let (keeper, mut now, mut pushed) = (Notes::default(), START, 0_u64);
+        for round in 0..200_u64 {
+            let count = round % 97;
+            let list = (0..count).map(|i| packet(pushed + i, 7, now)).collect();
+            let _ = port.xmit(list, now, &keeper).expect("there is room");
+            pushed += count;
+            now = now.after(50_000);
+            let _ = port.visit(now, &keeper);
+            let stats = port.snapshot();
+            let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
+            assert_eq!(pushed, stats.sent + dropped + stats.held, "round {round}");
+        }
+        for _ in 0..1_000 {
+            now = now.after(200_000);
+            let _ = port.visit(now, &keeper);
+        }
+        let stats = port.snapshot();
+        assert_eq!(stats.held, 0, "it stalls");
+        assert!(stats.sent > 0 && port.stats().dropped.get(DropReason::Overlimit) > 0);
+    }
+}
+
+/// Takes everything.
+struct Sink(DeviceInfo);
+
+impl Device for Sink {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+/// A clock that jumps: an hour ahead, and back again. Nothing is lost, nothing leaves before its
+/// time, and nothing stalls for longer than the clock takes to catch up.
+#[test]
+fn a_clock_that_jumps() {
+    const HOUR: u64 = 3_600_000_000_000;
+    for qdisc in ["pfifo", "fq", "fq maxrate 1mbit", "pfifo_fast"] {
+        for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+            let mut world = World::with(qdisc, 1_000, mode, None);
+            let _ = world.push(30);
+            world.pass(HOUR);
+            let _ = world.push(30);
+            world.settle();
+            world.now = START; // And back.
+            let _ = world.push(30);
+            let _ = world.help();
+            world.check();
+            world.pass(HOUR);
+            world.settle();
+            world.check();
+            assert_eq!(world.sent(), (0..90).collect::<Vec<_>>(), "{qdisc}, {mode:?}");
+        }
+    }
+}

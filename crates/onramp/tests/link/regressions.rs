@@ -1,0 +1,235 @@
+//! What broke in Linux after its lock-free list went in (2025): R2, R4 and R7, and other faults.
+//! R1, R3 and R8 are in `onramp-core/tests/port/regressions.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::{
+    Device, DeviceInfo, DropReason, Instant, Link, PacketList, SendError, Transmitted, TrySendError,
+};
+
+use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
+
+/// R2: packets were dropped early by the qdisc's `limit`, which is 0 in HTB and ten others.
+///
+/// What waits in the intake is bounded by the intake's own cap, and given back, not dropped; the
+/// qdisc's limit counts in the qdisc alone.
+#[test]
+fn r2_the_intake_has_a_cap_of_its_own() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo limit 1").burst(200).credits(credits(300)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        // One push of 200: the qdisc takes one after another, and drops all but what it may hold.
+        sender.cork();
+        (0..200).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+        sender.uncork().unwrap();
+        assert!(sender.flush(LONG));
+        let stats = link.stats();
+        assert_eq!((stats.submitted, stats.refused), (200, 0), "the intake took them all");
+        assert_eq!(stats.dropped[&DropReason::Overlimit] + stats.sent, 200);
+        assert_eq!(stats.dropped.len(), 1, "{:?}", stats.dropped);
+    });
+}
+
+/// R4: only a batch of one learned its verdict.
+///
+/// Of a batch, every packet's fate is told by its own cookie.
+#[test]
+fn r4_each_packet_of_a_batch_learns_its_fate() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo limit 70").credits(credits(500)).build().unwrap();
+        let mut sender = link.sender();
+        let fates = Arc::new(Mutex::new(BTreeMap::new()));
+        let theirs = fates.clone();
+        sender.on_complete(move |fate| {
+            let before = theirs.lock().unwrap().insert(fate.cookie, fate.drop_reason);
+            assert_eq!(before, None, "told once");
+        });
+        let flow = sender.flow(None);
+        sender.cork();
+        for cookie in 0..250 {
+            let mut packet = sender.packet(&flow, b"x").unwrap();
+            packet.cookie = cookie;
+            sender.submit(&flow, packet).unwrap();
+        }
+        sender.uncork().unwrap();
+        assert!(sender.flush(LONG));
+        let sent = gate.taken();
+        let fates = fates.lock().unwrap();
+        assert_eq!(fates.len(), 250);
+        for (cookie, fate) in fates.iter() {
+            let want = (!sent.contains(cookie)).then_some(DropReason::Overlimit);
+            assert_eq!(*fate, want, "packet {cookie}");
+        }
+        assert!((70..250).contains(&sent.len()), "{} of 250", sent.len());
+    });
+}
+
+/// Counts its life.
+struct Counted(Box<dyn Device>, Arc<AtomicU32>);
+
+impl Counted {
+    fn over(gate: &Arc<Gate>, alive: &Arc<AtomicU32>) -> Box<dyn Device> {
+        alive.fetch_add(1, Ordering::SeqCst);
+        Box::new(Self(gate.device(), alive.clone()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Device for Counted {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        self.0.transmit(burst, done, now)
+    }
+}
+
+/// R7: the array of queues leaked on destroy, and drops were not counted.
+///
+/// Closed under load, by others than those who send: nothing is lost, and nothing is left.
+#[test]
+fn r7_a_link_closed_under_load_leaves_nothing() {
+    for qdisc in ["pfifo", "fq", "fq maxrate 8mbit", "pfifo_fast"] {
+        in_time(move || {
+            let alive = Arc::new(AtomicU32::new(0));
+            for round in 0..20 {
+                let gates = [Gate::new(true), Gate::new(round % 2 == 0)];
+                let devices = gates.each_ref().map(|gate| Counted::over(gate, &alive));
+                let link = Link::devices(devices).qdisc(qdisc).build().unwrap();
+                let told: u64 = thread::scope(|scope| {
+                    let threads: Vec<_> = (0..6)
+                        .map(|_| {
+                            let mut sender = link.sender();
+                            scope.spawn(move || {
+                                let fates = Fates::of(&mut sender);
+                                let flow = sender.flow(None);
+                                while sender.send(&flow, &[0; 200]) != Err(SendError::Closed) {}
+                                assert!(sender.flush(LONG));
+                                fates.total()
+                            })
+                        })
+                        .collect();
+                    until("they send", || link.stats().submitted > 200);
+                    link.close(Duration::ZERO);
+                    threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+                });
+                let stats = link.stats();
+                assert_eq!(told, stats.submitted);
+                balanced(&stats);
+                drop(link);
+                assert_eq!(alive.load(Ordering::SeqCst), 0, "devices are left");
+            }
+        });
+    }
+}
+
+/// A thousand senders on one processor.
+#[test]
+fn a_thousand_senders_on_one_processor() {
+    in_time(|| {
+        // Threads are born on the processors of who makes them: the runner too.
+        onramp::dev::pin_thread(onramp::dev::current_cpu().unwrap()).unwrap();
+        let link = Link::devices([Box::new(Null::default()) as Box<_>]).build().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..1_000 {
+                let mut sender = link.sender();
+                let build = thread::Builder::new().stack_size(64 << 10);
+                let run = move || {
+                    let flow = sender.flow(None);
+                    (0..50).for_each(|_| sender.send(&flow, b"x").unwrap());
+                    assert!(sender.flush(LONG));
+                };
+                build.spawn_scoped(scope, run).unwrap();
+            }
+        });
+        let stats = link.stats();
+        assert_eq!(stats.sent, 50_000);
+        balanced(&stats);
+    });
+}
+
+/// An intake for one packet: whoever does not get in waits, and all get in.
+#[test]
+fn an_intake_for_one_packet() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "fq").burst(1).build().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let mut sender = link.sender();
+                scope.spawn(move || {
+                    let flow = sender.flow(None);
+                    (0..500).for_each(|_| sender.send(&flow, b"x").unwrap());
+                    assert!(sender.flush(LONG));
+                });
+            }
+        });
+        let stats = link.stats();
+        assert_eq!(stats.sent, 4_000);
+        balanced(&stats);
+    });
+}
+
+/// A device that takes nothing for a second, in the device's own time: senders run out of credit,
+/// wait, and go on; nothing is dropped.
+#[test]
+fn a_device_that_is_full_for_a_second() {
+    struct Stuck(DeviceInfo, Option<Instant>, Arc<AtomicU32>);
+    impl Device for Stuck {
+        fn info(&self) -> &DeviceInfo {
+            &self.0
+        }
+        fn transmit(
+            &mut self,
+            burst: &mut PacketList,
+            done: &mut PacketList,
+            now: Instant,
+        ) -> Transmitted {
+            let until = *self.1.get_or_insert(now + Duration::from_secs(1));
+            if now < until {
+                self.2.fetch_add(1, Ordering::Relaxed);
+                return Transmitted { calls: 1, messages: 0, retry_at: Some(until) };
+            }
+            done.append(burst);
+            Transmitted::default()
+        }
+    }
+    in_time(|| {
+        let vain = Arc::new(AtomicU32::new(0));
+        let stuck = Stuck(DeviceInfo::new("stuck".to_owned(), 1_514), None, vain.clone());
+        let link = Link::devices([Box::new(stuck) as Box<_>]).build().unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let mut sender = link.sender();
+                scope.spawn(move || {
+                    let flow = sender.flow(None);
+                    while sender.try_send(&flow, b"x") != Err(TrySendError::Full) {}
+                    (0..300).for_each(|_| sender.send(&flow, b"x").unwrap());
+                    assert!(sender.flush(LONG));
+                });
+            }
+        });
+        let stats = link.stats();
+        assert_eq!(stats.sent, stats.submitted);
+        assert_eq!(vain.load(Ordering::Relaxed), 1, "it is not asked before it said");
+        balanced(&stats);
+    });
+}
