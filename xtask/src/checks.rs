@@ -68,6 +68,14 @@ fn with_stress_tests() -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
+/// Lets links live under random faults; what follows `soak` is given to it.
+pub(crate) fn soak(args: &[String]) -> Outcome {
+    let mut command = cargo(&["run", "--release", "-p", "onramp", "--example", "soak"]);
+    // As fast to build as it is to run.
+    command.args(["--target-dir", "target/soak"]).env("CARGO_PROFILE_RELEASE_LTO", "off");
+    run(command.arg("--").args(args))
+}
+
 /// Type-checks the workspace for a processor whose memory model is weaker.
 pub(crate) fn aarch64() -> Outcome {
     let target = "aarch64-unknown-linux-gnu";

@@ -18,6 +18,7 @@ const CHECKS: &[Check] = &[
     ("mutants-loom", || mutants::run(&[])),
     ("miri", || checks::miri(&[])),
     ("tsan", || checks::tsan(&[])),
+    ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
     ("test", || suite::run(&[])),
 ];
 

@@ -21,6 +21,7 @@ usage: cargo xtask COMMAND
   mutants-loom    weaken each ordering, one at a time: some model must fail for each
   miri            tests of onramp-queue in the interpreter that finds undefined behaviour
   tsan            stress tests under ThreadSanitizer
+  soak            links under random faults: --minutes N (default 10), --seed N
   aarch64         type-check the workspace for another processor
 
 loom, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Some("mutants-loom") => mutants::run(rest),
         Some("miri") => checks::miri(rest),
         Some("tsan") => checks::tsan(rest),
+        Some("soak") => checks::soak(rest),
         Some("aarch64") => checks::aarch64(),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

@@ -1,0 +1,301 @@
+//! A soak: threads send through links whose devices fail, fill up, dawdle and die, whose ports and
+//! qdiscs change, and which are closed in the middle; all by a seed.
+//!
+//! Every second all is brought to rest, and every packet has to be accounted for: by the link's
+//! books, by what the senders were told, and by what the devices took. Memory has to stay flat.
+//!
+//! `cargo xtask soak --minutes 10 [--seed N]`; ends with 1 when something is wrong, and says what.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use onramp::dev::MonotonicClock;
+use onramp::{
+    Clock, Credits, Device, DeviceInfo, DropReason, Instant, Link, Mapping, Mode, PacketList, Rate,
+    SendError, Sender, Transmitted, TrySendError,
+};
+
+const THREADS: u64 = 24;
+/// Ports that a link may ever have.
+const PORTS: usize = 60;
+const QDISCS: &[&str] = &[
+    "fq",
+    "fq maxrate 40mbit",
+    "fq limit 60 flow_limit 9",
+    "pfifo",
+    "pfifo limit 20",
+    "bfifo limit 20kb",
+    "pfifo_fast",
+];
+const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
+/// Long enough for all that is held to leave at the slowest rate there is.
+const REST: Duration = Duration::from_secs(60);
+const DEAD: &str = "the soak kills this device";
+
+/// A device with a will of its own.
+struct Moody {
+    info: DeviceInfo,
+    rng: Rng,
+    full_until: Instant,
+    taken: Arc<AtomicU64>,
+    mortal: bool,
+}
+
+impl Moody {
+    fn boxed(rng: &mut Rng, taken: &Arc<AtomicU64>, mortal: bool) -> Box<Self> {
+        let info = DeviceInfo::new("moody".to_owned(), 1_514);
+        let (rng, taken) = (rng.fork(), taken.clone());
+        Box::new(Self { info, rng, full_until: Instant(0), taken, mortal })
+    }
+}
+
+impl Device for Moody {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        if now < self.full_until {
+            return Transmitted { calls: 0, messages: 0, retry_at: Some(self.full_until) };
+        }
+        match self.rng.u32(0..2_000) {
+            0 if self.mortal && self.rng.u32(0..20) == 0 => panic!("{DEAD}"),
+            0..=9 => {
+                self.full_until = now.after(self.rng.u64(0..3_000_000));
+                // One that does not say until when is asked after a tick.
+                let retry_at = self.rng.bool().then_some(self.full_until);
+                return Transmitted { calls: 1, messages: 0, retry_at };
+            }
+            10..=14 => thread::sleep(Duration::from_micros(self.rng.u64(0..2_000))),
+            15..=30 => {
+                let few = self.rng.usize(0..=burst.len() as usize);
+                let mut some: PacketList = burst.by_ref().take(few).collect();
+                self.taken.fetch_add(some.len().into(), Ordering::Relaxed);
+                done.append(&mut some);
+                return Transmitted { calls: 1, messages: 1, retry_at: Some(now.after(20_000)) };
+            }
+            31..=60 => {
+                for mut packet in burst.by_ref() {
+                    if self.rng.bool() {
+                        packet.drop_reason = Some(DropReason::Unreachable);
+                    } else {
+                        self.taken.fetch_add(1, Ordering::Relaxed);
+                    }
+                    done.push_back(packet);
+                }
+                return Transmitted::default();
+            }
+            _ => {}
+        }
+        self.taken.fetch_add(burst.len().into(), Ordering::Relaxed);
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+/// What the senders know.
+#[derive(Debug, Default)]
+struct Told {
+    accepted: AtomicU64,
+    sent: AtomicU64,
+    dropped: AtomicU64,
+}
+
+fn sender(link: &Link, told: &Arc<Told>) -> Sender {
+    let mut sender = link.sender();
+    let told = told.clone();
+    sender.on_complete(move |fate| {
+        let count = if fate.drop_reason.is_none() { &told.sent } else { &told.dropped };
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    sender
+}
+
+/// Sends in all the ways there are until `stop`, then waits for the fate of all.
+fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
+    let mut me = sender(link, told);
+    while !stop.load(Ordering::Relaxed) {
+        let mapping = match rng.u32(0..4) {
+            0 => Mapping::Cpu,
+            1 => Mapping::Hash(rng.u64(..)),
+            _ => Mapping::Turn,
+        };
+        let flow = me.flow_with(None, mapping).with_priority(rng.u32(0..8));
+        for _ in 0..rng.u32(1..400) {
+            let payload = [0; 1_200];
+            let payload = &payload[..rng.usize(0..1_200)];
+            let accepted = match rng.u32(0..40) {
+                0 => {
+                    me.cork();
+                    let n = (0..20).filter(|_| me.try_send(&flow, payload).is_ok()).count();
+                    // What a cork holds back counts as accepted: it is pulled before it waits.
+                    let _ = me.uncork();
+                    n as u64
+                }
+                1..=3 => me.try_send_batch(&flow, [payload; 30]).map_or(0, |n| n as u64),
+                4..=12 => u64::from(me.try_send(&flow, payload).is_ok()),
+                13 => u64::from(me.packet(&flow, payload).is_ok_and(|mut packet| {
+                    packet.txtime_ns = MonotonicClock.now().after(rng.u64(0..3_000_000)).0;
+                    match me.submit(&flow, packet) {
+                        Ok(()) => true,
+                        Err(back) => {
+                            assert_eq!(back.why, TrySendError::Full);
+                            false
+                        }
+                    }
+                })),
+                14 => {
+                    me.wait_room_timeout(&flow, 100, Duration::from_micros(rng.u64(0..500)));
+                    0
+                }
+                _ => match me.send(&flow, payload) {
+                    Ok(()) => 1,
+                    Err(SendError::Closed) => return finish(me),
+                    Err(_) => break, // Its port died: another flow.
+                },
+            };
+            told.accepted.fetch_add(accepted, Ordering::Relaxed);
+        }
+        if rng.u32(0..30) == 0 {
+            finish(me);
+            me = sender(link, told);
+        }
+    }
+    finish(me);
+}
+
+/// Some wait for what they have below them, some just go.
+fn finish(mut sender: Sender) {
+    assert!(sender.flush(REST), "a sender waits for ever: {sender:?}");
+}
+
+/// Changes everything that may be changed.
+fn meddle(link: &Link, rng: &mut Rng, taken: &Arc<AtomicU64>) {
+    match rng.u32(0..4) {
+        0 => link.set_qdisc(QDISCS[rng.usize(0..QDISCS.len())]).expect("a qdisc"),
+        1 => link.set_rate(Rate(rng.u64(1_000_000..200_000_000))).expect("it has a rate"),
+        2 => drop(link.add_port(*Moody::boxed(rng, taken, true))),
+        _ => drop(link.remove_port(rng.usize(0..PORTS), Duration::from_millis(rng.u64(0..200)))),
+    }
+    let stats = link.stats();
+    assert!(stats.sent + stats.dropped_total() <= stats.submitted, "{stats:?}");
+}
+
+/// A link's life of about a second. Gives the packets it carried.
+fn second(seed: u64) -> Result<u64, String> {
+    let mut rng = Rng::with_seed(seed);
+    let taken = Arc::new(AtomicU64::new(0));
+    let devices = [
+        Moody::boxed(&mut rng, &taken, false) as Box<dyn Device>,
+        Moody::boxed(&mut rng, &taken, true),
+    ];
+    let link = Link::devices(devices)
+        .qdisc(QDISCS[rng.usize(0..QDISCS.len())])
+        .mode(MODES[rng.usize(0..MODES.len())])
+        .runners(rng.usize(1..4))
+        .burst(rng.u16(1..2_000))
+        .credits(Credits { packets: rng.u32(1..200), bytes: 1 << 20 })
+        .rate(Rate(100_000_000))
+        .ports_max(PORTS)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let (told, stop) = (Arc::new(Told::default()), AtomicBool::new(false));
+    let closes = rng.u32(0..4) == 0;
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (rng, link, told, stop) = (rng.fork(), &link, &told, &stop);
+            scope.spawn(move || live(link, told, stop, rng));
+        }
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(rng.u64(1..70)));
+            meddle(&link, &mut rng, &taken);
+        }
+        if closes {
+            link.close(Duration::from_millis(rng.u64(0..50)));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let stats = link.stats();
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (accepted, sent, dropped) = (of(&told.accepted), of(&told.sent), of(&told.dropped));
+    let dead = stats.dropped.get(&DropReason::PortDead).copied().unwrap_or(0);
+    let taken = of(&taken);
+    let books = stats.submitted == stats.sent + stats.dropped_total() && stats.held == 0;
+    let fates = (sent, dropped) == (stats.sent, stats.dropped_total());
+    // A device that dies may have taken some of which nothing is known.
+    let wire = stats.sent <= taken && taken <= stats.sent + dead;
+    // What a cork held back when its link closed was accepted, and never submitted.
+    let all = accepted == stats.submitted || closes;
+    if books && fates && wire && all {
+        Ok(stats.submitted)
+    } else {
+        Err(format!(
+            "seed {seed}: accepted {accepted}, told {sent} sent and {dropped} dropped, devices took \
+             {taken}: {stats:?}"
+        ))
+    }
+}
+
+/// Resident memory, KiB.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn arg<T: std::str::FromStr>(name: &str) -> Option<T> {
+    let mut args = std::env::args().skip_while(|arg| arg != name);
+    args.next()?;
+    let value = args.next().and_then(|value| value.parse().ok());
+    Some(value.unwrap_or_else(|| {
+        eprintln!("soak: {name} needs a number");
+        std::process::exit(2)
+    }))
+}
+
+fn main() -> Result<(), String> {
+    let minutes: f64 = arg("--minutes").unwrap_or(10.0);
+    let clock = MonotonicClock;
+    let mut seed = arg("--seed").unwrap_or_else(|| clock.now().0);
+    let panics: Arc<RwLock<u64>> = Arc::default();
+    let counted = panics.clone();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        // Those that the soak makes are no news.
+        if info.payload_as_str() == Some(DEAD) {
+            *counted.write().unwrap_or_else(PoisonError::into_inner) += 1;
+        } else {
+            hook(info);
+        }
+    }));
+    println!("soak: {minutes} minutes, seed {seed}");
+    let end = clock.now() + Duration::from_secs_f64(minutes * 60.0);
+    let (mut lives, mut packets, mut warm) = (0_u64, 0, 0);
+    while clock.now() < end {
+        packets += second(seed)?;
+        seed = seed.wrapping_add(1);
+        lives += 1;
+        let now = resident();
+        // What the allocator keeps has settled after some lives.
+        if lives == 10 {
+            warm = now;
+        }
+        if lives % 10 == 0 {
+            println!("soak: {lives} links, {packets} packets, {now} KiB, next seed {seed}");
+        }
+        if lives > 10 && now > warm * 2 + 16_384 {
+            return Err(format!("memory grows: {warm} KiB after 10 links, {now} after {lives}"));
+        }
+    }
+    let deaths = *panics.read().unwrap_or_else(PoisonError::into_inner);
+    println!("soak: {lives} links, {packets} packets, {deaths} devices died: all accounted for");
+    Ok(())
+}
