@@ -13,12 +13,22 @@ pub(crate) fn loom(args: &[String]) -> Outcome {
     run(loom_tests().arg("--").args(args))
 }
 
-/// `cargo test` for the models: optimised, since they run millions of steps, but with assertions.
 pub(crate) fn loom_tests() -> Command {
-    let mut command = cargo(&["test", "--release", "-p", QUEUE, "--test", "loom"]);
+    checker("loom", QUEUE)
+}
+
+/// Runs the whole path under random schedules.
+pub(crate) fn shuttle(args: &[String]) -> Outcome {
+    run(checker("shuttle", "onramp-core").arg("--").args(args))
+}
+
+/// `cargo test` for the models of a checker: optimised, since they run millions of steps, but with
+/// assertions.
+fn checker(name: &str, package: &str) -> Command {
+    let mut command = cargo(&["test", "--release", "-p", package, "--test", name]);
     command
-        .args(["--target-dir", "target/loom"])
-        .env("RUSTFLAGS", "--cfg loom")
+        .args(["--target-dir", &format!("target/{name}")])
+        .env("RUSTFLAGS", format!("--cfg {name}"))
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");

@@ -16,6 +16,7 @@ const CHECKS: &[Check] = &[
     ("aarch64", checks::aarch64),
     ("loom", || checks::loom(&[])),
     ("mutants-loom", || mutants::run(&[])),
+    ("shuttle", || checks::shuttle(&[])),
     ("miri", || checks::miri(&[])),
     ("tsan", || checks::tsan(&[])),
     ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),

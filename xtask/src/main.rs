@@ -19,12 +19,13 @@ usage: cargo xtask COMMAND
   tidy            the house rules that no compiler knows
   loom            the models of onramp-queue, under the model checker
   mutants-loom    weaken each ordering, one at a time: some model must fail for each
+  shuttle         senders, port, runner and credits together, under random schedules
   miri            tests of onramp-queue in the interpreter that finds undefined behaviour
   tsan            stress tests under ThreadSanitizer
   soak            links under random faults: --minutes N (default 10), --seed N
   aarch64         type-check the workspace for another processor
 
-loom, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
+loom, shuttle, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
 ";
 
 /// How a check ended, other than well.
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::run(),
         Some("loom") => checks::loom(rest),
         Some("mutants-loom") => mutants::run(rest),
+        Some("shuttle") => checks::shuttle(rest),
         Some("miri") => checks::miri(rest),
         Some("tsan") => checks::tsan(rest),
         Some("soak") => checks::soak(rest),

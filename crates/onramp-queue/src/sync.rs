@@ -1,4 +1,5 @@
-//! The only file that names the primitives: std's, or loom's under `--cfg loom`.
+//! The only file that names the primitives: std's, or those of a checker under `--cfg loom` or
+//! `--cfg shuttle`.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -6,19 +7,23 @@ pub(crate) use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 #[cfg(not(loom))]
-pub(crate) use std::{
-    alloc::{alloc, dealloc},
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
-};
+pub(crate) use std::alloc::{alloc, dealloc};
 
 /// Gives the processor to somebody else.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 #[cfg(loom)]
 pub(crate) use loom::thread::yield_now;
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread::yield_now;
 
 /// loom's interface over std's cell. Without it loom sees no access, and finds no race.
 #[cfg(not(loom))]

@@ -1,0 +1,229 @@
+//! Senders, a port, its keeper and credits together, under random schedules.
+//!
+//! loom tries every interleaving of two or three threads of one part; this tries many of the whole.
+//! `cargo xtask shuttle` runs it. A packet that is forgotten, or a wake-up that is lost, leaves
+//! somebody asleep for ever, which shuttle calls a deadlock. It checks no memory orderings.
+#![cfg(shuttle)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+
+use onramp_core::qdisc::Spec;
+use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, TICK_NS, Transmitted};
+use onramp_queue::{Alarm, Armed, Credits, Due, Full, NEVER, PacketList, Pool};
+use shuttle::thread::{self, Thread};
+
+const START: u64 = 1_000_000_000;
+const SENDERS: u64 = 3;
+const PACKETS: u64 = 4;
+
+/// Takes a few packets, then is full for a while; or panics with the n-th.
+struct Narrow {
+    info: DeviceInfo,
+    full_until: u64,
+    dies_with: Option<u64>,
+    taken: u64,
+}
+
+impl Device for Narrow {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        if now.0 >= self.full_until {
+            for packet in burst.by_ref().take(2) {
+                self.taken += 1;
+                assert_ne!(Some(self.taken), self.dies_with, "as asked for");
+                done.push_back(packet);
+            }
+            self.full_until = now.0 + 5_000;
+        }
+        let retry_at = (!burst.is_empty()).then_some(Instant(self.full_until));
+        Transmitted { calls: 1, messages: 1, retry_at }
+    }
+}
+
+struct World {
+    port: Port<Narrow>,
+    due: Due,
+    alarm: Alarm,
+    now: AtomicU64,
+    finished: AtomicU64,
+}
+
+impl World {
+    fn now(&self) -> Instant {
+        Instant(self.now.load(SeqCst))
+    }
+}
+
+/// What an owner that is not the keeper does to call it.
+struct Call<'a>(&'a World, &'a Thread);
+
+impl Keeper for Call<'_> {
+    fn keep(&self, at: Instant) {
+        if at.0 < self.0.due.note(at.0) && self.0.alarm.set(at.0) {
+            self.1.unpark();
+        }
+    }
+}
+
+/// The keeper's own notes.
+struct Note<'a>(&'a World);
+
+impl Keeper for Note<'_> {
+    fn keep(&self, at: Instant) {
+        self.0.due.note(at.0);
+    }
+}
+
+/// The runner's loop, in virtual time: when it would sleep to a time, that time comes.
+fn keep(world: &World) {
+    while world.finished.load(SeqCst) < SENDERS {
+        world.alarm.rise();
+        if world.finished.load(SeqCst) == SENDERS {
+            return;
+        }
+        let now = world.now();
+        if world.due.take(now.0) {
+            match world.port.visit(now, &Note(world)) {
+                Some(ran) if ran.again => Note(world).keep(now),
+                Some(_) => {}
+                None => Note(world).keep(now.after(TICK_NS)),
+            }
+        }
+        match world.alarm.rest(world.due.at()) {
+            NEVER => thread::park(),
+            then => {
+                world.now.fetch_max(then, SeqCst);
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits until `need` packets came home; helps as senders do.
+fn wait(pool: &mut Pool, need: u32, world: &World, call: &Call<'_>, waker: &Waker) {
+    while pool.returned() < need {
+        if world.port.help(world.now(), call).is_some_and(|ran| ran.done > 0) {
+            continue;
+        }
+        match pool.arm(waker, need) {
+            Armed::Ready => break,
+            Armed::Busy => thread::yield_now(),
+            Armed::Armed => thread::park(),
+        }
+    }
+}
+
+fn send(world: &World, keeper: &Thread) {
+    let call = Call(world, keeper);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut pool = Pool::new(Credits { packets: 2, bytes: 1_000 });
+    let mut told = 0;
+    for _ in 0..PACKETS {
+        let packet = loop {
+            told += pool.reclaim(|_| ());
+            match pool.take(8) {
+                Some(packet) => break packet,
+                None => wait(&mut pool, 1, world, &call, &waker),
+            }
+        };
+        let mut list = PacketList::from_iter([packet]);
+        list.stamp(world.now().0, true);
+        while let Err(Full(back)) = world.port.xmit(list, world.now(), &call) {
+            list = back;
+            if world.port.help(world.now(), &call).is_none() {
+                thread::yield_now();
+            }
+        }
+    }
+    while pool.out() > 0 {
+        let out = pool.out();
+        wait(&mut pool, out, world, &call, &waker);
+        told += pool.reclaim(|_| ());
+    }
+    assert_eq!(u64::from(told), PACKETS);
+    world.finished.fetch_add(1, SeqCst);
+    // As `Runner::stop` does.
+    world.alarm.set(0);
+    keeper.unpark();
+}
+
+fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
+    let spec: Spec = qdisc.parse().expect("a qdisc");
+    let info = DeviceInfo::new("narrow".to_owned(), 1_514);
+    let device = Narrow { info, full_until: 0, dies_with, taken: 0 };
+    let world = Arc::new(World {
+        port: Port::with_mode(spec.build(1_514), device, cap, mode, None),
+        due: Due::default(),
+        alarm: Alarm::default(),
+        now: AtomicU64::new(START),
+        finished: AtomicU64::new(0),
+    });
+    let theirs = world.clone();
+    let keeper = thread::spawn(move || keep(&theirs));
+    let senders: Vec<_> = (0..SENDERS)
+        .map(|_| {
+            let (world, keeper) = (world.clone(), keeper.thread().clone());
+            thread::spawn(move || send(&world, &keeper))
+        })
+        .collect();
+    for sender in senders {
+        sender.join().expect("a sender");
+    }
+    keeper.join().expect("the keeper");
+    let stats = world.port.snapshot();
+    let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
+    assert_eq!(stats.sent + dropped, SENDERS * PACKETS, "{stats:?}");
+    assert_eq!(stats.held, 0);
+    assert_eq!(world.port.death().is_some(), dies_with.is_some());
+}
+
+/// Schedules of two kinds: random ones, and such with few preemptions at the worst places.
+fn check(qdisc: &'static str, mode: Mode, cap: u16, dies_with: Option<u64>) {
+    let runs = std::env::var("ONRAMP_SHUTTLE_RUNS").map_or(2_000, |n| n.parse().expect("a number"));
+    shuttle::check_random(move || run(qdisc, mode, cap, dies_with), runs);
+    shuttle::check_pct(move || run(qdisc, mode, cap, dies_with), runs, 3);
+}
+
+#[test]
+fn hybrid() {
+    check("pfifo", Mode::Hybrid, 3, None);
+    check("fq maxrate 80mbit", Mode::Hybrid, 100, None);
+}
+
+#[test]
+fn inline() {
+    check("pfifo", Mode::Inline, 3, None);
+    check("fq maxrate 80mbit", Mode::Inline, 100, None);
+}
+
+#[test]
+fn dedicated() {
+    check("pfifo", Mode::Dedicated, 3, None);
+    check("fq maxrate 80mbit", Mode::Dedicated, 100, None);
+}
+
+/// The port dies with its fifth packet: its senders learn of it, and none hangs.
+#[test]
+fn a_death() {
+    for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+        check("pfifo", mode, 100, Some(5));
+    }
+}
