@@ -177,14 +177,19 @@ impl<D: Device> Port<D> {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
-            let turn = AssertUnwindSafe(|| owner.turn(&mut done, &mut left, now, &self.stats));
+            let turn = AssertUnwindSafe(|| {
+                let stop = owner.turn(&mut done, &mut left, now, &self.stats);
+                self.stats.backlog.set(owner.backlog());
+                stop
+            });
             let stop = catch_unwind(turn).unwrap_or_else(|panic| {
                 let _ = self.death.set(why(&*panic)); // It dies once.
+                std::mem::forget(panic); // Its drop is anybody's code, too.
                 owner.bury(&self.stats);
+                self.stats.backlog.set(0);
                 keeper.died();
                 Stop::Empty
             });
-            self.stats.backlog.set(owner.backlog());
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
             }

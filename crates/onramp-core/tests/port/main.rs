@@ -10,4 +10,5 @@ mod inline;
 mod modes;
 mod pace;
 mod random;
+mod review;
 mod world;
