@@ -23,6 +23,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
@@ -85,6 +86,8 @@ pub struct Port<D> {
     stats: PortStats,
     mode: Mode,
     death: OnceLock<Box<str>>,
+    /// Whoever owns it next has to close it.
+    closes: AtomicBool,
 }
 
 impl<D: Device> Port<D> {
@@ -108,7 +111,8 @@ impl<D: Device> Port<D> {
         if dedicated && let Some(owner) = intake.own() {
             owner.leave_busy(); // So that a push only stages.
         }
-        Self { intake, stats: PortStats::default(), mode, death: OnceLock::new() }
+        let (stats, death) = (PortStats::default(), OnceLock::new());
+        Self { intake, stats, mode, death, closes: AtomicBool::new(false) }
     }
 
     /// Accepts packets for scheduling. Their fate is told by completions and statistics.
@@ -190,6 +194,11 @@ impl<D: Device> Port<D> {
                 keeper.died();
                 Stop::Empty
             });
+            // Relaxed: who asked tries again, but for an owner that is away for long (a device that
+            // blocks); that one sees it now.
+            if self.closes.load(Ordering::Relaxed) && owner.close(DropReason::Purged) {
+                continue;
+            }
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
             }
@@ -245,8 +254,10 @@ impl<D: Device> Port<D> {
     }
 
     /// Drops everything that is held, and whatever still comes, as [`DropReason::Purged`].
-    /// `None`: somebody owns the port; try again.
+    /// `None`: somebody owns the port, and closes it as soon as it is back from the device; try
+    /// again.
     pub fn close(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
+        self.closes.store(true, Ordering::Relaxed); // Relaxed: as in `run`.
         let mut owner = self.intake.own()?;
         owner.close(DropReason::Purged);
         Some(self.run(owner, PacketList::new(), now, keeper, true))

@@ -210,6 +210,25 @@ mod tests {
     }
 
     #[test]
+    fn credits_are_shared_out_though_senders_come_at_once() {
+        let link = link(1);
+        let keep: Vec<_> = (0..100).map(|_| link.sender()).collect();
+        for round in 0..2_000 {
+            let barrier = std::sync::Barrier::new(2);
+            let made: Vec<_> = thread::scope(|scope| {
+                let make = || {
+                    barrier.wait();
+                    (0..4).map(|_| link.sender()).collect::<Vec<_>>()
+                };
+                [scope.spawn(make), scope.spawn(make)].map(|made| made.join().unwrap()).into()
+            });
+            assert_eq!(link.shared().fair_credits(), 8_192 / 108, "round {round}");
+            drop(made);
+        }
+        drop(keep);
+    }
+
+    #[test]
     fn more_senders_than_processors_are_a_crowd() {
         let link = link(1);
         let processors = thread::available_parallelism().map_or(1, usize::from);

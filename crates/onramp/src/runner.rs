@@ -72,6 +72,11 @@ impl<D> Slot<D> {
         self.state.load(Ordering::Relaxed) == Self::LEAVING // Relaxed: as in `Gate::is_open`.
     }
 
+    /// Its flows are those of its heirs.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.heirs.get().is_some()
+    }
+
     pub(crate) fn leave(&self) {
         self.state.store(Self::LEAVING, Ordering::Relaxed); // Relaxed: as in `Gate::is_open`.
     }
@@ -85,8 +90,10 @@ impl<D> Slot<D> {
     /// Who has the flow `key` now; `None`: this one.
     pub(crate) fn heir(&self, key: u64) -> Option<usize> {
         let heirs = self.heirs.get()?;
+        // Mixed: the flows of one port have keys that are alike.
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         #[expect(clippy::cast_possible_truncation, reason = "less than their number")]
-        let index = (key % heirs.len() as u64) as usize;
+        let index = (mixed % heirs.len() as u64) as usize;
         Some(heirs[index])
     }
 

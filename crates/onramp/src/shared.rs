@@ -202,6 +202,8 @@ impl Shared {
 
     /// Shares the credits of all open ports out again, after `change` of the number of senders.
     pub(crate) fn share_out(&self, change: i32) {
+        // One after another, so that the last result is that of the last numbers.
+        let _one = self.senders();
         let ports = u32::try_from(self.slots.open().count()).unwrap_or(u32::MAX);
         // Relaxed: see `fair_credits`.
         let before = self.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);

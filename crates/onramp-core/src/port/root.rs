@@ -64,9 +64,11 @@ impl<D> Root<D> {
         }
     }
 
-    /// From the next turn on, everything is dropped for `reason`.
-    pub(super) fn close(&mut self, reason: DropReason) {
+    /// From the next turn on, everything is dropped for `reason`. False: so it was.
+    pub(super) fn close(&mut self, reason: DropReason) -> bool {
+        let was_open = self.closed.is_none();
         self.closed.get_or_insert(reason);
+        was_open
     }
 
     /// From the next turn on, `qdisc` is the qdisc.

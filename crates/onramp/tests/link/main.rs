@@ -12,6 +12,7 @@ mod order;
 mod pace;
 mod ports;
 mod ready;
+mod review;
 mod room;
 mod senders;
 mod stats;
