@@ -62,6 +62,10 @@ pub trait Keeper {
     /// Visits the port (calls [`Port::visit`]) at `at`, or before.
     fn keep(&self, at: Instant);
 
+    /// Somebody came by at `now`: if a visit that was asked for is long overdue, another may have
+    /// to come.
+    fn remind(&self, _now: Instant) {}
+
     /// Learns that the port died: see [`Port::death`].
     fn died(&self) {}
 }
@@ -131,8 +135,10 @@ impl<D: Device> Port<D> {
     ) -> Result<Option<Ran>, Full> {
         Ok(match self.intake.push(packets)? {
             Pushed::Staged { first } => {
-                if first && self.mode == Mode::Dedicated {
-                    keeper.keep(now);
+                match self.mode {
+                    Mode::Dedicated if first => keeper.keep(now),
+                    Mode::Dedicated => keeper.remind(now),
+                    Mode::Hybrid | Mode::Inline => {}
                 }
                 None
             }
@@ -144,6 +150,7 @@ impl<D: Device> Port<D> {
     /// or the keeper alone sends.
     pub fn help(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
         if self.mode == Mode::Dedicated {
+            keeper.remind(now);
             return None;
         }
         let owner = self.intake.own()?;
@@ -166,6 +173,9 @@ impl<D: Device> Port<D> {
         keeper: &impl Keeper,
         visit: bool,
     ) -> Ran {
+        if !visit {
+            keeper.remind(now);
+        }
         let was_busy = owner.was_busy();
         // Threads read the clock before they get hold of the port, and may be late. Time that went
         // back would put packets of one flow out of order.

@@ -240,12 +240,17 @@ impl<D> Keeper for Keep<'_, D> {
     fn keep(&self, at: Instant) {
         let slot = self.slot;
         slot.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
-        let before = slot.due.note(at.0);
-        if at.0 < before {
+        if at.0 < slot.due.note(at.0) {
             self.wake_by(slot.home, at);
-        } else if before.saturating_add(LATE_NS) <= at.0 && self.runners.len() > 1 {
+        }
+    }
+
+    #[inline]
+    fn remind(&self, now: Instant) {
+        let slot = self.slot;
+        if self.runners.len() > 1 && slot.due.at().saturating_add(LATE_NS) <= now.0 {
             // Its own runner should have come long ago.
-            self.wake_by(slot.home + 1, at);
+            self.wake_by(slot.home + 1, now);
         }
     }
 

@@ -7,9 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use onramp::dev::{Null, pin_thread};
-use onramp::{
-    Device, DeviceInfo, Instant, Link, Mapping, Mode, PacketList, Rate, Transmitted,
-};
+use onramp::{Device, DeviceInfo, Instant, Link, Mapping, Mode, PacketList, Rate, Transmitted};
 
 use crate::common::{Gate, LONG, SHORT, credits, gated, in_time, now, until};
 
@@ -89,24 +87,6 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
     });
 }
 
-/// Link::flush, and senders that wait, look at all ports: that costs no rate.
-#[test]
-fn a_flush_leaves_the_rate_alone() {
-    in_time(|| {
-        let devices = (0..8).map(|_| Box::new(Null::default()) as Box<dyn Device>);
-        let link = Link::devices(devices).qdisc("pfifo").rate(Rate(1_000_000)).build().unwrap();
-        let mut sender = link.sender();
-        let flow = sender.flow(None);
-        for _ in 0..90 {
-            sender.try_send(&flow, &[0; 958]).unwrap(); // 1 ms each
-        }
-        let began = now();
-        assert!(link.flush(LONG));
-        let ms = now().since(began) / 1_000_000;
-        assert!(ms < 300, "{ms} ms for 90");
-    });
-}
-
 /// Blocks while its gate is shut.
 struct Blocks(DeviceInfo, Arc<AtomicBool>);
 
@@ -114,7 +94,12 @@ impl Device for Blocks {
     fn info(&self) -> &DeviceInfo {
         &self.0
     }
-    fn transmit(&mut self, burst: &mut PacketList, done: &mut PacketList, _: Instant) -> Transmitted {
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _: Instant,
+    ) -> Transmitted {
         while self.1.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(1));
         }
