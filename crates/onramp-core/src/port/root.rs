@@ -193,7 +193,11 @@ impl<D: Device> Root<D> {
     fn settle(&mut self, stop: Stop, now: Instant) -> Stop {
         let held = self.backlog() > 0;
         if let Some(share) = &mut self.share {
-            share.look(now, held);
+            // What the qdisc keeps for later is nothing to send.
+            let later = matches!(stop, Stop::Until(_))
+                && self.inbox.is_empty()
+                && share.not_before(now).is_none();
+            share.look(now, held && !later);
         }
         match stop {
             Stop::Quota if !held => Stop::Empty,

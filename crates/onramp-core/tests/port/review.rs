@@ -75,6 +75,26 @@ fn a_dead_port_takes_nothing_from_others() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
+/// A port whose packets are for later has nothing to send now.
+#[test]
+fn a_packet_for_later_takes_nothing_from_others() {
+    let rate = SharedRate::new(Rate(1_000_000), 2);
+    let mut world = World::with("pfifo limit 10000", 10_000, Mode::Hybrid, Some(rate.share(0)));
+    let other = World::with("fq horizon 100s", 10_000, Mode::Hybrid, Some(rate.share(1)));
+    let mut late = packet(0, 7, START);
+    late.txtime_ns = START.after(9_000_000_000).0;
+    let _ = other.port.xmit(PacketList::from_iter([late]), START, &other.keeper).unwrap();
+    let _ = world.push(5_000);
+    for step in 0..1_000_u64 {
+        world.now = START.after(step * 100_000);
+        if world.keeper.due().is_some_and(|due| due <= world.now) {
+            let _ = world.visit();
+        }
+    }
+    let sent = world.stats().sent;
+    assert!((980..=1_020).contains(&sent), "{sent}");
+}
+
 struct Bomb;
 impl Drop for Bomb {
     fn drop(&mut self) {
