@@ -23,6 +23,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
@@ -61,6 +62,10 @@ pub trait Keeper {
     /// Visits the port (calls [`Port::visit`]) at `at`, or before.
     fn keep(&self, at: Instant);
 
+    /// Somebody came by at `now`: if a visit that was asked for is long overdue, another may have
+    /// to come.
+    fn remind(&self, _now: Instant) {}
+
     /// Learns that the port died: see [`Port::death`].
     fn died(&self) {}
 }
@@ -85,6 +90,8 @@ pub struct Port<D> {
     stats: PortStats,
     mode: Mode,
     death: OnceLock<Box<str>>,
+    /// Whoever owns it next has to close it.
+    closes: AtomicBool,
 }
 
 impl<D: Device> Port<D> {
@@ -103,12 +110,15 @@ impl<D: Device> Port<D> {
         share: Option<Share>,
     ) -> Self {
         let dedicated = mode == Mode::Dedicated;
+        // A list that is never full makes no owner.
+        let cap = if dedicated { cap.min(u16::MAX - 1) } else { cap };
         let batch = if dedicated { u16::MAX } else { BATCH.min(cap) };
         let intake = Intake::new(Root::new(qdisc, device, share), cap, batch);
         if dedicated && let Some(owner) = intake.own() {
             owner.leave_busy(); // So that a push only stages.
         }
-        Self { intake, stats: PortStats::default(), mode, death: OnceLock::new() }
+        let (stats, death) = (PortStats::default(), OnceLock::new());
+        Self { intake, stats, mode, death, closes: AtomicBool::new(false) }
     }
 
     /// Accepts packets for scheduling. Their fate is told by completions and statistics.
@@ -127,8 +137,10 @@ impl<D: Device> Port<D> {
     ) -> Result<Option<Ran>, Full> {
         Ok(match self.intake.push(packets)? {
             Pushed::Staged { first } => {
-                if first && self.mode == Mode::Dedicated {
-                    keeper.keep(now);
+                match self.mode {
+                    Mode::Dedicated if first => keeper.keep(now),
+                    Mode::Dedicated => keeper.remind(now),
+                    Mode::Hybrid | Mode::Inline => {}
                 }
                 None
             }
@@ -140,6 +152,7 @@ impl<D: Device> Port<D> {
     /// or the keeper alone sends.
     pub fn help(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
         if self.mode == Mode::Dedicated {
+            keeper.remind(now);
             return None;
         }
         let owner = self.intake.own()?;
@@ -162,6 +175,9 @@ impl<D: Device> Port<D> {
         keeper: &impl Keeper,
         visit: bool,
     ) -> Ran {
+        if !visit {
+            keeper.remind(now);
+        }
         let was_busy = owner.was_busy();
         // Threads read the clock before they get hold of the port, and may be late. Time that went
         // back would put packets of one flow out of order.
@@ -177,14 +193,24 @@ impl<D: Device> Port<D> {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
-            let turn = AssertUnwindSafe(|| owner.turn(&mut done, &mut left, now, &self.stats));
+            let turn = AssertUnwindSafe(|| {
+                let stop = owner.turn(&mut done, &mut left, now, &self.stats);
+                self.stats.backlog.set(owner.backlog());
+                stop
+            });
             let stop = catch_unwind(turn).unwrap_or_else(|panic| {
                 let _ = self.death.set(why(&*panic)); // It dies once.
+                std::mem::forget(panic); // Its drop is anybody's code, too.
                 owner.bury(&self.stats);
+                self.stats.backlog.set(0);
                 keeper.died();
                 Stop::Empty
             });
-            self.stats.backlog.set(owner.backlog());
+            // Relaxed: who asked tries again, but for an owner that is away for long (a device that
+            // blocks); that one sees it now.
+            if self.closes.load(Ordering::Relaxed) && owner.close(DropReason::Purged) {
+                continue;
+            }
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
             }
@@ -240,8 +266,10 @@ impl<D: Device> Port<D> {
     }
 
     /// Drops everything that is held, and whatever still comes, as [`DropReason::Purged`].
-    /// `None`: somebody owns the port; try again.
+    /// `None`: somebody owns the port, and closes it as soon as it is back from the device; try
+    /// again.
     pub fn close(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
+        self.closes.store(true, Ordering::Relaxed); // Relaxed: as in `run`.
         let mut owner = self.intake.own()?;
         owner.close(DropReason::Purged);
         Some(self.run(owner, PacketList::new(), now, keeper, true))

@@ -4,11 +4,11 @@
 //! those that do, or did a moment ago, and goes at that part of the rate. So the sum is right but
 //! for the moments after a member came or went.
 //!
-//! Theorem: while the set of active members does not change, at most `rate · t` plus one packet a
-//! member is let through in a time `t`, and no less while all have something to send. A member
-//! that comes counts at once; those that are there learn of it within `RECOUNT_NS`: the sum is
-//! exceeded by less than `rate · RECOUNT_NS` each time. One that goes is missed after at most twice
-//! as long.
+//! Theorem: while the members that have something to send do not change, they let through at most
+//! `rate · (t + SLACK_NS)` and a packet each in a time `t`, and no less than `rate · t` less a packet
+//! each, if no timer is later than `SLACK_NS`. A member that comes counts at once; the others learn
+//! of it within `RECOUNT_NS`, if they are looked at so often: until then the sum is exceeded. One
+//! that goes is missed when those that wait look again, after at most `WAIT_MAX_NS`.
 //!
 //! Source: the idea is that of `cake_mq` (Linux 7.2, `net/sched/sch_cake.c`; J. Köppeler et al.,
 //! 2025).
@@ -67,7 +67,7 @@ impl SharedRate {
         Self(Arc::new(Shared { rate: AtomicU64::new(rate.0), members }))
     }
 
-    /// The part of `member`, counted from 0.
+    /// The part of `member`, counted from 0. Take each once: two would write the same cell.
     ///
     /// # Panics
     ///

@@ -26,6 +26,7 @@
 //! need stood beside it, a sender that takes its request back and makes a smaller one, between
 //! look and exchange, would never be woken: the word is the same.)
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
@@ -534,7 +535,11 @@ impl Home {
             }
         }
         if let Some(waker) = waker {
-            waker.wake();
+            // Anybody's code, in a thread that came by with a packet of another, and maybe in the
+            // midst of a list or of unwinding. So a panic of its ends here, and its value, whose
+            // drop may panic again, is left alone. The panic hook has printed it.
+            let wakes = AssertUnwindSafe(|| waker.wake());
+            catch_unwind(wakes).unwrap_or_else(std::mem::forget);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod ports;
 
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -155,14 +156,19 @@ impl Handle {
     fn close(&self, timeout: Duration) -> CloseReport {
         let shared = &self.shared;
         shared.gate.close(); // Sends under way are caught below.
+        // SeqCst: either we see a port that is being added, or who adds it sees the gate closed.
+        fence(Ordering::SeqCst);
         let flushed = shared.flush(timeout, |_| true);
         let before = shared.purged();
         for slot in shared.slots.iter() {
             shared.close_port(slot);
         }
-        let mut runners = self.runners.lock().unwrap_or_else(PoisonError::into_inner);
         shared.runners.iter().for_each(Runner::stop);
-        for runner in runners.drain(..) {
+        // Joined without the lock: a runner's last waker may close the link as well.
+        let mut runners = self.runners.lock().unwrap_or_else(PoisonError::into_inner);
+        let handles = std::mem::take(&mut *runners);
+        drop(runners);
+        for runner in handles {
             // A waker may have dropped the last handle in a runner itself, which then ends by
             // itself. It has nothing to say: a panic was printed by the panic hook.
             if runner.thread().id() != thread::current().id() {
@@ -207,6 +213,25 @@ mod tests {
                 assert_eq!(link.shared().fair_credits(), share(count), "{count} senders");
             }
         }
+    }
+
+    #[test]
+    fn credits_are_shared_out_though_senders_come_at_once() {
+        let link = link(1);
+        let keep: Vec<_> = (0..100).map(|_| link.sender()).collect();
+        for round in 0..2_000 {
+            let barrier = std::sync::Barrier::new(2);
+            let made: Vec<_> = thread::scope(|scope| {
+                let make = || {
+                    barrier.wait();
+                    (0..4).map(|_| link.sender()).collect::<Vec<_>>()
+                };
+                [scope.spawn(make), scope.spawn(make)].map(|made| made.join().unwrap()).into()
+            });
+            assert_eq!(link.shared().fair_credits(), 8_192 / 108, "round {round}");
+            drop(made);
+        }
+        drop(keep);
     }
 
     #[test]

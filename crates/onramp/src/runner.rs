@@ -72,6 +72,11 @@ impl<D> Slot<D> {
         self.state.load(Ordering::Relaxed) == Self::LEAVING // Relaxed: as in `Gate::is_open`.
     }
 
+    /// Its flows are those of its heirs.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.heirs.get().is_some()
+    }
+
     pub(crate) fn leave(&self) {
         self.state.store(Self::LEAVING, Ordering::Relaxed); // Relaxed: as in `Gate::is_open`.
     }
@@ -85,8 +90,10 @@ impl<D> Slot<D> {
     /// Who has the flow `key` now; `None`: this one.
     pub(crate) fn heir(&self, key: u64) -> Option<usize> {
         let heirs = self.heirs.get()?;
+        // Mixed: the flows of one port have keys that are alike.
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         #[expect(clippy::cast_possible_truncation, reason = "less than their number")]
-        let index = (key % heirs.len() as u64) as usize;
+        let index = (mixed % heirs.len() as u64) as usize;
         Some(heirs[index])
     }
 
@@ -233,12 +240,17 @@ impl<D> Keeper for Keep<'_, D> {
     fn keep(&self, at: Instant) {
         let slot = self.slot;
         slot.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
-        let before = slot.due.note(at.0);
-        if at.0 < before {
+        if at.0 < slot.due.note(at.0) {
             self.wake_by(slot.home, at);
-        } else if before.saturating_add(LATE_NS) <= at.0 && self.runners.len() > 1 {
+        }
+    }
+
+    #[inline]
+    fn remind(&self, now: Instant) {
+        let slot = self.slot;
+        if self.runners.len() > 1 && slot.due.at().saturating_add(LATE_NS) <= now.0 {
             // Its own runner should have come long ago.
-            self.wake_by(slot.home + 1, at);
+            self.wake_by(slot.home + 1, now);
         }
     }
 

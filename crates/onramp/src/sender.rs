@@ -340,7 +340,9 @@ impl Sender {
     fn port_by_cpu(&mut self) -> usize {
         if self.in_link <= self.pool.returned() {
             self.reclaim();
-            if let Some(cpu) = onramp_dev::current_cpu() {
+            // What came home may not be what was below, and a cork holds packets for the old port.
+            let moves = self.in_link == 0 && self.corked.iter().all(PacketList::is_empty);
+            if moves && let Some(cpu) = onramp_dev::current_cpu() {
                 self.cpu_port = self.shared().spread(cpu as u64);
             }
         }
@@ -416,8 +418,10 @@ impl Sender {
                 self.push_now(heir, one)
             };
             if let Err(mut full) = pushed {
-                full.0.append(&mut list);
-                return Err(full);
+                // The port may have gone in the middle of the list.
+                stays.append(&mut full.0);
+                stays.append(&mut list);
+                return Err(Full(stays));
             }
         }
         Ok(stays)

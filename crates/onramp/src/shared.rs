@@ -185,13 +185,15 @@ impl Shared {
         self.next_flow.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An open port for whatever has the number `n`: they spread evenly.
+    /// An open port for whatever has the number `n`, a living one if there is one: they spread
+    /// evenly.
     pub(crate) fn spread(&self, n: u64) -> usize {
         let ports = self.ports();
         #[expect(clippy::cast_possible_truncation, reason = "less than the number of ports")]
         let first = (n % ports as u64) as usize;
-        let open = (0..ports).map(|i| (first + i) % ports).find(|port| self.slot(*port).is_open());
-        open.unwrap_or(first)
+        let open = || (0..ports).map(|i| (first + i) % ports).filter(|i| self.slot(*i).is_open());
+        let mut living = open().filter(|port| self.slot(*port).port.death().is_none());
+        living.next().or_else(|| open().next()).unwrap_or(first)
     }
 
     /// Packets that each of the present senders may have below it.
@@ -202,6 +204,8 @@ impl Shared {
 
     /// Shares the credits of all open ports out again, after `change` of the number of senders.
     pub(crate) fn share_out(&self, change: i32) {
+        // One after another, so that the last result is that of the last numbers.
+        let _one = self.senders();
         let ports = u32::try_from(self.slots.open().count()).unwrap_or(u32::MAX);
         // Relaxed: see `fair_credits`.
         let before = self.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);

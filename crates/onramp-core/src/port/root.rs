@@ -64,9 +64,11 @@ impl<D> Root<D> {
         }
     }
 
-    /// From the next turn on, everything is dropped for `reason`.
-    pub(super) fn close(&mut self, reason: DropReason) {
+    /// From the next turn on, everything is dropped for `reason`. False: so it was.
+    pub(super) fn close(&mut self, reason: DropReason) -> bool {
+        let was_open = self.closed.is_none();
         self.closed.get_or_insert(reason);
+        was_open
     }
 
     /// From the next turn on, `qdisc` is the qdisc.
@@ -93,8 +95,8 @@ impl<D: Device> Root<D> {
         if let Some(reason) = self.closed {
             return self.purge(reason, done, now, stats);
         }
-        if let Some(qdisc) = self.next_qdisc.take() {
-            self.move_to(qdisc, done, now, stats);
+        if self.next_qdisc.is_some() {
+            self.move_over(done, now, stats);
         }
         self.enqueue(done, now, stats);
         self.send(done, left, now, stats)
@@ -129,8 +131,9 @@ impl<D: Device> Root<D> {
         if now < self.retry_at {
             return Stop::Until(self.retry_at);
         }
+        let held = self.backlog() > 0;
         if let Some(share) = &mut self.share {
-            share.look(now, true);
+            share.look(now, held);
         }
         loop {
             let next = self.fill(*left, done, now, stats);
@@ -190,7 +193,11 @@ impl<D: Device> Root<D> {
     fn settle(&mut self, stop: Stop, now: Instant) -> Stop {
         let held = self.backlog() > 0;
         if let Some(share) = &mut self.share {
-            share.look(now, held);
+            // What the qdisc keeps for later is nothing to send.
+            let later = matches!(stop, Stop::Until(_))
+                && self.inbox.is_empty()
+                && share.not_before(now).is_none();
+            share.look(now, held && !later);
         }
         match stop {
             Stop::Quota if !held => Stop::Empty,
@@ -228,31 +235,29 @@ impl<D: Device> Root<D> {
         u64::from(packets)
     }
 
-    /// Puts `qdisc` in the place of the one there is, whose packets go before what came since.
+    /// Puts the next qdisc in the place of the one there is, whose packets go before what came
+    /// since.
     ///
     /// They come out at the times they would have come out at. So the old qdisc keeps its own
-    /// order, and its clock only runs ahead.
-    fn move_to(
-        &mut self,
-        qdisc: Box<dyn Qdisc>,
-        done: &mut PacketList,
-        now: Instant,
-        stats: &PortStats,
-    ) {
-        let mut old = std::mem::replace(&mut self.qdisc, qdisc);
+    /// order, and its clock only runs ahead. Both stay in the port until that is done: if the old
+    /// one panics, it is not dropped by the unwinding, where its drop might panic again.
+    fn move_over(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) {
         let (mut moved, mut drops, mut at) = (PacketList::new(), PacketList::new(), now);
         loop {
-            match old.dequeue(&mut Cx { now: at, drops: &mut drops }) {
+            match self.qdisc.dequeue(&mut Cx { now: at, drops: &mut drops }) {
                 Dequeue::Ready(pkt) => moved.push_back(pkt),
                 Dequeue::NotBefore(then) if then > at => at = then,
                 Dequeue::NotBefore(_) | Dequeue::Empty => break,
             }
         }
-        old.reset(&mut Cx { now: at, drops: &mut drops });
+        self.qdisc.reset(&mut Cx { now: at, drops: &mut drops });
         stats.count_drops(&drops);
         done.append(&mut drops);
         moved.append(&mut self.inbox);
         self.inbox = moved;
+        if let Some(next) = self.next_qdisc.take() {
+            drop(std::mem::replace(&mut self.qdisc, next));
+        }
     }
 
     /// Drops all that is held.
@@ -265,6 +270,7 @@ impl<D: Device> Root<D> {
     ) -> Stop {
         let mut drops = PacketList::new();
         let mut cx = Cx { now, drops: &mut drops };
+        self.share = None; // It has no part in the rate any more.
         let mut held = std::mem::take(&mut self.inbox);
         held.append(&mut self.burst);
         for pkt in held {
@@ -280,13 +286,17 @@ impl<D: Device> Root<D> {
     /// says that its port died. What the panic took with it is known by number.
     pub(super) fn bury(&mut self, stats: &PortStats) {
         self.closed = Some(DropReason::PortDead);
+        self.share = None; // As in `purge`.
         let qdisc = std::mem::replace(&mut self.qdisc, Spec::new(&KINDS[0]).build(0));
-        self.next_qdisc = None;
-        // It may be broken, and panic again.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(qdisc)));
+        // They may be broken, and panic again.
+        for qdisc in [Some(qdisc), self.next_qdisc.take()] {
+            let drops = AssertUnwindSafe(|| drop(qdisc));
+            catch_unwind(drops).unwrap_or_else(std::mem::forget);
+        }
         drop(std::mem::take(&mut self.inbox));
         drop(std::mem::take(&mut self.burst));
-        let lost = self.came - stats.sent.get() - stats.dropped.total();
-        stats.dropped.add(DropReason::PortDead, lost);
+        // A broken device may have told of more packets than came.
+        let out = stats.sent.get() + stats.dropped.total();
+        stats.dropped.add(DropReason::PortDead, self.came.saturating_sub(out));
     }
 }

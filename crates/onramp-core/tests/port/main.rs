@@ -11,4 +11,5 @@ mod modes;
 mod pace;
 mod random;
 mod regressions;
+mod review;
 mod world;

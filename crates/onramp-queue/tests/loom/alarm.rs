@@ -2,7 +2,7 @@
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
-use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::thread::{self, Thread};
 use onramp_queue::{Alarm, Due, NEVER};
 
@@ -36,6 +36,10 @@ impl Rounds {
     /// One round at `now`: gives the number of works done, and when to come again.
     fn round(&self, now: u64) -> (u32, u64) {
         self.alarm.rise();
+        self.look(now)
+    }
+
+    fn look(&self, now: u64) -> (u32, u64) {
         let (mut done, mut next) = (0, NEVER);
         for (due, todo) in self.due.iter().zip(&self.todo) {
             if due.take(now) {
@@ -125,5 +129,72 @@ fn one_of_two_takes_a_note() {
         let theirs = thread.join().unwrap();
         assert!(mine ^ theirs, "one of them");
         assert_eq!(due.at(), NEVER);
+    });
+}
+
+/// A runner as it is: it ends when it is told to, whoever asks meanwhile, and whoever took the
+/// wake-up; what was asked for before is not slept over.
+#[test]
+fn it_stops_and_misses_nothing() {
+    check(3, || {
+        let rounds = Rounds::new();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (theirs, stops) = (rounds.clone(), stop.clone());
+        let runner = spawn(move || {
+            let mut done = 0;
+            while !stops.load(Acquire) {
+                theirs.alarm.rise();
+                if stops.load(Acquire) {
+                    break;
+                }
+                let (did, next) = theirs.look(5);
+                done += did;
+                if theirs.alarm.rest(next) == NEVER {
+                    thread::park();
+                } else {
+                    thread::yield_now();
+                }
+            }
+            done
+        });
+        let (theirs, thread) = (rounds.clone(), runner.thread().clone());
+        let other = spawn(move || theirs.ask(0, 5, &thread));
+        stop.store(true, Release);
+        rounds.alarm.set(0);
+        runner.thread().unpark();
+        join([other]);
+        assert!(runner.join().unwrap() <= 1);
+    });
+}
+
+/// Two who go round: one is a stand-in, which takes a note that is late, finds the place owned,
+/// and asks the other for another visit. The work is done.
+#[test]
+fn a_stand_in_gives_back_what_it_took() {
+    check(3, || {
+        let rounds = Rounds::new();
+        rounds.todo[0].store(true, Relaxed);
+        assert_eq!(rounds.due[0].note(1), NEVER);
+        rounds.alarm.set(1);
+        let theirs = rounds.clone();
+        let home = spawn(move || {
+            loop {
+                let (did, next) = theirs.round(5);
+                if did > 0 {
+                    return;
+                }
+                if theirs.alarm.rest(next) == NEVER {
+                    thread::park();
+                }
+            }
+        });
+        if rounds.due[0].take(5) {
+            // `visit` gave `None`: keep.
+            let before = rounds.due[0].note(4);
+            if 4 < before && rounds.alarm.set(4) {
+                home.thread().unpark();
+            }
+        }
+        join([home]);
     });
 }

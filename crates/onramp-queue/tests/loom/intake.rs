@@ -257,7 +257,7 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
     check(3, move || {
         let port = Arc::new(Port::new(Vec::new(), 8, 8));
         port.own().expect("nobody owns it").leave_busy();
-        assert!(matches!(port.push(packets(&[10, 11])), Ok(Pushed::Staged)));
+        assert!(matches!(port.push(packets(&[10, 11])), Ok(Pushed::Staged { .. })));
         let taken = Arc::new(AtomicU32::new(0));
         let thread = spawn({
             let (port, taken) = (port.clone(), taken.clone());
@@ -274,5 +274,56 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
         }
         thread.join().unwrap();
         assert!(port.is_quiet());
+    });
+}
+
+/// Left busy, with a keeper that alone takes: whoever finds nothing waiting calls it. It takes
+/// nothing at its first visit (as with a full inbox), and calls itself for what waits then.
+#[test]
+fn a_keeper_is_called_for_what_waits() {
+    check(3, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 8));
+        port.own().unwrap().leave_busy();
+        let called = Arc::new(AtomicBool::new(false));
+        let keeper = spawn({
+            let (port, called) = (port.clone(), called.clone());
+            move || {
+                let (mut takes, mut taken) = (false, 0);
+                while taken < 2 {
+                    if !called.swap(false, Acquire) {
+                        loom::thread::park();
+                        continue;
+                    }
+                    let mut owner = port.own().expect("it alone owns it");
+                    if takes {
+                        let list = owner.take();
+                        taken += list.len();
+                        owner.extend(cookies(list));
+                    }
+                    takes = true;
+                    if owner.waiting() > 0 {
+                        called.store(true, Release);
+                    }
+                    owner.leave_busy();
+                }
+            }
+        });
+        let push =
+            |port: &Port, called: &AtomicBool, cookie, thread: &loom::thread::Thread| match port
+                .push(packets(&[cookie]))
+            {
+                Ok(Pushed::Staged { first: true }) => {
+                    called.store(true, Release);
+                    thread.unpark();
+                }
+                Ok(Pushed::Staged { first: false }) => {}
+                other => panic!("it only stages: {other:?}"),
+            };
+        let (theirs, calls, thread) = (port.clone(), called.clone(), keeper.thread().clone());
+        let other = spawn(move || push(&theirs, &calls, 10, &thread));
+        push(&port, &called, 20, keeper.thread());
+        other.join().unwrap();
+        keeper.join().unwrap();
+        assert_eq!(at_rest(&port).len(), 2);
     });
 }

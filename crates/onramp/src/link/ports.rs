@@ -1,11 +1,12 @@
 //! Ports that come and go, qdiscs and rates that change, while others send.
 
 use std::fmt;
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
 use onramp_core::qdisc::Spec;
-use onramp_core::{Clock, ConfigError, Device, Rate};
+use onramp_core::{Clock, ConfigError, Device, Keeper, Rate};
 
 use super::{CloseReport, Link};
 use crate::shared::OWNER_PATIENCE;
@@ -70,7 +71,14 @@ impl Link {
             return Err(PortError::Closed);
         }
         let port = shared.add_port(Box::new(device), &plan);
-        port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))
+        let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
+        // SeqCst: pairs with that of `Handle::close`.
+        fence(Ordering::SeqCst);
+        if shared.gate.is_closed() {
+            shared.close_port(shared.slot(port));
+            return Err(PortError::Closed);
+        }
+        Ok(port)
     }
 
     /// Removes a port: its flows wait until it has sent what it holds, or `timeout` has passed and
@@ -94,6 +102,9 @@ impl Link {
         if heirs.is_empty() {
             return Err(PortError::Last(port));
         }
+        let live = |heir: &&usize| shared.slot(**heir).port.death().is_none();
+        let living: Box<[usize]> = heirs.iter().filter(live).copied().collect();
+        let heirs = if living.is_empty() { heirs } else { living };
         slot.leave();
         shared.gate.note_change();
         let flushed = shared.flush(timeout, |this| this == port);
@@ -142,6 +153,12 @@ impl Link {
     ///
     /// [`PortError::NoRate`]: the link was made without.
     pub fn set_rate(&self, rate: Rate) -> Result<(), PortError> {
-        self.shared().rate.as_ref().map(|shared| shared.set(rate)).ok_or(PortError::NoRate)
+        let shared = self.shared();
+        shared.rate.as_ref().ok_or(PortError::NoRate)?.set(rate);
+        // Those that wait have to count their time again.
+        for slot in shared.slots.iter() {
+            shared.keep(slot).keep(shared.clock.now());
+        }
+        Ok(())
     }
 }

@@ -38,11 +38,11 @@ impl Sender {
 
     /// As [`wait_room`](Self::wait_room), as a future for any executor.
     pub fn ready<'a>(&'a mut self, flow: &'a Flow, payload: usize) -> Ready<'a> {
-        Ready { sender: self, flow, payload }
+        Ready { sender: self, flow, payload, polled: false }
     }
 
     /// As [`ready`](Self::ready), for futures and sinks made by hand: the task is woken even if
-    /// nothing is kept of the call.
+    /// nothing is kept of the call, unless another call of this sender comes first.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, flow: &Flow, payload: usize) -> Poll<()> {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         loop {
@@ -93,7 +93,11 @@ impl Sender {
                 return false;
             }
             if self.reclaim() == 0 {
-                thread::yield_now(); // The link is closing: what is left comes home at once.
+                // The link is closing: what is left comes home at once, or a device blocks.
+                if self.shared().clock.now() >= deadline {
+                    return false;
+                }
+                thread::yield_now();
             }
         }
         true
@@ -209,7 +213,8 @@ impl Sender {
             return false;
         }
         let ran = slot.port.help(now, &shared.keep(slot));
-        if ran.is_none_or(|ran| ran.done == 0) && shared.is_full(port) {
+        let takes_nothing = shared.is_full(port) || slot.is_gone(); // Its heirs do not, then.
+        if ran.is_none_or(|ran| ran.done == 0) && takes_nothing {
             thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
         }
         true
@@ -234,6 +239,7 @@ pub struct Ready<'a> {
     sender: &'a mut Sender,
     flow: &'a Flow,
     payload: usize,
+    polled: bool,
 }
 
 impl Future for Ready<'_> {
@@ -241,13 +247,17 @@ impl Future for Ready<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
+        this.polled = true;
         this.sender.poll_ready(cx, this.flow, this.payload)
     }
 }
 
 impl Drop for Ready<'_> {
-    /// A wake-up for nobody would only cost; the executor's task is let go of.
+    /// A wake-up for nobody would only cost; the executor's task is let go of. A future that was
+    /// never polled has asked for none, but [`Sender::poll_ready`] may have.
     fn drop(&mut self) {
-        self.sender.pool.forget_waker();
+        if self.polled {
+            self.sender.pool.forget_waker();
+        }
     }
 }

@@ -13,6 +13,7 @@ mod pace;
 mod ports;
 mod ready;
 mod regressions;
+mod review;
 mod room;
 mod senders;
 mod stats;

@@ -1,0 +1,237 @@
+//! Corks, processors, rates, removals and runners, against each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::{Null, pin_thread};
+use onramp::{Device, DeviceInfo, Instant, Link, Mapping, Mode, PacketList, Rate, Transmitted};
+
+use crate::common::{Gate, LONG, SHORT, credits, gated, in_time, now, until};
+
+/// Two processors, whose ports are 0 and 1.
+fn two() -> bool {
+    pin_thread(0).is_ok() && pin_thread(1).is_ok()
+}
+
+/// A cork holds the packets of a flow together, also when its sender moves.
+#[test]
+fn a_corked_flow_stays_at_its_port() {
+    if !two() {
+        eprintln!("skipped: it takes processors 0 and 1");
+        return;
+    }
+    in_time(|| {
+        let gates = [Gate::new(true), Gate::new(true)];
+        let link = Link::devices(gates.iter().map(|gate| gate.device())).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Cpu);
+        sender.cork();
+        pin_thread(1).unwrap();
+        sender.try_send(&flow, b"first").unwrap();
+        pin_thread(0).unwrap();
+        sender.try_send(&flow, b"second").unwrap();
+        sender.uncork().unwrap();
+        assert!(sender.flush(LONG));
+        let taken = gates.map(|gate| gate.taken().len());
+        assert!(taken == [0, 2] || taken == [2, 0], "{taken:?}: the second went first");
+    });
+}
+
+/// A packet that was made and never submitted says nothing of those below.
+#[test]
+fn a_packet_that_was_never_sent_moves_no_flow() {
+    if !two() {
+        eprintln!("skipped: it takes processors 0 and 1");
+        return;
+    }
+    in_time(|| {
+        let gates = [Gate::new(true), Gate::new(false)];
+        let link = Link::devices(gates.iter().map(|gate| gate.device())).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Cpu);
+        pin_thread(1).unwrap();
+        sender.try_send(&flow, b"first").unwrap();
+        drop(sender.packet(&flow, b"never").unwrap());
+        pin_thread(0).unwrap();
+        sender.try_send(&flow, b"second").unwrap();
+        let overtook = link.stats().ports[0].sent;
+        gates[1].open();
+        assert!(sender.flush(LONG));
+        assert_eq!(overtook, 0, "the second overtook the first");
+    });
+}
+
+/// Who waits under a slow rate goes on when the rate is raised.
+#[test]
+fn a_rate_that_rises_lets_those_who_wait_go() {
+    in_time(|| {
+        let link = Link::devices([Box::new(Null::default()) as Box<dyn Device>])
+            .qdisc("pfifo")
+            .rate(Rate(10))
+            .build()
+            .unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for _ in 0..3 {
+            sender.try_send(&flow, &[0; 958]).unwrap(); // 100 s each
+        }
+        let began = now();
+        let waits = thread::spawn(move || sender.flush(Duration::from_secs(20)));
+        thread::sleep(SHORT);
+        link.set_rate(Rate(0)).unwrap();
+        assert!(waits.join().unwrap(), "without a limit");
+        assert!(now().since(began) < 10_000_000_000, "it slept to its deadline");
+    });
+}
+
+/// Blocks while its gate is shut.
+struct Blocks(DeviceInfo, Arc<AtomicBool>);
+
+impl Device for Blocks {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _: Instant,
+    ) -> Transmitted {
+        while self.1.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+/// A runner whose device blocks: another takes its other ports.
+#[test]
+fn a_blocked_runner_has_a_stand_in() {
+    in_time(|| {
+        let blocks = Arc::new(AtomicBool::new(true));
+        let info = DeviceInfo::new("blocks".to_owned(), 1_514);
+        let devices: [Box<dyn Device>; 3] = [
+            Box::new(Blocks(info, blocks.clone())),
+            Box::new(Null::default()),
+            Box::new(Null::default()),
+        ];
+        let link = Link::devices(devices).mode(Mode::Dedicated).runners(2).build().unwrap();
+        let mut sender = link.sender();
+        let flows = [(); 3].map(|()| sender.flow(None));
+        sender.try_send(&flows[0], b"blocks").unwrap();
+        thread::sleep(SHORT); // It is in the device.
+        let mut other = link.sender();
+        for _ in 0..10 {
+            other.try_send(&flows[2], b"waits").unwrap();
+            thread::sleep(Duration::from_millis(2));
+        }
+        let sent = other.flush(Duration::from_secs(2));
+        blocks.store(false, Ordering::SeqCst);
+        assert!(sent, "nobody came for 2 s");
+    });
+}
+
+/// Flows of a port that goes, go on: not at one that is dead.
+#[test]
+fn a_dead_port_inherits_nothing() {
+    struct Dies(DeviceInfo);
+    impl Device for Dies {
+        fn info(&self) -> &DeviceInfo {
+            &self.0
+        }
+        fn transmit(&mut self, _: &mut PacketList, _: &mut PacketList, _: Instant) -> Transmitted {
+            panic!("it dies");
+        }
+    }
+    in_time(|| {
+        let devices: [Box<dyn Device>; 3] = [
+            Box::new(Null::default()),
+            Box::new(Dies(DeviceInfo::new("dies".to_owned(), 1_514))),
+            Box::new(Null::default()),
+        ];
+        let link = Link::devices(devices).build().unwrap();
+        let mut sender = link.sender();
+        let flows: Vec<_> = (0..12).map(|_| sender.flow(None)).collect();
+        let _ = sender.try_send(&flows[1], b"x");
+        until("it is dead", || !link.deaths().is_empty());
+        link.remove_port(0, LONG).unwrap();
+        for flow in flows.iter().filter(|flow| flow.port() == 0) {
+            assert_eq!(sender.send(flow, b"x"), Ok(()), "flow {}", flow.key());
+        }
+        assert!(link.deaths().len() == 1);
+    });
+}
+
+/// The flows of ports that go spread over those that stay.
+#[test]
+fn heirs_of_heirs_share() {
+    let devices = (0..4).map(|_| Box::new(Null::default()) as Box<dyn Device>);
+    let link = Link::devices(devices).build().unwrap();
+    let mut sender = link.sender();
+    let flows: Vec<_> = (0..400).map(|_| sender.flow(None)).collect();
+    link.remove_port(0, LONG).unwrap();
+    link.remove_port(1, LONG).unwrap();
+    for flow in flows.iter().filter(|flow| flow.port() == 1) {
+        sender.send(flow, b"x").unwrap();
+    }
+    assert!(sender.flush(LONG));
+    let sent = [2, 3].map(|port: usize| link.stats().ports[port].sent);
+    assert!(sent.iter().all(|n| *n > 20), "100 flows of port 1: {sent:?}");
+}
+
+struct Counts(AtomicU32);
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A future that was never polled asked for nothing, and takes nobody's request back.
+#[test]
+fn a_future_never_polled_takes_no_request_back() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(4)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        while sender.try_send(&flow, b"x").is_ok() {}
+        let counts = Arc::new(Counts(AtomicU32::new(0)));
+        let waker = Waker::from(counts.clone());
+        let polled = sender.poll_ready(&mut Context::from_waker(&waker), &flow, 1);
+        assert_eq!(polled, Poll::Pending);
+        drop(sender.ready(&flow, 1));
+        gate.open();
+        assert!(link.flush(LONG));
+        assert_eq!(counts.0.load(Ordering::SeqCst), 1, "woken");
+    });
+}
+
+/// A device that blocks for longer than a close waits: whoever waits for its packets is told.
+#[test]
+fn a_close_while_a_device_blocks() {
+    in_time(|| {
+        let blocks = Arc::new(AtomicBool::new(true));
+        let info = DeviceInfo::new("blocks".to_owned(), 1_514);
+        let link = Link::devices([Box::new(Blocks(info, blocks.clone())) as Box<dyn Device>])
+            .qdisc("fq maxrate 8kbit initial_quantum 0")
+            .build()
+            .unwrap();
+        let (mut sender, mut other) = (link.sender(), link.sender());
+        let flow = sender.flow(None);
+        let inside = thread::spawn(move || other.try_send(&other.flow(None), b"x"));
+        thread::sleep(SHORT);
+        for _ in 0..3 {
+            sender.try_send(&flow, &[0; 1_000]).unwrap();
+        }
+        let report = link.close(Duration::ZERO);
+        assert!(!report.flushed);
+        blocks.store(false, Ordering::SeqCst);
+        inside.join().unwrap().unwrap();
+        let home = sender.flush(Duration::from_secs(3));
+        assert!(home, "3 s later its packets are still below: {:?}", link.stats().held);
+    });
+}
