@@ -5,8 +5,8 @@
 //! for the moments after a member came or went.
 //!
 //! Theorem: while the members that have something to send do not change, they let through at most
-//! `rate · (t + SLACK_NS)` and a packet each in a time `t`, and no less than `rate · t` less a packet
-//! each, if no timer is later than `SLACK_NS`. A member that comes counts at once; the others learn
+//! `rate · (t + SLACK_NS)` and a packet each in a time `t`, and no less than `rate · t` less a
+//! packet each, if no timer is later than `SLACK_NS`. A member that comes counts at once; the others learn
 //! of it within `RECOUNT_NS`, if they are looked at so often: until then the sum is exceeded. One
 //! that goes is missed when those that wait look again, after at most `WAIT_MAX_NS`.
 //!

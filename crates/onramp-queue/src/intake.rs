@@ -158,7 +158,8 @@ impl<T> Intake<T> {
                         let fresh = PacketList::new();
                         return Ok(Pushed::Owner { owner: Owner::new(self), fresh });
                     }
-                    return Ok(Pushed::Staged { first: word.count() == 0 });
+                    let first = word.count() == 0 && !mutant::is("intake-push-never-first");
+                    return Ok(Pushed::Staged { first });
                 }
                 Err(seen) => word = Word(seen),
             }

@@ -238,8 +238,8 @@ fn second(seed: u64) -> Result<u64, String> {
         Ok(stats.submitted)
     } else {
         Err(format!(
-            "seed {seed}: accepted {accepted}, told {sent} sent and {dropped} dropped, devices took \
-             {taken}: {stats:?}"
+            "seed {seed}: accepted {accepted}, told {sent} sent and {dropped} dropped, devices \
+             took {taken}: {stats:?}"
         ))
     }
 }

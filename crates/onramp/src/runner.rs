@@ -92,8 +92,7 @@ impl<D> Slot<D> {
         let heirs = self.heirs.get()?;
         // Mixed: the flows of one port have keys that are alike.
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        #[expect(clippy::cast_possible_truncation, reason = "less than their number")]
-        let index = (mixed % heirs.len() as u64) as usize;
+        let index = (mixed as usize) % heirs.len();
         Some(heirs[index])
     }
 

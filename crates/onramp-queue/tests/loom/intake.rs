@@ -1,7 +1,7 @@
 //! The intake, and the hand-over of what is behind it.
 
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicBool, AtomicU32};
 use loom::thread::yield_now;
 use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
@@ -279,6 +279,8 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
 
 /// Left busy, with a keeper that alone takes: whoever finds nothing waiting calls it. It takes
 /// nothing at its first visit (as with a full inbox), and calls itself for what waits then.
+///
+/// Broken by: intake-push-never-first.
 #[test]
 fn a_keeper_is_called_for_what_waits() {
     check(3, || {
@@ -290,7 +292,7 @@ fn a_keeper_is_called_for_what_waits() {
             move || {
                 let (mut takes, mut taken) = (false, 0);
                 while taken < 2 {
-                    if !called.swap(false, Acquire) {
+                    if !called.swap(false, AcqRel) {
                         loom::thread::park();
                         continue;
                     }
@@ -302,7 +304,7 @@ fn a_keeper_is_called_for_what_waits() {
                     }
                     takes = true;
                     if owner.waiting() > 0 {
-                        called.store(true, Release);
+                        called.swap(true, AcqRel);
                     }
                     owner.leave_busy();
                 }
@@ -313,7 +315,7 @@ fn a_keeper_is_called_for_what_waits() {
                 .push(packets(&[cookie]))
             {
                 Ok(Pushed::Staged { first: true }) => {
-                    called.store(true, Release);
+                    called.swap(true, AcqRel);
                     thread.unpark();
                 }
                 Ok(Pushed::Staged { first: false }) => {}
