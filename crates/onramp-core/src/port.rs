@@ -22,8 +22,8 @@ mod root;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
@@ -90,9 +90,15 @@ pub struct Port<D> {
     stats: PortStats,
     mode: Mode,
     death: OnceLock<Box<str>>,
-    /// Whoever owns it next has to close it.
-    closes: AtomicBool,
+    /// What the next owner has to do first, or the present one as soon as it is back from the
+    /// device.
+    wants: AtomicU8,
+    next_qdisc: Mutex<Option<Box<dyn Qdisc>>>,
 }
+
+/// Bits of [`Port::wants`].
+const CLOSE: u8 = 1;
+const REPLACE: u8 = 2;
 
 impl<D: Device> Port<D> {
     /// Puts `qdisc` in front of `device`, and an intake for `cap` packets in front of both.
@@ -117,8 +123,14 @@ impl<D: Device> Port<D> {
         if dedicated && let Some(owner) = intake.own() {
             owner.leave_busy(); // So that a push only stages.
         }
-        let (stats, death) = (PortStats::default(), OnceLock::new());
-        Self { intake, stats, mode, death, closes: AtomicBool::new(false) }
+        Self {
+            intake,
+            stats: PortStats::default(),
+            mode,
+            death: OnceLock::new(),
+            wants: AtomicU8::new(0),
+            next_qdisc: Mutex::new(None),
+        }
     }
 
     /// Accepts packets for scheduling. Their fate is told by completions and statistics.
@@ -199,16 +211,17 @@ impl<D: Device> Port<D> {
                 stop
             });
             let stop = catch_unwind(turn).unwrap_or_else(|panic| {
-                let _ = self.death.set(why(&*panic)); // It dies once.
-                std::mem::forget(panic); // Its drop is anybody's code, too.
                 owner.bury(&self.stats);
                 self.stats.backlog.set(0);
+                // Who sees why it died finds senders told.
                 keeper.died();
+                let _ = self.death.set(why(&*panic)); // It dies once.
+                std::mem::forget(panic); // Its drop is anybody's code, too.
                 Stop::Empty
             });
-            // Relaxed: who asked tries again, but for an owner that is away for long (a device that
-            // blocks); that one sees it now.
-            if self.closes.load(Ordering::Relaxed) && owner.close(DropReason::Purged) {
+            // Relaxed: who asks tries to own the port, or has the keeper come, after that. This is
+            // for an owner that was away for long, in a device that blocks.
+            if self.wants.load(Ordering::Relaxed) != 0 && self.obey(&mut owner) {
                 continue;
             }
             if let Stop::Until(at) = stop {
@@ -269,9 +282,8 @@ impl<D: Device> Port<D> {
     /// `None`: somebody owns the port, and closes it as soon as it is back from the device; try
     /// again.
     pub fn close(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
-        self.closes.store(true, Ordering::Relaxed); // Relaxed: as in `run`.
-        let mut owner = self.intake.own()?;
-        owner.close(DropReason::Purged);
+        self.wants.fetch_or(CLOSE, Ordering::Relaxed); // Relaxed: as in `run`.
+        let owner = self.intake.own()?;
         Some(self.run(owner, PacketList::new(), now, keeper, true))
     }
 
@@ -279,18 +291,39 @@ impl<D: Device> Port<D> {
     /// which it would have sent them. What the old one does not let go of is dropped as
     /// [`DropReason::Purged`]; the new one may drop by its limits.
     ///
-    /// # Errors
-    ///
-    /// Gives the qdisc back when somebody owns the port; try again.
+    /// `None`: somebody owns the port, and does it as soon as it is back from the device, or the
+    /// keeper does.
     pub fn replace(
         &self,
         qdisc: Box<dyn Qdisc>,
         now: Instant,
         keeper: &impl Keeper,
-    ) -> Result<Ran, Box<dyn Qdisc>> {
-        let Some(mut owner) = self.intake.own() else { return Err(qdisc) };
-        owner.replace_by(qdisc);
-        Ok(self.run(owner, PacketList::new(), now, keeper, false))
+    ) -> Option<Ran> {
+        let before = self.next_qdisc().replace(qdisc);
+        drop(before); // Nobody came to need it.
+        self.wants.fetch_or(REPLACE, Ordering::Relaxed); // Relaxed: as in `run`; the lock has it.
+        keeper.keep(now);
+        let owner = self.intake.own()?;
+        Some(self.run(owner, PacketList::new(), now, keeper, false))
+    }
+
+    /// Does what others want of the owner. True: there is more to do for it.
+    #[cold]
+    fn obey(&self, owner: &mut Root<D>) -> bool {
+        let mut more = false;
+        // Relaxed: the lock hands the qdisc over.
+        if self.wants.fetch_and(!REPLACE, Ordering::Relaxed) & REPLACE != 0
+            && let Some(qdisc) = self.next_qdisc().take()
+        {
+            owner.replace_by(qdisc);
+            more = true;
+        }
+        let closes = self.wants.load(Ordering::Relaxed) & CLOSE != 0; // Relaxed: as in `run`.
+        more | (closes && owner.close(DropReason::Purged))
+    }
+
+    fn next_qdisc(&self) -> MutexGuard<'_, Option<Box<dyn Qdisc>>> {
+        self.next_qdisc.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,14 +1,15 @@
 //! One rate for several ports, without a lock.
 //!
 //! Every member says whether it has something to send. Every [`RECOUNT_NS`] each of them counts
-//! those that do, or did a moment ago, and goes at that part of the rate. So the sum is right but
+//! those that do, or did a moment ago, or have not paid for what they sent yet, and goes at that
+//! part of the rate. So the sum is right but
 //! for the moments after a member came or went.
 //!
 //! Theorem: while the members that have something to send do not change, they let through at most
 //! `rate · (t + SLACK_NS)` and a packet each in a time `t`, and no less than `rate · t` less a
-//! packet each, if no timer is later than `SLACK_NS`. A member that comes counts at once; the others learn
-//! of it within `RECOUNT_NS`, if they are looked at so often: until then the sum is exceeded. One
-//! that goes is missed when those that wait look again, after at most `WAIT_MAX_NS`.
+//! packet each, if no timer is later than `SLACK_NS`. A member that comes counts at once; the
+//! others learn of it within `RECOUNT_NS`, if they are looked at so often: until then the sum is
+//! exceeded. One that goes is missed when those that wait look again, after at most `WAIT_MAX_NS`.
 //!
 //! Source: the idea is that of `cake_mq` (Linux 7.2, `net/sched/sch_cake.c`; J. Köppeler et al.,
 //! 2025).
@@ -39,7 +40,8 @@ struct Shared {
     members: Box<[Member]>,
 }
 
-/// Until when the member had something to send, nanoseconds; [`ACTIVE`]: it has. Each on lines of
+/// Until when the member had something to send or to pay for, nanoseconds; [`ACTIVE`]: it has
+/// something to send. Each on lines of
 /// its own, for each is written by another thread.
 #[derive(Default)]
 #[repr(align(128))]
@@ -104,13 +106,14 @@ impl Share {
     #[inline]
     pub fn look(&mut self, now: Instant, has_packets: bool) {
         if self.active != has_packets {
+            self.pay(now);
             self.active = has_packets;
-            let until = if has_packets { ACTIVE } else { now.0 };
+            // One that went counts until it has paid: its last packet is part of the sum, too.
+            let until = if has_packets { ACTIVE } else { now.after(self.wait()).0 };
             // Relaxed: a number that stands alone, written by this member only.
             self.of.0.members[self.member].0.store(until, Ordering::Relaxed);
             if has_packets {
                 // What it did not use while it had nothing to send is gone.
-                self.pay(now);
                 self.debt = self.debt.max(0.0);
                 self.count(now);
             }
@@ -153,13 +156,18 @@ impl Share {
             return None;
         }
         let wait_max = if self.siblings > 1 { WAIT_MAX_NS } else { u64::MAX };
+        Some(now.after(self.wait().clamp(1, wait_max)))
+    }
+
+    /// How long the debt takes to pay at the present part of the rate, nanoseconds.
+    fn wait(&self) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "positive, and a cast of a float stays in range"
+            reason = "not negative, and a cast of a float stays in range"
         )]
-        let wait = (self.debt / self.speed()).ceil() as u64;
-        Some(now.after(wait.clamp(1, wait_max)))
+        let wait = (self.debt.max(0.0) / self.speed()).ceil() as u64;
+        wait
     }
 
     /// Charges a packet of `bytes` on the wire.

@@ -117,6 +117,41 @@ fn the_sum_is_the_rate_while_ports_come_and_go() {
     }
 }
 
+/// Ports that send a packet now and then, and together more than the rate: none of them ever has
+/// another in its queue, and still the sum is the rate.
+#[test]
+fn packets_now_and_then_are_counted() {
+    for count in [2, 4, 8, 32] {
+        let (rate, packet) = (Rate(1_000_000), 1_000);
+        let shared = SharedRate::new(rate, count);
+        let mut shares: Vec<_> = (0..count).map(|member| shared.share(member)).collect();
+        let mut queued = vec![0_u32; count];
+        let (mut sent, mut dropped) = (0_u64, 0);
+        // Each of them has a packet every two milliseconds, one after another, and room for one.
+        for step in 0..2_000_000_000_u64 / 10_000 {
+            let now = START.after(step * 10_000);
+            for (member, share) in shares.iter_mut().enumerate() {
+                if (step + member as u64 * 200 / count as u64).is_multiple_of(200) {
+                    dropped += queued[member];
+                    queued[member] = 1;
+                }
+                if queued[member] == 1 {
+                    share.look(now, true);
+                    if share.not_before(now).is_none() {
+                        share.charge(packet);
+                        sent += u64::from(packet);
+                        queued[member] = 0;
+                    }
+                }
+                share.look(now, queued[member] > 0);
+            }
+        }
+        let what = format!("{count} ports, {dropped} dropped");
+        let offered = Rate(rate.0 / 2 * count as u64).min(rate);
+        within(sent, offered, 2 * SECOND, 2.0, &what);
+    }
+}
+
 /// The last one that is left has all of it, soon, however slow the rate.
 #[test]
 fn who_is_left_takes_over() {

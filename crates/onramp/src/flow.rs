@@ -16,7 +16,8 @@ pub enum Mapping {
     Turn,
     /// This one.
     Port(usize),
-    /// By this hash of the flow, made by the caller. Flows of equal hashes are one to the qdiscs.
+    /// By this hash of the flow, made by the caller. Flows of equal hashes are one to the qdiscs,
+    /// unless ports came or went between their making.
     Hash(u64),
     /// That of the processor the sender is on (Linux: XPS). A sender that moved to another
     /// processor goes to another port only when everything it has below came home: so its packets
@@ -81,7 +82,7 @@ impl Flow {
         self
     }
 
-    /// Sets the mark (`SO_MARK`).
+    /// Sets the mark (`SO_MARK`): for devices and qdiscs of yours; none of ours reads it.
     #[must_use]
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = mark;

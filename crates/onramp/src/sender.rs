@@ -382,8 +382,10 @@ impl Sender {
     /// Stages packets: one clock reading and one exchange.
     #[inline]
     fn push(&mut self, port: usize, mut list: PacketList) -> Result<(), Full> {
-        if let Some(corked) = self.corked.get_mut(port) {
-            corked.append(&mut list);
+        if !self.corked.is_empty() {
+            // A port may have come since the cork.
+            self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
+            self.corked[port].append(&mut list);
             return Ok(());
         }
         let shared = &*self.handle.shared;
@@ -400,19 +402,22 @@ impl Sender {
     /// that are left are given back in `Ok`.
     #[cold]
     fn push_changed(&mut self, port: usize, mut list: PacketList) -> Result<PacketList, Full> {
-        let shared = self.handle.shared.clone();
-        if shared.slot(port).is_leaving() {
+        let slot = self.shared().slot(port);
+        if slot.is_open() {
+            return Ok(list);
+        }
+        if slot.is_leaving() {
             return Err(Full(list));
         }
         let mut stays = PacketList::new();
         while let Some(packet) = list.pop_front() {
-            let heir = shared.route(port, packet.flow);
+            let heir = self.shared().route(port, packet.flow);
             if heir == port {
                 stays.push_back(packet);
                 continue;
             }
             let one = PacketList::from_iter([packet]);
-            let pushed = if shared.slot(heir).is_leaving() {
+            let pushed = if self.shared().slot(heir).is_leaving() {
                 Err(Full(one))
             } else {
                 self.push_now(heir, one)

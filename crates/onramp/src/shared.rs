@@ -188,12 +188,15 @@ impl Shared {
     /// An open port for whatever has the number `n`, a living one if there is one: they spread
     /// evenly.
     pub(crate) fn spread(&self, n: u64) -> usize {
-        let ports = self.ports();
-        #[expect(clippy::cast_possible_truncation, reason = "less than the number of ports")]
-        let first = (n % ports as u64) as usize;
-        let open = || (0..ports).map(|i| (first + i) % ports).filter(|i| self.slot(*i).is_open());
-        let mut living = open().filter(|port| self.slot(*port).port.death().is_none());
-        living.next().or_else(|| open().next()).unwrap_or(first)
+        let living = |port: &usize| self.slot(*port).port.death().is_none();
+        let (open, alive) = (self.slots.open().count(), self.slots.open().filter(living).count());
+        let index = |count: usize| usize::try_from(n % count as u64).unwrap_or(0);
+        let port = if alive > 0 {
+            self.slots.open().filter(living).nth(index(alive))
+        } else {
+            self.slots.open().nth(index(open.max(1)))
+        };
+        port.unwrap_or(0) // All of them went meanwhile: the link closes.
     }
 
     /// Packets that each of the present senders may have below it.
@@ -284,4 +287,4 @@ impl Shared {
 }
 
 /// How long a close waits for the owner of a port.
-pub(crate) const OWNER_PATIENCE: Duration = Duration::from_secs(1);
+const OWNER_PATIENCE: Duration = Duration::from_secs(1);

@@ -253,11 +253,15 @@ impl<D: Device> Root<D> {
         self.qdisc.reset(&mut Cx { now: at, drops: &mut drops });
         stats.count_drops(&drops);
         done.append(&mut drops);
-        moved.append(&mut self.inbox);
-        self.inbox = moved;
         if let Some(next) = self.next_qdisc.take() {
             drop(std::mem::replace(&mut self.qdisc, next));
         }
+        let mut drops = PacketList::new();
+        for pkt in moved {
+            let _ = self.qdisc.enqueue(pkt, &mut Cx { now, drops: &mut drops });
+        }
+        stats.count_drops(&drops);
+        done.append(&mut drops);
     }
 
     /// Drops all that is held.

@@ -13,7 +13,7 @@ fn world(qdisc: &str, mode: Mode) -> World {
 fn replace(world: &World, qdisc: &str) {
     let spec: Spec = qdisc.parse().expect("a qdisc");
     let ran = world.port.replace(spec.build(MTU), world.now, &world.keeper);
-    assert!(ran.is_ok(), "nobody is inside");
+    assert!(ran.is_some(), "nobody is inside");
 }
 
 /// A push stages and calls the keeper, if nothing waited; nothing else does a thing.

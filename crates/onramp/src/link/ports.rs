@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{Ordering, fence};
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::qdisc::Spec;
 use onramp_core::{Clock, ConfigError, Device, Keeper, Rate};
 
 use super::{CloseReport, Link};
-use crate::shared::OWNER_PATIENCE;
 
 /// Why ports could not be changed. Nothing was.
 #[derive(Debug)]
@@ -26,8 +24,6 @@ pub enum PortError {
     Last(usize),
     /// The qdisc's text is wrong.
     Qdisc(ConfigError),
-    /// The device of this port blocks its owner.
-    Blocked(usize),
     /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
     NoRate,
 }
@@ -44,12 +40,6 @@ impl fmt::Display for PortError {
                 write!(f, "port {port} is the last one; close the link instead")
             }
             Self::Qdisc(error) => error.fmt(f),
-            Self::Blocked(port) => write!(
-                f,
-                "the device of port {port} has blocked its owner for {} s; the port keeps its \
-                 qdisc, and ports before it have the new one",
-                OWNER_PATIENCE.as_secs()
-            ),
             Self::NoRate => write!(f, "the link was made without a rate; give one to the builder"),
         }
     }
@@ -109,7 +99,10 @@ impl Link {
         shared.gate.note_change();
         let flushed = shared.flush(timeout, |this| this == port);
         let before = shared.purged();
-        shared.close_port(slot);
+        if !flushed {
+            shared.close_port(slot);
+        }
+        // Otherwise it stays open for a packet that was on its way in: that is sent, too.
         slot.go(heirs);
         shared.share_out(0);
         drop(plan);
@@ -119,10 +112,11 @@ impl Link {
     /// Gives every port a new qdisc, as `tc qdisc replace` does, but for what is held: that moves
     /// over, in order, as far as the new one's limits allow. What does not is dropped and counted.
     ///
+    /// A port that somebody works on gets it as soon as that one comes by; this waits for nobody.
+    ///
     /// # Errors
     ///
-    /// [`PortError::Qdisc`], [`PortError::Closed`]; [`PortError::Blocked`] when a device does not
-    /// let go of its port.
+    /// [`PortError::Qdisc`], [`PortError::Closed`].
     pub fn set_qdisc(&self, qdisc: &str) -> Result<(), PortError> {
         let spec = Spec::with_units(qdisc).map_err(PortError::Qdisc)?;
         let shared = self.shared();
@@ -130,18 +124,9 @@ impl Link {
         if shared.gate.is_closed() {
             return Err(PortError::Closed);
         }
-        for (port, slot) in shared.slots.iter().enumerate() {
-            let mtu = plan.mtu.unwrap_or(slot.mtu);
-            let mut built = spec.build(mtu);
-            let give_up = shared.clock.now() + OWNER_PATIENCE;
-            while let Err(back) = slot.port.replace(built, shared.clock.now(), &shared.keep(slot)) {
-                // Its owner leaves after at most a quota.
-                if shared.clock.now() > give_up {
-                    return Err(PortError::Blocked(port));
-                }
-                built = back;
-                thread::yield_now();
-            }
+        for slot in shared.slots.iter() {
+            let built = spec.build(plan.mtu.unwrap_or(slot.mtu));
+            let _ = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
         }
         plan.qdisc = spec;
         Ok(())

@@ -65,6 +65,7 @@ fn everything_changes_under_load() {
             assert!(matches!(link.add_port(Null::default()), Err(PortError::TooMany(20))));
             let stats = link.stats();
             balanced(&stats);
+            assert_eq!(stats.dropped.get(&DropReason::Purged), None, "what was on its way, too");
             for (gate, port) in gates.iter().zip(&stats.ports) {
                 assert_eq!(gate.taken().len() as u64, port.sent);
                 for thread in 0..12 {
@@ -139,6 +140,41 @@ fn a_cork_for_a_port_that_is_gone() {
         assert_eq!((old.taken().len(), new.taken().len()), (0, 5));
         balanced(&link.stats());
     });
+}
+
+/// After ports went, new flows are spread over those that are left, and credits over all there are.
+#[test]
+fn what_is_left_shares_the_work() {
+    let link = Link::devices((0..8).map(|_| Box::new(Null::default()) as Box<_>)).build().unwrap();
+    for port in [0, 1, 2, 3, 5, 6] {
+        assert!(link.remove_port(port, LONG).unwrap().flushed);
+    }
+    let sender = link.sender();
+    let mut counts = [0; 8];
+    (0..1_000).for_each(|_| counts[sender.flow(None).port()] += 1);
+    assert_eq!(counts, [0, 0, 0, 0, 500, 0, 0, 500]);
+    assert_eq!(link.add_port(Null::default()).unwrap(), 8);
+    let mut counts = [0; 9];
+    (0..999).for_each(|_| counts[sender.flow(None).port()] += 1);
+    assert_eq!(counts, [0, 0, 0, 0, 333, 0, 0, 333, 333]);
+}
+
+/// A cork holds back what goes to a port that came after it, too.
+#[test]
+fn a_cork_for_a_port_that_came() {
+    let gates = [Gate::new(true), Gate::new(true)];
+    let link = gated(&gates[0], "pfifo").build().unwrap();
+    let mut sender = link.sender();
+    sender.cork();
+    let device = gates[1].clone();
+    assert_eq!(link.add_port(device.device()).unwrap(), 1);
+    let flow = sender.flow_with(None, Mapping::Port(1));
+    (0..5).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+    assert!(link.flush(LONG));
+    assert!(gates[1].taken().is_empty());
+    sender.uncork().unwrap();
+    assert!(sender.flush(LONG));
+    assert_eq!(gates[1].bursts(), [5]);
 }
 
 #[test]

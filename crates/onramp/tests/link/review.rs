@@ -79,7 +79,8 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
             sender.try_send(&flow, &[0; 958]).unwrap(); // 100 s each
         }
         let began = now();
-        let waits = thread::spawn(move || sender.flush(Duration::from_secs(20)));
+        let waits =
+            thread::Builder::new().spawn(move || sender.flush(Duration::from_secs(20))).unwrap();
         thread::sleep(SHORT);
         link.set_rate(Rate(0)).unwrap();
         assert!(waits.join().unwrap(), "without a limit");
@@ -222,7 +223,8 @@ fn a_close_while_a_device_blocks() {
             .unwrap();
         let (mut sender, mut other) = (link.sender(), link.sender());
         let flow = sender.flow(None);
-        let inside = thread::spawn(move || other.try_send(&other.flow(None), b"x"));
+        let inside =
+            thread::Builder::new().spawn(move || other.try_send(&other.flow(None), b"x")).unwrap();
         thread::sleep(SHORT);
         for _ in 0..3 {
             sender.try_send(&flow, &[0; 1_000]).unwrap();
