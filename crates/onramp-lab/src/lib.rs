@@ -10,6 +10,7 @@
 mod cell;
 pub mod contention;
 mod error;
+mod lock;
 pub mod lockstat;
 pub mod measure;
 pub mod pin;
