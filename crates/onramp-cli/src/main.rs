@@ -52,7 +52,7 @@ enum Bench {
 
 #[derive(Debug, Subcommand)]
 enum Lab {
-    Contention(cmd::lab::ContentionArgs),
+    Contention(cmd::lab::contention::Args),
 }
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),
-        Command::Lab(Lab::Contention(args)) => cmd::lab::contention(&args),
+        Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

@@ -9,10 +9,12 @@
 
 mod cell;
 pub mod contention;
+mod device;
 mod error;
 mod lock;
 pub mod lockstat;
 pub mod measure;
+mod path;
 pub mod pin;
 
 pub use error::Error;
