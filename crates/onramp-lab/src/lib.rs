@@ -15,6 +15,7 @@ mod lock;
 pub mod lockstat;
 pub mod measure;
 mod path;
+mod peer;
 pub mod pin;
 
 pub use error::Error;
