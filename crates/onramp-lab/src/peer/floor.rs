@@ -3,6 +3,7 @@
 //! No queue can move a packet between two threads for less than the line it is written in.
 
 use onramp_queue::{Counter, Packet};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Peer, RUN, Sink};
 use crate::cell::Slot;
@@ -10,17 +11,19 @@ use crate::cell::Slot;
 #[derive(Debug)]
 pub(crate) struct Floor {
     arrays: Vec<Box<[Slot]>>,
+    /// Where the drainer reads next, of each array.
+    places: Mutex<Vec<usize>>,
 }
 
 impl Peer for Floor {
     /// The sender's array, and where it writes next.
     type End<'a> = (&'a [Slot], usize);
-    /// Where it reads next, of each array.
-    type Taker<'a> = Vec<usize>;
+    type Taker<'a> = MutexGuard<'a, Vec<usize>>;
 
     fn new(senders: usize, credits: u32, _sink: Sink) -> Self {
         let array = |_| (0..credits).map(|_| Slot::default()).collect();
-        Self { arrays: (0..senders).map(array).collect() }
+        let arrays = (0..senders).map(array).collect();
+        Self { arrays, places: Mutex::new(vec![0; senders]) }
     }
 
     fn end(&self, sender: usize) -> (&[Slot], usize) {
@@ -39,13 +42,13 @@ impl Peer for Floor {
         Ok(())
     }
 
-    fn taker(&self) -> Vec<usize> {
-        vec![0; self.arrays.len()]
+    fn taker(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.places.lock()
     }
 
-    fn pop(&self, taker: &mut Vec<usize>, sink: &mut Sink) -> bool {
+    fn pop(&self, taker: &mut Self::Taker<'_>, sink: &mut Sink) -> bool {
         let before = sink.taken;
-        for (slots, at) in self.arrays.iter().zip(taker) {
+        for (slots, at) in self.arrays.iter().zip(taker.iter_mut()) {
             for _ in 0..RUN {
                 let Some(pkt) = slots[*at].take() else { break };
                 sink.put(pkt);
