@@ -112,7 +112,7 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("lab contention --queues 0", &["--queues"]),
         ("lab contention --qdisc sfq", &["--qdisc", "sfq", "fq"]),
         ("lab contention --device eth0", &["--device", "eth0", "null"]),
-        ("lab contention --device-ns -1", &["--device-ns"]),
+        ("lab contention --device-ns long", &["--device-ns", "long"]),
         ("lab contention --seconds 0", &["--seconds", "0.01"]),
         ("lab contention --rounds 0", &["--rounds"]),
         ("lab contention --load rr --burst 0", &["--burst"]),
