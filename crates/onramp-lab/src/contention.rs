@@ -4,6 +4,15 @@
 //! the process's account and the packets sent, for rates and CPU time; once with clocks at locks
 //! and calls, for tables and histograms. All designs run in each round, beginning with another in
 //! each, so that what else the machine does meets all of them.
+//!
+//! What the comparison does not hide:
+//!
+//! * The kernel does not preempt who holds a spinlock. Threads of a program are preempted anywhere,
+//!   and with more threads than processors that is what the lock designs suffer from most.
+//! * A sender whose packet is dropped in its own call gives way, with every design that tells it so.
+//!   Otherwise it would keep the lock's holder from the processor for the rest of its time slice.
+//! * `onramp` gives way by itself between two runs, as in `Sender::send`; the others do not.
+//! * `onramp` counts and times what a `Link` counts and times; the others only what they must.
 
 #[cfg(test)]
 mod conformance;

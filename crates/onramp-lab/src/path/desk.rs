@@ -171,10 +171,15 @@ impl<'a, P: Xmit> Sender<'a, P> {
         }
     }
 
-    fn sleep(&mut self, all: bool) {
+    /// Leaves nothing to itself.
+    fn settle(&mut self) {
         while self.desk.scheduled {
             self.softirq(RESTARTS);
         }
+    }
+
+    fn sleep(&mut self, all: bool) {
+        self.settle();
         let until = self.path.watchdog(&self.desk);
         self.desk.sleep(all, until);
         if until <= MonotonicClock.now() {
@@ -200,6 +205,7 @@ impl<P: Xmit> Worker for Sender<'_, P> {
     }
 
     fn flush(&mut self) {
+        self.settle();
         self.desk.reclaim();
         while !self.desk.is_home() && !self.desk.seat.phase.is_stop() {
             self.sleep(true);

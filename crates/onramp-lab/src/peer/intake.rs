@@ -35,6 +35,7 @@ impl Peer for Bare {
         loop {
             for pkt in batch {
                 owner.put(pkt);
+                drop(owner.run());
             }
             count.set(owner.taken);
             drop(owner.rest());
