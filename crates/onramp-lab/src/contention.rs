@@ -9,8 +9,8 @@
 //!
 //! * The kernel does not preempt who holds a spinlock. Threads of a program are preempted anywhere,
 //!   and with more threads than processors that is what the lock designs suffer from most.
-//! * A sender whose packet is dropped in its own call gives way, with every design that tells it so.
-//!   Otherwise it would keep the lock's holder from the processor for the rest of its time slice.
+//! * A sender whose packet is dropped in its own call gives way, with every design that tells it
+//!   so. Otherwise it would keep the lock's holder from the processor for a whole time slice.
 //! * `onramp` gives way by itself between two runs, as in `Sender::send`; the others do not.
 //! * `onramp` counts and times what a `Link` counts and times; the others only what they must.
 
