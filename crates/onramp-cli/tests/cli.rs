@@ -2,6 +2,8 @@
 
 #[path = "cli/bench.rs"]
 mod bench;
+#[path = "cli/lab.rs"]
+mod lab;
 #[path = "cli/send.rs"]
 mod send;
 
@@ -105,6 +107,18 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("send udp://127.0.0.1:9 --from -x", &["unexpected argument '-x' found; try --help"]),
         ("send udp://a@b:9 --from -", &["\"a@b\" is no host", "udp://HOST:PORT"]),
         ("bench tcp", &["tcp"]),
+        ("lab tcp", &["tcp"]),
+        ("lab contention --designs spinlock,fifo", &["--designs fifo", "llist", "peers"]),
+        ("lab contention --threads 0", &["--threads", "0"]),
+        ("lab contention --threads 2,many", &["--threads", "many"]),
+        ("lab contention --queues 0", &["--queues"]),
+        ("lab contention --qdisc sfq", &["--qdisc", "sfq", "fq"]),
+        ("lab contention --device eth0", &["--device", "eth0", "null"]),
+        ("lab contention --device-ns long", &["--device-ns", "long"]),
+        ("lab contention --seconds 0", &["--seconds", "0.01"]),
+        ("lab contention --rounds 0", &["--rounds"]),
+        ("lab contention --load rr --burst 0", &["--burst"]),
+        ("lab contention --load flood", &["--load", "stream", "rr"]),
         ("send", &["--from", "<URL>"]),
         ("send udp://127.0.0.1 --from -", &["the port is missing"]),
         ("send udp://127.0.0.1:0 --from -", &["port 0"]),
@@ -125,7 +139,9 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
 
 #[test]
 fn help_has_examples_and_is_no_failure() {
-    for line in ["--help", "demo --help", "bench udp --help", "send --help"] {
+    let lines =
+        ["--help", "demo --help", "bench udp --help", "send --help", "lab contention --help"];
+    for line in lines {
         let output = run(line);
         let help = String::from_utf8(output.stdout).expect("help is UTF-8");
         assert_eq!(output.status.code(), Some(0), "{line}");
@@ -136,6 +152,7 @@ fn help_has_examples_and_is_no_failure() {
     }
     assert_eq!(run("").status.code(), Some(2));
     assert_eq!(run("bench").status.code(), Some(2));
+    assert_eq!(run("lab").status.code(), Some(2));
 }
 
 #[test]

@@ -1,0 +1,3 @@
+//! `onramp lab`: the experiments of the laboratory.
+
+pub(crate) mod contention;

@@ -1,0 +1,55 @@
+//! The floor: an array for each sender, and a thread that empties them, many packets at once.
+//!
+//! Senders share nothing with each other, and with the drainer a line for several packets. A queue
+//! that keeps packets in its own memory can do no better; what is left is the packets' own way from
+//! one processor to another.
+
+use onramp_queue::{Counter, Packet};
+use parking_lot::MutexGuard;
+
+use super::ring::Rings;
+use super::{Peer, Sink};
+
+/// The rings of `rtrb`, emptied by the chunk.
+#[derive(Debug)]
+pub(crate) struct Floor(Rings);
+
+impl Peer for Floor {
+    type End<'a> = rtrb::Producer<Packet>;
+    type Taker<'a> = MutexGuard<'a, Vec<rtrb::Consumer<Packet>>>;
+
+    fn new(senders: usize, credits: u32, sink: Sink) -> Self {
+        Self(Rings::new(senders, credits, sink))
+    }
+
+    fn end(&self, sender: usize) -> rtrb::Producer<Packet> {
+        self.0.end(sender)
+    }
+
+    #[inline]
+    fn push(
+        &self,
+        end: &mut rtrb::Producer<Packet>,
+        pkt: Packet,
+        count: &Counter,
+    ) -> Result<(), Packet> {
+        self.0.push(end, pkt, count)
+    }
+
+    fn taker(&self) -> Self::Taker<'_> {
+        self.0.taker()
+    }
+
+    fn pop(&self, taker: &mut Self::Taker<'_>, sink: &mut Sink) -> bool {
+        let before = sink.taken;
+        for consumer in taker.iter_mut() {
+            if let Ok(chunk) = consumer.read_chunk(consumer.slots()) {
+                for pkt in chunk {
+                    sink.put(pkt);
+                }
+            }
+            drop(sink.run());
+        }
+        sink.taken > before
+    }
+}
