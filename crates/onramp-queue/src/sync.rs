@@ -4,12 +4,14 @@
 pub(crate) use loom::{
     alloc::{alloc, dealloc},
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 #[cfg(not(loom))]
 pub(crate) use std::{
     alloc::{alloc, dealloc},
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
 /// Gives the processor to somebody else.
@@ -104,6 +106,10 @@ impl Dead {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
+
+/// Bytes of the two lines.
+#[cfg(not(loom))]
+pub(crate) const LINES: usize = align_of::<Padded<()>>();
 
 /// Asks the processor for the line at `at`; any address will do, also null.
 #[inline]

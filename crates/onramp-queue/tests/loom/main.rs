@@ -6,6 +6,7 @@
 #![cfg(loom)]
 
 mod intake;
+mod mailbox;
 mod pool;
 
 use std::cell::Cell;
