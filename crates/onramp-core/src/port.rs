@@ -19,6 +19,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
@@ -71,6 +72,13 @@ pub struct Port<D> {
     death: OnceLock<Box<str>>,
 }
 
+/// The owner counts on lines that producers do not touch.
+const _: () = {
+    const LINES: usize = 128;
+    assert!(align_of::<Port<u8>>() == LINES && size_of::<Intake<Root<u8>>>().is_multiple_of(LINES));
+    assert!(offset_of!(Port<u8>, intake).is_multiple_of(LINES));
+};
+
 /// What the owner works on.
 struct Root<D> {
     qdisc: Box<dyn Qdisc>,
@@ -91,6 +99,12 @@ struct Root<D> {
     came: u64,
     /// Nothing is sent any more; what comes is dropped for this.
     closed: Option<DropReason>,
+}
+
+/// What an owner may still send, and what of it the device handed on.
+struct Quota {
+    left: u32,
+    handed: u32,
 }
 
 /// Why an owner stopped sending.
@@ -171,7 +185,7 @@ impl<D: Device> Port<D> {
         let now = now.max(owner.now);
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
-        let mut left = QUOTA;
+        let mut quota = Quota { left: QUOTA, handed: 0 };
         self.stats.runs.add(1);
         let stop = loop {
             let takes = owner.inbox.is_empty();
@@ -180,7 +194,7 @@ impl<D: Device> Port<D> {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
-            let turn = AssertUnwindSafe(|| owner.turn(&mut done, &mut left, now, &self.stats));
+            let turn = AssertUnwindSafe(|| owner.turn(&mut done, &mut quota, now, &self.stats));
             let stop = catch_unwind(turn).unwrap_or_else(|panic| {
                 let _ = self.death.set(why(&*panic)); // It dies once.
                 owner.bury(&self.stats);
@@ -203,7 +217,7 @@ impl<D: Device> Port<D> {
                 Err(still) => owner = still,
             }
         };
-        Ran { done: done.len(), again: stop == Stop::Quota }
+        Ran { done: done.len() + quota.handed, again: stop == Stop::Quota }
     }
 
     /// What it counted.
@@ -257,7 +271,7 @@ impl<D: Device> Root<D> {
     fn turn(
         &mut self,
         done: &mut PacketList,
-        left: &mut u32,
+        quota: &mut Quota,
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
@@ -265,7 +279,7 @@ impl<D: Device> Root<D> {
             return self.purge(reason, done, now, stats);
         }
         self.enqueue(done, now, stats);
-        self.send(done, left, now, stats)
+        self.send(done, quota, now, stats)
     }
 
     /// Moves what came into the qdisc.
@@ -286,11 +300,11 @@ impl<D: Device> Root<D> {
         done.append(&mut drops);
     }
 
-    /// Feeds the device until there is nothing to send, or no more than `left` allows.
+    /// Feeds the device until there is nothing to send, or no more than `quota` allows.
     fn send(
         &mut self,
         done: &mut PacketList,
-        left: &mut u32,
+        quota: &mut Quota,
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
@@ -298,23 +312,27 @@ impl<D: Device> Root<D> {
             return Stop::Until(self.retry_at);
         }
         loop {
-            let next = self.fill(*left, done, now, stats);
+            let next = self.fill(quota.left, done, now, stats);
             if self.burst.is_empty() {
                 return self.settle(next);
             }
             stats.bursts.add(1);
-            stats.burst_packets.record(u64::from(self.burst.len()));
+            let (offered, bytes) = (self.burst.len(), self.burst.bytes());
+            stats.burst_packets.record(u64::from(offered));
+            let oldest = self.burst.front().map_or(now, |pkt| Instant(pkt.enqueued_ns));
             let mut out = PacketList::new();
             let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
-            *left = left.saturating_sub(out.len());
-            stats.count_out(&mut out, now);
+            let gone = offered - self.burst.len();
+            quota.left = quota.left.saturating_sub(gone);
+            quota.handed += gone.saturating_sub(out.len());
+            stats.count_out(gone, bytes - self.burst.bytes(), now.since(oldest), &mut out);
             done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
                 // A device that does not say when is asked after a tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
                 return Stop::Until(self.retry_at);
             }
-            if next != Stop::Quota || *left == 0 {
+            if next != Stop::Quota || quota.left == 0 {
                 return self.settle(next);
             }
         }

@@ -12,7 +12,6 @@ mod link;
 mod runner;
 mod sender;
 mod stats;
-mod wait;
 
 pub use builder::{BuildError, LinkBuilder};
 pub use error::{Rejected, SendError, TrySendError};

@@ -4,4 +4,5 @@ mod allocation;
 mod common;
 mod loopback;
 mod namespace;
+mod network;
 mod udp;
