@@ -11,7 +11,8 @@ const LINES_SOFT: usize = 500;
 const LINES_HARD: usize = 800;
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["crates/onramp-queue/src/", "crates/onramp-dev/src/sys/"];
+const UNSAFE: &[&str] =
+    &["crates/onramp-queue/src/", "crates/onramp-dev/src/sys/", "crates/onramp-lab/src/cell.rs"];
 
 /// Where a qdisc declares itself.
 const QDISCS: &str = "crates/onramp-core/src/qdisc/";
@@ -310,6 +311,8 @@ mod tests {
         assert_eq!(fires("crates/onramp-core/src/a.rs", text), [(2, "unsafe-path")]);
         assert_eq!(fires("crates/onramp-dev/src/udp.rs", text), [(2, "unsafe-path")]);
         assert_eq!(fires("crates/onramp-queue/tests/a.rs", text), [(2, "unsafe-path")]);
+        assert_eq!(fires("crates/onramp-lab/src/lock.rs", text), [(2, "unsafe-path")]);
+        assert_eq!(fires("crates/onramp-lab/src/cell.rs", text), []);
         assert_eq!(fires("crates/onramp-dev/src/sys/a.rs", text), []);
         assert_eq!(fires("crates/onramp-queue/src/a.rs", text), []);
         let harmless = "#![forbid(unsafe_code)]\n// unsafe\nlet a = \"unsafe\";";

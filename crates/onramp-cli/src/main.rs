@@ -40,11 +40,19 @@ enum Command {
     #[command(subcommand)]
     Bench(Bench),
     Send(cmd::send::Args),
+    /// Run an experiment of the laboratory: old designs beside Onramp's
+    #[command(subcommand)]
+    Lab(Lab),
 }
 
 #[derive(Debug, Subcommand)]
 enum Bench {
     Udp(cmd::bench::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Lab {
+    Contention(cmd::lab::ContentionArgs),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +64,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),
+        Command::Lab(Lab::Contention(args)) => cmd::lab::contention(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

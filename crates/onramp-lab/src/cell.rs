@@ -1,0 +1,258 @@
+//! The only file with `unsafe`: the value behind a lock, and the list that many threads push to.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use onramp_queue::{Packet, PacketList};
+
+use crate::lock::Lock;
+use crate::lockstat::LockNotes;
+use crate::measure::PhaseCell;
+
+/// A value on cache lines of its own: two lines, since x86 fetches them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+/// A value that only the holder of the lock beside it reaches.
+///
+/// That it is one holder at a time is what each `Lock` of this crate promises; all pass the same
+/// test (see the tests of `lock.rs`).
+#[derive(Default)]
+pub(crate) struct LockCell<L, T> {
+    lock: Padded<L>,
+    value: Padded<UnsafeCell<T>>,
+}
+
+// SAFETY: only the holder of the lock has a reference to the value, and the lock hands it over, so
+// `T: Sync` is not needed.
+unsafe impl<L: Lock, T: Send> Sync for LockCell<L, T> {}
+
+/// The lock is held; the value is ours.
+pub(crate) struct Guard<'a, L: Lock + 'a, T> {
+    cell: &'a LockCell<L, T>,
+    _held: L::Held<'a>,
+    /// When it was taken, if somebody wants to know for how long.
+    since: Option<u64>,
+    /// A guard is as good as `&mut T`: threads may share it only if they may share `T`.
+    value: PhantomData<&'a mut T>,
+}
+
+impl<L: Lock, T> LockCell<L, T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { lock: Padded(L::default()), value: Padded(UnsafeCell::new(value)) }
+    }
+
+    /// Takes the lock; `None`: it was time to stop before it was free.
+    #[inline]
+    pub(crate) fn lock(&self, phase: &PhaseCell, notes: &mut LockNotes) -> Option<Guard<'_, L, T>> {
+        self.lock_with(notes, || self.lock.0.acquire(phase))
+    }
+
+    /// As [`lock`](Self::lock), with what advantage the design gives to the one that dequeues.
+    #[inline]
+    pub(crate) fn lock_as_owner(
+        &self,
+        phase: &PhaseCell,
+        notes: &mut LockNotes,
+    ) -> Option<Guard<'_, L, T>> {
+        self.lock_with(notes, || self.lock.0.acquire_as_owner(phase))
+    }
+
+    #[inline]
+    fn lock_with<'a>(
+        &'a self,
+        notes: &mut LockNotes,
+        slowly: impl FnOnce() -> Option<L::Held<'a>>,
+    ) -> Option<Guard<'a, L, T>> {
+        if let Some(held) = self.lock.0.try_acquire() {
+            return Some(self.guard(held, notes));
+        }
+        let from = notes.wait_begins();
+        let held = slowly();
+        notes.wait_ends(from);
+        Some(self.guard(held?, notes))
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self, notes: &mut LockNotes) -> Option<Guard<'_, L, T>> {
+        let held = self.lock.0.try_acquire()?;
+        Some(self.guard(held, notes))
+    }
+
+    #[inline]
+    fn guard<'a>(&'a self, held: L::Held<'a>, notes: &mut LockNotes) -> Guard<'a, L, T> {
+        Guard { cell: self, _held: held, since: notes.taken(), value: PhantomData }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.0.get_mut()
+    }
+}
+
+impl<L: Lock, T> Guard<'_, L, T> {
+    /// Lets go, and notes for how long it was held.
+    #[inline]
+    pub(crate) fn unlock(self, notes: &mut LockNotes) {
+        let since = self.since;
+        drop(self);
+        notes.let_go(since);
+    }
+}
+
+impl<L: Lock, T> Deref for Guard<'_, L, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: we hold the lock, and `lock_with` gives one guard for each time it is taken.
+        unsafe { &*self.cell.value.0.get() }
+    }
+}
+
+impl<L: Lock, T> DerefMut for Guard<'_, L, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `&mut self` is the only way here.
+        unsafe { &mut *self.cell.value.0.get() }
+    }
+}
+
+impl<L, T> fmt::Debug for LockCell<L, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockCell").finish_non_exhaustive()
+    }
+}
+
+/// Packets that any thread pushes and that are taken all at once, newest first inside.
+///
+/// The link to the next older packet stands in the packet's cookie, which lies on the same cache
+/// line as the link of Onramp's own lists.
+///
+/// Source: Treiber: Systems programming: coping with parallelism, 1986.
+#[derive(Debug, Default)]
+pub(crate) struct Stack {
+    newest: Padded<AtomicPtr<()>>,
+}
+
+const _: () = assert!(size_of::<Packet>() == size_of::<*mut ()>());
+
+impl Stack {
+    /// Whether it is empty. A hint.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // Relaxed: a hint.
+        self.newest.0.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Pushes `pkt`; true: the stack was empty.
+    #[inline]
+    pub(crate) fn push(&self, mut pkt: Packet) -> bool {
+        // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`); the copy becomes the
+        // owner when the exchange below succeeds, and `pkt` is forgotten then.
+        let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
+        // Relaxed: a guess, which the exchange checks.
+        let mut newest = self.newest.0.load(Ordering::Relaxed);
+        loop {
+            pkt.cookie = newest.expose_provenance() as u64;
+            // Release: the packet; pairs with the acquire in `take`.
+            let (order, failed) = (Ordering::Release, Ordering::Relaxed);
+            match self.newest.0.compare_exchange_weak(newest, node, order, failed) {
+                Ok(_) => {
+                    mem::forget(pkt);
+                    return newest.is_null();
+                }
+                Err(seen) => newest = seen,
+            }
+        }
+    }
+
+    /// Takes everything, oldest first.
+    #[expect(clippy::disallowed_methods, reason = "a cookie is a number; `push` exposed the link")]
+    pub(crate) fn take(&self) -> PacketList {
+        // Acquire: the packets; pairs with the release in `push`.
+        let mut node = self.newest.0.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut list = PacketList::new();
+        while !node.is_null() {
+            // SAFETY: `push` put the pointer of a packet here and gave up the packet; the swap made
+            // the chain ours.
+            let pkt: Packet = unsafe { mem::transmute(node) };
+            let older = usize::try_from(pkt.cookie).expect("an address");
+            node = ptr::with_exposed_provenance_mut(older);
+            prefetch(node);
+            list.push_front(pkt);
+        }
+        list
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// Asks the processor for the line at `at`; any address will do, also null.
+#[inline]
+fn prefetch(at: *const ()) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and faults on no address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_gives_the_oldest_first() {
+        let stack = Stack::default();
+        assert!(stack.is_empty());
+        let packet = |len| Packet::new(len);
+        assert!(stack.push(packet(1)), "it was empty");
+        assert!(!stack.push(packet(2)));
+        assert!(!stack.push(packet(3)));
+        let taken: Vec<_> = stack.take().map(|pkt| pkt.len).collect();
+        assert_eq!(taken, [1, 2, 3]);
+        assert!(stack.push(packet(4)), "empty again");
+    }
+
+    #[test]
+    fn nothing_is_lost_between_threads_that_push_and_one_that_takes() {
+        const EACH: u32 = 2_000;
+        let stack = Stack::default();
+        let taken = std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let stack = &stack;
+                scope.spawn(move || {
+                    (0..EACH).for_each(|n| {
+                        let mut pkt = Packet::new(n);
+                        pkt.flow = thread;
+                        stack.push(pkt);
+                    });
+                });
+            }
+            let mut taken = vec![Vec::new(); 4];
+            while taken.iter().map(Vec::len).sum::<usize>() < 4 * EACH as usize {
+                for pkt in stack.take() {
+                    taken[usize::try_from(pkt.flow).expect("small")].push(pkt.len);
+                }
+                std::thread::yield_now();
+            }
+            taken
+        });
+        for flow in taken {
+            assert!(flow.iter().copied().eq(0..EACH), "each thread's own order");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The laboratory: what each step in the history of the transmit path bought, measured on the same
+//! packets, the same qdisc and the same device as Onramp.
+//!
+//! The old designs live here and nowhere else; no crate that users link depends on this one.
+//!
+//! * [`contention`]: many threads, one queue, one design after another.
+//! * [`measure`], [`pin`], [`lockstat`]: what the experiments share.
+#![deny(unsafe_code)]
+
+mod cell;
+pub mod contention;
+mod error;
+mod lock;
+pub mod lockstat;
+pub mod measure;
+pub mod pin;
+
+pub use error::Error;

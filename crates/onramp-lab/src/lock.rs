@@ -1,0 +1,132 @@
+//! The locks of the old designs. Each gives up when it is told to stop.
+
+mod adaptive;
+mod handicap;
+mod mutex;
+mod spin;
+mod ticket;
+
+use crate::measure::PhaseCell;
+
+pub(crate) use adaptive::Adaptive;
+pub(crate) use handicap::Handicap;
+pub(crate) use mutex::StdMutex;
+pub(crate) use spin::Spin;
+pub(crate) use ticket::Ticket;
+
+/// A lock. Everybody in this crate relies on it: between two `Held` of one lock, the first is
+/// dropped, and what was written under it is seen under the second.
+pub(crate) trait Lock: Default + Send + Sync {
+    /// What kind of lock it is, for tables.
+    const KIND: &'static str;
+
+    /// Held until it is dropped.
+    type Held<'a>
+    where
+        Self: 'a;
+
+    /// Takes it if it is free.
+    fn try_acquire(&self) -> Option<Self::Held<'_>>;
+
+    /// Waits for it; `None`: it was time to stop.
+    fn acquire(&self, phase: &PhaseCell) -> Option<Self::Held<'_>>;
+
+    /// As `acquire`, for the one that dequeues and wants the lock back.
+    #[inline]
+    fn acquire_as_owner(&self, phase: &PhaseCell) -> Option<Self::Held<'_>> {
+        self.acquire(phase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::cell::LockCell;
+    use crate::lockstat::LockNotes;
+    use crate::measure::{Gate, Phase};
+
+    /// Four threads count up in the cell without any atomic, and watch each other enter.
+    fn excludes<L: Lock>() {
+        const EACH: u64 = 90;
+        let (cell, inside) = (LockCell::<L, u64>::new(0), AtomicUsize::new(0));
+        let (phase, gate) = (PhaseCell::default(), Gate::default());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (cell, inside, phase, gate) = (&cell, &inside, &phase, &gate);
+                scope.spawn(move || {
+                    let mut notes = LockNotes::on(thread);
+                    gate.wait();
+                    for n in 0..EACH {
+                        let guard = match n % 3 {
+                            0 => cell.lock_as_owner(phase, &mut notes),
+                            1 => cell.try_lock(&mut notes),
+                            _ => None,
+                        };
+                        let guard = guard.or_else(|| cell.lock(phase, &mut notes));
+                        let mut guard = guard.expect("nobody says stop");
+                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "two inside");
+                        *guard += 1;
+                        // Others must find it held; so let them look.
+                        if n % 4 == 0 {
+                            std::thread::yield_now();
+                        }
+                        assert_eq!(inside.fetch_sub(1, Ordering::Relaxed), 1, "two inside");
+                        guard.unlock(&mut notes);
+                    }
+                    assert_eq!(notes.acquired(), EACH);
+                });
+            }
+            gate.gathered(4);
+            gate.open();
+        });
+        let mut cell = cell;
+        assert_eq!(*cell.get_mut(), 4 * EACH, "{}", L::KIND);
+    }
+
+    /// A waiter leaves when it is told to stop, though the lock is never free.
+    fn stops<L: Lock>() {
+        let (cell, phase) = (LockCell::<L, ()>::new(()), PhaseCell::default());
+        let held = cell.lock(&phase, &mut LockNotes::off()).expect("it is free");
+        std::thread::scope(|scope| {
+            let (cell, phase) = (&cell, &phase);
+            let waiters = [0, 1].map(|thread| {
+                scope.spawn(move || {
+                    let mut notes = LockNotes::on(thread);
+                    let taken = if thread == 0 {
+                        cell.lock(phase, &mut notes).is_some()
+                    } else {
+                        cell.lock_as_owner(phase, &mut notes).is_some()
+                    };
+                    (taken, notes)
+                })
+            });
+            phase.set(Phase::Stop);
+            for waiter in waiters {
+                let (taken, notes) = waiter.join().expect("it only waits");
+                assert!(!taken, "{}", L::KIND);
+                assert_eq!(notes.acquired(), 0);
+            }
+        });
+        held.unlock(&mut LockNotes::off());
+    }
+
+    #[test]
+    fn every_lock_excludes() {
+        excludes::<Spin>();
+        excludes::<Ticket>();
+        excludes::<Handicap>();
+        excludes::<Adaptive>();
+        excludes::<StdMutex>();
+    }
+
+    /// But that for `StdMutex`, which sleeps until its holder lets go.
+    #[test]
+    fn every_wait_ends_when_it_is_time_to_stop() {
+        stops::<Spin>();
+        stops::<Ticket>();
+        stops::<Handicap>();
+        stops::<Adaptive>();
+    }
+}

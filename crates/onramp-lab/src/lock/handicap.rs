@@ -1,0 +1,44 @@
+//! A ticket lock in which those who enqueue are handicapped.
+//!
+//! The thread that dequeues keeps the device busy; when it has to queue up for the lock behind
+//! everybody who enqueues, the device is idle. So it draws a ticket, and is next in line, while
+//! the others only try, again and again, when nobody waits.
+//!
+//! Source: the idea of Jarek Poplawski on netdev, March 2009; never merged.
+
+use std::hint;
+
+use super::Lock;
+use super::ticket::{Held, Ticket};
+use crate::measure::PhaseCell;
+
+#[derive(Debug, Default)]
+pub(crate) struct Handicap(Ticket);
+
+impl Lock for Handicap {
+    const KIND: &'static str = "spinlock";
+    type Held<'a> = Held<'a>;
+
+    #[inline]
+    fn try_acquire(&self) -> Option<Held<'_>> {
+        self.0.try_acquire()
+    }
+
+    fn acquire(&self, phase: &PhaseCell) -> Option<Held<'_>> {
+        loop {
+            if let Some(held) = self.0.try_acquire() {
+                return Some(held);
+            }
+            while self.0.is_locked() {
+                if phase.is_stop() {
+                    return None;
+                }
+                hint::spin_loop();
+            }
+        }
+    }
+
+    fn acquire_as_owner(&self, phase: &PhaseCell) -> Option<Held<'_>> {
+        self.0.acquire(phase)
+    }
+}

@@ -1,0 +1,54 @@
+//! A spinlock: test-and-test-and-set.
+//!
+//! Waiters read until the lock looks free, then all try to take it: the line stays shared while
+//! the lock is held, and moves once for each attempt when it is let go.
+//!
+//! Source: Rudolph, Segall: Dynamic decentralized cache schemes, 1984.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Lock;
+use crate::measure::PhaseCell;
+
+#[derive(Debug, Default)]
+pub(crate) struct Spin(AtomicBool);
+
+/// Lets go when dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'a>(&'a Spin);
+
+impl Lock for Spin {
+    const KIND: &'static str = "spinlock";
+    type Held<'a> = Held<'a>;
+
+    #[inline]
+    fn try_acquire(&self) -> Option<Held<'_>> {
+        // Acquire: what the last holder wrote; pairs with the release in `drop`. Relaxed: a guess.
+        let taken = !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire);
+        taken.then(|| Held(self))
+    }
+
+    fn acquire(&self, phase: &PhaseCell) -> Option<Held<'_>> {
+        loop {
+            if let Some(held) = self.try_acquire() {
+                return Some(held);
+            }
+            // Relaxed: a guess, which `try_acquire` checks.
+            while self.0.load(Ordering::Relaxed) {
+                if phase.is_stop() {
+                    return None;
+                }
+                hint::spin_loop();
+            }
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: what we wrote; pairs with the acquire in `try_acquire`.
+        self.0.0.store(false, Ordering::Release);
+    }
+}

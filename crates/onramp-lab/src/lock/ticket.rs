@@ -1,0 +1,77 @@
+//! A ticket lock: first come, first served.
+//!
+//! Each waiter draws a number and waits for its turn. Fair, and for that reason helpless when the
+//! thread whose turn it is does not run: all others wait for the scheduler.
+//!
+//! Source: Mellor-Crummey, Scott: Algorithms for scalable synchronization on shared-memory
+//! multiprocessors, 1991; Linux used it on x86 from 2.6.25 (2008) to 4.1.
+
+use std::hint;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Lock;
+use crate::measure::PhaseCell;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ticket {
+    /// The number that the next one to come draws.
+    next: AtomicU32,
+    /// The number whose turn it is.
+    serving: AtomicU32,
+}
+
+/// Lets go when dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'a>(&'a Ticket);
+
+impl Ticket {
+    /// Whether somebody holds it or waits. A hint.
+    #[inline]
+    pub(super) fn is_locked(&self) -> bool {
+        // Relaxed: a hint.
+        self.next.load(Ordering::Relaxed) != self.serving.load(Ordering::Relaxed)
+    }
+}
+
+impl Lock for Ticket {
+    const KIND: &'static str = "spinlock";
+    type Held<'a> = Held<'a>;
+
+    #[inline]
+    fn try_acquire(&self) -> Option<Held<'_>> {
+        // Acquire: pairs with the release in `drop`.
+        let turn = self.serving.load(Ordering::Acquire);
+        // Relaxed: `turn` was read with acquire, and only its holder moves it on.
+        let drawn = self.next.compare_exchange(
+            turn,
+            turn.wrapping_add(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        drawn.is_ok().then(|| Held(self))
+    }
+
+    /// Who stops waiting leaves its number behind, and the lock is never free again; so all stop.
+    fn acquire(&self, phase: &PhaseCell) -> Option<Held<'_>> {
+        // Relaxed: only the number counts; the load below takes over what the last holder wrote.
+        let mine = self.next.fetch_add(1, Ordering::Relaxed);
+        // Acquire: what the last holder wrote; pairs with the release in `drop`.
+        while self.serving.load(Ordering::Acquire) != mine {
+            if phase.is_stop() {
+                return None;
+            }
+            hint::spin_loop();
+        }
+        Some(Held(self))
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Relaxed: only the holder writes it.
+        let turn = self.0.serving.load(Ordering::Relaxed);
+        // Release: what we wrote; pairs with the acquire in `acquire` and `try_acquire`.
+        self.0.serving.store(turn.wrapping_add(1), Ordering::Release);
+    }
+}

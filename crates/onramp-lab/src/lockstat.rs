@@ -1,0 +1,333 @@
+//! What happened at a lock, in the columns of `perf lock contention` and of lockmeter (2004).
+//!
+//! Counts are of all acquisitions, waits are timed whenever somebody has to wait, and hold times
+//! are those of one acquisition in [`HOLD_PERIOD`]: a reading of the clock in each would make the
+//! lock longer than it is.
+
+use std::fmt::Write;
+
+use onramp_core::Clock;
+use onramp_dev::MonotonicClock;
+
+use crate::measure::Sampler;
+
+/// The time of one hold in so many is taken.
+pub const HOLD_PERIOD: u64 = 16;
+
+/// One thread's notes on one lock. Switched off, they cost a branch.
+#[derive(Debug)]
+pub struct LockNotes {
+    on: bool,
+    sampler: Sampler,
+    counts: LockCounts,
+}
+
+/// What threads noted on one lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockCounts {
+    /// Times it was taken.
+    pub acquired: u64,
+    /// Times somebody had to wait for it, also in vain.
+    pub contended: u64,
+    /// Waits together, nanoseconds.
+    pub wait_total_ns: u64,
+    /// The longest wait, nanoseconds.
+    pub wait_max_ns: u64,
+    /// Holds whose time was taken.
+    pub hold_samples: u64,
+    /// These together, nanoseconds.
+    pub hold_total_ns: u64,
+    /// The longest of these, nanoseconds.
+    pub hold_max_ns: u64,
+}
+
+impl LockNotes {
+    /// Notes nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self { on: false, sampler: Sampler::one_in(HOLD_PERIOD, 0), counts: LockCounts::default() }
+    }
+
+    /// Notes everything; `seed` decides which holds are timed.
+    #[must_use]
+    pub fn on(seed: usize) -> Self {
+        Self { on: true, sampler: Sampler::one_in(HOLD_PERIOD, seed), ..Self::off() }
+    }
+
+    /// On or off.
+    #[must_use]
+    pub fn new(on: bool, seed: usize) -> Self {
+        if on { Self::on(seed) } else { Self::off() }
+    }
+
+    /// Times the lock was taken.
+    #[must_use]
+    pub fn acquired(&self) -> u64 {
+        self.counts.acquired
+    }
+
+    /// What was noted.
+    #[must_use]
+    pub fn counts(&self) -> LockCounts {
+        self.counts
+    }
+
+    /// Forgets what was noted.
+    pub fn clear(&mut self) {
+        self.counts = LockCounts::default();
+    }
+
+    /// Somebody has to wait from now on.
+    #[inline]
+    pub(crate) fn wait_begins(&self) -> Option<u64> {
+        self.on.then(|| MonotonicClock.now().0)
+    }
+
+    /// The wait is over, whether or not the lock was taken.
+    #[inline]
+    pub(crate) fn wait_ends(&mut self, from: Option<u64>) {
+        let Some(from) = from else { return };
+        let waited = MonotonicClock.now().0.saturating_sub(from);
+        self.counts.contended += 1;
+        self.counts.wait_total_ns += waited;
+        self.counts.wait_max_ns = self.counts.wait_max_ns.max(waited);
+    }
+
+    /// The lock was taken; gives the time if that of this hold is wanted.
+    #[inline]
+    pub(crate) fn taken(&mut self) -> Option<u64> {
+        if !self.on {
+            return None;
+        }
+        self.counts.acquired += 1;
+        self.sampler.picks().then(|| MonotonicClock.now().0)
+    }
+
+    /// The lock was let go.
+    #[inline]
+    pub(crate) fn let_go(&mut self, since: Option<u64>) {
+        let Some(since) = since else { return };
+        let held = MonotonicClock.now().0.saturating_sub(since);
+        self.counts.hold_samples += 1;
+        self.counts.hold_total_ns += held;
+        self.counts.hold_max_ns = self.counts.hold_max_ns.max(held);
+    }
+}
+
+impl LockCounts {
+    /// Counts what another thread noted, or another round.
+    pub fn merge(&mut self, other: &Self) {
+        self.acquired += other.acquired;
+        self.contended += other.contended;
+        self.wait_total_ns += other.wait_total_ns;
+        self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
+        self.hold_samples += other.hold_samples;
+        self.hold_total_ns += other.hold_total_ns;
+        self.hold_max_ns = self.hold_max_ns.max(other.hold_max_ns);
+    }
+}
+
+/// A lock in a table.
+#[derive(Clone, Debug)]
+pub struct LockRow {
+    /// What the lock is: `root`, `busylock`, ...
+    pub name: &'static str,
+    /// What kind of lock: `spinlock`, `mutex`, ...
+    pub kind: &'static str,
+    /// What happened there.
+    pub counts: LockCounts,
+    /// For how long it was watched, nanoseconds.
+    pub window_ns: u64,
+}
+
+impl LockRow {
+    /// Mean wait of those who had to, nanoseconds.
+    #[must_use]
+    pub fn wait_avg_ns(&self) -> f64 {
+        ratio(self.counts.wait_total_ns as f64, self.counts.contended)
+    }
+
+    /// Mean time that it was held, nanoseconds.
+    #[must_use]
+    pub fn hold_mean_ns(&self) -> f64 {
+        ratio(self.counts.hold_total_ns as f64, self.counts.hold_samples)
+    }
+
+    /// Share of the time in which somebody held it, by the mean hold.
+    #[must_use]
+    pub fn utilisation(&self) -> f64 {
+        let held = self.hold_mean_ns() * self.counts.acquired as f64;
+        ratio(held, self.window_ns).min(1.0)
+    }
+
+    /// Share of the attempts that had to wait.
+    #[must_use]
+    pub fn contended_share(&self) -> f64 {
+        // Who waits in vain is contended and never acquires.
+        let attempts = self.counts.acquired.max(self.counts.contended);
+        ratio(self.counts.contended as f64, attempts)
+    }
+
+    /// Time spent waiting, as a share of that of `cpus` processors. More than 1 where waiters
+    /// sleep, or wait for a processor.
+    #[must_use]
+    pub fn wait_share(&self, cpus: usize) -> f64 {
+        ratio(self.counts.wait_total_ns as f64, self.window_ns * cpus as u64)
+    }
+}
+
+fn ratio(value: f64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { value / of as f64 }
+}
+
+/// The table of `perf lock contention`, longest total wait first.
+#[must_use]
+pub fn perf_table(rows: &[LockRow]) -> String {
+    let mut rows: Vec<_> = rows.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.counts.wait_total_ns));
+    let mut text =
+        " contended   total wait     max wait     avg wait         type   where\n".to_owned();
+    for row in rows {
+        let counts = &row.counts;
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:>10} {:>12} {:>12} {:>12} {:>12}   {}",
+            counts.contended,
+            time(counts.wait_total_ns as f64),
+            time(counts.wait_max_ns as f64),
+            time(row.wait_avg_ns()),
+            row.kind,
+            row.name
+        );
+    }
+    text
+}
+
+/// The table of lockmeter, as posted in 2004.
+#[must_use]
+pub fn lockmeter_table(rows: &[LockRow], cpus: usize) -> String {
+    let mut text = concat!(
+        "SPINLOCKS         HOLD                    WAIT\n",
+        "  UTIL    CON    MEAN(   MAX )          MEAN(   MAX )(% CPU)   NOWAIT   SPIN  NAME\n"
+    )
+    .to_owned();
+    for row in rows {
+        let (spin, counts) = (row.contended_share(), &row.counts);
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:>6} {:>6} {:>8}({:>8}) {:>8}({:>8})({:>6}) {:>6} {:>6}  {}",
+            percent(row.utilisation()),
+            percent(spin),
+            short(row.hold_mean_ns()),
+            short(counts.hold_max_ns as f64),
+            short(row.wait_avg_ns()),
+            short(counts.wait_max_ns as f64),
+            percent(row.wait_share(cpus)),
+            percent(1.0 - spin),
+            percent(spin),
+            row.name
+        );
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
+/// A time with two decimals and a unit, as perf writes it.
+#[must_use]
+pub fn time(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.2} us", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.2} ms", ns / 1e6),
+        ns => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// A time in whole units, as lockmeter writes it; below 10 with a decimal.
+fn short(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => return format!("{ns:.0}ns"),
+        ns if ns < 1e6 => (ns / 1e3, "us"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    if value < 10.0 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &'static str, wait_total_ns: u64) -> LockRow {
+        let counts = LockCounts {
+            acquired: 1_000,
+            contended: 250,
+            wait_total_ns,
+            wait_max_ns: 162_470_000,
+            hold_samples: 10,
+            hold_total_ns: 5_000,
+            hold_max_ns: 1_397_000,
+        };
+        LockRow { name, kind: "spinlock", counts, window_ns: 1_000_000 }
+    }
+
+    #[test]
+    fn figures_of_known_counts() {
+        let row = row("root", 500_000);
+        let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-9, "{got} is not {want}");
+        near(row.wait_avg_ns(), 2_000.0);
+        near(row.hold_mean_ns(), 500.0);
+        near(row.utilisation(), 0.5);
+        near(row.contended_share(), 0.25);
+        near(row.wait_share(2), 0.25);
+        let nothing = LockRow { counts: LockCounts::default(), ..row };
+        near(nothing.wait_avg_ns() + nothing.utilisation() + nothing.contended_share(), 0.0);
+    }
+
+    #[test]
+    fn the_table_of_perf() {
+        let table = perf_table(&[row("busylock", 9_570_000), row("root", 6_790_000_000)]);
+        let lines: Vec<_> = table.lines().collect();
+        let heading = " contended   total wait     max wait     avg wait         type   where";
+        assert_eq!(lines[0], heading);
+        let first = "       250       6.79 s    162.47 ms     27.16 ms     spinlock   root";
+        assert_eq!(lines[1], first, "the longest total wait first");
+        assert!(lines[2].ends_with("spinlock   busylock"), "{}", lines[2]);
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn the_table_of_lockmeter() {
+        let table = lockmeter_table(&[row("root", 500_000)], 2);
+        let last = table.lines().last().expect("a row");
+        let want =
+            " 50.0%  25.0%    500ns(   1.4ms)    2.0us(   162ms)( 25.0%)  75.0%  25.0%  root";
+        assert_eq!(last, want);
+    }
+
+    #[test]
+    fn notes_add_up() {
+        let mut notes = LockNotes::on(1);
+        for _ in 0..1_000 {
+            let since = notes.taken();
+            notes.let_go(since);
+        }
+        let from = notes.wait_begins();
+        notes.wait_ends(from);
+        let counts = notes.counts();
+        assert_eq!((counts.acquired, counts.contended), (1_000, 1));
+        assert!((20..200).contains(&counts.hold_samples), "{counts:?}");
+        let mut sum = counts;
+        sum.merge(&counts);
+        assert_eq!((sum.acquired, sum.wait_max_ns), (2_000, counts.wait_max_ns));
+        notes.clear();
+        assert_eq!(notes.counts(), LockCounts::default());
+        let mut off = LockNotes::off();
+        assert_eq!((off.wait_begins(), off.taken()), (None, None));
+    }
+}

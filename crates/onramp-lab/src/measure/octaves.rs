@@ -1,0 +1,185 @@
+//! A histogram by powers of two, printed as bpftrace prints one.
+
+use std::fmt::Write;
+
+/// Powers of two of 64 bits, and zero.
+const BUCKETS: usize = 65;
+/// Width of the longest bar, characters.
+const BAR: usize = 52;
+
+/// Bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Octaves([u64; BUCKETS]);
+
+impl Default for Octaves {
+    fn default() -> Self {
+        Self([0; BUCKETS])
+    }
+}
+
+impl Octaves {
+    /// Of counts by bucket, as `onramp_core::stats` has them; there may be fewer buckets.
+    #[must_use]
+    pub fn from_counts(counts: &[u64]) -> Self {
+        let mut octaves = Self::default();
+        octaves.0.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket = *count);
+        octaves
+    }
+
+    /// Counts `value`.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        self.0[(u64::BITS - value.leading_zeros()) as usize] += 1;
+    }
+
+    /// Counts all that `other` counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(bucket, count)| *bucket += count);
+    }
+
+    /// What was counted since `earlier`, of the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(std::array::from_fn(|bucket| self.0[bucket].saturating_sub(earlier.0[bucket])))
+    }
+
+    /// Values counted.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The bound below which the share `quantile` of all values lies: a power of two, so up to
+    /// twice the value itself. `None`: nothing was counted.
+    #[must_use]
+    pub fn bound(&self, quantile: f64) -> Option<u64> {
+        let total = self.total();
+        let wanted = (total as f64 * quantile).ceil().max(1.0);
+        let mut seen = 0;
+        let at = self.0.iter().position(|count| {
+            seen += count;
+            total > 0 && seen as f64 >= wanted
+        })?;
+        Some(edges(at).1)
+    }
+
+    /// The buckets from the first to the last that counted anything: from, to (exclusive), count.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        let used = |count: &u64| *count > 0;
+        let first = self.0.iter().position(used).unwrap_or(0);
+        let end = self.0.iter().rposition(used).map_or(first, |last| last + 1);
+        (first..end).map(|at| {
+            let (from, to) = edges(at);
+            (from, to, self.0[at])
+        })
+    }
+
+    /// Lines such as `[1K, 2K)           27328 |@@@@      |`, as bpftrace prints them.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let most = self.0.iter().copied().max().unwrap_or(0).max(1);
+        let mut text = String::new();
+        for (from, to, count) in self.buckets() {
+            let bar = usize::try_from(u128::from(count) * BAR as u128 / u128::from(most));
+            let bar = "@".repeat(bar.unwrap_or(BAR));
+            let name = if to <= 2 { format!("[{from}]") } else { name(from, to) };
+            // Writing into a string cannot fail.
+            let _ = writeln!(text, "{name:<16}{count:>8} |{bar:<BAR$}|");
+        }
+        text
+    }
+}
+
+/// From, and to (exclusive).
+fn edges(bucket: usize) -> (u64, u64) {
+    match bucket {
+        0 => (0, 1),
+        64 => (1 << 63, u64::MAX),
+        _ => (1 << (bucket - 1), 1 << bucket),
+    }
+}
+
+fn name(from: u64, to: u64) -> String {
+    format!("[{}, {})", short(from), short(to))
+}
+
+/// `1K` for 1024, as bpftrace has it.
+fn short(value: u64) -> String {
+    const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+    let unit = (value.max(1).ilog2() / 10) as usize;
+    format!("{}{}", value >> (10 * unit), UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two() {
+        let mut octaves = Octaves::default();
+        for value in [0, 1, 2, 3, 4, 1_023, 1_024, u64::MAX] {
+            octaves.record(value);
+        }
+        let found: Vec<_> = octaves.buckets().filter(|bucket| bucket.2 > 0).collect();
+        let want = [
+            (0, 1, 1),
+            (1, 2, 1),
+            (2, 4, 2),
+            (4, 8, 1),
+            (512, 1_024, 1),
+            (1_024, 2_048, 1),
+            (1 << 63, u64::MAX, 1),
+        ];
+        assert_eq!(found, want);
+        assert_eq!(octaves.total(), 8);
+    }
+
+    /// The layout of bpftrace: names at the left, counts, a bar of 52 characters for the most.
+    #[test]
+    fn renders_as_bpftrace_does() {
+        let mut octaves = Octaves::default();
+        (0..4).for_each(|_| octaves.record(200));
+        (0..2).for_each(|_| octaves.record(600));
+        octaves.record(1_500);
+        let lines: Vec<_> = octaves.render().lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 4, "an empty bucket between is shown");
+        assert_eq!(lines[0], format!("[128, 256)             4 |{}|", "@".repeat(52)));
+        assert_eq!(lines[1], format!("[256, 512)             0 |{}|", " ".repeat(52)));
+        let half = "@".repeat(26);
+        assert_eq!(lines[2], format!("[512, 1K)              2 |{half:<52}|"));
+        let quarter = "@".repeat(13);
+        assert_eq!(lines[3], format!("[1K, 2K)               1 |{quarter:<52}|"));
+        assert_eq!(Octaves::default().render(), "");
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(name(64, 128), "[64, 128)");
+        assert_eq!(name(512, 1 << 10), "[512, 1K)");
+        assert_eq!(name(512 << 10, 1 << 20), "[512K, 1M)");
+        assert_eq!(name(1 << 30, 1 << 31), "[1G, 2G)");
+        let mut small = Octaves::default();
+        (0..2).for_each(|value| small.record(value));
+        assert!(small.render().starts_with("[0] "), "{}", small.render());
+        assert!(small.render().contains("\n[1] "), "{}", small.render());
+    }
+
+    #[test]
+    fn bounds_of_quantiles() {
+        let mut octaves = Octaves::default();
+        assert_eq!(octaves.bound(0.5), None);
+        (0..99).for_each(|_| octaves.record(100));
+        octaves.record(5_000);
+        assert_eq!(octaves.bound(0.5), Some(128));
+        assert_eq!(octaves.bound(0.99), Some(128));
+        assert_eq!(octaves.bound(0.999), Some(8_192));
+    }
+
+    #[test]
+    fn differences_and_sums() {
+        let earlier = Octaves::from_counts(&[1, 2, 3]);
+        let mut later = earlier.clone();
+        later.merge(&Octaves::from_counts(&[0, 5]));
+        assert_eq!(later.since(&earlier), Octaves::from_counts(&[0, 5]));
+    }
+}
