@@ -53,6 +53,7 @@ enum Bench {
 #[derive(Debug, Subcommand)]
 enum Lab {
     Contention(cmd::lab::ContentionArgs),
+    Loopback(cmd::lab::loopback::Args),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention(&args),
+        Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

@@ -43,7 +43,8 @@ pub fn loopback(capacity: u16) -> (Loopback, Receiver) {
     (network.queue(), receiver)
 }
 
-/// Queues and receivers of one network. A packet goes to receiver `flow % receivers`.
+/// Queues and receivers of one network. A packet goes to receiver `port % receivers` if it has a
+/// destination, else to receiver `flow % receivers`.
 ///
 /// Receivers may come and go. Packets for one that is not there are dropped as
 /// [`Refused`](DropReason::Refused). Who has a `Network` may still send: as long as it, or one of
@@ -153,10 +154,14 @@ impl Network {
         Some(Arc::clone(&self.0.0.get(index)?.stats))
     }
 
-    fn route(&self, flow: u64) -> &End {
+    fn route(&self, pkt: &Packet) -> &End {
         let ends = &self.0.0;
+        if let [only] = &**ends {
+            return only;
+        }
+        let key = pkt.dest().map_or(pkt.flow, |dest| dest.port().into());
         #[expect(clippy::cast_possible_truncation, reason = "less than the number of receivers")]
-        let index = (flow % ends.len() as u64) as usize;
+        let index = (key % ends.len() as u64) as usize;
         &ends[index]
     }
 }
@@ -191,12 +196,12 @@ impl Device for Loopback {
         let Self { network, backoff, stats, .. } = self;
         let mut out = Transmitted { calls: 1, ..Transmitted::default() };
         while let Some(first) = burst.front() {
-            let (end, reason) = (network.route(first.flow), first.drop_reason);
+            let (end, reason) = (network.route(first), first.drop_reason);
             let mut run = PacketList::new();
             // One at least, to learn whether there is no place or no receiver.
             while run.len() < u32::from(end.mailbox.room().max(1))
                 && burst.front().is_some_and(|pkt| {
-                    std::ptr::eq(network.route(pkt.flow), end) && pkt.drop_reason == reason
+                    std::ptr::eq(network.route(pkt), end) && pkt.drop_reason == reason
                 })
             {
                 run.extend(burst.pop_front().map(|mut pkt| {

@@ -9,9 +9,11 @@
 
 mod cell;
 pub mod contention;
+mod crew;
 mod error;
 mod lock;
 pub mod lockstat;
+pub mod loopback;
 pub mod measure;
 pub mod pin;
 

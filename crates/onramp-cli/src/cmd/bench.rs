@@ -249,7 +249,7 @@ fn check_path(plan: &Plan, to: SocketAddr) -> Result<()> {
 }
 
 /// Parses a span of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "give seconds, such as 5 or 0.5".to_owned())?;
     if !(0.01..=86_400.0).contains(&seconds) {
         return Err("must lie between 0.01 and 86400 seconds".to_owned());

@@ -1,5 +1,8 @@
 //! `onramp lab`: the experiments of the laboratory.
 
+mod common;
+pub(crate) mod loopback;
+
 use anyhow::Result;
 
 /// Compare designs of the transmit path under contention

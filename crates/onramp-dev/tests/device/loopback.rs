@@ -123,6 +123,14 @@ fn flows_find_their_receivers() {
     assert_eq!((stats.packets.get(), stats.abandoned()), (1, 2));
     assert!(network.receiver(2).is_some_and(|mut next| next.try_recv().is_none()));
     assert_eq!(network.receiver_stats(2).map(|stats| stats.abandoned()), Some(2));
+    // A destination counts more than the flow.
+    let mut burst = packets(0, 30, 1);
+    burst.extend(packets(0, 31, 1).map(|mut pkt| {
+        pkt.set_dest("127.0.0.1:4".parse().ok());
+        pkt
+    }));
+    let _ = queues[1].transmit(&mut burst, &mut PacketList::new(), Instant(3));
+    assert_eq!((cookies(zero.recv_all()), cookies(one.recv_all())), (vec![30], vec![31]));
 }
 
 /// A packet is not copied, and comes home when it was read.
