@@ -52,8 +52,9 @@ enum Bench {
 
 #[derive(Debug, Subcommand)]
 enum Lab {
-    Contention(cmd::lab::ContentionArgs),
+    Contention(cmd::lab::contention::Args),
     Loopback(cmd::lab::loopback::Args),
+    Softirq(cmd::lab::softirq::Args),
 }
 
 fn main() -> ExitCode {
@@ -65,8 +66,9 @@ fn main() -> ExitCode {
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),
-        Command::Lab(Lab::Contention(args)) => cmd::lab::contention(&args),
+        Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
+        Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

@@ -131,7 +131,7 @@ impl LockCounts {
 #[derive(Clone, Debug)]
 pub struct LockRow {
     /// What the lock is: `root`, `busylock`, ...
-    pub name: &'static str,
+    pub name: String,
     /// What kind of lock: `spinlock`, `mutex`, ...
     pub kind: &'static str,
     /// What happened there.
@@ -263,7 +263,7 @@ fn short(ns: f64) -> String {
 mod tests {
     use super::*;
 
-    fn row(name: &'static str, wait_total_ns: u64) -> LockRow {
+    fn row(name: &str, wait_total_ns: u64) -> LockRow {
         let counts = LockCounts {
             acquired: 1_000,
             contended: 250,
@@ -273,7 +273,7 @@ mod tests {
             hold_total_ns: 5_000,
             hold_max_ns: 1_397_000,
         };
-        LockRow { name, kind: "spinlock", counts, window_ns: 1_000_000 }
+        LockRow { name: name.to_owned(), kind: "spinlock", counts, window_ns: 1_000_000 }
     }
 
     #[test]

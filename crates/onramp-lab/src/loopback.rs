@@ -136,7 +136,7 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
             let outcome = measure(cell.design, pairs, plan.window, true)?;
             cell.packets += outcome.sent;
             cell.lock = outcome.kind.map(|kind| LockRow {
-                name: "xmit_lock",
+                name: "xmit_lock".to_owned(),
                 kind,
                 counts: outcome.lock,
                 window_ns: outcome.window.ns,

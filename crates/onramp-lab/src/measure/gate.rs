@@ -70,6 +70,12 @@ pub enum Phase {
 pub struct PhaseCell(AtomicU8);
 
 impl PhaseCell {
+    /// Warming up.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
     /// The present phase.
     #[must_use]
     #[inline]

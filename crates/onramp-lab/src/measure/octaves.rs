@@ -9,11 +9,14 @@ const BAR: usize = 52;
 
 /// Bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Octaves([u64; BUCKETS]);
+pub struct Octaves {
+    counts: [u64; BUCKETS],
+    sum: u64,
+}
 
 impl Default for Octaves {
     fn default() -> Self {
-        Self([0; BUCKETS])
+        Self { counts: [0; BUCKETS], sum: 0 }
     }
 }
 
@@ -22,31 +25,41 @@ impl Octaves {
     #[must_use]
     pub fn from_counts(counts: &[u64]) -> Self {
         let mut octaves = Self::default();
-        octaves.0.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket = *count);
+        octaves.counts.iter_mut().zip(counts).for_each(|(bucket, count)| *bucket = *count);
         octaves
     }
 
     /// Counts `value`.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        self.0[(u64::BITS - value.leading_zeros()) as usize] += 1;
+        self.counts[(u64::BITS - value.leading_zeros()) as usize] += 1;
+        self.sum = self.sum.saturating_add(value);
     }
 
     /// Counts all that `other` counted.
     pub fn merge(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(bucket, count)| *bucket += count);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(bucket, count)| *bucket += count);
+        self.sum = self.sum.saturating_add(other.sum);
     }
 
     /// What was counted since `earlier`, of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self(std::array::from_fn(|bucket| self.0[bucket].saturating_sub(earlier.0[bucket])))
+        let count = |bucket| self.counts[bucket] - earlier.counts[bucket];
+        Self { counts: std::array::from_fn(count), sum: self.sum - earlier.sum }
+    }
+
+    /// Mean of the values counted by [`record`](Self::record). `None`: there were none.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let total = self.total();
+        (total > 0).then(|| self.sum as f64 / total as f64)
     }
 
     /// Values counted.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.counts.iter().sum()
     }
 
     /// The bound below which the share `quantile` of all values lies: a power of two, so up to
@@ -56,7 +69,7 @@ impl Octaves {
         let total = self.total();
         let wanted = (total as f64 * quantile).ceil().max(1.0);
         let mut seen = 0;
-        let at = self.0.iter().position(|count| {
+        let at = self.counts.iter().position(|count| {
             seen += count;
             total > 0 && seen as f64 >= wanted
         })?;
@@ -66,18 +79,18 @@ impl Octaves {
     /// The buckets from the first to the last that counted anything: from, to (exclusive), count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let used = |count: &u64| *count > 0;
-        let first = self.0.iter().position(used).unwrap_or(0);
-        let end = self.0.iter().rposition(used).map_or(first, |last| last + 1);
+        let first = self.counts.iter().position(used).unwrap_or(0);
+        let end = self.counts.iter().rposition(used).map_or(first, |last| last + 1);
         (first..end).map(|at| {
             let (from, to) = edges(at);
-            (from, to, self.0[at])
+            (from, to, self.counts[at])
         })
     }
 
     /// Lines such as `[1K, 2K)           27328 |@@@@      |`, as bpftrace prints them.
     #[must_use]
     pub fn render(&self) -> String {
-        let most = self.0.iter().copied().max().unwrap_or(0).max(1);
+        let most = self.counts.iter().copied().max().unwrap_or(0).max(1);
         let mut text = String::new();
         for (from, to, count) in self.buckets() {
             let bar = usize::try_from(u128::from(count) * BAR as u128 / u128::from(most));
@@ -181,5 +194,9 @@ mod tests {
         let mut later = earlier.clone();
         later.merge(&Octaves::from_counts(&[0, 5]));
         assert_eq!(later.since(&earlier), Octaves::from_counts(&[0, 5]));
+        let mut values = Octaves::default();
+        assert_eq!(values.mean(), None);
+        [3, 5, 10].into_iter().for_each(|value| values.record(value));
+        assert_eq!(values.mean(), Some(6.0));
     }
 }

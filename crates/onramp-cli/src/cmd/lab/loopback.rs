@@ -94,7 +94,7 @@ fn table(cells: &[Cell]) -> String {
             let [rate, cpu, switches] = FIGURES.map(|(_, of)| cell.spread(of));
             let contended = cell.lock.as_ref().map_or_else(
                 || "no lock".to_owned(),
-                |lock| format!("{:.1} %", 100.0 * lock.contended_share()),
+                |lock| format!("{:.2} %", 100.0 * lock.contended_share()),
             );
             let ratio = baseline(row).and_then(|base| cell.ratio(base, FIGURES[0].1));
             // Writing into a string cannot fail.
@@ -117,7 +117,7 @@ fn table(cells: &[Cell]) -> String {
             let table = lockmeter_table(std::slice::from_ref::<LockRow>(row), cpus());
             let lines = table.lines().skip(if text.ends_with("\n\n") { 0 } else { 2 });
             for line in lines {
-                let is_row = line.ends_with(row.name);
+                let is_row = line.ends_with(row.name.as_str());
                 let pairs = if is_row {
                     format!(" {} pairs, {}", cell.pairs, row.kind)
                 } else {

@@ -1,0 +1,204 @@
+//! Trials into figures: medians with their extremes, and ratios.
+
+use std::collections::BTreeMap;
+
+use super::Design;
+use super::trial::Trial;
+use crate::lockstat::LockRow;
+use crate::measure::{Latency, Octaves, Percentiles, Spread, jain};
+
+/// What a design did with so many threads, over all rounds.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The design.
+    pub design: Design,
+    /// Sending threads.
+    pub threads: usize,
+    /// Of each round without clocks, in order.
+    rounds: Vec<Figures>,
+    /// Packets dropped in all trials, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Time of a send call that took its packet; one in 16.
+    pub send: Latency,
+    /// Time of a wait for room; all of them.
+    pub wait: Latency,
+    /// From the send call to the qdisc.
+    staging: Latency,
+    staging_octaves: Option<Octaves>,
+    /// From the send call to the device.
+    pub delay: Latency,
+    /// Packets that entered the qdisc at once; empty where the path does not tell.
+    pub batches: Octaves,
+    /// Packets in a call of the device.
+    pub bursts: Octaves,
+    /// What happened at each lock, over all rounds.
+    pub locks: Vec<LockRow>,
+}
+
+/// The figures of one round.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    packets_per_second: f64,
+    cpu_ns_per_packet: Option<f64>,
+    cpus: f64,
+    switches_per_second: f64,
+    waits_per_second: f64,
+    jain: f64,
+}
+
+impl Row {
+    pub(crate) fn new(design: Design, threads: usize) -> Self {
+        Self {
+            design,
+            threads,
+            rounds: Vec::new(),
+            drops: BTreeMap::new(),
+            send: Latency::default(),
+            wait: Latency::default(),
+            staging: Latency::default(),
+            staging_octaves: None,
+            delay: Latency::default(),
+            batches: Octaves::default(),
+            bursts: Octaves::default(),
+            locks: Vec::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, trial: Trial) {
+        for (reason, count) in &trial.drops {
+            *self.drops.entry(reason).or_default() += count;
+        }
+        if !trial.timed {
+            self.rounds.push(Figures::of(&trial));
+            return;
+        }
+        self.send.merge(&trial.send);
+        self.wait.merge(&trial.wait);
+        self.staging.merge(&trial.staging);
+        if let Some(octaves) = &trial.staging_octaves {
+            self.staging_octaves.get_or_insert_default().merge(octaves);
+        }
+        self.delay.merge(&trial.device.delay);
+        self.bursts.merge(&trial.device.bursts);
+        self.batches.merge(&trial.batches);
+        for lock in trial.locks {
+            match self.locks.iter_mut().find(|row| row.name == lock.name) {
+                Some(row) => {
+                    row.counts.merge(&lock.counts);
+                    row.window_ns += lock.window_ns;
+                }
+                None => self.locks.push(lock),
+            }
+        }
+    }
+
+    fn spread(&self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.rounds.iter().filter_map(figure))
+    }
+
+    /// Packets that came out.
+    #[must_use]
+    pub fn packets_per_second(&self) -> Option<Spread> {
+        self.spread(|round| Some(round.packets_per_second))
+    }
+
+    /// User and system time of the process for each packet that came out. `None`: none did.
+    #[must_use]
+    pub fn cpu_ns_per_packet(&self) -> Option<Spread> {
+        self.spread(|round| round.cpu_ns_per_packet)
+    }
+
+    /// Processors that the process kept busy.
+    #[must_use]
+    pub fn cpus(&self) -> Option<Spread> {
+        self.spread(|round| Some(round.cpus))
+    }
+
+    /// Context switches of the process.
+    #[must_use]
+    pub fn context_switches_per_second(&self) -> Option<Spread> {
+        self.spread(|round| Some(round.switches_per_second))
+    }
+
+    /// Waits for room.
+    #[must_use]
+    pub fn waits_per_second(&self) -> Option<Spread> {
+        self.spread(|round| Some(round.waits_per_second))
+    }
+
+    /// Jain's index of the packets that each thread got rid of.
+    #[must_use]
+    pub fn jain(&self) -> Option<Spread> {
+        self.spread(|round| Some(round.jain))
+    }
+
+    /// From the send call to the qdisc. Of `onramp`: of the oldest packet of each take, by the
+    /// link's own count, rounded up to a power of two.
+    #[must_use]
+    pub fn staging(&self) -> Option<Percentiles> {
+        let Some(octaves) = &self.staging_octaves else { return self.staging.percentiles() };
+        Some(Percentiles {
+            samples: octaves.total(),
+            p50: octaves.bound(0.5)?,
+            p99: octaves.bound(0.99)?,
+            p999: octaves.bound(0.999)?,
+            max: octaves.bound(1.0)?,
+        })
+    }
+}
+
+impl Figures {
+    fn of(trial: &Trial) -> Self {
+        let cpu = trial.usage.process_ns as f64;
+        Self {
+            packets_per_second: trial.sent as f64 / trial.seconds,
+            cpu_ns_per_packet: (trial.sent > 0).then(|| cpu / trial.sent as f64),
+            cpus: cpu / 1e9 / trial.seconds,
+            switches_per_second: trial.usage.switches() as f64 / trial.seconds,
+            waits_per_second: trial.waits as f64 / trial.seconds,
+            jain: jain(&trial.shares),
+        }
+    }
+}
+
+/// A design against another with as many threads: the figures of each round divided by the
+/// other's of that round.
+#[derive(Clone, Debug)]
+pub struct Ratio {
+    /// The design.
+    pub design: Design,
+    /// Sending threads.
+    pub threads: usize,
+    /// Packets per second, over the other's.
+    pub packets_per_second: Option<Spread>,
+    /// CPU time per packet, over the other's.
+    pub cpu_ns_per_packet: Option<Spread>,
+}
+
+impl Ratio {
+    /// Of all `rows` to those of `base`; rows without one are left out.
+    #[must_use]
+    pub fn of(rows: &[Row], base: Design) -> Vec<Self> {
+        let to = |row: &Row| {
+            let other = rows.iter().find(|b| b.design == base && b.threads == row.threads)?;
+            (row.design != base).then(|| Self::between(row, other))
+        };
+        rows.iter().filter_map(to).collect()
+    }
+
+    fn between(row: &Row, base: &Row) -> Self {
+        let spread = |figure: fn(&Figures) -> Option<f64>| {
+            let pairs = row.rounds.iter().zip(&base.rounds);
+            Spread::of(pairs.filter_map(|(ours, theirs)| {
+                let theirs = figure(theirs).filter(|theirs| *theirs > 0.0)?;
+                Some(figure(ours)? / theirs)
+            }))
+        };
+        Self {
+            design: row.design,
+            threads: row.threads,
+            packets_per_second: spread(|round| Some(round.packets_per_second)),
+            cpu_ns_per_packet: spread(|round| round.cpu_ns_per_packet),
+        }
+    }
+}

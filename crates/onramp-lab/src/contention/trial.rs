@@ -1,0 +1,259 @@
+//! One design with so many threads, once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+
+use onramp_core::{Clock, Device, Instant};
+use onramp_dev::{MonotonicClock, Null, NullStats};
+
+use super::drive::{Tally, Times, drive};
+use super::{Design, Plan};
+use crate::device::{Card, DeviceNotes, SharedNotes};
+use crate::lock::{Adaptive, Handicap, Lock, Spin, StdMutex, Ticket};
+use crate::lockstat::LockRow;
+use crate::measure::{Gate, Latency, Octaves, Phase, PhaseCell, Usage};
+use crate::path::{
+    Account, BURST_CAP, Behind, LOCKS, Linked, Llist, Locked, Notes, Path, PerCpu, ROOT, Seat,
+    Worker,
+};
+use crate::{Error, pin};
+
+/// Stack of a sending thread, bytes: there may be hundreds.
+const STACK: usize = 256 << 10;
+
+/// What a trial found.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    /// Locks and calls were timed.
+    pub(crate) timed: bool,
+    /// Length of the window, seconds.
+    pub(crate) seconds: f64,
+    /// Packets that came out in the window.
+    pub(crate) sent: u64,
+    pub(crate) usage: Usage,
+    /// Packets that each thread got rid of in the window.
+    pub(crate) shares: Vec<u64>,
+    pub(crate) waits: u64,
+    /// Packets dropped over the whole trial, by reason.
+    pub(crate) drops: BTreeMap<&'static str, u64>,
+    pub(crate) send: Latency,
+    pub(crate) wait: Latency,
+    pub(crate) staging: Latency,
+    /// As the product counts it itself: over the whole trial, by powers of two.
+    pub(crate) staging_octaves: Option<Octaves>,
+    pub(crate) batches: Octaves,
+    pub(crate) device: DeviceNotes,
+    pub(crate) locks: Vec<LockRow>,
+}
+
+/// The stage on which a path is tried.
+struct Stage<'a> {
+    plan: &'a Plan,
+    threads: usize,
+    timed: bool,
+    phase: Arc<PhaseCell>,
+    counts: Vec<Arc<NullStats>>,
+    notes: SharedNotes,
+    tallies: Vec<Tally>,
+    cpus: Vec<usize>,
+}
+
+/// Counters at one moment.
+struct Snapshot {
+    at: Instant,
+    usage: Usage,
+    sent: u64,
+    shares: Vec<u64>,
+    waits: u64,
+}
+
+/// Tries `design` with `threads` threads.
+pub(crate) fn run(
+    plan: &Plan,
+    design: Design,
+    threads: usize,
+    timed: bool,
+) -> Result<Trial, Error> {
+    let (phase, notes) = (Arc::new(PhaseCell::new()), SharedNotes::default());
+    let mut counts = Vec::new();
+    let device = |_| -> Box<dyn Device> {
+        let null = Null::default();
+        counts.push(null.stats());
+        if plan.device_ns == 0 && !timed {
+            return Box::new(null);
+        }
+        let noted = timed.then(|| (notes.clone(), phase.clone()));
+        Box::new(Card::new(null, plan.device_ns, noted))
+    };
+    let devices = (0..plan.queues).map(device).collect();
+    let tallies = (0..threads).map(|_| Tally::default()).collect();
+    let cpus = if plan.pin { pin::allowed()? } else { Vec::new() };
+    let stage = Stage { plan, threads, timed, phase, counts, notes, tallies, cpus };
+    let behind = Behind { qdisc: &plan.qdisc, devices };
+    match design {
+        Design::Spinlock => stage.run(Locked::<Spin, false>::new(behind), Spin::KIND),
+        Design::Ticket => stage.run(Locked::<Ticket, false>::new(behind), Ticket::KIND),
+        Design::Busylock => stage.run(Locked::<Spin, true>::new(behind), Spin::KIND),
+        Design::Handicap => stage.run(Locked::<Handicap, false>::new(behind), Handicap::KIND),
+        Design::Adaptive => stage.run(Locked::<Adaptive, false>::new(behind), Adaptive::KIND),
+        Design::Mutex => stage.run(Locked::<StdMutex, false>::new(behind), StdMutex::KIND),
+        Design::PercpuQueue => stage.run(PerCpu::new(behind), Spin::KIND),
+        Design::Llist => stage.run(Llist::new(behind), Spin::KIND),
+        Design::Onramp => stage.run(Linked::new(behind)?, "none"),
+    }
+    .map_err(|error| match error {
+        Error::Conservation(account) => {
+            let name = design.name();
+            Error::Conservation(format!("{name} with {threads} threads: {account}"))
+        }
+        error => error,
+    })
+}
+
+impl Stage<'_> {
+    fn run<P: Path>(&self, mut path: P, kind: &'static str) -> Result<Trial, Error> {
+        let gate = Gate::default();
+        let measured = thread::scope(|scope| {
+            let mut senders = Vec::with_capacity(self.threads);
+            for number in 0..self.threads {
+                let (path, gate) = (&path, &gate);
+                let builder = thread::Builder::new().name(format!("send-{number}"));
+                let body = move || self.send(path, number, gate);
+                match builder.stack_size(STACK).spawn_scoped(scope, body) {
+                    Ok(sender) => senders.push(sender),
+                    Err(error) => {
+                        self.phase.set(Phase::Stop);
+                        gate.open();
+                        return Err(Error::Thread(number + 1, self.threads, error));
+                    }
+                }
+            }
+            gate.gathered(self.threads);
+            gate.open();
+            let window = self.window(&path);
+            self.phase.set(Phase::Stop);
+            gate.unpark();
+            // Join all of them before saying that one failed.
+            let joined: Vec<_> = senders.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            let records = joined.into_iter().collect::<thread::Result<Vec<_>>>();
+            let records = records.map_err(|_| Error::Panicked)?;
+            Ok((window?, records.into_iter().collect::<Result<Vec<_>, _>>()?))
+        });
+        let (window, records) = measured?;
+        let account = path.finish();
+        self.check(&account)?;
+        Ok(self.trial(window, records, account, kind))
+    }
+
+    /// A sending thread.
+    fn send<P: Path>(
+        &self,
+        path: &P,
+        thread: usize,
+        gate: &Gate,
+    ) -> Result<(Times, Option<Notes>), Error> {
+        let pinned = match self.cpus.get(thread % self.cpus.len().max(1)) {
+            Some(cpu) => pin::to(*cpu),
+            None => Ok(()),
+        };
+        let seat = Seat {
+            thread,
+            threads: self.threads,
+            queues: self.plan.queues,
+            timed: self.timed,
+            phase: &self.phase,
+        };
+        let mut worker = path.worker(&seat);
+        let times = drive(&mut worker, &seat, self.plan.load, &self.tallies[thread], gate);
+        pinned?;
+        Ok((times, worker.notes().map(Notes::take)))
+    }
+
+    fn window<P: Path>(&self, path: &P) -> Result<(Snapshot, Snapshot), Error> {
+        thread::sleep(self.plan.warm_up());
+        let start = self.snapshot(path)?;
+        self.phase.set(Phase::Measure);
+        thread::sleep(self.plan.window);
+        Ok((start, self.snapshot(path)?))
+    }
+
+    fn snapshot<P: Path>(&self, path: &P) -> Result<Snapshot, Error> {
+        let share = |tally: &Tally| tally.submitted.get().saturating_sub(tally.dropped.get());
+        Ok(Snapshot {
+            at: MonotonicClock.now(),
+            usage: Usage::now()?,
+            sent: path.sent(),
+            shares: self.tallies.iter().map(share).collect(),
+            waits: self.tallies.iter().map(|tally| tally.waits.get()).sum(),
+        })
+    }
+
+    /// Everything that went in came out, or was dropped and counted; and the device says so too.
+    fn check(&self, account: &Account) -> Result<(), Error> {
+        let sum = |figure: fn(&Tally) -> u64| self.tallies.iter().map(figure).sum::<u64>();
+        let submitted = sum(|tally| tally.submitted.get());
+        let at_the_door = sum(|tally| tally.dropped.get());
+        let dropped = at_the_door + account.dropped.values().sum::<u64>();
+        let taken: u64 = self.counts.iter().map(|count| count.packets.get()).sum();
+        let Account { sent, held, .. } = account;
+        if submitted == sent + dropped && *held == 0 && taken == *sent {
+            return Ok(());
+        }
+        Err(Error::Conservation(format!(
+            "{submitted} submitted, but {sent} sent ({taken} by the device's count), {dropped} \
+             dropped, {held} held"
+        )))
+    }
+
+    fn trial(
+        &self,
+        (start, end): (Snapshot, Snapshot),
+        records: Vec<(Times, Option<Notes>)>,
+        account: Account,
+        kind: &'static str,
+    ) -> Trial {
+        let window_ns = end.at.since(start.at);
+        let mut drops = account.dropped;
+        let at_the_door = self.tallies.iter().map(|tally| tally.dropped.get()).sum();
+        if at_the_door > 0 {
+            drops.insert(BURST_CAP, at_the_door);
+        }
+        let mut trial = Trial {
+            timed: self.timed,
+            seconds: window_ns as f64 / 1e9,
+            sent: end.sent - start.sent,
+            usage: end.usage.since(start.usage),
+            shares: end.shares.iter().zip(&start.shares).map(|(end, start)| end - start).collect(),
+            waits: end.waits - start.waits,
+            drops,
+            send: Latency::default(),
+            wait: Latency::default(),
+            staging: Latency::default(),
+            staging_octaves: account.staging,
+            batches: Octaves::default(),
+            device: self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            locks: Vec::new(),
+        };
+        let row = |at: usize| LockRow {
+            name: LOCKS[at].to_owned(),
+            kind: if at == ROOT { kind } else { Spin::KIND },
+            counts: crate::lockstat::LockCounts::default(),
+            window_ns,
+        };
+        let mut locks: Vec<LockRow> = (0..LOCKS.len()).map(row).collect();
+        for (times, notes) in records {
+            trial.send.merge(&times.send);
+            trial.wait.merge(&times.wait);
+            let Some(notes) = notes else { continue };
+            trial.staging.merge(&notes.staging);
+            trial.batches.merge(&notes.batches);
+            for (row, lock) in locks.iter_mut().zip(&notes.locks) {
+                row.counts.merge(&lock.counts());
+            }
+        }
+        locks.retain(|row| row.counts.acquired + row.counts.contended > 0);
+        trial.locks = locks;
+        trial
+    }
+}

@@ -1,0 +1,120 @@
+//! The device of the experiments: takes everything, and may cost time and take notes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use onramp_core::{Clock, Device, DeviceInfo, Instant, Transmitted};
+use onramp_dev::{MonotonicClock, Null};
+use onramp_queue::PacketList;
+
+use crate::measure::{Latency, Octaves, Phase, PhaseCell};
+
+/// The delays of the packets of one call in so many are noted.
+const PERIOD: u64 = 8;
+
+/// What a device noted, while the phase was to measure.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceNotes {
+    /// Packets in a call.
+    pub(crate) bursts: Octaves,
+    /// From the stamp of the send call to the device, nanoseconds.
+    pub(crate) delay: Latency,
+    calls: u64,
+}
+
+/// Where the notes of a device are read.
+pub(crate) type SharedNotes = Arc<Mutex<DeviceNotes>>;
+
+/// A [`Null`] that keeps its processor busy, and takes notes.
+#[derive(Debug)]
+pub(crate) struct Card {
+    null: Null,
+    packet_ns: u64,
+    notes: Option<(SharedNotes, Arc<PhaseCell>)>,
+}
+
+impl Card {
+    /// Costs `packet_ns` a packet; with `notes`, notes what happens while that phase is to measure.
+    pub(crate) fn new(
+        null: Null,
+        packet_ns: u64,
+        notes: Option<(SharedNotes, Arc<PhaseCell>)>,
+    ) -> Self {
+        Self { null, packet_ns, notes }
+    }
+}
+
+impl Device for Card {
+    fn info(&self) -> &DeviceInfo {
+        self.null.info()
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        if let Some((notes, phase)) = &self.notes
+            && phase.get() == Phase::Measure
+        {
+            notes.lock().unwrap_or_else(PoisonError::into_inner).take(burst);
+        }
+        if self.packet_ns > 0 {
+            let clock = MonotonicClock;
+            let until = clock.now().after(self.packet_ns * u64::from(burst.len()));
+            while clock.now() < until {
+                std::hint::spin_loop();
+            }
+        }
+        self.null.transmit(burst, done, now)
+    }
+}
+
+impl DeviceNotes {
+    fn take(&mut self, burst: &PacketList) {
+        self.bursts.record(burst.len().into());
+        self.calls += 1;
+        if self.calls % PERIOD == 0 {
+            let now = MonotonicClock.now();
+            for meta in burst.metas() {
+                self.delay.record(now.since(Instant(meta.enqueued_ns)));
+            }
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.bursts.merge(&other.bursts);
+        self.delay.merge(&other.delay);
+        self.calls += other.calls;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp_queue::Packet;
+
+    use super::*;
+
+    #[test]
+    fn notes_only_while_measuring_and_passes_everything_on() {
+        let (notes, phase) = (SharedNotes::default(), Arc::new(PhaseCell::default()));
+        let null = Null::default();
+        let stats = null.stats();
+        let mut card = Card::new(null, 10, Some((notes.clone(), phase.clone())));
+        let mut transmit = |count| {
+            let mut burst: PacketList = (0..count).map(|_| Packet::new(60)).collect();
+            let mut done = PacketList::new();
+            let _ = card.transmit(&mut burst, &mut done, Instant(0));
+            assert_eq!((burst.len(), done.len()), (0, count));
+        };
+        transmit(3);
+        phase.set(Phase::Measure);
+        (0..PERIOD).for_each(|_| transmit(5));
+        phase.set(Phase::Stop);
+        transmit(3);
+        assert_eq!(stats.packets.get(), 6 + 5 * PERIOD);
+        let notes = notes.lock().expect("nobody panicked").clone();
+        assert_eq!(notes.bursts.total(), PERIOD);
+        assert_eq!(notes.delay.samples(), 5);
+    }
+}

@@ -1,0 +1,92 @@
+//! `onramp`: the product's own path, a sender of a link for each thread.
+
+use std::time::Duration;
+
+use onramp::{Flow, Link, TrySendError};
+use onramp_queue::DropReason;
+
+use super::root::add_drops;
+use super::{Account, Behind, Path, Seat, Sent, Worker};
+use crate::Error;
+use crate::measure::Octaves;
+
+/// How long a wait lasts at most.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How long the link may take to send what is left.
+const FLUSH: Duration = Duration::from_secs(10);
+
+/// The path.
+#[derive(Debug)]
+pub(crate) struct Linked {
+    link: Link,
+}
+
+impl Linked {
+    pub(crate) fn new(behind: Behind<'_>) -> Result<Self, Error> {
+        let builder = Link::devices(behind.devices).qdisc(&behind.qdisc.to_string());
+        Ok(Self { link: builder.build().map_err(Error::Link)? })
+    }
+}
+
+impl Path for Linked {
+    type Worker<'a> = Sender<'a>;
+
+    fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a> {
+        let sender = self.link.sender();
+        // A link counts its flows, and puts them on its ports in turn.
+        let flow = sender.flow(None);
+        Sender { sender, flow, seat }
+    }
+
+    fn sent(&self) -> u64 {
+        self.link.stats().sent
+    }
+
+    fn finish(&mut self) -> Account {
+        self.link.flush(FLUSH);
+        self.link.close(Duration::ZERO);
+        let stats = self.link.stats();
+        let mut account = Account { sent: stats.sent, held: stats.held, ..Account::default() };
+        let count = |reason: DropReason| stats.dropped.get(&reason).copied().unwrap_or(0);
+        add_drops(&mut account.dropped, count);
+        let mut staging = Octaves::default();
+        for port in &stats.ports {
+            staging.merge(&Octaves::from_counts(&port.staging_ns));
+        }
+        account.staging = Some(staging);
+        account.runs = Some(stats.ports.iter().map(|port| port.runs).sum());
+        account
+    }
+}
+
+/// A thread's end of the link.
+#[derive(Debug)]
+pub(crate) struct Sender<'a> {
+    sender: onramp::Sender,
+    flow: Flow,
+    seat: &'a Seat<'a>,
+}
+
+impl Worker for Sender<'_> {
+    #[inline]
+    fn send(&mut self, payload: &[u8]) -> Sent {
+        match self.sender.try_send(&self.flow, payload) {
+            Ok(()) => Sent::Staged,
+            Err(TrySendError::Full) => Sent::Full,
+            // Nobody closes it, and neither qdisc nor device panics; if they do, it ends.
+            Err(_) => Sent::Stopped,
+        }
+    }
+
+    fn wait(&mut self) {
+        self.sender.wait_room_timeout(&self.flow, 0, PATIENCE);
+    }
+
+    fn flush(&mut self) {
+        while !self.sender.flush(PATIENCE) && !self.seat.phase.is_stop() {}
+    }
+
+    fn give_way(&mut self) {
+        self.sender.give_way();
+    }
+}

@@ -1,0 +1,113 @@
+//! A lock-free list in front of the root lock.
+//!
+//! Who sends pushes. If something was in the list, whoever put it there is bound to come for all
+//! of it, and the sender leaves. Who finds the list empty takes the root lock, takes the whole
+//! list, turns it around, enqueues it as a batch, and runs the qdisc if nobody does. So one thread
+//! beside the owner stands at the lock, and the lock is taken once for a batch.
+//!
+//! What waits in the list is bounded: beyond the cap packets are dropped at the door.
+//!
+//! Source: Eric Dumazet: "net: dev: use a llist in front of the qdisc" (netdev, October 2025; in
+//! Linux 6.19), with the cap of its own that 7.2 gave it (`net.core.qdisc_max_burst`); by its
+//! behaviour.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onramp_core::Instant;
+use onramp_queue::{Packet, PacketList};
+
+use super::desk::{Sender, Xmit};
+use super::root::Queue;
+use super::{Account, Behind, Desk, Path, ROOT, Seat, Sent};
+use crate::cell::{Padded, Stack};
+use crate::lock::Spin;
+
+/// Packets that wait in the list at most (`net.core.qdisc_max_burst`).
+const CAP: u64 = 1_000;
+/// The name of a drop at the door.
+pub(crate) const BURST_CAP: &str = "burst_cap";
+
+/// The path.
+pub(crate) struct Llist {
+    queues: Vec<Place>,
+}
+
+struct Place {
+    list: Stack,
+    /// Packets that found others before them in the list, since it was last taken.
+    count: Padded<AtomicU64>,
+    queue: Queue<Spin>,
+}
+
+impl Llist {
+    pub(crate) fn new(behind: Behind<'_>) -> Self {
+        let place = |device| Place {
+            list: Stack::default(),
+            count: Padded(AtomicU64::new(0)),
+            queue: Queue::new(behind.qdisc, device),
+        };
+        Self { queues: behind.devices.into_iter().map(place).collect() }
+    }
+}
+
+impl Xmit for Llist {
+    #[inline]
+    fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent {
+        let Place { list, count, queue } = &self.queues[desk.seat.queue()];
+        // Relaxed: a bound, not a hand-over. Who pushes into an empty list need not count.
+        if !list.is_empty() && count.0.fetch_add(1, Ordering::Relaxed) >= CAP {
+            desk.take_back(pkt);
+            return Sent::Dropped;
+        }
+        if !list.push(pkt) {
+            return Sent::Staged;
+        }
+        let taken = &mut desk.notes.locks[ROOT];
+        let Some(mut root) = queue.root.lock(desk.seat.phase, taken) else { return Sent::Staged };
+        let batch = list.take();
+        count.0.store(0, Ordering::Relaxed); // Relaxed: as above.
+        let oldest = batch.front().map_or(desk.now, |oldest| Instant(oldest.enqueued_ns));
+        desk.note_staging(batch.len(), oldest);
+        let mut done = PacketList::new();
+        root.set_now(desk.now);
+        for pkt in batch {
+            root.enqueue(pkt, &mut done);
+        }
+        if queue.run_begin(&mut root) {
+            let Some(back) = queue.run(root, &mut done, desk) else { return Sent::Staged };
+            root = back;
+        }
+        root.unlock(&mut desk.notes.locks[ROOT]);
+        // `done` goes home here, when the lock is not held.
+        Sent::Staged
+    }
+
+    fn net_tx(&self, desk: &mut Desk<'_>) {
+        self.queues[desk.seat.queue()].queue.net_tx(desk);
+    }
+
+    fn watchdog(&self, desk: &Desk<'_>) -> Instant {
+        self.queues[desk.seat.queue()].queue.watchdog()
+    }
+}
+
+impl Path for Llist {
+    type Worker<'a> = Sender<'a, Self>;
+
+    fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a, Self> {
+        Sender::new(self, seat)
+    }
+
+    fn sent(&self) -> u64 {
+        self.queues.iter().map(|place| place.queue.sent()).sum()
+    }
+
+    fn finish(&mut self) -> Account {
+        let mut account = Account::default();
+        for place in &mut self.queues {
+            let late = place.list.take();
+            place.queue.finish(late, &mut account);
+        }
+        account
+    }
+}

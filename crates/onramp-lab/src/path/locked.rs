@@ -1,0 +1,105 @@
+//! One lock in front of the qdisc; with `BUSY`, a second one for those who would have to wait.
+//!
+//! Who sends takes the root lock, enqueues, and if nobody dequeues, does that too. What lock it is
+//! makes the designs `spinlock`, `ticket`, `handicap`, `adaptive` and `mutex`.
+//!
+//! `busylock`: with many threads at the root lock, the one that dequeues gets it back only after
+//! many others have had it, and the device waits. So who sees that somebody dequeues takes another
+//! lock first, and at most one of them stands at the root lock beside the owner.
+//!
+//! Source: Linux `__dev_xmit_skb` (`net/core/dev.c`), by its behaviour: one lock up to 2.6.35, the
+//! busylock from 2.6.36 (2010, so in use from 2011) to 6.18 (2025).
+
+use onramp_queue::{Packet, PacketList};
+
+use super::desk::{Sender, Xmit};
+use super::root::Queue;
+use super::{Account, BUSY as BUSYLOCK, Behind, Desk, Path, ROOT, Seat, Sent};
+use crate::cell::LockCell;
+use crate::lock::{Lock, Spin};
+
+/// The path.
+pub(crate) struct Locked<L: Lock, const BUSY: bool> {
+    queues: Vec<Place<L>>,
+}
+
+struct Place<L: Lock> {
+    busy: LockCell<Spin, ()>,
+    queue: Queue<L>,
+}
+
+impl<L: Lock, const BUSY: bool> Locked<L, BUSY> {
+    pub(crate) fn new(behind: Behind<'_>) -> Self {
+        let place =
+            |device| Place { busy: LockCell::new(()), queue: Queue::new(behind.qdisc, device) };
+        Self { queues: behind.devices.into_iter().map(place).collect() }
+    }
+}
+
+impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
+    #[inline]
+    fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent {
+        let Place { busy, queue } = &self.queues[desk.seat.queue()];
+        let phase = desk.seat.phase;
+        let mut first = None;
+        if BUSY && queue.is_running() {
+            first = busy.lock(phase, &mut desk.notes.locks[BUSYLOCK]);
+            if first.is_none() {
+                desk.take_back(pkt);
+                return Sent::Stopped;
+            }
+        }
+        let Some(mut root) = queue.root.lock(phase, &mut desk.notes.locks[ROOT]) else {
+            desk.take_back(pkt);
+            return Sent::Stopped;
+        };
+        desk.note_staging(1, desk.now);
+        let mut done = PacketList::new();
+        root.set_now(desk.now);
+        root.enqueue(pkt, &mut done);
+        if queue.run_begin(&mut root) {
+            if let Some(first) = first.take() {
+                first.unlock(&mut desk.notes.locks[BUSYLOCK]);
+            }
+            let Some(back) = queue.run(root, &mut done, desk) else { return Sent::Staged };
+            root = back;
+        }
+        root.unlock(&mut desk.notes.locks[ROOT]);
+        if let Some(first) = first {
+            first.unlock(&mut desk.notes.locks[BUSYLOCK]);
+        }
+        // `done` goes home here, when no lock is held.
+        Sent::Staged
+    }
+
+    fn net_tx(&self, desk: &mut Desk<'_>) {
+        self.queues[desk.seat.queue()].queue.net_tx(desk);
+    }
+
+    fn watchdog(&self, desk: &Desk<'_>) -> onramp_core::Instant {
+        self.queues[desk.seat.queue()].queue.watchdog()
+    }
+}
+
+impl<L: Lock, const BUSY: bool> Path for Locked<L, BUSY> {
+    type Worker<'a>
+        = Sender<'a, Self>
+    where
+        Self: 'a;
+
+    fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a, Self> {
+        Sender::new(self, seat)
+    }
+
+    fn sent(&self) -> u64 {
+        self.queues.iter().map(|place| place.queue.sent()).sum()
+    }
+
+    fn finish(&mut self) -> Account {
+        let mut account = Account::default();
+        for place in &mut self.queues {
+            place.queue.finish(PacketList::new(), &mut account);
+        }
+        account
+    }
+}

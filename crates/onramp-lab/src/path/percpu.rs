@@ -1,0 +1,168 @@
+//! A queue for each processor, each with a lock of its own, and one thread that drains them all.
+//!
+//! Who sends appends to the queue of its processor, where it meets only threads of the same
+//! processor. Then it tries to become the drainer; if somebody is, it leaves. The drainer collects
+//! from all queues in turn, enqueues, and feeds the device, and looks again after it has let go.
+//!
+//! A sender stays at one queue while it has packets below it: otherwise they would overtake each
+//! other.
+//!
+//! Source: the prototype that Gregory Haskins and Peter Morreale described on netdev in March 2009
+//! ("6 to 25 %"); never published. The collecting is our reading of it.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use onramp_core::Instant;
+use onramp_queue::{Packet, PacketList};
+
+use super::desk::{Sender, Xmit};
+use super::root::Queue;
+use super::{Account, Behind, Desk, PERCPU, Path, ROOT, Seat, Sent};
+use crate::cell::{LockCell, Padded};
+use crate::lock::Spin;
+use crate::pin;
+
+/// The path.
+pub(crate) struct PerCpu {
+    queues: Vec<Place>,
+}
+
+struct Place {
+    cpus: Vec<Cpu>,
+    queue: Queue<Spin>,
+}
+
+/// The queue of one processor.
+struct Cpu {
+    list: LockCell<Spin, PacketList>,
+    filled: Padded<AtomicBool>,
+}
+
+/// Rounds of the drainer before it lets its sender go on (`MAX_SOFTIRQ_RESTART`).
+const ROUNDS: usize = 10;
+
+impl PerCpu {
+    pub(crate) fn new(behind: Behind<'_>) -> Self {
+        let cpus = pin::allowed().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0) + 1;
+        let cpu = |_| Cpu {
+            list: LockCell::new(PacketList::new()),
+            filled: Padded(AtomicBool::new(false)),
+        };
+        let place = |device| Place {
+            cpus: (0..cpus).map(cpu).collect(),
+            queue: Queue::new(behind.qdisc, device),
+        };
+        Self { queues: behind.devices.into_iter().map(place).collect() }
+    }
+}
+
+impl Place {
+    /// Collects and sends, unless somebody does.
+    fn drain(&self, desk: &mut Desk<'_>) {
+        for _ in 0..ROUNDS {
+            let Some(mut root) = self.queue.root.try_lock(&mut desk.notes.locks[ROOT]) else {
+                return;
+            };
+            if !self.queue.run_begin(&mut root) {
+                root.unlock(&mut desk.notes.locks[ROOT]);
+                return;
+            }
+            let mut done = PacketList::new();
+            root.set_now(desk.now);
+            let batch = self.collect(desk);
+            if let Some(oldest) = batch.front().map(|oldest| Instant(oldest.enqueued_ns)) {
+                desk.note_staging(batch.len(), oldest);
+            }
+            for pkt in batch {
+                root.enqueue(pkt, &mut done);
+            }
+            desk.scheduled = false;
+            let Some(root) = self.queue.run(root, &mut done, desk) else { return };
+            root.unlock(&mut desk.notes.locks[ROOT]);
+            drop(done);
+            // SeqCst: pairs with the fence in `xmit`. Either we see that a list was filled, or who
+            // filled it sees that nobody drains.
+            fence(Ordering::SeqCst);
+            if !desk.scheduled && !self.is_filled() {
+                return;
+            }
+        }
+        desk.scheduled = true;
+    }
+
+    fn is_filled(&self) -> bool {
+        // Relaxed: the fence orders it.
+        self.cpus.iter().any(|cpu| cpu.filled.0.load(Ordering::Relaxed))
+    }
+
+    /// Everything that was appended, one processor after another; not all when it is time to stop.
+    fn collect(&self, desk: &mut Desk<'_>) -> PacketList {
+        let mut batch = PacketList::new();
+        for cpu in &self.cpus {
+            // Relaxed: a list filled later is found by `is_filled`.
+            if cpu.filled.0.load(Ordering::Relaxed) {
+                let notes = &mut desk.notes.locks[PERCPU];
+                let Some(mut list) = cpu.list.lock(desk.seat.phase, notes) else { break };
+                cpu.filled.0.store(false, Ordering::Relaxed); // Relaxed: under the lock.
+                batch.append(&mut list);
+                list.unlock(notes);
+            }
+        }
+        batch
+    }
+}
+
+impl Xmit for PerCpu {
+    #[inline]
+    fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent {
+        let place = &self.queues[desk.seat.queue()];
+        if desk.is_alone() {
+            desk.cpu = pin::current();
+        }
+        let cpu = &place.cpus[desk.cpu % place.cpus.len()];
+        let notes = &mut desk.notes.locks[PERCPU];
+        let Some(mut list) = cpu.list.lock(desk.seat.phase, notes) else {
+            desk.take_back(pkt);
+            return Sent::Stopped;
+        };
+        list.push_back(pkt);
+        cpu.filled.0.store(true, Ordering::Relaxed); // Relaxed: under the lock; and the fence.
+        list.unlock(notes);
+        // SeqCst: pairs with the fence in `drain`.
+        fence(Ordering::SeqCst);
+        place.drain(desk);
+        Sent::Staged
+    }
+
+    fn net_tx(&self, desk: &mut Desk<'_>) {
+        self.queues[desk.seat.queue()].drain(desk);
+    }
+
+    fn watchdog(&self, desk: &Desk<'_>) -> Instant {
+        self.queues[desk.seat.queue()].queue.watchdog()
+    }
+}
+
+impl Path for PerCpu {
+    type Worker<'a> = Sender<'a, Self>;
+
+    fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a, Self> {
+        Sender::new(self, seat)
+    }
+
+    fn sent(&self) -> u64 {
+        self.queues.iter().map(|place| place.queue.sent()).sum()
+    }
+
+    fn finish(&mut self) -> Account {
+        let mut account = Account::default();
+        for place in &mut self.queues {
+            let mut late = PacketList::new();
+            for cpu in &mut place.cpus {
+                late.append(cpu.list.get_mut());
+            }
+            place.queue.finish(late, &mut account);
+        }
+        account
+    }
+}

@@ -1,0 +1,251 @@
+//! A qdisc behind a root lock, and the device behind it: what the lock designs share.
+//!
+//! The owner of `running` dequeues under the root lock, lets go of it while the device works, and
+//! takes it back for the next batch, where it meets those who enqueue.
+//!
+//! Source: the shape of `__qdisc_run`, `qdisc_restart` and `sch_direct_xmit` in Linux
+//! (`net/sched/sch_generic.c`, 2.6.25 to 7.2), by their behaviour.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec};
+use onramp_core::{Device, Instant, QUOTA};
+use onramp_queue::{Counter, DropReason, Packet, PacketList};
+
+use super::{Account, DEVICE, Desk, ROOT};
+use crate::cell::{Guard, LockCell, Padded};
+use crate::lock::{Lock, Spin};
+use crate::measure::PhaseCell;
+
+/// Behind the root lock.
+#[derive(Debug)]
+pub(crate) struct Root {
+    qdisc: Box<dyn Qdisc>,
+    /// Somebody dequeues; others only enqueue.
+    pub(crate) running: bool,
+    /// The latest time anybody came with.
+    now: Instant,
+    /// Dequeued, and not taken by the device.
+    requeued: PacketList,
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+/// A queue of the device, and its qdisc.
+pub(crate) struct Queue<L: Lock> {
+    pub(crate) root: LockCell<L, Root>,
+    /// What `Root::running` says, to be read without the lock. A hint.
+    running: Padded<AtomicBool>,
+    /// Behind the transmit lock.
+    device: LockCell<Spin, Box<dyn Device>>,
+    sent: Padded<Counter>,
+    watchdog: AtomicU64,
+}
+
+/// It never says stop: for the transmit lock, which only the owner of `running` takes.
+static GOES_ON: PhaseCell = PhaseCell::new();
+
+impl Root {
+    fn new(spec: &Spec, mtu: u32) -> Self {
+        Self {
+            qdisc: spec.build(mtu),
+            running: false,
+            now: Instant(0),
+            requeued: PacketList::new(),
+            dropped: [0; DropReason::ALL.len()],
+        }
+    }
+
+    /// Threads read the clock before they get the lock, and may be late; time does not go back.
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Enqueues; what is dropped goes to `done`.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, pkt: Packet, done: &mut PacketList) {
+        let mut drops = PacketList::new();
+        // The verdict is told by `drops`.
+        let _ = self.qdisc.enqueue(pkt, &mut Cx { now: self.now, drops: &mut drops });
+        self.count(&mut drops, done);
+    }
+
+    /// Dequeues up to `max` packets; with none, says when to come again.
+    fn dequeue(&mut self, max: u32, done: &mut PacketList) -> (PacketList, Instant) {
+        let mut burst = std::mem::take(&mut self.requeued);
+        let (mut drops, mut again) = (PacketList::new(), Instant::MAX);
+        let mut cx = Cx { now: self.now, drops: &mut drops };
+        while burst.len() < max {
+            match self.qdisc.dequeue(&mut cx) {
+                Dequeue::Ready(pkt) => {
+                    pkt.prefetch();
+                    burst.push_back(pkt);
+                }
+                Dequeue::NotBefore(at) => {
+                    again = at;
+                    break;
+                }
+                Dequeue::Empty => break,
+            }
+        }
+        self.count(&mut drops, done);
+        (burst, again)
+    }
+
+    fn count(&mut self, drops: &mut PacketList, done: &mut PacketList) {
+        for meta in drops.metas() {
+            self.dropped[meta.drop_reason.unwrap_or(DropReason::DeviceError) as usize] += 1;
+        }
+        done.append(drops);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.requeued.is_empty() && self.qdisc.backlog().packets == 0
+    }
+}
+
+impl<L: Lock> Queue<L> {
+    pub(crate) fn new(spec: &Spec, device: Box<dyn Device>) -> Self {
+        let mtu = device.info().mtu;
+        Self {
+            root: LockCell::new(Root::new(spec, mtu)),
+            running: Padded(AtomicBool::new(false)),
+            device: LockCell::new(device),
+            sent: Padded(Counter::new()),
+            watchdog: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Whether somebody dequeues. A hint.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.0.load(Ordering::Relaxed) // Relaxed: a hint.
+    }
+
+    /// Becomes the one who dequeues, if nobody is (`qdisc_run_begin`).
+    #[inline]
+    pub(crate) fn run_begin(&self, root: &mut Root) -> bool {
+        let begins = !root.running;
+        if begins {
+            root.running = true;
+            self.running.0.store(true, Ordering::Relaxed); // Relaxed: a hint.
+        }
+        begins
+    }
+
+    fn run_end(&self, root: &mut Root) {
+        root.running = false;
+        self.running.0.store(false, Ordering::Relaxed); // Relaxed: a hint.
+    }
+
+    /// Sends until nothing is left or the quota is used up, as the one who dequeues. `None`: it was
+    /// time to stop, and the lock is not held.
+    pub(crate) fn run<'a>(
+        &'a self,
+        mut root: Guard<'a, L, Root>,
+        done: &mut PacketList,
+        desk: &mut Desk<'_>,
+    ) -> Option<Guard<'a, L, Root>> {
+        let mut left = QUOTA;
+        loop {
+            let (mut burst, again) = root.dequeue(left, done);
+            // Relaxed: a time to look again; who sleeps to an old one comes too early.
+            self.watchdog.store(again.0, Ordering::Relaxed);
+            if burst.is_empty() {
+                self.run_end(&mut root);
+                return Some(root);
+            }
+            let now = root.now;
+            root.unlock(&mut desk.notes.locks[ROOT]);
+            let sent = self.transmit(&mut burst, done, now, desk);
+            let taken = &mut desk.notes.locks[ROOT];
+            let Some(back) = self.root.lock_as_owner(desk.seat.phase, taken) else {
+                // What the device did not take waits for `finish`, in nobody's way.
+                debug_assert!(burst.is_empty(), "the devices of the laboratory take everything");
+                return None;
+            };
+            root = back;
+            left = left.saturating_sub(sent);
+            root.requeued = burst;
+            if left == 0 || !root.requeued.is_empty() {
+                desk.scheduled |= !root.is_empty();
+                self.run_end(&mut root);
+                return Some(root);
+            }
+        }
+    }
+
+    fn transmit(
+        &self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+        desk: &mut Desk<'_>,
+    ) -> u32 {
+        let notes = &mut desk.notes.locks[DEVICE];
+        let locked = self.device.lock(&GOES_ON, notes);
+        let mut device = locked.unwrap_or_else(|| unreachable!("nobody says stop"));
+        let mut out = PacketList::new();
+        let _ = device.transmit(burst, &mut out, now);
+        device.unlock(notes);
+        let sent = out.len();
+        self.sent.0.add(sent.into());
+        done.append(&mut out);
+        sent
+    }
+
+    /// Runs the qdisc, unless somebody does.
+    pub(crate) fn net_tx(&self, desk: &mut Desk<'_>) {
+        let taken = &mut desk.notes.locks[ROOT];
+        let Some(mut root) = self.root.lock(desk.seat.phase, taken) else { return };
+        let mut done = PacketList::new();
+        root.set_now(desk.now);
+        if self.run_begin(&mut root) {
+            let Some(back) = self.run(root, &mut done, desk) else { return };
+            root = back;
+        }
+        root.unlock(&mut desk.notes.locks[ROOT]);
+    }
+
+    pub(crate) fn watchdog(&self) -> Instant {
+        // Relaxed: as in `run`.
+        Instant(self.watchdog.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.0.get()
+    }
+
+    /// Sends everything that is left, however late it may go; adds it up.
+    pub(crate) fn finish(&mut self, late: PacketList, account: &mut Account) {
+        let (root, device) = (self.root.get_mut(), self.device.get_mut());
+        let mut done = PacketList::new();
+        for pkt in late {
+            root.enqueue(pkt, &mut done);
+        }
+        loop {
+            let (mut burst, again) = root.dequeue(QUOTA, &mut done);
+            if burst.is_empty() && again == Instant::MAX {
+                break;
+            }
+            root.set_now(if again == Instant::MAX { root.now } else { again });
+            let mut out = PacketList::new();
+            let _ = device.transmit(&mut burst, &mut out, root.now);
+            self.sent.0.add(out.len().into());
+            root.requeued = burst;
+        }
+        account.sent += self.sent.0.get();
+        account.held += u64::from(root.qdisc.backlog().packets);
+        add_drops(&mut account.dropped, |reason| root.dropped[reason as usize]);
+    }
+}
+
+/// Adds drops by reason, those that occurred.
+pub(crate) fn add_drops(into: &mut BTreeMap<&'static str, u64>, count: impl Fn(DropReason) -> u64) {
+    for reason in DropReason::ALL {
+        let dropped = count(*reason);
+        if dropped > 0 {
+            *into.entry(reason.name()).or_default() += dropped;
+        }
+    }
+}
