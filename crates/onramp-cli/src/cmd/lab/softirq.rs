@@ -17,7 +17,8 @@ use crate::report::json::number;
 /// Clients send a burst of requests, servers answer each, and a client goes on when all answers
 /// are there. All packets pass one queue. wake-always: each submission wakes a helper thread, which
 /// does one quota of 64 packets at a time. in-place: who submits does the work, up to ten quotas in
-/// a row, and wakes the helper only for what is left then. onramp: the link, with its runner.
+/// a row, and wakes the helper only for what is left then. onramp: the link, with its runner;
+/// onramp-flush: the same, and each submission ends with a flush that does not wait.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
