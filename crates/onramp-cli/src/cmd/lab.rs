@@ -2,5 +2,6 @@
 
 mod common;
 pub(crate) mod contention;
+pub(crate) mod layout;
 pub(crate) mod loopback;
 pub(crate) mod softirq;
