@@ -55,6 +55,7 @@ enum Lab {
     Contention(cmd::lab::contention::Args),
     Loopback(cmd::lab::loopback::Args),
     Softirq(cmd::lab::softirq::Args),
+    Instances(cmd::lab::instances::Args),
     Layout(cmd::lab::layout::Args),
 }
 
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
         Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),
+        Command::Lab(Lab::Instances(args)) => cmd::lab::instances::run(&args),
         Command::Lab(Lab::Layout(args)) => cmd::lab::layout::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)

@@ -104,11 +104,12 @@ impl Cell {
         Spread::of(self.rounds.iter().map(figure))
     }
 
-    /// The quotient of a figure by that of `other` in the same round.
+    /// The quotient of a figure by that of `other` in the same round, where there is one.
     #[must_use]
     pub fn ratio(&self, other: &Self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
         let rounds = self.rounds.iter().zip(&other.rounds);
-        Spread::of(rounds.map(|(mine, theirs)| figure(mine) / figure(theirs)))
+        let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
+        Spread::of(quotients.filter(|quotient| quotient.is_finite()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 pub(crate) mod contention;
+pub(crate) mod instances;
 pub(crate) mod layout;
 pub(crate) mod loopback;
 pub(crate) mod softirq;

@@ -159,7 +159,8 @@ impl Path for Softirq {
     }
 
     fn counts(&self) -> Counts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed); // As in `count`.
+        // Relaxed: numbers for people.
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             wakeups: read(&self.wakeups),
             undone: Some(read(&self.undone)),

@@ -123,6 +123,17 @@ pub(super) fn figure(spread: Option<Spread>, unit: f64, digits: usize) -> String
     )
 }
 
+/// Numbers of threads, each once.
+pub(super) fn counts(given: &[u32]) -> Vec<usize> {
+    let mut counts = Vec::new();
+    for &count in given {
+        if !counts.contains(&(count as usize)) {
+            counts.push(count as usize);
+        }
+    }
+    counts
+}
+
 /// Processors that threads may run on.
 pub(super) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

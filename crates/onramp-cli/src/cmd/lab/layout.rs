@@ -6,7 +6,7 @@ use anyhow::Result;
 use onramp_lab::layout::{self, Cell, Design, PREPARATION, Plan, Round, WORK};
 use serde_json::{Map, Value, json};
 
-use super::common::{Common, Run, figure, insert};
+use super::common::{Common, Run, counts, figure, insert};
 use crate::limits;
 use crate::report::json::number;
 
@@ -42,7 +42,7 @@ const FIGURES: [(&str, fn(&Round) -> f64); 5] = [
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let threads: Vec<usize> = args.threads.iter().map(|&threads| threads as usize).collect();
+    let threads = counts(&args.threads);
     let rounds = args.common.rounds as usize;
     let plan = Plan { threads, window: args.common.seconds, rounds, pin: args.pin };
     let mut run = Run::new(&args.common, plan.threads.len() * Design::ALL.len() * rounds)?;

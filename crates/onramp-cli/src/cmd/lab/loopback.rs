@@ -7,7 +7,7 @@ use onramp_lab::lockstat::{LockRow, lockmeter_table};
 use onramp_lab::loopback::{self, CREDITS, Cell, Design, PAYLOAD, Plan, Round};
 use serde_json::{Map, Value, json};
 
-use super::common::{Common, Run, cpus, figure, insert, lock};
+use super::common::{Common, Run, counts, cpus, figure, insert, lock};
 use crate::limits;
 use crate::report::json::number;
 
@@ -39,7 +39,7 @@ const FIGURES: [(&str, fn(&Round) -> f64); 3] = [
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let pairs: Vec<usize> = args.pairs.iter().map(|&pairs| pairs as usize).collect();
+    let pairs = counts(&args.pairs);
     let most = pairs.iter().copied().max().unwrap_or(0);
     let rounds = args.common.rounds as usize;
     let plan = Plan { pairs, window: args.common.seconds, rounds };
