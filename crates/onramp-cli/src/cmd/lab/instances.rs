@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use onramp::qdisc::Spec;
-use onramp_lab::contention::Design;
 use onramp_lab::instances::{self, Cell, Plan, Round};
 use serde_json::{Map, Value, json};
 
@@ -51,7 +50,10 @@ pub(crate) struct Args {
     common: Common,
 }
 
-const FIGURES: [(&str, fn(&Round) -> Option<f64>); 4] = [
+/// A figure of a round, and its key.
+type Figure = (&'static str, fn(&Round) -> Option<f64>);
+
+const FIGURES: [Figure; 4] = [
     ("packets_per_second", |round| Some(round.packets_per_second)),
     ("cpu_ns_per_packet", |round| round.cpu_ns_per_packet),
     ("scaling", |round| Some(round.scaling)),

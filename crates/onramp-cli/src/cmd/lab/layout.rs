@@ -32,7 +32,10 @@ pub(crate) struct Args {
     common: Common,
 }
 
-const FIGURES: [(&str, fn(&Round) -> f64); 5] = [
+/// A figure of a round, and its key.
+type Figure = (&'static str, fn(&Round) -> f64);
+
+const FIGURES: [Figure; 5] = [
     ("packets_per_second", |round| round.packets_per_second),
     ("cpu_ns_per_packet", |round| round.cpu_ns_per_packet),
     ("retries_per_packet", |round| round.retries_per_packet),

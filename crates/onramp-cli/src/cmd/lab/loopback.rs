@@ -31,7 +31,10 @@ pub(crate) struct Args {
     common: Common,
 }
 
-const FIGURES: [(&str, fn(&Round) -> f64); 3] = [
+/// A figure of a round, and its key.
+type Figure = (&'static str, fn(&Round) -> f64);
+
+const FIGURES: [Figure; 3] = [
     ("packets_per_second", |round| round.packets_per_second),
     ("cpu_ns_per_packet", |round| round.cpu_ns_per_packet),
     ("context_switches_per_second", |round| round.switches_per_second),

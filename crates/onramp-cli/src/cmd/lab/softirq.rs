@@ -37,7 +37,10 @@ pub(crate) struct Args {
     common: Common,
 }
 
-const FIGURES: [(&str, fn(&Round) -> f64); 5] = [
+/// A figure of a round, and its key.
+type Figure = (&'static str, fn(&Round) -> f64);
+
+const FIGURES: [Figure; 5] = [
     ("transactions_per_second", |round| round.transactions_per_second),
     ("context_switches_per_second", |round| round.switches_per_second),
     ("wakeups_per_second", |round| round.wakeups_per_second),
