@@ -5,6 +5,8 @@
 //! and calls, for tables and histograms. All designs run in each round, beginning with another in
 //! each, so that what else the machine does meets all of them.
 
+#[cfg(test)]
+mod conformance;
 mod design;
 mod drive;
 mod row;

@@ -81,12 +81,6 @@ impl DeviceNotes {
             }
         }
     }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.bursts.merge(&other.bursts);
-        self.delay.merge(&other.delay);
-        self.calls += other.calls;
-    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub mod lockstat;
 pub mod loopback;
 pub mod measure;
 mod path;
+mod peer;
 pub mod pin;
 pub mod softirq;
 

@@ -180,10 +180,10 @@ fn ratio(value: f64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { value / of as f64 }
 }
 
-/// The table of `perf lock contention`, longest total wait first.
+/// The table of `perf lock contention`: locks that somebody waited for, longest total wait first.
 #[must_use]
 pub fn perf_table(rows: &[LockRow]) -> String {
-    let mut rows: Vec<_> = rows.iter().collect();
+    let mut rows: Vec<_> = rows.iter().filter(|row| row.counts.contended > 0).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.counts.wait_total_ns));
     let mut text =
         " contended   total wait     max wait     avg wait         type   where\n".to_owned();
@@ -291,14 +291,16 @@ mod tests {
 
     #[test]
     fn the_table_of_perf() {
-        let table = perf_table(&[row("busylock", 9_570_000), row("root", 6_790_000_000)]);
+        let quiet = LockRow { counts: LockCounts::default(), ..row("quiet", 0) };
+        let rows = [row("busylock", 9_570_000), quiet, row("root", 6_790_000_000)];
+        let table = perf_table(&rows);
         let lines: Vec<_> = table.lines().collect();
         let heading = " contended   total wait     max wait     avg wait         type   where";
         assert_eq!(lines[0], heading);
         let first = "       250       6.79 s    162.47 ms     27.16 ms     spinlock   root";
         assert_eq!(lines[1], first, "the longest total wait first");
         assert!(lines[2].ends_with("spinlock   busylock"), "{}", lines[2]);
-        assert_eq!(lines.len(), 3);
+        assert_eq!(lines.len(), 3, "nobody waited for the third");
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod root;
 use std::collections::BTreeMap;
 
 use onramp_core::Device;
-use onramp_core::qdisc::Spec;
+use onramp_core::qdisc::{Spec, Verdict};
 
 use crate::measure::{Latency, Octaves, PhaseCell};
 
@@ -69,12 +69,19 @@ impl Seat<'_> {
 pub(crate) enum Sent {
     /// It is on its way.
     Staged,
-    /// It was dropped at the door, and counted.
+    /// It is dropped, and counted where it was; the sender learns of it.
+    Congested,
+    /// It was dropped at the door, and the sender counts it.
     Dropped,
     /// No credit is left: wait.
     Full,
     /// It was time to stop; nothing was taken.
     Stopped,
+}
+
+/// What a sender learns of a verdict.
+fn told(verdict: Verdict) -> Sent {
+    if verdict == Verdict::Dropped { Sent::Congested } else { Sent::Staged }
 }
 
 /// A transmit path.

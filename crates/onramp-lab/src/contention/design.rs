@@ -1,5 +1,18 @@
 //! The designs by name.
 
+use crate::Error;
+use crate::lock::{Adaptive, Handicap, Lock, Spin, StdMutex, Ticket};
+use crate::path::{Behind, Linked, Llist, Locked, Path, PerCpu};
+use crate::peer::{Array, Bare, Channel, Floor, Peered, Rings, Seen, Shared, Things};
+
+/// What is done with a path, of whatever type.
+pub(crate) trait Visit {
+    type Out;
+
+    /// Gets the path, and what kind of lock is its root lock.
+    fn path<P: Path>(self, path: P, kind: &'static str) -> Self::Out;
+}
+
 /// A design of the transmit path, or of its intake alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -22,6 +35,20 @@ pub enum Design {
     Llist,
     /// The product.
     Onramp,
+    /// Intake alone: an array for each sender, which no queue can beat.
+    Floor,
+    /// Intake alone: crossbeam's `ArrayQueue`.
+    ArrayQueue,
+    /// Intake alone: `thingbuf::ThingBuf`.
+    Thingbuf,
+    /// Intake alone: a ring of `rtrb` for each sender.
+    Rtrb,
+    /// Intake alone: a deque behind `parking_lot::Mutex`.
+    ParkingLot,
+    /// Intake alone: `std::sync::mpsc`.
+    StdMpsc,
+    /// Intake alone: the product's.
+    OnrampIntake,
 }
 
 impl Design {
@@ -36,6 +63,17 @@ impl Design {
         Self::PercpuQueue,
         Self::Llist,
         Self::Onramp,
+    ];
+
+    /// Queues alone, without qdisc and device: Onramp's intake, its floor, and other crates'.
+    pub const PEERS: &[Self] = &[
+        Self::Floor,
+        Self::ArrayQueue,
+        Self::Thingbuf,
+        Self::Rtrb,
+        Self::ParkingLot,
+        Self::StdMpsc,
+        Self::OnrampIntake,
     ];
 
     /// What others are compared to.
@@ -54,12 +92,55 @@ impl Design {
             Self::PercpuQueue => "percpu-queue",
             Self::Llist => "llist",
             Self::Onramp => "onramp",
+            Self::Floor => "floor",
+            Self::ArrayQueue => "array-queue",
+            Self::Thingbuf => "thingbuf",
+            Self::Rtrb => "rtrb",
+            Self::ParkingLot => "parking-lot",
+            Self::StdMpsc => "std-mpsc",
+            Self::OnrampIntake => "onramp-intake",
         }
     }
 
     /// The design of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|design| design.name() == name).copied()
+        let mut designs = Self::ALL.iter().chain(Self::PEERS);
+        designs.find(|design| design.name() == name).copied()
+    }
+
+    /// Whether it is a queue alone.
+    #[must_use]
+    pub fn is_peer(self) -> bool {
+        Self::PEERS.contains(&self)
+    }
+
+    /// Opens it for `threads` senders, and gives it to `visit`. Queues alone leave what is behind
+    /// them; where they shall show what came out of them, `seen` says.
+    pub(crate) fn open<V: Visit>(
+        self,
+        threads: usize,
+        behind: Behind<'_>,
+        seen: Option<Seen>,
+        visit: V,
+    ) -> Result<V::Out, Error> {
+        Ok(match self {
+            Self::Spinlock => visit.path(Locked::<Spin, false>::new(behind), Spin::KIND),
+            Self::Ticket => visit.path(Locked::<Ticket, false>::new(behind), Ticket::KIND),
+            Self::Busylock => visit.path(Locked::<Spin, true>::new(behind), Spin::KIND),
+            Self::Handicap => visit.path(Locked::<Handicap, false>::new(behind), Handicap::KIND),
+            Self::Adaptive => visit.path(Locked::<Adaptive, false>::new(behind), Adaptive::KIND),
+            Self::Mutex => visit.path(Locked::<StdMutex, false>::new(behind), StdMutex::KIND),
+            Self::PercpuQueue => visit.path(PerCpu::new(behind), Spin::KIND),
+            Self::Llist => visit.path(Llist::new(behind), Spin::KIND),
+            Self::Onramp => visit.path(Linked::new(behind)?, "none"),
+            Self::Floor => visit.path(Peered::<Floor>::new(threads, seen), "none"),
+            Self::ArrayQueue => visit.path(Peered::<Array>::new(threads, seen), "none"),
+            Self::Thingbuf => visit.path(Peered::<Things>::new(threads, seen), "none"),
+            Self::Rtrb => visit.path(Peered::<Rings>::new(threads, seen), "none"),
+            Self::ParkingLot => visit.path(Peered::<Shared>::new(threads, seen), "none"),
+            Self::StdMpsc => visit.path(Peered::<Channel>::new(threads, seen), "none"),
+            Self::OnrampIntake => visit.path(Peered::<Bare>::new(threads, seen), "none"),
+        })
     }
 }

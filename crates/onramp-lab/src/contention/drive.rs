@@ -76,10 +76,10 @@ pub(crate) fn drive<W: Worker>(
                     in_burst = 0;
                 }
             }
-            Sent::Dropped => {
+            Sent::Congested | Sent::Dropped => {
                 sequence += 1;
                 tally.submitted.add(1);
-                tally.dropped.add(1);
+                tally.dropped.add(u64::from(sent == Sent::Dropped));
                 // A drop tells a sender to slow down. One that did not would only keep the thread
                 // that empties the list from its processor.
                 thread::yield_now();

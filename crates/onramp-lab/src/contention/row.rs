@@ -202,3 +202,101 @@ impl Ratio {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceNotes;
+    use crate::lockstat::LockCounts;
+    use crate::measure::Usage;
+
+    /// Two seconds, in which `sent` packets took `cpu_us` microseconds of CPU time.
+    fn trial(timed: bool, sent: u64, cpu_us: u64) -> Trial {
+        let usage = Usage { process_ns: cpu_us * 1_000, voluntary: 30, involuntary: 10 };
+        let counts = LockCounts { acquired: sent, contended: 2, ..LockCounts::default() };
+        let lock = LockRow { name: "root".to_owned(), kind: "spinlock", counts, window_ns: 7 };
+        let mut trial = Trial {
+            timed,
+            seconds: 2.0,
+            sent,
+            usage,
+            shares: vec![1, 2],
+            waits: 6,
+            drops: BTreeMap::from([("overlimit", 1)]),
+            send: Latency::default(),
+            wait: Latency::default(),
+            staging: Latency::default(),
+            staging_octaves: None,
+            batches: Octaves::default(),
+            device: DeviceNotes::default(),
+            locks: vec![lock],
+        };
+        trial.send.record(100);
+        trial.staging.record(50);
+        trial
+    }
+
+    fn row(design: Design, trials: Vec<Trial>) -> Row {
+        let mut row = Row::new(design, 4);
+        trials.into_iter().for_each(|trial| row.add(trial));
+        row
+    }
+
+    #[test]
+    fn figures_come_from_rounds_without_clocks() {
+        let trials = [(false, 1_000, 2), (true, 10, 10_000), (false, 500, 2)];
+        let row = row(Design::Llist, trials.map(|(timed, sent, us)| trial(timed, sent, us)).into());
+        let median = |spread: Option<Spread>| spread.expect("two rounds").median;
+        let same = |got: f64, want: f64| assert!((got - want).abs() < 1e-9, "{got} is not {want}");
+        same(median(row.packets_per_second()), 375.0);
+        same(median(row.cpu_ns_per_packet()), 3.0);
+        same(median(row.cpus()), 1e-6);
+        same(median(row.context_switches_per_second()), 20.0);
+        same(median(row.waits_per_second()), 3.0);
+        same(median(row.jain()), 0.9);
+        assert_eq!(row.drops["overlimit"], 3, "all trials");
+    }
+
+    #[test]
+    fn tables_come_from_rounds_with_clocks() {
+        let row =
+            row(Design::Llist, vec![trial(true, 10, 1), trial(false, 9, 1), trial(true, 5, 1)]);
+        assert_eq!(row.send.samples(), 2);
+        assert_eq!(row.staging().expect("two").samples, 2);
+        assert_eq!(row.locks.len(), 1);
+        let counts = row.locks[0].counts;
+        assert_eq!((counts.acquired, counts.contended, row.locks[0].window_ns), (15, 4, 14));
+    }
+
+    #[test]
+    fn staging_of_the_product_is_its_own_count() {
+        let mut timed = trial(true, 10, 1);
+        timed.staging_octaves = Some(Octaves::from_counts(&[0, 0, 0, 0, 0, 0, 0, 99, 0, 1]));
+        let staging = row(Design::Onramp, vec![timed]).staging().expect("a hundred");
+        let found = (staging.samples, staging.p50, staging.p99, staging.p999, staging.max);
+        assert_eq!(found, (100, 128, 128, 512, 512));
+    }
+
+    #[test]
+    fn a_round_without_packets_costs_nothing_per_packet() {
+        let row = row(Design::Ticket, vec![trial(false, 0, 2)]);
+        assert_eq!(row.cpu_ns_per_packet(), None);
+        assert_eq!(row.packets_per_second().expect("a round").max, 0.0);
+    }
+
+    #[test]
+    fn ratios_are_round_by_round() {
+        let base = vec![trial(false, 100, 20), trial(false, 200, 20)];
+        let ours = vec![trial(false, 200, 10), trial(false, 800, 16)];
+        let rows = [row(Design::Busylock, base), row(Design::Onramp, ours)];
+        let ratios = Ratio::of(&rows, Design::BASE);
+        assert_eq!(ratios.len(), 1, "the base is not compared to itself");
+        let rates = ratios[0].packets_per_second.expect("two rounds");
+        assert_eq!((rates.min, rates.max), (2.0, 4.0));
+        let costs = ratios[0].cpu_ns_per_packet.expect("two rounds");
+        assert!((costs.min - 0.2).abs() < 1e-9 && (costs.max - 0.25).abs() < 1e-9, "{costs:?}");
+        let mut alone = rows[1].clone();
+        alone.threads = 5;
+        assert!(Ratio::of(&[rows[0].clone(), alone], Design::BASE).is_empty(), "no base with 5");
+    }
+}

@@ -7,16 +7,14 @@ use std::thread;
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{MonotonicClock, Null, NullStats};
 
+use super::design::Visit;
 use super::drive::{Tally, Times, drive};
 use super::{Design, Plan};
 use crate::device::{Card, DeviceNotes, SharedNotes};
-use crate::lock::{Adaptive, Handicap, Lock, Spin, StdMutex, Ticket};
+use crate::lock::{Lock, Spin};
 use crate::lockstat::LockRow;
 use crate::measure::{Gate, Latency, Octaves, Phase, PhaseCell, Usage};
-use crate::path::{
-    Account, BURST_CAP, Behind, LOCKS, Linked, Llist, Locked, Notes, Path, PerCpu, ROOT, Seat,
-    Worker,
-};
+use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
 use crate::{Error, pin};
 
 /// Stack of a sending thread, bytes: there may be hundreds.
@@ -50,6 +48,7 @@ pub(crate) struct Trial {
 /// The stage on which a path is tried.
 struct Stage<'a> {
     plan: &'a Plan,
+    design: Design,
     threads: usize,
     timed: bool,
     phase: Arc<PhaseCell>,
@@ -89,20 +88,10 @@ pub(crate) fn run(
     let devices = (0..plan.queues).map(device).collect();
     let tallies = (0..threads).map(|_| Tally::default()).collect();
     let cpus = if plan.pin { pin::allowed()? } else { Vec::new() };
-    let stage = Stage { plan, threads, timed, phase, counts, notes, tallies, cpus };
+    let stage = Stage { plan, design, threads, timed, phase, counts, notes, tallies, cpus };
     let behind = Behind { qdisc: &plan.qdisc, devices };
-    match design {
-        Design::Spinlock => stage.run(Locked::<Spin, false>::new(behind), Spin::KIND),
-        Design::Ticket => stage.run(Locked::<Ticket, false>::new(behind), Ticket::KIND),
-        Design::Busylock => stage.run(Locked::<Spin, true>::new(behind), Spin::KIND),
-        Design::Handicap => stage.run(Locked::<Handicap, false>::new(behind), Handicap::KIND),
-        Design::Adaptive => stage.run(Locked::<Adaptive, false>::new(behind), Adaptive::KIND),
-        Design::Mutex => stage.run(Locked::<StdMutex, false>::new(behind), StdMutex::KIND),
-        Design::PercpuQueue => stage.run(PerCpu::new(behind), Spin::KIND),
-        Design::Llist => stage.run(Llist::new(behind), Spin::KIND),
-        Design::Onramp => stage.run(Linked::new(behind)?, "none"),
-    }
-    .map_err(|error| match error {
+    let found = design.open(threads, behind, None, &stage)?;
+    found.map_err(|error| match error {
         Error::Conservation(account) => {
             let name = design.name();
             Error::Conservation(format!("{name} with {threads} threads: {account}"))
@@ -111,10 +100,41 @@ pub(crate) fn run(
     })
 }
 
-impl Stage<'_> {
-    fn run<P: Path>(&self, mut path: P, kind: &'static str) -> Result<Trial, Error> {
+/// Tries a path of a test.
+#[cfg(test)]
+pub(crate) fn of_path<P: Path>(
+    plan: &Plan,
+    design: Design,
+    threads: usize,
+    path: P,
+) -> Result<Trial, Error> {
+    let stage = Stage {
+        plan,
+        design,
+        threads,
+        timed: false,
+        phase: Arc::default(),
+        counts: Vec::new(),
+        notes: SharedNotes::default(),
+        tallies: (0..threads).map(|_| Tally::default()).collect(),
+        cpus: Vec::new(),
+    };
+    (&stage).path(path, "none")
+}
+
+impl Visit for &Stage<'_> {
+    type Out = Result<Trial, Error>;
+
+    fn path<P: Path>(self, mut path: P, kind: &'static str) -> Self::Out {
         let gate = Gate::default();
         let measured = thread::scope(|scope| {
+            if P::CONSUMES {
+                let (path, phase) = (&path, &*self.phase);
+                let builder = thread::Builder::new().name("drain".to_owned());
+                builder
+                    .spawn_scoped(scope, move || path.consume(phase))
+                    .map_err(|error| Error::Thread(0, self.threads, error))?;
+            }
             let mut senders = Vec::with_capacity(self.threads);
             for number in 0..self.threads {
                 let (path, gate) = (&path, &gate);
@@ -145,7 +165,9 @@ impl Stage<'_> {
         self.check(&account)?;
         Ok(self.trial(window, records, account, kind))
     }
+}
 
+impl Stage<'_> {
     /// A sending thread.
     fn send<P: Path>(
         &self,
@@ -195,8 +217,11 @@ impl Stage<'_> {
         let submitted = sum(|tally| tally.submitted.get());
         let at_the_door = sum(|tally| tally.dropped.get());
         let dropped = at_the_door + account.dropped.values().sum::<u64>();
-        let taken: u64 = self.counts.iter().map(|count| count.packets.get()).sum();
         let Account { sent, held, .. } = account;
+        let taken = match self.design.is_peer() {
+            true => *sent,
+            false => self.counts.iter().map(|count| count.packets.get()).sum(),
+        };
         if submitted == sent + dropped && *held == 0 && taken == *sent {
             return Ok(());
         }

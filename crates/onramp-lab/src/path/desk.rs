@@ -49,6 +49,11 @@ impl Wake for Unpark {
 impl<'a> Desk<'a> {
     /// For the calling thread.
     pub(crate) fn new(seat: &'a Seat<'a>) -> Self {
+        Self::with_credits(seat, seat.credits())
+    }
+
+    /// As `new`, with `credits` packets in flight.
+    pub(crate) fn with_credits(seat: &'a Seat<'a>, credits: u32) -> Self {
         Self {
             seat,
             notes: Notes::new(seat.timed, seat.thread),
@@ -56,7 +61,7 @@ impl<'a> Desk<'a> {
             scheduled: false,
             cpu: 0,
             sampler: Sampler::one_in(PERIOD, seat.thread),
-            pool: Pool::new(Credits { packets: seat.credits(), bytes: 1 << 20 }),
+            pool: Pool::new(Credits { packets: credits, bytes: 1 << 20 }),
             waker: Waker::from(Arc::new(Unpark(thread::current()))),
         }
     }

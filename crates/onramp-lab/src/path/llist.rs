@@ -14,11 +14,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onramp_core::Instant;
+use onramp_core::qdisc::Verdict;
 use onramp_queue::{Packet, PacketList};
 
 use super::desk::{Sender, Xmit};
 use super::root::Queue;
-use super::{Account, Behind, Desk, Path, ROOT, Seat, Sent};
+use super::{Account, Behind, Desk, Path, ROOT, Seat, Sent, told};
 use crate::cell::{Padded, Stack};
 use crate::lock::Spin;
 
@@ -68,18 +69,21 @@ impl Xmit for Llist {
         count.0.store(0, Ordering::Relaxed); // Relaxed: as above.
         let oldest = batch.front().map_or(desk.now, |oldest| Instant(oldest.enqueued_ns));
         desk.note_staging(batch.len(), oldest);
-        let mut done = PacketList::new();
+        let (mut done, alone) = (PacketList::new(), batch.len() == 1);
+        let mut verdict = Verdict::Queued;
         root.set_now(desk.now);
         for pkt in batch {
-            root.enqueue(pkt, &mut done);
+            verdict = root.enqueue(pkt, &mut done);
         }
+        // Only a batch of one learns what became of it.
+        let sent = if alone { told(verdict) } else { Sent::Staged };
         if queue.run_begin(&mut root) {
-            let Some(back) = queue.run(root, &mut done, desk) else { return Sent::Staged };
+            let Some(back) = queue.run(root, &mut done, desk) else { return sent };
             root = back;
         }
         root.unlock(&mut desk.notes.locks[ROOT]);
         // `done` goes home here, when the lock is not held.
-        Sent::Staged
+        sent
     }
 
     fn net_tx(&self, desk: &mut Desk<'_>) {

@@ -14,7 +14,7 @@ use onramp_queue::{Packet, PacketList};
 
 use super::desk::{Sender, Xmit};
 use super::root::Queue;
-use super::{Account, BUSY as BUSYLOCK, Behind, Desk, Path, ROOT, Seat, Sent};
+use super::{Account, BUSY as BUSYLOCK, Behind, Desk, Path, ROOT, Seat, Sent, told};
 use crate::cell::LockCell;
 use crate::lock::{Lock, Spin};
 
@@ -56,12 +56,12 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
         desk.note_staging(1, desk.now);
         let mut done = PacketList::new();
         root.set_now(desk.now);
-        root.enqueue(pkt, &mut done);
+        let sent = told(root.enqueue(pkt, &mut done));
         if queue.run_begin(&mut root) {
             if let Some(first) = first.take() {
                 first.unlock(&mut desk.notes.locks[BUSYLOCK]);
             }
-            let Some(back) = queue.run(root, &mut done, desk) else { return Sent::Staged };
+            let Some(back) = queue.run(root, &mut done, desk) else { return sent };
             root = back;
         }
         root.unlock(&mut desk.notes.locks[ROOT]);
@@ -69,7 +69,7 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
             first.unlock(&mut desk.notes.locks[BUSYLOCK]);
         }
         // `done` goes home here, when no lock is held.
-        Sent::Staged
+        sent
     }
 
     fn net_tx(&self, desk: &mut Desk<'_>) {

@@ -74,7 +74,7 @@ impl Place {
                 desk.note_staging(batch.len(), oldest);
             }
             for pkt in batch {
-                root.enqueue(pkt, &mut done);
+                let _ = root.enqueue(pkt, &mut done); // Whose packet it was has long gone on.
             }
             desk.scheduled = false;
             let Some(root) = self.queue.run(root, &mut done, desk) else { return };

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec};
+use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec, Verdict};
 use onramp_core::{Device, Instant, QUOTA};
 use onramp_queue::{Counter, DropReason, Packet, PacketList};
 
@@ -26,8 +26,10 @@ pub(crate) struct Root {
     pub(crate) running: bool,
     /// The latest time anybody came with.
     now: Instant,
-    /// Dequeued, and not taken by the device.
-    requeued: PacketList,
+    /// To be sent before anything else: what passed the qdisc by, or the device left.
+    next: PacketList,
+    /// A packet that finds the qdisc empty may pass it by (`TCQ_F_CAN_BYPASS`).
+    bypass: bool,
     dropped: [u64; DropReason::ALL.len()],
 }
 
@@ -42,6 +44,9 @@ pub(crate) struct Queue<L: Lock> {
     watchdog: AtomicU64,
 }
 
+/// Qdiscs that a packet may pass by, in Linux.
+const BYPASSED: [&str; 3] = ["pfifo", "bfifo", "pfifo_fast"];
+
 /// It never says stop: for the transmit lock, which only the owner of `running` takes.
 static GOES_ON: PhaseCell = PhaseCell::new();
 
@@ -51,7 +56,8 @@ impl Root {
             qdisc: spec.build(mtu),
             running: false,
             now: Instant(0),
-            requeued: PacketList::new(),
+            next: PacketList::new(),
+            bypass: BYPASSED.contains(&spec.kind().id),
             dropped: [0; DropReason::ALL.len()],
         }
     }
@@ -61,19 +67,27 @@ impl Root {
         self.now = self.now.max(now);
     }
 
-    /// Enqueues; what is dropped goes to `done`.
+    /// Enqueues, or puts the packet first if it may pass an empty qdisc by and nobody dequeues;
+    /// what is dropped goes to `done`.
     #[inline]
-    pub(crate) fn enqueue(&mut self, pkt: Packet, done: &mut PacketList) {
+    pub(crate) fn enqueue(&mut self, pkt: Packet, done: &mut PacketList) -> Verdict {
+        if self.bypass && !self.running && self.is_empty() {
+            self.next.push_back(pkt);
+            return Verdict::Queued;
+        }
         let mut drops = PacketList::new();
-        // The verdict is told by `drops`.
-        let _ = self.qdisc.enqueue(pkt, &mut Cx { now: self.now, drops: &mut drops });
+        let verdict = self.qdisc.enqueue(pkt, &mut Cx { now: self.now, drops: &mut drops });
         self.count(&mut drops, done);
+        verdict
     }
 
     /// Dequeues up to `max` packets; with none, says when to come again.
     fn dequeue(&mut self, max: u32, done: &mut PacketList) -> (PacketList, Instant) {
-        let mut burst = std::mem::take(&mut self.requeued);
+        let mut burst = std::mem::take(&mut self.next);
         let (mut drops, mut again) = (PacketList::new(), Instant::MAX);
+        if self.bypass && self.qdisc.backlog().packets == 0 {
+            return (burst, again);
+        }
         let mut cx = Cx { now: self.now, drops: &mut drops };
         while burst.len() < max {
             match self.qdisc.dequeue(&mut cx) {
@@ -100,7 +114,7 @@ impl Root {
     }
 
     fn is_empty(&self) -> bool {
-        self.requeued.is_empty() && self.qdisc.backlog().packets == 0
+        self.next.is_empty() && self.qdisc.backlog().packets == 0
     }
 }
 
@@ -166,8 +180,8 @@ impl<L: Lock> Queue<L> {
             };
             root = back;
             left = left.saturating_sub(sent);
-            root.requeued = burst;
-            if left == 0 || !root.requeued.is_empty() {
+            root.next = burst;
+            if left == 0 || !root.next.is_empty() {
                 desk.scheduled |= !root.is_empty();
                 self.run_end(&mut root);
                 return Some(root);
@@ -221,7 +235,7 @@ impl<L: Lock> Queue<L> {
         let (root, device) = (self.root.get_mut(), self.device.get_mut());
         let mut done = PacketList::new();
         for pkt in late {
-            root.enqueue(pkt, &mut done);
+            let _ = root.enqueue(pkt, &mut done); // The drops are counted.
         }
         loop {
             let (mut burst, again) = root.dequeue(QUOTA, &mut done);
@@ -232,7 +246,7 @@ impl<L: Lock> Queue<L> {
             let mut out = PacketList::new();
             let _ = device.transmit(&mut burst, &mut out, root.now);
             self.sent.0.add(out.len().into());
-            root.requeued = burst;
+            root.next = burst;
         }
         account.sent += self.sent.0.get();
         account.held += u64::from(root.qdisc.backlog().packets);

@@ -164,6 +164,7 @@ pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
     for name in names {
         let named: &[Design] = match name.as_str() {
             "all" => Design::ALL,
+            "peers" => Design::PEERS,
             name => &[Design::named(name).ok_or_else(|| unknown(name))?],
         };
         for design in named {

@@ -1,0 +1,266 @@
+//! What every design must do, however it does it: nothing is lost, and the packets of a sender come
+//! out in the order in which it sent them.
+
+use std::sync::Arc;
+use std::thread;
+
+use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
+use onramp_queue::{Counter, PacketList};
+
+use super::design::Visit;
+use super::drive::PAYLOAD;
+use super::{Design, Load, Plan, trial};
+use crate::lockstat::LockRow;
+use crate::measure::{Gate, Phase, PhaseCell};
+use crate::path::{Account, Behind, LOCKS, Path, Seat, Sent, Worker};
+use crate::peer::{Seen, numbers};
+
+/// Keeps thread and number of every packet.
+struct Recorder {
+    info: DeviceInfo,
+    seen: Seen,
+}
+
+impl Device for Recorder {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        let mut seen = self.seen.lock();
+        for pkt in burst.by_ref() {
+            seen.push(numbers(pkt.payload()));
+            done.push_back(pkt);
+        }
+        Transmitted { calls: 1, messages: done.len(), retry_at: None }
+    }
+}
+
+/// Threads that send, until each has sent so many or one of them has said stop.
+struct Race {
+    threads: usize,
+    each: u64,
+    /// The first thread says stop when it has sent so many.
+    stop_after: u64,
+}
+
+/// What went in, by thread, and what became of it.
+struct Outcome {
+    submitted: Vec<u64>,
+    at_the_door: u64,
+    account: Account,
+}
+
+impl Visit for Race {
+    type Out = Outcome;
+
+    fn path<P: Path>(self, mut path: P, _kind: &'static str) -> Outcome {
+        let (phase, gate) = (PhaseCell::new(), Gate::default());
+        let over = PhaseCell::new();
+        let (submitted, at_the_door) = thread::scope(|scope| {
+            let (path, phase, gate, race) = (&path, &phase, &gate, &self);
+            if P::CONSUMES {
+                let over = &over;
+                scope.spawn(move || path.consume(over));
+            }
+            let send = |thread| scope.spawn(move || race.send(path, thread, phase, gate));
+            let senders: Vec<_> = (0..self.threads).map(send).collect();
+            gate.gathered(self.threads);
+            gate.open();
+            let sent: Vec<_> =
+                senders.into_iter().map(|sender| sender.join().expect("it only sends")).collect();
+            over.set(Phase::Stop);
+            (sent.iter().map(|sent| sent.0).collect(), sent.iter().map(|sent| sent.1).sum())
+        });
+        Outcome { submitted, at_the_door, account: path.finish() }
+    }
+}
+
+impl Race {
+    /// What the thread submitted, and what of it was dropped at the door.
+    fn send<P: Path>(&self, path: &P, thread: usize, phase: &PhaseCell, gate: &Gate) -> (u64, u64) {
+        let seat = Seat { thread, threads: self.threads, queues: 1, timed: true, phase };
+        let mut worker = path.worker(&seat);
+        let (mut payload, mut sent, mut dropped) = ([0; PAYLOAD], 0_u64, 0);
+        payload[..8].copy_from_slice(&(thread as u64).to_le_bytes());
+        gate.wait();
+        while sent < self.each && !phase.is_stop() {
+            if thread == 0 && sent == self.stop_after {
+                phase.set(Phase::Stop);
+            }
+            payload[8..16].copy_from_slice(&sent.to_le_bytes());
+            match worker.send(&payload) {
+                Sent::Staged | Sent::Congested => sent += 1,
+                Sent::Dropped => {
+                    sent += 1;
+                    dropped += 1;
+                    thread::yield_now();
+                }
+                Sent::Full => worker.wait(),
+                Sent::Stopped => break,
+            }
+            worker.give_way();
+        }
+        // Everything comes home, unless it was time to stop.
+        worker.flush();
+        (sent, dropped)
+    }
+}
+
+fn race(design: Design, qdisc: &str, race: Race) -> (Outcome, Vec<(u64, u64)>) {
+    let seen = Seen::default();
+    let info = DeviceInfo::new("recorder".to_owned(), 1_514);
+    let device = Recorder { info, seen: Arc::clone(&seen) };
+    let qdisc = qdisc.parse().expect("a qdisc");
+    let behind = Behind { qdisc: &qdisc, devices: vec![Box::new(device)] };
+    let threads = race.threads;
+    let opened = design.open(threads, behind, Some(Arc::clone(&seen)), race);
+    let outcome = opened.expect("it opens");
+    let seen = std::mem::take(&mut *seen.lock());
+    (outcome, seen)
+}
+
+/// Asserts that all adds up, and that each thread's packets came out in order.
+fn assert_conforms(design: Design, outcome: &Outcome, seen: &[(u64, u64)]) {
+    let name = design.name();
+    let submitted: u64 = outcome.submitted.iter().sum();
+    let dropped = outcome.at_the_door + outcome.account.dropped.values().sum::<u64>();
+    assert_eq!(outcome.account.held, 0, "{name}");
+    assert_eq!(submitted, outcome.account.sent + dropped, "{name}");
+    assert_eq!(seen.len() as u64, outcome.account.sent, "{name}");
+    for (thread, submitted) in (0_u64..).zip(&outcome.submitted) {
+        let numbers: Vec<u64> =
+            seen.iter().filter(|one| one.0 == thread).map(|one| one.1).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{name}: thread {thread} was reordered");
+        if dropped == 0 {
+            assert_eq!(numbers.len() as u64, *submitted, "{name}: thread {thread}");
+        }
+    }
+}
+
+fn everybody() -> impl Iterator<Item = Design> {
+    Design::ALL.iter().chain(Design::PEERS).copied()
+}
+
+#[test]
+fn nothing_is_lost_or_reordered() {
+    for design in everybody() {
+        // A fair spinlock makes each packet wait for the scheduler.
+        let each = if design == Design::Ticket { 40 } else { 1_500 };
+        let run = Race { threads: 5, each, stop_after: u64::MAX };
+        let (outcome, seen) = race(design, "pfifo limit 100000", run);
+        assert_eq!(outcome.submitted, [each; 5], "{}", design.name());
+        assert_conforms(design, &outcome, &seen);
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_it_is_time_to_stop() {
+    for design in everybody() {
+        for qdisc in ["pfifo limit 100000", "pfifo limit 20", "fq"] {
+            let stop_after = if design == Design::Ticket { 5 } else { 200 };
+            let run = Race { threads: 6, each: u64::MAX, stop_after };
+            let (outcome, seen) = race(design, qdisc, run);
+            assert_conforms(design, &outcome, &seen);
+        }
+    }
+}
+
+/// A qdisc that holds packets back is run again when it wants to be, though nobody sends.
+#[test]
+fn paced_packets_leave_though_senders_wait_for_them() {
+    for design in Design::ALL {
+        // 106 bytes a packet: 20 packets take about 2 ms, beyond what may leave at once.
+        let run = Race { threads: 2, each: 20, stop_after: u64::MAX };
+        let qdisc = "fq maxrate 16mbit quantum 256 initial_quantum 256 timer_slack 0";
+        let (outcome, seen) = race(*design, qdisc, run);
+        assert_eq!(outcome.submitted, [20; 2], "{}", design.name());
+        assert_conforms(*design, &outcome, &seen);
+    }
+}
+
+fn plan(designs: &[Design]) -> Plan {
+    Plan {
+        designs: designs.to_vec(),
+        threads: vec![3],
+        queues: 1,
+        qdisc: "pfifo".parse().expect("a qdisc"),
+        device_ns: 0,
+        pin: false,
+        window: std::time::Duration::from_millis(20),
+        rounds: 1,
+        load: Load::Stream,
+    }
+}
+
+/// Two queues, pinned threads, a slow device, a burst and its end: figures come of everything.
+#[test]
+fn a_trial_of_everything() {
+    let mut plan = plan(Design::ALL);
+    (plan.queues, plan.device_ns, plan.pin, plan.load) = (2, 100, true, Load::Rr(8));
+    let mut told = 0;
+    let rows = super::run(&plan, &mut |_| told += 1).expect("it runs");
+    assert_eq!(told, 2 * Design::ALL.len());
+    let names: Vec<_> = rows.iter().map(|row| row.design).collect();
+    assert_eq!(names, Design::ALL);
+    for row in rows {
+        let name = row.design.name();
+        // How many packets came out, and what threads met, is up to the scheduler.
+        assert!(row.packets_per_second().is_some_and(|rate| rate.min >= 0.0), "{name}");
+        let known = |lock: &LockRow| LOCKS.contains(&lock.name.as_str());
+        assert!(row.locks.iter().all(known), "{name}");
+        if row.design == Design::Onramp {
+            assert!(row.locks.is_empty(), "nobody waits for a lock");
+        }
+    }
+}
+
+/// A path that loses a packet, and one whose account says that it still holds one.
+#[test]
+fn a_trial_whose_packets_do_not_add_up_fails() {
+    struct Lossy {
+        count: Counter,
+        held: u64,
+    }
+    struct End<'a>(&'a Lossy);
+    impl Path for Lossy {
+        type Worker<'a> = End<'a>;
+        fn worker<'a>(&'a self, _seat: &'a Seat<'a>) -> End<'a> {
+            End(self)
+        }
+        fn sent(&self) -> u64 {
+            self.count.get()
+        }
+        fn finish(&mut self) -> Account {
+            Account { sent: self.count.get(), held: self.held, ..Account::default() }
+        }
+    }
+    impl Worker for End<'_> {
+        fn send(&mut self, _payload: &[u8]) -> Sent {
+            self.0.count.add(u64::from(self.0.held > 0));
+            Sent::Staged
+        }
+        fn wait(&mut self) {}
+        fn flush(&mut self) {}
+    }
+    for held in [0, 1] {
+        let lossy = Lossy { count: Counter::new(), held };
+        // As a queue alone, whose packets no device counts.
+        let error = trial::of_path(&plan(&[]), Design::Floor, 1, lossy).expect_err("it lies");
+        let told = error.to_string();
+        assert!(told.contains("do not add up") && told.contains("submitted"), "{told}");
+    }
+}
+
+#[test]
+fn every_name_is_that_of_its_design() {
+    for design in everybody() {
+        assert_eq!(Design::named(design.name()), Some(design));
+    }
+    assert_eq!(Design::named("fifo"), None);
+}

@@ -1,0 +1,56 @@
+//! `onramp-intake`: Onramp's one-word intake in front of a sink; who pushes into it when it is idle
+//! drains.
+
+use onramp_queue::{Counter, Full, Intake, Owner, Packet, PacketList, Pushed};
+
+use super::{Peer, Sink};
+
+#[derive(Debug)]
+pub(crate) struct Bare(Intake<Sink>);
+
+impl Peer for Bare {
+    type End<'a> = ();
+    type Taker<'a> = ();
+
+    fn new(_senders: usize, _credits: u32, sink: Sink) -> Self {
+        // Credits bound what waits.
+        Self(Intake::new(sink, u16::MAX, u16::MAX))
+    }
+
+    fn end(&self, _sender: usize) {}
+
+    #[inline]
+    fn push(&self, (): &mut (), pkt: Packet, count: &Counter) -> Result<(), Packet> {
+        let mut list = PacketList::new();
+        list.push_back(pkt);
+        let pushed = match self.0.push(list) {
+            Ok(pushed) => pushed,
+            Err(Full(mut back)) => {
+                let pkt = back.pop_front();
+                return Err(pkt.unwrap_or_else(|| unreachable!("it was one packet")));
+            }
+        };
+        let Pushed::Owner { mut owner, fresh } = pushed else { return Ok(()) };
+        let mut batch = fresh;
+        loop {
+            for pkt in batch {
+                owner.put(pkt);
+            }
+            count.set(owner.taken);
+            drop(owner.rest());
+            match owner.leave_idle() {
+                Ok(()) => return Ok(()),
+                Err(still) => owner = still,
+            }
+            batch = Owner::take(&mut owner);
+        }
+    }
+
+    const DRAINED: bool = false;
+
+    fn taker(&self) {}
+
+    fn pop(&self, (): &mut (), _sink: &mut Sink) -> bool {
+        false
+    }
+}
