@@ -4,5 +4,4 @@ mod allocation;
 mod common;
 mod loopback;
 mod namespace;
-mod network;
 mod udp;

@@ -1,4 +1,6 @@
 //! The in-memory network, many threads: nothing is lost, doubled, overtaken or forgotten.
+//!
+//! Run it also under ThreadSanitizer: `cargo xtask tsan`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
