@@ -68,7 +68,7 @@ impl Null {
 
     /// Keeps the calling thread busy in each call: for `burst`, and for `packet` with each packet
     /// that it takes. Never for less; for more by the price of a few instructions and, in the
-    /// first call, 100 µs of calibration if this did not do it.
+    /// first call, 200 µs of calibration if this did not do it.
     #[must_use]
     pub fn costing(mut self, packet: Duration, burst: Duration) -> Self {
         (self.packet_ns, self.burst_ns) = (nanoseconds(packet), nanoseconds(burst));

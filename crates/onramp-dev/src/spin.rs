@@ -12,12 +12,15 @@ use crate::MonotonicClock;
 struct Pace {
     /// A read of the clock, at least.
     read: u64,
-    /// A turn of the idle loop.
-    turn: u64,
+    /// Turns of the idle loop in 2^20 ps: a division would take longer than a turn.
+    turns: u64,
 }
 
 /// The last piece of a long time, picoseconds.
 const LAST_PS: u64 = 1_000_000;
+
+/// See [`Pace::turns`].
+const SHIFT: u32 = 20;
 
 static PACE: OnceLock<Pace> = OnceLock::new();
 
@@ -40,8 +43,8 @@ pub(crate) fn spin(ns: u64) {
     loop {
         // A long time by halves: the processor may be slower than it was, and the loop with it. The
         // last piece takes in the read that ends it, and a little more, so that it is enough.
-        let piece = if left > LAST_PS { left / 2 } else { left + left / 32 };
-        idle(piece.saturating_sub(pace.read) / pace.turn + 1);
+        let piece = if left > LAST_PS { left / 2 } else { left + (left / 32).min(pace.read) };
+        idle((piece.saturating_sub(pace.read).saturating_mul(pace.turns) >> SHIFT) + 1);
         let spent = MonotonicClock.now().since(start) * 1_000;
         if spent >= asked {
             return;
@@ -51,12 +54,12 @@ pub(crate) fn spin(ns: u64) {
 }
 
 impl Pace {
-    /// Takes about 100 µs. The least of many, for whatever disturbs makes it longer.
+    /// Takes about 200 µs. The least of many, for whatever disturbs makes it longer.
     fn measure() -> Self {
-        const READS: u64 = 64;
-        const TURNS: u64 = 1_000;
+        const READS: u64 = 32;
+        const TURNS: u64 = 500;
         let least = |work: &dyn Fn(), times: u64| {
-            let times = (0..16).map(|_| {
+            let times = (0..100).map(|_| {
                 let start = MonotonicClock.now();
                 work();
                 MonotonicClock.now().since(start) * 1_000 / times
@@ -64,7 +67,8 @@ impl Pace {
             times.min().unwrap_or(1).max(1)
         };
         let reads = || (0..READS).for_each(|_| _ = black_box(MonotonicClock.now()));
-        Self { read: least(&reads, READS + 1), turn: least(&|| idle(TURNS), TURNS) }
+        let turn = least(&|| idle(TURNS), TURNS);
+        Self { read: least(&reads, READS + 1), turns: (1 << SHIFT) / turn }
     }
 }
 
