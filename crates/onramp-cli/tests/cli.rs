@@ -4,6 +4,8 @@
 mod bench;
 #[path = "cli/history.rs"]
 mod history;
+#[path = "cli/lab.rs"]
+mod lab;
 #[path = "cli/send.rs"]
 mod send;
 
@@ -105,6 +107,18 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("bench udp --rounds 0", &["--rounds"]),
         ("bench udp --frobnicate", &["--frobnicate"]),
         ("bench tcp", &["tcp"]),
+        ("lab tcp", &["tcp"]),
+        ("lab contention --designs spinlock,fifo", &["--designs fifo", "llist", "peers"]),
+        ("lab contention --threads 0", &["--threads", "0"]),
+        ("lab contention --threads 2,many", &["--threads", "many"]),
+        ("lab contention --queues 0", &["--queues"]),
+        ("lab contention --qdisc sfq", &["--qdisc", "sfq", "fq"]),
+        ("lab contention --device eth0", &["--device", "eth0", "null"]),
+        ("lab contention --device-ns long", &["--device-ns", "long"]),
+        ("lab contention --seconds 0", &["--seconds", "0.01"]),
+        ("lab contention --rounds 0", &["--rounds"]),
+        ("lab contention --load rr --burst 0", &["--burst"]),
+        ("lab contention --load flood", &["--load", "stream", "rr"]),
         ("send", &["--from", "<URL>"]),
         ("send udp://127.0.0.1 --from -", &["the port is missing"]),
         ("send udp://127.0.0.1:0 --from -", &["port 0"]),
@@ -136,8 +150,8 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
 
 #[test]
 fn help_has_examples_and_is_no_failure() {
-    let labs =
-        ["loopback", "softirq", "instances", "layout"].map(|lab| format!("lab {lab} --help"));
+    let labs = ["contention", "loopback", "softirq", "instances", "layout"];
+    let labs = labs.map(|lab| format!("lab {lab} --help"));
     let others = ["--help", "demo --help", "bench udp --help", "send --help"];
     for line in others.into_iter().chain(labs.iter().map(String::as_str)) {
         let output = run(line);
@@ -147,6 +161,7 @@ fn help_has_examples_and_is_no_failure() {
     }
     assert_eq!(run("").status.code(), Some(2));
     assert_eq!(run("bench").status.code(), Some(2));
+    assert_eq!(run("lab").status.code(), Some(2));
 }
 
 #[test]

@@ -198,49 +198,6 @@ impl Drop for Stack {
     }
 }
 
-/// A place for one packet, which one thread fills and one empties.
-#[derive(Debug, Default)]
-pub(crate) struct Slot(AtomicPtr<()>);
-
-impl Slot {
-    /// Fills it, or gives the packet back if it is full. By one thread at a time.
-    #[inline]
-    pub(crate) fn put(&self, pkt: Packet) -> Result<(), Packet> {
-        // Acquire: that the taker is done with the slot; pairs with the release in `take`.
-        if !self.0.load(Ordering::Acquire).is_null() {
-            return Err(pkt);
-        }
-        // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`), and is not used again.
-        let node: *mut () = unsafe { mem::transmute(pkt) };
-        // Release: the packet; pairs with the acquire in `take`. Two threads that fill it at once
-        // would lose a packet, but nothing worse.
-        self.0.store(node, Ordering::Release);
-        Ok(())
-    }
-
-    /// Empties it.
-    #[inline]
-    pub(crate) fn take(&self) -> Option<Packet> {
-        // Relaxed: a look, before the exchange.
-        if self.0.load(Ordering::Relaxed).is_null() {
-            return None;
-        }
-        // AcqRel: the packet, from `put`; and to it, that we are done.
-        let node = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
-        if node.is_null() {
-            return None;
-        }
-        // SAFETY: `put` left the pointer of a packet and gave the packet up; the swap made it ours.
-        Some(unsafe { mem::transmute::<*mut (), Packet>(node) })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        drop(self.take());
-    }
-}
-
 /// Asks the processor for the line at `at`; any address will do, also null.
 #[inline]
 fn prefetch(at: *const ()) {

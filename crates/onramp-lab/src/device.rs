@@ -74,7 +74,7 @@ impl DeviceNotes {
     fn take(&mut self, burst: &PacketList) {
         self.bursts.record(burst.len().into());
         self.calls += 1;
-        if self.calls % PERIOD == 0 {
+        if self.calls.is_multiple_of(PERIOD) {
             let now = MonotonicClock.now();
             for meta in burst.metas() {
                 self.delay.record(now.since(Instant(meta.enqueued_ns)));

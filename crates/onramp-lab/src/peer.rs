@@ -172,8 +172,8 @@ impl<P: Peer> Path for Peered<P> {
         self.drain(Some(phase));
     }
 
-    fn sent(&self) -> u64 {
-        self.count.0.get()
+    fn sent(&self) -> Option<u64> {
+        Some(self.count.0.get())
     }
 
     fn finish(&mut self) -> Account {

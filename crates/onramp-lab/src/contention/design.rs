@@ -35,7 +35,7 @@ pub enum Design {
     Llist,
     /// The product.
     Onramp,
-    /// Intake alone: an array for each sender, which no queue can beat.
+    /// Intake alone: an array for each sender, emptied many packets at once.
     Floor,
     /// Intake alone: crossbeam's `ArrayQueue`.
     ArrayQueue,

@@ -205,10 +205,15 @@ impl Stage<'_> {
         Ok(Snapshot {
             at: MonotonicClock.now(),
             usage: Usage::now()?,
-            sent: path.sent(),
+            sent: path.sent().unwrap_or_else(|| self.taken()),
             shares: self.tallies.iter().map(share).collect(),
             waits: self.tallies.iter().map(|tally| tally.waits.get()).sum(),
         })
+    }
+
+    /// Packets that the devices took.
+    fn taken(&self) -> u64 {
+        self.counts.iter().map(|count| count.packets.get()).sum()
     }
 
     /// Everything that went in came out, or was dropped and counted; and the device says so too.
@@ -218,10 +223,7 @@ impl Stage<'_> {
         let at_the_door = sum(|tally| tally.dropped.get());
         let dropped = at_the_door + account.dropped.values().sum::<u64>();
         let Account { sent, held, .. } = account;
-        let taken = match self.design.is_peer() {
-            true => *sent,
-            false => self.counts.iter().map(|count| count.packets.get()).sum(),
-        };
+        let taken = if self.design.is_peer() { *sent } else { self.taken() };
         if submitted == sent + dropped && *held == 0 && taken == *sent {
             return Ok(());
         }

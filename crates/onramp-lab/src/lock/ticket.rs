@@ -41,13 +41,10 @@ impl Lock for Ticket {
     fn try_acquire(&self) -> Option<Held<'_>> {
         // Acquire: pairs with the release in `drop`.
         let turn = self.serving.load(Ordering::Acquire);
+        let after = turn.wrapping_add(1);
         // Relaxed: `turn` was read with acquire, and only its holder moves it on.
-        let drawn = self.next.compare_exchange(
-            turn,
-            turn.wrapping_add(1),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        let drawn = self.next.compare_exchange(turn, after, order, failed);
         drawn.is_ok().then(|| Held(self))
     }
 

@@ -90,7 +90,7 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-/// Picks one in so many, at random: nothing that has a period of its own is picked or missed always.
+/// Picks one in so many, at random: nothing that has a period of its own is always missed.
 #[derive(Debug)]
 pub struct Sampler {
     mask: u64,

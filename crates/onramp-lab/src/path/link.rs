@@ -38,10 +38,6 @@ impl Path for Linked {
         Sender { sender, flow, seat }
     }
 
-    fn sent(&self) -> u64 {
-        self.link.stats().sent
-    }
-
     fn finish(&mut self) -> Account {
         self.link.flush(FLUSH);
         self.link.close(Duration::ZERO);

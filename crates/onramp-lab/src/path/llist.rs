@@ -45,7 +45,7 @@ impl Llist {
         let place = |device| Place {
             list: Stack::default(),
             count: Padded(AtomicU64::new(0)),
-            queue: Queue::new(behind.qdisc, device),
+            queue: Queue::new(behind.qdisc, device, false),
         };
         Self { queues: behind.devices.into_iter().map(place).collect() }
     }
@@ -100,10 +100,6 @@ impl Path for Llist {
 
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a, Self> {
         Sender::new(self, seat)
-    }
-
-    fn sent(&self) -> u64 {
-        self.queues.iter().map(|place| place.queue.sent()).sum()
     }
 
     fn finish(&mut self) -> Account {

@@ -30,8 +30,10 @@ struct Place<L: Lock> {
 
 impl<L: Lock, const BUSY: bool> Locked<L, BUSY> {
     pub(crate) fn new(behind: Behind<'_>) -> Self {
-        let place =
-            |device| Place { busy: LockCell::new(()), queue: Queue::new(behind.qdisc, device) };
+        let place = |device| Place {
+            busy: LockCell::new(()),
+            queue: Queue::new(behind.qdisc, device, BUSY),
+        };
         Self { queues: behind.devices.into_iter().map(place).collect() }
     }
 }
@@ -89,10 +91,6 @@ impl<L: Lock, const BUSY: bool> Path for Locked<L, BUSY> {
 
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a, Self> {
         Sender::new(self, seat)
-    }
-
-    fn sent(&self) -> u64 {
-        self.queues.iter().map(|place| place.queue.sent()).sum()
     }
 
     fn finish(&mut self) -> Account {

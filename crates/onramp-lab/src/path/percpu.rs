@@ -50,7 +50,7 @@ impl PerCpu {
         };
         let place = |device| Place {
             cpus: (0..cpus).map(cpu).collect(),
-            queue: Queue::new(behind.qdisc, device),
+            queue: Queue::new(behind.qdisc, device, false),
         };
         Self { queues: behind.devices.into_iter().map(place).collect() }
     }
@@ -148,10 +148,6 @@ impl Path for PerCpu {
 
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a, Self> {
         Sender::new(self, seat)
-    }
-
-    fn sent(&self) -> u64 {
-        self.queues.iter().map(|place| place.queue.sent()).sum()
     }
 
     fn finish(&mut self) -> Account {

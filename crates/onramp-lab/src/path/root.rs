@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec, Verdict};
 use onramp_core::{Device, Instant, QUOTA};
-use onramp_queue::{Counter, DropReason, Packet, PacketList};
+use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Account, DEVICE, Desk, ROOT};
 use crate::cell::{Guard, LockCell, Padded};
@@ -33,15 +33,22 @@ pub(crate) struct Root {
     dropped: [u64; DropReason::ALL.len()],
 }
 
+/// Behind the transmit lock.
+struct Transmit {
+    device: Box<dyn Device>,
+    /// Packets that the device took.
+    sent: u64,
+}
+
 /// A queue of the device, and its qdisc.
 pub(crate) struct Queue<L: Lock> {
     pub(crate) root: LockCell<L, Root>,
-    /// What `Root::running` says, to be read without the lock. A hint.
-    running: Padded<AtomicBool>,
-    /// Behind the transmit lock.
-    device: LockCell<Spin, Box<dyn Device>>,
-    sent: Padded<Counter>,
-    watchdog: AtomicU64,
+    /// What `Root::running` says, to be read without the lock: kept only for a design that does. A
+    /// hint.
+    running: Option<Padded<AtomicBool>>,
+    transmit: LockCell<Spin, Transmit>,
+    /// When the qdisc wants to be run, if nobody sends.
+    watchdog: Padded<AtomicU64>,
 }
 
 /// Qdiscs that a packet may pass by, in Linux.
@@ -119,21 +126,30 @@ impl Root {
 }
 
 impl<L: Lock> Queue<L> {
-    pub(crate) fn new(spec: &Spec, device: Box<dyn Device>) -> Self {
+    /// `hints`: whether `is_running` will be asked.
+    pub(crate) fn new(spec: &Spec, device: Box<dyn Device>, hints: bool) -> Self {
         let mtu = device.info().mtu;
         Self {
             root: LockCell::new(Root::new(spec, mtu)),
-            running: Padded(AtomicBool::new(false)),
-            device: LockCell::new(device),
-            sent: Padded(Counter::new()),
-            watchdog: AtomicU64::new(u64::MAX),
+            running: hints.then(Padded::default),
+            transmit: LockCell::new(Transmit { device, sent: 0 }),
+            watchdog: Padded(AtomicU64::new(u64::MAX)),
         }
     }
 
     /// Whether somebody dequeues. A hint.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
-        self.running.0.load(Ordering::Relaxed) // Relaxed: a hint.
+        // Relaxed: a hint.
+        self.running.as_ref().is_some_and(|running| running.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn set_running(&self, root: &mut Root, running: bool) {
+        root.running = running;
+        if let Some(hint) = &self.running {
+            hint.0.store(running, Ordering::Relaxed); // Relaxed: a hint.
+        }
     }
 
     /// Becomes the one who dequeues, if nobody is (`qdisc_run_begin`).
@@ -141,15 +157,9 @@ impl<L: Lock> Queue<L> {
     pub(crate) fn run_begin(&self, root: &mut Root) -> bool {
         let begins = !root.running;
         if begins {
-            root.running = true;
-            self.running.0.store(true, Ordering::Relaxed); // Relaxed: a hint.
+            self.set_running(root, true);
         }
         begins
-    }
-
-    fn run_end(&self, root: &mut Root) {
-        root.running = false;
-        self.running.0.store(false, Ordering::Relaxed); // Relaxed: a hint.
     }
 
     /// Sends until nothing is left or the quota is used up, as the one who dequeues. `None`: it was
@@ -164,9 +174,11 @@ impl<L: Lock> Queue<L> {
         loop {
             let (mut burst, again) = root.dequeue(left, done);
             // Relaxed: a time to look again; who sleeps to an old one comes too early.
-            self.watchdog.store(again.0, Ordering::Relaxed);
+            if self.watchdog.0.load(Ordering::Relaxed) != again.0 {
+                self.watchdog.0.store(again.0, Ordering::Relaxed); // Relaxed: as above.
+            }
             if burst.is_empty() {
-                self.run_end(&mut root);
+                self.set_running(&mut root, false);
                 return Some(root);
             }
             let now = root.now;
@@ -183,7 +195,7 @@ impl<L: Lock> Queue<L> {
             root.next = burst;
             if left == 0 || !root.next.is_empty() {
                 desk.scheduled |= !root.is_empty();
-                self.run_end(&mut root);
+                self.set_running(&mut root, false);
                 return Some(root);
             }
         }
@@ -197,13 +209,13 @@ impl<L: Lock> Queue<L> {
         desk: &mut Desk<'_>,
     ) -> u32 {
         let notes = &mut desk.notes.locks[DEVICE];
-        let locked = self.device.lock(&GOES_ON, notes);
-        let mut device = locked.unwrap_or_else(|| unreachable!("nobody says stop"));
+        let locked = self.transmit.lock(&GOES_ON, notes);
+        let mut transmit = locked.unwrap_or_else(|| unreachable!("nobody says stop"));
         let mut out = PacketList::new();
-        let _ = device.transmit(burst, &mut out, now);
-        device.unlock(notes);
+        let _ = transmit.device.transmit(burst, &mut out, now);
         let sent = out.len();
-        self.sent.0.add(sent.into());
+        transmit.sent += u64::from(sent);
+        transmit.unlock(notes);
         done.append(&mut out);
         sent
     }
@@ -223,16 +235,12 @@ impl<L: Lock> Queue<L> {
 
     pub(crate) fn watchdog(&self) -> Instant {
         // Relaxed: as in `run`.
-        Instant(self.watchdog.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent.0.get()
+        Instant(self.watchdog.0.load(Ordering::Relaxed))
     }
 
     /// Sends everything that is left, however late it may go; adds it up.
     pub(crate) fn finish(&mut self, late: PacketList, account: &mut Account) {
-        let (root, device) = (self.root.get_mut(), self.device.get_mut());
+        let (root, transmit) = (self.root.get_mut(), self.transmit.get_mut());
         let mut done = PacketList::new();
         for pkt in late {
             let _ = root.enqueue(pkt, &mut done); // The drops are counted.
@@ -244,11 +252,11 @@ impl<L: Lock> Queue<L> {
             }
             root.set_now(if again == Instant::MAX { root.now } else { again });
             let mut out = PacketList::new();
-            let _ = device.transmit(&mut burst, &mut out, root.now);
-            self.sent.0.add(out.len().into());
+            let _ = transmit.device.transmit(&mut burst, &mut out, root.now);
+            transmit.sent += u64::from(out.len());
             root.next = burst;
         }
-        account.sent += self.sent.0.get();
+        account.sent += transmit.sent;
         account.held += u64::from(root.qdisc.backlog().packets);
         add_drops(&mut account.dropped, |reason| root.dropped[reason as usize]);
     }

@@ -1,56 +1,54 @@
-//! The floor: an array of slots for each sender, and nothing shared but the slots themselves.
+//! The floor: an array for each sender, and a thread that empties them, many packets at once.
 //!
-//! No queue can move a packet between two threads for less than the line it is written in.
+//! Senders share nothing with each other, and with the drainer a line for several packets. A queue
+//! that keeps packets in its own memory can do no better; what is left is the packets' own way from
+//! one processor to another.
 
 use onramp_queue::{Counter, Packet};
+use parking_lot::MutexGuard;
 
-use super::{Peer, RUN, Sink};
-use crate::cell::Slot;
+use super::ring::Rings;
+use super::{Peer, Sink};
 
+/// The rings of `rtrb`, emptied by the chunk.
 #[derive(Debug)]
-pub(crate) struct Floor {
-    arrays: Vec<Box<[Slot]>>,
-}
+pub(crate) struct Floor(Rings);
 
 impl Peer for Floor {
-    /// The sender's array, and where it writes next.
-    type End<'a> = (&'a [Slot], usize);
-    /// Where it reads next, of each array.
-    type Taker<'a> = Vec<usize>;
+    type End<'a> = rtrb::Producer<Packet>;
+    type Taker<'a> = MutexGuard<'a, Vec<rtrb::Consumer<Packet>>>;
 
-    fn new(senders: usize, credits: u32, _sink: Sink) -> Self {
-        let array = |_| (0..credits).map(|_| Slot::default()).collect();
-        Self { arrays: (0..senders).map(array).collect() }
+    fn new(senders: usize, credits: u32, sink: Sink) -> Self {
+        Self(Rings::new(senders, credits, sink))
     }
 
-    fn end(&self, sender: usize) -> (&[Slot], usize) {
-        (&self.arrays[sender], 0)
+    fn end(&self, sender: usize) -> rtrb::Producer<Packet> {
+        self.0.end(sender)
     }
 
     #[inline]
     fn push(
         &self,
-        (slots, at): &mut Self::End<'_>,
+        end: &mut rtrb::Producer<Packet>,
         pkt: Packet,
-        _count: &Counter,
+        count: &Counter,
     ) -> Result<(), Packet> {
-        slots[*at].put(pkt)?;
-        *at = if *at + 1 == slots.len() { 0 } else { *at + 1 };
-        Ok(())
+        self.0.push(end, pkt, count)
     }
 
-    fn taker(&self) -> Vec<usize> {
-        vec![0; self.arrays.len()]
+    fn taker(&self) -> Self::Taker<'_> {
+        self.0.taker()
     }
 
-    fn pop(&self, taker: &mut Vec<usize>, sink: &mut Sink) -> bool {
+    fn pop(&self, taker: &mut Self::Taker<'_>, sink: &mut Sink) -> bool {
         let before = sink.taken;
-        for (slots, at) in self.arrays.iter().zip(taker) {
-            for _ in 0..RUN {
-                let Some(pkt) = slots[*at].take() else { break };
-                sink.put(pkt);
-                *at = if *at + 1 == slots.len() { 0 } else { *at + 1 };
+        for consumer in taker.iter_mut() {
+            if let Ok(chunk) = consumer.read_chunk(consumer.slots()) {
+                for pkt in chunk {
+                    sink.put(pkt);
+                }
             }
+            drop(sink.run());
         }
         sink.taken > before
     }

@@ -177,9 +177,8 @@ pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
 }
 
 fn unknown(name: &str) -> anyhow::Error {
-    let known: Vec<_> = Design::ALL.iter().map(|design| design.name()).collect();
-    usage(format!(
-        "--designs {name}: there is no such design; there are {}, and all",
-        known.join(", ")
-    ))
+    let known = Design::ALL.iter().chain(Design::PEERS);
+    let known: Vec<_> = known.map(|design| design.name()).collect();
+    let known = known.join(", ");
+    usage(format!("--designs {name}: there is no such design; there are {known}; all, and peers"))
 }

@@ -18,7 +18,7 @@ pub(super) fn contention(results: &Results, histograms: bool) -> String {
     }
     let _ = writeln!(
         text,
-        "{} x {} s each, qdisc {}, {} queue(s), device null with {} ns a packet: median (min - max)",
+        "{} x {} s each, qdisc {}, {} queue(s), null device, {} ns a packet: median (min - max)",
         plan.rounds,
         plan.window.as_secs_f64(),
         plan.qdisc,

@@ -1,0 +1,85 @@
+//! `onramp lab`.
+
+use serde_json::Value;
+
+use super::{assert_documented_keys, read_json, run, stderr};
+
+/// Runs `line` with `--json`; gives the object and what was printed. The run must succeed, which it
+/// does only if packets add up in every cell.
+fn results(line: &str) -> (Value, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("out.json");
+    let output = run(&format!("{line} --json {}", file.display()));
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+    assert!(stderr(&output).is_empty(), "{line}: {}", stderr(&output));
+    (read_json(&file), String::from_utf8(output.stdout).expect("tables are UTF-8"))
+}
+
+#[test]
+fn every_design_is_measured_and_documented() {
+    let line = "lab contention --designs all --threads 1,3 --seconds 0.03 --rounds 2";
+    let (results, table) = results(&format!("{line} --qdisc pfifo --histograms"));
+    assert_eq!(results["schema"], "onramp.lab.contention");
+    assert_eq!(results["version"], 1);
+    let designs: Vec<&str> = [
+        "spinlock",
+        "ticket",
+        "busylock",
+        "handicap",
+        "adaptive",
+        "mutex",
+        "percpu-queue",
+        "llist",
+        "onramp",
+    ]
+    .into();
+    let rows = results["rows"].as_array().expect("rows");
+    let cells: Vec<_> = rows.iter().map(|row| (&row["threads"], &row["design"])).collect();
+    let want = [1, 3].into_iter().flat_map(|n| designs.iter().map(move |design| (n, *design)));
+    let want: Vec<_> = want.map(|(n, design)| (Value::from(n), Value::from(design))).collect();
+    assert!(cells.iter().copied().eq(want.iter().map(|(n, design)| (n, design))), "{cells:?}");
+    let ratios = results["ratios_to_busylock"].as_array().expect("ratios");
+    assert_eq!(ratios.len(), 16);
+
+    // One thread alone meets nobody.
+    let alone = rows.iter().find(|row| row["design"] == "busylock").expect("the first");
+    let root = &alone["locks"][0];
+    assert_eq!((&root["name"], &root["contended"]), (&"root".into(), &0.into()));
+    let (tables, row) = ("onramp.lab.contention", alone);
+    let mut checked =
+        assert_documented_keys(&format!("### `parameters` of `{tables}`"), &results["parameters"]);
+    checked += assert_documented_keys(&format!("## `{tables}`, version 1"), &results);
+    checked += assert_documented_keys("### Each of `rows`", row);
+    checked += assert_documented_keys("### Each of `locks`", root);
+    assert!(checked > 50, "{checked} keys were found in the tables");
+    for keys in ["/send_ns/p50", "/send_ns/p999", "/delay_ns/max", "/batch/device_histogram/0/from"]
+    {
+        assert!(alone.pointer(keys).is_some_and(Value::is_number), "{keys}: {alone}");
+    }
+    for words in
+        ["3 thread(s)", "contended   total wait", "UTIL", "NOWAIT", "@send_ns[llist, 1 thr"]
+    {
+        assert!(table.contains(words), "{words:?} is missing: {table}");
+    }
+}
+
+#[test]
+fn queues_alone_are_measured_beside_the_intake() {
+    let line = "lab contention --designs peers --threads 2 --seconds 0.03 --rounds 1";
+    let (results, _) = results(line);
+    let rows = results["rows"].as_array().expect("rows");
+    let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str().expect("a name")).collect();
+    let want = "floor array-queue thingbuf rtrb parking-lot std-mpsc onramp-intake";
+    assert_eq!(designs.join(" "), want);
+    assert!(results["ratios_to_busylock"].as_array().is_some_and(Vec::is_empty));
+    assert!(rows.iter().all(|row| row["delay_ns"].is_null()), "there is no device");
+}
+
+#[test]
+fn a_burst_load_on_two_queues_adds_up() {
+    let line =
+        "lab contention --threads 3 --seconds 0.03 --rounds 1 --queues 2 --load rr --burst 8";
+    let (results, _) = results(&format!("{line} --device-ns 100 --pin"));
+    assert_eq!(results["parameters"]["burst"], 8);
+    assert_eq!(results["parameters"]["designs"].as_array().map(Vec::len), Some(3));
+}
