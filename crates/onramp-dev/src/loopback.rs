@@ -49,6 +49,21 @@ pub fn loopback(capacity: u16) -> (Loopback, Receiver) {
 /// Receivers may come and go. Packets for one that is not there are dropped as
 /// [`Refused`](DropReason::Refused). Who has a `Network` may still send: as long as it, or one of
 /// its queues, is there, receivers wait for more.
+///
+/// # Examples
+///
+/// ```
+/// use onramp_core::{Device, Instant};
+/// use onramp_queue::{Packet, PacketList};
+///
+/// let network = onramp_dev::Network::new(2, 16);
+/// let (mut queue, mut second) = (network.queue(), network.receiver(1).unwrap());
+/// let mut pkt = Packet::with_payload(b"to the second");
+/// pkt.flow = 3;
+/// let mut burst: PacketList = [pkt].into_iter().collect();
+/// queue.transmit(&mut burst, &mut PacketList::new(), Instant(0));
+/// assert_eq!(second.recv_all().len(), 1);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Network(Arc<Ends>);
 
