@@ -38,7 +38,8 @@ fn checker(name: &str, package: &str) -> Command {
 /// Runs the tests of the queue crate in the interpreter; the stress tests with several schedules.
 pub(crate) fn miri(args: &[String]) -> Outcome {
     toolchain::nightly(&["miri", "rust-src"])?;
-    let tests = ["--lib", "--test", "list", "--test", "pool", "--test", "intake"];
+    let tests =
+        ["--lib", "--test", "list", "--test", "pool", "--test", "intake", "--test", "mailbox"];
     let stress = ["--test", "stress"];
     // The one cast of an address to a pointer is meant: `PacketList::from_newest_first`.
     let flags = "-Zmiri-permissive-provenance";

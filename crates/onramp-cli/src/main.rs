@@ -54,6 +54,10 @@ enum Bench {
 #[derive(Debug, Subcommand)]
 enum Lab {
     Contention(cmd::lab::contention::Args),
+    Loopback(cmd::lab::loopback::Args),
+    Softirq(cmd::lab::softirq::Args),
+    Instances(cmd::lab::instances::Args),
+    Layout(cmd::lab::layout::Args),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +70,10 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
+        Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
+        Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),
+        Command::Lab(Lab::Instances(args)) => cmd::lab::instances::run(&args),
+        Command::Lab(Lab::Layout(args)) => cmd::lab::layout::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

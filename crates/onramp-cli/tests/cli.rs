@@ -2,6 +2,8 @@
 
 #[path = "cli/bench.rs"]
 mod bench;
+#[path = "cli/history.rs"]
+mod history;
 #[path = "cli/lab.rs"]
 mod lab;
 #[path = "cli/send.rs"]
@@ -128,6 +130,17 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("send udp://127.0.0.1:9 --from - --rate fast", &["--rate", "8mbit"]),
         ("send udp://127.0.0.1:9 --from - --rate 1mbit --qdisc pfifo", &["--rate", "pfifo"]),
         ("send udp://127.0.0.1:9 --from - --qdisc red", &["--qdisc", "red"]),
+        ("lab loopback --pairs 0", &["--pairs", "0"]),
+        ("lab loopback --pairs 1,two", &["--pairs", "two"]),
+        ("lab loopback --seconds 0", &["--seconds", "0.01"]),
+        ("lab loopback --rounds 0", &["--rounds"]),
+        ("lab softirq --clients 0", &["--clients"]),
+        ("lab softirq --burst 0", &["--burst"]),
+        ("lab softirq --clients 100 --burst 64", &["12800", "8192", "fewer clients"]),
+        ("lab instances --designs fax", &["--designs", "fax", "onramp"]),
+        ("lab instances --qdisc sfq", &["--qdisc", "sfq"]),
+        ("lab instances --threads 1,-2", &["--threads"]),
+        ("lab layout --threads many", &["--threads", "many"]),
     ];
     for (line, words) in wrong {
         let output = run(line);
@@ -139,9 +152,10 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
 
 #[test]
 fn help_has_examples_and_is_no_failure() {
-    let lines =
-        ["--help", "demo --help", "bench udp --help", "send --help", "lab contention --help"];
-    for line in lines {
+    let labs = ["contention", "loopback", "softirq", "instances", "layout"];
+    let labs = labs.map(|lab| format!("lab {lab} --help"));
+    let others = ["--help", "demo --help", "bench udp --help", "send --help"];
+    for line in others.into_iter().chain(labs.iter().map(String::as_str)) {
         let output = run(line);
         let help = String::from_utf8(output.stdout).expect("help is UTF-8");
         assert_eq!(output.status.code(), Some(0), "{line}");

@@ -44,6 +44,10 @@ pub trait Device: Send {
     /// Moves every packet it is done with to `done`, in order, with
     /// [`drop_reason`](onramp_queue::Meta::drop_reason) set on those that failed; the rest stays
     /// in `burst` when the device is full, is offered again, and nothing overtakes it.
+    ///
+    /// A packet that it hands to somebody else, who will drop it, is neither in `burst` nor in
+    /// `done` afterwards, and counts as sent. Its drop reason has to be none: whatever it says when
+    /// it comes home is what the sender is told.
     fn transmit(
         &mut self,
         burst: &mut PacketList,

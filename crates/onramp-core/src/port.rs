@@ -21,13 +21,14 @@ mod root;
 
 use std::any::Any;
 use std::fmt;
+use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
-use self::root::{Root, Stop};
+use self::root::{Quota, Root, Stop};
 use crate::qdisc::Qdisc;
 use crate::stats::{PortSnapshot, PortStats};
 use crate::{Device, Instant, Share};
@@ -99,6 +100,13 @@ pub struct Port<D> {
 /// Bits of [`Port::wants`].
 const CLOSE: u8 = 1;
 const REPLACE: u8 = 2;
+
+/// The owner counts on lines that producers do not touch.
+const _: () = {
+    const LINES: usize = 128;
+    assert!(align_of::<Port<u8>>() == LINES && size_of::<Intake<Root<u8>>>().is_multiple_of(LINES));
+    assert!(offset_of!(Port<u8>, intake).is_multiple_of(LINES));
+};
 
 impl<D: Device> Port<D> {
     /// Puts `qdisc` in front of `device`, and an intake for `cap` packets in front of both.
@@ -196,7 +204,7 @@ impl<D: Device> Port<D> {
         let now = now.max(owner.now);
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
-        let mut left = QUOTA;
+        let mut quota = Quota { left: QUOTA, handed: 0 };
         self.stats.runs.add(1);
         let stop = loop {
             let takes = owner.inbox.is_empty();
@@ -206,7 +214,7 @@ impl<D: Device> Port<D> {
                 owner.receive(&mut taken);
             }
             let turn = AssertUnwindSafe(|| {
-                let stop = owner.turn(&mut done, &mut left, now, &self.stats);
+                let stop = owner.turn(&mut done, &mut quota, now, &self.stats);
                 self.stats.backlog.set(owner.backlog());
                 stop
             });
@@ -244,7 +252,7 @@ impl<D: Device> Port<D> {
                 Err(still) => owner = still,
             }
         };
-        Ran { done: done.len(), again: stop == Stop::Quota }
+        Ran { done: done.len() + quota.handed, again: stop == Stop::Quota }
     }
 
     /// What it counted.

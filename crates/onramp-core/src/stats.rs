@@ -2,8 +2,6 @@
 
 use onramp_queue::{Counter, DropReason, PacketList};
 
-use crate::Instant;
-
 /// Powers of two: bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts zeros.
 ///
 /// 40 buckets of nanoseconds reach nine minutes.
@@ -150,11 +148,14 @@ impl PortStats {
         }
     }
 
-    /// Counts what a device is done with: sent, or dropped.
+    /// Counts what left for the device: `packets` of `bytes`, the oldest of them `waited` so many
+    /// nanoseconds. Those in `out` came back, sent or dropped; the device handed the others on.
     #[inline]
-    pub(crate) fn count_out(&self, out: &mut PacketList, now: Instant) {
-        let Some(oldest) = out.front() else { return };
-        self.sojourn_ns.record(now.since(Instant(oldest.enqueued_ns)));
+    pub(crate) fn count_out(&self, packets: u32, bytes: u64, waited: u64, out: &mut PacketList) {
+        if packets == 0 {
+            return;
+        }
+        self.sojourn_ns.record(waited);
         let (mut failed, mut failed_bytes) = (0, 0);
         for meta in out.metas_mut() {
             // As its sender marked it: nobody dropped it.
@@ -167,8 +168,8 @@ impl PortStats {
                 failed_bytes += u64::from(meta.len);
             }
         }
-        self.sent.add(u64::from(out.len()) - failed);
-        self.sent_bytes.add(out.bytes() - failed_bytes);
+        self.sent.add(u64::from(packets).saturating_sub(failed));
+        self.sent_bytes.add(bytes.saturating_sub(failed_bytes));
     }
 
     /// Counts drops; gives their number.

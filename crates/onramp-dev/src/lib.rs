@@ -1,8 +1,8 @@
 //! Devices that carry packets, and the clock they live by.
 //!
 //! * [`Udp`]: one UDP socket is one transmit queue; neighbours of a flow leave as one message.
-//! * [`Loopback`]: into a queue of the same process, for tests and examples.
-//! * [`Null`]: takes everything, at once.
+//! * [`Loopback`]: to receivers of the same process, without a copy.
+//! * [`Null`]: sends nothing, at once or at the cost and pace of a network card.
 //!
 //! Everything `unsafe` lives in `sys`, behind safe functions.
 #![deny(unsafe_code)]
@@ -12,12 +12,15 @@ mod clock;
 mod error;
 mod loopback;
 mod null;
+mod spin;
 mod sys;
 mod udp;
+mod wait;
 
 pub use clock::MonotonicClock;
 pub use error::DeviceError;
-pub use loopback::{Loopback, Received, Receiver, loopback};
+pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, loopback};
 pub use null::{Null, NullStats};
 pub use sys::{SocketMemory, current_cpu, exact_timers, pin_thread, socket_memory};
 pub use udp::{Udp, UdpOptions, UdpStats};
+pub use wait::ThreadWaker;

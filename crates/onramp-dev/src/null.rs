@@ -1,15 +1,35 @@
-//! A device that takes everything, at once.
+//! A device that sends nothing: at once, or at the cost and the pace of a network card.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
 use onramp_queue::{Counter, PacketList};
 
-/// Takes every packet, sends nothing, and counts.
+use crate::spin::{calibrate, spin};
+
+/// Takes packets, sends nothing, and counts.
+///
+/// By default it takes everything at once. To stand for a network card it may keep the calling
+/// thread busy ([`costing`](Self::costing)), as a driver does, and have a ring that its wire
+/// empties ([`with_ring`](Self::with_ring)).
 #[derive(Debug)]
 pub struct Null {
     info: DeviceInfo,
+    packet_ns: u64,
+    burst_ns: u64,
+    ring: Option<Ring>,
     stats: Arc<NullStats>,
+}
+
+/// Packets that were taken and have not left yet.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    size: u32,
+    /// From one packet that leaves to the next.
+    interval_ns: u64,
+    /// When the last one will have left.
+    empty_at: Instant,
 }
 
 /// What a [`Null`] took.
@@ -22,19 +42,86 @@ pub struct NullStats {
     pub bytes: Counter,
     /// Bursts.
     pub calls: Counter,
+    /// Bursts of which the ring had no place for all.
+    pub full: Counter,
 }
 
 impl Null {
     /// Makes one whose largest packet is `mtu` bytes, link header included.
     #[must_use]
     pub fn new(mtu: u32) -> Self {
-        Self { info: DeviceInfo::new("null".to_owned(), mtu), stats: Arc::default() }
+        let info = DeviceInfo::new("null".to_owned(), mtu);
+        Self { info, packet_ns: 0, burst_ns: 0, ring: None, stats: Arc::default() }
+    }
+
+    /// As many as a card has transmit queues: each with this one's costs, a ring of its own, and
+    /// statistics of its own.
+    #[must_use]
+    pub fn queues(self, count: usize) -> Vec<Self> {
+        let queue = |number| Self {
+            info: DeviceInfo::new(format!("{} {number}", self.info.name), self.info.mtu),
+            stats: Arc::default(),
+            ..self
+        };
+        (0..count).map(queue).collect()
+    }
+
+    /// Keeps the calling thread busy in each call: for `burst`, and for `packet` with each packet
+    /// that it takes. Never for less; for more by the price of a few instructions and, in the
+    /// first call, 200 µs of calibration if this did not do it.
+    #[must_use]
+    pub fn costing(mut self, packet: Duration, burst: Duration) -> Self {
+        (self.packet_ns, self.burst_ns) = (nanoseconds(packet), nanoseconds(burst));
+        calibrate();
+        self
+    }
+
+    /// Takes at most `size` packets ahead of its wire, which one leaves every `interval`, by the
+    /// time that calls bring. A full ring asks to be tried again when half of it is empty, or as
+    /// much as the rest of the burst needs.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `size` is zero: nothing could ever be sent.
+    #[must_use]
+    pub fn with_ring(mut self, size: u32, interval: Duration) -> Self {
+        assert!(size > 0, "a ring holds at least one packet");
+        let interval_ns = nanoseconds(interval);
+        self.ring = Some(Ring { size, interval_ns, empty_at: Instant(0) });
+        self
     }
 
     /// What it took, to be read by anyone at any time.
     #[must_use]
     pub fn stats(&self) -> Arc<NullStats> {
         Arc::clone(&self.stats)
+    }
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Ring {
+    /// Places that are free.
+    fn room(&self, now: Instant) -> u32 {
+        let taken = match self.interval_ns {
+            0 => 0,
+            interval => self.empty_at.since(now).div_ceil(interval),
+        };
+        self.size.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
+    }
+
+    fn take(&mut self, packets: u32, now: Instant) {
+        let busy_ns = u64::from(packets).saturating_mul(self.interval_ns);
+        self.empty_at = self.empty_at.max(now).after(busy_ns);
+    }
+
+    /// When there are places for `rest` packets, or half of the ring is empty.
+    fn retry_at(&self, rest: u32) -> Instant {
+        let places = rest.min(self.size.div_ceil(2));
+        let stays = u64::from(self.size - places).saturating_mul(self.interval_ns);
+        Instant(self.empty_at.0.saturating_sub(stays))
     }
 }
 
@@ -55,33 +142,56 @@ impl Device for Null {
         &mut self,
         burst: &mut PacketList,
         done: &mut PacketList,
-        _now: Instant,
+        now: Instant,
     ) -> Transmitted {
-        let packets = burst.len();
+        let room = self.ring.map_or(u32::MAX, |ring| ring.room(now));
+        let (offered, bytes) = (burst.len(), burst.bytes());
+        let packets = offered.min(room);
+        if packets == offered {
+            done.append(burst);
+        } else {
+            done.extend(burst.by_ref().take(packets as usize));
+            self.stats.full.add(1);
+        }
+        let mut retry_at = None;
+        if let Some(ring) = &mut self.ring {
+            ring.take(packets, now);
+            retry_at = (!burst.is_empty()).then(|| ring.retry_at(burst.len()));
+        }
+        let busy_ns = u64::from(packets).saturating_mul(self.packet_ns);
+        let busy_ns = busy_ns.saturating_add(self.burst_ns);
+        if busy_ns > 0 {
+            spin(busy_ns);
+        }
         self.stats.packets.add(packets.into());
-        self.stats.bytes.add(burst.bytes());
+        self.stats.bytes.add(bytes - burst.bytes());
         self.stats.calls.add(1);
-        done.append(burst);
-        Transmitted { calls: 1, messages: packets, retry_at: None }
+        Transmitted { calls: 1, messages: packets, retry_at }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use onramp_core::Clock;
     use onramp_queue::Packet;
 
     use super::*;
+    use crate::MonotonicClock;
 
-    #[test]
-    fn takes_everything_in_order_and_counts() {
-        let mut null = Null::default();
-        let packet = |len| {
+    fn packets(lens: impl IntoIterator<Item = u32>) -> PacketList {
+        let packet = |len: u32| {
             let mut pkt = Packet::new(len);
             pkt.cookie = len.into();
             pkt
         };
-        let mut burst: PacketList = (60..70).map(packet).collect();
-        let mut done: PacketList = [packet(59)].into_iter().collect();
+        lens.into_iter().map(packet).collect()
+    }
+
+    #[test]
+    fn takes_everything_in_order_and_counts() {
+        let mut null = Null::default();
+        let mut burst = packets(60..70);
+        let mut done = packets([59]);
         let out = null.transmit(&mut burst, &mut done, Instant(0));
         assert_eq!(out, Transmitted { calls: 1, messages: 10, retry_at: None });
         assert!(burst.is_empty());
@@ -89,6 +199,81 @@ mod tests {
         assert_eq!(cookies, (59..70).map(|cookie| (cookie, None)).collect::<Vec<_>>());
         let stats = null.stats();
         assert_eq!((stats.packets.get(), stats.bytes.get()), (10, (60..70).sum()));
+        assert_eq!((stats.calls.get(), stats.full.get()), (1, 0));
         assert_eq!(null.info().mtu, 1_514);
+    }
+
+    /// A ring of 8 whose packets leave every 100 ns, by the time given and no other.
+    #[test]
+    fn a_ring_fills_and_empties_by_the_time_given() {
+        let mut null = Null::default().with_ring(8, Duration::from_nanos(100));
+        let mut burst = packets(0..30);
+        let mut at = |now: u64, burst: &mut PacketList| {
+            let mut done = PacketList::new();
+            let out = null.transmit(burst, &mut done, Instant(now));
+            assert_eq!(out.messages, done.len());
+            let cookies: Vec<_> = done.map(|pkt| pkt.cookie).collect();
+            (cookies, out.retry_at)
+        };
+        // Full until 1,800; half of it is empty at 1,400.
+        assert_eq!(at(1_000, &mut burst), ((0..8).collect(), Some(Instant(1_400))));
+        assert_eq!(at(1_099, &mut burst), (vec![], Some(Instant(1_400))));
+        assert_eq!(at(1_100, &mut burst), (vec![8], Some(Instant(1_500))));
+        assert_eq!(at(1_500, &mut burst), ((9..13).collect(), Some(Instant(1_900))));
+        // Empty at 2,300: a wire that had nothing to send lost that time.
+        assert_eq!(at(9_000, &mut burst), ((13..21).collect(), Some(Instant(9_400))));
+        let mut last = packets(21..25);
+        burst = PacketList::new();
+        // Two are left over at 9,200, so two places are enough.
+        assert_eq!(at(9_200, &mut last), (vec![21, 22], Some(Instant(9_400))));
+        assert_eq!(at(9_400, &mut last), (vec![23, 24], None));
+        assert_eq!(at(9_400, &mut burst), (vec![], None));
+    }
+
+    #[test]
+    fn a_ring_of_one_and_a_wire_that_takes_no_time() {
+        let mut one = Null::default().with_ring(1, Duration::from_nanos(10));
+        let mut burst = packets(0..3);
+        let mut now = Instant(5);
+        while let Some(next) = one.transmit(&mut burst, &mut PacketList::new(), now).retry_at {
+            assert_eq!(next, now.after(10));
+            now = next;
+        }
+        assert_eq!((now, one.stats().full.get(), one.stats().calls.get()), (Instant(25), 2, 3));
+        let mut endless = Null::default().with_ring(1, Duration::ZERO);
+        // One at a time, and at once again.
+        let out = endless.transmit(&mut packets(0..2), &mut PacketList::new(), Instant(7));
+        assert_eq!((out.messages, out.retry_at), (1, Some(Instant(7))));
+    }
+
+    #[test]
+    fn queues_share_nothing() {
+        let null = Null::new(900).with_ring(2, Duration::from_secs(1));
+        let mut queues = null.queues(3);
+        for (number, queue) in queues.iter_mut().enumerate() {
+            assert_eq!((queue.info().mtu, &*queue.info().name), (900, &*format!("null {number}")));
+            let mut burst = packets(0..3);
+            let _ = queue.transmit(&mut burst, &mut PacketList::new(), Instant(1));
+            assert_eq!(burst.len(), 1, "a ring of its own");
+            assert_eq!(queue.stats().packets.get(), 2, "statistics of its own");
+        }
+    }
+
+    #[test]
+    fn keeps_the_thread_busy_for_each_burst_and_packet() {
+        let (packet, burst_cost) = (Duration::from_micros(3), Duration::from_micros(50));
+        let mut null = Null::default().costing(packet, burst_cost);
+        let mut spent = |count| {
+            let start = MonotonicClock.now();
+            let _ = null.transmit(&mut packets(0..count), &mut PacketList::new(), Instant(0));
+            MonotonicClock.now().since(start)
+        };
+        assert!(spent(0) >= 50_000);
+        assert!(spent(40) >= 170_000);
+        let full = Null::default().costing(packet, Duration::ZERO);
+        let mut full = full.with_ring(10, Duration::from_secs(1));
+        let start = MonotonicClock.now();
+        let _ = full.transmit(&mut packets(0..64), &mut PacketList::new(), Instant(0));
+        assert!(MonotonicClock.now().since(start) >= 30_000, "what it took costs");
     }
 }

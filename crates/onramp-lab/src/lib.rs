@@ -4,18 +4,25 @@
 //! The old designs live here and nowhere else; no crate that users link depends on this one.
 //!
 //! * [`contention`]: many threads, one queue, one design after another.
+//! * [`loopback`] (2004), [`softirq`] (2001), [`instances`] and [`layout`] (2009): other
+//!   steps of the history.
 //! * [`measure`], [`pin`], [`lockstat`]: what the experiments share.
 #![deny(unsafe_code)]
 
 mod cell;
 pub mod contention;
+mod crew;
 mod device;
 mod error;
+pub mod instances;
+pub mod layout;
 mod lock;
 pub mod lockstat;
+pub mod loopback;
 pub mod measure;
 mod path;
 mod peer;
 pub mod pin;
+pub mod softirq;
 
 pub use error::Error;

@@ -35,11 +35,15 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+#[cfg(not(loom))]
+use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 
 use crate::PacketList;
 use crate::mutant;
 use crate::packet::Node;
+#[cfg(not(loom))]
+use crate::sync::LINES;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Padded, UnsafeCell};
 use crate::word::Word;
@@ -56,6 +60,18 @@ pub struct Intake<T> {
     batch: u16,
     value: Padded<UnsafeCell<T>>,
 }
+
+/// What producers exchange, what they only read, and what the owner works on lie on lines of their
+/// own: a producer takes one line from others, and the owner's work takes none from producers.
+#[cfg(not(loom))]
+const _: () = {
+    assert!(align_of::<Intake<u8>>() == LINES && size_of::<Intake<u8>>() == 3 * LINES);
+    assert!(size_of::<Padded<AtomicPtr<Node>>>() == LINES, "nothing else fits beside the word");
+    let word = offset_of!(Intake<u8>, word) / LINES;
+    let (value, cap) = (offset_of!(Intake<u8>, value) / LINES, offset_of!(Intake<u8>, cap) / LINES);
+    assert!(word != value && word != cap && value != cap);
+    assert!(offset_of!(Intake<u8>, batch) / LINES == cap);
+};
 
 // SAFETY: the word hands packets over, and `value` from owner to owner; neither needs `T: Sync`,
 // for only the owner has a reference to the value.

@@ -256,6 +256,18 @@ impl Packet {
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
+    /// The payloads of its datagrams, in order: one, unless [`Meta::gso_size`] says otherwise.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        let payload = self.payload();
+        let size = match self.gso_size {
+            0 => payload.len(),
+            size => size.into(),
+        };
+        // An empty payload is one empty datagram.
+        let empty = payload.is_empty().then_some(&[][..]);
+        payload.chunks(size.max(1)).chain(empty)
+    }
+
     /// Copies the bytes to send into the packet.
     ///
     /// # Panics

@@ -75,11 +75,11 @@ pub struct Completion {
     pub len: u32,
 }
 
-/// What [`Pool::arm`] found.
+/// What [`Pool::arm`] or [`Reader::arm`](crate::Reader::arm) found.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Enough has come back already: reclaim it.
+    /// Enough is there already: take it.
     Ready,
     /// The waker will be called, once.
     Armed,
@@ -391,7 +391,7 @@ impl Drop for Arrivals<'_> {
 /// # Safety
 ///
 /// Nobody else touches the slot.
-unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
+pub(crate) unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
     // SAFETY: exclusive, by the caller's word.
     let slot = unsafe { &mut *slot };
     match slot {

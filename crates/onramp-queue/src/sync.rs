@@ -5,15 +5,19 @@
 pub(crate) use loom::{
     alloc::{alloc, dealloc},
     cell::UnsafeCell,
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 #[cfg(not(loom))]
-pub(crate) use std::alloc::{alloc, dealloc};
+pub(crate) use std::{
+    alloc::{alloc, dealloc},
+    sync::Arc,
+};
 
 /// Gives the processor to somebody else.
 #[cfg(not(any(loom, shuttle)))]
@@ -109,6 +113,10 @@ impl Dead {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
+
+/// Bytes of the two lines.
+#[cfg(not(loom))]
+pub(crate) const LINES: usize = align_of::<Padded<()>>();
 
 /// Asks the processor for the line at `at`; any address will do, also null.
 #[inline]

@@ -14,7 +14,6 @@ mod sender;
 mod shared;
 mod slots;
 mod stats;
-mod wait;
 
 pub use builder::{BuildError, LinkBuilder};
 pub use error::{Rejected, SendError, TrySendError};

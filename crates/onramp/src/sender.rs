@@ -9,12 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use onramp_core::{BATCH, Clock, Instant};
+use onramp_dev::ThreadWaker;
 use onramp_queue::{Completion, Full, PAYLOAD_MAX, Packet, PacketList, Pool};
 
 use crate::link::Handle;
 use crate::shared::Shared;
 use crate::stats::SenderCounters;
-use crate::wait::ThreadWaker;
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
 pub use room::Ready;

@@ -136,7 +136,7 @@ fn no_count_is_lost() {
 }
 
 /// Takes what arrives, in fits and starts, until the device is gone.
-fn receive(receiver: &Receiver, mut rng: Rng) -> u64 {
+fn receive(mut receiver: Receiver, mut rng: Rng) -> u64 {
     let mut count = 0;
     while receiver.recv_timeout(LONG).is_some() {
         count += 1;
@@ -171,7 +171,7 @@ fn round(qdisc: &str, burst: u16, seed: u64) {
     let close_at = rng.u64(0..THREADS * u64::from(STEPS) * 4);
     let receives = rng.fork();
     let (stats, arrived) = thread::scope(|scope| {
-        let arrived = scope.spawn(move || receive(&receiver, receives));
+        let arrived = scope.spawn(move || receive(receiver, receives));
         thread::scope(|scope| {
             let workers: Vec<_> = (0..THREADS)
                 .map(|_| {

@@ -1,3 +1,8 @@
 //! `onramp lab`: the experiments of the laboratory.
 
+mod common;
 pub(crate) mod contention;
+pub(crate) mod instances;
+pub(crate) mod layout;
+pub(crate) mod loopback;
+pub(crate) mod softirq;

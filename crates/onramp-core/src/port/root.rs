@@ -35,6 +35,12 @@ pub(super) struct Root<D> {
     closed: Option<DropReason>,
 }
 
+/// What an owner may still send, and what of it the device handed on.
+pub(super) struct Quota {
+    pub(super) left: u32,
+    pub(super) handed: u32,
+}
+
 /// Why an owner stopped sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -88,7 +94,7 @@ impl<D: Device> Root<D> {
     pub(super) fn turn(
         &mut self,
         done: &mut PacketList,
-        left: &mut u32,
+        quota: &mut Quota,
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
@@ -99,7 +105,7 @@ impl<D: Device> Root<D> {
             self.move_over(done, now, stats);
         }
         self.enqueue(done, now, stats);
-        self.send(done, left, now, stats)
+        self.send(done, quota, now, stats)
     }
 
     /// Moves what came into the qdisc.
@@ -124,7 +130,7 @@ impl<D: Device> Root<D> {
     fn send(
         &mut self,
         done: &mut PacketList,
-        left: &mut u32,
+        quota: &mut Quota,
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
@@ -136,23 +142,29 @@ impl<D: Device> Root<D> {
             share.look(now, held);
         }
         loop {
-            let next = self.fill(*left, done, now, stats);
+            let next = self.fill(quota.left, done, now, stats);
             if self.burst.is_empty() {
                 return self.settle(next, now);
             }
             stats.bursts.add(1);
-            stats.burst_packets.record(u64::from(self.burst.len()));
+            let (offered, bytes) = (self.burst.len(), self.burst.bytes());
+            stats.burst_packets.record(u64::from(offered));
+            let oldest = self.burst.front().map_or(now, |pkt| Instant(pkt.enqueued_ns));
             let mut out = PacketList::new();
             let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
-            *left = left.saturating_sub(out.len());
-            stats.count_out(&mut out, now);
+            // A broken device may leave more than it got.
+            let gone = offered.saturating_sub(self.burst.len());
+            quota.left = quota.left.saturating_sub(gone);
+            quota.handed += gone.saturating_sub(out.len());
+            let gone_bytes = bytes.saturating_sub(self.burst.bytes());
+            stats.count_out(gone, gone_bytes, now.since(oldest), &mut out);
             done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
                 // A device that does not say when is asked after a tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
                 return Stop::Until(self.retry_at);
             }
-            if next != Stop::Quota || *left == 0 {
+            if next != Stop::Quota || quota.left == 0 {
                 return self.settle(next, now);
             }
         }

@@ -152,3 +152,25 @@ fn time_never_goes_back() {
     assert!(times.is_sorted(), "the device sees no time go back either");
     world.check();
 }
+
+/// What a device handed to somebody else is sent, though nobody has dropped it yet.
+#[test]
+fn what_a_device_hands_on_is_sent() {
+    let mut world = World::new("pfifo", 1000);
+    (world.wire().hands_on, world.wire().room) = (true, Some(6));
+    world.wire().fails = Some(DropReason::NoBuffers);
+    assert_eq!(world.push(10), Some(Ran { done: 6, again: false }));
+    let stats = world.stats();
+    assert_eq!((stats.sent, stats.held), (4, 4), "of 0 to 5, 0 and 3 failed");
+    assert_eq!(stats.dropped, [(DropReason::NoBuffers, 2)]);
+    assert_eq!(stats.sojourn_ns.iter().sum::<u64>(), 1);
+    assert_eq!(world.wire().elsewhere.len(), 4);
+    world.wire().room = None;
+    assert_eq!(world.next_visit(), Ran { done: 4, again: false });
+    let bytes = world.wire().elsewhere.bytes();
+    assert_eq!((world.stats().sent, world.stats().sent_bytes), (6, bytes));
+    // A quota counts them.
+    assert_eq!(world.push(200), Some(Ran { done: 64, again: true }));
+    world.settle();
+    assert!(world.port.is_quiet());
+}

@@ -36,6 +36,10 @@ pub(crate) struct Wire {
     pub(crate) refused: u64,
     /// Somebody tries to close the port while it transmits: whether the port was free.
     pub(crate) closes: Option<bool>,
+    /// It hands packets on instead of being done with them.
+    pub(crate) hands_on: bool,
+    /// Those it handed on.
+    pub(crate) elsewhere: PacketList,
     /// It panics.
     pub(crate) panics: bool,
 }
@@ -134,7 +138,12 @@ impl Device for Script {
             } else {
                 wire.sent.push((pkt.cookie, now));
             }
-            done.push_back(pkt);
+            if wire.hands_on && pkt.drop_reason != wire.fails {
+                pkt.drop_reason = None;
+                wire.elsewhere.push_back(pkt);
+            } else {
+                done.push_back(pkt);
+            }
         }
         if done.len() > before {
             wire.ages.count(age);

@@ -1,66 +1,188 @@
-//! The in-memory loopback.
+//! The in-memory network, one thread.
 
 use std::time::Duration;
 
 use onramp_core::{Device, Instant};
-use onramp_dev::loopback;
-use onramp_queue::{DropReason, Packet};
+use onramp_dev::{Network, Receiver, loopback};
+use onramp_queue::{Completion, Credits, DropReason, Packet, PacketList, Pool};
 
-use crate::common::{packet, pattern, transmit, transmit_all};
+use crate::common::{packet, pattern};
 
-fn packets(count: usize) -> Vec<Packet> {
-    (0..count).map(|seed| packet(None, 3, 20, seed)).collect()
+/// Packets of `flow`, whose cookies count from `first`.
+fn packets(flow: u64, first: u64, count: u64) -> PacketList {
+    let packet = |cookie| {
+        let mut pkt = packet(None, flow, 20, 0);
+        pkt.cookie = cookie;
+        pkt
+    };
+    (first..first + count).map(packet).collect()
+}
+
+fn cookies(list: PacketList) -> Vec<u64> {
+    list.map(|pkt| pkt.cookie).collect()
+}
+
+fn next(receiver: &mut Receiver) -> Option<u64> {
+    receiver.try_recv().map(|pkt| pkt.cookie)
 }
 
 #[test]
 fn delivers_what_was_sent_in_order() {
-    let (mut device, receiver) = loopback(8);
+    let (mut device, mut receiver) = loopback(8);
     let dest = "127.0.0.1:9".parse().ok();
     let mut pkt = packet(dest, 5, 30, 0);
-    (pkt.ecn, pkt.len) = (2, 72);
-    transmit_all(&mut device, vec![pkt, packet(None, 6, 0, 1)]);
+    (pkt.ecn, pkt.len, pkt.enqueued_ns) = (2, 72, 7);
+    let mut burst: PacketList = [pkt, packet(None, 6, 0, 1)].into_iter().collect();
+    let mut done = PacketList::new();
+    let out = device.transmit(&mut burst, &mut done, Instant(1));
+    assert_eq!((out.messages, out.retry_at), (2, None));
+    assert!(burst.is_empty() && done.is_empty(), "the receiver has them");
     let first = receiver.try_recv().expect("it arrived");
-    assert_eq!((first.payload.as_slice(), first.dest), (&pattern(30, 0)[..], dest));
-    assert_eq!((first.flow, first.cookie, first.ecn, first.len), (5, 0, 2, 72));
-    assert_eq!(first.sent_ns, 1);
+    assert_eq!((first.payload(), first.dest()), (&pattern(30, 0)[..], dest));
+    assert_eq!((first.flow, first.ecn, first.len, first.enqueued_ns), (5, 2, 72, 7));
     let second = receiver.recv_timeout(Duration::from_secs(10)).expect("it arrived");
-    assert_eq!((second.flow, second.cookie, second.payload.len()), (6, 1, 0));
-    assert_eq!(receiver.try_recv(), None);
-    assert_eq!(receiver.recv_timeout(Duration::ZERO), None);
+    assert_eq!((second.flow, second.payload().len()), (6, 0));
+    assert!(receiver.try_recv().is_none());
+    assert!(receiver.recv_timeout(Duration::ZERO).is_none());
+    assert!(receiver.recv_timeout(Duration::from_millis(1)).is_none());
+    let (sent, received) = (device.stats(), receiver.stats());
+    assert_eq!((sent.packets.get(), sent.bytes.get(), sent.pushes.get()), (2, 72, 1));
+    assert_eq!((received.packets.get(), received.bytes.get(), received.takes.get()), (2, 72, 1));
+    assert_eq!((received.sleeps.get(), received.abandoned()), (1, 0));
 }
 
 #[test]
 fn a_full_queue_is_asked_again_later() {
-    let (mut device, receiver) = loopback(4);
-    let mut outcome = transmit(&mut device, packets(10), Instant(1_000));
-    assert_eq!((outcome.done.len(), outcome.out.messages), (4, 4));
-    assert_eq!(outcome.out.retry_at, Some(Instant(51_000)));
-    for cookie in 0..3 {
-        assert_eq!(receiver.try_recv().map(|got| got.cookie), Some(cookie));
+    let (mut device, mut receiver) = loopback(4);
+    let mut burst = packets(3, 0, 10);
+    for meta in burst.metas_mut() {
+        meta.drop_reason = Some(DropReason::PortDead);
     }
-    let out = device.transmit(&mut outcome.left, &mut Default::default(), Instant(51_000));
-    assert_eq!((out.messages, outcome.left.len()), (3, 3));
-    assert_eq!(out.retry_at, Some(Instant(101_000)));
-    let rest = std::iter::from_fn(|| receiver.try_recv()).map(|got| got.cookie);
-    assert!(rest.eq(3..7));
+    let mut transmit = |burst: &mut PacketList, now| {
+        let mut done = PacketList::new();
+        let out = device.transmit(burst, &mut done, Instant(now));
+        assert!(done.is_empty());
+        (out.messages, out.retry_at)
+    };
+    assert_eq!(transmit(&mut burst, 1_000), (4, Some(Instant(51_000))));
+    assert_eq!(transmit(&mut burst, 51_000), (0, Some(Instant(151_000))));
+    for cookie in 0..3 {
+        let pkt = receiver.try_recv().expect("it arrived");
+        assert_eq!((pkt.cookie, pkt.drop_reason), (cookie, None), "it was sent");
+    }
+    // What was taken makes room, also before it is given out.
+    assert_eq!(transmit(&mut burst, 151_000), (4, Some(Instant(201_000))));
+    let held = |meta: &onramp_queue::Meta| meta.drop_reason == Some(DropReason::PortDead);
+    assert_eq!((burst.len(), burst.metas().all(held)), (2, true), "as its port marked it");
+    assert_eq!(cookies(receiver.recv_all()), [3]);
+    assert_eq!(cookies(receiver.recv_all()), [4, 5, 6, 7]);
+    assert_eq!(transmit(&mut burst, 201_000), (2, None));
+    assert_eq!((next(&mut receiver), cookies(receiver.recv_all())), (Some(8), vec![9]));
+    assert_eq!(device.stats().full.get(), 3);
 }
 
 #[test]
 fn without_a_receiver_packets_are_refused() {
     let (mut device, receiver) = loopback(4);
     drop(receiver);
-    let outcome = transmit(&mut device, packets(10), Instant(1));
-    let refused = |&(_, reason): &(u64, _)| reason == Some(DropReason::Refused);
-    assert!(outcome.done.len() == 10 && outcome.done.iter().all(refused));
-    assert_eq!(outcome.out.messages, 0);
+    let (mut burst, mut done) = (packets(0, 0, 10), PacketList::new());
+    let out = device.transmit(&mut burst, &mut done, Instant(1));
+    assert_eq!((out.messages, out.retry_at, burst.len()), (0, None, 0));
+    let refused = |pkt: &Packet| pkt.drop_reason == Some(DropReason::Refused);
+    assert!(done.by_ref().take(10).all(|pkt| refused(&pkt)) && done.is_empty());
+    assert_eq!((device.stats().refused.get(), device.stats().packets.get()), (10, 0));
+}
+
+/// Flows go to their receivers; one that is full stops what is behind it, and nothing else.
+#[test]
+fn flows_find_their_receivers() {
+    let network = Network::new(3, 4);
+    let mut queues = [network.queue(), network.queue()];
+    let [Some(mut zero), Some(mut one)] = [network.receiver(0), network.receiver(1)] else {
+        panic!("nobody has the places");
+    };
+    assert!(network.receiver(1).is_none(), "it is taken");
+    assert!(network.receiver(3).is_none(), "there is none");
+    let mut burst = packets(3, 0, 2);
+    for (flow, first, count) in [(4, 2, 1), (5, 3, 1), (0, 4, 1), (1, 5, 5), (6, 10, 2)] {
+        burst.append(&mut packets(flow, first, count));
+    }
+    let mut done = PacketList::new();
+    let out = queues[0].transmit(&mut burst, &mut done, Instant(1));
+    assert_eq!((out.messages, burst.len()), (7, 4), "two did not fit, and two are behind them");
+    let fates: Vec<_> = done.map(|pkt| (pkt.cookie, pkt.drop_reason)).collect();
+    assert_eq!(fates, [(3, Some(DropReason::Refused))]);
+    assert_eq!(cookies(zero.recv_all()), [0, 1, 4]);
+    assert_eq!(cookies(one.recv_all()), [2, 5, 6, 7]);
+    // The place that nobody had.
+    let mut two = network.receiver(2).expect("nobody has it");
+    let _ = queues[1].transmit(&mut packets(2, 20, 3), &mut PacketList::new(), Instant(2));
+    assert_eq!(next(&mut two), Some(20));
+    let stats = two.stats();
+    drop(two);
+    assert_eq!((stats.packets.get(), stats.abandoned()), (1, 2));
+    assert!(network.receiver(2).is_some_and(|mut next| next.try_recv().is_none()));
+    assert_eq!(network.receiver_stats(2).map(|stats| stats.abandoned()), Some(2));
+    // A destination counts more than the flow.
+    let mut burst = packets(0, 30, 1);
+    burst.extend(packets(0, 31, 1).map(|mut pkt| {
+        pkt.set_dest("127.0.0.1:4".parse().ok());
+        pkt
+    }));
+    let _ = queues[1].transmit(&mut burst, &mut PacketList::new(), Instant(3));
+    assert_eq!((cookies(zero.recv_all()), cookies(one.recv_all())), (vec![30], vec![31]));
+}
+
+/// A packet is not copied, and comes home when it was read.
+#[test]
+fn what_was_read_goes_home() {
+    let (mut device, mut receiver) = loopback(8);
+    let mut pool = Pool::new(Credits { packets: 2, bytes: 1_000 });
+    let mut burst = PacketList::new();
+    for cookie in 0..2 {
+        let mut pkt = pool.take(8).expect("within the credits");
+        pkt.set_payload(b"as it is");
+        pkt.cookie = cookie;
+        burst.push_back(pkt);
+    }
+    burst.stamp(1, true);
+    let sent = burst.front().map(|pkt| pkt.payload().as_ptr());
+    let _ = device.transmit(&mut burst, &mut PacketList::new(), Instant(2));
+    assert_eq!((pool.returned(), pool.has_room(8)), (0, false));
+    let first = receiver.try_recv();
+    assert_eq!(first.as_ref().map(|pkt| pkt.payload().as_ptr()), sent);
+    drop(first);
+    drop((device, receiver));
+    let mut fates = Vec::new();
+    assert_eq!(pool.reclaim(|fate| fates.push(fate)), 2);
+    fates.sort_by_key(|fate| fate.cookie);
+    let fate = |cookie| Completion { cookie, drop_reason: None, len: 0 };
+    assert_eq!(fates, [fate(0), fate(1)], "both were sent; the second was abandoned");
+}
+
+/// Who can still send keeps receivers waiting; when nobody can, they learn it at once.
+#[test]
+fn the_end_comes_after_the_last_packet() {
+    let network = Network::new(2, 8);
+    let (mut queue, mut receiver) = (network.queue(), network.receiver(0).expect("it is free"));
+    let _ = queue.transmit(&mut packets(0, 0, 2), &mut PacketList::new(), Instant(1));
+    drop(network);
+    assert!(!receiver.has_ended());
+    drop(queue);
+    assert!(!receiver.has_ended() && receiver.wait(Duration::MAX));
+    assert_eq!(receiver.recv_timeout(Duration::MAX).map(|pkt| pkt.cookie), Some(0));
+    assert!(!receiver.has_ended());
+    assert_eq!(receiver.recv_timeout(Duration::MAX).map(|pkt| pkt.cookie), Some(1));
+    assert!(receiver.has_ended() && receiver.recv_timeout(Duration::MAX).is_none());
 }
 
 #[test]
 fn a_super_packet_arrives_whole_and_knows_its_datagrams() {
-    let (mut device, receiver) = loopback(4);
+    let (mut device, mut receiver) = loopback(4);
     let mut pkt = packet(None, 1, 250, 0);
     pkt.gso_size = 100;
-    transmit_all(&mut device, vec![pkt, packet(None, 1, 0, 0)]);
+    let mut burst: PacketList = [pkt, packet(None, 1, 0, 0)].into_iter().collect();
+    let _ = device.transmit(&mut burst, &mut PacketList::new(), Instant(1));
     let whole = receiver.try_recv().expect("it arrived");
     let sizes: Vec<_> = whole.datagrams().map(<[u8]>::len).collect();
     assert_eq!(sizes, [100, 100, 50]);

@@ -7,6 +7,7 @@
 
 mod alarm;
 mod intake;
+mod mailbox;
 mod pool;
 
 use std::cell::Cell;

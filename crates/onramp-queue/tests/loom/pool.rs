@@ -10,10 +10,10 @@ use onramp_queue::{Armed, Credits, Packet, PacketList, Pool};
 use crate::{check, join, spawn};
 
 /// What a waker rings; a wait that nobody ends is a deadlock, which loom reports.
-struct Bell(Notify);
+pub(crate) struct Bell(pub(crate) Notify);
 
 impl Bell {
-    fn new() -> (Arc<Self>, Waker) {
+    pub(crate) fn new() -> (Arc<Self>, Waker) {
         let bell = Arc::new(Self(Notify::new()));
         (bell.clone(), Waker::from(bell))
     }

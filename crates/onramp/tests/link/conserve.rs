@@ -227,7 +227,7 @@ fn null_pfifo_and_an_intake_for_few() {
 }
 
 /// A receiver that counts until its device is gone.
-fn count(receiver: &Receiver) -> u64 {
+fn count(mut receiver: Receiver) -> u64 {
     let mut count = 0;
     while receiver.recv_timeout(LONG).is_some() {
         count += 1;
@@ -243,7 +243,7 @@ fn over_loopback(qdisc: &'static str) {
             // Little room: the device is full now and then.
             let (device, receiver) = loopback(50);
             let (arrived, stats) = thread::scope(|scope| {
-                let counting = scope.spawn(move || count(&receiver));
+                let counting = scope.spawn(move || count(receiver));
                 let link = Link::devices([Box::new(device) as Box<_>]).qdisc(qdisc);
                 let link = link.build().unwrap();
                 let accepted = storm(&link, seed);

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use onramp::Link;
-use onramp::dev::{Received, loopback};
+use onramp::dev::loopback;
+use onramp::{Link, Packet};
 
 use crate::common::{LONG, balanced, credits, in_time};
 
@@ -12,8 +12,8 @@ fn payload(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-fn number(received: &Received) -> u32 {
-    u32::from_be_bytes(received.payload[..].try_into().unwrap())
+fn number(received: &Packet) -> u32 {
+    u32::from_be_bytes(received.payload().try_into().unwrap())
 }
 
 fn arrive_in_order(qdisc: &'static str, burst: u16) {
@@ -49,7 +49,7 @@ fn arrive_in_order(qdisc: &'static str, burst: u16) {
                 assert!(sender.flush(LONG));
             });
         }
-        for receiver in receivers {
+        for mut receiver in receivers {
             scope.spawn(move || {
                 let mut next: HashMap<u64, u32> = HashMap::new();
                 for _ in 0..THREADS / 3 * u64::from(PACKETS) {

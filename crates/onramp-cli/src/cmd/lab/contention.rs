@@ -159,7 +159,7 @@ fn plan(args: &Args) -> Result<Plan> {
 }
 
 /// The designs that `names` name, each once.
-fn designs(names: &[String]) -> Result<Vec<Design>> {
+pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
     let mut designs = Vec::new();
     for name in names {
         let named: &[Design] = match name.as_str() {

@@ -17,19 +17,20 @@ impl Wake for Unpark {
     }
 }
 
-/// The waker of the thread that asks, made once per thread that a sender waits on.
+/// The waker of the thread that asks, made once per thread that waits.
 #[derive(Debug, Default)]
-pub(crate) struct ThreadWaker(Option<(Waker, Thread)>);
+pub struct ThreadWaker(Option<(Waker, Thread)>);
 
 impl ThreadWaker {
-    /// The waker for the calling thread.
-    pub(crate) fn get(&mut self) -> &Waker {
+    /// The waker for the calling thread: it unparks it.
+    pub fn get(&mut self) -> &Waker {
         let here = thread::current();
         match &self.0 {
             Some((_, thread)) if thread.id() == here.id() => {}
-            _ => self.0 = Some((Waker::from(Arc::new(Unpark(here.clone()))), here)),
+            _ => self.0 = None,
         }
-        let (waker, _) = self.0.as_ref().expect("just made");
+        let (waker, _) =
+            self.0.get_or_insert_with(|| (Waker::from(Arc::new(Unpark(here.clone()))), here));
         waker
     }
 }

@@ -1,0 +1,147 @@
+//! The experiment of 2009: what a design gives as senders are added, one after another.
+//!
+//! The paths, the packets and the way of measuring are those of [`contention`]; what is asked here
+//! is how the rate with so many senders stands to that with the first number of them, in the same
+//! round and the same design.
+//!
+//! Source: the measurements of 2009 on netdev, where 8 senders pushed half of what one did.
+
+use std::time::Duration;
+
+use onramp_core::qdisc::Spec;
+
+use crate::Error;
+use crate::contention::{self, Design, Load};
+use crate::measure::Spread;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Designs.
+    pub designs: Vec<Design>,
+    /// Numbers of senders; others are compared with the first.
+    pub threads: Vec<usize>,
+    /// The qdisc.
+    pub qdisc: Spec,
+    /// Time that the device takes for a packet, nanoseconds.
+    pub device_ns: u64,
+    /// Threads are bound to processors, in turn.
+    pub pin: bool,
+    /// How long each cell is measured in a round.
+    pub window: Duration,
+    /// Rounds; the designs take turns in each.
+    pub rounds: usize,
+}
+
+/// A design with a number of senders.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The design.
+    pub design: Design,
+    /// Senders.
+    pub threads: usize,
+    /// Its rounds, in order.
+    pub rounds: Vec<Round>,
+}
+
+/// What a design did in one round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Round {
+    /// Packets that came out, per second.
+    pub packets_per_second: f64,
+    /// Processor time of the process for each, nanoseconds. `None`: none came out.
+    pub cpu_ns_per_packet: Option<f64>,
+    /// The rate, divided by that of the first number of senders.
+    pub scaling: f64,
+    /// Jain's index of fairness over the senders.
+    pub jain: f64,
+}
+
+impl Cell {
+    /// A figure over the rounds that have it.
+    #[must_use]
+    pub fn spread(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.rounds.iter().filter_map(figure))
+    }
+}
+
+/// Runs the experiment; tells `told` what it is about to do.
+///
+/// # Errors
+///
+/// [`Error`] when threads cannot be had or bound, or packets do not add up.
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for &design in &plan.designs {
+        let empty = |&threads| Cell { design, threads, rounds: Vec::new() };
+        cells.extend(plan.threads.iter().map(empty));
+    }
+    for number in 0..plan.rounds {
+        // Rounds of one, so that what is divided ran in the same one.
+        let mut designs = plan.designs.clone();
+        designs.rotate_left(number % plan.designs.len().max(1));
+        let round = contention::Plan {
+            designs,
+            threads: plan.threads.clone(),
+            queues: 1,
+            qdisc: plan.qdisc.clone(),
+            device_ns: plan.device_ns,
+            pin: plan.pin,
+            window: plan.window,
+            rounds: 1,
+            load: Load::Stream,
+        };
+        let of = plan.rounds;
+        let rows =
+            contention::run(&round, &mut |what| told(&format!("{} of {of}: {what}", number + 1)))?;
+        let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
+        let rate = |design: Design, threads: Option<&usize>| {
+            let row = rows.iter().find(|r| r.design == design && Some(&r.threads) == threads);
+            row.and_then(|row| median(row.packets_per_second())).unwrap_or(0.0)
+        };
+        for cell in &mut cells {
+            let Cell { design, threads, .. } = *cell;
+            let row = rows.iter().find(|row| (row.design, row.threads) == (design, threads));
+            let Some(row) = row else { continue };
+            let packets_per_second = rate(design, Some(&threads));
+            let first = rate(design, plan.threads.first());
+            cell.rounds.push(Round {
+                packets_per_second,
+                cpu_ns_per_packet: median(row.cpu_ns_per_packet()),
+                scaling: if first > 0.0 { packets_per_second / first } else { 0.0 },
+                jain: median(row.jain()).unwrap_or(0.0),
+            });
+        }
+    }
+    Ok(cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every design has every number of senders in each round, and packets add up, or it fails.
+    #[test]
+    fn every_design_is_measured_with_every_number_of_senders() {
+        let plan = Plan {
+            designs: vec![Design::Mutex, Design::Onramp],
+            threads: vec![1, 3],
+            qdisc: "pfifo".parse().expect("a qdisc"),
+            device_ns: 0,
+            pin: false,
+            window: Duration::from_millis(30),
+            rounds: 2,
+        };
+        let mut told = 0;
+        let cells = run(&plan, |_| told += 1).expect("packets add up");
+        let found: Vec<_> = cells.iter().map(|cell| (cell.design, cell.threads)).collect();
+        let (mutex, onramp) = (Design::Mutex, Design::Onramp);
+        assert_eq!(found, [(mutex, 1), (mutex, 3), (onramp, 1), (onramp, 3)]);
+        assert!(told >= 8, "{told}");
+        for cell in &cells {
+            assert_eq!(cell.rounds.len(), 2);
+            let own = |round: &Round| cell.threads != 1 || [0.0, 1.0].contains(&round.scaling);
+            assert!(cell.rounds.iter().all(own), "the first stands to itself as 1: {cell:?}");
+        }
+    }
+}

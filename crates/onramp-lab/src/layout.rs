@@ -1,0 +1,281 @@
+//! The experiment of 2009: the hot fields of a port grouped by who writes them, each group on cache
+//! lines of its own, against the same fields in an order in which writers share lines.
+//!
+//! Threads push into an intake of numbers, by Onramp's protocol: who finds it idle owns it, takes
+//! what others left, and works. There are no packets, no qdisc and no device, so that the fields
+//! are all that threads share; what is measured is what their lines cost.
+//!
+//! Source: the discussion of 2009 on netdev about the order of fields in `struct Qdisc`.
+
+mod fields;
+
+use std::thread;
+use std::time::Duration;
+
+use self::fields::{Fields, Grouped, Mixed};
+use crate::Error;
+use crate::crew::{Crew, Window};
+use crate::measure::{Phase, Spread, rotated};
+use crate::pin;
+
+/// Pushes between two looks at the phase.
+const RUN: u64 = 64;
+/// Numbers that may wait (as `onramp`'s intake has it).
+const CAP: u64 = 16_384;
+/// Turns of arithmetic that stand for the owner's work on one packet, the same in both layouts.
+pub const WORK: u32 = 8;
+/// Turns that stand for what a sender does before it pushes: more, so that owners keep up.
+pub const PREPARATION: u32 = 24;
+
+/// How the fields lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Design {
+    /// What senders exchange, what all read, and what the owner writes: each on lines of its own.
+    Grouped,
+    /// Fields of different writers side by side.
+    Mixed,
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Numbers of threads.
+    pub threads: Vec<usize>,
+    /// How long each layout is measured in a round.
+    pub window: Duration,
+    /// Rounds; the layouts take turns in each.
+    pub rounds: usize,
+    /// Threads are bound to processors, in turn.
+    pub pin: bool,
+}
+
+/// What one layout did in one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// Numbers that went through, per second.
+    pub packets_per_second: f64,
+    /// Processor time of the process for each, nanoseconds.
+    pub cpu_ns_per_packet: f64,
+    /// Exchanges of the word that failed because another thread had the line, for each.
+    pub retries_per_packet: f64,
+    /// Share of the pushes that made their thread the owner.
+    pub owned_share: f64,
+    /// Pushes that found too many waiting, for each that did not.
+    pub refused_per_packet: f64,
+}
+
+/// A layout with a number of threads.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The layout.
+    pub design: Design,
+    /// Threads.
+    pub threads: usize,
+    /// Its rounds, in order.
+    pub rounds: Vec<Round>,
+    /// Numbers that went through in all rounds, warm-up included: as many as were pushed.
+    pub packets: u64,
+}
+
+impl Design {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Grouped, Self::Mixed];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Grouped => "grouped",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// Bytes from the first field to the last.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Grouped => size_of::<Grouped>(),
+            Self::Mixed => size_of::<Mixed>(),
+        }
+    }
+}
+
+impl Cell {
+    /// A figure over the rounds.
+    #[must_use]
+    pub fn spread(&self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
+        Spread::of(self.rounds.iter().map(figure))
+    }
+
+    /// The quotient of a figure by that of `other` in the same round, where there is one.
+    #[must_use]
+    pub fn ratio(&self, other: &Self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
+        let rounds = self.rounds.iter().zip(&other.rounds);
+        let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
+        Spread::of(quotients.filter(|quotient| quotient.is_finite()))
+    }
+}
+
+/// Runs the experiment; tells `told` what it is about to do.
+///
+/// # Errors
+///
+/// [`Error`] when threads cannot be had or bound, or a number is lost.
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+    let cpus = pin::allowed()?;
+    let mut cells = Vec::new();
+    for &threads in &plan.threads {
+        let empty = |design| Cell { design, threads, rounds: Vec::new(), packets: 0 };
+        let mut row = Design::ALL.map(empty);
+        for round in 0..plan.rounds {
+            for &design in rotated(&Design::ALL, round) {
+                told(&format!("{threads} threads, round {}: {}", round + 1, design.name()));
+                let cpus = plan.pin.then_some(&*cpus);
+                let (round, packets) = match design {
+                    Design::Grouped => measure::<Grouped>(threads, plan.window, cpus)?,
+                    Design::Mixed => measure::<Mixed>(threads, plan.window, cpus)?,
+                };
+                let cell = &mut row[design as usize];
+                cell.rounds.push(round);
+                cell.packets += packets;
+            }
+        }
+        cells.extend(row);
+    }
+    Ok(cells)
+}
+
+/// What a thread has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    pushed: u64,
+    /// Those of them in the window.
+    counted: u64,
+    /// In the window too.
+    retries: u64,
+    owned: u64,
+    refused: u64,
+}
+
+fn measure<F: Fields>(
+    threads: usize,
+    span: Duration,
+    cpus: Option<&[usize]>,
+) -> Result<(Round, u64), Error> {
+    let (fields, crew) = (F::new(CAP), Crew::default());
+    let work = |number: usize| {
+        if let Some(cpus) = cpus {
+            pin::to(cpus[number % cpus.len()])?;
+        }
+        let (mut done, mut sum) = (Done::default(), Done::default());
+        loop {
+            let phase = crew.phase.get();
+            if phase == Phase::Stop {
+                sum.pushed += done.pushed;
+                return Ok(sum);
+            }
+            for _ in 0..RUN {
+                fields::turns(PREPARATION, sum.pushed);
+                push(&fields, &mut done);
+            }
+            if done.refused > 0 {
+                thread::yield_now(); // The owner may be waiting for this processor.
+            }
+            sum.pushed += done.pushed;
+            if phase == Phase::Measure {
+                sum.counted += done.pushed;
+                sum.retries += done.retries;
+                sum.owned += done.owned;
+                sum.refused += done.refused;
+            }
+            done = Done::default();
+        }
+    };
+    let (done, window) = crew.run(threads, span, work)?;
+    let done = done.into_iter().collect::<Result<Vec<Done>, Error>>()?;
+    conclude(&fields, &done, window)
+}
+
+/// Pushes one, unless too many wait; as owner, works until nothing waits.
+#[inline]
+fn push(fields: &impl Fields, done: &mut Done) {
+    match fields.push(&mut done.retries) {
+        None => done.refused += 1,
+        Some(false) => done.pushed += 1,
+        Some(true) => {
+            (done.pushed, done.owned) = (done.pushed + 1, done.owned + 1);
+            let mut came = 1;
+            loop {
+                for _ in 0..came {
+                    fields.work(WORK);
+                }
+                came = fields.take_or_leave();
+                if came == 0 {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn conclude(fields: &impl Fields, done: &[Done], window: Window) -> Result<(Round, u64), Error> {
+    let mut sum = Done::default();
+    for one in done {
+        sum.pushed += one.pushed;
+        sum.counted += one.counted;
+        sum.retries += one.retries;
+        sum.owned += one.owned;
+        sum.refused += one.refused;
+    }
+    let sent = fields.sent();
+    if sent != sum.pushed {
+        let pushed = sum.pushed;
+        return Err(Error::Conservation(format!("layout: {pushed} pushed, {sent} went through")));
+    }
+    let per_packet = |count: u64| count as f64 / sum.counted.max(1) as f64;
+    let round = Round {
+        packets_per_second: window.per_second(sum.counted),
+        cpu_ns_per_packet: window.cpu_ns_per(sum.counted),
+        retries_per_packet: per_packet(sum.retries),
+        owned_share: per_packet(sum.owned),
+        refused_per_packet: per_packet(sum.refused),
+    };
+    Ok((round, sent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that is pushed goes through, or the run fails.
+    #[test]
+    fn nothing_is_lost_in_either_layout() {
+        for pin in [false, true] {
+            let window = Duration::from_millis(30);
+            let plan = Plan { threads: vec![1, 3], window, rounds: 2, pin };
+            let mut told = 0;
+            let cells = run(&plan, |_| told += 1).expect("nothing is lost");
+            assert_eq!((cells.len(), told), (4, 8));
+            assert!(cells.iter().all(|cell| cell.rounds.len() == 2));
+            assert!(cells.iter().any(|cell| cell.packets > 0), "somebody had a turn");
+        }
+    }
+
+    fn alone<F: Fields>() {
+        let (fields, mut done) = (F::new(2), Done::default());
+        (0..10).for_each(|_| push(&fields, &mut done));
+        assert_eq!((done.pushed, done.owned, done.retries, fields.sent()), (10, 10, 0, 10));
+        // Owned by another: two fit.
+        assert_eq!(fields.push(&mut 0), Some(true));
+        (0..5).for_each(|_| push(&fields, &mut done));
+        assert_eq!((done.pushed, done.owned, done.refused), (12, 10, 3));
+        assert_eq!([fields.take_or_leave(), fields.take_or_leave()], [2, 0]);
+        assert_eq!(fields.push(&mut 0), Some(true), "it was left idle");
+    }
+
+    #[test]
+    fn both_layouts_follow_the_protocol() {
+        alone::<Grouped>();
+        alone::<Mixed>();
+    }
+}

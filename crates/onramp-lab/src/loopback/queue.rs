@@ -1,0 +1,111 @@
+//! One queue behind a lock for all senders, or one each.
+
+use onramp_core::{Device, Instant};
+use onramp_dev::{Loopback, Network};
+use onramp_queue::PacketList;
+
+use crate::cell::LockCell;
+use crate::lock::Lock;
+use crate::lockstat::{LockCounts, LockNotes};
+use crate::measure::PhaseCell;
+
+/// The transmit queues of a design.
+pub(super) trait Queues: Sync {
+    /// What it is called in messages.
+    const NAME: &'static str;
+    /// What kind of lock it has.
+    const KIND: Option<&'static str>;
+    /// A sender's end.
+    type End<'a>: SendEnd
+    where
+        Self: 'a;
+
+    /// The end of sender `number`.
+    fn end(&self, number: usize, noted: bool) -> Self::End<'_>;
+}
+
+/// A sender's end.
+pub(super) trait SendEnd {
+    /// Sends; what is left was not sent because it is time to stop.
+    fn send(&mut self, burst: &mut PacketList, phase: &PhaseCell);
+
+    /// What it noted of the lock.
+    fn notes(&self) -> LockCounts {
+        LockCounts::default()
+    }
+
+    /// Begins its notes anew.
+    fn forget_notes(&mut self) {}
+}
+
+/// One queue, its counters with it, behind a lock.
+#[derive(Debug)]
+pub(super) struct Shared<L>(LockCell<L, Loopback>);
+
+/// Takes the lock for each call.
+#[derive(Debug)]
+pub(super) struct Locking<'a, L> {
+    queue: &'a LockCell<L, Loopback>,
+    notes: LockNotes,
+}
+
+impl<L: Lock> Shared<L> {
+    pub(super) fn new(network: &Network) -> Self {
+        Self(LockCell::new(network.queue()))
+    }
+}
+
+impl<L: Lock> Queues for Shared<L> {
+    const NAME: &'static str = L::KIND;
+    const KIND: Option<&'static str> = Some(L::KIND);
+    type End<'a>
+        = Locking<'a, L>
+    where
+        L: 'a;
+
+    fn end(&self, number: usize, noted: bool) -> Locking<'_, L> {
+        Locking { queue: &self.0, notes: LockNotes::new(noted, number) }
+    }
+}
+
+impl<L: Lock> SendEnd for Locking<'_, L> {
+    fn send(&mut self, burst: &mut PacketList, phase: &PhaseCell) {
+        let Some(mut queue) = self.queue.lock(phase, &mut self.notes) else { return };
+        let _ = queue.transmit(burst, &mut PacketList::new(), Instant(0));
+        queue.unlock(&mut self.notes);
+    }
+
+    fn notes(&self) -> LockCounts {
+        self.notes.counts()
+    }
+
+    fn forget_notes(&mut self) {
+        self.notes.clear();
+    }
+}
+
+/// A queue for each sender.
+#[derive(Debug)]
+pub(super) struct Own(Network);
+
+impl Own {
+    pub(super) fn new(network: &Network) -> Self {
+        Self(network.clone())
+    }
+}
+
+impl Queues for Own {
+    const NAME: &'static str = "per-queue";
+    const KIND: Option<&'static str> = None;
+    type End<'a> = Loopback;
+
+    fn end(&self, _number: usize, _noted: bool) -> Loopback {
+        self.0.queue()
+    }
+}
+
+impl SendEnd for Loopback {
+    fn send(&mut self, burst: &mut PacketList, _phase: &PhaseCell) {
+        let _ = self.transmit(burst, &mut PacketList::new(), Instant(0));
+    }
+}

@@ -1,0 +1,72 @@
+//! A link of Onramp, whose runner restarts in place and is woken only when needed.
+
+use std::time::Duration;
+
+use onramp::{Credits, Flow, Link};
+use onramp_dev::Network;
+
+use super::{Counts, PACKETS_MAX, PAYLOAD, Path, PathEnd, Plan, QDISC, address};
+use crate::Error;
+
+/// The path.
+#[derive(Debug)]
+pub(super) struct InLink {
+    link: Link,
+    places: usize,
+    flushes: bool,
+}
+
+impl InLink {
+    pub(super) fn new(network: &Network, plan: &Plan, flushes: bool) -> Result<Self, Error> {
+        let packets = u32::try_from(plan.burst.min(PACKETS_MAX)).unwrap_or(u32::MAX);
+        let link = Link::devices([Box::new(network.queue()) as Box<_>])
+            .qdisc(QDISC)
+            .credits(Credits { packets, bytes: 1 << 24 })
+            .build()
+            .map_err(Error::Link)?;
+        Ok(Self { link, places: 2 * plan.clients, flushes })
+    }
+}
+
+impl Path for InLink {
+    type End<'a> = End;
+
+    fn name(&self) -> &'static str {
+        if self.flushes { "onramp-flush" } else { "onramp" }
+    }
+
+    fn end(&self, number: usize, burst: usize) -> End {
+        let sender = self.link.sender();
+        // A server answers to the client of its number, and the other way round.
+        let to = (number + self.places / 2) % self.places;
+        let flow = sender.flow(address(self.places, to));
+        let payloads = vec![[0x5a; PAYLOAD]; burst];
+        End { sender, flow, to, payloads, flushes: self.flushes }
+    }
+
+    fn counts(&self) -> Counts {
+        let stats = self.link.stats();
+        Counts { wakeups: stats.runner_wakeups, undone: None, restarts: stats.runner_restarts }
+    }
+}
+
+/// A sender of the link.
+#[derive(Debug)]
+pub(super) struct End {
+    sender: onramp::Sender,
+    flow: Flow,
+    to: usize,
+    payloads: Vec<[u8; PAYLOAD]>,
+    flushes: bool,
+}
+
+impl PathEnd for End {
+    fn submit(&mut self, place: usize, count: usize) {
+        assert_eq!(place, self.to, "each has one partner");
+        // It fails when the link has died; then no answer comes, and the run says so.
+        let _ = self.sender.send_batch(&self.flow, &self.payloads[..count]);
+        if self.flushes {
+            self.sender.flush(Duration::ZERO);
+        }
+    }
+}

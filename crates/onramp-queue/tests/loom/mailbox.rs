@@ -1,0 +1,166 @@
+//! The mailbox: posts, a reader that sleeps, readers that come and go.
+
+use std::task::Waker;
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicUsize;
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::thread::yield_now;
+use onramp_queue::{Armed, Mailbox, Packet, PacketList, Reader, Undelivered};
+
+use crate::pool::Bell;
+use crate::{check, join, spawn};
+
+fn packets(cookies: &[u64]) -> PacketList {
+    let packet = |&cookie: &u64| {
+        let mut pkt = Packet::new(64);
+        pkt.cookie = cookie;
+        pkt
+    };
+    cookies.iter().map(packet).collect()
+}
+
+fn cookies(list: PacketList) -> Vec<u64> {
+    list.map(|pkt| pkt.cookie).collect()
+}
+
+fn open() -> (Arc<Mailbox>, Reader) {
+    let mailbox = Mailbox::new(8);
+    let reader = mailbox.open().expect("nobody reads it");
+    (Arc::new(mailbox), reader)
+}
+
+/// Sleeps until something may be there.
+fn wait(reader: &mut Reader, bell: &Bell, waker: &Waker) {
+    match reader.arm(waker) {
+        Armed::Ready => {}
+        Armed::Armed => bell.0.wait(),
+        Armed::Busy => yield_now(),
+    }
+}
+
+/// Reads `count` packets, sleeping as often as need be.
+fn read(reader: &mut Reader, count: usize) -> Vec<u64> {
+    let (bell, waker) = Bell::new();
+    let mut got = Vec::new();
+    while got.len() < count {
+        got.extend(cookies(reader.take()));
+        if got.len() < count {
+            wait(reader, &bell, &waker);
+        }
+    }
+    got
+}
+
+/// Two threads post to a reader that sleeps when nothing is there: all arrives, in order.
+///
+/// Broken by: mailbox-post-release, mailbox-take-acquire, mailbox-arm-unchecked,
+/// mailbox-arm-release, mailbox-post-acquire.
+#[test]
+fn a_sleeping_reader_is_woken() {
+    check(3, || {
+        let (mailbox, mut reader) = open();
+        let posts = [&[10, 11][..], &[20]].map(|cookies| {
+            let mailbox = mailbox.clone();
+            spawn(move || mailbox.post(packets(cookies)).expect("there is room"))
+        });
+        let got = read(&mut reader, 3);
+        join(posts);
+        let of = |tens: u64| got.iter().filter(|&&cookie| cookie / 10 == tens).count();
+        assert_eq!((got.len(), of(1), of(2)), (3, 2, 1));
+        assert!(got.iter().position(|&c| c == 10) < got.iter().position(|&c| c == 11));
+    });
+}
+
+/// A reader asks again, with another waker, while it is being woken.
+///
+/// Broken by: mailbox-arm-acquire, mailbox-wake-release, mailbox-arm-lent.
+#[test]
+fn the_waker_changes_hands() {
+    check(3, || {
+        let (mailbox, mut reader) = open();
+        let (_, first) = Bell::new();
+        let (bell, waker) = Bell::new();
+        assert_eq!(reader.arm(&first), Armed::Armed);
+        let poster = spawn({
+            let mailbox = mailbox.clone();
+            move || mailbox.post(packets(&[1])).expect("there is room")
+        });
+        let mut got = cookies(reader.take());
+        while got.is_empty() {
+            wait(&mut reader, &bell, &waker);
+            got = cookies(reader.take());
+        }
+        while reader.arm(&waker) == Armed::Busy {
+            yield_now();
+        }
+        poster.join().unwrap();
+        mailbox.post(packets(&[2])).expect("there is room");
+        bell.0.wait();
+        assert_eq!(cookies(reader.take()), [2]);
+    });
+}
+
+/// A reader goes while somebody posts, and another comes: each packet is read, given back or left
+/// by the first, and the second sees what the first did.
+///
+/// Broken by: mailbox-open-acquire, mailbox-close-release, mailbox-post-release.
+#[test]
+fn readers_come_and_go() {
+    check(3, || {
+        let (mailbox, mut reader) = open();
+        let notes = Arc::new(AtomicUsize::new(0));
+        let poster = spawn({
+            let mailbox = mailbox.clone();
+            move || match mailbox.post(packets(&[1, 2])) {
+                Ok(()) => 0,
+                Err(Undelivered::Closed(list)) => cookies(list).len(),
+                Err(Undelivered::Full(_)) => panic!("there is room"),
+            }
+        });
+        let first = spawn({
+            let notes = notes.clone();
+            move || {
+                let (_, waker) = Bell::new();
+                let _ = reader.arm(&waker);
+                notes.store(1, Relaxed);
+                cookies(reader.close()).len()
+            }
+        });
+        let mut second = loop {
+            match mailbox.open() {
+                Some(reader) => break reader,
+                None => yield_now(),
+            }
+        };
+        assert_eq!(notes.load(Relaxed), 1, "what the first one did is seen");
+        let (back, left) = (poster.join().unwrap(), first.join().unwrap());
+        let (_, waker) = Bell::new();
+        let asked = second.arm(&waker);
+        let got = second.take().len() as usize;
+        assert_eq!(asked == Armed::Ready, got > 0, "at rest no waker is lent");
+        assert_eq!(back + left + got, 2);
+    });
+}
+
+/// The posting side goes: a reader that sleeps learns of it, after it has read everything.
+///
+/// Broken by: mailbox-end-acquire, mailbox-end-silent, mailbox-arm-unchecked.
+#[test]
+fn the_end_is_told() {
+    check(3, || {
+        let (mailbox, mut reader) = open();
+        let poster = spawn(move || {
+            mailbox.post(packets(&[1])).expect("there is room");
+            drop(mailbox);
+        });
+        let (bell, waker) = Bell::new();
+        let mut got = Vec::new();
+        while !reader.has_ended() {
+            wait(&mut reader, &bell, &waker);
+            got.extend(cookies(reader.take()));
+        }
+        poster.join().unwrap();
+        assert_eq!(got, [1]);
+    });
+}

@@ -1,0 +1,181 @@
+//! The mailbox, from outside: what it takes, gives back, and tells its reader.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::{Wake, Waker};
+use std::thread;
+
+use onramp_queue::{Armed, Mailbox, Packet, PacketList, Reader, Undelivered};
+
+#[derive(Debug, Default)]
+struct Rings(AtomicU32);
+
+impl Wake for Rings {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Rings {
+    fn new() -> (Arc<Self>, Waker) {
+        let rings = Arc::new(Self::default());
+        (rings.clone(), Waker::from(rings))
+    }
+
+    fn count(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+}
+
+fn packets(cookies: std::ops::Range<u64>) -> PacketList {
+    let packet = |cookie| {
+        let mut pkt = Packet::new(64);
+        pkt.cookie = cookie;
+        pkt
+    };
+    cookies.map(packet).collect()
+}
+
+fn cookies(list: PacketList) -> Vec<u64> {
+    list.map(|pkt| pkt.cookie).collect()
+}
+
+fn open(cap: u16) -> (Mailbox, Reader) {
+    let mailbox = Mailbox::new(cap);
+    let reader = mailbox.open().expect("nobody reads it");
+    (mailbox, reader)
+}
+
+#[test]
+fn takes_what_fits_in_order_and_gives_the_rest_back() {
+    let (mailbox, mut reader) = open(5);
+    assert_eq!(mailbox.room(), 5);
+    mailbox.post(PacketList::new()).expect("nothing always fits");
+    mailbox.post(packets(0..3)).expect("it fits");
+    let Err(Undelivered::Full(back)) = mailbox.post(packets(3..6)) else { panic!("it is full") };
+    assert_eq!((cookies(back), mailbox.room()), (vec![3, 4, 5], 2));
+    mailbox.post(packets(3..5)).expect("it fits");
+    assert_eq!(mailbox.room(), 0);
+    let taken = reader.take();
+    assert_eq!((taken.len(), taken.bytes()), (5, 320));
+    assert_eq!((cookies(taken), mailbox.room()), (vec![0, 1, 2, 3, 4], 5));
+    assert!(reader.take().is_empty());
+}
+
+#[test]
+fn one_reads_at_a_time() {
+    let mailbox = Mailbox::new(4);
+    let Err(Undelivered::Closed(back)) = mailbox.post(packets(0..2)) else {
+        panic!("nobody reads it")
+    };
+    assert_eq!((cookies(back), mailbox.room()), (vec![0, 1], 0));
+    let mut first = mailbox.open().expect("nobody reads it");
+    assert!(mailbox.open().is_none());
+    mailbox.post(packets(2..4)).expect("it fits");
+    assert_eq!(cookies(first.close()), [2, 3]);
+    let mut second = mailbox.open().expect("the first one has left");
+    mailbox.post(packets(4..5)).expect("it fits");
+    // Who has closed it has nothing to do with it any more.
+    let (rings, waker) = Rings::new();
+    assert!(first.take().is_empty() && first.close().is_empty() && first.has_ended());
+    assert_eq!(first.arm(&waker), Armed::Ready);
+    drop(first);
+    assert_eq!((cookies(second.take()), rings.count()), (vec![4], 0));
+    drop(second);
+    assert!(matches!(mailbox.post(packets(5..6)), Err(Undelivered::Closed(_))));
+}
+
+#[test]
+fn wakes_once_and_only_who_asked() {
+    let (mailbox, mut reader) = open(9);
+    let ((rings, waker), (others, other)) = (Rings::new(), Rings::new());
+    mailbox.post(packets(0..1)).expect("it fits");
+    assert_eq!(reader.arm(&waker), Armed::Ready);
+    let _ = reader.take();
+    assert_eq!(reader.arm(&other), Armed::Armed);
+    assert_eq!(reader.arm(&waker), Armed::Armed);
+    mailbox.post(packets(1..2)).expect("it fits");
+    mailbox.post(packets(2..3)).expect("it fits");
+    assert_eq!((rings.count(), others.count()), (1, 0));
+    assert_eq!(reader.arm(&waker), Armed::Ready);
+    assert_eq!(cookies(reader.take()), [1, 2]);
+    // A reader that leaves while it waits takes its request with it.
+    assert_eq!(reader.arm(&waker), Armed::Armed);
+    drop(reader);
+    let mut next = mailbox.open().expect("nobody reads it");
+    assert_eq!(next.arm(&other), Armed::Armed);
+    mailbox.post(packets(3..4)).expect("it fits");
+    assert_eq!((rings.count(), others.count()), (1, 1));
+}
+
+#[test]
+fn the_end_is_told() {
+    let (mailbox, mut reader) = open(9);
+    let (rings, waker) = Rings::new();
+    assert!(!reader.has_ended());
+    assert_eq!(reader.arm(&waker), Armed::Armed);
+    drop(mailbox);
+    assert_eq!(rings.count(), 1);
+    assert!(reader.has_ended());
+    assert_eq!(reader.arm(&waker), Armed::Ready);
+    let (mailbox, mut reader) = open(9);
+    mailbox.post(packets(0..2)).expect("it fits");
+    drop(mailbox);
+    assert!(!reader.has_ended(), "two packets wait");
+    assert_eq!(cookies(reader.take()), [0, 1]);
+    assert!(reader.has_ended());
+    assert_eq!(reader.arm(&waker), Armed::Ready);
+    assert_eq!(rings.count(), 1);
+}
+
+#[test]
+#[should_panic(expected = "holds at least one packet")]
+fn none_for_nothing() {
+    let _ = Mailbox::new(0);
+}
+
+/// Four threads post, the reader parks when nothing is there: all arrives, each thread's in order.
+#[test]
+fn nothing_is_lost_between_threads() {
+    const THREADS: usize = 4;
+    let packets_each: u64 = if cfg!(miri) { 40 } else { 20_000 };
+    let (mailbox, mut reader) = open(16);
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut next = [0; THREADS];
+    thread::scope(|scope| {
+        let mailbox = Arc::new(mailbox);
+        for thread in 0..THREADS as u64 {
+            let mailbox = mailbox.clone();
+            scope.spawn(move || {
+                let mut at = 0;
+                while at < packets_each {
+                    let end = (at + 1 + at % 5).min(packets_each);
+                    let tag = thread << 32;
+                    match mailbox.post(packets(tag | at..tag | end)) {
+                        Ok(()) => at = end,
+                        Err(Undelivered::Full(_)) => thread::yield_now(),
+                        Err(Undelivered::Closed(_)) => panic!("somebody reads"),
+                    }
+                }
+            });
+        }
+        drop(mailbox);
+        while !reader.has_ended() {
+            for cookie in reader.take().map(|pkt| pkt.cookie) {
+                let next = &mut next[usize::try_from(cookie >> 32).expect("a few")];
+                assert_eq!(cookie & 0xffff_ffff, *next);
+                *next += 1;
+            }
+            if reader.arm(&waker) == Armed::Armed {
+                thread::park();
+            }
+        }
+    });
+    assert_eq!(next, [packets_each; THREADS]);
+}
