@@ -24,7 +24,7 @@ use std::fmt;
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
@@ -319,9 +319,17 @@ impl<D: Device> Port<D> {
     #[cold]
     fn obey(&self, owner: &mut Root<D>) -> bool {
         let mut more = false;
-        // Relaxed: the lock hands the qdisc over.
-        if self.wants.fetch_and(!REPLACE, Ordering::Relaxed) & REPLACE != 0
-            && let Some(qdisc) = self.next_qdisc().take()
+        // An owner waits for nobody: while somebody has the lock, the next owner does it, whom that
+        // one has come.
+        let next = match self.next_qdisc.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
+            Ok(lock) => Some(lock),
+        };
+        if let Some(mut next) = next
+            // Relaxed: the lock hands the qdisc over.
+            && self.wants.fetch_and(!REPLACE, Ordering::Relaxed) & REPLACE != 0
+            && let Some(qdisc) = next.take()
         {
             owner.replace_by(qdisc);
             more = true;

@@ -2,8 +2,7 @@
 //!
 //! Every member says whether it has something to send. Every [`RECOUNT_NS`] each of them counts
 //! those that do, or did a moment ago, or have not paid for what they sent yet, and goes at that
-//! part of the rate. So the sum is right but
-//! for the moments after a member came or went.
+//! part of the rate. So the sum is right but for the moments after a member came or went.
 //!
 //! Theorem: while the members that have something to send do not change, they let through at most
 //! `rate · (t + SLACK_NS)` and a packet each in a time `t`, and no less than `rate · t` less a
@@ -41,8 +40,7 @@ struct Shared {
 }
 
 /// Until when the member had something to send or to pay for, nanoseconds; [`ACTIVE`]: it has
-/// something to send. Each on lines of
-/// its own, for each is written by another thread.
+/// something to send. Each on lines of its own, for each is written by another thread.
 #[derive(Default)]
 #[repr(align(128))]
 struct Member(AtomicU64);

@@ -137,10 +137,7 @@ impl<D: Device> Root<D> {
         if now < self.retry_at {
             return Stop::Until(self.retry_at);
         }
-        let held = self.backlog() > 0;
-        if let Some(share) = &mut self.share {
-            share.look(now, held);
-        }
+        self.look(now, false);
         loop {
             let next = self.fill(quota.left, done, now, stats);
             if self.burst.is_empty() {
@@ -203,18 +200,25 @@ impl<D: Device> Root<D> {
     /// Corrects `stop` by what is left: a quota may end with the last packet, and an empty qdisc
     /// means little while the inbox is not.
     fn settle(&mut self, stop: Stop, now: Instant) -> Stop {
-        let held = self.backlog() > 0;
-        if let Some(share) = &mut self.share {
-            // What the qdisc keeps for later is nothing to send.
-            let later = matches!(stop, Stop::Until(_))
-                && self.inbox.is_empty()
-                && share.not_before(now).is_none();
-            share.look(now, held && !later);
-        }
+        self.look(now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
         match stop {
-            Stop::Quota if !held => Stop::Empty,
+            Stop::Quota if self.backlog() == 0 => Stop::Empty,
             Stop::Empty | Stop::Until(_) if !self.inbox.is_empty() => Stop::Quota,
             stop => stop,
+        }
+    }
+
+    /// Tells the share whether there is something to send. What the qdisc alone keeps `waiting` for
+    /// later is nothing to send.
+    #[inline]
+    fn look(&mut self, now: Instant, waiting: bool) {
+        if self.share.is_none() {
+            return;
+        }
+        let held = self.backlog() > 0;
+        if let Some(share) = &mut self.share {
+            let later = waiting && share.not_before(now).is_none();
+            share.look(now, held && !later);
         }
     }
 
