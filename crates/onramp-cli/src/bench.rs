@@ -1,7 +1,6 @@
 //! Benchmarks: all methods interleaved in one run.
 
 mod gaps;
-mod gate;
 mod method;
 mod plan;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use self::fields::{Fields, Grouped, Mixed};
 use crate::Error;
 use crate::crew::{Crew, Window};
-use crate::measure::{Phase, Spread, rotated};
+use crate::measure::{Phase, Rounds, rotated};
 use crate::pin;
 
 /// Pushes between two looks at the phase.
@@ -100,19 +100,11 @@ impl Design {
     }
 }
 
-impl Cell {
-    /// A figure over the rounds.
-    #[must_use]
-    pub fn spread(&self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
-        Spread::of(self.rounds.iter().map(figure))
-    }
+impl Rounds for Cell {
+    type Round = Round;
 
-    /// The quotient of a figure by that of `other` in the same round, where there is one.
-    #[must_use]
-    pub fn ratio(&self, other: &Self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
-        let rounds = self.rounds.iter().zip(&other.rounds);
-        let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
-        Spread::of(quotients.filter(|quotient| quotient.is_finite()))
+    fn rounds(&self) -> &[Round] {
+        &self.rounds
     }
 }
 

@@ -21,7 +21,7 @@ use crate::Error;
 use crate::crew::{Crew, Window};
 use crate::lock::{Spin, StdMutex};
 use crate::lockstat::{LockCounts, LockRow};
-use crate::measure::{Phase, PhaseCell, Spread, rotated};
+use crate::measure::{Phase, PhaseCell, Rounds, rotated};
 
 /// Bytes of payload in a packet.
 pub const PAYLOAD: usize = 120;
@@ -97,19 +97,11 @@ impl Design {
     }
 }
 
-impl Cell {
-    /// A figure over the rounds.
-    #[must_use]
-    pub fn spread(&self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
-        Spread::of(self.rounds.iter().map(figure))
-    }
+impl Rounds for Cell {
+    type Round = Round;
 
-    /// The quotient of a figure by that of `other` in the same round, where there is one.
-    #[must_use]
-    pub fn ratio(&self, other: &Self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
-        let rounds = self.rounds.iter().zip(&other.rounds);
-        let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
-        Spread::of(quotients.filter(|quotient| quotient.is_finite()))
+    fn rounds(&self) -> &[Round] {
+        &self.rounds
     }
 }
 
@@ -307,6 +299,7 @@ fn receive(mut receiver: Receiver, sending: &AtomicUsize, phase: &PhaseCell) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Spread;
 
     /// Every design delivers everything, or the run fails; only locks have a row.
     #[test]

@@ -10,5 +10,5 @@ mod usage;
 pub use gate::{Gate, Phase, PhaseCell};
 pub use latency::{Latency, Percentiles, Sampler};
 pub use octaves::Octaves;
-pub use spread::{Spread, jain, rotated};
+pub use spread::{Rounds, Spread, jain, rotated};
 pub use usage::{Usage, process_cpu_ns, thread_cpu_ns};

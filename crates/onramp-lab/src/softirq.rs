@@ -22,7 +22,7 @@ use self::in_link::InLink;
 use self::lab::Softirq;
 use crate::Error;
 use crate::crew::{Crew, Window};
-use crate::measure::{Latency, Phase, PhaseCell, Spread, rotated};
+use crate::measure::{Latency, Phase, PhaseCell, Rounds, rotated};
 
 /// Bytes of payload in a packet.
 pub const PAYLOAD: usize = 120;
@@ -111,19 +111,11 @@ impl Design {
     }
 }
 
-impl Cell {
-    /// A figure over the rounds.
-    #[must_use]
-    pub fn spread(&self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
-        Spread::of(self.rounds.iter().map(figure))
-    }
+impl Rounds for Cell {
+    type Round = Round;
 
-    /// The quotient of a figure by that of `other` in the same round, where there is one.
-    #[must_use]
-    pub fn ratio(&self, other: &Self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
-        let rounds = self.rounds.iter().zip(&other.rounds);
-        let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
-        Spread::of(quotients.filter(|quotient| quotient.is_finite()))
+    fn rounds(&self) -> &[Round] {
+        &self.rounds
     }
 }
 

@@ -6,7 +6,6 @@ mod onramp;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 use ::onramp::{Mode, TrySendError};
@@ -14,9 +13,9 @@ use anyhow::Result;
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use onramp_core::Clock;
+use onramp_lab::measure::{Gate, Phase, PhaseCell};
 use onramp_queue::{Counter, DropReason};
 
-use super::gate::Gate;
 use super::plan::Plan;
 use super::stamp;
 use onramp_dev::MonotonicClock;
@@ -119,42 +118,6 @@ pub(crate) struct Closing {
     pub(crate) held: u64,
     /// Ports that died, and of what.
     pub(crate) deaths: Vec<(usize, String)>,
-}
-
-/// Where a round stands. Senders look at it before each call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// Send, record nothing.
-    WarmUp,
-    /// Send and record.
-    Measure,
-    /// End.
-    Stop,
-}
-
-/// The phase, as the threads share it.
-#[derive(Debug)]
-pub(crate) struct PhaseCell(AtomicU8);
-
-impl PhaseCell {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU8::new(Phase::WarmUp as u8))
-    }
-
-    pub(crate) fn set(&self, phase: Phase) {
-        // Relaxed: it orders nothing, a sender may see it a call late.
-        self.0.store(phase as u8, Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> Phase {
-        // Relaxed: as above.
-        match self.0.load(Relaxed) {
-            0 => Phase::WarmUp,
-            1 => Phase::Measure,
-            _ => Phase::Stop,
-        }
-    }
 }
 
 /// A number that one sender writes and the observer reads, on lines of its own: two, because

@@ -8,16 +8,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use onramp_core::{Clock, Instant};
 
-use super::gate::Gate;
 use super::method::{
-    Cell, Closing, Kind, Latency, PathCounts, Phase, PhaseCell, Session, ThreadCx, ThreadRecord,
-    latency,
+    Cell, Closing, Kind, Latency, PathCounts, Session, ThreadCx, ThreadRecord, latency,
 };
 use super::plan::Plan;
 use super::sink::Sinks;
 use super::usage::Usage;
 use super::verify::{self, Checked, Receivers};
 use onramp_dev::MonotonicClock;
+use onramp_lab::measure::{Gate, Phase, PhaseCell, jain};
 
 /// Stack of a sending thread, bytes: there may be thousands.
 const STACK: usize = 256 << 10;
@@ -343,24 +342,4 @@ impl Round {
 
 fn difference(earlier: &[u64], later: &[u64]) -> Vec<u64> {
     later.iter().zip(earlier).map(|(later, earlier)| later - earlier).collect()
-}
-
-/// Jain's index: 1 when all flows got the same, 1/n when one got all (Jain, Chiu, Hawe 1984).
-fn jain(flows: &[u64]) -> f64 {
-    let sum: f64 = flows.iter().map(|flow| *flow as f64).sum();
-    let squares: f64 = flows.iter().map(|flow| (*flow as f64).powi(2)).sum();
-    if squares == 0.0 { 0.0 } else { sum * sum / (flows.len() as f64 * squares) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jain_of_known_shares() {
-        assert!((jain(&[5, 5, 5, 5]) - 1.0).abs() < 1e-12);
-        assert!((jain(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-12);
-        assert!((jain(&[1, 2]) - 0.9).abs() < 1e-12);
-        assert!(jain(&[0, 0]).abs() < 1e-12);
-    }
 }

@@ -5,30 +5,7 @@ use std::collections::BTreeMap;
 use super::method::{Kind, Latency, latency};
 use super::round::Round;
 use super::verify::Checked;
-
-/// A figure of several rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Spread {
-    /// Of these values; `None` of none.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 {
-            values[middle]
-        } else {
-            f64::midpoint(values[middle - 1], values[middle])
-        };
-        Some(Self { median, min, max })
-    }
-}
+pub(crate) use onramp_lab::measure::Spread;
 
 /// Percentiles of a latency, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,15 +168,6 @@ impl Round {
 mod tests {
     use super::*;
     use crate::bench::planted;
-
-    #[test]
-    fn median_and_extremes() {
-        let spread = Spread::of([3.0, 1.0, 2.0]).expect("three values");
-        assert_eq!(spread, Spread { median: 2.0, min: 1.0, max: 3.0 });
-        let spread = Spread::of([4.0, 1.0]).expect("two values");
-        assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
-        assert_eq!(Spread::of([]), None);
-    }
 
     fn same(value: f64) -> Option<Spread> {
         Some(Spread { median: value, min: value, max: value })

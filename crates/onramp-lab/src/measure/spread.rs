@@ -28,6 +28,27 @@ impl Spread {
     }
 }
 
+/// What was measured in several rounds.
+pub trait Rounds {
+    /// What one round gives.
+    type Round;
+
+    /// The rounds, in order.
+    fn rounds(&self) -> &[Self::Round];
+
+    /// A figure over the rounds.
+    fn spread(&self, figure: impl Fn(&Self::Round) -> f64) -> Option<Spread> {
+        Spread::of(self.rounds().iter().map(figure))
+    }
+
+    /// The quotient of a figure by that of `other` in the same round, where there is one.
+    fn ratio(&self, other: &Self, figure: impl Fn(&Self::Round) -> f64) -> Option<Spread> {
+        let rounds = self.rounds().iter().zip(other.rounds());
+        let quotients = rounds.map(|(mine, theirs)| figure(mine) / figure(theirs));
+        Spread::of(quotients.filter(|quotient| quotient.is_finite()))
+    }
+}
+
 /// Jain's index: 1 when all got the same, 1/n when one got all; 0 when nobody got anything.
 ///
 /// Source: Jain, Chiu, Hawe: A quantitative measure of fairness, 1984.

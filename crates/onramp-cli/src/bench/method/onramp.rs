@@ -109,10 +109,10 @@ mod tests {
     use onramp::{Device, DeviceInfo, DropReason, Instant, PacketList, Transmitted};
 
     use super::*;
-    use crate::bench::gate::Gate;
-    use crate::bench::method::{Cell, Phase, PhaseCell};
+    use crate::bench::method::Cell;
     use crate::bench::planted;
     use crate::error::line;
+    use onramp_lab::measure::{Gate, Phase, PhaseCell};
 
     /// Panics at its first packet.
     struct Mortal(DeviceInfo);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use onramp_lab::layout::{self, Cell, Design, PREPARATION, Plan, Round, WORK};
+use onramp_lab::measure::Rounds as _;
 use serde_json::{Map, Value, json};
 
 use super::common::{Common, Run, counts, figure, insert};

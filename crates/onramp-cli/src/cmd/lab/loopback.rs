@@ -5,6 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use onramp_lab::lockstat::{LockRow, lockmeter_table};
 use onramp_lab::loopback::{self, CREDITS, Cell, Design, PAYLOAD, Plan, Round};
+use onramp_lab::measure::Rounds as _;
 use serde_json::{Map, Value, json};
 
 use super::common::{Common, Run, counts, cpus, figure, insert, lock};

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use onramp_lab::lockstat::time;
+use onramp_lab::measure::Rounds as _;
 use onramp_lab::softirq::{self, Cell, Design, PACKETS_MAX, PAYLOAD, Plan, QDISC, Round};
 use serde_json::{Map, Value, json};
 
