@@ -16,7 +16,7 @@ pub mod units;
 
 pub use device::{Device, DeviceInfo, Transmitted};
 pub use error::ConfigError;
-pub use port::{BATCH, Keeper, Mode, Port, QUOTA, Ran, TICK_NS};
+pub use port::{COLLECT, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS};
 pub use rate::Rate;
 pub use share::{Share, SharedRate};
 pub use time::{Clock, Instant};

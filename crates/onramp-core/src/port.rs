@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A port is *busy* when packets come faster than is worth sending one by one. Then a push only
-//! stages, until [`BATCH`] packets wait: whoever makes them so many sends them, as a batch. A
-//! sender that has run out of credit sends too, instead of waiting. The keeper (a runner thread)
-//! looks after what is left every [`TICK_NS`], and ends the busy period when little comes.
+//! stages. A sender that has run out of credit sends, as a batch, instead of waiting. The keeper
+//! (a runner thread) looks after what is left every [`TICK_NS`], and ends the busy period when
+//! little comes. Should it be late, the push that makes [`COLLECT`] packets wait sends.
 //!
 //! Invariant: packets that are held and owned by nobody are known to the keeper. It is told
 //! before the owner leaves, so it misses nothing.
@@ -17,6 +17,7 @@
 //! (`net/sched/sch_generic.c`, 7.2). The collecting of packets is what network cards do with
 //! interrupts (`ethtool -C tx-usecs`).
 
+mod pace;
 mod root;
 
 use std::any::Any;
@@ -28,23 +29,25 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
-use self::root::{Quota, Root, Stop};
+use self::root::{Leave, Quota, Root, Stop};
 use crate::qdisc::Qdisc;
 use crate::stats::{PortSnapshot, PortStats};
 use crate::{Device, Instant, Share};
 
 /// Packets an owner sends before it leaves the rest to others (`dev_tx_weight`).
 pub const QUOTA: u32 = 64;
+/// As [`QUOTA`], where the rest would wait for the keeper, and a burst costs the device no call.
+const LONG_QUOTA: u32 = 4 * QUOTA;
+/// An owner begins no further burst when it has worked for so long.
+pub const QUOTA_NS: u64 = 100_000;
 /// Packets an owner takes into the qdisc at most, in one run.
 const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
-/// Packets that a busy port collects before a push sends them: what one segmented message takes.
-pub const BATCH: u16 = 64;
+/// Packets that wait in a busy port before a push sends some of them.
+///
+/// So many that few pushes ever do: the tail of a push is that of a sender that sends for others.
+pub const COLLECT: u16 = 1_024;
 /// How long a busy port may leave packets lying, nanoseconds.
 pub const TICK_NS: u64 = 100_000;
-/// So many packets in one tick make a port busy.
-const BUSY_PACKETS: u32 = 24;
-/// Fewer in one tick end that.
-const IDLE_PACKETS: u32 = 12;
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +69,12 @@ pub trait Keeper {
     /// Somebody came by at `now`: if a visit that was asked for is long overdue, another may have
     /// to come.
     fn remind(&self, _now: Instant) {}
+
+    /// Nanoseconds that have passed since `now`, if somebody looks at a clock: the owner's quota
+    /// has a bound in time, too.
+    fn elapsed(&self, _now: Instant) -> u64 {
+        0
+    }
 
     /// Learns that the port died: see [`Port::death`].
     fn died(&self) {}
@@ -126,7 +135,7 @@ impl<D: Device> Port<D> {
         let dedicated = mode == Mode::Dedicated;
         // A list that is never full makes no owner.
         let cap = if dedicated { cap.min(u16::MAX - 1) } else { cap };
-        let batch = if dedicated { u16::MAX } else { BATCH.min(cap) };
+        let batch = if dedicated { u16::MAX } else { COLLECT.min(cap) };
         let intake = Intake::new(Root::new(qdisc, device, share), cap, batch);
         if dedicated && let Some(owner) = intake.own() {
             owner.leave_busy(); // So that a push only stages.
@@ -168,6 +177,13 @@ impl<D: Device> Port<D> {
         })
     }
 
+    /// Asks the processor for what a push needs, which other senders write: `xmit` is about to
+    /// come.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.intake.prefetch();
+    }
+
     /// Sends up to a quota: for a sender that would have to wait. `None`: somebody owns the port,
     /// or the keeper alone sends.
     pub fn help(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
@@ -204,17 +220,19 @@ impl<D: Device> Port<D> {
         let now = now.max(owner.now);
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
-        let mut quota = Quota { left: QUOTA, handed: 0 };
+        let mut quota =
+            Quota { left: owner.quota(self.mode, now), enqueue: ENQUEUE_QUOTA, handed: 0 };
+        let late = || keeper.elapsed(now) >= QUOTA_NS;
         self.stats.runs.add(1);
         let stop = loop {
-            let takes = owner.inbox.is_empty();
+            let takes = owner.inbox.len() <= QUOTA;
             owner.receive(&mut fresh);
             if takes {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
             let turn = AssertUnwindSafe(|| {
-                let stop = owner.turn(&mut done, &mut quota, now, &self.stats);
+                let stop = owner.turn(&mut done, &mut quota, &late, now, &self.stats);
                 self.stats.backlog.set(owner.backlog());
                 stop
             });
@@ -234,23 +252,27 @@ impl<D: Device> Port<D> {
             }
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
+            } else if now < owner.retry_at {
+                keeper.keep(owner.retry_at); // More waits, but the device is asked when it said.
             }
-            if owner.is_busy(self.mode, was_busy, stop, visit, now) {
-                self.stats.busy.add(u64::from(!was_busy));
-                match self.mode {
-                    // The keeper ticks by itself; others only make sure of it, after its tick.
-                    Mode::Hybrid => keeper.keep(now.after(TICK_NS * if visit { 1 } else { 2 })),
-                    // What comes from here on finds nothing waiting, and calls the keeper itself.
-                    _ if stop == Stop::Quota || owner.waiting() > 0 => keeper.keep(now),
-                    _ => {}
-                }
-                owner.leave_busy();
-                break stop;
+            match owner.leave(self.mode, was_busy, stop, visit, now) {
+                Leave::Idle => match owner.leave_idle() {
+                    Ok(()) => break stop,
+                    Err(still) => {
+                        owner = still;
+                        continue;
+                    }
+                },
+                // The keeper ticks by itself; others only make sure of it, after its tick.
+                Leave::Collecting if visit => keeper.keep(now.after(TICK_NS)),
+                Leave::Collecting => keeper.keep(now.after(2 * TICK_NS)),
+                // What comes from here on finds nothing waiting, and calls the keeper itself.
+                Leave::Staging { more } if more || owner.waiting() > 0 => keeper.keep(now),
+                Leave::Staging { .. } => {}
             }
-            match owner.leave_idle() {
-                Ok(()) => break stop,
-                Err(still) => owner = still,
-            }
+            self.stats.busy.add(u64::from(!was_busy));
+            owner.leave_busy();
+            break stop;
         };
         Ran { done: done.len() + quota.handed, again: stop == Stop::Quota }
     }

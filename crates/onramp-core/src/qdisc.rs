@@ -132,6 +132,15 @@ pub trait Qdisc: Send + Debug {
     /// What is held, children included. O(1).
     fn backlog(&self) -> Backlog;
 
+    /// Whether it would take `pkt` now, and drop nothing for its limits.
+    ///
+    /// A port asks before it enqueues, as long as its device takes what comes out: packets that
+    /// were only collected on their way are no backlog. A qdisc that drops by chance, or by how
+    /// long packets waited, takes every packet.
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        true
+    }
+
     /// Drops everything.
     fn reset(&mut self, cx: &mut Cx<'_>);
 

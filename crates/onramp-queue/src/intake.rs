@@ -45,7 +45,7 @@ use crate::packet::Node;
 #[cfg(not(loom))]
 use crate::sync::LINES;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sync::{AtomicPtr, Padded, UnsafeCell};
+use crate::sync::{AtomicPtr, Padded, UnsafeCell, prefetch_write};
 use crate::word::Word;
 
 /// Somebody runs it.
@@ -180,6 +180,12 @@ impl<T> Intake<T> {
                 Err(seen) => word = Word(seen),
             }
         }
+    }
+
+    /// Asks the processor for the word: a push is about to come.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch_write(&raw const self.word);
     }
 
     /// Becomes owner, unless somebody is.

@@ -236,7 +236,7 @@ impl PacketList {
             // SAFETY: the caller owns every node of the chain.
             let link = unsafe { Node::next(node) };
             let older: *mut Node = ptr::with_exposed_provenance_mut(link.addr());
-            crate::sync::prefetch(older);
+            crate::sync::prefetch_write(older);
             // SAFETY: as above; `node` leaves the chain here.
             list.push_front(unsafe { Packet::from_raw(node) });
             node = older;

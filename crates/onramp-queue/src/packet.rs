@@ -141,13 +141,23 @@ impl Node {
         link.with_mut(|slot| unsafe { *slot = next });
     }
 
-    /// Asks the processor for the header and the first `payload` bytes of a node.
+    /// The lines of the header and of the first `payload` bytes of a node.
+    #[inline]
+    fn lines(node: *mut Self, payload: u32) -> impl Iterator<Item = *mut Self> {
+        let lines = 2 + (payload.min(PREFETCH_MAX) as usize).div_ceil(64);
+        (0..lines).map(move |line| node.wrapping_byte_add(line * 64))
+    }
+
+    /// Asks the processor for the header and the first `payload` bytes of a node, to read them.
     #[inline]
     pub(crate) fn prefetch(node: *mut Self, payload: u32) {
-        let lines = 2 + (payload.min(PREFETCH_MAX) as usize).div_ceil(64);
-        for line in 0..lines {
-            crate::sync::prefetch(node.wrapping_byte_add(line * 64));
-        }
+        Self::lines(node, payload).for_each(|line| crate::sync::prefetch(line));
+    }
+
+    /// As [`prefetch`](Self::prefetch), to write them.
+    #[inline]
+    pub(crate) fn prefetch_write(node: *mut Self, payload: u32) {
+        Self::lines(node, payload).for_each(|line| crate::sync::prefetch_write(line));
     }
 
     /// # Safety

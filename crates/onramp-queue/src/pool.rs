@@ -26,25 +26,20 @@
 //! need stood beside it, a sender that takes its request back and makes a smaller one, between
 //! look and exchange, would never be woken: the word is the same.)
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod home;
+
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::packet::{Node, PAYLOAD_MAX, Packet};
 use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell, yield_now};
+use crate::sync::yield_now;
 use crate::word::Word;
 use crate::{DropReason, Meta, mutant};
 
-/// The sender waits: whoever brings the count to [`WAKE_AT`] wakes it.
-const WAITING: usize = 1;
-/// Somebody is taking the waker out, and alone may touch it; the home stays until it has.
-const WAKING: usize = 2;
-/// The pool is gone; the count is of nodes still out.
-const CLOSED: usize = 4;
+use home::{CLOSED, WAITING, WAKE_AT, WAKING, free_chain};
 
-/// The count that wakes who is WAITING.
-const WAKE_AT: u16 = 0x8000;
+pub(crate) use home::{Home, store_waker};
 
 /// Payload sizes of the nodes a pool keeps, bytes. A packet takes the smallest that fits.
 const CLASSES: [u32; 4] = [128, 512, 2_048, 65_536];
@@ -105,13 +100,6 @@ pub struct Pool {
 // SAFETY: the pool owns its free nodes; `Home` is shared by design.
 unsafe impl Send for Pool {}
 
-/// Where the nodes of one pool come back to.
-pub(crate) struct Home {
-    word: Padded<AtomicPtr<Node>>,
-    waker: UnsafeCell<Option<Waker>>,
-    life: Life,
-}
-
 impl Pool {
     /// Makes an empty pool: nodes are allocated when first needed, and kept.
     ///
@@ -125,11 +113,7 @@ impl Pool {
             "credits are 1 to {} packets",
             Credits::PACKETS_MAX
         );
-        let home = Box::new(Home {
-            word: Padded(AtomicPtr::new(ptr::null_mut())),
-            waker: UnsafeCell::new(None),
-            life: Life::new(),
-        });
+        let home = Box::new(Home::new());
         let free = [ptr::null_mut(); CLASSES.len()];
         let home = NonNull::from(Box::leak(home));
         let allowed = credits.packets;
@@ -157,7 +141,7 @@ impl Pool {
             // SAFETY: free nodes are ours.
             self.free[class] = unsafe { Node::next(node) };
             // The next one is about to be written, most likely as far as this one.
-            Node::prefetch(self.free[class], charge);
+            Node::prefetch_write(self.free[class], charge);
         }
         // SAFETY: `node` is ours alone, and was unlinked above.
         unsafe { Node::renew(node, charge) };
@@ -198,6 +182,14 @@ impl Pool {
     pub fn returned(&self) -> u32 {
         // Relaxed: a hint.
         self.returned_in(Word(self.home().word.0.load(Relaxed)))
+    }
+
+    /// Times that a thread which brought packets home met another there, and had to try again.
+    #[must_use]
+    #[cfg(not(loom))]
+    pub fn repeated(&self) -> u64 {
+        // Relaxed: a number for people.
+        self.home().word.0.repeated.load(Relaxed)
     }
 
     fn returned_in(&self, word: Word) -> u32 {
@@ -370,7 +362,7 @@ impl Arrivals<'_> {
         }
         // SAFETY: taking the word made the chain ours.
         self.node = unsafe { Node::next(node) };
-        Node::prefetch(self.node, 0);
+        Node::prefetch_write(self.node, 0);
         // SAFETY: as above.
         let (meta, tail) = unsafe { Node::parts(node) };
         let Meta { cookie, drop_reason, len, .. } = *meta;
@@ -385,33 +377,6 @@ impl Arrivals<'_> {
 impl Drop for Arrivals<'_> {
     fn drop(&mut self) {
         while self.next().is_some() {}
-    }
-}
-
-/// # Safety
-///
-/// Nobody else touches the slot.
-pub(crate) unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
-    // SAFETY: exclusive, by the caller's word.
-    let slot = unsafe { &mut *slot };
-    match slot {
-        Some(old) if old.will_wake(waker) => {}
-        _ => *slot = Some(waker.clone()),
-    }
-}
-
-/// Frees all nodes of a chain.
-///
-/// # Safety
-///
-/// The chain is null-terminated, and the caller owns it.
-unsafe fn free_chain(mut node: *mut Node) {
-    while !node.is_null() {
-        // SAFETY: the caller owns the chain.
-        let next = unsafe { Node::next(node) };
-        // SAFETY: as above.
-        unsafe { Node::free(node) };
-        node = next;
     }
 }
 
@@ -432,114 +397,6 @@ impl Drop for Pool {
         if out == 0 {
             // SAFETY: no node is out, so nobody else has the home.
             unsafe { Home::free(self.home.as_ptr()) };
-        }
-    }
-}
-
-impl Home {
-    /// # Safety
-    ///
-    /// Nobody else has the home, or will.
-    unsafe fn free(home: *mut Self) {
-        // SAFETY: alive until the next line.
-        let dead = unsafe { &(*home).life }.ends();
-        if !dead.stays_allocated() {
-            // SAFETY: made by `Box`, and freed once.
-            drop(unsafe { Box::from_raw(home) });
-        }
-    }
-
-    /// Brings a chain of `count` nodes home; wakes their sender when that is enough for it.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the chain `first..=last` of `count` nodes, all of one home, and does not
-    /// use it again.
-    pub(crate) unsafe fn put_back(first: *mut Node, last: *mut Node, count: u16) {
-        // SAFETY: the caller owns the chain.
-        let home = unsafe { Node::home(first) };
-        if home.is_null() {
-            // SAFETY: as above; the chain ends at `last`.
-            unsafe { Node::set_next(last, ptr::null_mut()) };
-            // SAFETY: as above.
-            unsafe { free_chain(first) };
-            return;
-        }
-        // SAFETY: a home outlives its nodes, and `count` of them are ours until the exchange below.
-        let this = unsafe { &*home };
-        this.life.used();
-        // Relaxed: a guess, which the exchange checks.
-        let mut word = Word(this.word.0.load(Relaxed));
-        loop {
-            let mut wakes = false;
-            let new = if word.has(CLOSED) {
-                Word::with(ptr::null_mut(), word.count() - count, CLOSED)
-            } else {
-                // SAFETY: the chain is still ours.
-                unsafe { Node::set_next(last, word.node()) };
-                let total = word.count() + count;
-                wakes = word.has(WAITING) && total >= WAKE_AT;
-                let waking = if mutant::is("pool-put-without-waking") { 0 } else { WAKING };
-                Word::with(first, total, if wakes { waking } else { word.flags() })
-            };
-            // Release: the nodes, and what we did with the home; pairs with the acquire in
-            // `reclaim`, `close`, and here. Acquire: if the word was WAITING, the waker, pairs with
-            // the release in `arm`; if it was CLOSED, all that others did with the home.
-            let order = mutant::or("pool-put-release", AcqRel, Acquire);
-            let order = mutant::or("pool-put-acquire", order, Release);
-            match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
-                Ok(_) if new.has(CLOSED) => {
-                    // SAFETY: the pool is gone, so the chain is ours for good.
-                    unsafe { Node::set_next(last, ptr::null_mut()) };
-                    // SAFETY: as above.
-                    unsafe { free_chain(first) };
-                    if new.count() == 0 {
-                        // SAFETY: ours were the last nodes out, so nobody else has the home.
-                        unsafe { Self::free(home.cast_mut()) };
-                    }
-                    return;
-                }
-                Ok(_) if wakes => {
-                    // SAFETY: we set WAKING.
-                    unsafe { Self::wake(home) };
-                    return;
-                }
-                Ok(_) => return,
-                Err(seen) => word = Word(seen),
-            }
-        }
-    }
-
-    /// Wakes the sender. By then we have left the home, so that whatever the waker does, also
-    /// dropping the pool, waits for nobody.
-    ///
-    /// # Safety
-    ///
-    /// The caller set WAKING, and nobody cleared it since: that keeps the home alive.
-    unsafe fn wake(home: *const Self) {
-        // SAFETY: alive, by WAKING.
-        let this = unsafe { &*home };
-        this.life.used();
-        // SAFETY: WAKING keeps everybody else from the waker.
-        let waker = this.waker.with_mut(|slot| unsafe { (*slot).take() });
-        // Relaxed: a guess, which the exchange checks.
-        let mut word = Word(this.word.0.load(Relaxed));
-        loop {
-            let new = word.with_flags(word.flags() & !WAKING);
-            // Release: we are done with the waker and, after this, with the home; pairs with the
-            // acquire in `arm` and `forget_waker`.
-            let order = mutant::or("pool-wake-release", Release, Relaxed);
-            match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
-                Ok(_) => break,
-                Err(seen) => word = Word(seen),
-            }
-        }
-        if let Some(waker) = waker {
-            // Anybody's code, in a thread that came by with a packet of another, and maybe in the
-            // midst of a list or of unwinding. So a panic of its ends here, and its value, whose
-            // drop may panic again, is left alone. The panic hook has printed it.
-            let wakes = AssertUnwindSafe(|| waker.wake());
-            catch_unwind(wakes).unwrap_or_else(std::mem::forget);
         }
     }
 }

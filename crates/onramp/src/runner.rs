@@ -223,6 +223,7 @@ pub(crate) struct Keep<'a, D> {
     pub(crate) runners: &'a [Runner],
     pub(crate) gate: &'a Gate,
     pub(crate) slot: &'a Slot<D>,
+    pub(crate) clock: &'a dyn Clock,
 }
 
 impl<D> Keep<'_, D> {
@@ -253,6 +254,10 @@ impl<D> Keeper for Keep<'_, D> {
         }
     }
 
+    fn elapsed(&self, now: Instant) -> u64 {
+        self.clock.now().since(now)
+    }
+
     fn died(&self) {
         self.gate.note_change();
     }
@@ -269,6 +274,10 @@ impl<D> Keeper for Note<'_, D> {
         } else {
             keep.keep(at);
         }
+    }
+
+    fn elapsed(&self, now: Instant) -> u64 {
+        self.0.elapsed(now)
     }
 
     fn died(&self) {
@@ -313,7 +322,7 @@ fn round<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) -> 
         }
         if slot.due.take(now.0) {
             visits += 1;
-            let keep = Keep { runners: shared.runners(), gate: shared.gate(), slot };
+            let keep = Keep { runners: shared.runners(), gate: shared.gate(), slot, clock };
             let note = Note(keep, me);
             match slot.port.visit(now, &note) {
                 Some(ran) if ran.again => note.keep(now),

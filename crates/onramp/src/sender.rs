@@ -1,5 +1,6 @@
 //! A thread's end of a link.
 
+mod push;
 mod room;
 
 use std::fmt;
@@ -8,9 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::{BATCH, Clock, Instant};
+use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
-use onramp_queue::{Completion, Full, PAYLOAD_MAX, Packet, PacketList, Pool};
+use onramp_queue::{Completion, PAYLOAD_MAX, Packet, PacketList, Pool};
 
 use crate::link::Handle;
 use crate::shared::Shared;
@@ -39,6 +40,8 @@ pub struct Sender {
     slice_start: Instant,
     /// It has sent for long since.
     slice_over: bool,
+    /// The last call found no credit, and said so.
+    told_full: bool,
     on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
 }
 
@@ -59,6 +62,7 @@ impl Sender {
             cpu_port: 0,
             slice_start,
             slice_over: false,
+            told_full: false,
             on_complete: None,
         }
     }
@@ -99,7 +103,14 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`TrySendError`]: nothing was staged.
+    /// [`TrySendError`]: nothing was staged. `Full` is said at once, though packets may lie in the
+    /// port that nobody sends just now: to wait for room sends them, and so does a call that comes
+    /// again, if the port is free then. Who would drop the datagram should try once more, or have
+    /// more [credits](crate::LinkBuilder::credits) than its bursts are long.
+    ///
+    /// # Panics
+    ///
+    /// Panics when another link made `flow`.
     #[inline]
     pub fn try_send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), TrySendError> {
         let packet = self.packet(flow, payload)?;
@@ -131,7 +142,7 @@ impl Sender {
     }
 
     /// Stages datagrams of one flow, as many as there is room for, with one push for up to
-    /// [`BATCH`] of them. Gives their number.
+    /// [`QUOTA`] of them. Gives their number.
     ///
     /// # Errors
     ///
@@ -156,8 +167,8 @@ impl Sender {
                     break;
                 }
             }
-            if list.len() == u32::from(BATCH) {
-                let (n, left) = self.submit_list(port, std::mem::take(&mut list));
+            if list.len() == QUOTA {
+                let (n, left) = self.submit_list(port, &mut list);
                 staged += n;
                 if left > 0 {
                     verdict = Err(TrySendError::Full);
@@ -165,7 +176,7 @@ impl Sender {
                 }
             }
         }
-        let (n, left) = self.submit_list(port, list);
+        let (n, left) = self.submit_list(port, &mut list);
         staged += n;
         if left > 0 {
             verdict = Err(TrySendError::Full);
@@ -207,8 +218,13 @@ impl Sender {
     /// # Errors
     ///
     /// [`TrySendError`], `Full` when no credit is left.
+    ///
+    /// # Panics
+    ///
+    /// Panics when another link made `flow`.
     #[inline]
     pub fn packet(&mut self, flow: &Flow, payload: &[u8]) -> Result<Packet, TrySendError> {
+        assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
         if let Some(why) = self.shared().refusal(flow) {
             return Err(why);
         }
@@ -218,10 +234,7 @@ impl Sender {
         self.pool.allow(self.handle.shared.fair_credits());
         let mut pkt = match self.pool.take(payload.len()) {
             Some(pkt) => pkt,
-            None => {
-                self.reclaim();
-                self.pool.take(payload.len()).ok_or(TrySendError::Full)?
-            }
+            None => self.take_slowly(flow, payload.len()).ok_or(TrySendError::Full)?,
         };
         pkt.set_payload(payload);
         pkt.set_dest(flow.dest);
@@ -232,6 +245,20 @@ impl Sender {
         (meta.priority, meta.mark, meta.ecn) = (flow.priority, flow.mark, flow.ecn);
         (meta.txtime_ns, meta.cookie, meta.gso_size) = (0, 0, 0);
         Ok(pkt)
+    }
+
+    /// Takes a packet when credit has run out. Who was told so once and comes again without having
+    /// waited works for it.
+    #[cold]
+    fn take_slowly(&mut self, flow: &Flow, payload: usize) -> Option<Packet> {
+        self.reclaim();
+        let mut taken = self.pool.take(payload);
+        if taken.is_none() && self.told_full && self.help(self.served_by(flow)) {
+            self.reclaim();
+            taken = self.pool.take(payload);
+        }
+        self.told_full = taken.is_none();
+        taken
     }
 
     /// Stages a packet.
@@ -249,11 +276,12 @@ impl Sender {
         let mut list = PacketList::new();
         list.push_back(packet);
         let port = self.port_of(flow);
-        self.push(port, list).map_err(|mut full| {
-            self.counters.refused.add(1);
-            let packet = full.0.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
-            Rejected { packet, why: TrySendError::Full }
-        })
+        if self.push(port, &mut list) {
+            return Ok(());
+        }
+        self.counters.refused.add(1);
+        let packet = list.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
+        Err(Rejected { packet, why: TrySendError::Full })
     }
 
     /// Holds packets back until [`uncork`](Self::uncork), so that they enter their ports in one
@@ -271,9 +299,7 @@ impl Sender {
     pub fn uncork(&mut self) -> Result<(), TrySendError> {
         let mut corked = std::mem::take(&mut self.corked);
         for port in 0..corked.len() {
-            let list = std::mem::take(&mut corked[port]);
-            if let Err(full) = self.push_parts(port, list) {
-                corked[port] = full.0;
+            if !self.push_parts(port, &mut corked[port]) {
                 self.corked = corked;
                 return Err(TrySendError::Full);
             }
@@ -325,6 +351,13 @@ impl Sender {
         self.pool.out()
     }
 
+    /// Times that a thread which freed a packet of this sender met another doing so, and had to
+    /// try again: contention at the memory of packets.
+    #[must_use]
+    pub fn memory_repeated(&self) -> u64 {
+        self.pool.repeated()
+    }
+
     /// Packets of ours that are below. `in_link` counts the packets of others too, if we submitted
     /// them, and what is out those that the caller holds.
     fn below(&self) -> u32 {
@@ -351,108 +384,6 @@ impl Sender {
 
     fn shared(&self) -> &Shared {
         &self.handle.shared
-    }
-
-    /// Stages what there is room for. Gives the number of those staged, and of those that were not
-    /// and went back to the pool.
-    fn submit_list(&mut self, port: usize, list: PacketList) -> (usize, usize) {
-        let count = list.len();
-        let Err(full) = self.push_parts(port, list) else { return (count as usize, 0) };
-        let left = full.0.len();
-        self.counters.refused.add(left.into());
-        for packet in full.0 {
-            self.pool.take_back(packet);
-        }
-        ((count - left) as usize, left as usize)
-    }
-
-    /// Stages packets in one piece, or, when that does not fit, as many as do: a list may be
-    /// longer than the intake's cap.
-    fn push_parts(&mut self, port: usize, list: PacketList) -> Result<(), Full> {
-        let Err(mut full) = self.push(port, list) else { return Ok(()) };
-        while let Some(packet) = full.0.pop_front() {
-            if let Err(mut one) = self.push(port, PacketList::from_iter([packet])) {
-                one.0.append(&mut full.0);
-                return Err(one);
-            }
-        }
-        Ok(())
-    }
-
-    /// Stages packets: one clock reading and one exchange.
-    #[inline]
-    fn push(&mut self, port: usize, mut list: PacketList) -> Result<(), Full> {
-        if !self.corked.is_empty() {
-            // A port may have come since the cork.
-            self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
-            self.corked[port].append(&mut list);
-            return Ok(());
-        }
-        let shared = &*self.handle.shared;
-        if !shared.gate.is_open() {
-            list = self.push_changed(port, list)?;
-            if list.is_empty() {
-                return Ok(());
-            }
-        }
-        self.push_now(port, list)
-    }
-
-    /// Packets for `port` after ports changed: those that have another port now go there, those
-    /// that are left are given back in `Ok`.
-    #[cold]
-    fn push_changed(&mut self, port: usize, mut list: PacketList) -> Result<PacketList, Full> {
-        let slot = self.shared().slot(port);
-        if slot.is_open() {
-            return Ok(list);
-        }
-        if slot.is_leaving() {
-            return Err(Full(list));
-        }
-        let mut stays = PacketList::new();
-        while let Some(packet) = list.pop_front() {
-            let heir = self.shared().route(port, packet.flow);
-            if heir == port {
-                stays.push_back(packet);
-                continue;
-            }
-            let one = PacketList::from_iter([packet]);
-            let pushed = if self.shared().slot(heir).is_leaving() {
-                Err(Full(one))
-            } else {
-                self.push_now(heir, one)
-            };
-            if let Err(mut full) = pushed {
-                // The port may have gone in the middle of the list.
-                stays.append(&mut full.0);
-                stays.append(&mut list);
-                return Err(Full(stays));
-            }
-        }
-        Ok(stays)
-    }
-
-    #[inline]
-    fn push_now(&mut self, port: usize, mut list: PacketList) -> Result<(), Full> {
-        let shared = &*self.handle.shared;
-        let now = shared.clock.now();
-        list.stamp(now.0, true);
-        let count = list.len();
-        let slot = shared.slot(port);
-        match slot.port.xmit(list, now, &shared.keep(slot)) {
-            Ok(ran) => {
-                self.counters.submitted.add(u64::from(count));
-                self.in_link += count;
-                if ran.is_some() {
-                    self.slice_over = now.since(self.slice_start) > SLICE_NS;
-                }
-                Ok(())
-            }
-            Err(mut full) => {
-                full.0.stamp(now.0, false);
-                Err(full)
-            }
-        }
     }
 }
 

@@ -147,7 +147,7 @@ impl Shared {
     }
 
     pub(crate) fn keep<'a>(&'a self, slot: &'a Slot<BoxDevice>) -> Keep<'a, BoxDevice> {
-        Keep { runners: &self.runners, gate: &self.gate, slot }
+        Keep { runners: &self.runners, gate: &self.gate, slot, clock: &self.clock }
     }
 
     /// Why packets of `flow` are refused for good, if they are.

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use onramp_queue::{DropReason, PacketList};
 
-use super::{BUSY_PACKETS, ENQUEUE_QUOTA, IDLE_PACKETS, Mode, TICK_NS};
+use super::pace::Pace;
+use super::{LONG_QUOTA, Mode, QUOTA, TICK_NS};
 use crate::qdisc::{Cx, Dequeue, KINDS, Qdisc, Spec};
 use crate::stats::PortStats;
 use crate::{Device, Instant, Share};
@@ -17,16 +18,14 @@ pub(super) struct Root<D> {
     share: Option<Share>,
     /// The latest time an owner came with.
     pub(super) now: Instant,
-    /// Taken from the intake, not yet in the qdisc: the cap and one push at most. Not left alone
-    /// in an idle intake, where nothing would bound it.
+    /// Taken from the intake, not yet in the qdisc: a quota, the cap and one push at most. Not left
+    /// alone in an idle intake, where nothing would bound it.
     pub(super) inbox: PacketList,
     /// Dequeued, not yet taken by the device: no more than one burst.
     burst: PacketList,
     /// The device was full, and is not asked before then.
-    retry_at: Instant,
-    /// Start of the present tick, and packets that came in it.
-    tick_start: Instant,
-    tick_packets: u32,
+    pub(super) retry_at: Instant,
+    pace: Pace,
     /// To take the qdisc's place in the next turn.
     next_qdisc: Option<Box<dyn Qdisc>>,
     /// Packets that came, ever.
@@ -35,10 +34,22 @@ pub(super) struct Root<D> {
     closed: Option<DropReason>,
 }
 
-/// What an owner may still send, and what of it the device handed on.
+/// What an owner may still send, and take into the qdisc, and what of it the device handed on.
 pub(super) struct Quota {
     pub(super) left: u32,
+    pub(super) enqueue: u32,
     pub(super) handed: u32,
+}
+
+/// How an owner leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// Nothing is held that could go now; the next push sends.
+    Idle,
+    /// Pushes only stage, until the keeper's tick.
+    Collecting,
+    /// Pushes only stage, and the keeper comes at once, if there is `more` to send.
+    Staging { more: bool },
 }
 
 /// Why an owner stopped sending.
@@ -62,8 +73,7 @@ impl<D> Root<D> {
             inbox: PacketList::new(),
             burst: PacketList::new(),
             retry_at: Instant(0),
-            tick_start: Instant(0),
-            tick_packets: 0,
+            pace: Pace::default(),
             next_qdisc: None,
             came: 0,
             closed: None,
@@ -86,15 +96,19 @@ impl<D> Root<D> {
 impl<D: Device> Root<D> {
     /// Takes packets in, for the next turn.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
+        let Some(newest) = packets.back() else { return };
+        self.pace.received(Instant(newest.enqueued_ns));
         self.came += u64::from(packets.len());
         self.inbox.append(packets);
     }
 
-    /// All of it that may panic: qdisc and device are anybody's code.
+    /// All of it that may panic: qdisc and device are anybody's code. `late` says that the owner
+    /// has worked for long.
     pub(super) fn turn(
         &mut self,
         done: &mut PacketList,
         quota: &mut Quota,
+        late: &dyn Fn() -> bool,
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
@@ -104,26 +118,57 @@ impl<D: Device> Root<D> {
         if self.next_qdisc.is_some() {
             self.move_over(done, now, stats);
         }
-        self.enqueue(done, now, stats);
-        self.send(done, quota, now, stats)
+        if let Some(oldest) = self.inbox.front() {
+            // Only the oldest: its age says how long a list waited, and its length is known.
+            stats.staging_ns.record(now.since(Instant(oldest.enqueued_ns)));
+        }
+        let stop = loop {
+            let came = self.enqueue(QUOTA, true, done, quota, now, stats);
+            let stop = self.send(done, quota, late, now, stats);
+            if stop == Stop::Quota || self.inbox.is_empty() || quota.enqueue == 0 {
+                break stop;
+            }
+            if late() {
+                break Stop::Quota;
+            }
+            if came == 0 {
+                // It cannot be helped: what comes out goes no further.
+                self.enqueue(1, false, done, quota, now, stats);
+            }
+        };
+        // What is more than the next run sends shall compete.
+        self.enqueue(self.inbox.len().saturating_sub(QUOTA), true, done, quota, now, stats);
+        self.settle(stop, now)
     }
 
-    /// Moves what came into the qdisc.
-    fn enqueue(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) {
-        let Some(oldest) = self.inbox.front() else { return };
-        // Only the oldest: a take is one event, and its length is known.
-        stats.staging_ns.record(now.since(Instant(oldest.enqueued_ns)));
+    /// Moves up to `most` packets of what came into the qdisc, but, if `asks`, none that it would
+    /// drop for its limits; gives their number.
+    fn enqueue(
+        &mut self,
+        most: u32,
+        asks: bool,
+        done: &mut PacketList,
+        quota: &mut Quota,
+        now: Instant,
+        stats: &PortStats,
+    ) -> u32 {
         let mut drops = PacketList::new();
         let mut cx = Cx { now, drops: &mut drops };
-        let came = self.inbox.len().min(ENQUEUE_QUOTA);
-        for pkt in self.inbox.by_ref().take(came as usize) {
+        let (most, mut came) = (most.min(quota.enqueue), 0);
+        while came < most
+            && self.inbox.front().is_some_and(|pkt| !asks || self.qdisc.accepts(pkt))
+            && let Some(pkt) = self.inbox.pop_front()
+        {
             // The verdict is told by `drops`.
             let _ = self.qdisc.enqueue(pkt, &mut cx);
+            came += 1;
         }
-        self.tick_packets += came;
+        quota.enqueue -= came;
+        self.pace.enqueued(came);
         stats.enqueued.add(u64::from(came));
         stats.count_drops(&drops);
         done.append(&mut drops);
+        came
     }
 
     /// Feeds the device until there is nothing to send, or no more than `left` allows.
@@ -131,6 +176,7 @@ impl<D: Device> Root<D> {
         &mut self,
         done: &mut PacketList,
         quota: &mut Quota,
+        late: &dyn Fn() -> bool,
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
@@ -139,9 +185,9 @@ impl<D: Device> Root<D> {
         }
         self.look(now, false);
         loop {
-            let next = self.fill(quota.left, done, now, stats);
+            let next = self.fill(quota.left.min(QUOTA), done, now, stats);
             if self.burst.is_empty() {
-                return self.settle(next, now);
+                return next;
             }
             stats.bursts.add(1);
             let (offered, bytes) = (self.burst.len(), self.burst.bytes());
@@ -149,6 +195,7 @@ impl<D: Device> Root<D> {
             let oldest = self.burst.front().map_or(now, |pkt| Instant(pkt.enqueued_ns));
             let mut out = PacketList::new();
             let transmitted = self.device.transmit(&mut self.burst, &mut out, now);
+            self.pace.transmitted(transmitted.calls);
             // A broken device may leave more than it got.
             let gone = offered.saturating_sub(self.burst.len());
             quota.left = quota.left.saturating_sub(gone);
@@ -162,7 +209,10 @@ impl<D: Device> Root<D> {
                 return Stop::Until(self.retry_at);
             }
             if next != Stop::Quota || quota.left == 0 {
-                return self.settle(next, now);
+                return next;
+            }
+            if late() {
+                return Stop::Quota;
             }
         }
     }
@@ -222,28 +272,31 @@ impl<D: Device> Root<D> {
         }
     }
 
-    /// Whether the port shall be left busy.
-    pub(super) fn is_busy(
+    /// How the port shall be left.
+    pub(super) fn leave(
         &mut self,
         mode: Mode,
         was_busy: bool,
         stop: Stop,
         visit: bool,
         now: Instant,
-    ) -> bool {
-        let came = self.tick_packets;
-        let tick_over = now.since(self.tick_start) >= TICK_NS;
-        if tick_over {
-            (self.tick_start, self.tick_packets) = (now, 0);
+    ) -> Leave {
+        let collects = self.pace.collects(was_busy, visit, now);
+        let more = stop == Stop::Quota || !self.inbox.is_empty();
+        match mode {
+            _ if self.closed.is_some() => Leave::Idle,
+            Mode::Dedicated => Leave::Staging { more },
+            Mode::Hybrid if collects || more && !self.pace.holds(now) => Leave::Collecting,
+            _ if more => Leave::Staging { more },
+            _ => Leave::Idle,
         }
-        match stop {
-            _ if self.closed.is_some() => false,
-            Stop::Quota => true,
-            _ if !self.inbox.is_empty() => true,
-            _ if mode != Mode::Hybrid => mode == Mode::Dedicated,
-            _ if was_busy => !(visit && tick_over && came < IDLE_PACKETS),
-            _ => !tick_over && came >= BUSY_PACKETS,
-        }
+    }
+
+    /// What the owner may send in one run. More if that costs the device nothing and the rest would
+    /// only wait for the keeper.
+    pub(super) fn quota(&self, mode: Mode, now: Instant) -> u32 {
+        let lingers = mode == Mode::Inline || mode == Mode::Hybrid && self.pace.holds(now);
+        if lingers && self.pace.is_cheap() { LONG_QUOTA } else { QUOTA }
     }
 
     pub(super) fn backlog(&self) -> u64 {

@@ -56,7 +56,7 @@ struct Bfifo {
 impl Qdisc for Pfifo {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
-        if self.list.len() >= self.limit {
+        if !self.accepts(&pkt) {
             cx.drop(pkt, DropReason::Overlimit);
             return Verdict::Dropped;
         }
@@ -71,6 +71,11 @@ impl Qdisc for Pfifo {
 
     fn backlog(&self) -> Backlog {
         Backlog::of(&self.list)
+    }
+
+    #[inline]
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.list.len() < self.limit
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
@@ -81,7 +86,7 @@ impl Qdisc for Pfifo {
 impl Qdisc for Bfifo {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
-        if self.list.bytes() + u64::from(pkt.len) > self.limit {
+        if !self.accepts(&pkt) {
             cx.drop(pkt, DropReason::Overlimit);
             return Verdict::Dropped;
         }
@@ -96,6 +101,11 @@ impl Qdisc for Bfifo {
 
     fn backlog(&self) -> Backlog {
         Backlog::of(&self.list)
+    }
+
+    #[inline]
+    fn accepts(&self, pkt: &Packet) -> bool {
+        self.list.bytes() + u64::from(pkt.len) <= self.limit
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -457,6 +457,13 @@ impl Qdisc for Fq {
         self.backlog
     }
 
+    fn accepts(&self, pkt: &Packet) -> bool {
+        let (config, held) = (&self.config, self.backlog.packets as usize);
+        let band = band_of(&config.priomap, pkt.priority);
+        self.bands[band].packets < config.limit
+            && (held < config.flow_limit || self.flows.held(pkt.flow) < config.flow_limit)
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         for pkt in self.flows.drain() {
             cx.drop(pkt, DropReason::Purged);

@@ -93,6 +93,11 @@ impl Qdisc for PfifoFast {
         })
     }
 
+    #[inline]
+    fn accepts(&self, pkt: &Packet) -> bool {
+        !self.bands[band_of(&PRIOMAP, pkt.priority)].is_full()
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         for band in &mut self.bands {
             cx.purge(&mut band.list);

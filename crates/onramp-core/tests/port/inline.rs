@@ -1,6 +1,6 @@
 //! Who finds the port idle sends, up to a quota.
 
-use onramp_core::{QUOTA, Ran, TICK_NS};
+use onramp_core::{QUOTA, QUOTA_NS, Ran, TICK_NS};
 use onramp_queue::{DropReason, Full};
 
 use crate::world::{START, World};
@@ -128,10 +128,49 @@ fn what_waits_before_the_qdisc_is_more_to_do() {
 #[test]
 fn drops_of_the_qdisc_are_counted_and_leave() {
     let mut world = World::new("pfifo limit 10", 100);
+    world.wire().room = Some(0);
     let ran = world.push(30);
-    assert_eq!(ran, Some(Ran { done: 30, again: false }));
-    assert_eq!(world.dropped(DropReason::Overlimit), 20);
-    assert_eq!(world.stats().dropped, [(DropReason::Overlimit, 20)]);
-    assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
+    // Ten were offered to the device, ten wait.
+    assert_eq!(ran, Some(Ran { done: 10, again: false }));
+    assert_eq!(world.dropped(DropReason::Overlimit), 10);
+    assert_eq!(world.stats().dropped, [(DropReason::Overlimit, 10)]);
     world.check();
+    world.wire().room = None;
+    world.settle();
+    assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
+    world.check();
+}
+
+/// A device that takes all there is leaves nothing to drop, however long the list and small the
+/// limit: packet by packet, Linux would not drop either.
+#[test]
+fn a_list_that_came_at_once_is_no_backlog() {
+    for (qdisc, most) in [("pfifo limit 1", 1), ("pfifo limit 10", 10), ("bfifo limit 700", 7)] {
+        let mut world = World::new(qdisc, 100);
+        assert_eq!(world.push(30), Some(Ran { done: 30, again: false }), "{qdisc}");
+        assert_eq!(world.sent(), (0..30).collect::<Vec<_>>());
+        assert!(world.wire().offered.iter().all(|&burst| burst <= most), "{qdisc}");
+        world.check();
+    }
+    let mut world = World::new("fq flow_limit 7", 100);
+    assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
+    assert_eq!(world.sent(), (0..30).collect::<Vec<_>>());
+    // No packet fits: all are dropped, as Linux does.
+    let mut world = World::new("pfifo limit 0", 100);
+    assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
+    assert_eq!(world.dropped(DropReason::Overlimit), 30);
+    world.check();
+}
+
+/// An owner whose bursts take long begins no further one, and leaves the rest to the keeper.
+#[test]
+fn a_quota_has_a_bound_in_time() {
+    let mut world = World::new("pfifo limit 10", 100);
+    world.keeper.takes(QUOTA_NS - 1);
+    assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
+    world.keeper.takes(QUOTA_NS);
+    assert_eq!(world.push(30), Some(Ran { done: 10, again: true }), "one burst");
+    world.check();
+    world.settle();
+    assert_eq!(world.sent(), (0..60).collect::<Vec<_>>());
 }

@@ -126,17 +126,37 @@ fn a_share_of_a_rate_holds_packets_back() {
     }
 }
 
+/// A device that said when to ask again is asked then, also when more waits before the qdisc than
+/// one run takes in.
+#[test]
+fn a_full_device_is_asked_when_it_said() {
+    let mut world = World::new("pfifo limit 10000", 4_000);
+    world.wire().room = Some(0);
+    world.wire().retry_ns = 20_000;
+    assert_eq!(world.push(600).map(|ran| ran.again), Some(true), "more waits than was taken in");
+    assert_eq!(world.keeper.due(), Some(world.now.after(20_000)));
+    world.wire().room = None;
+    world.settle();
+    world.check();
+    assert_eq!(world.sent(), (0..600).collect::<Vec<_>>());
+}
+
 /// The keeper has so much before the qdisc that it does not take what waits: it is told again.
 #[test]
 fn what_was_not_taken_is_not_forgotten() {
-    let mut world = World::with("pfifo limit 10", 259, Mode::Dedicated, None);
-    let _ = world.push(257);
+    let mut world = World::with("pfifo limit 10", 400, Mode::Dedicated, None);
+    world.wire().room = Some(0);
+    let more = u64::from(QUOTA) + 1;
+    let _ = world.push(256 + more);
     let ran = world.visit();
-    assert_eq!((world.stats().held, ran.again), (1, true), "one more than is enqueued at once");
+    let (burst, qdisc) = (10, 10);
+    let held = burst + qdisc + more;
+    assert_eq!((world.stats().held, ran.again), (held, true), "more than is enqueued at once");
     let _ = world.push(2);
     let ran = world.visit();
-    assert_eq!((world.stats().held, ran.again), (2, false));
+    assert_eq!((world.stats().held, ran.again), (burst + qdisc + 2, false));
     assert_eq!(world.keeper.due(), Some(world.now));
+    world.wire().room = None;
     world.settle();
     world.check();
     assert_eq!(world.stats().held, 0);

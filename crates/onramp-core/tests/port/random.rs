@@ -20,6 +20,8 @@ enum Op {
     Back(u64),
     Room(Option<u32>),
     Fails(bool),
+    /// A burst costs the device so many calls.
+    Calls(u32),
     /// Another qdisc of the same kind takes over.
     Replace,
     Close,
@@ -41,6 +43,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (1_u64..150_000).prop_map(Op::Back),
         2 => proptest::option::of(0_u32..100).prop_map(Op::Room),
         1 => any::<bool>().prop_map(Op::Fails),
+        1 => (0_u32..2).prop_map(Op::Calls),
         1 => Just(Op::Replace),
     ]
 }
@@ -112,6 +115,7 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
         Op::Pass(ns) => world.pass(ns),
         Op::Back(ns) => world.now = Instant(world.now.0.saturating_sub(ns).max(START.0)),
         Op::Room(room) => world.wire().room = room,
+        Op::Calls(calls) => world.wire().calls = calls,
         Op::Fails(fails) => world.wire().fails = fails.then_some(DropReason::Unreachable),
         Op::Replace => {
             let spec: Spec = qdisc.parse().expect("a qdisc");

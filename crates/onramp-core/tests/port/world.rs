@@ -26,6 +26,8 @@ pub(crate) struct Wire {
     pub(crate) room: Option<u32>,
     /// How long it stays away when it is full.
     pub(crate) retry_ns: u64,
+    /// Calls that a burst costs it.
+    pub(crate) calls: u32,
     /// It does not say that it is full.
     pub(crate) sulks: bool,
     /// What it does to every third cookie.
@@ -75,7 +77,7 @@ pub(crate) struct Script {
 
 /// Notes the earliest visit it was asked for, as a runner does.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Cell<Option<Instant>>);
+pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>);
 
 pub(crate) struct World {
     pub(crate) port: Arc<Port<Script>>,
@@ -90,9 +92,19 @@ impl Keeper for Notes {
     fn keep(&self, at: Instant) {
         self.0.set(Some(self.0.get().map_or(at, |due| due.min(at))));
     }
+
+    /// Each look takes so long.
+    fn elapsed(&self, _: Instant) -> u64 {
+        self.1.get()
+    }
 }
 
 impl Notes {
+    /// From now on an owner has worked for so long when it looks.
+    pub(crate) fn takes(&self, ns: u64) {
+        self.1.set(ns);
+    }
+
     /// When the next visit is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.0.get()
@@ -149,7 +161,7 @@ impl Device for Script {
             wire.ages.count(age);
         }
         let retry_at = (!burst.is_empty() && !wire.sulks).then(|| now.after(wire.retry_ns));
-        Transmitted { calls: 1, messages: 1, retry_at }
+        Transmitted { calls: wire.calls, messages: 1, retry_at }
     }
 }
 
@@ -160,7 +172,7 @@ impl World {
 
     pub(crate) fn with(qdisc: &str, cap: u16, mode: Mode, share: Option<Share>) -> Self {
         let spec: Spec = qdisc.parse().expect("a qdisc");
-        let wire = Arc::new(Mutex::new(Wire { retry_ns: 50_000, ..Wire::default() }));
+        let wire = Arc::new(Mutex::new(Wire { retry_ns: 50_000, calls: 1, ..Wire::default() }));
         let port = Arc::new(OnceLock::new());
         let info = DeviceInfo::new("script".to_owned(), MTU);
         let device = Script { info, wire: wire.clone(), port: port.clone() };

@@ -52,7 +52,7 @@ impl Ports {
 
     fn keep(&self, port: usize) -> Keep<'_, Null> {
         let slot = self.slots.get(port).expect("a port");
-        Keep { runners: &self.runners, gate: &self.gate, slot }
+        Keep { runners: &self.runners, gate: &self.gate, slot, clock: &MonotonicClock }
     }
 
     /// Pushes `count` packets that leave at `at`, at the earliest.

@@ -45,6 +45,7 @@ impl Sender {
     /// nothing is kept of the call, unless another call of this sender comes first.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, flow: &Flow, payload: usize) -> Poll<()> {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
+        self.told_full = false;
         loop {
             self.reclaim();
             if self.shared().refusal(flow).is_some() {
@@ -104,6 +105,7 @@ impl Sender {
     }
 
     fn wait(&mut self, flow: &Flow, payload: usize, deadline: Instant) -> bool {
+        self.told_full = false;
         self.counters.waits.add(1);
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         if !self.uncork_by(deadline) {
@@ -168,7 +170,7 @@ impl Sender {
     }
 
     /// Works for all instead of waiting, on the first port that lets it. True if packets left.
-    fn help(&self, first: usize) -> bool {
+    pub(super) fn help(&self, first: usize) -> bool {
         let shared = self.shared();
         (0..shared.ports()).any(|port| {
             let slot = shared.slot((first + port) % shared.ports());
@@ -186,7 +188,7 @@ impl Sender {
     }
 
     /// The port that takes the flow's packets just now.
-    fn served_by(&self, flow: &Flow) -> usize {
+    pub(super) fn served_by(&self, flow: &Flow) -> usize {
         let port = if flow.by_cpu { self.cpu_port } else { flow.port };
         self.shared().route(port, flow.key)
     }

@@ -25,15 +25,14 @@ fn r2_the_intake_has_a_cap_of_its_own() {
         let link = gated(&gate, "pfifo limit 1").burst(200).credits(credits(300)).build().unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
-        // One push of 200: the qdisc takes one after another, and drops all but what it may hold.
+        // One push of 200: the qdisc takes one after another, as the device takes them.
         sender.cork();
         (0..200).for_each(|_| sender.try_send(&flow, b"x").unwrap());
         sender.uncork().unwrap();
         assert!(sender.flush(LONG));
         let stats = link.stats();
         assert_eq!((stats.submitted, stats.refused), (200, 0), "the intake took them all");
-        assert_eq!(stats.dropped[&DropReason::Overlimit] + stats.sent, 200);
-        assert_eq!(stats.dropped.len(), 1, "{:?}", stats.dropped);
+        assert_eq!((stats.sent, stats.dropped_total()), (200, 0), "{:?}", stats.dropped);
     });
 }
 
@@ -43,7 +42,7 @@ fn r2_the_intake_has_a_cap_of_its_own() {
 #[test]
 fn r4_each_packet_of_a_batch_learns_its_fate() {
     in_time(|| {
-        let gate = Gate::new(true);
+        let gate = Gate::new(false);
         let link = gated(&gate, "pfifo limit 70").credits(credits(500)).build().unwrap();
         let mut sender = link.sender();
         let fates = Arc::new(Mutex::new(BTreeMap::new()));
@@ -60,6 +59,8 @@ fn r4_each_packet_of_a_batch_learns_its_fate() {
             sender.submit(&flow, packet).unwrap();
         }
         sender.uncork().unwrap();
+        // The device was offered some; the qdisc holds as many as it may, and the rest is dropped.
+        gate.open();
         assert!(sender.flush(LONG));
         let sent = gate.taken();
         let fates = fates.lock().unwrap();

@@ -42,6 +42,31 @@ fn full_comes_exactly_when_credits_are_out() {
     });
 }
 
+/// Who is told `Full` and tries again works for it; who has waited is told again.
+#[test]
+fn a_sender_that_tries_again_sends_what_lies() {
+    in_time(|| {
+        let link = Link::devices([Box::new(Null::default()) as Box<_>]).credits(credits(40));
+        let link = link.build().unwrap();
+        let helped = || link.stats().ports[0].helped;
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        until("a second try sends", || {
+            let _ = fill(&mut sender, &flow, 10);
+            let _ = sender.try_send(&flow, b"again");
+            helped() > 0
+        });
+        for _ in 0..100 {
+            sender.wait_room(&flow, 10);
+            let before = helped();
+            let _ = fill(&mut sender, &flow, 10);
+            assert_eq!(helped(), before, "to be told comes first");
+        }
+        assert!(sender.flush(LONG));
+        balanced(&link.stats());
+    });
+}
+
 #[test]
 fn bytes_are_credits_too_but_one_packet_may_always_go() {
     in_time(|| {

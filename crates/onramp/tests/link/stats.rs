@@ -59,21 +59,21 @@ fn each_count_means_what_it_says() {
         let link = gated(&gate, "pfifo limit 5").credits(credits(100)).build().unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
-        // They come with one push: the qdisc takes five, and the device none of them.
+        // They come with one push: five are offered to the device, which takes none, and five wait.
         sender.cork();
         (0..70).for_each(|_| sender.send(&flow, &[0; 58]).unwrap());
         sender.uncork().unwrap();
         let stats = link.stats();
         assert_eq!((stats.submitted, stats.sent, stats.refused), (70, 0, 0));
-        assert_eq!(stats.dropped, [(DropReason::Overlimit, 65)].into());
+        assert_eq!(stats.dropped, [(DropReason::Overlimit, 60)].into());
         // The first refusal was ours; nobody but the runner asks again.
         until("the runner asks again", || gate.refusals() > 1);
         gate.open();
         assert!(sender.flush(LONG));
         let stats = link.stats();
-        assert_eq!((stats.sent, stats.dropped_total()), (5, 65));
-        assert_eq!(stats.sent_bytes, 5 * 100, "with headers");
-        assert_eq!((stats.ports[0].enqueued, stats.ports[0].sent), (70, 5));
+        assert_eq!((stats.sent, stats.dropped_total()), (10, 60));
+        assert_eq!(stats.sent_bytes, 10 * 100, "with headers");
+        assert_eq!((stats.ports[0].enqueued, stats.ports[0].sent), (70, 10));
         assert!(stats.runner_visits > 0);
         balanced(&stats);
     });

@@ -178,6 +178,12 @@ impl Flows {
         self.index.len()
     }
 
+    /// Packets held of the flow of `key`.
+    pub(super) fn held(&self, key: u64) -> usize {
+        let is = |index: u32| self.slab[index as usize].key == key;
+        self.index.find(self.index.hash(key), is).map_or(0, |index| self.packets(index))
+    }
+
     /// Finds the flow of `key`, or makes one with `credit`; beyond `room` flows, it then first
     /// collects idle ones.
     #[inline]

@@ -1,0 +1,103 @@
+//! Senders that wait for answers: what they send is not collected for long.
+
+use onramp_core::{QUOTA, TICK_NS};
+
+use crate::busy::make_busy;
+use crate::world::World;
+
+/// A device that calls nobody.
+fn world() -> World {
+    let world = World::new("pfifo limit 10000", 4_000);
+    world.wire().calls = 0;
+    world
+}
+
+/// Senders send a burst and wait until it has left. True: it lay until the keeper came.
+fn burst(world: &mut World) -> bool {
+    for _ in 0..QUOTA {
+        let _ = world.push(1);
+    }
+    let lay = world.stats().held > 0;
+    while world.stats().held > 0 {
+        let _ = world.next_visit();
+    }
+    world.pass(TICK_NS / 2);
+    while world.keeper.due().is_some_and(|due| due <= world.now) {
+        let _ = world.visit();
+    }
+    world.check();
+    lay
+}
+
+/// Ten seconds of bursts, one every half tick: nearly all are sent as they come.
+#[test]
+fn bursts_that_lay_in_vain_end_the_collecting() {
+    let mut world = world();
+    let _ = make_busy(&mut world);
+    let lay = (0..100_000).filter(|_| burst(&mut world)).count();
+    assert!((2..1_000).contains(&lay), "{lay}");
+}
+
+/// To collect is still cheaper, then.
+#[test]
+fn a_device_that_makes_calls_goes_on_collecting() {
+    let mut world = world();
+    world.wire().calls = 1;
+    let _ = make_busy(&mut world);
+    assert!((0..1_000).all(|_| burst(&mut world)));
+}
+
+/// One pause is an accident: a thread may lose its processor.
+#[test]
+fn a_single_pause_changes_nothing() {
+    let mut world = world();
+    let _ = make_busy(&mut world);
+    for round in 0..100 {
+        (0..QUOTA).for_each(|_| assert_eq!(world.push(1), None, "round {round}"));
+        // Every other time, senders go on until the keeper comes.
+        world.pass(TICK_NS);
+        if round % 2 == 0 {
+            assert_eq!(world.push(1), None);
+        }
+        let _ = world.visit();
+        while world.stats().held > 0 {
+            let _ = world.visit();
+        }
+        assert!(world.port.is_busy());
+        world.check();
+    }
+}
+
+/// After bursts, a stream: it is collected again when the time is over.
+#[test]
+fn a_stream_is_collected_again() {
+    let mut world = world();
+    let _ = make_busy(&mut world);
+    let _ = (0..1_000).filter(|_| burst(&mut world)).count();
+    let mut staged = 0;
+    for _ in 0..200_000 {
+        staged += u32::from(world.push(1).is_none());
+        world.pass(1_000);
+        if world.keeper.due().is_some_and(|due| due <= world.now) {
+            let _ = world.visit();
+        }
+    }
+    assert!(staged > 100_000, "{staged} of 200,000 in 200 ms");
+    world.settle();
+    world.check();
+}
+
+/// Where a rest would only wait for the keeper, an owner goes on, up to a bound; the keeper has
+/// what is left at once.
+#[test]
+fn an_owner_goes_on_for_four_quotas() {
+    let mut world = world();
+    let _ = make_busy(&mut world);
+    let _ = (0..10).filter(|_| burst(&mut world)).count();
+    assert!(!world.port.is_busy(), "nothing is collected");
+    world.wire().offered.clear();
+    let ran = world.push(1_000).expect("it was idle");
+    assert_eq!((ran.done, ran.again), (4 * QUOTA, true));
+    assert!(world.wire().offered.iter().all(|&burst| burst <= QUOTA), "no longer bursts");
+    assert_eq!(world.keeper.due(), Some(world.now));
+}

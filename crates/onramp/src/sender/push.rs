@@ -1,0 +1,115 @@
+//! How packets of a sender get into their port.
+
+use onramp_core::Clock;
+use onramp_queue::{Full, PacketList};
+
+use super::{SLICE_NS, Sender};
+
+impl Sender {
+    /// Stages what there is room for. Gives the number of those staged, and of those that were not
+    /// and went back to the pool.
+    pub(super) fn submit_list(&mut self, port: usize, list: &mut PacketList) -> (usize, usize) {
+        let count = list.len();
+        if self.push_parts(port, list) {
+            return (count as usize, 0);
+        }
+        let left = list.len();
+        self.counters.refused.add(left.into());
+        for packet in list {
+            self.pool.take_back(packet);
+        }
+        ((count - left) as usize, left as usize)
+    }
+
+    /// Stages packets in one piece, or, when that does not fit, as many as do: a list may be
+    /// longer than the intake's cap. False: the rest is left in the list.
+    pub(super) fn push_parts(&mut self, port: usize, list: &mut PacketList) -> bool {
+        if self.push(port, list) {
+            return true;
+        }
+        while let Some(packet) = list.pop_front() {
+            let mut one = PacketList::from_iter([packet]);
+            if !self.push(port, &mut one) {
+                one.append(list);
+                *list = one;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Stages packets: one clock reading and one exchange. False: what is left in the list was not.
+    ///
+    /// The list stays where it is until the clock was read: to move it right after it was written
+    /// would wait for the stores.
+    #[inline]
+    pub(super) fn push(&mut self, port: usize, list: &mut PacketList) -> bool {
+        if !self.corked.is_empty() {
+            // A port may have come since the cork.
+            self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
+            self.corked[port].append(list);
+            return true;
+        }
+        let changed = !self.shared().gate.is_open();
+        if changed && !self.push_changed(port, list) {
+            return false;
+        }
+        list.is_empty() || self.push_now(port, list)
+    }
+
+    /// Packets for `port` after ports changed: stages those that have another port now, and leaves
+    /// the others in the list. False: none of these may be staged now.
+    #[cold]
+    fn push_changed(&mut self, port: usize, list: &mut PacketList) -> bool {
+        let slot = self.shared().slot(port);
+        if slot.is_open() {
+            return true;
+        }
+        if slot.is_leaving() {
+            return false;
+        }
+        let mut stays = PacketList::new();
+        let mut all = true;
+        while let Some(packet) = list.pop_front() {
+            let heir = self.shared().route(port, packet.flow);
+            let mut one = PacketList::from_iter([packet]);
+            if heir == port {
+                stays.append(&mut one);
+                continue;
+            }
+            if self.shared().slot(heir).is_leaving() || !self.push_now(heir, &mut one) {
+                // The port may have gone in the middle of the list.
+                stays.append(&mut one);
+                stays.append(list);
+                all = false;
+            }
+        }
+        *list = stays;
+        all
+    }
+
+    #[inline]
+    fn push_now(&mut self, port: usize, list: &mut PacketList) -> bool {
+        let shared = &*self.handle.shared;
+        let slot = shared.slot(port);
+        slot.port.prefetch(); // Another sender had it; it comes while we look at the clock.
+        let now = shared.clock.now();
+        list.stamp(now.0, true);
+        let count = list.len();
+        match slot.port.xmit(std::mem::take(list), now, &shared.keep(slot)) {
+            Ok(ran) => {
+                self.counters.submitted.add(u64::from(count));
+                self.in_link += count;
+                if ran.is_some() {
+                    self.slice_over = now.since(self.slice_start) > SLICE_NS;
+                }
+                true
+            }
+            Err(Full(back)) => {
+                *list = back;
+                list.stamp(now.0, false);
+                false
+            }
+        }
+    }
+}
