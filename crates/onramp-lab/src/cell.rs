@@ -1,5 +1,9 @@
-//! The only file with `unsafe`: the value behind a lock, and the list that many threads push to.
+//! The only place with `unsafe`: the value behind a lock, the list that many threads push to, and
+//! what `onramp-queue`'s intake might have been.
 #![allow(unsafe_code)]
+
+pub(crate) mod shards;
+pub(crate) mod words;
 
 use std::cell::UnsafeCell;
 use std::fmt;

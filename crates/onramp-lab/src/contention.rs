@@ -21,23 +21,30 @@ mod drive;
 mod row;
 mod trial;
 
+use std::fmt;
 use std::time::Duration;
 
 use onramp_core::qdisc::Spec;
 
 use crate::Error;
 use crate::measure::rotated;
+use crate::memory::Memory;
 
+pub use crate::Load;
 pub use design::Design;
 pub use row::{Ratio, Row};
 
-/// What threads do.
+/// What runs at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// Each sends as fast as its credits come back.
-    Stream,
-    /// Each sends so many packets, waits until all have left, and sends the next.
-    Rr(u32),
+pub struct Cell {
+    /// The design.
+    pub design: Design,
+    /// Sending threads.
+    pub threads: usize,
+    /// Packets that each may have below it; `None`: as many as the design has by itself.
+    pub credits: Option<u32>,
+    /// Where packets come from.
+    pub memory: Memory,
 }
 
 /// What to measure.
@@ -61,6 +68,12 @@ pub struct Plan {
     pub rounds: usize,
     /// What threads do.
     pub load: Load,
+    /// Packets that a sender may have below it, one number after another; `None`: as many as the
+    /// design has by itself.
+    pub credits: Vec<Option<u32>>,
+    /// Where packets come from, one after another. Only queues alone have [`Memory::Malloc`]; with
+    /// it, transmit paths are left out.
+    pub memory: Vec<Memory>,
 }
 
 impl Plan {
@@ -70,11 +83,35 @@ impl Plan {
         (self.window / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
     }
 
+    /// The cells with so many threads, in the order of the first round.
+    fn cells(&self, threads: usize) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &design in &self.designs {
+            for &credits in &self.credits {
+                let memory = self.memory.iter().copied();
+                let memory = memory.filter(|memory| *memory == Memory::Pool || design.is_peer());
+                cells.extend(memory.map(|memory| Cell { design, threads, credits, memory }));
+            }
+        }
+        cells
+    }
+
     /// How long it will take, about.
     #[must_use]
     pub fn expected(&self) -> Duration {
-        let runs = 2 * self.rounds * self.designs.len() * self.threads.len();
+        let cells: usize = self.threads.iter().map(|threads| self.cells(*threads).len()).sum();
+        let runs = 2 * self.rounds * cells;
         (self.window + self.warm_up()) * u32::try_from(runs).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} threads", self.design.name(), self.threads)?;
+        if let Some(credits) = self.credits {
+            write!(f, ", {credits} credits")?;
+        }
+        if self.memory == Memory::Malloc { f.write_str(", malloc") } else { Ok(()) }
     }
 }
 
@@ -93,16 +130,15 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Erro
     assert!(plan.rounds > 0 && plan.queues > 0, "at least one round, and one queue");
     let mut rows = Vec::new();
     for &threads in &plan.threads {
-        let mut found: Vec<Row> =
-            plan.designs.iter().map(|design| Row::new(*design, threads)).collect();
+        let cells = plan.cells(threads);
+        let mut found: Vec<Row> = cells.iter().map(|cell| Row::new(*cell)).collect();
         for round in 0..plan.rounds {
-            for design in rotated(&plan.designs, round) {
+            for cell in rotated(&cells, round) {
                 for timed in [false, true] {
-                    let (name, round, of) = (design.name(), round + 1, plan.rounds);
-                    progress(&format!("{threads} threads, round {round} of {of}: {name}"));
-                    let trial = trial::run(plan, *design, threads, timed)?;
-                    let row = found.iter_mut().find(|row| row.design == *design);
-                    if let Some(row) = row {
+                    let (round, of) = (round + 1, plan.rounds);
+                    progress(&format!("{cell}, round {round} of {of}"));
+                    let trial = trial::run(plan, *cell, timed)?;
+                    if let Some(row) = found.iter_mut().find(|row| row.cell() == *cell) {
                         row.add(trial);
                     }
                 }

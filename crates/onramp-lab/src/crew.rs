@@ -6,8 +6,8 @@ use std::time::Duration;
 use onramp_core::Clock;
 use onramp_dev::MonotonicClock;
 
-use crate::Error;
 use crate::measure::{Gate, Phase, PhaseCell, Usage};
+use crate::{Error, pin};
 
 /// Threads warm up for this part of the time that they are measured.
 const WARM_UP: u32 = 5;
@@ -28,6 +28,16 @@ pub(crate) struct Window {
     pub(crate) usage: Usage,
 }
 
+/// What a crew did, and what was seen of it.
+#[derive(Debug)]
+pub(crate) struct Watched<R, S> {
+    /// What each thread gave, in order.
+    pub(crate) given: Vec<R>,
+    pub(crate) window: Window,
+    /// What was seen when the window began, and when it ended.
+    pub(crate) seen: (S, S),
+}
+
 impl Crew {
     /// Runs `work` in `count` threads, each with its number, through all phases; `span` is how
     /// long they are measured. Gives what they gave, in order.
@@ -37,6 +47,18 @@ impl Crew {
         span: Duration,
         work: impl Fn(usize) -> R + Sync,
     ) -> Result<(Vec<R>, Window), Error> {
+        let watched = self.run_watched(count, span, || Ok(()), work)?;
+        Ok((watched.given, watched.window))
+    }
+
+    /// As [`run`](Self::run); `look` is called as the window begins and as it ends.
+    pub(crate) fn run_watched<R: Send, S>(
+        &self,
+        count: usize,
+        span: Duration,
+        look: impl Fn() -> Result<S, Error>,
+        work: impl Fn(usize) -> R + Sync,
+    ) -> Result<Watched<R, S>, Error> {
         thread::scope(|scope| {
             let (work, gate) = (&work, &self.gate);
             let mut threads = Vec::with_capacity(count);
@@ -56,30 +78,51 @@ impl Crew {
                 }
             }
             let window = match failed {
-                None => self.watch(count, span),
+                None => self.watch(count, span, look),
                 Some(error) => Err(error),
             };
             self.phase.set(Phase::Stop);
             self.gate.open();
             self.gate.unpark();
             let joined: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            let window = window?;
+            let (window, seen) = window?;
             let given =
                 joined.into_iter().collect::<Result<_, _>>().map_err(|_| Error::Panicked)?;
-            Ok((given, window))
+            Ok(Watched { given, window, seen })
         })
     }
 
-    fn watch(&self, count: usize, span: Duration) -> Result<Window, Error> {
+    /// As [`run_watched`](Self::run_watched), with a thread bound to each of `cpus`.
+    pub(crate) fn run_bound<R: Send, S>(
+        &self,
+        cpus: &[usize],
+        span: Duration,
+        look: impl Fn() -> Result<S, Error>,
+        work: impl Fn(usize) -> Result<R, Error> + Sync,
+    ) -> Result<Watched<R, S>, Error> {
+        let body = |number: usize| {
+            pin::to(cpus[number])?;
+            work(number)
+        };
+        let Watched { given, window, seen } = self.run_watched(cpus.len(), span, look, body)?;
+        Ok(Watched { given: given.into_iter().collect::<Result<_, _>>()?, window, seen })
+    }
+
+    fn watch<S>(
+        &self,
+        count: usize,
+        span: Duration,
+        look: impl Fn() -> Result<S, Error>,
+    ) -> Result<(Window, (S, S)), Error> {
         self.gate.gathered(count);
         self.gate.open();
         thread::sleep(span / WARM_UP);
-        let (from, before) = (MonotonicClock.now(), Usage::now()?);
+        let (from, before, first) = (MonotonicClock.now(), Usage::now()?, look()?);
         self.phase.set(Phase::Measure);
         thread::sleep(span);
         self.phase.set(Phase::Stop);
-        let (to, after) = (MonotonicClock.now(), Usage::now()?);
-        Ok(Window { ns: to.since(from), usage: after.since(before) })
+        let (to, after, last) = (MonotonicClock.now(), Usage::now()?, look()?);
+        Ok((Window { ns: to.since(from), usage: after.since(before) }, (first, last)))
     }
 }
 
@@ -87,6 +130,12 @@ impl Window {
     /// So many in a second.
     pub(crate) fn per_second(&self, count: u64) -> f64 {
         if self.ns == 0 { 0.0 } else { count as f64 * 1e9 / self.ns as f64 }
+    }
+
+    /// The part of the time of so many processors that the process had.
+    pub(crate) fn cpu_share(&self, cpus: usize) -> f64 {
+        let ns = self.ns as f64 * cpus as f64;
+        if ns == 0.0 { 0.0 } else { self.usage.process_ns as f64 / ns }
     }
 
     /// Processor time of the process for each of `count`, nanoseconds.
@@ -113,6 +162,16 @@ mod tests {
         let (given, window) = crew.run(3, Duration::from_millis(50), work).expect("three threads");
         assert_eq!(given, [(0, true), (1, true), (2, true)]);
         assert!(window.ns >= 50_000_000, "{window:?}");
+    }
+
+    #[test]
+    fn bound_threads_stay_where_they_are_bound() {
+        let mut cpus = pin::allowed().expect("Linux tells");
+        cpus.reverse();
+        let span = Duration::from_millis(1);
+        let watched = Crew::default().run_bound(&cpus, span, || Ok(()), |_| pin::allowed());
+        let each: Vec<_> = cpus.iter().map(|cpu| vec![*cpu]).collect();
+        assert_eq!(watched.expect("as many threads as processors").given, each);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use onramp_dev::{MonotonicClock, Null};
 use onramp_queue::PacketList;
 
 use crate::measure::{Latency, Octaves, Phase, PhaseCell};
+use crate::memory::{self, MemoryNotes};
 
 /// The delays of the packets of one call in so many are noted.
 const PERIOD: u64 = 8;
@@ -18,6 +19,8 @@ pub(crate) struct DeviceNotes {
     pub(crate) bursts: Octaves,
     /// From the stamp of the send call to the device, nanoseconds.
     pub(crate) delay: Latency,
+    /// Packets that leave the device, as who called it will free them.
+    pub(crate) memory: MemoryNotes,
     calls: u64,
 }
 
@@ -66,13 +69,15 @@ impl Device for Card {
                 std::hint::spin_loop();
             }
         }
-        self.null.transmit(burst, done, now)
+        let transmitted = self.null.transmit(burst, done, now);
+        Transmitted { calls: u32::from(self.packet_ns > 0), ..transmitted }
     }
 }
 
 impl DeviceNotes {
     fn take(&mut self, burst: &PacketList) {
         self.bursts.record(burst.len().into());
+        self.memory.count(burst, memory::flow());
         self.calls += 1;
         if self.calls.is_multiple_of(PERIOD) {
             let now = MonotonicClock.now();

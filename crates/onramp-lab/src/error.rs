@@ -17,6 +17,12 @@ pub enum Error {
     Pin(usize, io::Error),
     /// The link could not be made.
     Link(onramp::BuildError),
+    /// The kernel's own path could not be set up or used: what was done, and why it failed.
+    Kernel(String),
+    /// No side has a qdisc: which, and what Onramp says to it.
+    Qdisc(String, String),
+    /// Nothing came out: in which cell, and for how long.
+    Stalled(String),
     /// Packets were lost, or came from nowhere: in which cell, and the account.
     Conservation(String),
 }
@@ -37,6 +43,15 @@ impl fmt::Display for Error {
                  allow the processor (taskset, cpuset)"
             ),
             Self::Link(error) => write!(f, "cannot make the link: {error}"),
+            Self::Kernel(why) => write!(f, "the kernel's own path: {why}"),
+            Self::Qdisc(qdisc, why) => {
+                write!(f, "{qdisc}: neither the kernel nor Onramp has it; Onramp's: {why}")
+            }
+            Self::Stalled(cell) => write!(
+                f,
+                "nothing came out: {cell}; give senders more credits, or use a qdisc and a device \
+                 that let packets pass"
+            ),
             Self::Conservation(account) => write!(f, "packets do not add up: {account}"),
         }
     }

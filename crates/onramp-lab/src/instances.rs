@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use onramp_core::qdisc::Spec;
 
-use crate::Error;
-use crate::contention::{self, Design, Load};
-use crate::measure::Spread;
+use crate::contention::{self, Design};
+use crate::measure::{Latency, Rounds, Spread};
+use crate::memory::Memory;
+use crate::{Error, Load};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct Plan {
     pub window: Duration,
     /// Rounds; the designs take turns in each.
     pub rounds: usize,
+    /// What senders do.
+    pub load: Load,
 }
 
 /// A design with a number of senders.
@@ -42,6 +45,9 @@ pub struct Cell {
     pub threads: usize,
     /// Its rounds, in order.
     pub rounds: Vec<Round>,
+    /// From before the first packet of a burst until all of it has left, of all rounds; of a
+    /// stream, empty.
+    pub latency: Latency,
 }
 
 /// What a design did in one round.
@@ -49,6 +55,8 @@ pub struct Cell {
 pub struct Round {
     /// Packets that came out, per second.
     pub packets_per_second: f64,
+    /// Bursts that have left, per second; `None`: a stream has none.
+    pub transactions_per_second: Option<f64>,
     /// Processor time of the process for each, nanoseconds. `None`: none came out.
     pub cpu_ns_per_packet: Option<f64>,
     /// The rate, divided by that of the first number of senders.
@@ -57,11 +65,11 @@ pub struct Round {
     pub jain: f64,
 }
 
-impl Cell {
-    /// A figure over the rounds that have it.
-    #[must_use]
-    pub fn spread(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.rounds.iter().filter_map(figure))
+impl Rounds for Cell {
+    type Round = Round;
+
+    fn rounds(&self) -> &[Round] {
+        &self.rounds
     }
 }
 
@@ -73,7 +81,10 @@ impl Cell {
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
     let mut cells: Vec<Cell> = Vec::new();
     for &design in &plan.designs {
-        let empty = |&threads| Cell { design, threads, rounds: Vec::new() };
+        let empty = |&threads| {
+            let latency = Latency::default();
+            Cell { design, threads, rounds: Vec::new(), latency }
+        };
         cells.extend(plan.threads.iter().map(empty));
     }
     for number in 0..plan.rounds {
@@ -89,7 +100,9 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
             pin: plan.pin,
             window: plan.window,
             rounds: 1,
-            load: Load::Stream,
+            load: plan.load,
+            credits: vec![None],
+            memory: vec![Memory::Pool],
         };
         let of = plan.rounds;
         let rows =
@@ -105,8 +118,10 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
             let Some(row) = row else { continue };
             let packets_per_second = rate(design, Some(&threads));
             let first = rate(design, plan.threads.first());
+            cell.latency.merge(&row.transaction);
             cell.rounds.push(Round {
                 packets_per_second,
+                transactions_per_second: median(row.transactions_per_second()),
                 cpu_ns_per_packet: median(row.cpu_ns_per_packet()),
                 scaling: if first > 0.0 { packets_per_second / first } else { 0.0 },
                 jain: median(row.jain()).unwrap_or(0.0),
@@ -123,25 +138,31 @@ mod tests {
     /// Every design has every number of senders in each round, and packets add up, or it fails.
     #[test]
     fn every_design_is_measured_with_every_number_of_senders() {
-        let plan = Plan {
-            designs: vec![Design::Mutex, Design::Onramp],
-            threads: vec![1, 3],
-            qdisc: "pfifo".parse().expect("a qdisc"),
-            device_ns: 0,
-            pin: false,
-            window: Duration::from_millis(30),
-            rounds: 2,
-        };
-        let mut told = 0;
-        let cells = run(&plan, |_| told += 1).expect("packets add up");
-        let found: Vec<_> = cells.iter().map(|cell| (cell.design, cell.threads)).collect();
-        let (mutex, onramp) = (Design::Mutex, Design::Onramp);
-        assert_eq!(found, [(mutex, 1), (mutex, 3), (onramp, 1), (onramp, 3)]);
-        assert!(told >= 8, "{told}");
-        for cell in &cells {
-            assert_eq!(cell.rounds.len(), 2);
-            let own = |round: &Round| cell.threads != 1 || [0.0, 1.0].contains(&round.scaling);
-            assert!(cell.rounds.iter().all(own), "the first stands to itself as 1: {cell:?}");
+        for load in [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64)] {
+            let plan = Plan {
+                designs: vec![Design::Mutex, Design::Onramp],
+                threads: vec![1, 3],
+                qdisc: "pfifo".parse().expect("a qdisc"),
+                device_ns: 0,
+                pin: false,
+                window: Duration::from_millis(30),
+                rounds: 2,
+                load,
+            };
+            let mut told = 0;
+            let cells = run(&plan, |_| told += 1).expect("packets add up");
+            let found: Vec<_> = cells.iter().map(|cell| (cell.design, cell.threads)).collect();
+            let (mutex, onramp) = (Design::Mutex, Design::Onramp);
+            assert_eq!(found, [(mutex, 1), (mutex, 3), (onramp, 1), (onramp, 3)]);
+            assert!(told >= 8, "{told}");
+            for cell in &cells {
+                assert_eq!(cell.rounds.len(), 2);
+                let own = |round: &Round| cell.threads != 1 || [0.0, 1.0].contains(&round.scaling);
+                assert!(cell.rounds.iter().all(own), "the first stands to itself as 1: {cell:?}");
+                let known = |round: &Round| round.transactions_per_second.is_some();
+                assert!(cell.rounds.iter().all(|round| known(round) == (load != Load::Stream)));
+                assert!(load != Load::Stream || cell.latency.samples() == 0);
+            }
         }
     }
 }

@@ -5,6 +5,9 @@
 //! what others left, and works. There are no packets, no qdisc and no device, so that the fields
 //! are all that threads share; what is measured is what their lines cost.
 //!
+//! As a stream, threads push on and on. As requests and responses, a thread that has pushed its
+//! burst looks at the fields until the owner has worked for all of it.
+//!
 //! Source: the discussion of 2009 on netdev about the order of fields in `struct Qdisc`.
 
 mod fields;
@@ -12,13 +15,15 @@ mod fields;
 use std::thread;
 use std::time::Duration;
 
-use self::fields::{Fields, Grouped, Mixed};
-use crate::Error;
-use crate::crew::{Crew, Window};
-use crate::measure::{Phase, Rounds, rotated};
-use crate::pin;
+use onramp_core::Clock;
+use onramp_dev::MonotonicClock;
 
-/// Pushes between two looks at the phase.
+use self::fields::{Fields, Grouped, Mixed};
+use crate::crew::{Crew, Window};
+use crate::measure::{Latency, Phase, PhaseCell, Rounds, rotated};
+use crate::{Error, Load, pin};
+
+/// Pushes of a stream between two looks at the phase.
 const RUN: u64 = 64;
 /// Numbers that may wait (as `onramp`'s intake has it).
 const CAP: u64 = 16_384;
@@ -47,13 +52,17 @@ pub struct Plan {
     pub rounds: usize,
     /// Threads are bound to processors, in turn.
     pub pin: bool,
+    /// What threads do.
+    pub load: Load,
 }
 
 /// What one layout did in one round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Round {
     /// Numbers that went through, per second.
     pub packets_per_second: f64,
+    /// Bursts that did, per second; `None`: a stream has none.
+    pub transactions_per_second: Option<f64>,
     /// Processor time of the process for each, nanoseconds.
     pub cpu_ns_per_packet: f64,
     /// Exchanges of the word that failed because another thread had the line, for each.
@@ -62,6 +71,8 @@ pub struct Round {
     pub owned_share: f64,
     /// Pushes that found too many waiting, for each that did not.
     pub refused_per_packet: f64,
+    /// From before the first push of a burst until all of it has left; of a stream, empty.
+    pub latency: Latency,
 }
 
 /// A layout with a number of threads.
@@ -73,6 +84,8 @@ pub struct Cell {
     pub threads: usize,
     /// Its rounds, in order.
     pub rounds: Vec<Round>,
+    /// Of all rounds.
+    pub latency: Latency,
     /// Numbers that went through in all rounds, warm-up included: as many as were pushed.
     pub packets: u64,
 }
@@ -117,17 +130,21 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
     let cpus = pin::allowed()?;
     let mut cells = Vec::new();
     for &threads in &plan.threads {
-        let empty = |design| Cell { design, threads, rounds: Vec::new(), packets: 0 };
+        let empty = |design| {
+            let latency = Latency::default();
+            Cell { design, threads, rounds: Vec::new(), latency, packets: 0 }
+        };
         let mut row = Design::ALL.map(empty);
         for round in 0..plan.rounds {
             for &design in rotated(&Design::ALL, round) {
                 told(&format!("{threads} threads, round {}: {}", round + 1, design.name()));
                 let cpus = plan.pin.then_some(&*cpus);
                 let (round, packets) = match design {
-                    Design::Grouped => measure::<Grouped>(threads, plan.window, cpus)?,
-                    Design::Mixed => measure::<Mixed>(threads, plan.window, cpus)?,
+                    Design::Grouped => measure::<Grouped>(threads, plan, cpus)?,
+                    Design::Mixed => measure::<Mixed>(threads, plan, cpus)?,
                 };
                 let cell = &mut row[design as usize];
+                cell.latency.merge(&round.latency);
                 cell.rounds.push(round);
                 cell.packets += packets;
             }
@@ -138,12 +155,22 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
 }
 
 /// What a thread has done.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Done {
     pushed: u64,
-    /// Those of them in the window.
+    /// Those of them in the window, and what is below too.
     counted: u64,
-    /// In the window too.
+    retries: u64,
+    owned: u64,
+    refused: u64,
+    transactions: u64,
+    latency: Latency,
+}
+
+/// What pushes came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pushes {
+    pushed: u64,
     retries: u64,
     owned: u64,
     refused: u64,
@@ -151,7 +178,7 @@ struct Done {
 
 fn measure<F: Fields>(
     threads: usize,
-    span: Duration,
+    plan: &Plan,
     cpus: Option<&[usize]>,
 ) -> Result<(Round, u64), Error> {
     let (fields, crew) = (F::new(CAP), Crew::default());
@@ -159,38 +186,71 @@ fn measure<F: Fields>(
         if let Some(cpus) = cpus {
             pin::to(cpus[number % cpus.len()])?;
         }
-        let (mut done, mut sum) = (Done::default(), Done::default());
-        loop {
-            let phase = crew.phase.get();
-            if phase == Phase::Stop {
-                sum.pushed += done.pushed;
-                return Ok(sum);
-            }
-            for _ in 0..RUN {
-                fields::turns(PREPARATION, sum.pushed);
-                push(&fields, &mut done);
-            }
-            if done.refused > 0 {
-                thread::yield_now(); // The owner may be waiting for this processor.
-            }
-            sum.pushed += done.pushed;
-            if phase == Phase::Measure {
-                sum.counted += done.pushed;
-                sum.retries += done.retries;
-                sum.owned += done.owned;
-                sum.refused += done.refused;
-            }
-            done = Done::default();
-        }
+        Ok(match plan.load {
+            Load::Stream => stream(&fields, &crew.phase),
+            Load::Rr(burst) => rr(&fields, burst.into(), &crew.phase),
+        })
     };
-    let (done, window) = crew.run(threads, span, work)?;
+    let (done, window) = crew.run(threads, plan.window, work)?;
     let done = done.into_iter().collect::<Result<Vec<Done>, Error>>()?;
-    conclude(&fields, &done, window)
+    conclude(&fields, done, window, plan.load)
+}
+
+/// Pushes until it is time to stop.
+fn stream(fields: &impl Fields, phase: &PhaseCell) -> Done {
+    let mut done = Done::default();
+    loop {
+        let now = phase.get();
+        if now == Phase::Stop {
+            return done;
+        }
+        let mut pushes = Pushes::default();
+        for _ in 0..RUN {
+            fields::turns(PREPARATION, done.pushed);
+            push(fields, &mut pushes);
+        }
+        if pushes.refused > 0 {
+            thread::yield_now(); // The owner may be waiting for this processor.
+        }
+        done.add(pushes, now == Phase::Measure);
+    }
+}
+
+/// Pushes `burst`, waits until all of it has left, and pushes the next, until it is time to stop.
+fn rr(fields: &impl Fields, burst: u64, phase: &PhaseCell) -> Done {
+    let mut done = Done::default();
+    while !phase.is_stop() {
+        let measured = phase.get() == Phase::Measure;
+        let (mut pushes, start) = (Pushes::default(), MonotonicClock.now());
+        let mut before = pushes;
+        while pushes.pushed < burst {
+            fields::turns(PREPARATION, pushes.pushed);
+            before = pushes;
+            push(fields, &mut pushes);
+            if pushes.refused > before.refused {
+                thread::yield_now(); // As above.
+            }
+        }
+        // Who owns the fields leaves when nothing waits any more.
+        if pushes.owned == before.owned {
+            let mark = fields.mark();
+            while !fields.has_left(mark) {
+                thread::yield_now(); // As above.
+            }
+        }
+        let counts = measured && phase.get() == Phase::Measure;
+        if counts {
+            done.transactions += 1;
+            done.latency.record(MonotonicClock.now().since(start));
+        }
+        done.add(pushes, counts);
+    }
+    done
 }
 
 /// Pushes one, unless too many wait; as owner, works until nothing waits.
 #[inline]
-fn push(fields: &impl Fields, done: &mut Done) {
+fn push(fields: &impl Fields, done: &mut Pushes) {
     match fields.push(&mut done.retries) {
         None => done.refused += 1,
         Some(false) => done.pushed += 1,
@@ -210,7 +270,24 @@ fn push(fields: &impl Fields, done: &mut Done) {
     }
 }
 
-fn conclude(fields: &impl Fields, done: &[Done], window: Window) -> Result<(Round, u64), Error> {
+impl Done {
+    fn add(&mut self, pushes: Pushes, counts: bool) {
+        self.pushed += pushes.pushed;
+        if counts {
+            self.counted += pushes.pushed;
+            self.retries += pushes.retries;
+            self.owned += pushes.owned;
+            self.refused += pushes.refused;
+        }
+    }
+}
+
+fn conclude(
+    fields: &impl Fields,
+    done: Vec<Done>,
+    window: Window,
+    load: Load,
+) -> Result<(Round, u64), Error> {
     let mut sum = Done::default();
     for one in done {
         sum.pushed += one.pushed;
@@ -218,6 +295,8 @@ fn conclude(fields: &impl Fields, done: &[Done], window: Window) -> Result<(Roun
         sum.retries += one.retries;
         sum.owned += one.owned;
         sum.refused += one.refused;
+        sum.transactions += one.transactions;
+        sum.latency.merge(&one.latency);
     }
     let sent = fields.sent();
     if sent != sum.pushed {
@@ -227,10 +306,12 @@ fn conclude(fields: &impl Fields, done: &[Done], window: Window) -> Result<(Roun
     let per_packet = |count: u64| count as f64 / sum.counted.max(1) as f64;
     let round = Round {
         packets_per_second: window.per_second(sum.counted),
+        transactions_per_second: load.burst().map(|_| window.per_second(sum.transactions)),
         cpu_ns_per_packet: window.cpu_ns_per(sum.counted),
         retries_per_packet: per_packet(sum.retries),
         owned_share: per_packet(sum.owned),
         refused_per_packet: per_packet(sum.refused),
+        latency: sum.latency,
     };
     Ok((round, sent))
 }
@@ -242,19 +323,50 @@ mod tests {
     /// All that is pushed goes through, or the run fails.
     #[test]
     fn nothing_is_lost_in_either_layout() {
-        for pin in [false, true] {
+        let loads = [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64), Load::Rr(32_768)];
+        for (pin, load) in [false, true].into_iter().flat_map(|pin| loads.map(|load| (pin, load))) {
             let window = Duration::from_millis(30);
-            let plan = Plan { threads: vec![1, 3], window, rounds: 2, pin };
+            let plan = Plan { threads: vec![1, 3], window, rounds: 2, pin, load };
             let mut told = 0;
             let cells = run(&plan, |_| told += 1).expect("nothing is lost");
             assert_eq!((cells.len(), told), (4, 8));
-            assert!(cells.iter().all(|cell| cell.rounds.len() == 2));
+            for cell in &cells {
+                assert_eq!(cell.rounds.len(), 2);
+                let whole = u64::from(load.burst().unwrap_or(1));
+                assert_eq!(cell.packets % whole, 0, "whole bursts: {load:?}, {cell:?}");
+                let known = |round: &Round| round.transactions_per_second.is_some();
+                assert!(cell.rounds.iter().all(|round| known(round) == (load != Load::Stream)));
+            }
             assert!(cells.iter().any(|cell| cell.packets > 0), "somebody had a turn");
         }
     }
 
+    /// A number has left when its owner has worked for it, not before.
+    fn leaves<F: Fields>() {
+        let (fields, mut pushes) = (F::new(8), Pushes::default());
+        push(&fields, &mut pushes);
+        assert!(fields.has_left(fields.mark()), "the owner worked for it and left");
+        assert_eq!(fields.push(&mut 0), Some(true), "another owns it");
+        push(&fields, &mut pushes);
+        let mark = fields.mark();
+        assert!(!fields.has_left(mark), "it waits");
+        assert_eq!(fields.take_or_leave(), 1);
+        assert!(!fields.has_left(mark), "it was taken, and the owner works");
+        assert_eq!(fields.push(&mut 0), Some(false), "another came meanwhile");
+        assert_eq!(fields.take_or_leave(), 1);
+        assert!(fields.has_left(mark), "the owner works for the other");
+        assert_eq!(fields.take_or_leave(), 0);
+        assert!(fields.has_left(fields.mark()), "it is idle");
+    }
+
+    #[test]
+    fn a_number_has_left_when_it_was_worked_for() {
+        leaves::<Grouped>();
+        leaves::<Mixed>();
+    }
+
     fn alone<F: Fields>() {
-        let (fields, mut done) = (F::new(2), Done::default());
+        let (fields, mut done) = (F::new(2), Pushes::default());
         (0..10).for_each(|_| push(&fields, &mut done));
         assert_eq!((done.pushed, done.owned, done.retries, fields.sent()), (10, 10, 0, 10));
         // Owned by another: two fit.

@@ -6,7 +6,9 @@
 //! * [`contention`]: many threads, one queue, one design after another.
 //! * [`loopback`] (2004), [`softirq`] (2001), [`instances`] and [`layout`] (2009): other
 //!   steps of the history.
-//! * [`measure`], [`pin`], [`lockstat`]: what the experiments share.
+//! * [`Load`]: a stream, or requests and responses, for all of them.
+//! * [`kernel`]: the transmit path of the kernel that runs, beside Onramp's.
+//! * [`measure`], [`memory`], [`pin`], [`lockstat`]: what the experiments share.
 #![deny(unsafe_code)]
 
 mod cell;
@@ -14,15 +16,20 @@ pub mod contention;
 mod crew;
 mod device;
 mod error;
+mod exchange;
 pub mod instances;
+pub mod kernel;
 pub mod layout;
+mod load;
 mod lock;
 pub mod lockstat;
 pub mod loopback;
 pub mod measure;
+pub mod memory;
 mod path;
 mod peer;
 pub mod pin;
 pub mod softirq;
 
 pub use error::Error;
+pub use load::{BURST_MAX, Load};

@@ -4,35 +4,32 @@
 //! The lock of Linux's loopback protected nothing but its counters. Here the queue, its counters
 //! and the way to the receivers are the same code in every design; what differs is whether senders
 //! share one queue, and take its lock for each packet, or have one each.
+//!
+//! As a stream, a sender sends as fast as its packets come home. As requests and responses, the
+//! receiver of a pair answers each packet to its peer, who waits for all answers to a burst.
 
 mod queue;
+mod rr;
+mod stream;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use onramp_core::Clock;
-use onramp_dev::{MonotonicClock, Network, Receiver, ThreadWaker};
-use onramp_queue::{Armed, Credits, PacketList, Pool};
+use onramp_dev::Network;
 
-use self::queue::{Own, Queues, SendEnd, Shared};
-use crate::Error;
-use crate::crew::{Crew, Window};
+use self::queue::{Own, Queues, Shared};
+use crate::crew::Window;
+use crate::exchange::Talk;
 use crate::lock::{Spin, StdMutex};
 use crate::lockstat::{LockCounts, LockRow};
-use crate::measure::{Phase, PhaseCell, Rounds, rotated};
+use crate::measure::{Latency, Rounds, rotated};
+use crate::{Error, Load};
 
 /// Bytes of payload in a packet.
 pub const PAYLOAD: usize = 120;
-/// Packets that a sender may have on their way.
+/// Packets that a sender of a stream may have on their way.
 pub const CREDITS: u32 = 64;
-/// Packets that a receiver's mailbox holds: enough for those of its sender.
-const ROOM: u16 = 1_000;
-/// How long a receiver sleeps before it looks whether all is over.
-const NAP: Duration = Duration::from_millis(10);
-/// How long packets may take to come home when nobody sends any more.
-const PATIENCE_NS: u64 = 20_000_000_000;
+/// Packets that may be on their way, of all threads.
+pub const PACKETS_MAX: usize = 1 << 20;
 
 /// Who shares what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +51,18 @@ pub struct Plan {
     pub window: Duration,
     /// Rounds; the designs take turns in each.
     pub rounds: usize,
+    /// What senders do.
+    pub load: Load,
 }
 
 /// What one design did in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Packets received, per second.
+    /// Packets received, per second; answers too.
     pub packets_per_second: f64,
-    /// Processor time of the process for each, nanoseconds.
+    /// Bursts answered, per second; `None`: a stream has none.
+    pub transactions_per_second: Option<f64>,
+    /// Processor time of the process for each packet, nanoseconds.
     pub cpu_ns_per_packet: f64,
     /// Context switches per second.
     pub switches_per_second: f64,
@@ -76,6 +77,8 @@ pub struct Cell {
     pub pairs: usize,
     /// Its rounds, in order.
     pub rounds: Vec<Round>,
+    /// From the first request of a burst to its last answer, of all rounds; of a stream, empty.
+    pub latency: Latency,
     /// What happened at the lock, in a round of its own: notes take time.
     pub lock: Option<LockRow>,
     /// Packets sent in all rounds, warm-up included: each was received, and came home.
@@ -113,20 +116,28 @@ impl Rounds for Cell {
 pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
     let mut cells = Vec::new();
     for &pairs in &plan.pairs {
-        let empty = |design| Cell { design, pairs, rounds: Vec::new(), lock: None, packets: 0 };
+        let empty = |design| Cell {
+            design,
+            pairs,
+            rounds: Vec::new(),
+            latency: Latency::default(),
+            lock: None,
+            packets: 0,
+        };
         let mut row = Design::ALL.map(empty);
         for round in 0..plan.rounds {
             for &design in rotated(&Design::ALL, round) {
                 told(&format!("{pairs} pairs, round {}: {}", round + 1, design.name()));
-                let outcome = measure(design, pairs, plan.window, false)?;
+                let outcome = measure(design, pairs, plan, false)?;
                 let cell = &mut row[design as usize];
                 cell.packets += outcome.sent;
+                cell.latency.merge(&outcome.latency);
                 cell.rounds.push(outcome.round());
             }
         }
         for cell in &mut row {
             told(&format!("{pairs} pairs, locks: {}", cell.design.name()));
-            let outcome = measure(cell.design, pairs, plan.window, true)?;
+            let outcome = measure(cell.design, pairs, plan, true)?;
             cell.packets += outcome.sent;
             cell.lock = outcome.kind.map(|kind| LockRow {
                 name: "xmit_lock".to_owned(),
@@ -146,6 +157,9 @@ struct Outcome {
     window: Window,
     /// Packets received while they counted.
     counted: u64,
+    /// Bursts answered while they counted.
+    transactions: Option<u64>,
+    latency: Latency,
     sent: u64,
     lock: LockCounts,
     kind: Option<&'static str>,
@@ -153,173 +167,88 @@ struct Outcome {
 
 impl Outcome {
     fn round(&self) -> Round {
+        let per_second = |count| self.window.per_second(count);
         Round {
-            packets_per_second: self.window.per_second(self.counted),
+            packets_per_second: per_second(self.counted),
+            transactions_per_second: self.transactions.map(per_second),
             cpu_ns_per_packet: self.window.cpu_ns_per(self.counted),
-            switches_per_second: self.window.per_second(self.window.usage.switches()),
+            switches_per_second: per_second(self.window.usage.switches()),
         }
     }
 }
 
-fn measure(design: Design, pairs: usize, span: Duration, noted: bool) -> Result<Outcome, Error> {
-    let network = Network::new(pairs, ROOM);
+fn measure(design: Design, pairs: usize, plan: &Plan, noted: bool) -> Result<Outcome, Error> {
+    let network = match plan.load {
+        Load::Stream => stream::network(pairs),
+        Load::Rr(burst) => talk(pairs, burst, plan).network(),
+    };
     match design {
-        Design::Spinlock => pairs_run(&Shared::<Spin>::new(&network), &network, pairs, span, noted),
-        Design::Mutex => {
-            pairs_run(&Shared::<StdMutex>::new(&network), &network, pairs, span, noted)
-        }
-        Design::PerQueue => pairs_run(&Own::new(&network), &network, pairs, span, noted),
+        Design::Spinlock => through(&Shared::<Spin>::new(&network), &network, pairs, plan, noted),
+        Design::Mutex => through(&Shared::<StdMutex>::new(&network), &network, pairs, plan, noted),
+        Design::PerQueue => through(&Own::new(&network), &network, pairs, plan, noted),
     }
 }
 
-/// What a thread has done.
-#[derive(Debug, Default)]
-struct Done {
-    /// Packets sent, or received.
-    packets: u64,
-    /// Those of them in the window.
-    counted: u64,
-    /// Packets that did not come home, or came in the wrong order.
-    lost: u64,
-    lock: LockCounts,
-}
-
-fn pairs_run<Q: Queues>(
+fn through<Q: Queues>(
     queues: &Q,
     network: &Network,
     pairs: usize,
-    span: Duration,
+    plan: &Plan,
     noted: bool,
 ) -> Result<Outcome, Error> {
-    let (crew, sending) = (Crew::default(), AtomicUsize::new(pairs));
-    // All are there before the first packet.
-    let receivers: Vec<_> = (0..pairs).map(|place| Mutex::new(network.receiver(place))).collect();
-    let work = |number: usize| match number.checked_sub(pairs) {
-        None => {
-            let done = send(queues.end(number, noted), number, &crew.phase);
-            // Release: what was sent; pairs with the acquire of the receivers.
-            sending.fetch_sub(1, Ordering::Release);
-            done
-        }
-        Some(place) => {
-            let receiver = receivers[place].lock().unwrap_or_else(PoisonError::into_inner).take();
-            receiver.map_or_else(Done::default, |r| receive(r, &sending, &crew.phase))
-        }
-    };
-    let (done, window) = crew.run(2 * pairs, span, work)?;
-    let (senders, receivers) = done.split_at(pairs);
-    for (pair, (sender, receiver)) in senders.iter().zip(receivers).enumerate() {
-        if (sender.packets, sender.lost + receiver.lost) != (receiver.packets, 0) {
-            return Err(Error::Conservation(format!(
-                "loopback, {}, pair {pair} of {pairs}: {} sent, {} received, {} not home, {} out \
-                 of order",
-                Q::NAME,
-                sender.packets,
-                receiver.packets,
-                sender.lost,
-                receiver.lost
-            )));
-        }
+    match plan.load {
+        Load::Stream => stream::run(queues, network, pairs, plan.window, noted),
+        Load::Rr(burst) => rr::run(queues, network, talk(pairs, burst, plan), noted),
     }
-    let mut outcome = Outcome { window, kind: Q::KIND, ..Outcome::default() };
-    for (sender, receiver) in senders.iter().zip(receivers) {
-        outcome.sent += sender.packets;
-        outcome.counted += receiver.counted;
-        outcome.lock.merge(&sender.lock);
-    }
-    Ok(outcome)
 }
 
-/// Sends one packet after another, and sleeps when none may be out any more.
-fn send(mut end: impl SendEnd, number: usize, phase: &PhaseCell) -> Done {
-    let mut pool = Pool::new(Credits { packets: CREDITS, bytes: 1 << 20 });
-    let (mut waker, mut done) = (ThreadWaker::default(), Done::default());
-    let payload = [0x5a; PAYLOAD];
-    let mut measures = false;
-    while !phase.is_stop() {
-        if !measures && phase.get() == Phase::Measure {
-            measures = true;
-            end.forget_notes();
-        }
-        let Some(mut pkt) = pool.take(PAYLOAD) else {
-            wait(&mut pool, waker.get(), CREDITS / 2);
-            continue;
-        };
-        pkt.set_payload(&payload);
-        (pkt.flow, pkt.cookie, pkt.len) = (number as u64, done.packets, 162);
-        let mut burst = PacketList::new();
-        burst.push_back(pkt);
-        end.send(&mut burst, phase);
-        // What was not taken, because it is time to stop, goes home here.
-        done.packets += 1 - u64::from(burst.len());
-    }
-    done.lock = end.notes();
-    let until = MonotonicClock.now().after(PATIENCE_NS);
-    while pool.out() > 0 && MonotonicClock.now() < until {
-        wait(&mut pool, waker.get(), CREDITS);
-    }
-    done.lost = pool.out().into();
-    done
-}
-
-/// Sleeps until `need` packets, or all, have come home, or somebody says otherwise.
-fn wait(pool: &mut Pool, waker: &std::task::Waker, need: u32) {
-    match pool.arm(waker, need) {
-        Armed::Ready => {}
-        Armed::Busy => thread::yield_now(),
-        Armed::Armed => thread::park_timeout(NAP),
-    }
-    pool.reclaim(|_| {});
-}
-
-/// Receives until all have sent, and nothing is left.
-fn receive(mut receiver: Receiver, sending: &AtomicUsize, phase: &PhaseCell) -> Done {
-    let mut done = Done::default();
-    loop {
-        // Before the look: what was sent by then is seen. Acquire: pairs with the release of who
-        // sends.
-        let over = sending.load(Ordering::Acquire) == 0;
-        if !over {
-            receiver.wait(NAP);
-        }
-        let taken = receiver.recv_all();
-        if over && taken.is_empty() {
-            return done;
-        }
-        if phase.get() == Phase::Measure {
-            done.counted += u64::from(taken.len());
-        }
-        for pkt in taken {
-            done.lost += u64::from(pkt.cookie != done.packets || pkt.payload().len() != PAYLOAD);
-            done.packets += 1;
-        }
-    }
+fn talk(pairs: usize, burst: u32, plan: &Plan) -> Talk {
+    Talk::new(pairs, burst as usize, plan.window)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BURST_MAX;
     use crate::measure::Spread;
 
     /// Every design delivers everything, or the run fails; only locks have a row.
     #[test]
     fn every_design_delivers_everything() {
         let window = Duration::from_millis(30);
-        let plan = Plan { pairs: vec![1, 3], window, rounds: 2 };
-        let mut told = 0;
-        let cells = run(&plan, |_| told += 1).expect("nothing is lost");
-        assert_eq!((cells.len(), told), (6, 18));
-        for cell in &cells {
-            assert_eq!(cell.rounds.len(), 2);
-            assert_eq!(cell.lock.is_some(), cell.design != Design::PerQueue, "{cell:?}");
+        for load in [Load::Stream, Load::Rr(1), Load::Rr(5), Load::Rr(64)] {
+            let plan = Plan { pairs: vec![1, 3], window, rounds: 2, load };
+            let mut told = 0;
+            let cells = run(&plan, |_| told += 1).expect("nothing is lost");
+            assert_eq!((cells.len(), told), (6, 18));
+            for (cell, design) in cells.iter().zip(Design::ALL.into_iter().cycle()) {
+                assert_eq!((cell.design, cell.rounds.len()), (design, 2));
+                let lock = cell.lock.as_ref().map_or("per-queue", |lock| lock.kind);
+                assert_eq!(lock, design.name(), "the lock that the design is named after");
+                let whole = u64::from(load.burst().map_or(1, |burst| 2 * burst));
+                assert_eq!(cell.packets % whole, 0, "whole transactions: {cell:?}");
+                for round in &cell.rounds {
+                    let transactions = round.transactions_per_second;
+                    assert_eq!(transactions.is_some(), load != Load::Stream);
+                }
+            }
+            assert!(cells.iter().any(|cell| cell.packets > 0), "somebody had a turn");
         }
-        assert!(cells.iter().any(|cell| cell.packets > 0), "somebody had a turn");
+    }
+
+    #[test]
+    fn the_longest_burst_is_answered() {
+        let window = Duration::from_millis(10);
+        let plan = Plan { pairs: vec![1], window, rounds: 1, load: Load::Rr(BURST_MAX) };
+        let cells = run(&plan, |_| {}).expect("nothing is lost");
+        assert!(cells.iter().all(|cell| cell.packets % u64::from(2 * BURST_MAX) == 0), "{cells:?}");
     }
 
     #[test]
     fn figures_over_rounds() {
         let round = |rate| Round {
             packets_per_second: rate,
+            transactions_per_second: None,
             cpu_ns_per_packet: 1.0,
             switches_per_second: 0.0,
         };
@@ -327,6 +256,7 @@ mod tests {
             design: Design::Mutex,
             pairs: 1,
             rounds: rates.map(round).to_vec(),
+            latency: Latency::default(),
             lock: None,
             packets: 0,
         };

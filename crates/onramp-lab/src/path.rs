@@ -16,6 +16,7 @@ use onramp_core::Device;
 use onramp_core::qdisc::{Spec, Verdict};
 
 use crate::measure::{Latency, Octaves, PhaseCell};
+use crate::memory::{Memory, MemoryNotes};
 
 pub(crate) use desk::Desk;
 pub(crate) use link::Linked;
@@ -34,6 +35,12 @@ pub(crate) struct Behind<'a> {
     pub(crate) qdisc: &'a Spec,
     /// One for each queue.
     pub(crate) devices: Vec<Box<dyn Device>>,
+    /// Packets that a sender may have below it; `None`: as many as it would have.
+    pub(crate) credits: Option<u32>,
+    /// Where packets come from; of queues alone.
+    pub(crate) memory: Memory,
+    /// Whether threads note what they free.
+    pub(crate) timed: bool,
 }
 
 /// A thread's place in an experiment.
@@ -47,13 +54,18 @@ pub(crate) struct Seat<'a> {
     pub(crate) queues: usize,
     /// Whether locks and delays are noted.
     pub(crate) timed: bool,
+    /// Packets that it may have below it; `None`: as many as [`Seat::credits`] says.
+    pub(crate) asked: Option<u32>,
     pub(crate) phase: &'a PhaseCell,
 }
 
 impl Seat<'_> {
     /// Packets that the thread may have below it: as many as a sender of `onramp::Link` among as
-    /// many.
+    /// many, unless another number was asked for.
     pub(crate) fn credits(&self) -> u32 {
+        if let Some(asked) = self.asked {
+            return asked;
+        }
         let share = CREDITS_PER_QUEUE * self.queues / self.threads.max(1);
         u32::try_from(share.clamp(CREDITS_MIN, CREDITS_MAX)).unwrap_or(u32::MAX)
     }
@@ -95,7 +107,7 @@ pub(crate) trait Path: Sync {
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Self::Worker<'a>;
 
     /// Takes packets out until the phase is over, for paths that need a thread for that.
-    fn consume(&self, _phase: &PhaseCell) {}
+    fn consume(&self, _phase: &PhaseCell, _timed: bool) {}
 
     /// Whether `consume` wants a thread.
     const CONSUMES: bool = false;
@@ -123,14 +135,17 @@ pub(crate) trait Worker {
     /// Lets others run, if the path does that.
     fn give_way(&mut self) {}
 
+    /// Forgets what the thread noted so far: now it counts.
+    fn begin_notes(&mut self) {}
+
     /// What the thread noted, if it did.
-    fn notes(&mut self) -> Option<&mut Notes> {
+    fn end_notes(&mut self) -> Option<Notes> {
         None
     }
 }
 
 /// Where packets went.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) sent: u64,
     /// Dropped behind the door, by reason.
@@ -140,6 +155,8 @@ pub(crate) struct Account {
     pub(crate) staging: Option<Octaves>,
     /// Times somebody became owner, where nobody takes a lock.
     pub(crate) runs: Option<u64>,
+    /// What threads that take packets out noted.
+    pub(crate) memory: MemoryNotes,
 }
 
 /// What a thread notes of the locks it takes.
@@ -151,6 +168,7 @@ pub(crate) struct Notes {
     pub(crate) staging: Latency,
     /// Packets that entered the qdisc at once.
     pub(crate) batches: Octaves,
+    pub(crate) memory: MemoryNotes,
 }
 
 /// Locks that paths take.
@@ -167,6 +185,7 @@ impl Notes {
             locks: std::array::from_fn(lock),
             staging: Latency::default(),
             batches: Octaves::default(),
+            memory: MemoryNotes::default(),
         }
     }
 
@@ -179,5 +198,6 @@ impl Notes {
         self.locks.iter_mut().for_each(crate::lockstat::LockNotes::clear);
         self.staging.clear();
         self.batches = Octaves::default();
+        self.memory = MemoryNotes::default();
     }
 }

@@ -11,18 +11,16 @@ mod in_link;
 mod lab;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use onramp_core::{Clock, Instant};
-use onramp_dev::{MonotonicClock, Network, Receiver};
+use onramp_dev::{MonotonicClock, Network};
 
 use self::in_link::InLink;
 use self::lab::Softirq;
 use crate::Error;
-use crate::crew::{Crew, Window};
-use crate::measure::{Latency, Phase, PhaseCell, Rounds, rotated};
+use crate::exchange::{Path, Talk, Talked, talk};
+use crate::measure::{Latency, Rounds, rotated};
 
 /// Bytes of payload in a packet.
 pub const PAYLOAD: usize = 120;
@@ -30,24 +28,23 @@ pub const PAYLOAD: usize = 120;
 pub const PACKETS_MAX: usize = 8_192;
 /// The qdisc.
 pub const QDISC: &str = "pfifo limit 16384";
-/// How long a thread sleeps before it looks whether all is over.
-const NAP: Duration = Duration::from_millis(10);
-/// How long a packet may take.
-const PATIENCE_NS: u64 = 20_000_000_000;
 
 /// Who does the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// A helper thread, woken by each submission; one quota of work at a time, and woken again
-    /// when some is left.
+    /// A helper thread, called by each submission, which does one quota of work at a time.
     WakeAlways,
     /// Who submits, up to ten quotas in a row; then the helper, if anything is left.
     InPlace,
-    /// A link of Onramp: the sender or the runner.
+    /// A link of Onramp: senders, and the runner for what a busy port collects.
     Onramp,
     /// As before, and each submission ends with a flush that does not wait: nothing is left to be
     /// collected, as is best for a sender that waits for an answer.
     OnrampFlush,
+    /// A link whose senders send at once; the runner does what a quota left.
+    OnrampInline,
+    /// A link whose runner alone sends.
+    OnrampDedicated,
 }
 
 /// What to measure.
@@ -70,11 +67,17 @@ pub struct Round {
     pub transactions_per_second: f64,
     /// Context switches per second.
     pub switches_per_second: f64,
-    /// Wake-ups of the helper or the runner, per second.
+    /// Times that the helper or the runner was asked to come, per second.
+    pub calls_per_second: f64,
+    /// Of these, those for which it had to be woken.
+    pub notifies_per_second: f64,
+    /// The rest: a wake-up was not made, because it had become unnecessary.
+    pub undone_per_second: f64,
+    /// Times that the helper or the runner woke, per second.
     pub wakeups_per_second: f64,
-    /// Submissions after which nobody had to be woken, per second. `None`: not counted.
-    pub undone_per_second: Option<f64>,
-    /// Quotas that were followed by another in place, per second.
+    /// Of these, those that found nothing to do.
+    pub idle_wakeups_per_second: f64,
+    /// Quotas, or rounds of the runner, that were followed by another at once, per second.
     pub restarts_per_second: f64,
     /// Processor time of the process for each request and its answer, nanoseconds.
     pub cpu_ns_per_request: f64,
@@ -97,7 +100,14 @@ pub struct Cell {
 
 impl Design {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::WakeAlways, Self::InPlace, Self::Onramp, Self::OnrampFlush];
+    pub const ALL: [Self; 6] = [
+        Self::WakeAlways,
+        Self::InPlace,
+        Self::Onramp,
+        Self::OnrampFlush,
+        Self::OnrampInline,
+        Self::OnrampDedicated,
+    ];
 
     /// Its name.
     #[must_use]
@@ -107,6 +117,8 @@ impl Design {
             Self::InPlace => "in-place",
             Self::Onramp => "onramp",
             Self::OnrampFlush => "onramp-flush",
+            Self::OnrampInline => "onramp-inline",
+            Self::OnrampDedicated => "onramp-dedicated",
         }
     }
 }
@@ -144,177 +156,54 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
 }
 
 fn measure(design: Design, plan: &Plan) -> Result<(Round, u64), Error> {
-    // Servers have the first places, clients the others; a mailbox holds all that may come.
-    let room = u16::try_from(plan.burst).unwrap_or(u16::MAX);
-    let network = Network::new(2 * plan.clients, room);
+    let talk = Talk::new(plan.clients, plan.burst, plan.window);
+    let network = talk.network();
     match design {
-        Design::WakeAlways => {
-            exchange(&Softirq::new(&network, 2 * plan.clients, true), &network, plan)
+        Design::WakeAlways | Design::InPlace => {
+            through(&Softirq::new(&network, 2 * plan.clients, design), &network, talk)
         }
-        Design::InPlace => {
-            exchange(&Softirq::new(&network, 2 * plan.clients, false), &network, plan)
-        }
-        Design::Onramp => exchange(&InLink::new(&network, plan, false)?, &network, plan),
-        Design::OnrampFlush => exchange(&InLink::new(&network, plan, true)?, &network, plan),
+        _ => through(&InLink::new(&network, plan, design)?, &network, talk),
     }
 }
 
-/// Counts of a path, up to now.
+/// What a path counts, up to now.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// Times the helper or the runner was asked to come.
+    calls: u64,
+    /// Of these, those that had to wake it.
+    notifies: u64,
+    /// Times it woke.
     wakeups: u64,
-    undone: Option<u64>,
+    /// Of these, those that found nothing to do.
+    idle: u64,
     restarts: u64,
 }
 
-/// What submissions go through.
-trait Path: Sync {
-    /// A thread's end.
-    type End<'a>: PathEnd
-    where
-        Self: 'a;
-    /// What it is called in messages.
-    fn name(&self) -> &'static str;
-    /// The end of thread `number`, which may have `burst` packets on their way.
-    fn end(&self, number: usize, burst: usize) -> Self::End<'_>;
-    /// Work for a thread of its own, until `over` says so; there is one if `HELPED`.
-    fn help(&self, _over: &dyn Fn() -> bool) {}
-    /// Whether it wants such a thread.
-    const HELPED: bool = false;
-    /// Wakes that thread, so that it looks at `over`.
-    fn end_help(&self) {}
-    fn counts(&self) -> Counts;
-}
-
-/// A thread's end of a path.
-trait PathEnd {
-    /// Submits `count` packets to `place`.
-    fn submit(&mut self, place: usize, count: usize);
-}
-
-/// What a thread has done.
-#[derive(Debug, Default)]
-struct Done {
-    requests: u64,
-    /// Requests without answer, or answers nobody asked for.
-    lost: u64,
-    counted: u64,
-    latency: Latency,
-    /// What the path counted in the window.
-    counts: Option<(Counts, Counts)>,
-}
-
-fn exchange<P: Path>(path: &P, network: &Network, plan: &Plan) -> Result<(Round, u64), Error> {
-    let clients = plan.clients;
-    let (crew, asking) = (Crew::default(), AtomicUsize::new(clients));
-    let places = 0..2 * clients;
-    // All are there before the first packet.
-    let receivers: Vec<_> = places.map(|place| Mutex::new(network.receiver(place))).collect();
-    let receiver = |place: usize| {
-        let receiver = receivers[place].lock().unwrap_or_else(PoisonError::into_inner).take();
-        receiver.expect("each thread has a place of its own")
-    };
-    // Acquire: pairs with the release of clients.
-    let over = || asking.load(Ordering::Acquire) == 0;
-    let work = |number: usize| match number / clients {
-        0 => {
-            serve(path.end(number, plan.burst), receiver(number), clients + number, &over);
-            Done::default()
-        }
-        1 => {
-            let (end, receiver) = (path.end(number, plan.burst), receiver(number));
-            let counts = (number == clients).then_some(|| path.counts());
-            let done = ask(end, receiver, number - clients, plan.burst, &crew.phase, counts);
-            asking.fetch_sub(1, Ordering::Release); // Release: pairs with `over`.
-            path.end_help();
-            done
-        }
-        _ => {
-            path.help(&over);
-            Done::default()
-        }
-    };
-    let (done, window) = crew.run(2 * clients + usize::from(P::HELPED), plan.window, work)?;
-    conclude(path.name(), &done, window, plan)
-}
-
-/// Answers everything, to `place`.
-fn serve(mut end: impl PathEnd, mut receiver: Receiver, place: usize, over: &dyn Fn() -> bool) {
-    while !over() {
-        receiver.wait(NAP);
-        // As one goes home, its sender may reuse it: so before it answers.
-        let count = receiver.recv_all().len() as usize;
-        if count > 0 {
-            end.submit(place, count);
-        }
-    }
-}
-
-/// Sends bursts to `place`, and waits for the answers.
-fn ask(
-    mut end: impl PathEnd,
-    mut receiver: Receiver,
-    place: usize,
-    burst: usize,
-    phase: &PhaseCell,
-    counts: Option<impl Fn() -> Counts>,
-) -> Done {
-    let mut done = Done::default();
-    let mut first = None;
-    while !phase.is_stop() {
-        let measured = phase.get() == Phase::Measure;
-        if measured && first.is_none() {
-            first = counts.as_ref().map(|counts| counts());
-        }
-        let start = MonotonicClock.now();
-        end.submit(place, burst);
-        done.requests += burst as u64;
-        let mut answers = 0;
-        while answers < burst && MonotonicClock.now().since(start) < PATIENCE_NS {
-            receiver.wait(NAP);
-            answers += receiver.recv_all().len() as usize;
-        }
-        if answers != burst {
-            done.lost += answers.abs_diff(burst) as u64;
-            break;
-        }
-        if measured && phase.get() == Phase::Measure {
-            done.counted += 1;
-            done.latency.record(MonotonicClock.now().since(start));
-        }
-    }
-    done.counts = first.zip(counts.map(|counts| counts()));
-    done
-}
-
-fn conclude(name: &str, done: &[Done], window: Window, plan: &Plan) -> Result<(Round, u64), Error> {
-    let mut sum = Done::default();
-    for one in done {
-        sum.requests += one.requests;
-        sum.lost += one.lost;
-        sum.counted += one.counted;
-        sum.latency.merge(&one.latency);
-        sum.counts = sum.counts.or(one.counts);
-    }
-    if sum.lost > 0 {
-        let Done { lost, requests, .. } = sum;
-        return Err(Error::Conservation(format!(
-            "softirq, {name}: of {requests} requests, {lost} have no answer after 20 s, or too many"
-        )));
-    }
-    let (before, after) = sum.counts.unwrap_or_default();
+fn through<P: Path<Counts = Counts>>(
+    path: &P,
+    network: &Network,
+    what: Talk,
+) -> Result<(Round, u64), Error> {
+    let talked = talk(path, network, what)?;
+    let Talked { window, transactions, requests, latency, counts: (before, after), .. } = talked;
     let rate = |of: fn(&Counts) -> u64| window.per_second(of(&after) - of(&before));
-    let undone = before.undone.zip(after.undone);
+    let (calls_per_second, notifies_per_second) =
+        (rate(|counts| counts.calls), rate(|counts| counts.notifies));
     let round = Round {
-        transactions_per_second: window.per_second(sum.counted),
+        transactions_per_second: window.per_second(transactions),
         switches_per_second: window.per_second(window.usage.switches()),
+        calls_per_second,
+        notifies_per_second,
+        // The two are not read at one moment.
+        undone_per_second: (calls_per_second - notifies_per_second).max(0.0),
         wakeups_per_second: rate(|counts| counts.wakeups),
-        undone_per_second: undone.map(|(before, after)| window.per_second(after - before)),
+        idle_wakeups_per_second: rate(|counts| counts.idle),
         restarts_per_second: rate(|counts| counts.restarts),
-        cpu_ns_per_request: window.cpu_ns_per(sum.counted * plan.burst as u64),
-        latency: sum.latency,
+        cpu_ns_per_request: window.cpu_ns_per(transactions * what.burst as u64),
+        latency,
     };
-    Ok((round, sum.requests))
+    Ok((round, requests))
 }
 
 /// The address that the network takes to `place`.
@@ -332,23 +221,32 @@ fn now() -> Instant {
 mod tests {
     use super::*;
 
-    /// Every request is answered, or the run fails; in place, nothing is left to a helper.
+    /// Every request is answered, or the run fails; every design has each round.
     #[test]
     fn every_request_is_answered() {
-        for (clients, burst) in [(1, 64), (3, 5)] {
+        for (clients, burst) in [(1, 64), (3, 5), (2, 1), (1, 4_096)] {
             let window = Duration::from_millis(40);
             let plan = Plan { clients, burst, window, rounds: 2 };
             let mut told = 0;
             let cells = run(&plan, |_| told += 1).expect("all are answered");
-            assert_eq!((cells.len(), told), (4, 8));
-            for cell in &cells {
-                assert_eq!(cell.rounds.len(), 2);
+            assert_eq!((cells.len(), told), (6, 12));
+            for (cell, design) in cells.iter().zip(Design::ALL) {
+                assert_eq!((cell.design, cell.rounds.len()), (design, 2));
                 assert_eq!(cell.requests % burst as u64, 0, "{cell:?}");
-                let undone = cell.rounds[0].undone_per_second.is_some();
-                let ours = matches!(cell.design, Design::Onramp | Design::OnrampFlush);
-                assert_eq!(undone, !ours, "the link does not count them");
+                for round in &cell.rounds {
+                    let Round { calls_per_second: calls, notifies_per_second: woken, .. } = round;
+                    // They are read one after the other.
+                    let sum = round.undone_per_second + woken;
+                    assert!((sum - calls.max(*woken)).abs() < 1e-6, "{design:?}: {round:?}");
+                    assert!(round.idle_wakeups_per_second <= round.wakeups_per_second + 1e-6);
+                }
             }
             assert!(cells.iter().any(|cell| cell.requests > 0), "somebody had a turn");
         }
+    }
+
+    #[test]
+    fn a_packet_finds_its_place() {
+        assert_eq!((0..4).map(|n| address(4, n).port() % 4).collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 }

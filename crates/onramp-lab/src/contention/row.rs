@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Design;
 use super::trial::Trial;
+use super::{Cell, Design};
 use crate::lockstat::LockRow;
 use crate::measure::{Latency, Octaves, Percentiles, Spread, jain};
+use crate::memory::{Memory, MemoryNotes};
 
 /// What a design did with so many threads, over all rounds.
 #[derive(Clone, Debug)]
@@ -14,14 +15,23 @@ pub struct Row {
     pub design: Design,
     /// Sending threads.
     pub threads: usize,
+    /// Packets that each may have below it; `None`: as many as the design has by itself.
+    pub credits: Option<u32>,
+    /// Where packets come from.
+    pub memory: Memory,
     /// Of each round without clocks, in order.
     rounds: Vec<Figures>,
     /// Packets dropped in all trials, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Time of a send call that took its packet; one in 16.
     pub send: Latency,
+    /// From the first call for a packet, one in 16, until its thread may go on to the next: calls
+    /// that found no credit, waits for room and giving way included.
+    pub accept: Latency,
     /// Time of a wait for room; all of them.
     pub wait: Latency,
+    /// From before the first packet of a burst until all of it has left; of a stream, empty.
+    pub transaction: Latency,
     /// From the send call to the qdisc.
     staging: Latency,
     staging_octaves: Option<Octaves>,
@@ -33,6 +43,8 @@ pub struct Row {
     pub bursts: Octaves,
     /// What happened at each lock, over all rounds.
     pub locks: Vec<LockRow>,
+    /// What packet memory cost, over all rounds.
+    pub packets: MemoryNotes,
 }
 
 /// The figures of one round.
@@ -43,25 +55,36 @@ struct Figures {
     cpus: f64,
     switches_per_second: f64,
     waits_per_second: f64,
+    transactions_per_second: Option<f64>,
     jain: f64,
 }
 
 impl Row {
-    pub(crate) fn new(design: Design, threads: usize) -> Self {
+    pub(crate) fn new(cell: Cell) -> Self {
         Self {
-            design,
-            threads,
+            design: cell.design,
+            threads: cell.threads,
+            credits: cell.credits,
+            memory: cell.memory,
             rounds: Vec::new(),
             drops: BTreeMap::new(),
             send: Latency::default(),
+            accept: Latency::default(),
             wait: Latency::default(),
+            transaction: Latency::default(),
             staging: Latency::default(),
             staging_octaves: None,
             delay: Latency::default(),
             batches: Octaves::default(),
             bursts: Octaves::default(),
             locks: Vec::new(),
+            packets: MemoryNotes::default(),
         }
+    }
+
+    pub(crate) fn cell(&self) -> Cell {
+        let Self { design, threads, credits, memory, .. } = *self;
+        Cell { design, threads, credits, memory }
     }
 
     pub(crate) fn add(&mut self, trial: Trial) {
@@ -73,7 +96,9 @@ impl Row {
             return;
         }
         self.send.merge(&trial.send);
+        self.accept.merge(&trial.accept);
         self.wait.merge(&trial.wait);
+        self.transaction.merge(&trial.transaction);
         self.staging.merge(&trial.staging);
         if let Some(octaves) = &trial.staging_octaves {
             self.staging_octaves.get_or_insert_default().merge(octaves);
@@ -81,6 +106,7 @@ impl Row {
         self.delay.merge(&trial.device.delay);
         self.bursts.merge(&trial.device.bursts);
         self.batches.merge(&trial.batches);
+        self.packets.merge(&trial.packets);
         for lock in trial.locks {
             match self.locks.iter_mut().find(|row| row.name == lock.name) {
                 Some(row) => {
@@ -126,6 +152,12 @@ impl Row {
         self.spread(|round| Some(round.waits_per_second))
     }
 
+    /// Bursts that have left. `None`: a stream has none.
+    #[must_use]
+    pub fn transactions_per_second(&self) -> Option<Spread> {
+        self.spread(|round| round.transactions_per_second)
+    }
+
     /// Jain's index of the packets that each thread got rid of.
     #[must_use]
     pub fn jain(&self) -> Option<Spread> {
@@ -156,6 +188,7 @@ impl Figures {
             cpus: cpu / 1e9 / trial.seconds,
             switches_per_second: trial.usage.switches() as f64 / trial.seconds,
             waits_per_second: trial.waits as f64 / trial.seconds,
+            transactions_per_second: trial.transactions.map(|n| n as f64 / trial.seconds),
             jain: jain(&trial.shares),
         }
     }
@@ -169,6 +202,10 @@ pub struct Ratio {
     pub design: Design,
     /// Sending threads.
     pub threads: usize,
+    /// As of [`Row`].
+    pub credits: Option<u32>,
+    /// As of [`Row`].
+    pub memory: Memory,
     /// Packets per second, over the other's.
     pub packets_per_second: Option<Spread>,
     /// CPU time per packet, over the other's.
@@ -180,7 +217,8 @@ impl Ratio {
     #[must_use]
     pub fn of(rows: &[Row], base: Design) -> Vec<Self> {
         let to = |row: &Row| {
-            let other = rows.iter().find(|b| b.design == base && b.threads == row.threads)?;
+            let other = Cell { design: base, ..row.cell() };
+            let other = rows.iter().find(|row| row.cell() == other)?;
             (row.design != base).then(|| Self::between(row, other))
         };
         rows.iter().filter_map(to).collect()
@@ -197,6 +235,8 @@ impl Ratio {
         Self {
             design: row.design,
             threads: row.threads,
+            credits: row.credits,
+            memory: row.memory,
             packets_per_second: spread(|round| Some(round.packets_per_second)),
             cpu_ns_per_packet: spread(|round| round.cpu_ns_per_packet),
         }
@@ -222,22 +262,27 @@ mod tests {
             usage,
             shares: vec![1, 2],
             waits: 6,
+            transactions: Some(8),
             drops: BTreeMap::from([("overlimit", 1)]),
             send: Latency::default(),
+            accept: Latency::default(),
             wait: Latency::default(),
+            transaction: Latency::default(),
             staging: Latency::default(),
             staging_octaves: None,
             batches: Octaves::default(),
             device: DeviceNotes::default(),
             locks: vec![lock],
+            packets: MemoryNotes { taken: 4, repeated: Some(1), ..MemoryNotes::default() },
         };
         trial.send.record(100);
+        trial.accept.record(300);
         trial.staging.record(50);
         trial
     }
 
     fn row(design: Design, trials: Vec<Trial>) -> Row {
-        let mut row = Row::new(design, 4);
+        let mut row = Row::new(Cell { design, threads: 4, credits: None, memory: Memory::Pool });
         trials.into_iter().for_each(|trial| row.add(trial));
         row
     }
@@ -253,6 +298,7 @@ mod tests {
         same(median(row.cpus()), 1e-6);
         same(median(row.context_switches_per_second()), 20.0);
         same(median(row.waits_per_second()), 3.0);
+        same(median(row.transactions_per_second()), 4.0);
         same(median(row.jain()), 0.9);
         assert_eq!(row.drops["overlimit"], 3, "all trials");
     }
@@ -262,8 +308,14 @@ mod tests {
         let row =
             row(Design::Llist, vec![trial(true, 10, 1), trial(false, 9, 1), trial(true, 5, 1)]);
         assert_eq!(row.send.samples(), 2);
+        assert_eq!(
+            row.accept.percentiles().map(|ns| (ns.samples, ns.p50)),
+            Some((2, 301)),
+            "precise to 1 %"
+        );
         assert_eq!(row.staging().expect("two").samples, 2);
         assert_eq!(row.locks.len(), 1);
+        assert_eq!((row.packets.taken, row.packets.repeated), (8, Some(2)));
         let counts = row.locks[0].counts;
         assert_eq!((counts.acquired, counts.contended, row.locks[0].window_ns), (15, 4, 14));
     }

@@ -3,19 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{MonotonicClock, Null, NullStats};
 
 use super::design::Visit;
 use super::drive::{Tally, Times, drive};
-use super::{Design, Plan};
+use super::{Cell, Plan};
 use crate::device::{Card, DeviceNotes, SharedNotes};
 use crate::lock::{Lock, Spin};
 use crate::lockstat::LockRow;
 use crate::measure::{Gate, Latency, Octaves, Phase, PhaseCell, Usage};
+use crate::memory::MemoryNotes;
 use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
 use crate::{Error, pin};
+
+/// How long a window without a single packet goes on: a busy machine may keep all senders from
+/// their processors for a while.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stack of a sending thread, bytes: there may be hundreds.
 const STACK: usize = 256 << 10;
@@ -33,29 +39,34 @@ pub(crate) struct Trial {
     /// Packets that each thread got rid of in the window.
     pub(crate) shares: Vec<u64>,
     pub(crate) waits: u64,
+    /// Bursts that left in the window; `None`: a stream has none.
+    pub(crate) transactions: Option<u64>,
     /// Packets dropped over the whole trial, by reason.
     pub(crate) drops: BTreeMap<&'static str, u64>,
     pub(crate) send: Latency,
+    pub(crate) accept: Latency,
     pub(crate) wait: Latency,
+    pub(crate) transaction: Latency,
     pub(crate) staging: Latency,
     /// As the product counts it itself: over the whole trial, by powers of two.
     pub(crate) staging_octaves: Option<Octaves>,
     pub(crate) batches: Octaves,
     pub(crate) device: DeviceNotes,
     pub(crate) locks: Vec<LockRow>,
+    pub(crate) packets: MemoryNotes,
 }
 
 /// The stage on which a path is tried.
 struct Stage<'a> {
     plan: &'a Plan,
-    design: Design,
-    threads: usize,
+    cell: Cell,
     timed: bool,
     phase: Arc<PhaseCell>,
     counts: Vec<Arc<NullStats>>,
     notes: SharedNotes,
     tallies: Vec<Tally>,
     cpus: Vec<usize>,
+    patience: Duration,
 }
 
 /// Counters at one moment.
@@ -65,15 +76,12 @@ struct Snapshot {
     sent: u64,
     shares: Vec<u64>,
     waits: u64,
+    transactions: u64,
 }
 
-/// Tries `design` with `threads` threads.
-pub(crate) fn run(
-    plan: &Plan,
-    design: Design,
-    threads: usize,
-    timed: bool,
-) -> Result<Trial, Error> {
+/// Tries `cell` once.
+pub(crate) fn run(plan: &Plan, cell: Cell, timed: bool) -> Result<Trial, Error> {
+    let Cell { design, threads, credits, memory } = cell;
     let (phase, notes) = (Arc::new(PhaseCell::new()), SharedNotes::default());
     let mut counts = Vec::new();
     let device = |_| -> Box<dyn Device> {
@@ -88,36 +96,34 @@ pub(crate) fn run(
     let devices = (0..plan.queues).map(device).collect();
     let tallies = (0..threads).map(|_| Tally::default()).collect();
     let cpus = if plan.pin { pin::allowed()? } else { Vec::new() };
-    let stage = Stage { plan, design, threads, timed, phase, counts, notes, tallies, cpus };
-    let behind = Behind { qdisc: &plan.qdisc, devices };
+    let patience = PATIENCE;
+    let stage = Stage { plan, cell, timed, phase, counts, notes, tallies, cpus, patience };
+    let behind = Behind { qdisc: &plan.qdisc, devices, credits, memory, timed };
     let found = design.open(threads, behind, None, &stage)?;
     found.map_err(|error| match error {
-        Error::Conservation(account) => {
-            let name = design.name();
-            Error::Conservation(format!("{name} with {threads} threads: {account}"))
-        }
+        Error::Conservation(account) => Error::Conservation(format!("{cell}: {account}")),
         error => error,
     })
 }
 
-/// Tries a path of a test.
+/// Tries a path of a test; a window without a packet goes on for `patience`.
 #[cfg(test)]
 pub(crate) fn of_path<P: Path>(
     plan: &Plan,
-    design: Design,
-    threads: usize,
+    cell: Cell,
+    patience: Duration,
     path: P,
 ) -> Result<Trial, Error> {
     let stage = Stage {
         plan,
-        design,
-        threads,
+        cell,
         timed: false,
         phase: Arc::default(),
         counts: Vec::new(),
         notes: SharedNotes::default(),
-        tallies: (0..threads).map(|_| Tally::default()).collect(),
+        tallies: (0..cell.threads).map(|_| Tally::default()).collect(),
         cpus: Vec::new(),
+        patience,
     };
     (&stage).path(path, "none")
 }
@@ -129,14 +135,14 @@ impl Visit for &Stage<'_> {
         let gate = Gate::default();
         let measured = thread::scope(|scope| {
             if P::CONSUMES {
-                let (path, phase) = (&path, &*self.phase);
+                let (path, phase, timed) = (&path, &*self.phase, self.timed);
                 let builder = thread::Builder::new().name("drain".to_owned());
                 builder
-                    .spawn_scoped(scope, move || path.consume(phase))
-                    .map_err(|error| Error::Thread(0, self.threads, error))?;
+                    .spawn_scoped(scope, move || path.consume(phase, timed))
+                    .map_err(|error| Error::Thread(0, self.cell.threads, error))?;
             }
-            let mut senders = Vec::with_capacity(self.threads);
-            for number in 0..self.threads {
+            let mut senders = Vec::with_capacity(self.cell.threads);
+            for number in 0..self.cell.threads {
                 let (path, gate) = (&path, &gate);
                 let builder = thread::Builder::new().name(format!("send-{number}"));
                 let body = move || self.send(path, number, gate);
@@ -145,11 +151,11 @@ impl Visit for &Stage<'_> {
                     Err(error) => {
                         self.phase.set(Phase::Stop);
                         gate.open();
-                        return Err(Error::Thread(number + 1, self.threads, error));
+                        return Err(Error::Thread(number + 1, self.cell.threads, error));
                     }
                 }
             }
-            gate.gathered(self.threads);
+            gate.gathered(self.cell.threads);
             gate.open();
             let window = self.window(&path);
             self.phase.set(Phase::Stop);
@@ -181,23 +187,34 @@ impl Stage<'_> {
         };
         let seat = Seat {
             thread,
-            threads: self.threads,
+            threads: self.cell.threads,
             queues: self.plan.queues,
             timed: self.timed,
+            asked: self.cell.credits,
             phase: &self.phase,
         };
         let mut worker = path.worker(&seat);
         let times = drive(&mut worker, &seat, self.plan.load, &self.tallies[thread], gate);
         pinned?;
-        Ok((times, worker.notes().map(Notes::take)))
+        Ok((times, worker.end_notes()))
     }
 
     fn window<P: Path>(&self, path: &P) -> Result<(Snapshot, Snapshot), Error> {
         thread::sleep(self.plan.warm_up());
         let start = self.snapshot(path)?;
         self.phase.set(Phase::Measure);
-        thread::sleep(self.plan.window);
-        Ok((start, self.snapshot(path)?))
+        loop {
+            thread::sleep(self.plan.window);
+            let end = self.snapshot(path)?;
+            let ns = end.at.since(start.at);
+            if end.sent > start.sent {
+                return Ok((start, end));
+            }
+            if Duration::from_nanos(ns) >= self.plan.window + self.patience {
+                let seconds = ns as f64 / 1e9;
+                return Err(Error::Stalled(format!("{}, in {seconds:.1} s", self.cell)));
+            }
+        }
     }
 
     fn snapshot<P: Path>(&self, path: &P) -> Result<Snapshot, Error> {
@@ -208,6 +225,7 @@ impl Stage<'_> {
             sent: path.sent().unwrap_or_else(|| self.taken()),
             shares: self.tallies.iter().map(share).collect(),
             waits: self.tallies.iter().map(|tally| tally.waits.get()).sum(),
+            transactions: self.tallies.iter().map(|tally| tally.transactions.get()).sum(),
         })
     }
 
@@ -223,7 +241,7 @@ impl Stage<'_> {
         let at_the_door = sum(|tally| tally.dropped.get());
         let dropped = at_the_door + account.dropped.values().sum::<u64>();
         let Account { sent, held, .. } = account;
-        let taken = if self.design.is_peer() { *sent } else { self.taken() };
+        let taken = if self.cell.design.is_peer() { *sent } else { self.taken() };
         if submitted == sent + dropped && *held == 0 && taken == *sent {
             return Ok(());
         }
@@ -253,15 +271,23 @@ impl Stage<'_> {
             usage: end.usage.since(start.usage),
             shares: end.shares.iter().zip(&start.shares).map(|(end, start)| end - start).collect(),
             waits: end.waits - start.waits,
+            transactions: self.plan.load.burst().map(|_| end.transactions - start.transactions),
             drops,
             send: Latency::default(),
+            accept: Latency::default(),
             wait: Latency::default(),
+            transaction: Latency::default(),
             staging: Latency::default(),
             staging_octaves: account.staging,
             batches: Octaves::default(),
             device: self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             locks: Vec::new(),
+            packets: account.memory,
         };
+        if self.cell.design.is_product() {
+            // It frees packets itself; the device saw whose they were.
+            trial.packets.merge(&trial.device.memory);
+        }
         let row = |at: usize| LockRow {
             name: LOCKS[at].to_owned(),
             kind: if at == ROOT { kind } else { Spin::KIND },
@@ -271,10 +297,13 @@ impl Stage<'_> {
         let mut locks: Vec<LockRow> = (0..LOCKS.len()).map(row).collect();
         for (times, notes) in records {
             trial.send.merge(&times.send);
+            trial.accept.merge(&times.accept);
             trial.wait.merge(&times.wait);
+            trial.transaction.merge(&times.transaction);
             let Some(notes) = notes else { continue };
             trial.staging.merge(&notes.staging);
             trial.batches.merge(&notes.batches);
+            trial.packets.merge(&notes.memory);
             for (row, lock) in locks.iter_mut().zip(&notes.locks) {
                 row.counts.merge(&lock.counts());
             }

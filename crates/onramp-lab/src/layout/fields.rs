@@ -58,8 +58,24 @@ pub(super) trait Fields: Sync {
         if self.word().compare_exchange(OWNED, 0, order, failed).is_ok() {
             return 0;
         }
-        // Acquire: what came with those that wait; pairs with the release in `push`.
-        self.word().swap(OWNED, Ordering::Acquire) / ONE
+        // Acquire: what came with those that wait; pairs with the release in `push`. Release: the
+        // number of this take; pairs with the acquire in `push`, see `mark`.
+        self.word().swap(OWNED, Ordering::AcqRel) / ONE
+    }
+
+    /// A mark by which one whose number waits learns that it has left. Read it after the push.
+    #[inline]
+    fn mark(&self) -> u64 {
+        // The push has seen the take before the one that gets the number, or that one itself.
+        self.takes().get()
+    }
+
+    /// Whether all that the caller pushed before `mark` has left.
+    #[inline]
+    fn has_left(&self, mark: u64) -> bool {
+        // A take begins when the work for the one before has ended. Acquire: who left it idle has
+        // worked for all that waited; pairs with the release in `take_or_leave`.
+        self.takes().get() >= mark + 2 || self.word().load(Ordering::Acquire) & OWNED == 0
     }
 
     /// The owner's work for one packet: counters, and `turns` of arithmetic. Owner only.

@@ -11,6 +11,7 @@ use onramp_queue::{Armed, Credits, Packet, Pool};
 
 use super::{Notes, Seat, Sent, Worker};
 use crate::measure::Sampler;
+use crate::memory::{self, Freed};
 
 /// Bytes of UDP, IPv4 and Ethernet headers, as Linux counts them in a qdisc.
 const OVERHEAD: u32 = 8 + 20 + 14;
@@ -33,8 +34,33 @@ pub(crate) struct Desk<'a> {
     /// The processor whose queue it uses.
     pub(crate) cpu: usize,
     sampler: Sampler,
+    takes: Sampler,
     pool: Pool,
+    /// Packets are noted, or come from the heap.
+    special: bool,
+    /// In place of the pool: packets from the heap.
+    heap: Option<Heap>,
+    /// Packets out at once, as far as it has looked: that many the pool has allocated.
+    out_max: u32,
+    /// What the pool counted when the notes were begun.
+    repeated: u64,
     waker: Waker,
+}
+
+/// Packets from the heap, and credits for them.
+#[derive(Debug)]
+struct Heap {
+    freed: Freed,
+    credits: u64,
+    taken: u64,
+    /// Of these freed, by our last look.
+    home: u64,
+}
+
+impl Heap {
+    fn out(&self) -> u64 {
+        self.taken - self.home
+    }
 }
 
 #[derive(Debug)]
@@ -49,11 +75,14 @@ impl Wake for Unpark {
 impl<'a> Desk<'a> {
     /// For the calling thread.
     pub(crate) fn new(seat: &'a Seat<'a>) -> Self {
-        Self::with_credits(seat, seat.credits())
+        Self::with_credits(seat, seat.credits(), None)
     }
 
-    /// As `new`, with `credits` packets in flight.
-    pub(crate) fn with_credits(seat: &'a Seat<'a>, credits: u32) -> Self {
+    /// As `new`, with `credits` packets in flight. They come from the heap where `freed` counts
+    /// those that were freed.
+    pub(crate) fn with_credits(seat: &'a Seat<'a>, credits: u32, freed: Option<Freed>) -> Self {
+        memory::begin(seat.thread as u64, seat.timed);
+        let heap = |freed| Heap { freed, credits: credits.into(), taken: 0, home: 0 };
         Self {
             seat,
             notes: Notes::new(seat.timed, seat.thread),
@@ -61,6 +90,11 @@ impl<'a> Desk<'a> {
             scheduled: false,
             cpu: 0,
             sampler: Sampler::one_in(PERIOD, seat.thread),
+            takes: Sampler::one_in(memory::PERIOD, seat.thread),
+            special: seat.timed || freed.is_some(),
+            heap: freed.map(heap),
+            out_max: 0,
+            repeated: 0,
             pool: Pool::new(Credits { packets: credits, bytes: 1 << 20 }),
             waker: Waker::from(Arc::new(Unpark(thread::current()))),
         }
@@ -69,14 +103,7 @@ impl<'a> Desk<'a> {
     /// A packet with `payload`, stamped with the time; `None`: no credit is left.
     #[inline]
     pub(crate) fn packet(&mut self, payload: &[u8]) -> Option<Packet> {
-        let mut pkt = match self.pool.take(payload.len()) {
-            Some(pkt) => pkt,
-            None => {
-                self.reclaim();
-                self.pool.take(payload.len())?
-            }
-        };
-        pkt.set_payload(payload);
+        let mut pkt = if self.special { self.noted(payload)? } else { self.pooled(payload)? };
         pkt.set_submitted(true);
         self.now = MonotonicClock.now();
         let meta = &mut *pkt;
@@ -85,25 +112,100 @@ impl<'a> Desk<'a> {
         Some(pkt)
     }
 
+    #[inline]
+    fn pooled(&mut self, payload: &[u8]) -> Option<Packet> {
+        let mut pkt = match self.pool.take(payload.len()) {
+            Some(pkt) => pkt,
+            None => {
+                self.reclaim();
+                self.pool.take(payload.len())?
+            }
+        };
+        pkt.set_payload(payload);
+        Some(pkt)
+    }
+
+    fn heaped(&mut self, payload: &[u8]) -> Option<Packet> {
+        let heap = self.heap.as_mut()?;
+        if heap.out() == heap.credits {
+            heap.home = heap.freed.of(self.seat.thread);
+        }
+        (heap.out() < heap.credits).then(|| {
+            heap.taken += 1;
+            Packet::with_payload(payload)
+        })
+    }
+
+    /// A packet from the heap, if they come from there, or one that is noted, or both.
+    #[inline(never)]
+    fn noted(&mut self, payload: &[u8]) -> Option<Packet> {
+        let from = (self.seat.timed && self.takes.picks()).then(|| MonotonicClock.now());
+        let pkt = match self.heap {
+            Some(_) => self.heaped(payload)?,
+            None => self.pooled(payload)?,
+        };
+        let notes = &mut self.notes.memory;
+        if let Some(from) = from {
+            notes.take.record(MonotonicClock.now().since(from));
+        }
+        notes.taken += 1;
+        if self.heap.is_some() {
+            notes.allocated += 1;
+        } else if self.pool.out() > self.out_max {
+            // The pool keeps what it has allocated, and allocates when all of that is out.
+            self.out_max = self.pool.out();
+            notes.allocated += 1;
+        }
+        Some(pkt)
+    }
+
+    /// Forgets what was noted.
+    pub(crate) fn begin_notes(&mut self) {
+        self.notes.clear();
+        memory::take();
+        self.repeated = self.pool.repeated();
+    }
+
+    /// Hands over what was noted.
+    pub(crate) fn end_notes(&mut self) -> Notes {
+        let mut notes = self.notes.take();
+        notes.memory.merge(&memory::take());
+        if self.heap.is_none() {
+            notes.memory.repeated = Some(self.pool.repeated() - self.repeated);
+        }
+        notes
+    }
+
     /// Takes a packet back that went nowhere.
     #[inline]
     pub(crate) fn take_back(&mut self, pkt: Packet) {
-        self.pool.take_back(pkt);
+        match &mut self.heap {
+            Some(heap) => heap.taken -= 1,
+            None => return self.pool.take_back(pkt),
+        }
+        drop(pkt);
     }
 
     /// Takes back what came home; gives how many.
     pub(crate) fn reclaim(&mut self) -> u32 {
+        if let Some(heap) = &mut self.heap {
+            heap.home = heap.freed.of(self.seat.thread);
+        }
         self.pool.reclaim(|_| {})
+    }
+
+    fn out(&self) -> u64 {
+        self.heap.as_ref().map_or_else(|| self.pool.out().into(), Heap::out)
     }
 
     /// Nothing of this thread's is below, as far as it has looked.
     pub(crate) fn is_home(&self) -> bool {
-        self.pool.out() == 0
+        self.out() == 0
     }
 
     /// The packet in hand is all that is out, as far as it has looked.
     pub(crate) fn is_alone(&self) -> bool {
-        self.pool.out() == 1
+        self.out() == 1
     }
 
     /// Notes how long the packet of this call took to get to the qdisc, now and then.
@@ -212,7 +314,11 @@ impl<P: Xmit> Worker for Sender<'_, P> {
         }
     }
 
-    fn notes(&mut self) -> Option<&mut Notes> {
-        Some(&mut self.desk.notes)
+    fn begin_notes(&mut self) {
+        self.desk.begin_notes();
+    }
+
+    fn end_notes(&mut self) -> Option<Notes> {
+        Some(self.desk.end_notes())
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use onramp::{Flow, Link, TrySendError};
-use onramp_queue::DropReason;
+use onramp::{Flow, Link, Mode, TrySendError};
+use onramp_queue::{Credits, DropReason};
 
 use super::root::add_drops;
-use super::{Account, Behind, Path, Seat, Sent, Worker};
+use super::{Account, Behind, Notes, Path, Seat, Sent, Worker};
 use crate::Error;
 use crate::measure::Octaves;
+use crate::memory::{self, MemoryNotes};
 
 /// How long a wait lasts at most.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -22,8 +23,11 @@ pub(crate) struct Linked {
 }
 
 impl Linked {
-    pub(crate) fn new(behind: Behind<'_>) -> Result<Self, Error> {
-        let builder = Link::devices(behind.devices).qdisc(&behind.qdisc.to_string());
+    pub(crate) fn new(behind: Behind<'_>, mode: Mode) -> Result<Self, Error> {
+        let mut builder = Link::devices(behind.devices).qdisc(&behind.qdisc.to_string()).mode(mode);
+        if let Some(packets) = behind.credits {
+            builder = builder.credits(Credits { packets, bytes: u32::MAX });
+        }
         Ok(Self { link: builder.build().map_err(Error::Link)? })
     }
 }
@@ -35,7 +39,8 @@ impl Path for Linked {
         let sender = self.link.sender();
         // A link counts its flows, and puts them on its ports in turn.
         let flow = sender.flow(None);
-        Sender { sender, flow, seat }
+        memory::begin(flow.key(), seat.timed);
+        Sender { sender, flow, seat, notes: MemoryNotes::default(), out_max: 0, repeated: 0 }
     }
 
     fn finish(&mut self) -> Account {
@@ -61,13 +66,35 @@ pub(crate) struct Sender<'a> {
     sender: onramp::Sender,
     flow: Flow,
     seat: &'a Seat<'a>,
+    notes: MemoryNotes,
+    out_max: u32,
+    /// What the sender counted when the notes were begun.
+    repeated: u64,
+}
+
+impl Sender<'_> {
+    /// Notes that a packet was taken; an owner sends its own at once, so that what is out now is
+    /// not all that was.
+    fn note(&mut self) {
+        self.notes.taken += 1;
+        let out = self.sender.in_flight();
+        if out > self.out_max {
+            self.out_max = out;
+            self.notes.allocated += 1;
+        }
+    }
 }
 
 impl Worker for Sender<'_> {
     #[inline]
     fn send(&mut self, payload: &[u8]) -> Sent {
         match self.sender.try_send(&self.flow, payload) {
-            Ok(()) => Sent::Staged,
+            Ok(()) => {
+                if self.seat.timed {
+                    self.note();
+                }
+                Sent::Staged
+            }
             Err(TrySendError::Full) => Sent::Full,
             // Nobody closes it, and neither qdisc nor device panics; if they do, it ends.
             Err(_) => Sent::Stopped,
@@ -80,6 +107,18 @@ impl Worker for Sender<'_> {
 
     fn flush(&mut self) {
         while !self.sender.flush(PATIENCE) && !self.seat.phase.is_stop() {}
+    }
+
+    fn begin_notes(&mut self) {
+        self.notes = MemoryNotes::default();
+        self.repeated = self.sender.memory_repeated();
+    }
+
+    fn end_notes(&mut self) -> Option<Notes> {
+        let mut notes = Notes::new(false, 0);
+        notes.memory = std::mem::take(&mut self.notes);
+        notes.memory.repeated = Some(self.sender.memory_repeated() - self.repeated);
+        Some(notes)
     }
 
     fn give_way(&mut self) {

@@ -22,6 +22,7 @@ use super::root::Queue;
 use super::{Account, Behind, Desk, Path, ROOT, Seat, Sent, told};
 use crate::cell::{Padded, Stack};
 use crate::lock::Spin;
+use crate::memory;
 
 /// Packets that wait in the list at most (`net.core.qdisc_max_burst`).
 const CAP: u64 = 1_000;
@@ -82,7 +83,7 @@ impl Xmit for Llist {
             root = back;
         }
         root.unlock(&mut desk.notes.locks[ROOT]);
-        // `done` goes home here, when the lock is not held.
+        memory::free(done, None); // The lock is not held.
         sent
     }
 

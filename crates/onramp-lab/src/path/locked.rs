@@ -17,6 +17,7 @@ use super::root::Queue;
 use super::{Account, BUSY as BUSYLOCK, Behind, Desk, Path, ROOT, Seat, Sent, told};
 use crate::cell::LockCell;
 use crate::lock::{Lock, Spin};
+use crate::memory;
 
 /// The path.
 pub(crate) struct Locked<L: Lock, const BUSY: bool> {
@@ -70,7 +71,7 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
         if let Some(first) = first {
             first.unlock(&mut desk.notes.locks[BUSYLOCK]);
         }
-        // `done` goes home here, when no lock is held.
+        memory::free(done, None); // No lock is held.
         sent
     }
 

@@ -20,6 +20,7 @@ use super::root::Queue;
 use super::{Account, Behind, Desk, PERCPU, Path, ROOT, Seat, Sent};
 use crate::cell::{LockCell, Padded};
 use crate::lock::Spin;
+use crate::memory;
 use crate::pin;
 
 /// The path.
@@ -79,7 +80,7 @@ impl Place {
             desk.scheduled = false;
             let Some(root) = self.queue.run(root, &mut done, desk) else { return };
             root.unlock(&mut desk.notes.locks[ROOT]);
-            drop(done);
+            memory::free(done, None);
             // SeqCst: pairs with the fence in `xmit`. Either we see that a list was filled, or who
             // filled it sees that nobody drains.
             fence(Ordering::SeqCst);

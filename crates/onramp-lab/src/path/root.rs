@@ -17,6 +17,7 @@ use super::{Account, DEVICE, Desk, ROOT};
 use crate::cell::{Guard, LockCell, Padded};
 use crate::lock::{Lock, Spin};
 use crate::measure::PhaseCell;
+use crate::memory;
 
 /// Behind the root lock.
 #[derive(Debug)]
@@ -231,6 +232,7 @@ impl<L: Lock> Queue<L> {
             root = back;
         }
         root.unlock(&mut desk.notes.locks[ROOT]);
+        memory::free(done, None);
     }
 
     pub(crate) fn watchdog(&self) -> Instant {

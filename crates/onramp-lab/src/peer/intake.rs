@@ -35,10 +35,10 @@ impl Peer for Bare {
         loop {
             for pkt in batch {
                 owner.put(pkt);
-                drop(owner.run());
+                owner.free_run();
             }
             count.set(owner.taken);
-            drop(owner.rest());
+            owner.free_rest();
             match owner.leave_idle() {
                 Ok(()) => return Ok(()),
                 Err(still) => owner = still,

@@ -6,9 +6,13 @@ use onramp_queue::{Counter, Packet};
 use parking_lot::Mutex;
 
 use super::{Peer, Sink};
+use crate::memory::{self, Freed};
 
 #[derive(Debug)]
-pub(crate) struct Shared(Mutex<(VecDeque<Packet>, Sink)>);
+pub(crate) struct Shared {
+    held: Mutex<(VecDeque<Packet>, Sink)>,
+    freed: Option<Freed>,
+}
 
 impl Peer for Shared {
     type End<'a> = ();
@@ -16,14 +20,15 @@ impl Peer for Shared {
 
     fn new(senders: usize, credits: u32, sink: Sink) -> Self {
         let deque = VecDeque::with_capacity(senders * credits as usize);
-        Self(Mutex::new((deque, sink)))
+        let freed = sink.freed.clone();
+        Self { held: Mutex::new((deque, sink)), freed }
     }
 
     fn end(&self, _sender: usize) {}
 
     #[inline]
     fn push(&self, (): &mut (), pkt: Packet, count: &Counter) -> Result<(), Packet> {
-        let mut held = self.0.lock();
+        let mut held = self.held.lock();
         let (deque, sink) = &mut *held;
         deque.push_back(pkt);
         while let Some(pkt) = deque.pop_front() {
@@ -32,13 +37,13 @@ impl Peer for Shared {
         count.set(sink.taken);
         let run = sink.run();
         drop(held);
-        drop(run); // Freed when the lock is let go.
+        memory::free(run, self.freed.as_ref()); // The lock was let go.
         Ok(())
     }
 
     fn settle(&self) {
-        let rest = self.0.lock().1.rest();
-        drop(rest); // As above.
+        let rest = self.held.lock().1.rest();
+        memory::free(rest, self.freed.as_ref()); // As above.
     }
 
     const DRAINED: bool = false;

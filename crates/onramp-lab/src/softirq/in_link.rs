@@ -2,37 +2,45 @@
 
 use std::time::Duration;
 
-use onramp::{Credits, Flow, Link};
+use onramp::{Credits, Flow, Link, Mode};
 use onramp_dev::Network;
 
-use super::{Counts, PACKETS_MAX, PAYLOAD, Path, PathEnd, Plan, QDISC, address};
+use super::{Counts, Design, PACKETS_MAX, PAYLOAD, Plan, QDISC, address};
 use crate::Error;
+use crate::exchange::{self, Path};
 
 /// The path.
 #[derive(Debug)]
 pub(super) struct InLink {
     link: Link,
+    design: Design,
     places: usize,
-    flushes: bool,
 }
 
 impl InLink {
-    pub(super) fn new(network: &Network, plan: &Plan, flushes: bool) -> Result<Self, Error> {
+    pub(super) fn new(network: &Network, plan: &Plan, design: Design) -> Result<Self, Error> {
         let packets = u32::try_from(plan.burst.min(PACKETS_MAX)).unwrap_or(u32::MAX);
+        let mode = match design {
+            Design::OnrampInline => Mode::Inline,
+            Design::OnrampDedicated => Mode::Dedicated,
+            _ => Mode::Hybrid,
+        };
         let link = Link::devices([Box::new(network.queue()) as Box<_>])
             .qdisc(QDISC)
+            .mode(mode)
             .credits(Credits { packets, bytes: 1 << 24 })
             .build()
             .map_err(Error::Link)?;
-        Ok(Self { link, places: 2 * plan.clients, flushes })
+        Ok(Self { link, design, places: 2 * plan.clients })
     }
 }
 
 impl Path for InLink {
     type End<'a> = End;
+    type Counts = Counts;
 
-    fn name(&self) -> &'static str {
-        if self.flushes { "onramp-flush" } else { "onramp" }
+    fn name(&self) -> String {
+        format!("softirq, {}", self.design.name())
     }
 
     fn end(&self, number: usize, burst: usize) -> End {
@@ -41,12 +49,18 @@ impl Path for InLink {
         let to = (number + self.places / 2) % self.places;
         let flow = sender.flow(address(self.places, to));
         let payloads = vec![[0x5a; PAYLOAD]; burst];
-        End { sender, flow, to, payloads, flushes: self.flushes }
+        End { sender, flow, to, payloads, flushes: self.design == Design::OnrampFlush }
     }
 
     fn counts(&self) -> Counts {
         let stats = self.link.stats();
-        Counts { wakeups: stats.runner_wakeups, undone: None, restarts: stats.runner_restarts }
+        Counts {
+            calls: stats.runner_calls,
+            notifies: stats.runner_notifies,
+            wakeups: stats.runner_wakeups,
+            idle: stats.runner_idle_wakeups,
+            restarts: stats.runner_restarts,
+        }
     }
 }
 
@@ -60,7 +74,7 @@ pub(super) struct End {
     flushes: bool,
 }
 
-impl PathEnd for End {
+impl exchange::End for End {
     fn submit(&mut self, place: usize, count: usize) {
         assert_eq!(place, self.to, "each has one partner");
         // It fails when the link has died; then no answer comes, and the run says so.

@@ -1,31 +1,45 @@
 //! The two behaviours of 2001, over the same intake, qdisc and device.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec};
 use onramp_core::{Device, QUOTA};
 use onramp_dev::{Loopback, Network, ThreadWaker};
 use onramp_queue::{Armed, Credits, Full, Intake, Owner, Packet, PacketList, Pool, Pushed};
 
-use super::{Counts, NAP, PACKETS_MAX, PAYLOAD, Path, PathEnd, QDISC, address, now};
+use super::{Counts, Design, PACKETS_MAX, PAYLOAD, QDISC, address, now};
+use crate::exchange::{self, Path};
+
 /// Quotas in a row before the rest is left to the helper (`MAX_SOFTIRQ_RESTART`).
 const RESTARTS: u32 = 10;
 /// More than may ever wait, so that no push becomes owner of a busy intake.
 const NEVER: u16 = u16::MAX;
+/// How long a thread without packets sleeps before it looks again.
+const NAP: Duration = Duration::from_millis(10);
+
+/// The helper sleeps, or is about to.
+const ASLEEP: u8 = 0;
+/// It looks for work, or works.
+const AWAKE: u8 = 1;
+/// It has been called since it last looked.
+const CALLED: u8 = 2;
 
 /// The queue, and its helper thread.
 #[derive(Debug)]
 pub(super) struct Softirq {
     intake: Intake<Root>,
-    always: bool,
+    design: Design,
     places: usize,
     helper: OnceLock<Thread>,
-    /// The helper has work.
-    pending: AtomicBool,
+    /// What the helper does: `ASLEEP`, `AWAKE` or `CALLED`.
+    state: AtomicU8,
+    calls: AtomicU64,
+    notifies: AtomicU64,
     wakeups: AtomicU64,
-    undone: AtomicU64,
+    idle: AtomicU64,
     restarts: AtomicU64,
 }
 
@@ -38,72 +52,82 @@ struct Root {
 }
 
 impl Softirq {
-    /// `always`: submissions wake the helper, and do nothing else.
-    pub(super) fn new(network: &Network, places: usize, always: bool) -> Self {
+    pub(super) fn new(network: &Network, places: usize, design: Design) -> Self {
         let device = network.queue();
         let spec: Spec = QDISC.parse().expect("a qdisc that exists");
         let qdisc = spec.build(device.info().mtu);
         let root = Root { qdisc, device, burst: PacketList::new() };
         let cap = u16::try_from(PACKETS_MAX).unwrap_or(NEVER - 1);
         let intake = Intake::new(root, cap, NEVER);
-        if always && let Some(owner) = intake.own() {
+        if design == Design::WakeAlways
+            && let Some(owner) = intake.own()
+        {
             // From now on pushes only stage; the helper is bound to take them.
             owner.leave_busy();
         }
+        let counter = || AtomicU64::new(0);
         Self {
             intake,
-            always,
+            design,
             places,
             helper: OnceLock::new(),
-            pending: AtomicBool::new(false),
-            wakeups: AtomicU64::new(0),
-            undone: AtomicU64::new(0),
-            restarts: AtomicU64::new(0),
+            state: AtomicU8::new(AWAKE), // It will look before it sleeps.
+            calls: counter(),
+            notifies: counter(),
+            wakeups: counter(),
+            idle: counter(),
+            restarts: counter(),
         }
     }
 
-    /// Wakes the helper, which finds all that was pushed before.
+    fn wakes_always(&self) -> bool {
+        self.design == Design::WakeAlways
+    }
+
+    /// Has the helper come, which finds all that was pushed before. One that is awake is not woken
+    /// (`wakeup_softirqd`).
     fn wake(&self) {
-        count(&self.wakeups);
-        // Release: what was pushed; pairs with the swap in `help`. Acquire: the helper's thread, if
-        // it looked before.
-        self.pending.swap(true, Ordering::AcqRel);
+        // Release: what was pushed; pairs with the swap in `help`. Acquire: the helper's thread,
+        // if it looked before.
+        if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
+            tally(&self.notifies);
+            self.unpark();
+        }
+    }
+
+    fn unpark(&self) {
         if let Some(helper) = self.helper.get() {
             helper.unpark();
         }
     }
 
-    /// Works as owner in place. What is left after so many quotas is for the helper.
-    fn in_place(&self, mut owner: Owner<'_, Root>, mut fresh: PacketList) {
+    /// Works as owner in place. False: after so many quotas the rest was left to the helper.
+    fn in_place(&self, mut owner: Owner<'_, Root>, mut fresh: PacketList) -> bool {
         for _ in 0..=RESTARTS {
             fresh.append(&mut owner.take());
             if !owner.pass(&mut fresh) {
                 match owner.leave_idle() {
-                    Ok(()) => return count(&self.undone),
+                    Ok(()) => return true,
                     Err(still) => owner = still,
                 }
             }
-            count(&self.restarts);
+            tally(&self.restarts);
         }
         owner.leave_busy();
-        self.wake();
+        false
     }
 
-    /// The helper's turn.
-    fn turn(&self) {
+    /// The helper's turn. True: there is more to do.
+    fn turn(&self) -> bool {
         // Nobody else does: the intake was left busy for us.
-        let Some(mut owner) = self.intake.own() else { return };
+        let Some(mut owner) = self.intake.own() else { return false };
+        if !self.wakes_always() {
+            return !self.in_place(owner, PacketList::new());
+        }
         let mut came = owner.take();
         let more = owner.pass(&mut came);
-        if self.always {
-            owner.leave_busy();
-            if more {
-                self.wake();
-                thread::yield_now();
-            }
-        } else {
-            self.in_place(owner, PacketList::new());
-        }
+        owner.leave_busy();
+        more
     }
 }
 
@@ -127,10 +151,11 @@ impl Root {
 
 impl Path for Softirq {
     type End<'a> = End<'a>;
+    type Counts = Counts;
     const HELPED: bool = true;
 
-    fn name(&self) -> &'static str {
-        if self.always { "wake-always" } else { "in-place" }
+    fn name(&self) -> String {
+        format!("softirq, {}", self.design.name())
     }
 
     fn end(&self, number: usize, burst: usize) -> End<'_> {
@@ -141,29 +166,44 @@ impl Path for Softirq {
 
     fn help(&self, over: &dyn Fn() -> bool) {
         let _ = self.helper.set(thread::current());
+        let mut slept = false;
         while !over() {
             // Acquire: what was pushed; pairs with the swap in `wake`. Release: our thread, to who
             // comes after.
-            if self.pending.swap(false, Ordering::AcqRel) {
-                self.turn();
-            } else {
+            if self.state.swap(AWAKE, Ordering::AcqRel) == CALLED {
+                slept = false;
+                while self.turn() {
+                    tally(&self.restarts);
+                    thread::yield_now(); // As ksoftirqd does.
+                }
+                continue;
+            }
+            if slept {
+                tally(&self.idle);
+                slept = false;
+            }
+            // Release: our thread, to who wakes us. Relaxed: the swap above looks again.
+            let (order, failed) = (Ordering::Release, Ordering::Relaxed);
+            if self.state.compare_exchange(AWAKE, ASLEEP, order, failed).is_ok() {
                 thread::park();
+                tally(&self.wakeups);
+                slept = true;
             }
         }
     }
 
     fn end_help(&self) {
-        if let Some(helper) = self.helper.get() {
-            helper.unpark();
-        }
+        self.unpark();
     }
 
     fn counts(&self) -> Counts {
         // Relaxed: numbers for people.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
+            calls: read(&self.calls),
+            notifies: read(&self.notifies),
             wakeups: read(&self.wakeups),
-            undone: Some(read(&self.undone)),
+            idle: read(&self.idle),
             restarts: read(&self.restarts),
         }
     }
@@ -196,7 +236,7 @@ impl End<'_> {
     }
 }
 
-impl PathEnd for End<'_> {
+impl exchange::End for End<'_> {
     fn submit(&mut self, place: usize, count: usize) {
         let dest = address(self.softirq.places, place);
         let mut list = PacketList::new();
@@ -216,14 +256,19 @@ impl PathEnd for End<'_> {
                 }
             }
         };
-        match pushed {
+        // Who is staged behind an owner calls nobody: the owner takes it.
+        let done = match pushed {
             Pushed::Owner { owner, fresh } => self.softirq.in_place(owner, fresh),
-            Pushed::Staged { .. } if self.softirq.always => self.softirq.wake(),
-            Pushed::Staged { .. } => {}
+            Pushed::Staged { .. } if self.softirq.wakes_always() => false,
+            Pushed::Staged { .. } => return,
+        };
+        tally(&self.softirq.calls);
+        if !done {
+            self.softirq.wake();
         }
     }
 }
 
-fn count(counter: &AtomicU64) {
+fn tally(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
 }

@@ -1,0 +1,181 @@
+//! An intake in shards, in front of a value that one thread at a time owns.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use onramp_queue::Packet;
+
+use super::Padded;
+use super::words::{Chain, OWNED, Pointer, Pushed, push_to};
+
+/// Shards that an intake may have; the port's word has a bit for each, and one for the owner.
+pub(crate) const SHARDS_MAX: usize = 62;
+
+/// The bit of `shard` in the port's word.
+const fn bit(shard: usize) -> u64 {
+    1 << (shard + 1)
+}
+
+/// An intake in shards: a list for each, and one word for the port, which says who of them has
+/// something and whether somebody owns the value. Only a push into an empty shard touches it.
+///
+/// A push into an empty shard is in two steps. Who is preempted between them leaves packets of
+/// others, which found the shard filled and went, where nobody looks.
+pub(crate) struct Sharded<T> {
+    shards: Box<[Padded<AtomicU64>]>,
+    port: Padded<AtomicU64>,
+    value: Padded<UnsafeCell<T>>,
+}
+
+// SAFETY: only the owner has a reference to the value, and the port's word hands
+// it over, so `T: Sync` is not needed.
+unsafe impl<T: Send> Sync for Sharded<T> {}
+
+/// The value is ours until we leave; who drops it leaves the intake owned for ever.
+pub(crate) struct ShardsOwner<'a, T> {
+    intake: &'a Sharded<T>,
+    /// An owner is as good as `&mut T`.
+    value: PhantomData<&'a mut T>,
+}
+
+impl<T> Sharded<T> {
+    /// With so many shards, at least one.
+    pub(crate) fn new(shards: usize, value: T) -> Self {
+        let shards = shards.clamp(1, SHARDS_MAX);
+        Self {
+            shards: (0..shards).map(|_| Padded(AtomicU64::new(0))).collect(),
+            port: Padded(AtomicU64::new(0)),
+            value: Padded(UnsafeCell::new(value)),
+        }
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Pushes into `shard`, a number below [`shards`](Self::shards).
+    #[inline]
+    pub(crate) fn push(
+        &self,
+        pkt: Packet,
+        shard: usize,
+    ) -> Result<Pushed<ShardsOwner<'_, T>>, Packet> {
+        let list = &self.shards[shard].0;
+        let owner = || ShardsOwner { intake: self, value: PhantomData };
+        // Acquire: pairs with the swap in `take`, so that, with an empty list, who took our last
+        // packet owned the port before we look at it. Otherwise this one might overtake that.
+        // Relaxed: a guess, which the exchange checks.
+        if list.load(Acquire) == 0 && self.port.0.load(Relaxed) == 0 {
+            // Acquire: the value; pairs with the release in `leave`.
+            if self.port.0.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
+                return Ok(Pushed::Owner(owner(), Some(pkt)));
+            }
+        }
+        if push_to(list, &Pointer, &mut (), pkt, 0)? != 0 {
+            return Ok(Pushed::Staged);
+        }
+        // Release: the list; pairs with the acquire in `waiting`. Acquire: where it makes us owner,
+        // the value.
+        let before = self.port.0.fetch_or(bit(shard) | OWNED, AcqRel);
+        Ok(if before & OWNED == 0 { Pushed::Owner(owner(), None) } else { Pushed::Staged })
+    }
+}
+
+impl<'a, T> ShardsOwner<'a, T> {
+    /// The shards that have something: to be taken from all of them.
+    #[inline]
+    pub(crate) fn waiting(&mut self) -> impl Iterator<Item = usize> + use<T> {
+        let port = &self.intake.port.0;
+        // Relaxed: `leave` finds what this misses. Acquire: the lists; pairs with `push`.
+        let waits = port.load(Relaxed) != OWNED;
+        let mut bits = if waits { port.swap(OWNED, Acquire) & !OWNED } else { 0 };
+        std::iter::from_fn(move || {
+            let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize - 1)?;
+            bits &= bits - 1;
+            Some(lowest)
+        })
+    }
+
+    /// Takes everything that waits in `shard`.
+    #[inline]
+    pub(crate) fn take(&mut self, shard: usize) -> Chain<'a, Pointer> {
+        // Acquire: the packets; pairs with the release in `push_to`. Release: see `push`.
+        let taken = self.intake.shards[shard].0.swap(0, AcqRel);
+        // SAFETY: `push_to` made the list, and the swap made it ours.
+        unsafe { Chain::new(&Pointer, taken, true) }
+    }
+
+    /// Leaves the intake idle; still owner where packets wait.
+    #[inline]
+    pub(crate) fn leave(self) -> Result<(), Self> {
+        // Release: our work on the value; pairs with the acquire of the next owner. Relaxed: a
+        // failure tells only that something waits.
+        match self.intake.port.0.compare_exchange(OWNED, 0, Release, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self),
+        }
+    }
+}
+
+impl<T> Deref for ShardsOwner<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: one owner at a time, and the port's word hands the value over.
+        unsafe { &*self.intake.value.0.get() }
+    }
+}
+
+impl<T> DerefMut for ShardsOwner<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `&mut self` is the only way here.
+        unsafe { &mut *self.intake.value.0.get() }
+    }
+}
+
+impl<T> Drop for Sharded<T> {
+    fn drop(&mut self) {
+        for shard in &mut self.shards {
+            // SAFETY: nobody else pushes or takes, and `push_to` made the list.
+            drop(unsafe { Chain::new(&Pointer, *shard.0.get_mut(), false) });
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sharded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sharded").field("shards", &self.shards()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words::tests::{lens, owned};
+    use super::*;
+
+    #[test]
+    fn shards_that_have_something_are_told_once() {
+        let intake = Sharded::new(3, ());
+        let (mut owner, fresh) = owned(intake.push(Packet::new(1), 2));
+        assert!(fresh.is_some());
+        for (len, shard) in [(2, 2), (3, 0), (4, 2)] {
+            assert!(matches!(intake.push(Packet::new(len), shard), Ok(Pushed::Staged)));
+        }
+        assert_eq!(owner.waiting().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(owner.waiting().count(), 0);
+        assert_eq!(lens(owner.take(2)), [4, 2]);
+        // Filled again behind the owner's back, and one shard not yet taken.
+        assert!(matches!(intake.push(Packet::new(5), 2), Ok(Pushed::Staged)));
+        assert_eq!(lens(owner.take(0)), [3]);
+        let Err(mut owner) = owner.leave() else { panic!("shard 2 has something") };
+        assert_eq!(owner.waiting().collect::<Vec<_>>(), [2]);
+        assert_eq!(lens(owner.take(2)), [5]);
+        assert!(owner.leave().is_ok());
+    }
+}

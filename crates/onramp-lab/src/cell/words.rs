@@ -1,0 +1,431 @@
+//! Intakes of one word in several makes, in front of a value that one thread at a time owns: the
+//! product's word as it might have been.
+//!
+//! A word says which packet is the newest of those that wait, how many they are, and whether
+//! somebody owns the value; 0 is idle. The link to the next older packet, in the format of the
+//! word, stands in the packet's cookie, on the cache line of the link of Onramp's own lists.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use onramp_queue::Packet;
+
+use super::{Padded, prefetch};
+
+/// Somebody owns the value.
+pub(super) const OWNED: u64 = 1;
+
+/// How a word names a packet and counts those that wait.
+///
+/// # Safety
+///
+/// `addr` gives back what `name` was given, whatever count and flags stand beside the name.
+pub(crate) unsafe trait Format: Default + Send + Sync {
+    /// What a sender remembers, to be quick at naming its packets.
+    type Memo: Default + Send;
+
+    /// Most packets that a word counts.
+    const CAP: u64;
+
+    /// The name of the packet at `addr`, in its place.
+    fn name(&self, addr: usize, memo: &mut Self::Memo) -> u64;
+
+    /// Where the packet is that `word` names.
+    fn addr(&self, word: u64) -> usize;
+
+    /// `count`, in its place.
+    fn counted(count: u64) -> u64;
+
+    /// The count in `word`.
+    fn count(word: u64) -> u64;
+}
+
+/// The product's: 16 bits of count, 42 of address, 6 of flags.
+#[derive(Debug, Default)]
+pub(crate) struct Pointer;
+
+const POINTER_COUNT: u32 = 48;
+const POINTER_FLAGS: u64 = 0x3f;
+
+// SAFETY: a packet's header is aligned to 64 bytes, and its address has 48 bits, which the product
+// checks when it makes one; so name, count and flags share no bit.
+unsafe impl Format for Pointer {
+    type Memo = ();
+
+    const CAP: u64 = (1 << (64 - POINTER_COUNT)) - 1;
+
+    #[inline]
+    fn name(&self, addr: usize, (): &mut ()) -> u64 {
+        addr as u64
+    }
+
+    #[inline]
+    fn addr(&self, word: u64) -> usize {
+        (word & ((1 << POINTER_COUNT) - 1) & !POINTER_FLAGS) as usize
+    }
+
+    #[inline]
+    fn counted(count: u64) -> u64 {
+        count << POINTER_COUNT
+    }
+
+    #[inline]
+    fn count(word: u64) -> u64 {
+        word >> POINTER_COUNT
+    }
+}
+
+/// 32 bits of index, 24 of count, 8 of flags; nothing is assumed of addresses.
+///
+/// Packets come from everywhere, so the table of nodes is one of regions: an index is the number of
+/// a region and, in units of a cache line, the place in it. Where all packets lie in one table, the
+/// look-up is an addition less.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// Numbers of regions, plus one; 0: not yet in use. In the order in which they were met.
+    regions: Box<[AtomicUsize]>,
+}
+
+const LINE_BITS: u32 = 6;
+/// A region has 64 MiB.
+const REGION_BITS: u32 = 26;
+const REGIONS: usize = 1 << (32 - (REGION_BITS - LINE_BITS));
+const INDEX_NAME: u32 = 32;
+const INDEX_COUNT: u32 = 8;
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { regions: (0..REGIONS).map(|_| AtomicUsize::new(0)).collect() }
+    }
+}
+
+impl Index {
+    /// The place of `region` in the table.
+    #[cold]
+    fn find(&self, region: usize) -> usize {
+        let is_ours = |slot: &AtomicUsize| {
+            // Relaxed: a slot says all there is to know, and is written once.
+            slot.compare_exchange(0, region + 1, Relaxed, Relaxed)
+                .map_or_else(|seen| seen == region + 1, |_| true)
+        };
+        let found = self.regions.iter().position(is_ours);
+        found.unwrap_or_else(|| panic!("packets lie in more than {REGIONS} regions of 64 MiB"))
+    }
+}
+
+/// The region that a sender met last, and its place in the table.
+#[derive(Debug, Default)]
+pub(crate) struct LastRegion {
+    slot_value: usize,
+    at: usize,
+}
+
+// SAFETY: region and line make up the address, for headers are aligned to lines; the table's slots
+// never change once they are set, and the name was handed over together with the packet.
+unsafe impl Format for Index {
+    type Memo = LastRegion;
+
+    const CAP: u64 = (1 << (INDEX_NAME - INDEX_COUNT)) - 1;
+
+    #[inline]
+    fn name(&self, addr: usize, last: &mut LastRegion) -> u64 {
+        let region = addr >> REGION_BITS;
+        if last.slot_value != region + 1 {
+            *last = LastRegion { slot_value: region + 1, at: self.find(region) };
+        }
+        let line = (addr & ((1 << REGION_BITS) - 1)) >> LINE_BITS;
+        let index = (last.at << (REGION_BITS - LINE_BITS)) | line;
+        (index as u64) << INDEX_NAME
+    }
+
+    #[inline]
+    fn addr(&self, word: u64) -> usize {
+        let index = (word >> INDEX_NAME) as usize;
+        // Relaxed: it came before the packet, which was handed over with acquire and release.
+        let region = self.regions[index >> (REGION_BITS - LINE_BITS)].load(Relaxed);
+        let line = index & ((1 << (REGION_BITS - LINE_BITS)) - 1);
+        (region.wrapping_sub(1) << REGION_BITS) | (line << LINE_BITS)
+    }
+
+    #[inline]
+    fn counted(count: u64) -> u64 {
+        count << INDEX_COUNT
+    }
+
+    #[inline]
+    fn count(word: u64) -> u64 {
+        (word >> INDEX_COUNT) & Self::CAP
+    }
+}
+
+/// Packets that wait, newest first: taken from a word, and given out one by one. With `prefetch`,
+/// the header of the next is asked for.
+pub(crate) struct Chain<'a, F: Format> {
+    format: &'a F,
+    newest: u64,
+    left: u64,
+    prefetch: bool,
+}
+
+impl<'a, F: Format> Chain<'a, F> {
+    /// # Safety
+    ///
+    /// The caller owns all packets that `word` counts, of which it names the newest, and each, in
+    /// its cookie, the next older; nobody else does, or will. `push_to` made them so.
+    #[inline]
+    pub(super) unsafe fn new(format: &'a F, word: u64, prefetch: bool) -> Self {
+        Self { format, newest: word, left: F::count(word), prefetch }
+    }
+}
+
+impl<F: Format> Iterator for Chain<'_, F> {
+    type Item = Packet;
+
+    #[inline]
+    #[expect(clippy::disallowed_methods, reason = "a word is a number; `push_to` exposed it")]
+    fn next(&mut self) -> Option<Packet> {
+        if self.left == 0 {
+            return None;
+        }
+        let node: *mut () = ptr::with_exposed_provenance_mut(self.format.addr(self.newest));
+        // SAFETY: a `Packet` is one non-null pointer; `push_to` gave up this one, by the word of
+        // who made the chain it is ours, and we leave it here.
+        let pkt: Packet = unsafe { mem::transmute(node) };
+        (self.newest, self.left) = (pkt.cookie, self.left - 1);
+        if self.prefetch {
+            prefetch(ptr::without_provenance(self.format.addr(self.newest)));
+        }
+        Some(pkt)
+    }
+}
+
+impl<F: Format> Drop for Chain<'_, F> {
+    fn drop(&mut self) {
+        while self.next().is_some() {}
+    }
+}
+
+/// Pushes `pkt` onto the list in `word`, with `flags` beside it; gives the word before, or the
+/// packet where the word can count no more.
+#[inline]
+pub(super) fn push_to<F: Format>(
+    word: &AtomicU64,
+    format: &F,
+    memo: &mut F::Memo,
+    mut pkt: Packet,
+    flags: u64,
+) -> Result<u64, Packet> {
+    // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`); the copy is only named, and
+    // becomes the owner in `Chain`, when `pkt` is forgotten below.
+    let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
+    let name = format.name(node.expose_provenance(), memo);
+    // Relaxed: a guess, which the exchange checks.
+    let mut seen = word.load(Relaxed);
+    loop {
+        let count = F::count(seen);
+        if count == F::CAP {
+            return Err(pkt);
+        }
+        pkt.cookie = seen;
+        let new = name | F::counted(count + 1) | flags;
+        // Release: the packet; pairs with the acquire of who takes. Acquire: where it makes us
+        // owner, the value; pairs with the release in `leave`.
+        match word.compare_exchange_weak(seen, new, AcqRel, Relaxed) {
+            Ok(_) => {
+                mem::forget(pkt);
+                return Ok(seen);
+            }
+            Err(other) => seen = other,
+        }
+    }
+}
+
+/// What became of a push.
+pub(crate) enum Pushed<O> {
+    /// Somebody else is bound to take it.
+    Staged,
+    /// The caller is the owner. The packet passed the list by, or `take` gives it.
+    Owner(O, Option<Packet>),
+}
+
+/// The intake: list, count and ownership in one word.
+pub(crate) struct OneWord<F: Format, T> {
+    word: Padded<AtomicU64>,
+    format: Padded<F>,
+    value: Padded<UnsafeCell<T>>,
+}
+
+// SAFETY: only the owner has a reference to the value, and the word hands it over, so `T: Sync` is
+// not needed.
+unsafe impl<F: Format, T: Send> Sync for OneWord<F, T> {}
+
+/// The value is ours until we leave; who drops it leaves the intake owned for ever.
+pub(crate) struct Owner<'a, F: Format, T> {
+    intake: &'a OneWord<F, T>,
+    /// An owner is as good as `&mut T`.
+    value: PhantomData<&'a mut T>,
+}
+
+impl<F: Format, T> OneWord<F, T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            word: Padded(AtomicU64::new(0)),
+            format: Padded(F::default()),
+            value: Padded(UnsafeCell::new(value)),
+        }
+    }
+
+    /// Pushes; with `DIRECT`, a packet that finds the intake idle passes the list by.
+    #[inline]
+    pub(crate) fn push<const DIRECT: bool>(
+        &self,
+        pkt: Packet,
+        memo: &mut F::Memo,
+    ) -> Result<Pushed<Owner<'_, F, T>>, Packet> {
+        let word = &self.word.0;
+        let owner = || Owner { intake: self, value: PhantomData };
+        // Relaxed: a guess, which the exchange checks.
+        if DIRECT && word.load(Relaxed) == 0 {
+            // Acquire: the value; pairs with the release in `leave`.
+            if word.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
+                return Ok(Pushed::Owner(owner(), Some(pkt)));
+            }
+        }
+        let before = push_to(word, &self.format.0, memo, pkt, OWNED)?;
+        Ok(if before == 0 { Pushed::Owner(owner(), None) } else { Pushed::Staged })
+    }
+}
+
+impl<'a, F: Format, T> Owner<'a, F, T> {
+    /// Takes everything that waits.
+    #[inline]
+    pub(crate) fn take(&mut self, prefetch: bool) -> Chain<'a, F> {
+        let word = &self.intake.word.0;
+        // Relaxed: `leave` finds what this misses.
+        let waits = F::count(word.load(Relaxed)) > 0;
+        // Acquire: the packets; pairs with the release in `push_to`.
+        let taken = if waits { word.swap(OWNED, Acquire) } else { OWNED };
+        // SAFETY: `push_to` made the list, and the swap made it ours.
+        unsafe { Chain::new(&self.intake.format.0, taken, prefetch) }
+    }
+
+    /// Leaves the intake idle; still owner where packets wait.
+    #[inline]
+    pub(crate) fn leave(self) -> Result<(), Self> {
+        // Release: our work on the value; pairs with the acquire of the next owner. Relaxed: a
+        // failure tells only that something waits.
+        match self.intake.word.0.compare_exchange(OWNED, 0, Release, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self),
+        }
+    }
+}
+
+impl<F: Format, T> Deref for Owner<'_, F, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: one owner at a time, and the word hands the value over.
+        unsafe { &*self.intake.value.0.get() }
+    }
+}
+
+impl<F: Format, T> DerefMut for Owner<'_, F, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `&mut self` is the only way here.
+        unsafe { &mut *self.intake.value.0.get() }
+    }
+}
+
+impl<F: Format, T> Drop for OneWord<F, T> {
+    fn drop(&mut self) {
+        // SAFETY: nobody else pushes or takes, and `push_to` made the list.
+        drop(unsafe { Chain::new(&self.format.0, *self.word.0.get_mut(), false) });
+    }
+}
+
+impl<F: Format, T> fmt::Debug for OneWord<F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OneWord").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// What was named is found again, whatever count and flags stand beside it.
+    fn names<F: Format>(addrs: &[usize]) {
+        let (format, mut memo) = (F::default(), F::Memo::default());
+        for addr in addrs.iter().chain(addrs) {
+            let name = format.name(*addr, &mut memo);
+            for count in [0, 1, F::CAP - 1, F::CAP] {
+                let word = name | F::counted(count) | OWNED;
+                assert_eq!((format.addr(word), F::count(word)), (*addr, count), "{addr:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_gives_back_what_was_put_in() {
+        let top = (1 << 48) - 64;
+        names::<Pointer>(&[64, 1 << 26, top]);
+        names::<Index>(&[64, (1 << 26) - 64, 1 << 26, top, 0x5555_0000_0040, top - (1 << 26)]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "millions of steps")]
+    #[should_panic(expected = "more than 4096 regions")]
+    fn an_index_has_an_end() {
+        let (format, mut last) = (Index::default(), LastRegion::default());
+        for region in 0..=REGIONS {
+            format.name(region << REGION_BITS, &mut last);
+        }
+    }
+
+    pub(in crate::cell) fn owned<O>(pushed: Result<Pushed<O>, Packet>) -> (O, Option<Packet>) {
+        match pushed {
+            Ok(Pushed::Owner(owner, fresh)) => (owner, fresh),
+            _ => panic!("it was idle"),
+        }
+    }
+
+    pub(in crate::cell) fn lens(chain: impl Iterator<Item = Packet>) -> Vec<u32> {
+        chain.map(|pkt| pkt.len).collect()
+    }
+
+    #[test]
+    fn one_owner_at_a_time_takes_all_newest_first() {
+        let intake = OneWord::<Index, u32>::new(7);
+        let mut last = LastRegion::default();
+        let (mut owner, fresh) = owned(intake.push::<true>(Packet::new(1), &mut last));
+        assert_eq!((fresh.map(|pkt| pkt.len), *owner), (Some(1), 7));
+        for len in [2, 3] {
+            let pushed = intake.push::<true>(Packet::new(len), &mut last);
+            assert!(matches!(pushed, Ok(Pushed::Staged)));
+        }
+        let Err(mut owner_again) = owner.leave() else { panic!("packets wait") };
+        assert_eq!(lens(owner_again.take(true)), [3, 2]);
+        *owner_again += 1;
+        owner = owner_again;
+        assert!(owner.leave().is_ok());
+        let (mut owner, fresh) = owned(intake.push::<false>(Packet::new(4), &mut last));
+        assert!(fresh.is_none());
+        assert_eq!((lens(owner.take(false)), *owner), (vec![4], 8));
+        assert!(intake.push::<false>(Packet::new(5), &mut last).is_ok(), "goes with the intake");
+    }
+
+    #[test]
+    fn a_word_at_its_cap_gives_the_packet_back() {
+        let (list, format) = (AtomicU64::new(Pointer::counted(Pointer::CAP)), Pointer);
+        let back = push_to(&list, &format, &mut (), Packet::new(9), 0);
+        assert_eq!(back.map_err(|pkt| pkt.len), Err(9));
+    }
+}

@@ -1,0 +1,371 @@
+//! The transmit path of the kernel that runs here, beside Onramp's: what a qdisc costs, and what a
+//! second processor adds.
+//!
+//! Both sides send packets of the same size from the same number of threads, each bound to a
+//! processor of its own, as fast as they are taken. Each side has a floor, the same sender and
+//! device without a qdisc, and what a qdisc costs is what it adds to the floor of its side.
+//!
+//! * The kernel's: packet sockets in a network namespace of its own, on a device with one queue
+//!   that swallows all; floor: `noqueue`. The device of that floor is shared, as with a qdisc.
+//! * Onramp's: a [`Link`](onramp::Link) in front of a device that takes all; floor (`none`): packet
+//!   from the pool, payload, clock, device, and back by the shortest way. Each thread of that floor
+//!   has a device of its own.
+//!
+//! What the comparison does not hide: a packet of the kernel is allocated and freed each time, is
+//! bounded by the socket's buffer instead of credits, and enters by a system call for 64 of them;
+//! the floor has all that too. Softirqs that run on top of a sender are in its CPU time; what
+//! `ksoftirqd` does is not, and is little here.
+
+mod bed;
+mod ours;
+mod packets;
+
+use std::thread;
+use std::time::Duration;
+
+use onramp_core::qdisc::{KINDS, Spec};
+
+use crate::crew::Window;
+use crate::measure::{Spread, rotated};
+use crate::{Error, pin};
+use bed::{Bed, DEVICES};
+
+/// Bytes of a packet: the kernel's frames with their headers, Onramp's payloads.
+pub const PACKET: usize = 120;
+/// Qdiscs that are compared wherever both sides have them.
+const USUAL: [&str; 5] = ["pfifo", "pfifo_fast", "fq", "fq_codel", "htb"];
+
+/// Whose path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The kernel's.
+    Kernel,
+    /// Onramp's.
+    Onramp,
+}
+
+impl Side {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::Onramp];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Onramp => "onramp",
+        }
+    }
+
+    /// What its floor is called in place of a qdisc.
+    #[must_use]
+    pub fn floor(self) -> &'static str {
+        match self {
+            Self::Kernel => "noqueue",
+            Self::Onramp => "none",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Qdiscs, in the syntax of tc; the kernel's `htb` gets one class.
+    pub qdiscs: Vec<String>,
+    /// Numbers of processors, each with a sender; others are compared with the first.
+    pub cpus: Vec<usize>,
+    /// How long each cell is measured in a round.
+    pub window: Duration,
+    /// Rounds; the cells take turns in each.
+    pub rounds: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The kind of device on the kernel's side; else why that side could not be measured.
+    pub device: Result<&'static str, String>,
+    /// Qdiscs that a side lacks.
+    pub lacking: Vec<Lacking>,
+    /// By side, qdisc (the floor first) and number of processors.
+    pub cells: Vec<Cell>,
+}
+
+/// A qdisc that a side lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The side.
+    pub side: Side,
+    /// The qdisc.
+    pub qdisc: String,
+    /// What it said.
+    pub why: String,
+}
+
+/// A side with a qdisc and so many processors.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The side.
+    pub side: Side,
+    /// The qdisc, or the floor.
+    pub qdisc: String,
+    /// Processors, and senders.
+    pub cpus: usize,
+    /// Its rounds, in order.
+    pub rounds: Vec<Round>,
+}
+
+/// What a cell did in one round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Round {
+    /// Packets that the device took, per second.
+    pub packets_per_second: f64,
+    /// User and system time of the process for each, nanoseconds. `None`: there were none.
+    pub cpu_ns_per_packet: Option<f64>,
+    /// The same less that of the floor with as many processors in this round. `None`: of a floor.
+    pub above_floor_ns: Option<f64>,
+    /// The rate, divided by that with the first number of processors in this round.
+    pub scaling: f64,
+    /// The part of its processors' time that the process had. Less than 1: others ran there too,
+    /// and rates say little, or senders waited.
+    pub cpu_share: f64,
+    /// Packets that the device took, warm-up included.
+    pub packets: u64,
+    /// Packets that the qdisc dropped, warm-up included.
+    pub dropped: u64,
+}
+
+/// How Onramp stands to the kernel, with a qdisc that both have.
+#[derive(Clone, Debug)]
+pub struct Ratio {
+    /// The qdisc.
+    pub qdisc: String,
+    /// Processors.
+    pub cpus: usize,
+    /// Onramp's rate, divided by the kernel's in the same round.
+    pub packets_per_second: Option<Spread>,
+    /// The median that Onramp's qdisc adds to its floor, divided by what the kernel's adds to its
+    /// own. `None`: the kernel's adds nothing that could be measured.
+    pub above_floor: Option<f64>,
+}
+
+/// One run of a cell.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    window: Window,
+    /// Packets that the device took in the window.
+    counted: u64,
+    /// Packets that the device took in all.
+    taken: u64,
+    dropped: u64,
+}
+
+impl Trial {
+    /// The device had taken so many as the window began and as it ended (`seen`).
+    fn of(window: Window, seen: (u64, u64), taken: u64, dropped: u64) -> Self {
+        Self { window, counted: seen.1 - seen.0, taken, dropped }
+    }
+}
+
+impl Cell {
+    /// A figure over the rounds that have it.
+    #[must_use]
+    pub fn spread(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.rounds.iter().filter_map(figure))
+    }
+
+    /// Whether there is no qdisc.
+    #[must_use]
+    pub fn is_floor(&self) -> bool {
+        self.qdisc == self.side.floor()
+    }
+
+    fn is(&self, side: Side, qdisc: &str, cpus: usize) -> bool {
+        (self.side, self.qdisc.as_str(), self.cpus) == (side, qdisc, cpus)
+    }
+}
+
+impl Found {
+    /// Onramp's figures by the kernel's, where both have the qdisc.
+    #[must_use]
+    pub fn ratios(&self) -> Vec<Ratio> {
+        let ours = self.cells.iter().filter(|cell| cell.side == Side::Onramp && !cell.is_floor());
+        let pairs = ours.filter_map(|ours| {
+            let theirs = |cell: &&Cell| cell.is(Side::Kernel, &ours.qdisc, ours.cpus);
+            Some((ours, self.cells.iter().find(theirs)?))
+        });
+        pairs.map(|(ours, theirs)| ratio(ours, theirs)).collect()
+    }
+}
+
+fn ratio(ours: &Cell, theirs: &Cell) -> Ratio {
+    let rounds = ours.rounds.iter().zip(&theirs.rounds);
+    let rates = rounds.map(|(ours, theirs)| ours.packets_per_second / theirs.packets_per_second);
+    // One round's difference may be anything around nothing; the middle one is what is divided.
+    let cost = |cell: &Cell| cell.spread(|round| round.above_floor_ns).map(|cost| cost.median);
+    let theirs_ns = cost(theirs).filter(|ns| *ns > 0.0);
+    Ratio {
+        qdisc: ours.qdisc.clone(),
+        cpus: ours.cpus,
+        packets_per_second: Spread::of(rates.filter(|ratio| ratio.is_finite())),
+        above_floor: theirs_ns.and_then(|theirs| Some(cost(ours)? / theirs)),
+    }
+}
+
+/// Kinds of qdisc to ask both sides for: the usual ones, and all that Onramp has.
+#[must_use]
+pub fn qdiscs() -> Vec<String> {
+    let others = KINDS.iter().map(|kind| kind.id).filter(|id| !USUAL.contains(id));
+    USUAL.into_iter().chain(others).map(str::to_owned).collect()
+}
+
+/// Runs the experiment; tells `told` what it is about to do.
+///
+/// Without the right to make a network namespace, or without iproute2, only Onramp's side is
+/// measured, and [`Found::device`] says why.
+///
+/// # Errors
+///
+/// [`Error`] when no side has one of the qdiscs, threads cannot be had or bound, the kernel's
+/// counters cannot be read, or packets do not add up.
+pub fn run(plan: &Plan, mut told: impl FnMut(&str) + Send) -> Result<Found, Error> {
+    // The namespace is the thread's, and ends with it.
+    thread::scope(|scope| {
+        let body = || measure(plan, &DEVICES, &mut told);
+        let lab = thread::Builder::new().name("lab-kernel".to_owned()).spawn_scoped(scope, body);
+        let lab = lab.map_err(|error| Error::Thread(0, 1, error))?;
+        lab.join().map_err(|_| Error::Panicked)?
+    })
+}
+
+/// All rounds; moves the calling thread into a network namespace of its own.
+fn measure(
+    plan: &Plan,
+    devices: &'static [bed::Kind],
+    told: &mut dyn FnMut(&str),
+) -> Result<Found, Error> {
+    let allowed = pin::allowed()?;
+    if let Some(&cpus) = plan.cpus.iter().find(|&&cpus| cpus > allowed.len()) {
+        let why = format!("{} may be used, and {cpus} are asked for", allowed.len());
+        return Err(Error::Pin(cpus - 1, std::io::Error::other(why)));
+    }
+    let bed = Bed::lay(devices);
+    let mut lacking = Vec::new();
+    let mut cells = Vec::new();
+    for side in Side::ALL {
+        if side == Side::Kernel && bed.is_err() {
+            continue;
+        }
+        let floor = side.floor().to_owned();
+        for qdisc in std::iter::once(&floor).chain(&plan.qdiscs) {
+            if let Err(why) = has(&bed, side, qdisc) {
+                lacking.push(Lacking { side, qdisc: qdisc.clone(), why });
+                continue;
+            }
+            let empty = |&cpus| Cell { side, qdisc: qdisc.clone(), cpus, rounds: Vec::new() };
+            cells.extend(plan.cpus.iter().map(empty));
+        }
+    }
+    if bed.is_ok() || cells.iter().all(Cell::is_floor) {
+        nowhere(&cells, &lacking)?;
+    }
+    for number in 0..plan.rounds {
+        let order: Vec<usize> = (0..cells.len()).collect();
+        let mut trials = vec![None; cells.len()];
+        for &at in rotated(&order, number) {
+            let Cell { side, qdisc, cpus, .. } = &cells[at];
+            let (name, round, of) = (side.name(), number + 1, plan.rounds);
+            told(&format!("round {round} of {of}: {name} {qdisc} on {cpus} processors"));
+            let trial = trial(&bed, &cells[at], &allowed[..*cpus], plan.window);
+            trials[at] = Some(trial.map_err(|error| placed(error, &cells[at]))?);
+        }
+        let trials: Vec<Trial> = trials.into_iter().flatten().collect();
+        add_round(&mut cells, &trials, plan.cpus.first().copied().unwrap_or(1));
+    }
+    Ok(Found { device: bed.map(|bed| bed.device()), lacking, cells })
+}
+
+/// Refuses a qdisc that no side has. The usual ones may be missing: that is told, no more.
+fn nowhere(cells: &[Cell], lacking: &[Lacking]) -> Result<(), Error> {
+    let usual = qdiscs();
+    let unusual = |lacking: &&Lacking| !usual.contains(&lacking.qdisc);
+    let ours = lacking.iter().filter(|lacking| lacking.side == Side::Onramp).filter(unusual);
+    let mut nowhere = ours.filter(|ours| cells.iter().all(|cell| cell.qdisc != ours.qdisc));
+    nowhere.next().map_or(Ok(()), |ours| Err(Error::Qdisc(ours.qdisc.clone(), ours.why.clone())))
+}
+
+/// Whether a side has a qdisc; else what it says to it.
+fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String> {
+    match (side, bed) {
+        (Side::Kernel, Ok(bed)) => bed.set(qdisc).map(drop),
+        (Side::Kernel, Err(why)) => Err(why.clone()),
+        (Side::Onramp, _) if qdisc == side.floor() => Ok(()),
+        (Side::Onramp, _) => spec(qdisc).map(drop),
+    }
+}
+
+fn spec(qdisc: &str) -> Result<Spec, String> {
+    qdisc.parse().map_err(|error: onramp_core::ConfigError| error.to_string())
+}
+
+fn trial(
+    bed: &Result<Bed, String>,
+    cell: &Cell,
+    cpus: &[usize],
+    span: Duration,
+) -> Result<Trial, Error> {
+    match (cell.side, bed) {
+        (Side::Kernel, Ok(bed)) => {
+            packets::trial(&bed.set(&cell.qdisc).map_err(Error::Kernel)?, cpus, span)
+        }
+        (Side::Kernel, Err(why)) => Err(Error::Kernel(why.clone())),
+        (Side::Onramp, _) if cell.is_floor() => ours::floor(cpus, span),
+        (Side::Onramp, _) => ours::trial(&spec(&cell.qdisc).map_err(Error::Kernel)?, cpus, span),
+    }
+}
+
+/// Says in which cell packets did not add up.
+fn placed(error: Error, cell: &Cell) -> Error {
+    match error {
+        Error::Conservation(account) => {
+            let Cell { side, qdisc, cpus, .. } = cell;
+            let name = side.name();
+            Error::Conservation(format!("{name}, {qdisc} on {cpus} processors: {account}"))
+        }
+        error => error,
+    }
+}
+
+/// Adds what the cells did in one round; `first` is the number of processors to compare with.
+fn add_round(cells: &mut [Cell], trials: &[Trial], first: usize) {
+    let rate = |trial: &Trial| trial.window.per_second(trial.counted);
+    let cpu_ns = |trial: &Trial| {
+        let packets = trial.counted;
+        (packets > 0).then(|| trial.window.cpu_ns_per(packets))
+    };
+    let mut rounds = Vec::with_capacity(cells.len());
+    for (cell, trial) in cells.iter().zip(trials) {
+        let of = |qdisc: &str, cpus: usize| {
+            let at = cells.iter().position(|other| other.is(cell.side, qdisc, cpus))?;
+            trials.get(at)
+        };
+        let floor = of(cell.side.floor(), cell.cpus).and_then(cpu_ns);
+        let above = || Some(cpu_ns(trial)? - floor?);
+        let alone = of(&cell.qdisc, first).map_or(0.0, rate);
+        rounds.push(Round {
+            packets_per_second: rate(trial),
+            cpu_ns_per_packet: cpu_ns(trial),
+            above_floor_ns: if cell.is_floor() { None } else { above() },
+            scaling: if alone > 0.0 { rate(trial) / alone } else { 0.0 },
+            cpu_share: trial.window.cpu_share(cell.cpus),
+            packets: trial.taken,
+            dropped: trial.dropped,
+        });
+    }
+    for (cell, round) in cells.iter_mut().zip(rounds) {
+        cell.rounds.push(round);
+    }
+}
+
+#[cfg(test)]
+mod tests;

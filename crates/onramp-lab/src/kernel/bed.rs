@@ -1,0 +1,276 @@
+//! The kernel's side: a network namespace of its own, and in it a device that swallows packets.
+//!
+//! Nothing needs to be removed. The namespace is that of one thread and of those it starts, and it
+//! goes with them and with its device: also after a failure, Ctrl-C, or a kill.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::LinkAddr;
+use serde_json::Value;
+
+use crate::Error;
+
+/// The device.
+const NAME: &str = "swallow";
+/// The other end, of a pair.
+const PEER: &str = "beyond";
+/// How long what a qdisc holds may take to leave it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A kind of device that takes packets and sends them nowhere.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// Its name for `ip link`.
+    id: &'static str,
+    /// What `ip link add` needs to be told besides.
+    options: &'static str,
+    /// Where `/proc/net/dev` counts what it took: fields of the line.
+    counters: &'static [usize],
+}
+
+/// Those that are tried, cheapest first.
+pub(super) const DEVICES: [Kind; 3] = [
+    Kind { id: "dummy", options: "", counters: &[TX_PACKETS] },
+    // It forwards what an action redirected to it. Anything else it counts as received, and drops.
+    Kind { id: "ifb", options: "", counters: &[RX_PACKETS] },
+    // The far end has no address and drops what comes, in the sender's softirq.
+    Kind { id: "veth", options: " peer name beyond", counters: &[TX_PACKETS, TX_DROPPED] },
+];
+
+/// Fields of a device's line in `/proc/net/dev`, after its name.
+const RX_PACKETS: usize = 1;
+const TX_PACKETS: usize = 9;
+const TX_DROPPED: usize = 11;
+
+/// The namespace that the calling thread is in, with its device.
+#[derive(Debug)]
+pub(super) struct Bed {
+    kind: &'static Kind,
+    /// Where packets are sent to.
+    pub(super) address: LinkAddr,
+}
+
+/// A root qdisc that the device has, as the kernel says itself.
+#[derive(Debug)]
+pub(super) struct Laid<'a> {
+    bed: &'a Bed,
+    kind: String,
+}
+
+/// What a root qdisc says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Packets it dropped.
+    pub(super) drops: u64,
+    /// Packets it holds.
+    pub(super) packets: u64,
+}
+
+/// The only class of `htb`, to which all goes.
+const CLASS: &str = "1:1";
+
+impl Bed {
+    /// Moves the calling thread into a namespace of its own and puts a device there: the first of
+    /// `kinds` that this kernel has. Else says what is in the way, and what to do.
+    pub(super) fn lay(kinds: &'static [Kind]) -> Result<Self, String> {
+        for program in ["ip", "tc"] {
+            output(program, "-V")?;
+        }
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+            Errno::EPERM => "a network namespace is not allowed: run it as root, or under \
+                             `unshare -Urn`"
+                .to_owned(),
+            _ => format!("a network namespace cannot be made: {}", errno.desc()),
+        })?;
+        let mut failed = Vec::new();
+        for kind in kinds {
+            let Kind { id, options, .. } = kind;
+            match ip(&format!("link add {NAME} numtxqueues 1 numrxqueues 1 type {id}{options}")) {
+                Ok(()) => return Self::with(kind),
+                Err(why) => failed.push(format!("{id}: {why}")),
+            }
+        }
+        Err(format!("no device that swallows packets: {}", failed.join("; ")))
+    }
+
+    fn with(kind: &'static Kind) -> Result<Self, String> {
+        let ends = if kind.options.is_empty() { &[NAME][..] } else { &[PEER, NAME] };
+        for end in ends {
+            // Without an address it says nothing on its own, which would be counted, too.
+            ip(&format!("link set {end} addrgenmode none"))?;
+            ip(&format!("link set {end} txqueuelen 1000 up"))?;
+        }
+        let addresses = getifaddrs().map_err(|errno| format!("getifaddrs: {}", errno.desc()))?;
+        let address = addresses
+            .filter(|interface| interface.interface_name == NAME)
+            .find_map(|interface| interface.address?.as_link_addr().copied())
+            .ok_or_else(|| format!("{NAME} has no link address"))?;
+        Ok(Self { kind, address })
+    }
+
+    /// What kind of device it is.
+    pub(super) fn device(&self) -> &'static str {
+        self.kind.id
+    }
+
+    /// Gives the device a new root qdisc of this kind, with one class if it wants classes; says
+    /// why it cannot be had.
+    pub(super) fn set(&self, qdisc: &str) -> Result<Laid<'_>, String> {
+        let root = |kind: &str| tc(&format!("qdisc replace dev {NAME} root {kind}"));
+        // The old one goes, and its counts with it.
+        root("noqueue")?;
+        match qdisc {
+            "noqueue" => {}
+            // Far more than can be reached: the price is asked for, not the shape.
+            "htb" => {
+                root("handle 1: htb default 1")?;
+                let class = "htb rate 100gbit ceil 100gbit quantum 60000";
+                tc(&format!("class add dev {NAME} parent 1: classid {CLASS} {class}"))?;
+            }
+            kind => root(kind)?,
+        }
+        self.laid(qdisc)
+    }
+
+    /// What is said of `htb` without its class.
+    #[cfg(test)]
+    pub(super) fn without_class(&self) -> Result<(), String> {
+        tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
+        tc(&format!("qdisc replace dev {NAME} root handle 1: htb default 1"))?;
+        self.laid("htb").map(drop)
+    }
+
+    /// Reads back what is there; says so if it is not `qdisc`.
+    pub(super) fn laid(&self, qdisc: &str) -> Result<Laid<'_>, String> {
+        let kind = qdisc.split(' ').next().unwrap_or(qdisc).to_owned();
+        let laid = Laid { bed: self, kind };
+        laid.held()?;
+        if laid.kind == "htb" {
+            let classes = output("tc", &format!("class show dev {NAME}"))?;
+            if !classes.lines().any(|line| line.starts_with(&format!("class htb {CLASS} "))) {
+                return Err(format!("htb has no class {CLASS}: {classes}"));
+            }
+        }
+        Ok(laid)
+    }
+
+    /// Packets that the device took, by its own count, since it was made.
+    pub(super) fn taken(&self) -> Result<u64, Error> {
+        let path = "/proc/thread-self/net/dev";
+        let text = fs::read_to_string(path)
+            .map_err(|error| Error::Usage("the device's counters", error))?;
+        counters(&text, NAME, self.kind.counters)
+            .ok_or_else(|| Error::Kernel(format!("{path} does not tell of {NAME}: {text}")))
+    }
+}
+
+impl<'a> Laid<'a> {
+    pub(super) fn bed(&self) -> &'a Bed {
+        self.bed
+    }
+
+    fn held(&self) -> Result<Held, String> {
+        let text = output("tc", &format!("-s -j qdisc show dev {NAME}"))?;
+        held(&text, &self.kind)
+            .ok_or_else(|| format!("the root qdisc should be {}, but tc says: {text}", self.kind))
+    }
+
+    /// What the root qdisc dropped and holds, once it has had time to send the rest.
+    pub(super) fn settled(&self) -> Result<Held, Error> {
+        let mut left = PATIENCE;
+        loop {
+            let held = self.held().map_err(Error::Kernel)?;
+            if held.packets == 0 || left.is_zero() {
+                return Ok(held);
+            }
+            thread::sleep(LOOK);
+            left = left.saturating_sub(LOOK);
+        }
+    }
+}
+
+/// The sum of these fields of `device` in the text of `/proc/net/dev`.
+fn counters(text: &str, device: &str, fields: &[usize]) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
+    let values: Vec<&str> = line.split_ascii_whitespace().collect();
+    fields.iter().map(|&field| values.get(field)?.parse::<u64>().ok()).sum()
+}
+
+/// What the root, of this kind, says of itself in the output of `tc -s -j qdisc show`.
+fn held(text: &str, kind: &str) -> Option<Held> {
+    let qdiscs: Value = serde_json::from_str(text).ok()?;
+    let mut qdiscs = qdiscs.as_array()?.iter();
+    let root = qdiscs.find(|qdisc| qdisc["root"] == true && qdisc["kind"] == kind)?;
+    Some(Held { drops: root["drops"].as_u64()?, packets: root["qlen"].as_u64()? })
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    output("ip", arguments).map(drop)
+}
+
+fn tc(arguments: &str) -> Result<(), String> {
+    output("tc", arguments).map(drop)
+}
+
+/// Runs a program of iproute2; gives what it printed, or says why it failed.
+fn output(program: &str, arguments: &str) -> Result<String, String> {
+    let output = Command::new(program).args(arguments.split(' ')).output().map_err(|error| {
+        format!(
+            "cannot run `{program}` of iproute2: {error}; install it (`apt-get install iproute2`)"
+        )
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it failed");
+    Err(format!("`{program} {arguments}`: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEV: &str = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo
+    lo:     100       1    2    3    4    5    6    7   8   9   10   11   12   13   14   15
+swallow2:     0       0    0    0    0    0    0    0   0   0    0    0    0    0    0    0
+swallow: 122880    1024    0    0    0    0    0    0   0  50    0    7    0    0    0    0
+";
+
+    #[test]
+    fn counters_are_those_of_the_device_named() {
+        assert_eq!(counters(DEV, "swallow", &[RX_PACKETS]), Some(1_024));
+        assert_eq!(counters(DEV, "swallow", &[TX_PACKETS, TX_DROPPED]), Some(57));
+        assert_eq!(counters(DEV, "lo", &[TX_PACKETS]), Some(9));
+        assert_eq!(counters(DEV, "eth0", &[TX_PACKETS]), None);
+        assert_eq!(counters(DEV, "swallow", &[16]), None, "there are 16 fields");
+    }
+
+    #[test]
+    fn the_root_qdisc_is_found_among_others() {
+        let text = r#"[{"kind":"pfifo","parent":"1:1","drops":9,"qlen":9},
+            {"kind":"htb","handle":"1:","root":true,"drops":3,"backlog":240,"qlen":2}]"#;
+        assert_eq!(held(text, "htb"), Some(Held { drops: 3, packets: 2 }));
+        assert_eq!(held(text, "pfifo"), None, "it is not the root");
+        assert_eq!(held("[]", "htb"), None);
+        assert_eq!(held("qdisc htb 1: root", "htb"), None);
+    }
+
+    #[test]
+    fn a_command_that_fails_says_why() {
+        let error = output("onramp-no-such-program", "link show").expect_err("there is none");
+        assert!(error.contains("onramp-no-such-program") && error.contains("apt-get"), "{error}");
+        let error = output("ls", "/onramp/no/such/folder").expect_err("there is none");
+        assert!(error.starts_with("`ls /onramp/no/such/folder`: "), "{error}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Onramp's side: a link in front of a device that takes everything, and the floor, which has
+//! neither link nor qdisc.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use onramp_core::qdisc::Spec;
+use onramp_core::{Device, Mode};
+use onramp_dev::Null;
+use onramp_queue::PacketList;
+
+use super::{PACKET, Trial};
+use crate::Error;
+use crate::crew::{Crew, Watched};
+use crate::measure::PhaseCell;
+use crate::memory::Memory;
+use crate::path::{Behind, Desk, Linked, Path, Seat, Sent, Worker};
+
+/// Sends through a link with this qdisc, from a thread on each of `cpus`.
+pub(super) fn trial(qdisc: &Spec, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
+    let null = Null::default();
+    let counts = null.stats();
+    let devices: Vec<Box<dyn Device>> = vec![Box::new(null)];
+    let behind = Behind { qdisc, devices, credits: None, memory: Memory::Pool, timed: false };
+    let mut path = Linked::new(behind, Mode::Hybrid)?;
+    let taken = || counts.packets.get();
+    let Watched { given, window, seen } = senders(cpus, span, taken, |_, seat, payload| {
+        let mut worker = path.worker(seat);
+        send(&mut worker, seat.phase, payload)
+    })?;
+    let account = path.finish();
+    let (taken, dropped) = (taken(), account.dropped.values().sum::<u64>());
+    let submitted: u64 = given.iter().sum();
+    if submitted != account.sent + dropped || account.held != 0 || taken != account.sent {
+        return Err(Error::Conservation(format!(
+            "{submitted} submitted, but {} sent ({taken} by the device's count), {dropped} \
+             dropped, {} held",
+            account.sent, account.held
+        )));
+    }
+    Ok(Trial::of(window, seen, taken, dropped))
+}
+
+/// The same without link and qdisc: each thread hands its packets to a device of its own, one by
+/// one, and has them back at once.
+pub(super) fn floor(cpus: &[usize], span: Duration) -> Result<Trial, Error> {
+    let nulls = Null::default().queues(cpus.len());
+    let counts: Vec<_> = nulls.iter().map(Null::stats).collect();
+    let nulls: Vec<_> = nulls.into_iter().map(Mutex::new).collect();
+    let taken = || counts.iter().map(|count| count.packets.get()).sum();
+    let Watched { given, window, seen } = senders(cpus, span, taken, |number, seat, payload| {
+        // Nobody else ever takes it: a lock only because a thread may not be given the device.
+        let mut null = nulls[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut direct = Direct { desk: Desk::new(seat), null: &mut null };
+        send(&mut direct, seat.phase, payload)
+    })?;
+    let (submitted, taken): (u64, u64) = (given.iter().sum(), taken());
+    if submitted != taken {
+        return Err(Error::Conservation(format!(
+            "{submitted} handed to the device, which took {taken}"
+        )));
+    }
+    Ok(Trial::of(window, seen, taken, 0))
+}
+
+/// Runs `work` on each of `cpus`; gives what each submitted, and what was `taken` when the window
+/// began and when it ended.
+fn senders(
+    cpus: &[usize],
+    span: Duration,
+    taken: impl Fn() -> u64,
+    work: impl Fn(usize, &Seat<'_>, &mut [u8; PACKET]) -> u64 + Sync,
+) -> Result<Watched<u64, u64>, Error> {
+    let crew = Crew::default();
+    let body = |number: usize| {
+        let threads = cpus.len();
+        let phase = &crew.phase;
+        let seat = Seat { thread: number, threads, queues: 1, timed: false, asked: None, phase };
+        Ok(work(number, &seat, &mut [0; PACKET]))
+    };
+    crew.run_bound(cpus, span, || Ok(taken()), body)
+}
+
+/// Sends until it is time to stop; gives how many the path took.
+fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET]) -> u64 {
+    let mut submitted = 0_u64;
+    while !phase.is_stop() {
+        payload[..8].copy_from_slice(&submitted.to_le_bytes());
+        match worker.send(payload) {
+            Sent::Full => worker.wait(),
+            Sent::Stopped => break,
+            Sent::Staged | Sent::Congested | Sent::Dropped => {
+                submitted += 1;
+                worker.give_way();
+            }
+        }
+    }
+    submitted
+}
+
+/// A thread with a device of its own.
+struct Direct<'a> {
+    desk: Desk<'a>,
+    null: &'a mut Null,
+}
+
+impl Worker for Direct<'_> {
+    #[inline]
+    fn send(&mut self, payload: &[u8]) -> Sent {
+        let Some(pkt) = self.desk.packet(payload) else { return Sent::Full };
+        let (mut burst, mut done) = (PacketList::new(), PacketList::new());
+        burst.push_back(pkt);
+        // It has no ring, and takes all.
+        let _ = self.null.transmit(&mut burst, &mut done, self.desk.now);
+        for pkt in done {
+            self.desk.take_back(pkt);
+        }
+        Sent::Staged
+    }
+
+    fn wait(&mut self) {
+        self.desk.reclaim();
+    }
+
+    fn flush(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pin;
+
+    const SPAN: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn both_add_up_on_all_processors() {
+        let cpus = pin::allowed().expect("Linux tells");
+        for cpus in [&cpus[..1], &cpus] {
+            let spec = "pfifo".parse().expect("a qdisc");
+            let trials = [trial(&spec, cpus, SPAN), floor(cpus, SPAN)];
+            for trial in trials.map(|trial| trial.expect("packets add up")) {
+                assert!(trial.taken > 0 && trial.counted <= trial.taken, "{trial:?}");
+            }
+        }
+    }
+
+    /// A qdisc that drops: what is dropped counts as submitted.
+    #[test]
+    fn drops_are_part_of_the_account() {
+        let cpus = pin::allowed().expect("Linux tells");
+        let spec = "pfifo limit 1".parse().expect("a qdisc");
+        let trial = trial(&spec, &cpus, SPAN).expect("packets add up");
+        assert!(trial.taken > 0, "{trial:?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! What a thread does on the kernel's side: it hands the device frames, many with each system
+//! call, through the qdisc (`AF_PACKET` without `PACKET_QDISC_BYPASS`).
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, bind, socket};
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
+
+use super::bed::{Bed, Laid};
+use super::{PACKET, Trial};
+use crate::Error;
+use crate::crew::{Crew, Watched};
+use crate::measure::PhaseCell;
+
+/// Frames in a system call.
+const BATCH: usize = 64;
+
+/// What a thread asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Calls {
+    /// Frames that the kernel was given.
+    offered: u64,
+    /// Of these, refused, for the qdisc had dropped them.
+    refused: u64,
+}
+
+/// Sends through the qdisc that was laid, from a thread on each of `cpus`.
+pub(super) fn trial(laid: &Laid<'_>, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
+    let bed = laid.bed();
+    let crew = Crew::default();
+    let before = bed.taken()?;
+    let work = |number: usize| send(bed, number, &crew.phase);
+    let Watched { given: calls, window, seen } =
+        crew.run_bound(cpus, span, || bed.taken(), work)?;
+    let held = laid.settled()?;
+    let taken = bed.taken()? - before;
+    let offered: u64 = calls.iter().map(|calls| calls.offered).sum();
+    if offered != taken + held.drops + held.packets {
+        let refused: u64 = calls.iter().map(|calls| calls.refused).sum();
+        return Err(Error::Conservation(format!(
+            "{offered} offered to the kernel ({refused} refused), but {taken} taken by the \
+             device, {} dropped and {} held by the qdisc",
+            held.drops, held.packets
+        )));
+    }
+    Ok(Trial::of(window, seen, taken, held.drops))
+}
+
+fn send(bed: &Bed, number: usize, phase: &PhaseCell) -> Result<Calls, Error> {
+    let socket = open(bed).map_err(|errno| {
+        Error::Kernel(format!("cannot open a packet socket on {}: {errno}", bed.device()))
+    })?;
+    let frame = frame(number);
+    let slices = [IoSlice::new(&frame)];
+    let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> = Vec::new();
+    controls.resize_with(BATCH, SendAncillaryBuffer::default);
+    let mut messages: Vec<MMsgHdr<'_>> =
+        controls.iter_mut().map(|control| MMsgHdr::new(&slices, control)).collect();
+    let mut calls = Calls::default();
+    while !phase.is_stop() {
+        let sent = sendmmsg(&socket, &mut messages, SendFlags::empty());
+        calls.note(sent.map_err(rustix::io::Errno::raw_os_error))?;
+    }
+    Ok(calls)
+}
+
+impl Calls {
+    /// Notes what a call for a batch gave: frames sent, or why the first one was not.
+    fn note(&mut self, sent: Result<usize, i32>) -> Result<(), Error> {
+        match sent {
+            Ok(BATCH) => self.offered += BATCH as u64,
+            // The call ends at the frame that fails, and does not tell why. No signal reaches this
+            // thread, and what else may be wrong fails the next call, too.
+            Ok(sent) => {
+                self.offered += sent as u64 + 1;
+                self.refused += 1;
+            }
+            Err(error) if error == Errno::ENOBUFS as i32 => {
+                self.offered += 1;
+                self.refused += 1;
+            }
+            Err(error) => {
+                let why = io::Error::from_raw_os_error(error);
+                return Err(Error::Kernel(format!("cannot send on a packet socket: {why}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A socket for whole frames that receives none.
+fn open(bed: &Bed) -> Result<OwnedFd, Errno> {
+    let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(socket.as_raw_fd(), &bed.address)?;
+    Ok(socket)
+}
+
+/// A datagram of the sender's own flow: UDP in IPv4 in Ethernet, between addresses out of the block
+/// for benchmarks (RFC 2544, RFC 6890). Nobody reads it, so checksums stay empty.
+fn frame(number: usize) -> [u8; PACKET] {
+    let mut frame = [0; PACKET];
+    let [high, low] = u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
+    let port = |high: u8| [0x40 | (high & 0x3f), low];
+    let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&length(PACKET - 14));
+    (frame[22], frame[23]) = (64, 17);
+    frame[26..30].copy_from_slice(&[198, 18, 0, 1]);
+    frame[30..34].copy_from_slice(&[198, 18, 0, 2]);
+    frame[34..36].copy_from_slice(&port(high));
+    frame[36..38].copy_from_slice(&[0, 9]);
+    frame[38..40].copy_from_slice(&length(PACKET - 34));
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_frames_were_offered_and_others_were_not() {
+        let mut calls = Calls::default();
+        let mut note = |sent| calls.note(sent).map(|()| calls);
+        let counts = |offered, refused| Calls { offered, refused };
+        assert_eq!(note(Ok(BATCH)).expect("all went"), counts(64, 0));
+        assert_eq!(note(Ok(10)).expect("the eleventh did not"), counts(75, 1));
+        assert_eq!(note(Err(Errno::ENOBUFS as i32)).expect("the first did not"), counts(76, 2));
+        let error = note(Err(Errno::ENETDOWN as i32)).expect_err("not a matter of load");
+        assert!(error.to_string().contains("packet socket"), "{error}");
+    }
+
+    #[test]
+    fn senders_have_flows_of_their_own() {
+        let (first, second) = (frame(0), frame(1));
+        assert_eq!(first[..34], second[..34]);
+        assert_ne!(first[34..36], second[34..36]);
+        assert_eq!((first[16..18].to_vec(), first[38..40].to_vec()), (vec![0, 106], vec![0, 86]));
+    }
+}

@@ -1,0 +1,181 @@
+//! The arithmetic, without privileges; and short runs in a namespace, where one is allowed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::*;
+use crate::measure::Usage;
+
+/// A cell without rounds.
+fn cell(side: Side, qdisc: &str, cpus: usize) -> Cell {
+    Cell { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() }
+}
+
+/// `packets` in a second, for `cpu_ns` each.
+fn trial_of(packets: u64, cpu_ns: u64) -> Trial {
+    let usage = Usage { process_ns: packets * cpu_ns, ..Usage::default() };
+    let window = Window { ns: 1_000_000_000, usage };
+    Trial { window, counted: packets, taken: packets + 7, dropped: 3 }
+}
+
+#[test]
+fn a_window_counts_what_came_in_it() {
+    let window = Window { ns: 5, usage: Usage::default() };
+    let trial = Trial::of(window, (40, 100), 130, 7);
+    assert_eq!((trial.counted, trial.taken, trial.dropped, trial.window.ns), (60, 130, 7, 5));
+}
+
+/// One round of four cells a side, by these (packets, CPU time).
+fn found(kernel: [(u64, u64); 4], onramp: [(u64, u64); 4]) -> Found {
+    let mut cells = Vec::new();
+    for side in Side::ALL {
+        for qdisc in [side.floor(), "htb"] {
+            cells.extend([1, 2].map(|cpus| cell(side, qdisc, cpus)));
+        }
+    }
+    let trials: Vec<_> =
+        kernel.iter().chain(&onramp).map(|&(packets, ns)| trial_of(packets, ns)).collect();
+    add_round(&mut cells, &trials, 1);
+    Found { device: Ok("dummy"), lacking: Vec::new(), cells }
+}
+
+/// Equal, as far as such figures can be.
+fn assert_near(found: Option<f64>, want: f64) {
+    assert!(found.is_some_and(|found| (found - want).abs() < 1e-9), "{found:?} is not {want}");
+}
+
+#[test]
+fn costs_are_above_the_floor_of_the_side_with_as_many_processors() {
+    let kernel = [(4_000, 250), (7_500, 268), (2_400, 450), (960, 2_068)];
+    let onramp = [(20_000, 50), (40_000, 52), (12_500, 80), (15_000, 130)];
+    let found = found(kernel, onramp);
+    let round = |at: usize| found.cells[at].rounds[0];
+    let above = [2, 3, 6, 7].map(|at| round(at).above_floor_ns);
+    for (found, want) in above.into_iter().zip([200.0, 1_800.0, 30.0, 78.0]) {
+        assert_near(found, want);
+    }
+    assert!([0, 1, 4, 5].iter().all(|&at| round(at).above_floor_ns.is_none()), "floors");
+    assert_near(Some(round(3).scaling), 0.4);
+    assert_near(Some(round(7).scaling), 1.2);
+    assert_eq!((round(7).packets, round(7).dropped), (15_007, 3));
+    // 15,000 packets for 130 ns each, of two seconds.
+    assert_near(Some(round(7).cpu_share), 0.000_975);
+
+    let ratios = found.ratios();
+    assert_eq!(ratios.len(), 2, "floors are not compared: {ratios:?}");
+    assert_eq!((ratios[0].qdisc.as_str(), ratios[0].cpus, ratios[1].cpus), ("htb", 1, 2));
+    assert_near(ratios[0].above_floor, 0.15);
+    assert_near(ratios[0].packets_per_second.map(|rate| rate.median), 12_500.0 / 2_400.0);
+}
+
+#[test]
+fn what_cannot_be_divided_is_not() {
+    // The kernel's qdisc costs no more than its floor; with two processors nothing came out.
+    let kernel = [(4_000, 250), (7_500, 268), (4_000, 250), (0, 0)];
+    let found = found(kernel, [(20_000, 50); 4]);
+    let nothing = found.cells[3].rounds[0];
+    assert_eq!((nothing.cpu_ns_per_packet, nothing.above_floor_ns), (None, None));
+    let ratios = found.ratios();
+    assert!(ratios.iter().all(|ratio| ratio.above_floor.is_none()), "{ratios:?}");
+    assert!(ratios[1].packets_per_second.is_none(), "{ratios:?}");
+}
+
+#[test]
+fn all_that_onramp_has_is_asked_for_once() {
+    let qdiscs = qdiscs();
+    let ids: BTreeSet<&str> = qdiscs.iter().map(String::as_str).collect();
+    assert_eq!(ids.len(), qdiscs.len(), "{qdiscs:?}");
+    assert!(KINDS.iter().all(|kind| ids.contains(kind.id)), "{qdiscs:?}");
+    // The kernel's htb has one class here. Without one, Onramp's would be another thing.
+    assert!(KINDS.iter().all(|kind| kind.id != "htb"), "give htb its class in `spec`");
+}
+
+/// The devices and the namespaces of this process's threads.
+fn surroundings() -> (String, BTreeSet<PathBuf>) {
+    let devices = fs::read_to_string("/proc/self/net/dev").expect("Linux tells");
+    let names: Vec<_> = devices.lines().filter_map(|line| line.split_once(':')).collect();
+    let names = names.iter().map(|(name, _)| name.trim()).collect::<Vec<_>>().join(" ");
+    let tasks = fs::read_dir("/proc/self/task").expect("Linux tells").flatten();
+    // A thread may end while we look.
+    let namespaces = tasks.filter_map(|task| fs::read_link(task.path().join("ns/net")).ok());
+    (names, namespaces.collect())
+}
+
+/// Past the test harness, which hides what passing tests print.
+fn skip(name: &str, why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED {name}: {why}").expect("standard error is open");
+}
+
+/// `measure` in a thread of its own.
+fn in_namespace(plan: &Plan, devices: &'static [bed::Kind]) -> Result<Found, Error> {
+    thread::scope(|scope| {
+        let lab = scope.spawn(|| measure(plan, devices, &mut |_| {}));
+        lab.join().expect("no panic")
+    })
+}
+
+/// What is read back is what was set, or it is an error.
+fn assert_read_back() {
+    let look = || -> Result<[Result<(), String>; 3], String> {
+        let bed = Bed::lay(&DEVICES)?;
+        for qdisc in ["pfifo limit 9", "noqueue", "htb"] {
+            bed.set(qdisc)?;
+        }
+        Ok([bed.laid("htb").map(drop), bed.laid("pfifo").map(drop), bed.without_class()])
+    };
+    let found = thread::scope(|scope| scope.spawn(look).join().expect("no panic"));
+    let [same, other, bare] = found.expect("there is a device");
+    assert_eq!(same, Ok(()));
+    let told = other.expect_err("the root is htb");
+    assert!(told.contains("should be pfifo"), "{told}");
+    let told = bare.expect_err("its class is gone");
+    assert!(told.contains("htb has no class 1:1"), "{told}");
+}
+
+/// All in one test: it looks at the namespaces of all threads.
+#[test]
+fn every_device_swallows_all_and_leaves_nothing_behind() {
+    let name = "every_device_swallows_all_and_leaves_nothing_behind";
+    let before = surroundings();
+    let cpus = if pin::allowed().expect("Linux tells").len() > 1 { vec![1, 2] } else { vec![1] };
+    let qdiscs = ["pfifo", "pfifo limit 1", "htb", "pfifo_head_drop"].map(str::to_owned).to_vec();
+    let plan = Plan { qdiscs, cpus, window: Duration::from_millis(40), rounds: 2 };
+    let mut worked = Vec::new();
+    let mut lacking = Vec::new();
+    for kinds in [&DEVICES[..1], &DEVICES[1..2], &DEVICES[2..]] {
+        let found = in_namespace(&plan, kinds).expect("packets add up");
+        let lacks = |side, qdisc: &str| {
+            found.lacking.iter().any(|lacking| (lacking.side, &*lacking.qdisc) == (side, qdisc))
+        };
+        assert!(lacks(Side::Onramp, "pfifo_head_drop"), "{:?}", found.lacking);
+        assert!(found.cells.iter().any(|cell| cell.is(Side::Onramp, "pfifo", 1)));
+        match &found.device {
+            Err(why) => lacking.push(why.clone()),
+            Ok(device) => {
+                worked.push(*device);
+                assert!(!lacks(Side::Kernel, "pfifo_head_drop"), "{:?}", found.lacking);
+                let unknown = Plan { qdiscs: vec!["no-such-qdisc".to_owned()], ..plan.clone() };
+                let error = in_namespace(&unknown, kinds).expect_err("no side has it");
+                assert!(matches!(&error, Error::Qdisc(id, _) if id == "no-such-qdisc"), "{error}");
+                let pfifo = found.cells.iter().find(|cell| cell.is(Side::Kernel, "pfifo", 1));
+                let rounds = &pfifo.expect("every kernel has pfifo").rounds;
+                assert!(rounds.iter().all(|round| round.packets > 0), "{rounds:?}");
+            }
+        }
+        assert_eq!(surroundings().0, before.0, "no device is left in this namespace");
+    }
+    // A kernel need not have all of them. Where there is not even a namespace, none was tried.
+    if worked.is_empty() {
+        assert!(!lacking.iter().any(|why| why.starts_with("no device")), "{lacking:?}");
+        skip(&format!("the kernel's side of {name}"), &lacking.join("; "));
+    } else {
+        assert_read_back();
+    }
+    // A run that fails leaves nothing either.
+    let greedy = Plan { cpus: vec![1_000_000], ..plan.clone() };
+    let error = run(&greedy, |_| {}).expect_err("no machine has so many");
+    assert!(error.to_string().contains("1000000 are asked for"), "{error}");
+    assert!(surroundings().1.is_subset(&before.1), "no thread is in another namespace");
+}

@@ -1,0 +1,251 @@
+//! What packet memory costs: where packets come from, who gives them back, and how often threads
+//! meet there.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onramp_core::Clock;
+use onramp_dev::MonotonicClock;
+use onramp_queue::PacketList;
+
+use crate::cell::Padded;
+use crate::measure::{Latency, Sampler};
+
+/// One call in so many is timed.
+pub const PERIOD: u64 = 16;
+
+/// Where packets come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// Each thread has a pool, as in the product: whoever frees a packet sends it home.
+    #[default]
+    Pool,
+    /// The system allocator: the sender allocates each packet, and who drains frees it.
+    Malloc,
+}
+
+impl Memory {
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Malloc => "malloc",
+        }
+    }
+}
+
+/// What was noted of packet memory, while the phase was to measure.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryNotes {
+    /// Packets taken, to be sent.
+    pub taken: u64,
+    /// Of these, not from the thread's own cache but allocated.
+    pub allocated: u64,
+    /// Packets given back, where somebody counts them.
+    pub freed: u64,
+    /// Of these, by another thread than took them.
+    pub foreign: u64,
+    /// Batches in which they went home: neighbours of the same sender. With `malloc`, batches of
+    /// credits; each packet is freed by itself.
+    pub batches: u64,
+    /// Exchanges at a pool that had to be repeated, since another thread was there. `None`: there
+    /// is no pool.
+    pub repeated: Option<u64>,
+    /// Time of taking a packet, with what it takes to get those back that came home.
+    pub take: Latency,
+    /// Time of giving back a list of packets, for each of them.
+    pub give: Latency,
+}
+
+impl MemoryNotes {
+    /// Adds what another thread noted, or another round.
+    pub fn merge(&mut self, other: &Self) {
+        self.taken += other.taken;
+        self.allocated += other.allocated;
+        self.freed += other.freed;
+        self.foreign += other.foreign;
+        self.batches += other.batches;
+        if let Some(repeated) = other.repeated {
+            *self.repeated.get_or_insert_default() += repeated;
+        }
+        self.take.merge(&other.take);
+        self.give.merge(&other.give);
+    }
+
+    /// Packets that went home together; `None`: none did.
+    #[must_use]
+    pub fn packets_per_batch(&self) -> Option<f64> {
+        (self.batches > 0).then(|| self.freed as f64 / self.batches as f64)
+    }
+
+    /// Notes that so many packets were given back at once in that time.
+    fn gave(&mut self, ns: u64, packets: u64) {
+        self.give.record(ns / packets);
+    }
+
+    /// Counts a list that `thread`, which is the flow of its own packets, is about to free.
+    pub(crate) fn count(&mut self, list: &PacketList, thread: u64) {
+        let mut last = None;
+        for meta in list.metas() {
+            self.freed += 1;
+            self.foreign += u64::from(meta.flow != thread);
+            self.batches += u64::from(last != Some(meta.flow));
+            last = Some(meta.flow);
+        }
+    }
+}
+
+/// What a thread notes of the lists that it frees.
+struct Here {
+    thread: u64,
+    sampler: Sampler,
+    notes: MemoryNotes,
+}
+
+thread_local! {
+    /// The flow of the thread's own packets.
+    static FLOW: Cell<u64> = const { Cell::new(u64::MAX) };
+    /// Whether it notes what it frees.
+    static TIMED: Cell<bool> = const { Cell::new(false) };
+    static HERE: RefCell<Option<Box<Here>>> = const { RefCell::new(None) };
+}
+
+/// The calling thread's own packets have `flow`; with `timed`, it notes what it frees.
+pub(crate) fn begin(flow: u64, timed: bool) {
+    FLOW.set(flow);
+    TIMED.set(timed);
+    let here = || {
+        let (sampler, notes) = (Sampler::one_in(PERIOD, 0), MemoryNotes::default());
+        Box::new(Here { thread: flow, sampler, notes })
+    };
+    HERE.set(timed.then(here));
+}
+
+/// The flow of the calling thread's own packets; of others, none that there is.
+pub(crate) fn flow() -> u64 {
+    FLOW.get()
+}
+
+/// Takes what the calling thread noted of the lists that it freed.
+pub(crate) fn take() -> MemoryNotes {
+    HERE.with_borrow_mut(|here| {
+        here.as_mut().map(|here| std::mem::take(&mut here.notes)).unwrap_or_default()
+    })
+}
+
+/// Frees `list`: by its pools, or by the heap and with credits for `freed`.
+#[inline(never)]
+pub(crate) fn free(list: PacketList, freed: Option<&Freed>) {
+    if list.is_empty() {
+        return;
+    }
+    let free = |list| match freed {
+        None => drop(list),
+        Some(freed) => freed.free(list),
+    };
+    if !TIMED.get() {
+        return free(list);
+    }
+    HERE.with_borrow_mut(|here| match here {
+        None => free(list),
+        Some(here) => here.free(list, free),
+    });
+}
+
+impl Here {
+    fn free(&mut self, list: PacketList, free: impl FnOnce(PacketList)) {
+        self.notes.count(&list, self.thread);
+        let packets = u64::from(list.len());
+        let from = self.sampler.picks().then(|| MonotonicClock.now());
+        free(list);
+        if let Some(from) = from {
+            self.notes.gave(MonotonicClock.now().since(from), packets);
+        }
+    }
+}
+
+/// Packets of each sender that were freed: its credits, where no pool counts them.
+#[derive(Clone, Debug)]
+pub(crate) struct Freed(Arc<[Padded<AtomicU64>]>);
+
+impl Freed {
+    pub(crate) fn new(senders: usize) -> Self {
+        Self((0..senders).map(|_| Padded::default()).collect())
+    }
+
+    /// Frees `list`, packet by packet, and gives neighbours of one sender back as credits at once.
+    pub(crate) fn free(&self, list: PacketList) {
+        let (mut sender, mut run) = (0, 0);
+        for pkt in list {
+            if pkt.flow != sender {
+                self.give(sender, run);
+                (sender, run) = (pkt.flow, 0);
+            }
+            run += 1;
+        }
+        self.give(sender, run);
+    }
+
+    fn give(&self, sender: u64, packets: u64) {
+        let place = usize::try_from(sender).ok().and_then(|sender| self.0.get(sender));
+        if let Some(place) = place.filter(|_| packets > 0) {
+            place.0.fetch_add(packets, Ordering::Relaxed); // Relaxed: a number of credits, no more.
+        }
+    }
+
+    /// Packets of `sender` that were freed so far.
+    pub(crate) fn of(&self, sender: usize) -> u64 {
+        self.0[sender].0.load(Ordering::Relaxed) // Relaxed: as above.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp_queue::Packet;
+
+    use super::*;
+
+    fn list(flows: &[u64]) -> PacketList {
+        let packet = |flow: &u64| {
+            let mut pkt = Packet::new(60);
+            pkt.flow = *flow;
+            pkt
+        };
+        flows.iter().map(packet).collect()
+    }
+
+    #[test]
+    fn neighbours_of_one_sender_are_a_batch() {
+        begin(2, true);
+        (0..16).for_each(|_| free(list(&[1, 1, 2, 1]), None));
+        free(PacketList::new(), None);
+        let notes = take();
+        assert_eq!((take().freed, flow()), (0, 2));
+        let mut sum = MemoryNotes { repeated: Some(2), ..MemoryNotes::default() };
+        sum.merge(&notes);
+        sum.merge(&MemoryNotes { repeated: Some(3), ..MemoryNotes::default() });
+        assert_eq!((sum.freed, sum.foreign, sum.batches, sum.repeated), (64, 48, 48, Some(5)));
+        assert_eq!(sum.packets_per_batch(), Some(4.0 / 3.0));
+        begin(2, false);
+        free(list(&[1]), None);
+        assert_eq!(take().freed, 0, "nothing is noted");
+        assert_eq!(MemoryNotes::default().packets_per_batch(), None);
+    }
+
+    #[test]
+    fn the_time_of_a_list_is_shared_out() {
+        let mut notes = MemoryNotes::default();
+        notes.gave(800, 8);
+        assert_eq!(notes.give.percentiles().map(|ns| (ns.samples, ns.max)), Some((1, 100)));
+    }
+
+    #[test]
+    fn credits_come_back_to_who_spent_them() {
+        let freed = Freed::new(3);
+        freed.free(list(&[2, 2, 0, 2]));
+        freed.free(PacketList::new());
+        assert_eq!([0, 1, 2].map(|sender| freed.of(sender)), [1, 0, 3]);
+    }
+}

@@ -1,0 +1,120 @@
+//! `intake-shards`: the one-word intake with a list for each cluster of processors.
+//!
+//! A cluster is what shares the last level of cache; where all processors do, each has a list of
+//! its own, so that there is something to measure. A sender stays at one list while it has packets
+//! in flight: otherwise they would overtake each other.
+
+use std::fs;
+
+use onramp_queue::{Counter, Packet, PacketList};
+
+use super::{Peer, Sink};
+use crate::cell::shards::Sharded;
+use crate::cell::words::Pushed;
+use crate::pin;
+
+/// The intake, and the shard of each processor.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    intake: Sharded<Sink>,
+    of_cpu: Vec<usize>,
+}
+
+impl Shards {
+    fn drain(sink: &mut Sink, batch: PacketList) {
+        for pkt in batch {
+            sink.put(pkt);
+            sink.free_run();
+        }
+    }
+}
+
+impl Peer for Shards {
+    /// The sender's shard.
+    type End<'a> = usize;
+    type Taker<'a> = ();
+
+    fn new(_senders: usize, _credits: u32, sink: Sink) -> Self {
+        let of_cpu = shards(&pin::allowed().unwrap_or_default(), last_level);
+        let shards = of_cpu.iter().max().map_or(1, |last| last + 1);
+        Self { intake: Sharded::new(shards, sink), of_cpu }
+    }
+
+    fn end(&self, _sender: usize) -> usize {
+        0
+    }
+
+    const PLACED: bool = true;
+
+    #[inline]
+    fn place(&self, shard: &mut usize) {
+        let cpu = self.of_cpu.get(pin::current()).copied();
+        *shard = cpu.unwrap_or(0) % self.intake.shards();
+    }
+
+    #[inline]
+    fn push(&self, shard: &mut usize, pkt: Packet, count: &Counter) -> Result<(), Packet> {
+        let Pushed::Owner(mut owner, fresh) = self.intake.push(pkt, *shard)? else {
+            return Ok(());
+        };
+        fresh.into_iter().for_each(|pkt| owner.put(pkt));
+        loop {
+            for shard in owner.waiting() {
+                let mut batch = PacketList::new();
+                owner.take(shard).for_each(|pkt| batch.push_front(pkt));
+                Self::drain(&mut owner, batch);
+            }
+            count.set(owner.taken);
+            owner.free_rest();
+            match owner.leave() {
+                Ok(()) => return Ok(()),
+                Err(still) => owner = still,
+            }
+        }
+    }
+
+    const DRAINED: bool = false;
+
+    fn taker(&self) {}
+
+    fn pop(&self, (): &mut (), _sink: &mut Sink) -> bool {
+        false
+    }
+}
+
+/// The shard of each processor up to the last of `cpus`, by what `cluster` says of them.
+fn shards(cpus: &[usize], cluster: impl Fn(usize) -> Option<String>) -> Vec<usize> {
+    let names: Vec<_> = cpus.iter().map(|cpu| cluster(*cpu)).collect();
+    let mut distinct = names.clone();
+    distinct.sort();
+    distinct.dedup();
+    let mut shards = vec![0; cpus.last().map_or(0, |last| last + 1)];
+    for (at, (cpu, name)) in cpus.iter().zip(&names).enumerate() {
+        let alone = distinct.len() < 2;
+        shards[*cpu] = if alone { at } else { distinct.binary_search(name).unwrap_or(0) };
+    }
+    shards
+}
+
+/// The processors that share the last level of cache with `cpu`, as Linux lists them.
+fn last_level(cpu: usize) -> Option<String> {
+    let list = |index: u32| {
+        let cache = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/shared_cpu_list");
+        fs::read_to_string(cache).ok()
+    };
+    (0..).map_while(list).last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_for_each_cluster_or_else_for_each_processor() {
+        let halves = |cpu: usize| Some(if cpu < 4 { "0-3" } else { "4-7" }.to_owned());
+        assert_eq!(shards(&[0, 1, 4, 6], halves), [0, 0, 0, 0, 1, 0, 1]);
+        assert_eq!(shards(&[1, 2], halves), [0, 0, 1], "one cluster");
+        assert_eq!(shards(&[0, 1], |_| None), [0, 1], "nobody says");
+        assert!(shards(&[], halves).is_empty());
+    }
+}
