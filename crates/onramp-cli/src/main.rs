@@ -58,6 +58,8 @@ enum Lab {
     Softirq(cmd::lab::softirq::Args),
     Instances(cmd::lab::instances::Args),
     Layout(cmd::lab::layout::Args),
+    Kernel(cmd::lab::kernel::Args),
+    Report(cmd::lab::report::Args),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +76,8 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),
         Command::Lab(Lab::Instances(args)) => cmd::lab::instances::run(&args),
         Command::Lab(Lab::Layout(args)) => cmd::lab::layout::run(&args),
+        Command::Lab(Lab::Kernel(args)) => cmd::lab::kernel::run(&args),
+        Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

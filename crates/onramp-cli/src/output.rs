@@ -78,15 +78,32 @@ impl Output {
         matches!(self, Self::File(file) if fs::canonicalize(path).is_ok_and(|path| path == *file))
     }
 
+    /// Whether this is a file at the place of `folder`, or of a folder that it lies in.
+    pub(crate) fn is_on_the_way_to(&self, folder: &Path) -> bool {
+        let Self::File(file) = self else { return false };
+        let Ok(folder) = std::path::absolute(folder) else { return false };
+        // What is there already is followed through its links; the rest will be made.
+        let there = folder.ancestors().find_map(|part| {
+            let rest = folder.strip_prefix(part).ok()?;
+            Some(fs::canonicalize(part).ok()?.join(rest))
+        });
+        there.unwrap_or(folder).starts_with(file)
+    }
+
     /// Writes `text`.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
+        self.write_bytes(text.as_bytes())
+    }
+
+    /// Writes `bytes`.
+    fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
         let (path, written) = match self {
-            Self::Stdout => return print(text),
+            Self::Stdout => return print_bytes(bytes),
             Self::Special(path) => {
                 let file = fs::OpenOptions::new().write(true).open(path);
-                (path, file.and_then(|mut file| file.write_all(text.as_bytes())))
+                (path, file.and_then(|mut file| file.write_all(bytes)))
             }
-            Self::File(path) => (path, replace(path, text)),
+            Self::File(path) => (path, replace(path, bytes)),
         };
         written.map_err(|error| {
             let advice = match error.kind() {
@@ -97,6 +114,31 @@ impl Output {
             };
             anyhow!("cannot write {}: {}; {advice}", path.display(), said(&error))
         })
+    }
+}
+
+/// A folder for several files. Made before the work starts.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder at `path` if it is not there, and checks that files can be made in it.
+    pub(crate) fn new(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        fs::create_dir_all(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                anyhow!("cannot make folder {shown}: a file is in its place; name another")
+            }
+            _ => anyhow!("cannot make folder {shown}: {}; name another", said(&error)),
+        })?;
+        // The name is never used: this only looks whether there could be a file.
+        Output::new(&path.join(".onramp"))?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Writes the file `name` in it.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        Output::new(&self.0.join(name))?.write_bytes(bytes)
     }
 }
 
@@ -122,8 +164,12 @@ pub(crate) fn all(done: impl IntoIterator<Item = Result<()>>) -> Result<()> {
 /// Writes `text` to standard output. That nobody reads it any more is no failure, and hides none:
 /// what the run found still decides how the program ends.
 pub(crate) fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| StdoutError(error).into()),
     }
@@ -131,12 +177,12 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Replaces the content of `path`, or leaves it as it is. The signals that end a program wait
 /// meanwhile, so that Ctrl-C leaves no temporary file behind.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let signals = SigSet::all();
     signals.thread_block()?;
     let written = (|| {
         let mut file = temporary(path)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map(drop).map_err(|failed| failed.error)
     })();

@@ -1,7 +1,10 @@
 //! Results for people and for programs.
 
+pub(crate) mod chart;
 pub(crate) mod html;
 pub(crate) mod json;
+pub(crate) mod lab;
 pub(crate) mod meaning;
+pub(crate) mod page;
 pub(crate) mod sent;
 pub(crate) mod table;

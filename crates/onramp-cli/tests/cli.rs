@@ -4,8 +4,12 @@
 mod bench;
 #[path = "cli/history.rs"]
 mod history;
+#[path = "cli/kernel.rs"]
+mod kernel;
 #[path = "cli/lab.rs"]
 mod lab;
+#[path = "cli/report.rs"]
+mod report;
 #[path = "cli/send.rs"]
 mod send;
 
@@ -52,14 +56,15 @@ fn read_json(path: &Path) -> Value {
 }
 
 /// Asserts that `object` has each key that the table under `heading` of docs/json.md lists, and
-/// the extremes that a key's text names; gives how many those are. A dot leads into an object.
+/// the extremes that a key's text names, and no key besides; gives how many those are. A dot leads
+/// into an object.
 fn assert_documented_keys(heading: &str, object: &Value) -> usize {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
     let document = std::fs::read_to_string(path).expect("docs/json.md");
     let mut lines = document.lines().skip_while(|line| *line != heading);
     assert!(lines.next().is_some(), "docs/json.md has no {heading}");
     let rows = lines.take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with('|'));
-    let mut checked = 0;
+    let mut documented: Vec<&str> = Vec::new();
     for row in rows {
         let (first, text) = row[1..].split_once('|').expect("two columns");
         let extremes = quoted(text).filter(|key| key.ends_with("_min") || key.ends_with("_max"));
@@ -67,10 +72,15 @@ fn assert_documented_keys(heading: &str, object: &Value) -> usize {
             let pointer = format!("/{}", key.replace('.', "/"));
             let there = object.pointer(&pointer).is_some();
             assert!(there, "docs/json.md tells of {key}, but it is not in {object}");
-            checked += 1;
+            documented.push(key);
         }
     }
-    checked
+    for key in object.as_object().expect("an object").keys() {
+        let below = format!("{key}.");
+        let told = documented.iter().any(|told| told == key || told.starts_with(&below));
+        assert!(told, "docs/json.md does not tell of {key} under {heading}: {object}");
+    }
+    documented.len()
 }
 
 /// What stands between backticks.

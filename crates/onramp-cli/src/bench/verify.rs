@@ -209,7 +209,7 @@ fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
         .map(|flow| (flow.delivered - 1) as f64 * 1e9 / (flow.last_ns - flow.first_ns) as f64)
         .collect();
     rates.sort_by(f64::total_cmp);
-    let sum: f64 = rates.iter().sum();
+    let sum = rates.iter().fold(0.0, |sum, rate| sum + rate); // The sum of no floats is -0.
     let at = |index: usize| rates.get(index).map_or(0.0, |rate| rate * wire);
     Pace {
         payload_bits_per_second: sum * payload,

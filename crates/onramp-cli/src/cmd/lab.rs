@@ -3,6 +3,8 @@
 mod common;
 pub(crate) mod contention;
 pub(crate) mod instances;
+pub(crate) mod kernel;
 pub(crate) mod layout;
 pub(crate) mod loopback;
+pub(crate) mod report;
 pub(crate) mod softirq;

@@ -6,9 +6,15 @@ use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
 
 /// Runs experiment `name` with `options`; gives the document and the table it printed.
 fn results(name: &str, options: &str) -> (Value, String) {
+    results_of(0.2, name, options)
+}
+
+/// As `results`, with rounds of so many seconds.
+fn results_of(seconds: f64, name: &str, options: &str) -> (Value, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
-    let line = format!("lab {name} --seconds 0.2 --rounds 2 {options} --json {}", file.display());
+    let file_name = file.display();
+    let line = format!("lab {name} --seconds {seconds} --rounds 2 {options} --json {file_name}");
     let output = run(&line);
     assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
     assert!(stderr(&output).is_empty(), "{line}: {}", stderr(&output));
@@ -60,18 +66,79 @@ fn loopback() {
     assert!(table.contains("no lock") && table.contains("xmit_lock 2 pairs, mutex"), "{table}");
 }
 
+/// Transactions are told of in every row of `document`, or of a stream in none.
+fn assert_transactions(document: &Value, load: &str, burst: Option<u64>) {
+    let parameters = &document["parameters"];
+    assert_eq!((&parameters["load"], &parameters["burst"]), (&load.into(), &burst.into()));
+    for row in rows(document) {
+        match burst {
+            Some(_) => assert_spread(row, "transactions_per_second"),
+            None => assert!(row["transactions_per_second"].is_null(), "{row}"),
+        }
+        assert!(burst.is_some() || row["latency_ns"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn loads() {
+    for (name, options) in [
+        ("loopback", "--pairs 1,3"),
+        ("instances", "--threads 1,3 --designs llist,onramp"),
+        ("layout", "--threads 1,3"),
+    ] {
+        let (document, table) = results_of(0.03, name, options);
+        assert_transactions(&document, "stream", None);
+        assert!(!table.contains("bursts/s") && !table.contains("p99.9"), "{table}");
+        for burst in [1, 5, 64] {
+            let given = if burst == 64 { String::new() } else { format!("--burst {burst}") };
+            let (document, table) = results_of(0.03, name, &format!("{options} --load rr {given}"));
+            assert_transactions(&document, "rr", Some(burst));
+            assert!(table.contains("bursts/s"), "{table}");
+        }
+    }
+}
+
+#[test]
+fn loads_that_cannot_be() {
+    for name in ["loopback", "instances", "layout", "contention"] {
+        for (wrong, words) in [
+            ("--load rr --burst 0", &["--burst", "0", "1..=32768"][..]),
+            ("--load rr --burst 100000", &["--burst", "100000", "1..=32768"]),
+            ("--load foo", &["--load", "foo", "stream", "rr"]),
+            ("--burst 5", &["--burst 5", "--load rr"]),
+        ] {
+            assert_fails(&run(&format!("lab {name} {wrong}")), 2, words);
+        }
+    }
+    let many = run("lab loopback --pairs 2,64 --load rr --burst 32768");
+    assert_fails(&many, 2, &["--pairs 64", "--burst 32768", "4194304", "1048576", "smaller"]);
+    for (wrong, words) in [
+        ("--burst 0", &["--burst", "0", "1..=4096"][..]),
+        ("--burst 100000", &["--burst", "100000", "1..=4096"]),
+        ("--clients 3 --burst 4096", &["--clients 3", "--burst 4096", "8192"]),
+        ("--load stream", &["--load"]),
+    ] {
+        assert_fails(&run(&format!("lab softirq {wrong}")), 2, words);
+    }
+}
+
 #[test]
 fn softirq() {
     let (document, table) = results("softirq", "--clients 2 --burst 8");
-    let designs = ["wake-always", "in-place", "onramp", "onramp-flush"];
+    let designs =
+        ["wake-always", "in-place", "onramp", "onramp-flush", "onramp-inline", "onramp-dedicated"];
     assert_eq!(column(&document, "design"), designs);
     for row in rows(&document) {
         assert_eq!(row["requests"].as_u64().map(|requests| requests % 8), Some(0), "{row}");
-        let ours = row["design"].as_str().is_some_and(|design| design.starts_with("onramp"));
-        assert_eq!(row["undone_per_second"].is_null(), ours, "{row}");
-        assert_spread(row, "transactions_per_second");
+        for key in ["transactions", "calls", "undone", "notifies", "wakeups", "idle_wakeups"] {
+            assert_spread(row, &format!("{key}_per_second"));
+        }
+        assert_spread(row, "restarts_per_second");
+        assert_spread(&row["ratios_to_wake_always"], "context_switches_per_second");
     }
-    assert!(table.contains("bursts of 8"), "{table}");
+    for words in ["bursts of 8", "per burst", "To wake-always", "notified", "restarts"] {
+        assert!(table.contains(words), "{words:?} is missing: {table}");
+    }
 }
 
 #[test]
@@ -80,7 +147,7 @@ fn instances() {
     assert_eq!(column(&document, "threads"), [1, 2, 1, 2]);
     assert_eq!(column(&document, "design"), ["mutex", "mutex", "onramp", "onramp"]);
     rows(&document).iter().for_each(|row| assert_spread(row, "scaling"));
-    assert!(table.contains("scaling") && table.contains("2 threads"), "{table}");
+    assert!(table.contains("scaling") && table.contains("fairness"), "{table}");
 }
 
 #[test]

@@ -31,6 +31,8 @@ fn every_design_is_measured_and_documented() {
         "percpu-queue",
         "llist",
         "onramp",
+        "onramp-inline",
+        "onramp-dedicated",
     ]
     .into();
     let rows = results["rows"].as_array().expect("rows");
@@ -39,7 +41,7 @@ fn every_design_is_measured_and_documented() {
     let want: Vec<_> = want.map(|(n, design)| (Value::from(n), Value::from(design))).collect();
     assert!(cells.iter().copied().eq(want.iter().map(|(n, design)| (n, design))), "{cells:?}");
     let ratios = results["ratios_to_busylock"].as_array().expect("ratios");
-    assert_eq!(ratios.len(), 16);
+    assert_eq!(ratios.len(), 2 * (designs.len() - 1));
 
     // One thread alone meets nobody.
     let alone = rows.iter().find(|row| row["design"] == "busylock").expect("the first");
@@ -51,14 +53,24 @@ fn every_design_is_measured_and_documented() {
     checked += assert_documented_keys(&format!("## `{tables}`, version 1"), &results);
     checked += assert_documented_keys("### Each of `rows`", row);
     checked += assert_documented_keys("### Each of `locks`", root);
+    checked += assert_documented_keys("### Each of `ratios_to_busylock`", &ratios[0]);
+    let memory = &row["packet_memory"];
+    checked += assert_documented_keys("### `packet_memory` of each row", memory);
+    assert!(memory["taken"].as_u64() > Some(0), "{memory}");
+    assert_eq!((&row["memory"], &memory["freed_by_others"]), (&"pool".into(), &0.into()));
     assert!(checked > 50, "{checked} keys were found in the tables");
     for keys in ["/send_ns/p50", "/send_ns/p999", "/delay_ns/max", "/batch/device_histogram/0/from"]
     {
         assert!(alone.pointer(keys).is_some_and(Value::is_number), "{keys}: {alone}");
     }
-    for words in
-        ["3 thread(s)", "contended   total wait", "UTIL", "NOWAIT", "@send_ns[llist, 1 thr"]
-    {
+    for words in [
+        "3 thread(s)",
+        "contended   total wait",
+        "UTIL",
+        "NOWAIT",
+        "packets/batch",
+        "@send_ns[llist, 1 thr",
+    ] {
         assert!(table.contains(words), "{words:?} is missing: {table}");
     }
 }
@@ -73,6 +85,32 @@ fn queues_alone_are_measured_beside_the_intake() {
     assert_eq!(designs.join(" "), want);
     assert!(results["ratios_to_busylock"].as_array().is_some_and(Vec::is_empty));
     assert!(rows.iter().all(|row| row["delay_ns"].is_null()), "there is no device");
+}
+
+#[test]
+fn what_the_intake_might_have_been_with_other_credits_and_memory() {
+    let line = "lab contention --designs intakes --threads 3 --seconds 0.02 --rounds 1";
+    let twice = "--credits 4,64,4 --memory pool,malloc,pool";
+    let (results, table) = results(&format!("{line} {twice}"));
+    let rows = results["rows"].as_array().expect("rows");
+    let cells: Vec<_> = rows.iter().take(4).map(|row| (&row["credits"], &row["memory"])).collect();
+    let cell = |credits: u32, memory: &str| (Value::from(credits), Value::from(memory));
+    let want = [cell(4, "pool"), cell(4, "malloc"), cell(64, "pool"), cell(64, "malloc")];
+    assert!(cells.iter().copied().eq(want.iter().map(|cell| (&cell.0, &cell.1))), "{cells:?}");
+    let from_heap = &rows[1]["packet_memory"];
+    assert_eq!(from_heap["taken"], from_heap["allocated"]);
+    assert!(from_heap["contended"].is_null());
+    let designs: Vec<_> = rows.iter().step_by(4).map(|row| row["design"].as_str()).collect();
+    assert_eq!(designs.len(), 7);
+    assert_eq!(designs[..3], ["onramp-intake", "intake-pointer", "intake-index"].map(Some));
+    assert!(table.contains("intake-shards, 64 credits, malloc"), "{table}");
+}
+
+#[test]
+fn a_transmit_path_does_not_take_packets_from_the_heap() {
+    let output = run("lab contention --designs peers,onramp --memory malloc");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--memory malloc: onramp counts"), "{}", stderr(&output));
 }
 
 #[test]

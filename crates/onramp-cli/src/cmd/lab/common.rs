@@ -1,18 +1,27 @@
 //! What the commands of the laboratory share: options, figures, and how results are written.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
-use onramp_lab::lockstat::LockRow;
-use onramp_lab::measure::{Percentiles, Spread};
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+use onramp_lab::lockstat::{LockRow, time};
+use onramp_lab::measure::{Latency, Percentiles, Rounds, Spread};
+use onramp_lab::{BURST_MAX, Load};
 use serde_json::{Map, Value, json};
 
 use crate::cmd::bench::seconds;
+use crate::error::usage;
 use crate::machine::Machine;
-use crate::output::{self, Output};
+use crate::output::{self, Folder, Output};
 use crate::progress::Progress;
+use crate::report::chart;
 use crate::report::json::{number, pretty};
+use crate::report::lab::{self, Document};
+use crate::report::table::align;
+
+/// Packets of a transaction, if nobody says.
+const BURST: u32 = 64;
 
 /// Options that all experiments have.
 #[derive(Debug, clap::Args)]
@@ -24,15 +33,119 @@ pub(super) struct Common {
     #[arg(long, value_name = "R", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(super) rounds: u32,
+    #[command(flatten)]
+    pub(super) reports: Reports,
+}
+
+/// Reports that may be asked for.
+#[derive(Debug, clap::Args)]
+pub(super) struct Reports {
     /// Write the results as JSON (docs/json.md says what each key means); - is standard output
     #[arg(long, value_name = "FILE")]
-    pub(super) json: Option<PathBuf>,
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    pages: Pages,
+}
+
+/// Reports to look at.
+#[derive(Debug, clap::Args)]
+pub(super) struct Pages {
+    /// Write an HTML page with charts, for a browser; - is standard output
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write each chart of the page as SVG and as PNG into this folder
+    #[arg(long, value_name = "DIR")]
+    charts: Option<PathBuf>,
+}
+
+/// Where reports to look at go.
+#[derive(Debug)]
+pub(super) struct Looks {
+    html: Option<Output>,
+    charts: Option<Folder>,
+}
+
+impl Looks {
+    /// Looks at where they go.
+    pub(super) fn new(pages: &Pages, json: Option<&Output>) -> Result<Self> {
+        let html = pages.html.as_deref().map(Output::new).transpose()?;
+        // Before the folder is made, where a file is to be.
+        for (option, output) in [("--json", json), ("--html", html.as_ref())] {
+            let mut paths = pages.charts.iter().zip(output);
+            if paths.any(|(folder, output)| output.is_on_the_way_to(folder)) {
+                return Err(usage(format!(
+                    "{option} names a file where --charts needs a folder: name another"
+                )));
+            }
+        }
+        let charts = pages.charts.as_deref().map(Folder::new).transpose()?;
+        Ok(Self { html, charts })
+    }
+
+    /// Whether none was asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.html.is_none() && self.charts.is_none()
+    }
+
+    /// Whether the page goes to the file at `path`.
+    pub(super) fn is_page(&self, path: &Path) -> bool {
+        self.html.as_ref().is_some_and(|html| html.is_file(path))
+    }
+
+    /// Writes them; each is tried, whatever became of the other.
+    pub(super) fn write(&self, documents: &[Document]) -> Result<()> {
+        let page = |html: &Output| html.write(&lab::page(documents));
+        let charts = |folder: &Folder| {
+            lab::charts(documents).iter().try_for_each(|(name, scene)| {
+                folder.write(&format!("{name}.svg"), scene.svg().as_bytes())?;
+                folder.write(&format!("{name}.png"), &chart::png(scene)?)
+            })
+        };
+        output::all([
+            self.html.as_ref().map_or(Ok(()), page),
+            self.charts.as_ref().map_or(Ok(()), charts),
+        ])
+    }
+}
+
+/// What threads do: of experiments that have the choice.
+#[derive(Debug, clap::Args)]
+pub(super) struct LoadArgs {
+    /// What threads do
+    #[arg(long, value_enum, default_value = "stream")]
+    load: LoadName,
+    /// Packets of a transaction, with --load rr [default: 64]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
+    burst: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LoadName {
+    /// Each thread sends as fast as its credits come back
+    Stream,
+    /// Each sends a burst, waits for all of it, and sends the next: a transaction
+    Rr,
+}
+
+impl LoadArgs {
+    /// What was asked for.
+    pub(super) fn load(&self) -> Result<Load> {
+        match (self.load, self.burst) {
+            (LoadName::Rr, burst) => Ok(Load::Rr(burst.unwrap_or(BURST))),
+            (LoadName::Stream, None) => Ok(Load::Stream),
+            (LoadName::Stream, Some(burst)) => {
+                Err(usage(format!("--burst {burst}: a stream has no bursts; add --load rr")))
+            }
+        }
+    }
 }
 
 /// An experiment that is about to run.
 #[derive(Debug)]
 pub(super) struct Run {
     json: Option<Output>,
+    looks: Looks,
     machine: Machine,
     progress: Progress,
 }
@@ -41,10 +154,21 @@ impl Run {
     /// Looks at where the results go and at the machine, before anything is measured; `windows`
     /// is how many will be.
     pub(super) fn new(common: &Common, windows: usize) -> Result<Self> {
-        let json = common.json.as_deref().map(Output::new).transpose()?;
         let windows = u32::try_from(windows).unwrap_or(u32::MAX);
-        let expected = common.seconds.saturating_mul(windows);
-        Ok(Self { json, machine: Machine::here(), progress: Progress::new(expected) })
+        Self::expecting(&common.reports, common.seconds.saturating_mul(windows))
+    }
+
+    /// The same for an experiment that is expected to take so long.
+    pub(super) fn expecting(reports: &Reports, expected: Duration) -> Result<Self> {
+        let json = reports.json.as_deref().map(Output::new).transpose()?;
+        let looks = Looks::new(&reports.pages, json.as_ref())?;
+        output::distinct([("--json", json.as_ref()), ("--html", looks.html.as_ref())])?;
+        Ok(Self { json, looks, machine: Machine::here(), progress: Progress::new(expected) })
+    }
+
+    /// The machine it runs on.
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Shows what is being done.
@@ -52,7 +176,7 @@ impl Run {
         self.progress.show(text);
     }
 
-    /// Writes the JSON, if asked for, and the table, unless standard output is taken.
+    /// Writes the reports asked for, and the table, unless standard output is taken.
     pub(super) fn conclude(
         self,
         schema: &str,
@@ -60,23 +184,104 @@ impl Run {
         results: Map<String, Value>,
         table: &str,
     ) -> Result<()> {
-        let Self { json, machine, progress } = self;
+        let Self { json, looks, machine, progress } = self;
         drop(progress);
-        if let Some(output) = &json {
-            let mut document = Map::new();
-            document.insert("schema".into(), format!("onramp.lab.{schema}").into());
-            document.insert("version".into(), 1.into());
-            document.insert("machine".into(), json!(machine));
-            document.insert("parameters".into(), parameters);
-            document.extend(results);
-            output.write(&pretty(&Value::Object(document)))?;
-            if output.is_stdout() {
-                return Ok(());
-            }
+        let mut document = Map::new();
+        document.insert("schema".into(), format!("onramp.lab.{schema}").into());
+        document.insert("version".into(), 1.into());
+        document.insert("command".into(), command().into());
+        document.insert("machine".into(), json!(machine));
+        document.insert("parameters".into(), parameters);
+        document.extend(results);
+        let document = Value::Object(document);
+        let mut done = Vec::new();
+        if let Some(json) = &json {
+            done.push(json.write(&pretty(&document)));
         }
-        let busy = machine.was_busy().map_or_else(String::new, |warning| format!("{warning}\n"));
-        output::print(&format!("{}\n{busy}\n{table}", machine.summary()))
+        if !looks.is_empty() {
+            let document = Document::of(document).map_err(|why| anyhow!("the results: {why}"));
+            done.push(document.and_then(|document| looks.write(&[document])));
+        }
+        if ![&json, &looks.html].into_iter().flatten().any(Output::is_stdout) {
+            let busy = machine.was_busy().map_or_else(String::new, |line| format!("{line}\n"));
+            done.push(output::print(&format!("{}\n{busy}\n{table}", machine.summary())));
+        }
+        output::all(done)
     }
+}
+
+/// A figure of rounds: its key in JSON, and its column in a table.
+#[derive(Debug)]
+pub(super) struct Figure<R> {
+    key: &'static str,
+    header: &'static str,
+    /// What a table divides it by, and the decimals that it shows then.
+    unit: f64,
+    digits: usize,
+    of: fn(&R) -> Option<f64>,
+}
+
+impl<R> Figure<R> {
+    /// A table shows it divided by `unit`, with `digits` decimals.
+    pub(super) const fn new(
+        key: &'static str,
+        header: &'static str,
+        (unit, digits): (f64, usize),
+        of: fn(&R) -> Option<f64>,
+    ) -> Self {
+        Self { key, header, unit, digits, of }
+    }
+
+    /// Over the rounds that have it.
+    pub(super) fn spread(&self, cell: &impl Rounds<Round = R>) -> Option<Spread> {
+        let values = cell.rounds().iter().filter_map(self.of);
+        Spread::of(values.filter(|value| value.is_finite()))
+    }
+
+    /// Divided by that of `base` in the same round, over the rounds that have both.
+    pub(super) fn ratio<C: Rounds<Round = R>>(&self, cell: &C, base: &C) -> Option<Spread> {
+        let rounds = cell.rounds().iter().zip(base.rounds());
+        let quotients = rounds.filter_map(|(own, base)| Some((self.of)(own)? / (self.of)(base)?));
+        Spread::of(quotients.filter(|quotient| quotient.is_finite()))
+    }
+
+    /// Its column: median and extremes.
+    pub(super) fn column<C: Rounds<Round = R>>(&self) -> Column<'_, C> {
+        Column::new(self.header, |cell| figure(self.spread(cell), self.unit, self.digits))
+    }
+
+    /// The header of its column.
+    pub(super) fn header(&self) -> &'static str {
+        self.header
+    }
+
+    /// A column of its ratios to the `base` of each cell.
+    pub(super) fn ratio_column<'a, C: Rounds<Round = R> + 'a>(
+        &'a self,
+        header: &str,
+        base: impl Fn(&C) -> Option<&'a C> + 'a,
+    ) -> Column<'a, C> {
+        Column::new(header, move |cell| {
+            figure(base(cell).and_then(|base| self.ratio(cell, base)), 1.0, 2)
+        })
+    }
+}
+
+/// Inserts all of `figures`, under their keys.
+pub(super) fn insert_all<'a, R: 'a>(
+    map: &mut Map<String, Value>,
+    figures: impl IntoIterator<Item = &'a Figure<R>>,
+    spread: impl Fn(&Figure<R>) -> Option<Spread>,
+) {
+    for figure in figures {
+        insert(map, figure.key, spread(figure));
+    }
+}
+
+/// The command line. Where the program lies is nobody's business.
+fn command() -> Vec<String> {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    ["onramp".to_owned()].into_iter().chain(words).collect()
 }
 
 /// The median under the plain name, the extremes beside it; `null` where nothing was measured.
@@ -85,6 +290,48 @@ pub(super) fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Sp
     map.insert(name.into(), value(|s| s.median));
     map.insert(format!("{name}_min"), value(|s| s.min));
     map.insert(format!("{name}_max"), value(|s| s.max));
+}
+
+/// A column of a table.
+pub(super) struct Column<'a, C> {
+    header: String,
+    text: Box<dyn Fn(&C) -> String + 'a>,
+}
+
+impl<'a, C> Column<'a, C> {
+    pub(super) fn new(header: impl Into<String>, text: impl Fn(&C) -> String + 'a) -> Self {
+        Self { header: header.into(), text: Box::new(text) }
+    }
+}
+
+/// Columns of how long the transactions of a cell took.
+pub(super) fn latencies<'a, C>(
+    of: impl Fn(&C) -> &Latency + Copy + 'a,
+) -> impl Iterator<Item = Column<'a, C>> {
+    let column = move |header, part: fn(Percentiles) -> u64| {
+        Column::new(header, move |cell| {
+            of(cell).percentiles().map_or_else(none, |ns| time(part(ns) as f64))
+        })
+    };
+    [column("p50", |ns| ns.p50), column("p99", |ns| ns.p99), column("p99.9", |ns| ns.p999)]
+        .into_iter()
+}
+
+/// A table of `cells`; columns in which none has anything are left out.
+pub(super) fn table<C>(cells: &[C], columns: &[Column<'_, C>]) -> String {
+    let column = |column: &Column<'_, C>| {
+        let texts: Vec<String> = cells.iter().map(|cell| (column.text)(cell)).collect();
+        let empty = texts.iter().all(|text| *text == none());
+        (!empty).then(|| [column.header.clone()].into_iter().chain(texts).collect())
+    };
+    let columns: Vec<Vec<String>> = columns.iter().filter_map(column).collect();
+    let row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
+    align(&(0..=cells.len()).map(row).collect::<Vec<_>>())
+}
+
+/// Where nothing was measured.
+fn none() -> String {
+    "-".to_owned()
 }
 
 /// What happened at a lock.
@@ -114,27 +361,80 @@ pub(super) fn percentiles(ns: Option<Percentiles>) -> Value {
 
 /// Median, least and greatest with `digits` decimals, after division by `unit`.
 pub(super) fn figure(spread: Option<Spread>, unit: f64, digits: usize) -> String {
-    spread.map_or_else(
-        || "-".to_owned(),
-        |Spread { median, min, max }| {
-            let [median, min, max] = [median, min, max].map(|value| value / unit);
-            format!("{median:.digits$} ({min:.digits$}-{max:.digits$})")
-        },
-    )
+    spread.map_or_else(none, |Spread { median, min, max }| {
+        let [median, min, max] = [median, min, max].map(|value| value / unit);
+        format!("{median:.digits$} ({min:.digits$}-{max:.digits$})")
+    })
 }
 
 /// Numbers of threads, each once.
 pub(super) fn counts(given: &[u32]) -> Vec<usize> {
-    let mut counts = Vec::new();
-    for &count in given {
-        if !counts.contains(&(count as usize)) {
-            counts.push(count as usize);
+    once(given.iter().map(|count| *count as usize))
+}
+
+/// What was given, each once: a variant measured twice would have two rows of one name.
+pub(super) fn once<T: PartialEq>(given: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for one in given {
+        if !all.contains(&one) {
+            all.push(one);
         }
     }
-    counts
+    all
 }
 
 /// Processors that threads may run on.
 pub(super) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Cell(Vec<Option<f64>>);
+
+    impl Rounds for Cell {
+        type Round = Option<f64>;
+
+        fn rounds(&self) -> &[Option<f64>] {
+            &self.0
+        }
+    }
+
+    const RATE: Figure<Option<f64>> = Figure::new("rate", "k/s", (1e3, 1), |round| *round);
+    const NEVER: Figure<Option<f64>> = Figure::new("never", "never", (1.0, 0), |_| None);
+
+    #[test]
+    fn a_table_has_the_columns_that_some_cell_has() {
+        let cells = [Cell(vec![Some(1e3), Some(2e3), Some(4e3)]), Cell(vec![None])];
+        let base = |_: &Cell| Some(&cells[0]);
+        let columns = [
+            Column::new("cell", |cell: &Cell| cell.0.len().to_string()),
+            RATE.column(),
+            NEVER.column(),
+            RATE.ratio_column("to the first", base),
+        ];
+        let text = table(&cells, &columns);
+        let words: Vec<Vec<_>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+        assert_eq!(words[0], ["cell", "k/s", "to", "the", "first"]);
+        assert_eq!(words[1], ["3", "2.0", "(1.0-4.0)", "1.00", "(1.00-1.00)"]);
+        assert_eq!(words[2], ["1", "-", "-"]);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_null_and_not_part_of_a_spread() {
+        let cell = Cell(vec![Some(3.0), None, Some(f64::INFINITY), Some(5.0)]);
+        let mut map = Map::new();
+        insert_all(&mut map, [&RATE, &NEVER], |figure| figure.spread(&cell));
+        let found = Value::Object(map);
+        let want = json!({
+            "rate": 4.0, "rate_min": 3.0, "rate_max": 5.0,
+            "never": null, "never_min": null, "never_max": null,
+        });
+        assert_eq!(found, want);
+        let twice = Cell(vec![Some(6.0), Some(1.0), Some(1.0), Some(0.0)]);
+        let ratio = RATE.ratio(&twice, &cell).expect("two rounds have both");
+        assert_eq!((ratio.min, ratio.max), (0.0, 2.0));
+    }
 }

@@ -3,21 +3,19 @@
 mod json;
 mod table;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use onramp::qdisc::Spec;
 use onramp_lab::Error;
-use onramp_lab::contention::{self, Design, Load, Plan, Row};
+use onramp_lab::contention::{self, Design, Plan, Row};
+use onramp_lab::memory::Memory;
 
+use super::common::{LoadArgs, Reports, Run, counts, once};
 use crate::cmd::bench::seconds;
 use crate::error::usage;
 use crate::limits;
-use crate::machine::Machine;
-use crate::output::{self, Output};
-use crate::progress::Progress;
 
 /// Compare designs of the transmit path: many threads, one queue, the same qdisc and device
 ///
@@ -29,13 +27,13 @@ use crate::progress::Progress;
 Examples:
   onramp lab contention
   onramp lab contention --designs busylock,llist,onramp --threads 16,240 --qdisc pfifo
-  onramp lab contention --designs all --threads 1,2,4,16,64,240 --qdisc fq --json out.json
+  onramp lab contention --designs all --threads 1,2,4,16,64,240 --json out.json --html out.html
+  onramp lab contention --designs onramp-intake,std-mpsc --memory pool,malloc
   onramp lab contention --threads 16 --load rr --burst 64 --histograms")]
 pub(crate) struct Args {
-    /// Designs: names, or all [possible: spinlock, ticket, busylock, handicap, adaptive, mutex,
-    /// percpu-queue, llist, onramp]; or peers, for queues of other crates beside Onramp's intake
     #[arg(
         long,
+        help = designs_help(),
         value_name = "LIST",
         value_delimiter = ',',
         default_value = "busylock,llist,onramp"
@@ -69,19 +67,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "R", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// What threads do
-    #[arg(long, value_enum, default_value = "stream")]
-    load: LoadName,
-    /// Packets that a thread has in flight with --load rr
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    burst: u32,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Packets that each thread may have below it, one number after another; without it, as many
+    /// as the design has by itself. A link gives no sender more than its share of 8192
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    credits: Vec<u32>,
+    /// Where packets come from: each thread's pool, or the system allocator, for queues alone
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', default_value = "pool")]
+    memory: Vec<MemoryName>,
     /// Show histograms of the send call too, in powers of two
     #[arg(long)]
     histograms: bool,
-    /// Write the results as JSON (docs/json.md says what each key means); - is standard output
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    reports: Reports,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -90,40 +90,33 @@ enum DeviceName {
     Null,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LoadName {
-    /// Each thread sends as fast as its credits come back
-    Stream,
-    /// Each sends a burst, waits until all of it has left, and sends the next
-    Rr,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MemoryName {
+    /// A pool of each thread, as in the product
+    Pool,
+    /// The sender allocates each packet, and who drains frees it
+    Malloc,
 }
 
-/// What was measured, and on what.
+/// What was measured.
 #[derive(Debug)]
 struct Results {
-    machine: Machine,
+    /// Processors that it was measured on.
+    cpus: usize,
     plan: Plan,
     rows: Vec<Row>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let json = args.json.as_deref().map(Output::new).transpose()?;
     let plan = plan(args)?;
+    let mut run = Run::expecting(&args.reports, plan.expected())?;
     let most = plan.threads.iter().copied().max().unwrap_or(0);
     limits::check(most + 1, 0)?;
-    let machine = Machine::here();
-    let mut progress = Progress::new(plan.expected());
-    let rows = contention::run(&plan, &mut |what| progress.show(what)).map_err(told)?;
-    drop(progress);
-    let results = Results { machine, plan, rows };
-    if let Some(json) = &json {
-        json.write(&json::contention(&results))?;
-        if json.is_stdout() {
-            return Ok(());
-        }
-    }
-    output::print(&table::contention(&results, args.histograms))
+    let rows = contention::run(&plan, &mut |what| run.show(what)).map_err(told)?;
+    let results = Results { cpus: run.machine().cpus, plan, rows };
+    let table = table::contention(&results, args.histograms);
+    run.conclude("contention", json::parameters(&results.plan), json::results(&results), &table)
 }
 
 fn told(error: Error) -> anyhow::Error {
@@ -135,27 +128,41 @@ fn plan(args: &Args) -> Result<Plan> {
         .map_err(|error| usage(format!("--qdisc {}: {error}", args.qdisc)))?;
     let DeviceName::Null = args.device;
     let Ok(queues) = usize::try_from(args.queues) else { bail!("--queues: too many") };
-    let mut threads = Vec::new();
-    for count in &args.threads {
-        let Ok(count) = usize::try_from(*count) else { bail!("--threads: too many") };
-        if !threads.contains(&count) {
-            threads.push(count);
-        }
-    }
+    let designs = designs(&args.designs)?;
     Ok(Plan {
-        designs: designs(&args.designs)?,
-        threads,
+        memory: memory(&args.memory, &designs)?,
+        designs,
+        threads: counts(&args.threads),
         queues,
         qdisc,
         device_ns: args.device_ns,
         pin: args.pin,
         window: args.seconds,
         rounds: args.rounds as usize,
-        load: match args.load {
-            LoadName::Stream => Load::Stream,
-            LoadName::Rr => Load::Rr(args.burst),
+        load: args.load.load()?,
+        credits: if args.credits.is_empty() {
+            vec![None]
+        } else {
+            once(args.credits.iter().copied().map(Some))
         },
     })
+}
+
+/// Where packets come from; the heap only if each of `designs` can do with it.
+fn memory(names: &[MemoryName], designs: &[Design]) -> Result<Vec<Memory>> {
+    let path = designs.iter().find(|design| !design.is_peer());
+    if let (true, Some(path)) = (names.contains(&MemoryName::Malloc), path) {
+        let path = path.name();
+        return Err(usage(format!(
+            "--memory malloc: {path} counts credits by its pools; use queues alone, such as \
+             --designs peers"
+        )));
+    }
+    let memory = |name: &MemoryName| match name {
+        MemoryName::Pool => Memory::Pool,
+        MemoryName::Malloc => Memory::Malloc,
+    };
+    Ok(once(names.iter().map(memory)))
 }
 
 /// The designs that `names` name, each once.
@@ -165,6 +172,7 @@ pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
         let named: &[Design] = match name.as_str() {
             "all" => Design::ALL,
             "peers" => Design::PEERS,
+            "intakes" => Design::INTAKES,
             name => &[Design::named(name).ok_or_else(|| unknown(name))?],
         };
         for design in named {
@@ -176,9 +184,19 @@ pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
     Ok(designs)
 }
 
+fn designs_help() -> String {
+    let all: Vec<_> = Design::ALL.iter().map(|design| design.name()).collect();
+    format!(
+        "Designs: names, or all [possible: {}]; or peers, for queues of other crates beside \
+         Onramp's intake; or intakes, for what that intake might have been",
+        all.join(", ")
+    )
+}
+
 fn unknown(name: &str) -> anyhow::Error {
-    let known = Design::ALL.iter().chain(Design::PEERS);
-    let known: Vec<_> = known.map(|design| design.name()).collect();
+    let known: Vec<_> = Design::every().map(Design::name).collect();
     let known = known.join(", ");
-    usage(format!("--designs {name}: there is no such design; there are {known}; all, and peers"))
+    usage(format!(
+        "--designs {name}: there is no such design; there are {known}; all, peers and intakes"
+    ))
 }

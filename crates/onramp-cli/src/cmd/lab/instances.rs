@@ -1,13 +1,13 @@
 //! `onramp lab instances`.
 
-use std::fmt::Write;
-
 use anyhow::Result;
 use onramp::qdisc::Spec;
 use onramp_lab::instances::{self, Cell, Plan, Round};
 use serde_json::{Map, Value, json};
 
-use super::common::{Common, Run, counts, figure, insert};
+use super::common::{
+    self, Column, Common, Figure, LoadArgs, Run, counts, insert_all, latencies, percentiles,
+};
 use super::contention::designs;
 use crate::error::usage;
 use crate::limits;
@@ -15,14 +15,15 @@ use crate::report::json::number;
 
 /// 2009: what each design gives as senders are added
 ///
-/// The designs, packets and way of measuring are those of `onramp lab contention`, with one queue
-/// and senders that send as fast as their credits come back. Scaling is the rate divided by that
-/// of the first number of threads, in the same round.
+/// The designs, packets, loads and way of measuring are those of `onramp lab contention`, with one
+/// queue. Scaling is the rate divided by that of the first number of threads, in the same round.
+/// Percentiles are of transactions, from rounds with clocks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   onramp lab instances
   onramp lab instances --designs llist,onramp --threads 1,2
+  onramp lab instances --designs llist,onramp --load rr --burst 5
   onramp lab instances --threads 1,2,4,8,16 --designs all --qdisc pfifo --json instances.json")]
 pub(crate) struct Args {
     /// Numbers of senders; the others are compared with the first
@@ -48,24 +49,24 @@ pub(crate) struct Args {
     #[arg(long)]
     pin: bool,
     #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
     common: Common,
 }
 
-/// A figure of a round, and its key.
-type Figure = (&'static str, fn(&Round) -> Option<f64>);
-
-const FIGURES: [Figure; 4] = [
-    ("packets_per_second", |round| Some(round.packets_per_second)),
-    ("cpu_ns_per_packet", |round| round.cpu_ns_per_packet),
-    ("scaling", |round| Some(round.scaling)),
-    ("jain", |round| Some(round.jain)),
+const FIGURES: [Figure<Round>; 5] = [
+    Figure::new("packets_per_second", "Mpps", (1e6, 2), |round| Some(round.packets_per_second)),
+    Figure::new("transactions_per_second", "bursts/s", (1.0, 0), |r| r.transactions_per_second),
+    Figure::new("scaling", "scaling", (1.0, 2), |round| Some(round.scaling)),
+    Figure::new("cpu_ns_per_packet", "CPU ns/packet", (1.0, 0), |round| round.cpu_ns_per_packet),
+    Figure::new("jain", "fairness", (1.0, 2), |round| Some(round.jain)),
 ];
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let qdisc = Spec::with_units(&args.qdisc)
         .map_err(|error| usage(format!("--qdisc {}: {error}", args.qdisc)))?;
-    let rounds = args.common.rounds as usize;
+    let (rounds, load) = (args.common.rounds as usize, args.load.load()?);
     let plan = Plan {
         designs: designs(&args.designs)?,
         threads: counts(&args.threads),
@@ -74,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pin: args.pin,
         window: args.common.seconds,
         rounds,
+        load,
     };
     // Each cell runs with and without clocks.
     let windows = 2 * plan.designs.len() * plan.threads.len() * rounds;
@@ -88,42 +90,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "qdisc": args.qdisc,
         "device_ns": plan.device_ns,
         "pin": plan.pin,
+        "load": load.name(),
+        "burst": load.burst(),
         "seconds": number(plan.window.as_secs_f64()),
         "rounds": rounds,
     });
-    run.conclude("instances", parameters, results, &table(&cells, &plan))
+    run.conclude("instances", parameters, results, &table(&cells))
 }
 
 fn json(cell: &Cell) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("threads".into(), cell.threads.into());
-    for (name, of) in FIGURES {
-        insert(&mut map, name, cell.spread(of));
-    }
+    insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
+    map.insert("latency_ns".into(), percentiles(cell.latency.percentiles()));
     Value::Object(map)
 }
 
-fn table(cells: &[Cell], plan: &Plan) -> String {
-    let mut text = String::new();
-    let columns: [(&str, usize, f64, usize); 3] =
-        [("Mpps", 0, 1e6, 2), ("scaling", 2, 1.0, 2), ("CPU ns/packet", 1, 1.0, 0)];
-    for (name, at, unit, digits) in columns {
-        // Writing into a string cannot fail.
-        let _ = write!(text, "{name:<14}");
-        for threads in &plan.threads {
-            let _ = write!(text, " {:>20}", format!("{threads} threads"));
-        }
-        text.push('\n');
-        for row in cells.chunks(plan.threads.len()) {
-            let _ = write!(text, "{:<14}", row[0].design.name());
-            for cell in row {
-                let spread = cell.spread(FIGURES[at].1);
-                let _ = write!(text, " {:>20}", figure(spread, unit, digits));
-            }
-            text.push('\n');
-        }
-        text.push('\n');
-    }
-    text
+fn table(cells: &[Cell]) -> String {
+    let mut columns = vec![
+        Column::new("design", |cell: &Cell| cell.design.name().to_owned()),
+        Column::new("threads", |cell: &Cell| cell.threads.to_string()),
+    ];
+    columns.extend(FIGURES.iter().map(Figure::column));
+    columns.extend(latencies(|cell: &Cell| &cell.latency));
+    common::table(cells, &columns)
 }

@@ -1,13 +1,12 @@
 //! `onramp lab layout`.
 
-use std::fmt::Write;
-
 use anyhow::Result;
 use onramp_lab::layout::{self, Cell, Design, PREPARATION, Plan, Round, WORK};
-use onramp_lab::measure::Rounds as _;
 use serde_json::{Map, Value, json};
 
-use super::common::{Common, Run, counts, figure, insert};
+use super::common::{
+    self, Column, Common, Figure, LoadArgs, Run, counts, insert_all, latencies, percentiles,
+};
 use crate::limits;
 use crate::report::json::number;
 
@@ -16,11 +15,14 @@ use crate::report::json::number;
 /// Threads push into an intake of numbers by Onramp's protocol; who finds it idle owns it and works
 /// for all. There are no packets, no qdisc and no device: what differs is only on which lines the
 /// fields lie. That Onramp's own fields are grouped is checked when it is compiled.
+///
+/// With --load rr, a thread that has pushed a burst looks at the fields until all of it has left.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   onramp lab layout
   onramp lab layout --threads 2 --pin
+  onramp lab layout --threads 2,4 --pin --load rr --burst 5
   onramp lab layout --threads 2,4,8 --pin --seconds 2 --rounds 7 --json layout.json")]
 pub(crate) struct Args {
     /// Numbers of threads
@@ -31,25 +33,25 @@ pub(crate) struct Args {
     #[arg(long)]
     pin: bool,
     #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
     common: Common,
 }
 
-/// A figure of a round, and its key.
-type Figure = (&'static str, fn(&Round) -> f64);
-
-const FIGURES: [Figure; 5] = [
-    ("packets_per_second", |round| round.packets_per_second),
-    ("cpu_ns_per_packet", |round| round.cpu_ns_per_packet),
-    ("retries_per_packet", |round| round.retries_per_packet),
-    ("owned_share", |round| round.owned_share),
-    ("refused_per_packet", |round| round.refused_per_packet),
+const FIGURES: [Figure<Round>; 6] = [
+    Figure::new("packets_per_second", "Mpps", (1e6, 2), |round| Some(round.packets_per_second)),
+    Figure::new("cpu_ns_per_packet", "CPU ns/packet", (1.0, 1), |r| Some(r.cpu_ns_per_packet)),
+    Figure::new("transactions_per_second", "bursts/s", (1.0, 0), |r| r.transactions_per_second),
+    Figure::new("retries_per_packet", "retries", (1.0, 4), |r| Some(r.retries_per_packet)),
+    Figure::new("owned_share", "owned %", (0.01, 1), |round| Some(round.owned_share)),
+    Figure::new("refused_per_packet", "refused", (1.0, 4), |r| Some(r.refused_per_packet)),
 ];
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let threads = counts(&args.threads);
-    let rounds = args.common.rounds as usize;
-    let plan = Plan { threads, window: args.common.seconds, rounds, pin: args.pin };
+    let (rounds, load) = (args.common.rounds as usize, args.load.load()?);
+    let plan = Plan { threads, window: args.common.seconds, rounds, pin: args.pin, load };
     let mut run = Run::new(&args.common, plan.threads.len() * Design::ALL.len() * rounds)?;
     limits::check(plan.threads.iter().copied().max().unwrap_or(0), 0)?;
     let cells = layout::run(&plan, |text| run.show(text))?;
@@ -62,6 +64,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "seconds": number(plan.window.as_secs_f64()),
         "rounds": rounds,
         "pin": plan.pin,
+        "load": load.name(),
+        "burst": load.burst(),
         "work": WORK,
         "preparation": PREPARATION,
     });
@@ -73,51 +77,29 @@ fn json(cell: &Cell, base: &Cell) -> Value {
     map.insert("design".into(), cell.design.name().into());
     map.insert("threads".into(), cell.threads.into());
     map.insert("bytes".into(), cell.design.bytes().into());
-    for (name, of) in FIGURES {
-        insert(&mut map, name, cell.spread(of));
-    }
+    insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
+    map.insert("latency_ns".into(), percentiles(cell.latency.percentiles()));
     map.insert("packets".into(), cell.packets.into());
     let mut ratios = Map::new();
-    for (name, of) in &FIGURES[..2] {
-        insert(&mut ratios, name, cell.ratio(base, of));
-    }
+    insert_all(&mut ratios, &FIGURES[..2], |figure| figure.ratio(cell, base));
     map.insert("ratios_to_grouped".into(), ratios.into());
     Value::Object(map)
 }
 
 fn table(cells: &[Cell]) -> String {
-    let mut text = format!(
-        "{:>7}  {:<8} {:>20} {:>20} {:>10} {:>8} {:>8} {:>18}\n",
-        "threads",
-        "layout",
-        "Mpps",
-        "CPU ns/packet",
-        "retries",
-        "owned",
-        "refused",
-        "CPU to grouped"
+    let mut columns = vec![
+        Column::new("layout", |cell: &Cell| cell.design.name().to_owned()),
+        Column::new("threads", |cell: &Cell| cell.threads.to_string()),
+    ];
+    columns.extend(FIGURES.iter().map(Figure::column));
+    columns.extend(latencies(|cell: &Cell| &cell.latency));
+    // The first design of each number of threads.
+    let grouped = |cell: &Cell| cells.iter().find(|first| first.threads == cell.threads);
+    columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
+    let mut text = common::table(cells, &columns);
+    text.push_str(
+        "\nretries: exchanges of the word that failed, for each packet; refused: pushes that found \
+         too many waiting.\n",
     );
-    for row in cells.chunks(Design::ALL.len()) {
-        for cell in row {
-            let [rate, cpu, retries, owned, refused] = FIGURES.map(|(_, of)| cell.spread(of));
-            let median = |spread: Option<onramp_lab::measure::Spread>, factor: f64| {
-                spread.map_or(0.0, |spread| spread.median * factor)
-            };
-            // Writing into a string cannot fail.
-            let _ = writeln!(
-                text,
-                "{:>7}  {:<8} {:>20} {:>20} {:>10.4} {:>6.1} % {:>8.4} {:>18}",
-                cell.threads,
-                cell.design.name(),
-                figure(rate, 1e6, 2),
-                figure(cpu, 1.0, 1),
-                median(retries, 1.0),
-                median(owned, 100.0),
-                median(refused, 1.0),
-                figure(cell.ratio(&row[0], FIGURES[1].1), 1.0, 2)
-            );
-        }
-    }
-    text.push_str("\nretries: exchanges of the word that failed, for each packet.\n");
     text
 }

@@ -4,11 +4,14 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use onramp_lab::lockstat::{LockRow, lockmeter_table};
-use onramp_lab::loopback::{self, CREDITS, Cell, Design, PAYLOAD, Plan, Round};
-use onramp_lab::measure::Rounds as _;
+use onramp_lab::loopback::{self, CREDITS, Cell, Design, PACKETS_MAX, PAYLOAD, Plan, Round};
 use serde_json::{Map, Value, json};
 
-use super::common::{Common, Run, counts, cpus, figure, insert, lock};
+use super::common::{
+    self, Column, Common, Figure, LoadArgs, Run, counts, cpus, insert_all, latencies, lock,
+    percentiles,
+};
+use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
 
@@ -18,11 +21,18 @@ use crate::report::json::number;
 /// on their way. With a lock, all share one transmit queue and its counters, as Linux's loopback
 /// did; without, each has its own. Everything else is the same code. Rates are of packets
 /// received; what happened at the locks is from a round of its own, because noting it takes time.
+///
+/// With --load rr, as netperf has it, the receiver of a pair answers each packet to its peer, by
+/// the same way, and the peer sends the next burst when all answers are there. Then a spinlock
+/// suffers from what a kernel forbids: a packet wakes its receiver while the lock is held, the
+/// receiver may take the holder's processor, and spins there for the lock until its time is up.
+/// Under `chrt --batch 0` nobody takes a processor when woken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   onramp lab loopback
   onramp lab loopback --pairs 8 --rounds 3
+  onramp lab loopback --pairs 1,8 --load rr --burst 1
   onramp lab loopback --pairs 1,2,8,31,64 --seconds 2 --rounds 5 --json loopback.json")]
 pub(crate) struct Args {
     /// Numbers of pairs of a sender and a receiver
@@ -30,24 +40,34 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pairs: Vec<u32>,
     #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
     common: Common,
 }
 
-/// A figure of a round, and its key.
-type Figure = (&'static str, fn(&Round) -> f64);
-
-const FIGURES: [Figure; 3] = [
-    ("packets_per_second", |round| round.packets_per_second),
-    ("cpu_ns_per_packet", |round| round.cpu_ns_per_packet),
-    ("context_switches_per_second", |round| round.switches_per_second),
+const FIGURES: [Figure<Round>; 4] = [
+    Figure::new("packets_per_second", "Mpps", (1e6, 2), |round| Some(round.packets_per_second)),
+    Figure::new("cpu_ns_per_packet", "CPU ns/packet", (1.0, 0), |r| Some(r.cpu_ns_per_packet)),
+    Figure::new("transactions_per_second", "bursts/s", (1.0, 0), |r| r.transactions_per_second),
+    Figure::new("context_switches_per_second", "switches/s", (1.0, 0), |round| {
+        Some(round.switches_per_second)
+    }),
 ];
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let pairs = counts(&args.pairs);
     let most = pairs.iter().copied().max().unwrap_or(0);
-    let rounds = args.common.rounds as usize;
-    let plan = Plan { pairs, window: args.common.seconds, rounds };
+    let (rounds, load) = (args.common.rounds as usize, args.load.load()?);
+    let in_flight = 2 * most * load.burst().map_or(0, |burst| burst as usize);
+    if in_flight > PACKETS_MAX {
+        return Err(usage(format!(
+            "--pairs {most} --burst {}: {in_flight} packets may be on their way, and {PACKETS_MAX} \
+             are the most; use fewer pairs or a smaller burst",
+            in_flight / (2 * most)
+        )));
+    }
+    let plan = Plan { pairs, window: args.common.seconds, rounds, load };
     let mut run = Run::new(&args.common, plan.pairs.len() * Design::ALL.len() * (rounds + 1))?;
     limits::check(2 * most, 0)?;
     let cells = loopback::run(&plan, |text| run.show(text))?;
@@ -62,60 +82,46 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "seconds": number(plan.window.as_secs_f64()),
         "rounds": rounds,
         "payload": PAYLOAD,
-        "credits": CREDITS,
+        "credits": load.burst().unwrap_or(CREDITS),
+        "load": load.name(),
+        "burst": load.burst(),
     });
     run.conclude("loopback", parameters, results, &table(&cells))
 }
 
 /// The design that others are compared to.
-fn baseline(row: &[Cell]) -> Option<&Cell> {
-    row.iter().find(|cell| cell.design == Design::Spinlock)
+fn base(row: &[Cell]) -> &Cell {
+    row.iter().find(|cell| cell.design == Design::Spinlock).unwrap_or(&row[0])
 }
 
 fn json(cell: &Cell, row: &[Cell]) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("pairs".into(), cell.pairs.into());
-    for (name, of) in FIGURES {
-        insert(&mut map, name, cell.spread(of));
-    }
+    insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
+    map.insert("latency_ns".into(), percentiles(cell.latency.percentiles()));
     map.insert("packets".into(), cell.packets.into());
     map.insert("lock".into(), cell.lock.as_ref().map_or(Value::Null, |row| lock(row, cpus())));
     let mut ratios = Map::new();
-    for (name, of) in &FIGURES[..2] {
-        insert(&mut ratios, name, baseline(row).and_then(|base| cell.ratio(base, of)));
-    }
+    insert_all(&mut ratios, &FIGURES[..2], |figure| figure.ratio(cell, base(row)));
     map.insert("ratios_to_spinlock".into(), ratios.into());
     Value::Object(map)
 }
 
 fn table(cells: &[Cell]) -> String {
-    let mut text = format!(
-        "{:>5}  {:<9} {:>22} {:>22} {:>12} {:>10} {:>18}\n",
-        "pairs", "design", "Mpps", "CPU ns/packet", "switches/s", "contended", "Mpps to spinlock"
-    );
-    for row in cells.chunks(Design::ALL.len()) {
-        for cell in row {
-            let [rate, cpu, switches] = FIGURES.map(|(_, of)| cell.spread(of));
-            let contended = cell.lock.as_ref().map_or_else(
-                || "no lock".to_owned(),
-                |lock| format!("{:.2} %", 100.0 * lock.contended_share()),
-            );
-            let ratio = baseline(row).and_then(|base| cell.ratio(base, FIGURES[0].1));
-            // Writing into a string cannot fail.
-            let _ = writeln!(
-                text,
-                "{:>5}  {:<9} {:>22} {:>22} {:>12} {:>10} {:>18}",
-                cell.pairs,
-                cell.design.name(),
-                figure(rate, 1e6, 2),
-                figure(cpu, 1.0, 0),
-                switches.map_or_else(String::new, |spread| format!("{:.0}", spread.median)),
-                contended,
-                figure(ratio, 1.0, 2)
-            );
-        }
-    }
+    let mut columns = vec![
+        Column::new("design", |cell: &Cell| cell.design.name().to_owned()),
+        Column::new("pairs", |cell: &Cell| cell.pairs.to_string()),
+    ];
+    columns.extend(FIGURES.iter().map(Figure::column));
+    columns.extend(latencies(|cell: &Cell| &cell.latency));
+    columns.push(Column::new("contended", |cell: &Cell| {
+        let share = |lock: &LockRow| format!("{:.2} %", 100.0 * lock.contended_share());
+        cell.lock.as_ref().map_or_else(|| "no lock".to_owned(), share)
+    }));
+    let row = |cell: &Cell| cells.chunks(Design::ALL.len()).find(|row| row[0].pairs == cell.pairs);
+    columns.push(FIGURES[0].ratio_column("Mpps to spinlock", move |cell| row(cell).map(base)));
+    let mut text = common::table(cells, &columns);
     text.push_str("\nThe locks, in the columns of 2004:\n\n");
     for cell in cells {
         if let Some(row) = &cell.lock {

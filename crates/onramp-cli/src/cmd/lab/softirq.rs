@@ -1,14 +1,10 @@
 //! `onramp lab softirq`.
 
-use std::fmt::Write;
-
 use anyhow::Result;
-use onramp_lab::lockstat::time;
-use onramp_lab::measure::Rounds as _;
 use onramp_lab::softirq::{self, Cell, Design, PACKETS_MAX, PAYLOAD, Plan, QDISC, Round};
 use serde_json::{Map, Value, json};
 
-use super::common::{Common, Run, figure, insert, percentiles};
+use super::common::{self, Column, Common, Figure, Run, insert_all, latencies, percentiles};
 use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
@@ -16,12 +12,29 @@ use crate::report::json::number;
 /// 2001: a helper thread woken each time against work done in place, restarted, then left to it
 ///
 /// Clients send a burst of requests, servers answer each, and a client goes on when all answers
-/// are there. All packets pass one queue. wake-always: each submission wakes a helper thread, which
-/// does one quota of 64 packets at a time. in-place: who submits does the work, up to ten quotas in
-/// a row, and wakes the helper only for what is left then. onramp: the link, with its runner;
-/// onramp-flush: the same, and each submission ends with a flush that does not wait.
+/// are there. All packets pass one queue.
+///
+/// wake-always: each submission calls a helper thread, which does one quota of 64 packets at a
+/// time. in-place: who submits does the work, up to ten quotas in a row, and calls the helper only
+/// for what is left then. onramp: the link in its default mode, hybrid; onramp-flush: the same, and
+/// each submission ends with a flush that does not wait; onramp-inline and onramp-dedicated: the
+/// link in its other modes.
+///
+/// There is no --load stream: a helper is woken for little work that comes now and then, and a
+/// stream would keep it awake. `onramp lab contention` has streams.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Columns:
+  bursts/s      bursts answered; p50, p99, p99.9: from the first request to the last answer
+  switches/s    context switches of the process; per burst: for each burst answered
+  called        times the helper or the runner was asked to come. wake-always: by each submission;
+                in-place: whenever a submission becomes owner and may have to; the link: by a port
+  undone        of these, those for which nobody was woken: the work was done in place, or the
+                helper or runner was awake, or about to come in time
+  notified      the rest: it was woken; a runner also when it was about to sleep again
+  woke          times it woke, by its timer too; idle: to find nothing to do
+  restarts      quotas, or rounds of the runner, that were followed by another at once
+
 Examples:
   onramp lab softirq
   onramp lab softirq --clients 1 --burst 1
@@ -39,21 +52,31 @@ pub(crate) struct Args {
     common: Common,
 }
 
-/// A figure of a round, and its key.
-type Figure = (&'static str, fn(&Round) -> f64);
+/// Shown as it is.
+const WHOLE: (f64, usize) = (1.0, 0);
 
-const FIGURES: [Figure; 5] = [
-    ("transactions_per_second", |round| round.transactions_per_second),
-    ("context_switches_per_second", |round| round.switches_per_second),
-    ("wakeups_per_second", |round| round.wakeups_per_second),
-    ("restarts_per_second", |round| round.restarts_per_second),
-    ("cpu_ns_per_request", |round| round.cpu_ns_per_request),
+const FIGURES: [Figure<Round>; 4] = [
+    Figure::new("transactions_per_second", "bursts/s", WHOLE, |r| Some(r.transactions_per_second)),
+    Figure::new("context_switches_per_second", "switches/s", WHOLE, |round| {
+        Some(round.switches_per_second)
+    }),
+    Figure::new("context_switches_per_transaction", "per burst", (1.0, 2), |round| {
+        Some(round.switches_per_second / round.transactions_per_second)
+    }),
+    Figure::new("cpu_ns_per_request", "CPU ns/request", WHOLE, |r| Some(r.cpu_ns_per_request)),
 ];
 
-/// Context switches for each burst that was answered.
-fn switches(round: &Round) -> f64 {
-    round.switches_per_second / round.transactions_per_second
-}
+/// What became of the helper or the runner.
+const HELPER: [Figure<Round>; 6] = [
+    Figure::new("calls_per_second", "called", WHOLE, |round| Some(round.calls_per_second)),
+    Figure::new("undone_per_second", "undone", WHOLE, |round| Some(round.undone_per_second)),
+    Figure::new("notifies_per_second", "notified", WHOLE, |round| Some(round.notifies_per_second)),
+    Figure::new("wakeups_per_second", "woke", WHOLE, |round| Some(round.wakeups_per_second)),
+    Figure::new("idle_wakeups_per_second", "idle", WHOLE, |round| {
+        Some(round.idle_wakeups_per_second)
+    }),
+    Figure::new("restarts_per_second", "restarts", WHOLE, |round| Some(round.restarts_per_second)),
+];
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -86,82 +109,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn json(cell: &Cell, base: &Cell) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
-    for (name, of) in FIGURES {
-        insert(&mut map, name, cell.spread(of));
-    }
-    let undone = cell.spread(|round| round.undone_per_second.unwrap_or(f64::NAN));
-    insert(&mut map, "undone_per_second", undone.filter(|spread| !spread.max.is_nan()));
-    insert(&mut map, "context_switches_per_transaction", cell.spread(switches));
+    insert_all(&mut map, FIGURES.iter().chain(&HELPER), |figure| figure.spread(cell));
     map.insert("latency_ns".into(), percentiles(cell.latency.percentiles()));
     map.insert("requests".into(), cell.requests.into());
     let mut ratios = Map::new();
-    for (name, of) in [FIGURES[0], FIGURES[1], FIGURES[4]] {
-        insert(&mut ratios, name, cell.ratio(base, of));
-    }
-    insert(&mut ratios, "context_switches_per_transaction", cell.ratio(base, switches));
+    insert_all(&mut ratios, &FIGURES, |figure| figure.ratio(cell, base));
     map.insert("ratios_to_wake_always".into(), ratios.into());
     Value::Object(map)
 }
 
 fn table(cells: &[Cell], plan: &Plan) -> String {
     let Plan { clients, burst, .. } = plan;
-    let mut text = format!("{clients} clients, {clients} servers, bursts of {burst}\n\n");
-    let median = |cell: &Cell, of: fn(&Round) -> f64| {
-        cell.spread(of).map_or_else(|| "-".to_owned(), |spread| format!("{:.0}", spread.median))
+    let with_design = |columns: &mut dyn Iterator<Item = Column<'_, Cell>>| {
+        let design = Column::new("design", |cell: &Cell| cell.design.name().to_owned());
+        common::table(cells, &[design].into_iter().chain(columns).collect::<Vec<_>>())
     };
-    // Writing into a string cannot fail.
-    let _ = writeln!(
-        text,
-        "{:<12} {:>22} {:>12} {:>10} {:>10} {:>11} {:>14} {:>9} {:>9} {:>9}",
-        "design",
-        "bursts/s",
-        "switches/s",
-        "per burst",
-        "wake-ups/s",
-        "undone/s",
-        "CPU ns/request",
-        "p50",
-        "p99",
-        "p99.9"
-    );
-    for cell in cells {
-        let undone = cell.rounds.iter().all(|round| round.undone_per_second.is_some());
-        let undone = if undone {
-            median(cell, |round| round.undone_per_second.unwrap_or(0.0))
-        } else {
-            "-".to_owned()
-        };
-        let [p50, p99, p999] = cell.latency.percentiles().map_or_else(
-            || std::array::from_fn(|_| "-".to_owned()),
-            |ns| [ns.p50, ns.p99, ns.p999].map(|ns| time(ns as f64)),
-        );
-        let per_burst = cell.spread(switches);
-        let _ = writeln!(
-            text,
-            "{:<12} {:>22} {:>12} {:>10} {:>10} {:>11} {:>14} {:>9} {:>9} {:>9}",
-            cell.design.name(),
-            figure(cell.spread(FIGURES[0].1), 1.0, 0),
-            median(cell, FIGURES[1].1),
-            per_burst.map_or_else(String::new, |spread| format!("{:.2}", spread.median)),
-            median(cell, FIGURES[2].1),
-            undone,
-            median(cell, FIGURES[4].1),
-            p50,
-            p99,
-            p999
-        );
-    }
-    text.push_str("\nTo wake-always, in the same round:\n");
-    for cell in &cells[1..] {
-        let of = |of: fn(&Round) -> f64| figure(cell.ratio(&cells[0], of), 1.0, 2);
-        let _ = writeln!(
-            text,
-            "{:<12} bursts/s {}, switches per burst {}, CPU {}",
-            cell.design.name(),
-            of(FIGURES[0].1),
-            of(switches),
-            of(FIGURES[4].1)
-        );
-    }
-    text
+    let latencies = latencies(|cell: &Cell| &cell.latency);
+    let figures = with_design(&mut FIGURES.iter().map(Figure::column).chain(latencies));
+    let helper = with_design(&mut HELPER.iter().map(Figure::column));
+    let ratio = |figure: &'static Figure<Round>| {
+        figure.ratio_column(figure.header(), |_: &Cell| cells.first())
+    };
+    let ratios = with_design(&mut FIGURES.iter().map(ratio));
+    format!(
+        "{clients} clients, {clients} servers, bursts of {burst}\n\n{figures}\n\
+         To wake-always, in the same round:\n\n{ratios}\n\
+         The helper, or the runner, times a second:\n\n{helper}"
+    )
 }

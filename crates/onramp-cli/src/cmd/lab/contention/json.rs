@@ -1,35 +1,28 @@
 //! Results for programs: `onramp.lab.contention` in `docs/json.md`.
 
-use onramp_lab::contention::{Design, Load, Plan, Ratio, Row};
+use onramp_lab::contention::{Design, Plan, Ratio, Row};
 use onramp_lab::lockstat::LockRow;
-use onramp_lab::measure::{Octaves, Percentiles, Spread};
+use onramp_lab::measure::Octaves;
+use onramp_lab::memory::MemoryNotes;
 use serde_json::{Map, Value, json};
 
+use super::super::common::{insert, percentiles};
 use super::Results;
-use crate::report::json::{number, pretty};
+use crate::report::json::number;
 
-const VERSION: u32 = 1;
-
-/// The whole document.
-pub(super) fn contention(results: &Results) -> String {
-    let Results { machine, plan, rows } = results;
+/// The rows, and what they are to those of `busylock`.
+pub(super) fn results(results: &Results) -> Map<String, Value> {
+    let Results { plan, rows, .. } = results;
     let ratios = Ratio::of(rows, Design::BASE);
-    pretty(&json!({
-        "schema": "onramp.lab.contention",
-        "version": VERSION,
-        "machine": machine,
-        "parameters": parameters(plan),
-        "rows": rows.iter().map(|one| row(one, plan)).collect::<Vec<_>>(),
-        "ratios_to_busylock": ratios.iter().map(ratio).collect::<Vec<_>>(),
-    }))
+    let mut map = Map::new();
+    map.insert("rows".into(), rows.iter().map(|one| row(one, plan)).collect());
+    map.insert("ratios_to_busylock".into(), ratios.iter().map(ratio).collect());
+    map
 }
 
-fn parameters(plan: &Plan) -> Value {
+/// What was asked for.
+pub(super) fn parameters(plan: &Plan) -> Value {
     let names = |designs: &[Design]| designs.iter().map(|d| d.name()).collect::<Vec<_>>();
-    let (load, burst) = match plan.load {
-        Load::Stream => ("stream", None),
-        Load::Rr(burst) => ("rr", Some(burst)),
-    };
     json!({
         "designs": names(&plan.designs),
         "threads": plan.threads,
@@ -41,8 +34,10 @@ fn parameters(plan: &Plan) -> Value {
         "seconds": number(plan.window.as_secs_f64()),
         "warm_up_seconds": number(plan.warm_up().as_secs_f64()),
         "rounds": plan.rounds,
-        "load": load,
-        "burst": burst,
+        "load": plan.load.name(),
+        "burst": plan.load.burst(),
+        "memory": plan.memory.iter().map(|memory| memory.name()).collect::<Vec<_>>(),
+        "credits": plan.credits.iter().flatten().collect::<Vec<_>>(),
     })
 }
 
@@ -50,15 +45,20 @@ fn row(row: &Row, plan: &Plan) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), row.design.name().into());
     map.insert("threads".into(), row.threads.into());
+    map.insert("credits".into(), json!(row.credits));
+    map.insert("memory".into(), row.memory.name().into());
     map.insert("qdisc".into(), plan.qdisc.to_string().into());
     insert(&mut map, "packets_per_second", row.packets_per_second());
     insert(&mut map, "cpu_ns_per_packet", row.cpu_ns_per_packet());
     insert(&mut map, "cpus", row.cpus());
     insert(&mut map, "context_switches_per_second", row.context_switches_per_second());
     insert(&mut map, "waits_per_second", row.waits_per_second());
+    insert(&mut map, "transactions_per_second", row.transactions_per_second());
     insert(&mut map, "jain", row.jain());
     map.insert("send_ns".into(), percentiles(row.send.percentiles()));
+    map.insert("accept_ns".into(), percentiles(row.accept.percentiles()));
     map.insert("wait_ns".into(), percentiles(row.wait.percentiles()));
+    map.insert("latency_ns".into(), percentiles(row.transaction.percentiles()));
     map.insert("staging_ns".into(), percentiles(row.staging()));
     map.insert("delay_ns".into(), percentiles(row.delay.percentiles()));
     map.insert("drops".into(), json!(row.drops));
@@ -70,6 +70,7 @@ fn row(row: &Row, plan: &Plan) -> Value {
     map.insert("batch".into(), batch);
     map.insert("send_histogram".into(), octaves(row.send.octaves()));
     map.insert("locks".into(), row.locks.iter().map(lock).collect());
+    map.insert("packet_memory".into(), packet_memory(&row.packets));
     Value::Object(map)
 }
 
@@ -91,10 +92,26 @@ fn lock(row: &LockRow) -> Value {
     })
 }
 
+fn packet_memory(notes: &MemoryNotes) -> Value {
+    json!({
+        "taken": notes.taken,
+        "allocated": notes.allocated,
+        "freed": notes.freed,
+        "freed_by_others": notes.foreign,
+        "batches": notes.batches,
+        "packets_per_batch": notes.packets_per_batch().map(number),
+        "contended": notes.repeated,
+        "take_ns": percentiles(notes.take.percentiles()),
+        "give_ns": percentiles(notes.give.percentiles()),
+    })
+}
+
 fn ratio(ratio: &Ratio) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), ratio.design.name().into());
     map.insert("threads".into(), ratio.threads.into());
+    map.insert("credits".into(), json!(ratio.credits));
+    map.insert("memory".into(), ratio.memory.name().into());
     insert(&mut map, "packets_per_second", ratio.packets_per_second);
     insert(&mut map, "cpu_ns_per_packet", ratio.cpu_ns_per_packet);
     Value::Object(map)
@@ -103,18 +120,4 @@ fn ratio(ratio: &Ratio) -> Value {
 fn octaves(octaves: &Octaves) -> Value {
     let bucket = |(from, below, count)| json!({"from": from, "below": below, "count": count});
     octaves.buckets().map(bucket).collect()
-}
-
-fn percentiles(ns: Option<Percentiles>) -> Value {
-    ns.map_or(Value::Null, |ns| {
-        json!({"p50": ns.p50, "p99": ns.p99, "p999": ns.p999, "max": ns.max, "samples": ns.samples})
-    })
-}
-
-/// The median under the plain name, the extremes beside it.
-fn insert(map: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
-    let value = |figure: fn(Spread) -> f64| spread.map_or(Value::Null, |s| number(figure(s)));
-    map.insert(name.into(), value(|s| s.median));
-    map.insert(format!("{name}_min"), value(|s| s.min));
-    map.insert(format!("{name}_max"), value(|s| s.max));
 }

@@ -5,17 +5,21 @@ use std::fmt::Write;
 use onramp_lab::contention::{Design, Ratio, Row};
 use onramp_lab::lockstat::{LockRow, lockmeter_table, perf_table};
 use onramp_lab::measure::{Percentiles, Spread};
+use onramp_lab::memory::Memory;
 
 use super::Results;
 use crate::report::table::{align, duration};
 
+/// Under a table with more threads than processors.
+const GIVES_WAY: &str = "\
+More threads than CPUs: onramp alone gives way by itself between two runs, as its send() does.
+A kernel never preempts the holder of a spinlock; here it is preempted anywhere.
+";
+
 /// Tables by number of threads, then locks, then histograms if wanted.
 pub(super) fn contention(results: &Results, histograms: bool) -> String {
-    let Results { machine, plan, rows } = results;
-    let mut text = format!("{}\n", machine.summary());
-    if let Some(warning) = machine.was_busy() {
-        let _ = writeln!(text, "{warning}");
-    }
+    let Results { cpus, plan, rows } = results;
+    let mut text = String::new();
     let _ = writeln!(
         text,
         "{} x {} s each, qdisc {}, {} queue(s), null device, {} ns a packet: median (min - max)",
@@ -30,10 +34,14 @@ pub(super) fn contention(results: &Results, histograms: bool) -> String {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.threads == *threads).collect();
         let _ = writeln!(text, "\n{threads} thread(s)");
         text.push_str(&figures(&rows, &ratios));
-        text.push_str(&locks(&rows, machine.cpus));
+        if *threads > *cpus {
+            text.push_str(GIVES_WAY);
+        }
+        text.push_str(&locks(&rows, *cpus));
+        text.push_str(&packet_memory(&rows));
         if histograms {
             for row in rows {
-                let name = row.design.name();
+                let name = name(row);
                 let _ = writeln!(text, "\n@send_ns[{name}, {threads} threads], 1 call in 16:");
                 text.push_str(&row.send.octaves().render());
             }
@@ -54,6 +62,10 @@ fn figures(rows: &[&Row], ratios: &[Ratio]) -> String {
         "p99",
         "p99.9",
         "max",
+        "accept p50",
+        "p99",
+        "p99.9",
+        "max",
         "staged p50",
         "p99",
         "to device p50",
@@ -68,7 +80,8 @@ fn figures(rows: &[&Row], ratios: &[Ratio]) -> String {
 }
 
 fn line(row: &Row, ratios: &[Ratio]) -> Vec<String> {
-    let ratio = ratios.iter().find(|r| r.design == row.design && r.threads == row.threads);
+    let cell = (row.design, row.threads, row.credits, row.memory);
+    let ratio = ratios.iter().find(|r| (r.design, r.threads, r.credits, r.memory) == cell);
     let ratio = ratio.and_then(|ratio| ratio.cpu_ns_per_packet);
     let spread = |spread: Option<Spread>, unit: f64, digits: usize| {
         spread.map_or_else(dash, |s| {
@@ -81,11 +94,12 @@ fn line(row: &Row, ratios: &[Ratio]) -> Vec<String> {
     };
     let mean = |mean: Option<f64>| mean.map_or_else(dash, |mean| format!("{mean:.1}"));
     let [p50, p99, p999, max] = latencies(row.send.percentiles());
+    let [accept, accept_p99, accept_p999, accept_max] = latencies(row.accept.percentiles());
     let [staged, staged_p99, ..] = latencies(row.staging());
     let [delay, delay_p99, ..] = latencies(row.delay.percentiles());
     let drops: u64 = row.drops.values().sum();
     vec![
-        row.design.name().to_owned(),
+        name(row),
         spread(row.packets_per_second(), 1e6, 3),
         spread(row.cpu_ns_per_packet(), 1.0, 0),
         median(ratio, 3),
@@ -95,6 +109,10 @@ fn line(row: &Row, ratios: &[Ratio]) -> Vec<String> {
         p99,
         p999,
         max,
+        accept,
+        accept_p99,
+        accept_p999,
+        accept_max,
         staged,
         staged_p99,
         delay,
@@ -103,6 +121,18 @@ fn line(row: &Row, ratios: &[Ratio]) -> Vec<String> {
         median(row.jain(), 2),
         if drops == 0 { "0".to_owned() } else { drops.to_string() },
     ]
+}
+
+/// The design, and what it was told to do differently.
+fn name(row: &Row) -> String {
+    let mut name = row.design.name().to_owned();
+    if let Some(credits) = row.credits {
+        let _ = write!(name, ", {credits} credits");
+    }
+    if row.memory != Memory::Pool {
+        let _ = write!(name, ", {}", row.memory.name());
+    }
+    name
 }
 
 fn latencies(ns: Option<Percentiles>) -> [String; 4] {
@@ -116,10 +146,53 @@ fn dash() -> String {
     "-".to_owned()
 }
 
+/// Where packets came from, and who gave them back.
+fn packet_memory(rows: &[&Row]) -> String {
+    let header = [
+        "packet memory",
+        "taken",
+        "own cache %",
+        "freed by others %",
+        "batches",
+        "packets/batch",
+        "contended",
+        "% of batches",
+        "take p50",
+        "p99",
+        "give p50",
+        "p99",
+    ];
+    let mut cells = vec![header.map(str::to_owned).to_vec()];
+    cells.extend(rows.iter().map(|row| {
+        let notes = &row.packets;
+        let share = |part: u64, of: u64| {
+            if of == 0 { dash() } else { format!("{:.2}", 100.0 * part as f64 / of as f64) }
+        };
+        let contended = notes.repeated;
+        let [take, take_p99, ..] = latencies(notes.take.percentiles());
+        let [give, give_p99, ..] = latencies(notes.give.percentiles());
+        vec![
+            name(row),
+            notes.taken.to_string(),
+            share(notes.taken.saturating_sub(notes.allocated), notes.taken),
+            share(notes.foreign, notes.freed),
+            notes.batches.to_string(),
+            notes.packets_per_batch().map_or_else(dash, |packets| format!("{packets:.1}")),
+            contended.map_or_else(dash, |times| times.to_string()),
+            contended.map_or_else(dash, |times| share(times, notes.batches)),
+            take,
+            take_p99,
+            give,
+            give_p99,
+        ]
+    }));
+    format!("\n{}", align(&cells))
+}
+
 /// Both tables of all locks, named after their designs.
 fn locks(rows: &[&Row], cpus: usize) -> String {
     let locks = |row: &&Row| {
-        let design = row.design.name();
+        let design = name(row);
         let named =
             |lock: &LockRow| LockRow { name: format!("{design}: {}", lock.name), ..lock.clone() };
         row.locks.iter().map(named).collect::<Vec<_>>()

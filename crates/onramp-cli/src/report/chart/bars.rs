@@ -1,0 +1,185 @@
+//! A bar for each design, with a whisker from its least to its greatest round.
+
+use super::font;
+use super::scale::Scale;
+use super::scene::{Anchor, Mark, Scene, fitting};
+use super::style::Style;
+use super::{LETTERS, LINE, TOP, WIDTH, Words};
+
+/// Bars, from top to bottom.
+#[derive(Debug)]
+pub(crate) struct Bars {
+    pub(crate) title: String,
+    pub(crate) bars: Vec<Bar>,
+    /// How figures are written.
+    pub(crate) words: Words,
+}
+
+/// A bar. Bars without a figure keep their place, and say that there is none.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    pub(crate) figure: Option<f64>,
+    /// The least and the greatest round.
+    pub(crate) range: Option<(f64, f64)>,
+    /// Stands behind the figure, such as a ratio.
+    pub(crate) note: String,
+    pub(crate) highlighted: bool,
+}
+
+impl Bar {
+    /// The right end, whisker included.
+    fn end(&self) -> f64 {
+        let figure = self.figure.unwrap_or(0.0);
+        self.range.map_or(figure, |(_, most)| most.max(figure))
+    }
+
+    fn is_finite(&self) -> bool {
+        let (least, most) = self.range.unwrap_or_default();
+        [self.figure.unwrap_or_default(), least, most].into_iter().all(f64::is_finite)
+    }
+}
+
+impl Bars {
+    /// `None`: there is nothing above zero to draw, or a figure is none.
+    pub(crate) fn draw(&self) -> Option<Scene> {
+        let most = self.bars.iter().map(Bar::end).fold(0.0, f64::max);
+        let finite = self.bars.iter().all(Bar::is_finite);
+        if !(most > 0.0 && finite) {
+            return None;
+        }
+        let width = |bar: &Bar, text: &str| {
+            let width = if bar.highlighted { font::bold_width } else { font::width };
+            width(text, LETTERS)
+        };
+        let names = self.bars.iter().map(|bar| width(bar, &bar.name)).fold(0.0, f64::max);
+        let notes = self.bars.iter().map(|bar| width(bar, &self.note(bar))).fold(0.0, f64::max);
+        let room = WIDTH - notes - 3.0 * GAP - WIDTH / 6.0;
+        let names = names.min(room.clamp(WIDTH / 4.0, WIDTH / 2.0));
+        let left = names + GAP;
+        // A note stands behind its own whisker, so only the longest bar needs the room.
+        let right = (WIDTH - notes - 2.0 * GAP).max(left + WIDTH / 6.0);
+        let scale = Scale::linear(most, (left, right));
+        let mut scene = Scene::new(self.title.clone(), TOP + self.bars.len() as f64 * STEP);
+        for (row, bar) in self.bars.iter().enumerate() {
+            self.bar(&mut scene, bar, &scale, TOP + row as f64 * STEP, names);
+        }
+        let words = self.bars.iter().map(|bar| format!("{}: {}", bar.name, self.note(bar)));
+        scene.words = words.collect::<Vec<_>>().join("; ");
+        Some(scene)
+    }
+
+    fn bar(&self, scene: &mut Scene, bar: &Bar, scale: &Scale, top: f64, names: f64) {
+        let (middle, base) = (top + STEP / 2.0, top + STEP / 2.0 + LINE / 3.0);
+        let text = if bar.highlighted { Style::BoldText } else { Style::Text };
+        scene.text(names, base, Anchor::End, text, &fitting(&bar.name, names + 1.0));
+        if let Some(figure) = bar.figure {
+            let (left, style) = (scale.place(0.0), [Style::Bar, Style::OursBar]);
+            let words = format!("{}: {}", bar.name, self.range(bar));
+            let mark = Mark { series: bar.name.clone(), figure, words };
+            let width = (scale.place(figure) - left).max(0.5);
+            let rect = [left, top + 3.0, width, STEP - 6.0];
+            scene.rect(rect, style[usize::from(bar.highlighted)], Some(mark));
+        }
+        if let Some((least, most)) = bar.range.filter(|(least, most)| most > least) {
+            let (from, to) = (scale.place(least), scale.place(most));
+            scene.path(vec![(from, middle), (to, middle)], Style::Whisker);
+            for x in [from, to] {
+                scene.path(vec![(x, middle - CAP), (x, middle + CAP)], Style::Whisker);
+            }
+        }
+        let x = scale.place(bar.end()) + GAP;
+        scene.text(x, base, Anchor::Start, text, &self.note(bar));
+    }
+
+    /// The figure and what stands behind it.
+    fn note(&self, bar: &Bar) -> String {
+        let figure = bar.figure.map_or_else(|| "not measured".to_owned(), self.words);
+        if bar.note.is_empty() { figure } else { format!("{figure}, {}", bar.note) }
+    }
+
+    fn range(&self, bar: &Bar) -> String {
+        let (words, note) = (self.words, self.note(bar));
+        bar.range.map_or_else(
+            || note.clone(),
+            |(least, most)| format!("{note} ({} – {})", words(least), words(most)),
+        )
+    }
+}
+
+/// Height of a bar and the gap below it.
+const STEP: f64 = 26.0;
+const GAP: f64 = 8.0;
+/// Half the height of a whisker's end.
+const CAP: f64 = 4.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bars(figures: &[Option<f64>]) -> Bars {
+        let bar = |figure: &Option<f64>| Bar {
+            name: "design".to_owned(),
+            figure: *figure,
+            range: figure.map(|figure| (figure * 0.5, figure * 2.0)),
+            note: "1×".to_owned(),
+            highlighted: false,
+        };
+        Bars {
+            title: "Title".to_owned(),
+            bars: figures.iter().map(bar).collect(),
+            words: |figure| figure.to_string(),
+        }
+    }
+
+    #[test]
+    fn bars_without_a_figure_say_so() {
+        let scene = bars(&[Some(4.0), None]).draw().expect("one bar");
+        assert_eq!(scene.words, "design: 4, 1×; design: not measured, 1×");
+        assert_eq!(scene.svg().matches("data-figure").count(), 1);
+    }
+
+    #[test]
+    fn whiskers_end_at_the_least_and_the_greatest_round() {
+        // Bars of the figures that the whisker of the first ends at.
+        let svg = bars(&[Some(4.0), Some(2.0), Some(8.0)]).draw().expect("bars").svg();
+        let xml = roxmltree::Document::parse(&svg).expect("XML");
+        let place = |node: roxmltree::Node<'_, '_>, key| -> f64 {
+            node.attribute(key).and_then(|text| text.parse().ok()).expect("a place")
+        };
+        let marks = xml.descendants().filter(|node| node.attribute("data-figure").is_some());
+        let ends: Vec<_> = marks.map(|node| place(node, "x") + place(node, "width")).collect();
+        let [of_4, of_2, of_8] = ends[..] else { panic!("{ends:?}") };
+        let whiskers = xml.descendants().filter(|n| n.attribute("class") == Some("whisker"));
+        let whiskers: Vec<_> = whiskers.filter_map(|node| node.attribute("d")).take(3).collect();
+        let numbers = |path: &str| -> Vec<f64> {
+            path[1..].split(['L', ' ']).map(|text| text.parse().expect("a place")).collect()
+        };
+        let near = |one: f64, other: f64| (one - other).abs() < 0.3;
+        let line = numbers(whiskers[0]);
+        assert!(near(line[0], of_2) && near(line[2], of_8), "{whiskers:?}, {ends:?}");
+        assert!(near(line[1], line[3]) && of_2 < of_4 && of_4 < of_8, "{whiskers:?}, {ends:?}");
+        for (cap, x) in whiskers[1..].iter().zip([of_2, of_8]) {
+            let cap = numbers(cap);
+            assert!(near(cap[0], x) && near(cap[2], x), "{whiskers:?}, {ends:?}");
+            assert!(near(cap[3] - cap[1], 2.0 * CAP), "{whiskers:?}");
+        }
+    }
+
+    #[test]
+    fn long_names_have_room() {
+        let mut bars = bars(&[Some(4.0), Some(2.0)]);
+        let long = "onramp-intake, 16 credits, malloc";
+        bars.bars[0].name = long.to_owned();
+        assert!(bars.draw().expect("bars").svg().contains(&format!(">{long}</text>")));
+        bars.bars[0].name = long.repeat(9);
+        assert!(bars.draw().expect("bars").svg().contains("…</text>"), "not more than there is");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_chart() {
+        for figures in [vec![], vec![None], vec![Some(0.0)], vec![Some(f64::NAN), Some(1.0)]] {
+            assert!(bars(&figures).draw().is_none(), "{figures:?}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A chart as a list of shapes, and how it is written as SVG.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::font;
+use super::style::{Style, css};
+use super::{LETTERS, TOP, WIDTH};
+
+/// A chart that is drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    /// What it shows.
+    pub(crate) title: String,
+    /// Its figures in words, for who cannot see it.
+    pub(crate) words: String,
+    pub(super) height: f64,
+    pub(super) items: Vec<Item>,
+}
+
+/// A shape, and the figure that it stands for.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) shape: Shape,
+    pub(super) style: Style,
+    mark: Option<Mark>,
+}
+
+/// The figure that a shape stands for.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    pub(super) series: String,
+    pub(super) figure: f64,
+    /// What is shown where a pointer rests on it.
+    pub(super) words: String,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Shape {
+    /// Left, top, width, height.
+    Rect([f64; 4]),
+    Path {
+        points: Vec<(f64, f64)>,
+        closed: bool,
+    },
+    /// Centre and radius.
+    Dot([f64; 3]),
+    Text {
+        x: f64,
+        y: f64,
+        anchor: Anchor,
+        text: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+impl Scene {
+    /// Paper with a title.
+    pub(super) fn new(title: String, height: f64) -> Self {
+        let mut scene = Self { title, words: String::new(), height, items: Vec::new() };
+        scene.rect([0.0, 0.0, WIDTH, height], Style::Paper, None);
+        // Titles are longer than the chart is wide only where names are.
+        let title = fitting(&scene.title, WIDTH);
+        scene.text(0.0, TOP / 2.0, Anchor::Start, Style::BoldText, &title);
+        scene
+    }
+
+    pub(super) fn rect(&mut self, rect: [f64; 4], style: Style, mark: Option<Mark>) {
+        self.items.push(Item { shape: Shape::Rect(rect), style, mark });
+    }
+
+    pub(super) fn path(&mut self, points: Vec<(f64, f64)>, style: Style) {
+        self.items.push(Item { shape: Shape::Path { points, closed: false }, style, mark: None });
+    }
+
+    pub(super) fn shape(&mut self, shape: Shape, style: Style, mark: Option<Mark>) {
+        self.items.push(Item { shape, style, mark });
+    }
+
+    pub(super) fn text(&mut self, x: f64, y: f64, anchor: Anchor, style: Style, text: &str) {
+        let shape = Shape::Text { x, y, anchor, text: text.to_owned() };
+        self.items.push(Item { shape, style, mark: None });
+    }
+
+    /// A part of an HTML page, which has the [`css`].
+    pub(crate) fn inline(&self) -> Markup {
+        self.element(None, None)
+    }
+
+    /// A file of its own.
+    pub(crate) fn svg(&self) -> String {
+        self.element(Some("http://www.w3.org/2000/svg"), Some(css())).into_string() + "\n"
+    }
+
+    fn element(&self, namespace: Option<&str>, style: Option<String>) -> Markup {
+        let (width, height) = (number(WIDTH), number(self.height));
+        html! {
+            svg xmlns=[namespace] class="chart" viewBox={ "0 0 " (width) " " (height) }
+                width=[namespace.map(|_| &width)] height=[namespace.map(|_| &height)]
+                role="img" aria-label=(self.title) {
+                desc { (self.words) }
+                @if let Some(style) = style { style { (PreEscaped(style)) } }
+                @for item in &self.items { (item.element()) "\n" }
+            }
+        }
+    }
+}
+
+impl Item {
+    fn element(&self) -> Markup {
+        let class = self.style.class();
+        let series = self.mark.as_ref().map(|mark| &mark.series);
+        let figure = self.mark.as_ref().map(|mark| mark.figure);
+        let words = html! {
+            @if let Some(mark) = &self.mark { title { (mark.words) } }
+        };
+        match &self.shape {
+            Shape::Rect(rect) => {
+                let [x, y, width, height] = rect.map(number);
+                html! {
+                    rect class=(class) x=(x) y=(y) width=(width) height=(height)
+                        data-series=[series] data-figure=[figure] { (words) }
+                }
+            }
+            Shape::Path { points, closed } => html! {
+                path class=(class) d=(path(points, *closed)) stroke-dasharray=[self.dashes()]
+                    data-series=[series] data-figure=[figure] { (words) }
+            },
+            Shape::Dot(dot) => {
+                let [x, y, radius] = dot.map(number);
+                html! {
+                    circle class=(class) cx=(x) cy=(y) r=(radius)
+                        data-series=[series] data-figure=[figure] { (words) }
+                }
+            }
+            Shape::Text { x, y, anchor, text } => html! {
+                text class=(class) x=(number(*x)) y=(number(*y)) text-anchor=[anchor.name()] {
+                    (text)
+                }
+            },
+        }
+    }
+
+    fn dashes(&self) -> Option<String> {
+        let dashes = self.style.dashes();
+        (!dashes.is_empty())
+            .then(|| dashes.iter().map(f32::to_string).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Anchor {
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Start => None,
+            Self::Middle => Some("middle"),
+            Self::End => Some("end"),
+        }
+    }
+}
+
+/// As much of `text` as fits into `width`; three dots stand for the rest.
+pub(super) fn fitting(text: &str, width: f64) -> String {
+    if font::width(text, LETTERS) <= width {
+        return text.to_owned();
+    }
+    let mut text: String = text.to_owned();
+    while !text.is_empty() && font::width(&text, LETTERS) + font::width("…", LETTERS) > width {
+        text.pop();
+    }
+    text + "…"
+}
+
+fn path(points: &[(f64, f64)], closed: bool) -> String {
+    let points: Vec<_> =
+        points.iter().map(|(x, y)| format!("{} {}", number(*x), number(*y))).collect();
+    format!("M{}{}", points.join("L"), if closed { "Z" } else { "" })
+}
+
+/// A place with a tenth of a pixel.
+fn number(place: f64) -> String {
+    let text = format!("{place:.1}");
+    text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
+}

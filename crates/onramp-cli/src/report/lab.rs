@@ -1,0 +1,173 @@
+//! Reports of the laboratory. They are made from the JSON that an experiment writes, and from
+//! nothing else: a page of an earlier run is the page of that run.
+//!
+//! Designs, figures and axes are those that the rows have. What is known of an experiment is only
+//! what to call it and which figures matter most ([`Story`]).
+
+mod charts;
+mod data;
+mod reading;
+mod tables;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use self::data::Row;
+use super::chart::Scene;
+use super::page;
+pub(crate) use data::Document;
+
+/// What is known of an experiment beforehand.
+#[derive(Debug)]
+struct Story {
+    kind: &'static str,
+    title: &'static str,
+    /// The design that the others are shown beside, and those whose names begin with it.
+    ours: &'static str,
+    /// The figures that matter most get charts.
+    figures: &'static [&'static str],
+}
+
+const STORIES: [Story; 6] = [
+    Story {
+        kind: "contention",
+        title: "Contention: many threads, one queue",
+        ours: "onramp",
+        figures: &["cpu_ns_per_packet", "packets_per_second", "send_ns.p999"],
+    },
+    Story {
+        kind: "loopback",
+        title: "Loopback: one lock for all, or a queue for each (2004)",
+        ours: "per-queue",
+        figures: &["packets_per_second", "cpu_ns_per_packet", "context_switches_per_second"],
+    },
+    Story {
+        kind: "softirq",
+        title: "Softirq: waking a helper, or working in place (2001)",
+        ours: "onramp",
+        figures: &[
+            "context_switches_per_transaction",
+            "transactions_per_second",
+            "cpu_ns_per_request",
+            "latency_ns.p99",
+        ],
+    },
+    Story {
+        kind: "instances",
+        title: "Instances: what more senders give (2009)",
+        ours: "onramp",
+        figures: &["packets_per_second", "scaling", "cpu_ns_per_packet"],
+    },
+    Story {
+        kind: "kernel",
+        title: "Kernel: its transmit path beside Onramp's, qdisc by qdisc",
+        ours: "onramp",
+        figures: &["packets_per_second", "above_floor_ns", "scaling", "cpu_ns_per_packet"],
+    },
+    Story {
+        kind: "layout",
+        title: "Layout: fields by writer, or side by side (2009)",
+        ours: "grouped",
+        figures: &["cpu_ns_per_packet", "packets_per_second", "retries_per_packet"],
+    },
+];
+
+/// One page of all experiments, with a table of contents where there are several.
+pub(crate) fn page(documents: &[Document]) -> String {
+    let title = match documents {
+        [document] => format!("Onramp: {}", document.title()),
+        _ => "Onramp: the laboratory".to_owned(),
+    };
+    let names = names(documents);
+    let body = html! {
+        @if documents.len() > 1 {
+            nav { ol {
+                @for (document, name) in documents.iter().zip(&names) {
+                    li { a href={ "#" (name) } { (document.title()) } " " (document.summary()) }
+                }
+            } }
+        }
+        @for (document, name) in documents.iter().zip(&names) {
+            section id=(name) {
+                @if documents.len() > 1 { h2 { (document.title()) } }
+                (section(document))
+            }
+        }
+    };
+    page::page(&title, &body)
+}
+
+/// All charts, with names for their files.
+pub(crate) fn charts(documents: &[Document]) -> Vec<(String, Scene)> {
+    let named = documents.iter().zip(names(documents));
+    let charts = named.flat_map(|(document, name)| {
+        let charts = charts::all(document).into_iter();
+        charts.map(move |chart| (format!("{name}-{}", chart.name), chart.scene))
+    });
+    charts.collect()
+}
+
+/// The experiment's name; of several runs of one, the later ones with a number.
+fn names(documents: &[Document]) -> Vec<String> {
+    let name = |(at, document): (usize, &Document)| {
+        let same = documents[..at].iter().filter(|other| other.kind() == document.kind()).count();
+        match same {
+            0 => document.kind().to_owned(),
+            _ => format!("{}-{}", document.kind(), same + 1),
+        }
+    };
+    documents.iter().enumerate().map(name).collect()
+}
+
+fn section(document: &Document) -> Markup {
+    let charts = charts::all(document);
+    html! {
+        p class="soft" { (document.machine_summary()) }
+        "\n"
+        @for sentence in reading::sentences(document) { p class="meaning" { (sentence) } "\n" }
+        @if let Some(warning) = document.was_busy() { p { (warning) } "\n" }
+        @for (heading, group) in charts::grouped(&charts) {
+            h3 { (heading) }
+            (page::charts(group.iter().map(|chart| &chart.scene)))
+        }
+        p class="soft" { (how(document)) }
+        "\n"
+        (tables::all(document))
+        h3 { "How it was measured" }
+        p { code { (document.command()) } }
+        (page::list(&words::entries(document.part("parameters"))))
+        h3 { "Machine" }
+        (page::list(&words::entries(document.part("machine"))))
+    }
+}
+
+/// What charts show.
+fn how(document: &Document) -> String {
+    let base = document.base().map_or_else(String::new, |base| {
+        let divided = |key: &&str| document.rows().iter().any(|r| document.ratio(r, key).is_some());
+        let keys: Vec<_> = document.figures().into_iter().filter(divided).collect();
+        let how = tables::how_compared(document, &keys);
+        format!(" × is the figure divided by that of {}, {how}.", base.called)
+    });
+    format!(
+        "Figures are medians over the rounds; whiskers reach from the least to the greatest \
+         round.{base} Percentiles are of all rounds together and have no whiskers. The tables \
+         have all figures."
+    )
+}
+
+/// The story of `kind`, if there is one.
+fn story(kind: &str) -> Option<&'static Story> {
+    STORIES.iter().find(|story| story.kind == kind)
+}
+
+/// What stands at `path`, whose parts are separated by dots; `null` stands for nothing.
+fn at<'a>(row: &'a Row, path: &str) -> Option<&'a Value> {
+    let mut parts = path.split('.');
+    let first = row.values.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part)).filter(|value| !value.is_null())
+}

@@ -1,0 +1,190 @@
+//! The charts of an experiment.
+
+use serde_json::Value;
+
+use super::data::{Document, Row};
+use super::words::{self, count, label, words};
+use crate::report::chart::{Across, Bar, Bars, Labels, Line, Lines, Point, Scene};
+
+/// A chart, a name for its file, and the heading below which it stands.
+#[derive(Debug)]
+pub(super) struct Chart {
+    pub(super) name: String,
+    pub(super) heading: String,
+    pub(super) scene: Scene,
+}
+
+/// All charts, in the order of the page.
+pub(super) fn all(document: &Document) -> Vec<Chart> {
+    let (figures, places) = (document.figures(), document.places());
+    let mut charts = Vec::new();
+    if let Some(axis) = document.axis() {
+        charts.extend(figures.iter().filter_map(|key| scaling(document, key, axis)));
+    }
+    for at in &places {
+        charts.extend(figures.iter().filter_map(|key| bars(document, key, *at)));
+    }
+    for key in histograms(document) {
+        charts.extend(places.iter().filter_map(|at| histogram(document, key, *at)));
+    }
+    charts
+}
+
+/// Charts that stand next to each other and below one heading.
+pub(super) fn grouped(charts: &[Chart]) -> impl Iterator<Item = (&str, &[Chart])> {
+    let groups = charts.chunk_by(|one, next| one.heading == next.heading);
+    groups.map(|group| (group[0].heading.as_str(), group))
+}
+
+/// A line for each design over the axis.
+fn scaling(document: &Document, key: &str, axis: &str) -> Option<Chart> {
+    let line = |series: &str| Line {
+        name: series.to_owned(),
+        points: document
+            .places()
+            .into_iter()
+            .map(|at| point(document.row(series, at)?, key))
+            .collect(),
+        highlighted: document.is_ours(series),
+    };
+    let lines = Lines {
+        title: capital(&label(key)),
+        across: Across {
+            name: label(axis),
+            words: words::plain,
+            ticks: Some(document.places().into_iter().flatten().map(|at| at as f64).collect()),
+        },
+        lines: document.series().into_iter().map(line).collect(),
+        words: words(key),
+        labels: Labels::Ends,
+    };
+    let (name, heading) =
+        (format!("scaling-{}", slug(key)), format!("By number of {}", label(axis)));
+    Some(Chart { name, heading, scene: lines.draw()? })
+}
+
+fn point(row: &Row, key: &str) -> Option<Point> {
+    let figure = row.figure(key)?;
+    Some(Point { at: row.at? as f64, figure: figure.median, range: figure.range })
+}
+
+/// A bar for each design, oldest first.
+fn bars(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
+    let bar = |series: &str| {
+        let row = document.row(series, at)?;
+        let figure = row.figure(key);
+        let ratio = document.ratio(row, key);
+        Some(Bar {
+            name: series.to_owned(),
+            figure: figure.map(|figure| figure.median),
+            range: figure.and_then(|figure| figure.range),
+            note: ratio.map_or_else(String::new, |ratio| times(ratio.median)),
+            highlighted: document.is_ours(series),
+        })
+    };
+    let (place, suffix) = place(document, at);
+    let bars: Vec<Bar> = document.series().into_iter().filter_map(bar).collect();
+    let compared = bars.iter().any(|bar| !bar.note.is_empty());
+    let base = document.base().filter(|_| compared);
+    let base = base.map_or_else(String::new, |base| format!("; × {}", base.called));
+    let with = if place.is_empty() { String::new() } else { format!(", {place}") };
+    let bars =
+        Bars { title: format!("{}{with}{base}", capital(&label(key))), bars, words: words(key) };
+    let heading = format!("Before and after{with}");
+    Some(Chart { name: format!("bars-{}{suffix}", slug(key)), heading, scene: bars.draw()? })
+}
+
+/// Shares of a histogram by powers of two, a line for each design.
+fn histogram(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
+    let line = |series: &str| {
+        let buckets = buckets(document.row(series, at)?.values.get(key)?)?;
+        let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+        let point = |bucket: &Bucket| {
+            (bucket.count > 0).then(|| Point {
+                at: bucket.middle(),
+                figure: bucket.count as f64 / total as f64,
+                range: None,
+            })
+        };
+        let points = buckets.iter().map(point).collect();
+        Some(Line { name: series.to_owned(), points, highlighted: document.is_ours(series) })
+    };
+    let (place, suffix) = place(document, at);
+    let with = if place.is_empty() { String::new() } else { format!(", {place}") };
+    let lines = Lines {
+        title: format!("{}: share of the calls{with}", capital(&label(key))),
+        across: Across {
+            name: "duration, powers of two".to_owned(),
+            words: words::nanoseconds,
+            ticks: None,
+        },
+        lines: document.series().into_iter().filter_map(line).collect(),
+        words: words::percent,
+        labels: Labels::List,
+    };
+    let heading = format!("Histograms: {}", label(key));
+    let name = format!("{}{suffix}", slug(key));
+    Some(Chart { name, heading, scene: lines.draw()? })
+}
+
+/// A bucket of a histogram.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket {
+    pub(super) from: u64,
+    pub(super) below: u64,
+    pub(super) count: u64,
+}
+
+impl Bucket {
+    /// The middle on a logarithmic axis; zeros are put where ones are.
+    fn middle(&self) -> f64 {
+        (self.from.max(1) as f64 * self.below.max(1) as f64).sqrt()
+    }
+}
+
+/// Buckets, if that is what `value` has.
+pub(super) fn buckets(value: &Value) -> Option<Vec<Bucket>> {
+    let bucket = |value: &Value| {
+        let number = |key: &str| value.get(key)?.as_u64();
+        Some(Bucket { from: number("from")?, below: number("below")?, count: number("count")? })
+    };
+    let buckets: Vec<_> = value.as_array()?.iter().map(bucket).collect::<Option<_>>()?;
+    (!buckets.is_empty()).then_some(buckets)
+}
+
+/// Keys of histograms of durations.
+fn histograms(document: &Document) -> Vec<&str> {
+    let mut keys: Vec<&str> = Vec::new();
+    for (key, value) in document.rows().iter().flat_map(|row| &row.values) {
+        if key.ends_with("_histogram") && buckets(value).is_some() && !keys.contains(&key.as_str())
+        {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// The place along the axis in words, and as the end of a file's name.
+fn place(document: &Document, at: Option<u64>) -> (String, String) {
+    match document.axis().zip(at) {
+        Some((axis, at)) => (count(at, axis), format!("-{at}-{}", slug(axis))),
+        None => (String::new(), String::new()),
+    }
+}
+
+/// A ratio, as it stands at a bar.
+fn times(ratio: f64) -> String {
+    match ratio {
+        ratio if 0.0 < ratio && ratio < 0.001 => format!("1/{}×", words::plain(1.0 / ratio)),
+        ratio => format!("{}×", words::plain(ratio)),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn slug(key: &str) -> String {
+    key.replace(['_', '.'], "-")
+}

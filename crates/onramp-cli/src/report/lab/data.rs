@@ -1,0 +1,451 @@
+//! The JSON of an experiment, read for a report.
+
+use std::collections::HashMap;
+
+use onramp_lab::contention::Design;
+use serde_json::{Map, Value};
+
+use super::{Story, at, story, words};
+
+/// What an experiment wrote.
+#[derive(Debug)]
+pub(crate) struct Document {
+    /// The schema without `onramp.lab.`.
+    kind: String,
+    whole: Map<String, Value>,
+    rows: Vec<Row>,
+    /// The key of the numbers of threads, or whatever rows of one design differ in.
+    axis: Option<&'static str>,
+    /// Keys whose values name a series: the design, or the path, and then others.
+    names: Vec<String>,
+    base: Option<Base>,
+}
+
+/// One design, with so many threads.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// The design, with whatever else has a name and is not the same in all rows.
+    pub(super) series: String,
+    /// The first part of the name: the design, or the path.
+    pub(super) main: String,
+    /// The other parts.
+    rest: Vec<String>,
+    /// Threads, or whatever the axis is.
+    pub(super) at: Option<u64>,
+    pub(super) values: Map<String, Value>,
+}
+
+/// What others are compared to: rows that agree with theirs in all but the design.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    /// The design, or the path.
+    pub(super) main: String,
+    /// What it is called in captions, with what else is the same.
+    pub(super) called: String,
+    /// Whether the experiment itself compared them, in each round.
+    pub(super) measured: bool,
+}
+
+/// A median with its extremes, if there were rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Figure {
+    pub(super) median: f64,
+    pub(super) range: Option<(f64, f64)>,
+}
+
+impl Document {
+    /// Reads what `--json` wrote.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let value =
+            serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+        Self::of(value)
+    }
+
+    /// Takes what is written as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub(crate) fn of(value: Value) -> Result<Self, String> {
+        let Value::Object(whole) = value else { return Err("it is no JSON object".to_owned()) };
+        let want = "give what onramp lab --json wrote";
+        let Some(schema) = whole.get("schema").and_then(Value::as_str) else {
+            return Err(format!("it has no schema; {want}"));
+        };
+        let Some(kind) = schema.strip_prefix(PREFIX).filter(|kind| is_name(kind)) else {
+            return Err(format!("its schema is {schema}, not {PREFIX}...; {want}"));
+        };
+        match whole.get("version") {
+            Some(version) if *version == VERSION => {}
+            version => {
+                let version = version.map_or_else(|| "none".to_owned(), Value::to_string);
+                return Err(format!(
+                    "its version is {version}, and this program reads {VERSION}; use the onramp \
+                     that wrote it"
+                ));
+            }
+        }
+        let Some(rows) = whole.get("rows").and_then(Value::as_array) else {
+            return Err(format!("it has no rows; {want}"));
+        };
+        let objects: Option<Vec<_>> = rows.iter().map(Value::as_object).collect();
+        let Some(objects) = objects else {
+            return Err(format!("one of its rows is no object; {want}"));
+        };
+        let axis = axis(&objects);
+        let asked = whole.get("parameters").and_then(Value::as_object);
+        let names = names(&objects, axis, asked);
+        let mut rows: Vec<Row> =
+            objects.into_iter().map(|row| Row::of(row, &names, axis)).collect();
+        number_the_same(&mut rows);
+        sort(&mut rows);
+        let kind = kind.to_owned();
+        let names = names.into_iter().map(str::to_owned).collect();
+        let mut document = Self { kind, whole, rows, axis, names, base: None };
+        document.base = document.find_base();
+        Ok(document)
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    pub(super) fn axis(&self) -> Option<&'static str> {
+        self.axis
+    }
+
+    pub(super) fn base(&self) -> Option<&Base> {
+        self.base.as_ref()
+    }
+
+    pub(super) fn story(&self) -> Option<&'static Story> {
+        story(&self.kind)
+    }
+
+    pub(super) fn title(&self) -> String {
+        self.story().map_or_else(|| self.kind.clone(), |story| story.title.to_owned())
+    }
+
+    /// What tells one run of an experiment from another.
+    pub(super) fn summary(&self) -> String {
+        let parameters = self.part("parameters");
+        let given = ["qdisc", "load", "device_ns"].into_iter().filter_map(|key| {
+            let value = words::value(key, parameters.get(key)?);
+            Some(format!("{} {value}", words::label(key)))
+        });
+        given.collect::<Vec<_>>().join(", ")
+    }
+
+    /// An object of the document; empty where there is none.
+    pub(super) fn part(&self, key: &str) -> &Map<String, Value> {
+        static NOTHING: std::sync::LazyLock<Map<String, Value>> =
+            std::sync::LazyLock::new(Map::new);
+        self.whole.get(key).and_then(Value::as_object).unwrap_or(&NOTHING)
+    }
+
+    /// The command line, as for a shell.
+    pub(super) fn command(&self) -> String {
+        let words = self.whole.get("command").and_then(Value::as_array);
+        let words = words.map(|words| words.iter().filter_map(Value::as_str));
+        let line = words.and_then(|words| shlex::try_join(words).ok());
+        line.unwrap_or_else(|| "The command line was not recorded.".to_owned())
+    }
+
+    /// One line on the machine.
+    pub(super) fn machine_summary(&self) -> String {
+        let machine = self.part("machine");
+        let cpus = machine.get("cpus").and_then(Value::as_u64);
+        let cpus = cpus.map(|cpus| format!("{cpus} {}", if cpus == 1 { "CPU" } else { "CPUs" }));
+        let memory = machine.get("memory_bytes").map(|value| words::value("memory_bytes", value));
+        let text = |key: &str| machine.get(key).and_then(Value::as_str).map(str::to_owned);
+        let parts = [text("cpu"), cpus, memory, text("kernel")].into_iter().flatten();
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// A warning, if others kept the machine busy before the run.
+    pub(super) fn was_busy(&self) -> Option<String> {
+        let machine = self.part("machine");
+        let number = |key| machine.get(key).and_then(Value::as_f64);
+        let (load, cpus) = (number("load_1m")?, number("cpus")?);
+        (load > cpus / 2.0).then(|| {
+            format!(
+                "The machine was busy before the run (load {load:.1} on {cpus} CPUs): trust \
+                 ratios more than rates."
+            )
+        })
+    }
+
+    /// Names of the designs, oldest first.
+    pub(super) fn series(&self) -> Vec<&str> {
+        let mut series: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !series.contains(&row.series.as_str()) {
+                series.push(&row.series);
+            }
+        }
+        series
+    }
+
+    /// Places along the axis, ascending; one that is `None` where there is no axis.
+    pub(super) fn places(&self) -> Vec<Option<u64>> {
+        let mut places: Vec<_> = self.rows.iter().map(|row| row.at).collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    pub(super) fn row(&self, series: &str, at: Option<u64>) -> Option<&Row> {
+        self.rows.iter().find(|row| row.series == series && row.at == at)
+    }
+
+    /// Whether this is the design that the others are shown beside.
+    pub(super) fn is_ours(&self, series: &str) -> bool {
+        series.starts_with(self.story().map_or("onramp", |story| story.ours))
+    }
+
+    /// The figures that matter most, of those that were measured.
+    pub(super) fn figures(&self) -> Vec<&str> {
+        let measured = |key: &&str| self.rows.iter().any(|row| row.figure(key).is_some());
+        match self.story() {
+            Some(story) => story.figures.iter().copied().filter(measured).collect(),
+            None => self.spreads().into_iter().filter(measured).take(4).collect(),
+        }
+    }
+
+    /// Keys of figures that have extremes.
+    pub(super) fn spreads(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            let spread = |key: &&String| row.values.contains_key(&format!("{key}_min"));
+            for key in row.values.keys().filter(spread) {
+                if !keys.contains(&key.as_str()) {
+                    keys.push(key);
+                }
+            }
+        }
+        keys
+    }
+
+    /// The row that `row` is compared with: with the base's design, and the same in all else.
+    pub(super) fn base_of(&self, row: &Row) -> Option<&Row> {
+        let base = self.base()?;
+        let same =
+            |other: &&Row| other.main == base.main && other.rest == row.rest && other.at == row.at;
+        self.rows.iter().find(same)
+    }
+
+    /// Whether `row` is one that others are compared with.
+    pub(super) fn is_base(&self, row: &Row) -> bool {
+        self.base().is_some_and(|base| base.main == row.main)
+    }
+
+    /// Whether designs have several rows at a place, so that there are several to compare with.
+    pub(super) fn has_pairs(&self) -> bool {
+        self.names.len() > 1
+    }
+
+    /// The figure at `key` to that of the base.
+    pub(super) fn ratio(&self, row: &Row, key: &str) -> Option<Figure> {
+        let base = self.base_of(row)?;
+        if self.has_pairs() && self.is_base(row) {
+            return None;
+        }
+        // Where the experiment says that there is no ratio, there is none.
+        let own = self.ratios(row).filter(|ratios| ratios.contains_key(key));
+        let ratio = match own {
+            Some(ratios) => Figure::of(ratios, key)?,
+            None if is_quotient(key) => return None,
+            None => {
+                let median = row.figure(key)?.median / base.figure(key)?.median;
+                Figure { median, range: None }
+            }
+        };
+        // What costs less than nothing is no multiple of anything.
+        (ratio.median.is_finite() && ratio.median >= 0.0).then_some(ratio)
+    }
+
+    /// Whether ratios at `key` are those of the rounds, and not of medians.
+    pub(super) fn compares_rounds(&self, key: &str) -> bool {
+        let least = format!("{key}_min");
+        let mut ratios = self.rows.iter().filter_map(|row| self.ratios(row));
+        ratios.any(|ratios| ratios.get(&least).is_some_and(Value::is_number))
+    }
+
+    /// The ratios of a row: its own, or those of the list beside the rows that are about it.
+    pub(super) fn ratios<'a>(&'a self, row: &'a Row) -> Option<&'a Map<String, Value>> {
+        let (_, value) = ratios_key(&row.values).or_else(|| ratios_key(&self.whole))?;
+        let Value::Array(all) = value else { return value.as_object() };
+        // An entry does not always say the design: then there is only one that is compared.
+        if self.is_base(row) {
+            return None;
+        }
+        let naming = || self.names.iter().map(String::as_str).chain(self.axis);
+        let about = |one: &&Map<String, Value>| {
+            let mut told = naming().filter_map(|key| Some((key, one.get(key)?)));
+            told.all(|(key, value)| row.values.get(key) == Some(value))
+        };
+        all.iter().filter_map(Value::as_object).find(about)
+    }
+
+    /// What the experiment compared with, else the oldest of the usual designs to compare with.
+    fn find_base(&self) -> Option<Base> {
+        let mut tables = self.rows.iter().map(|row| &row.values).chain([&self.whole]);
+        let named = tables.find_map(ratios_key);
+        let named = named.map(|(key, _)| key[RATIOS.len()..].replace('_', "-"));
+        let mains = || self.rows.iter().map(|row| row.main.as_str());
+        let base = |main: &str, measured| {
+            let called = match self.has_pairs() {
+                true => format!("{main} with the same {}", self.rest_labels()),
+                false => main.to_owned(),
+            };
+            Some(Base { main: main.to_owned(), called, measured })
+        };
+        if let Some(name) = named.filter(|name| mains().any(|main| main == name)) {
+            return base(&name, true);
+        }
+        let known = ["busylock", "llist"].into_iter().find(|name| mains().any(|m| m == *name));
+        base(known.or_else(|| mains().find(|name| !self.is_ours(name)))?, false)
+    }
+
+    /// What rows of one design differ in, axis apart.
+    fn rest_labels(&self) -> String {
+        let labels: Vec<_> = self.names.iter().skip(1).map(|key| words::label(key)).collect();
+        labels.join(" and ")
+    }
+
+    /// The place that `scaling` is to.
+    pub(super) fn first_place(&self) -> Option<u64> {
+        let asked = self.part("parameters").get(self.axis?).and_then(Value::as_array);
+        asked.and_then(|all| all.first()?.as_u64()).or_else(|| self.places().first().copied()?)
+    }
+}
+
+impl Row {
+    fn of(row: &Map<String, Value>, names: &[&str], axis: Option<&str>) -> Self {
+        let part = |key: &&str| match row.get(*key)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.as_u64().map_or_else(
+                || format!("{number} {}", words::label(key)),
+                |number| words::count(number, key),
+            )),
+            _ => None,
+        };
+        let mut parts = names.iter().filter_map(part);
+        let main = parts.next().unwrap_or_default();
+        let mut made = Self {
+            series: String::new(),
+            main,
+            rest: parts.collect(),
+            at: axis.and_then(|axis| row.get(axis)?.as_u64()),
+            values: row.clone(),
+        };
+        made.name();
+        made
+    }
+
+    /// Makes the name of its parts.
+    fn name(&mut self) {
+        let parts: Vec<_> = std::iter::once(&self.main).chain(&self.rest).cloned().collect();
+        self.series = parts.join(", ");
+    }
+
+    /// The figure at the path `key`; `None`: it was not measured.
+    pub(super) fn figure(&self, key: &str) -> Option<Figure> {
+        match key.contains('.') {
+            true => {
+                let median = at(self, key)?.as_f64().filter(|figure| figure.is_finite())?;
+                Some(Figure { median, range: None })
+            }
+            false => Figure::of(&self.values, key),
+        }
+    }
+}
+
+impl Figure {
+    /// The figure at `key` of `map`, with the extremes beside it.
+    pub(super) fn of(map: &Map<String, Value>, key: &str) -> Option<Self> {
+        let number = |key: &str| map.get(key)?.as_f64().filter(|figure| figure.is_finite());
+        let range = number(&format!("{key}_min")).zip(number(&format!("{key}_max")));
+        Some(Self { median: number(key)?, range })
+    }
+}
+
+/// The key and the value of what compares with a base.
+fn ratios_key(map: &Map<String, Value>) -> Option<(&str, &Value)> {
+    let (key, value) = map.iter().find(|(key, _)| key.starts_with(RATIOS))?;
+    Some((key, value))
+}
+
+/// The axis: the first of the usual ones that all rows have.
+fn axis(rows: &[&Map<String, Value>]) -> Option<&'static str> {
+    let whole = |key: &str| rows.iter().all(|row| row.get(key).is_some_and(Value::is_u64));
+    AXES.into_iter().find(|key| !rows.is_empty() && whole(key))
+}
+
+/// Keys whose values name a series: the first text of the rows, and what differs of other texts and
+/// of numbers that a list was asked for.
+fn names<'a>(
+    rows: &[&'a Map<String, Value>],
+    axis: Option<&str>,
+    asked: Option<&Map<String, Value>>,
+) -> Vec<&'a str> {
+    let Some(first) = rows.first() else { return Vec::new() };
+    let differs = |key: &str| rows.iter().any(|row| row.get(key) != first.get(key));
+    let listed = |key: &str| asked.is_some_and(|all| all.get(key).is_some_and(Value::is_array));
+    let main = first.iter().find(|(_, value)| value.is_string()).map(|(key, _)| key.as_str());
+    let others = first.iter().filter(|(key, value)| {
+        let naming = value.is_string() || listed(key) && (value.is_number() || value.is_null());
+        naming && Some(key.as_str()) != main && Some(key.as_str()) != axis && differs(key)
+    });
+    main.into_iter().chain(others.map(|(key, _)| key.as_str())).collect()
+}
+
+/// Numbers rows that have one name and one place, so that none hides another.
+fn number_the_same(rows: &mut [Row]) {
+    let mut seen: HashMap<(String, Option<u64>), usize> = HashMap::new();
+    for row in rows {
+        let times = seen.entry((row.series.clone(), row.at)).or_default();
+        *times += 1;
+        if *times > 1 {
+            row.rest.push(format!("number {times}"));
+            row.name();
+        }
+    }
+}
+
+/// Whether the figure at `key` is already divided by another of its own row.
+pub(super) fn is_quotient(key: &str) -> bool {
+    key == "scaling"
+}
+
+/// By place along the axis, then oldest designs first, if all are known; ours last.
+fn sort(rows: &mut [Row]) {
+    let known: Vec<_> =
+        Design::ALL.iter().chain(Design::PEERS).map(|design| design.name()).collect();
+    let age = |row: &Row| known.iter().position(|name| *name == row.main);
+    if rows.iter().all(|row| row.main.starts_with("onramp") || age(row).is_some()) {
+        rows.sort_by_key(|row| (row.main.starts_with("onramp"), age(row), row.main.clone()));
+    }
+    // Designs stay in their order at each place.
+    rows.sort_by_key(|row| row.at);
+}
+
+/// A word that may be part of a file's name.
+fn is_name(kind: &str) -> bool {
+    !kind.is_empty()
+        && kind.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+const PREFIX: &str = "onramp.lab.";
+const VERSION: u64 = 1;
+const RATIOS: &str = "ratios_to_";
+/// What rows of one design may differ in.
+const AXES: [&str; 6] = ["threads", "pairs", "senders", "cpus", "clients", "queues"];

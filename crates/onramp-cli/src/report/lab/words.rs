@@ -1,0 +1,198 @@
+//! What keys and figures are called.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+
+use crate::report::chart::Words;
+
+/// What people call the figure at `key`: a path with dots, or a key.
+pub(super) fn label(key: &str) -> String {
+    let known = LABELS.iter().find(|(known, _)| *known == key).map(|(_, label)| *label);
+    if let Some(label) = known {
+        return label.to_owned();
+    }
+    if let Some((group, part)) = key.rsplit_once('.') {
+        return format!("{}, {}", label(group), label(part));
+    }
+    let plain = key.strip_suffix("_ns").unwrap_or(key);
+    let plain = plain
+        .strip_suffix("_per_second")
+        .map_or_else(|| plain.replace("_ns_per_", " per "), |count| format!("{count} a second"));
+    plain.replace("_per_", " per ").replace('_', " ")
+}
+
+/// How figures at `key` are written.
+pub(super) fn words(key: &str) -> Words {
+    unit(key).unwrap_or(plain)
+}
+
+/// How figures that have a unit are written.
+fn unit(key: &str) -> Option<Words> {
+    // Percentiles have their unit in the name of the group.
+    let group = key.split('.').next().unwrap_or(key);
+    if group.ends_with("_ns") || group.contains("_ns_per_") {
+        Some(nanoseconds)
+    } else if group.ends_with("_per_second") {
+        Some(rate)
+    } else if group.ends_with("_share") || group == "utilisation" {
+        Some(percent)
+    } else if group.ends_with("_bytes") {
+        Some(bytes)
+    } else {
+        None
+    }
+}
+
+/// A value as text: a figure, or whatever else it is.
+pub(super) fn value(key: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        Value::Number(_) if key == "started_unix" => {
+            let since = value.as_u64().map(Duration::from_secs);
+            let when = since.and_then(|since| UNIX_EPOCH.checked_add(since));
+            when.map_or_else(
+                || value.to_string(),
+                |when| humantime::format_rfc3339_seconds(when).to_string(),
+            )
+        }
+        // Counts are exact.
+        Value::Number(number) if !number.is_f64() && unit(key).is_none() => number.to_string(),
+        Value::Number(number) => words(key)(number.as_f64().unwrap_or(f64::NAN)),
+        Value::Array(all) => {
+            all.iter().map(|one| self::value(key, one)).collect::<Vec<_>>().join(", ")
+        }
+        Value::Object(map) => {
+            let entry =
+                |(key, one): (&String, &Value)| format!("{} {}", label(key), self::value(key, one));
+            map.iter().map(entry).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// Entries of a list: parameters, or what is known of the machine.
+pub(super) fn entries(map: &Map<String, Value>) -> Vec<(String, String)> {
+    map.iter().map(|(key, one)| (label(key), value(key, one))).collect()
+}
+
+/// A number of threads, or of whatever the axis counts.
+pub(super) fn count(at: u64, axis: &str) -> String {
+    let one = axis.strip_suffix('s').unwrap_or(axis);
+    match axis {
+        "cpus" => format!("{at} {}", if at == 1 { "CPU" } else { "CPUs" }),
+        _ => format!("{at} {}", if at == 1 { one } else { axis }),
+    }
+}
+
+pub(super) fn nanoseconds(ns: f64) -> String {
+    let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    // 999.6 is a thousand in three digits.
+    let unit = units.into_iter().find(|(unit, _)| ns.abs() >= unit * 0.9995);
+    let (unit, name) = unit.unwrap_or((1.0, "ns"));
+    format!("{} {name}", plain(ns / unit))
+}
+
+pub(super) fn rate(per_second: f64) -> String {
+    let units = [(1e9, " G/s"), (1e6, " M/s"), (1e3, " k/s")];
+    let unit = units.into_iter().find(|(unit, _)| per_second.abs() >= unit * 0.9995);
+    let (unit, name) = unit.unwrap_or((1.0, " /s"));
+    format!("{}{name}", plain(per_second / unit))
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", plain(100.0 * share))
+}
+
+fn bytes(bytes: f64) -> String {
+    match bytes {
+        bytes if bytes >= GIB => format!("{} GiB", plain(bytes / GIB)),
+        bytes => format!("{} bytes", plain(bytes)),
+    }
+}
+
+/// Three digits.
+pub(super) fn plain(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let size = value.abs();
+    let digits = match size {
+        _ if size >= 99.95 => 0,
+        _ if size >= 9.995 => 1,
+        _ if size >= 0.9995 => 2,
+        _ if size >= 0.001 => 3,
+        _ => return format!("{value:.1e}"),
+    };
+    let text = format!("{value:.digits$}");
+    if digits == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_owned() }
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+const LABELS: [(&str, &str); 29] = [
+    ("packets_per_second", "packets a second"),
+    ("cpu_ns_per_packet", "CPU per packet"),
+    ("cpu_ns_per_request", "CPU per request"),
+    ("above_floor_ns", "CPU per packet above the floor"),
+    ("context_switches_per_transaction", "context switches per burst"),
+    ("transactions_per_second", "bursts a second"),
+    ("wakeups_per_second", "wake-ups a second"),
+    ("undone_per_second", "wake-ups undone a second"),
+    ("cpus", "CPUs"),
+    ("jain", "fairness (Jain)"),
+    ("send_ns", "send call"),
+    ("wait_ns", "wait for room"),
+    ("staging_ns", "send call to qdisc"),
+    ("delay_ns", "send call to device"),
+    ("latency_ns", "burst to last answer"),
+    ("send_histogram", "send call"),
+    ("batch.intake_mean", "batch into qdisc"),
+    ("batch.device_mean", "batch into device"),
+    ("batch.device_histogram", "batch into device"),
+    ("drops", "dropped"),
+    ("p50", "p50"),
+    ("p999", "p99.9"),
+    ("device_ns", "device time per packet"),
+    ("cpu", "processor"),
+    ("memory_bytes", "memory"),
+    ("load_1m", "load in the minute before"),
+    ("onramp", "Onramp"),
+    ("started_unix", "started"),
+    ("scaling", "rate to that of the first number"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_and_a_unit() {
+        let ns = [0.0, 12.3456, 683.4, 999.7, 12_345.0, 7.9e6, 2.5e9].map(nanoseconds);
+        assert_eq!(ns, ["0 ns", "12.3 ns", "683 ns", "1 µs", "12.3 µs", "7.9 ms", "2.5 s"]);
+        let rates = [0.0, 9.5, 214.962, 2_472_150.0].map(rate);
+        assert_eq!(rates, ["0 /s", "9.5 /s", "215 /s", "2.47 M/s"]);
+        assert_eq!([0.5, 0.00123, 1e-9].map(percent), ["50 %", "0.123 %", "1.0e-7 %"]);
+        assert_eq!([1.0, 99.96, 100.4, 12345.6].map(plain), ["1", "100", "100", "12346"]);
+    }
+
+    #[test]
+    fn keys_nobody_knows_have_labels_and_units_too() {
+        assert_eq!(label("cpu_ns_per_batch"), "cpu per batch");
+        assert_eq!(label("frobs_per_second"), "frobs a second");
+        assert_eq!(label("send_ns.p999"), "send call, p99.9");
+        assert_eq!(words("cpu_ns_per_batch")(1_500.0), "1.5 µs");
+        assert_eq!(words("rtt_ns.p50")(20.0), "20 ns");
+        assert_eq!(words("owned_share")(0.25), "25 %");
+    }
+
+    #[test]
+    fn values_of_all_kinds() {
+        assert_eq!(value("started_unix", &0.into()), "1970-01-01T00:00:00Z");
+        assert_eq!(value("pin", &true.into()), "yes");
+        assert_eq!(value("threads", &serde_json::json!([1, 2, 240])), "1, 2, 240");
+        assert_eq!(value("burst", &Value::Null), "-");
+        assert_eq!(value("packets", &1_234_567.into()), "1234567");
+    }
+}

@@ -1,0 +1,72 @@
+//! `onramp lab kernel`.
+
+use std::io::Write;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{assert_documented_keys, assert_fails, onramp, read_json, run, stderr};
+
+fn rows<'a>(document: &'a Value, path: &'a str) -> impl Iterator<Item = &'a Value> {
+    let rows = document["rows"].as_array().expect("rows");
+    rows.iter().filter(move |row| row["path"] == path)
+}
+
+/// Past the test harness, which hides what passing tests print.
+fn skip(why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED the kernel's side: {why}").expect("it is open");
+}
+
+/// With the kernel's side where it can be had: what is told about it is always the truth.
+#[test]
+fn both_paths_are_measured_and_documented() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("out.json");
+    let line = "lab kernel --seconds 0.05 --rounds 2 --cpus 1 --qdiscs pfifo,pfifo_head_drop,pfifo";
+    let output = run(&format!("{line} --json {}", file.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let document = read_json(&file);
+    let heading = "onramp.lab.kernel";
+    assert_eq!((&document["schema"], &document["version"]), (&heading.into(), &1.into()));
+    assert_eq!(assert_documented_keys(&format!("## `{heading}`, version 1"), &document), 10);
+    for row in document["rows"].as_array().expect("rows") {
+        assert_eq!(assert_documented_keys(&format!("### Each row of `{heading}`"), row), 20);
+        assert!(row["packets"].as_u64() > Some(0), "{row}");
+    }
+    let ours: Vec<_> = rows(&document, "onramp").map(|row| &row["qdisc"]).collect();
+    assert_eq!(ours, ["none", "pfifo"]);
+    let table = String::from_utf8(output.stdout.clone()).expect("a table is UTF-8");
+    assert!(table.contains("onramp lacks pfifo_head_drop: "), "{table}");
+    if let Some(why) = document["why_no_device"].as_str() {
+        assert!(stderr(&output).contains("warning: only Onramp's side"), "{}", stderr(&output));
+        assert_eq!(rows(&document, "kernel").count(), 0);
+        return skip(why);
+    }
+    assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+    let theirs: Vec<_> = rows(&document, "kernel").map(|row| &row["qdisc"]).collect();
+    assert_eq!(theirs, ["noqueue", "pfifo", "pfifo_head_drop"]);
+    let ratio = &document["ratios_to_kernel"][0];
+    assert_eq!(assert_documented_keys("### Each of `ratios_to_kernel`", ratio), 6);
+    assert!(ratio["packets_per_second"].as_f64() > Some(0.0), "{ratio}");
+}
+
+/// Programs that are missing, and more processors than there are.
+#[test]
+fn what_is_in_the_way_is_told() {
+    let line = ["lab", "kernel", "--seconds", "0.02", "--rounds", "1", "--cpus", "1"];
+    let mut without_ip: Command = onramp(line);
+    let output = without_ip.env("PATH", "/nonexistent").output().expect("the program runs");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stderr(&output);
+    assert!(told.contains("only Onramp's side is measured: "), "{told}");
+    assert!(told.contains("apt-get install iproute2") || told.contains("unshare -Urn"), "{told}");
+    let table = String::from_utf8(output.stdout).expect("a table is UTF-8");
+    assert!(table.contains("onramp  pfifo "), "{table}");
+    assert!(!table.contains("kernel  "), "{table}");
+
+    let output = run("lab kernel --seconds 0.02 --rounds 1 --cpus 1,1024");
+    assert_fails(&output, 2, &["--cpus 1024: ", "may be used here", "at most"]);
+    let output = run("lab kernel --seconds 60 --cpus 1 --qdiscs nosuch");
+    assert_fails(&output, 2, &["--qdiscs nosuch: neither", "there are pfifo, bfifo"]);
+    assert_fails(&run("lab kernel --seconds 60 --qdiscs pfifo,"), 2, &["--qdiscs"]);
+}
