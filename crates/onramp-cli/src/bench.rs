@@ -24,7 +24,7 @@ pub(crate) use self::plan::{Parameters, Plan, SinkKind, payload_max};
 pub(crate) use self::round::Round;
 pub(crate) use self::stamp::LEN as STAMP_LEN;
 pub(crate) use self::summary::{MethodSummary, Percentiles, Ratios, Spread, summarize};
-pub(crate) use self::verify::{Checked, OVERFLOW};
+pub(crate) use self::verify::{Checked, OVERFLOW, WIRE_OVERFLOW};
 
 /// What a benchmark found.
 #[derive(Debug)]

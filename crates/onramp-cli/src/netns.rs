@@ -5,10 +5,12 @@
 //! does, and the pair goes with it: also after a failure, Ctrl-C, or a kill.
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::io::{Read, Seek};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
@@ -22,6 +24,13 @@ const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Their link addresses, fixed so that no datagram waits for the neighbour's.
 const NEAR_LINK: &str = "02:00:00:00:00:01";
 const FAR_LINK: &str = "02:00:00:00:00:02";
+
+/// How long one probe may take, and how many there are.
+const PROBE_PATIENCE: Duration = Duration::from_millis(50);
+const PROBES: u32 = 200;
+
+/// Field of a device's line in `/proc/net/dev`, after its name.
+const TX_DROPPED: usize = 11;
 
 /// A veth pair whose near end is in the namespace of the threads that start from now on.
 #[derive(Debug)]
@@ -46,7 +55,14 @@ impl Wire {
         .context("--sink veth cannot make a second network namespace")?;
         let wire = Self { far };
         wire.configure()?;
+        wire.wait_until_it_carries()?;
         Ok(wire)
+    }
+
+    /// A counter of what the wire drops. To be called at the near end.
+    pub(crate) fn counter(&self) -> Result<WireCounter> {
+        let open = || File::open("/proc/thread-self/net/dev");
+        Ok(WireCounter(open().context("cannot read the wire's counters")?))
     }
 
     /// The address of the far end.
@@ -63,6 +79,22 @@ impl Wire {
         })?
     }
 
+    /// The kernel starts a device's queues a moment after its carrier came, and until then drops
+    /// what is sent without a word (`noop_qdisc`).
+    fn wait_until_it_carries(&self) -> Result<()> {
+        let far = self.at_far_end(|| Ok(UdpSocket::bind((FAR, 0))?))?;
+        far.set_read_timeout(Some(PROBE_PATIENCE))?;
+        let near = UdpSocket::bind((NEAR, 0))?;
+        for _ in 0..PROBES {
+            near.send_to(&[], far.local_addr()?)?;
+            if far.recv(&mut []).is_ok() {
+                // All queues start under one lock, which this takes, too.
+                return ip("link set near up");
+            }
+        }
+        bail!("--sink veth: the wire carries nothing")
+    }
+
     fn configure(&self) -> Result<()> {
         let far = format!("/proc/{}/fd/{}", std::process::id(), self.far.as_raw_fd());
         ip("link set lo up")?;
@@ -77,6 +109,22 @@ impl Wire {
             ip("link set far up")?;
             ip(&format!("neigh replace {NEAR} lladdr {NEAR_LINK} nud permanent dev far"))
         })
+    }
+}
+
+/// Counts what was lost between the two ends.
+#[derive(Debug)]
+pub(crate) struct WireCounter(File);
+
+impl WireCounter {
+    /// Messages that the near end sent and the far end had no room for, since the wire was laid.
+    pub(crate) fn dropped(&mut self) -> Result<u64> {
+        let mut table = String::new();
+        self.0.rewind()?;
+        self.0.read_to_string(&mut table)?;
+        let line = table.lines().find_map(|line| line.trim().strip_prefix("near:"));
+        let field = line.and_then(|line| line.split_whitespace().nth(TX_DROPPED)?.parse().ok());
+        field.context("the wire's counters are not in /proc/net/dev")
     }
 }
 
@@ -99,4 +147,25 @@ fn ip(arguments: &str) -> Result<()> {
         bail!("--sink veth: `ip {arguments}` failed: {}", error.trim());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_far_end_refuses_is_counted() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: --sink veth needs root");
+            return;
+        }
+        // The test's thread stays in the namespace; no other test runs in it.
+        let wire = Wire::lay().expect("a wire");
+        let mut counter = wire.counter().expect("a counter");
+        let near = UdpSocket::bind((NEAR, 0)).expect("a socket at the near end");
+        let send = || near.send_to(&[0; 200], (FAR, 9)).expect("the near end takes it");
+        assert_eq!((send(), counter.dropped().expect("a count")), (200, 0));
+        wire.at_far_end(|| ip("link set far mtu 100")).expect("a smaller MTU");
+        assert_eq!((send(), send(), counter.dropped().expect("a count")), (200, 200, 2));
+    }
 }

@@ -14,7 +14,7 @@ use super::method::{
 use super::plan::Plan;
 use super::sink::Sinks;
 use super::usage::Usage;
-use super::verify::{self, Checked, Receivers};
+use super::verify::{self, Checked, Gone, OVERFLOW, Receivers, WIRE_OVERFLOW};
 use onramp_dev::MonotonicClock;
 use onramp_lab::measure::{Gate, Phase, PhaseCell, jain};
 
@@ -26,7 +26,7 @@ const PATIENCE_VERIFIED: Duration = Duration::from_secs(30);
 /// How long senders may take to make their first call.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long nothing may arrive before what has not is taken for lost.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+const SETTLE_PATIENCE: Duration = Duration::from_secs(15);
 /// How often those who wait for these look.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -61,7 +61,7 @@ pub(crate) struct Round {
 pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
     let session = kind.open(plan, sinks.targets())?;
     let cells = Cells::new(plan);
-    let before = sinks.dropped()?;
+    let (before, lost_before) = (sinks.dropped()?, sinks.lost_on_wire()?);
     let receivers = plan.verify.then(|| Receivers::new(plan));
     // The receivers borrow sockets of their own, the counters are read beside them.
     let sockets = sockets_for(receivers.is_some(), sinks)?;
@@ -93,12 +93,16 @@ pub(crate) fn run(plan: &Plan, kind: Kind, sinks: &mut Sinks) -> Result<Round> {
         if receivers.is_some() {
             let overflow = difference(&before, &sinks.dropped()?);
             let submitted = cells.submitted();
-            let lost = &round.drops;
-            let checked = verify::check(plan, &submitted, arrivals?, &overflow, lost, closing.held);
-            let overflowed: u64 = overflow.iter().sum();
-            if overflowed > 0 {
-                round.drops.insert(verify::OVERFLOW, overflowed);
-            }
+            let gone = Gone {
+                overflow: &overflow,
+                messages: sinks.lost_on_wire()? - lost_before,
+                drops: &round.drops,
+                held: closing.held,
+            };
+            let checked = verify::check(plan, &submitted, arrivals?, gone);
+            let reasons =
+                [(OVERFLOW, overflow.iter().sum()), (WIRE_OVERFLOW, checked.lost_on_wire)];
+            round.drops.extend(reasons.into_iter().filter(|(_, count)| *count > 0));
             round.checked = Some(checked);
         }
         Ok(round)

@@ -15,7 +15,7 @@ use onramp_dev::socket_memory;
 use socket2::SockRef;
 
 use super::plan::{Plan, SinkKind};
-use crate::netns::Wire;
+use crate::netns::{Wire, WireCounter};
 
 /// Receive buffer of a sink whose datagrams are read, bytes.
 const READ_BUFFER: usize = 4 << 20;
@@ -29,6 +29,7 @@ pub(crate) struct Sinks {
     sockets: Vec<UdpSocket>,
     targets: Vec<SocketAddr>,
     drops: Vec<DropCount>,
+    wire: Option<WireCounter>,
 }
 
 /// The kernel's 32-bit count of drops, continued to 64 bits.
@@ -57,7 +58,9 @@ impl Sinks {
             }
             _ => bind(flows, Ipv4Addr::LOCALHOST.into())?,
         };
-        let mut sinks = Self { drops: vec![DropCount::default(); sockets.len()], sockets, targets };
+        let drops = vec![DropCount::default(); sockets.len()];
+        let wire = wire.map(Wire::counter).transpose()?;
+        let mut sinks = Self { sockets, targets, drops, wire };
         for socket in &sinks.sockets {
             if plan.verify {
                 prepare_reading(socket)?;
@@ -90,6 +93,11 @@ impl Sinks {
             .zip(&mut self.drops)
             .map(|(socket, count)| Ok(count.update(socket_memory(socket.as_fd())?.drops)));
         counts.collect::<std::io::Result<_>>().context("cannot read a sink's counters")
+    }
+
+    /// Messages that were lost on the way, since the wire was laid.
+    pub(crate) fn lost_on_wire(&mut self) -> Result<u64> {
+        self.wire.as_mut().map_or(Ok(0), WireCounter::dropped)
     }
 
     fn prime(&mut self) -> Result<()> {

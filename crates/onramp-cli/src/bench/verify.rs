@@ -13,6 +13,11 @@ use super::receive::{Arrivals, Lane, Order, OrderCell};
 
 /// The reason of a datagram that found a receiver's buffer full.
 pub(crate) const OVERFLOW: &str = "receiver_overflow";
+/// The reason of what the wire to the receiver dropped.
+pub(crate) const WIRE_OVERFLOW: &str = "wire_overflow";
+
+/// Datagrams that a message with `UDP_SEGMENT` carries at most (`UDP_MAX_SEGMENTS`, Linux 6.9).
+const SEGMENTS_MAX: u64 = 128;
 /// Receiving threads: few, for the processors belong to the senders.
 const LANES_MAX: usize = 4;
 /// Failures that are told one by one.
@@ -105,6 +110,8 @@ pub(crate) struct Checked {
     /// Datagrams over the whole round.
     pub(crate) submitted: u64,
     pub(crate) delivered: u64,
+    /// Datagrams of the messages that the wire dropped.
+    pub(crate) lost_on_wire: u64,
     /// Datagrams of somebody else, ignored.
     pub(crate) foreign: u64,
     /// What went wrong, the first few; empty: nothing.
@@ -124,16 +131,27 @@ pub(crate) struct Pace {
     pub(crate) gaps: Gaps,
 }
 
-/// Checks a round. `overflow` counts, for each flow, what the receiver had no room for; `drops`
-/// is what the sending side dropped, by reason.
+/// What is known of datagrams that were not delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone<'a> {
+    /// What the receiver had no room for, for each flow.
+    pub(crate) overflow: &'a [u64],
+    /// Messages that the wire dropped. Each may have been of many datagrams.
+    pub(crate) messages: u64,
+    /// What the sending side dropped, by reason.
+    pub(crate) drops: &'a BTreeMap<&'static str, u64>,
+    /// What it still held when patience ran out.
+    pub(crate) held: u64,
+}
+
+/// Checks a round.
 pub(crate) fn check(
     plan: &Plan,
     submitted: &[u64],
     (arrivals, gaps): (Vec<Arrivals>, Gaps),
-    overflow: &[u64],
-    drops: &BTreeMap<&'static str, u64>,
-    held: u64,
+    gone: Gone<'_>,
 ) -> Checked {
+    let Gone { overflow, messages, drops, held } = gone;
     let mut failures = Failures::default();
     if held > 0 {
         failures.add(|| format!("{held} datagrams were still held when patience ran out"));
@@ -157,15 +175,17 @@ pub(crate) fn check(
     let total: u64 = submitted.iter().sum();
     let delivered: u64 = arrivals.iter().map(|flow| flow.delivered).sum();
     let dropped = drops.values().sum::<u64>() + overflow.iter().sum::<u64>();
-    if total != delivered + dropped + held {
+    let missing = total.saturating_sub(delivered + dropped + held);
+    let explained = messages <= missing && missing <= messages * SEGMENTS_MAX;
+    if total < delivered + dropped + held || !explained {
         failures.add(|| {
             let worst = arrivals
                 .iter()
                 .max_by_key(|f| submitted[f.flow].saturating_sub(f.delivered + overflow[f.flow]))
                 .map_or(0, |f| f.flow);
             format!(
-                "{total} submitted, but {delivered} delivered and {dropped} dropped with a reason; \
-                 flow {worst} (thread {}) lacks the most",
+                "{total} submitted, but {delivered} delivered and {dropped} dropped with a reason, \
+                 and {messages} messages lost on the wire; flow {worst} (thread {}) lacks the most",
                 worst / plan.flows_per_thread
             )
         });
@@ -173,6 +193,7 @@ pub(crate) fn check(
     Checked {
         submitted: total,
         delivered,
+        lost_on_wire: if explained { missing } else { 0 },
         foreign: arrivals.iter().map(|flow| flow.foreign).sum(),
         failures: failures.told(),
         pace: pace(plan, &arrivals, gaps),
@@ -222,7 +243,7 @@ fn pace(plan: &Plan, arrivals: &[Arrivals], gaps: Gaps) -> Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::planted::plan;
+    use crate::bench::planted::{self, plan};
 
     fn arrivals(flow: usize, delivered: u64) -> Arrivals {
         let last = delivered.checked_sub(1);
@@ -239,7 +260,8 @@ mod tests {
     fn failures(submitted: [u64; 2], overflow: [u64; 2], dropped: u64, held: u64) -> Vec<String> {
         let arrived = (vec![arrivals(0, 5), arrivals(1, 9)], Gaps::default());
         let drops = BTreeMap::from([("overlimit", dropped)]);
-        check(&plan(), &submitted, arrived, &overflow, &drops, held).failures
+        let gone = Gone { overflow: &overflow, messages: 0, drops: &drops, held };
+        check(&plan(), &submitted, arrived, gone).failures
     }
 
     #[test]
@@ -270,9 +292,24 @@ mod tests {
     }
 
     #[test]
+    fn what_the_wire_lost_is_at_most_what_its_messages_carried() {
+        let check = |submitted: [u64; 2], messages| {
+            let arrived = (vec![arrivals(0, 5), arrivals(1, 9)], Gaps::default());
+            let checked =
+                check(&plan(), &submitted, arrived, Gone { messages, ..planted::nothing_gone() });
+            (checked.lost_on_wire, checked.failures.len())
+        };
+        assert_eq!(check([5, 9], 0), (0, 0));
+        assert_eq!(check([8, 9], 3), (3, 0));
+        assert_eq!(check([5, 265], 2), (256, 0));
+        assert_eq!(check([5, 266], 2), (0, 1), "more is missing than two messages carry");
+        assert_eq!(check([7, 9], 3), (0, 1), "three messages were at least three datagrams");
+    }
+
+    #[test]
     fn rates_leave_the_first_datagram_out() {
         let arrived = (vec![arrivals(0, 11), arrivals(1, 1)], Gaps::default());
-        let pace = check(&plan(), &[11, 1], arrived, &[0, 0], &BTreeMap::new(), 0).pace;
+        let pace = check(&plan(), &[11, 1], arrived, planted::nothing_gone()).pace;
         // Ten datagrams of 100 bytes on the wire in a second; the other flow has no rate.
         assert!((pace.wire_bits_per_second - 8_000.0).abs() < 1e-6, "{pace:?}");
         assert!((pace.payload_bits_per_second - 4_640.0).abs() < 1e-6, "{pace:?}");

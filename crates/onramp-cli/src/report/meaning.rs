@@ -2,7 +2,7 @@
 
 use onramp::DropReason;
 
-use crate::bench::{Kind, MethodSummary, OVERFLOW, Results, summarize};
+use crate::bench::{Kind, MethodSummary, OVERFLOW, Results, WIRE_OVERFLOW, summarize};
 
 /// One sentence about the method that matters most among `kinds`: Onramp if it ran.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
@@ -99,6 +99,7 @@ fn nothing(method: &MethodSummary<'_>) -> Option<String> {
         }
         Some(known) => known.about(),
         None if *reason == OVERFLOW => "The receiver's buffer was full.",
+        None if *reason == WIRE_OVERFLOW => "The wire's queue was full.",
         None => "",
     };
     Some(format!("method {name}: nothing was delivered: {count} dropped as {reason}: {about}"))
