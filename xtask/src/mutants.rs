@@ -51,13 +51,15 @@ pub(crate) fn run(only: &[String]) -> Outcome {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Failed(wrong.join("; "))) }
 }
 
-/// Names and texts of the Rust files of a folder.
+/// Names and texts of the Rust files of a folder, and of those below it.
 fn read(folder: &str) -> Result<Vec<(String, String)>, Failure> {
     let unable = |err| Failure::Unable(format!("{folder}: {err}"));
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join(folder)).map_err(unable)? {
         let path = entry.map_err(unable)?.path();
-        if path.extension().is_some_and(|ext| ext == "rs") {
+        if path.is_dir() {
+            files.extend(read(&path.to_string_lossy())?);
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.push((stem, fs::read_to_string(&path).map_err(unable)?));
         }
