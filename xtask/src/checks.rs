@@ -91,6 +91,12 @@ pub(crate) fn soak(args: &[String]) -> Outcome {
     run(command.arg("--").args(args))
 }
 
+/// Compares our qdiscs with recordings of a real kernel.
+pub(crate) fn conformance(args: &[String]) -> Outcome {
+    let mut command = cargo(&["run", "--quiet", "-p", "onramp-sim", "--example", "conformance"]);
+    run(command.arg("--").args(args))
+}
+
 /// Type-checks the workspace for a processor whose memory model is weaker.
 pub(crate) fn aarch64() -> Outcome {
     let target = "aarch64-unknown-linux-gnu";

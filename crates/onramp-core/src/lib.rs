@@ -1,12 +1,17 @@
 //! Traffic control without I/O: no socket, no clock, no thread, no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod class;
 mod device;
 mod error;
+pub mod filter;
+mod handle;
 pub mod params;
 mod port;
 pub mod qdisc;
 mod rate;
+mod rng;
+mod setup;
 mod share;
 mod spec;
 pub mod stats;
@@ -14,10 +19,13 @@ mod time;
 mod tree;
 pub mod units;
 
+pub use class::{Child, Classes};
 pub use device::{Device, DeviceInfo, Transmitted};
 pub use error::ConfigError;
+pub use handle::Handle;
 pub use port::{COLLECT, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS};
 pub use rate::Rate;
+pub use setup::Setup;
 pub use share::{Share, SharedRate};
 pub use time::{Clock, Instant};
 pub use tree::{Stopped, Totals, Tree};

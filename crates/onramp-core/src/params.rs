@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::rate;
-use crate::units::{Size, Time, exact_size, exact_time, parse_count, parse_size, parse_time};
-use crate::{ConfigError, Rate};
+use crate::units::{
+    Size, Time, exact_fraction, exact_size, exact_time, parse_count, parse_fraction, parse_size,
+    parse_time,
+};
+use crate::{ConfigError, Handle, Rate};
 
 /// What a parameter counts, and how `tc` reads and writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,16 @@ pub enum Unit {
     Nsecs,
     /// So many plain numbers in a row.
     List(usize),
+    /// As many plain numbers as follow, at most so many.
+    Many(usize),
+    /// Values of these units in a row, of which those behind the first so many may be left out.
+    Row(usize, &'static [Self]),
+    /// A minor number, hexadecimal.
+    Minor,
+    /// A probability: `0.02`. In units of 2^-32.
+    Fraction,
+    /// A probability: `2%`, or `2`. In units of 2^-32.
+    Percent,
     /// One of these words, which stands for itself and takes no value. The value is its place.
     Words(&'static [&'static str]),
 }
@@ -49,6 +62,8 @@ pub enum Default {
 pub struct Param {
     /// The option's name.
     pub key: &'static str,
+    /// Other names that it has.
+    pub aliases: &'static [&'static str],
     /// What it counts.
     pub unit: Unit,
     /// What holds when it is not given.
@@ -66,11 +81,57 @@ pub struct Param {
 pub enum Value {
     /// Of every unit but [`Unit::List`].
     Number(u64),
-    /// Of [`Unit::List`].
+    /// Of [`Unit::List`], [`Unit::Many`] and [`Unit::Row`].
     List(Vec<u64>),
 }
 
+impl Value {
+    /// The number; of a list, the first.
+    pub(crate) fn number(&self) -> u64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::List(list) => list.first().copied().unwrap_or(0),
+        }
+    }
+}
+
+/// Linux keeps most numbers in 32 bits.
+const U32_MAX: u64 = u32::MAX as u64;
+/// Far beyond any device, and exact in a floating point number.
+const RATE_MAX: u64 = 1_000_000_000_000_000;
+
 impl Param {
+    /// A parameter of which every value is fine that Linux can keep.
+    #[must_use]
+    pub const fn new(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Self {
+        let max = match unit {
+            Unit::Usecs => U32_MAX * 1_000,
+            Unit::Rate | Unit::Row(..) => RATE_MAX,
+            Unit::Minor => u16::MAX as u64,
+            _ => U32_MAX,
+        };
+        Self { key, aliases: &[], unit, default, min: 0, max, help }
+    }
+
+    /// The same, within these bounds.
+    #[must_use]
+    pub const fn within(mut self, min: u64, max: u64) -> Self {
+        (self.min, self.max) = (min, max);
+        self
+    }
+
+    /// The same, by these other names, too.
+    #[must_use]
+    pub const fn or(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// Whether `word` begins this option.
+    pub(crate) fn is_named(&self, word: &str) -> bool {
+        self.names().contains(&word) || self.aliases.contains(&word)
+    }
+
     /// The words that begin this option.
     pub(crate) fn names(&self) -> &[&'static str] {
         match self.unit {
@@ -88,29 +149,59 @@ impl Param {
         &self,
         at: &str,
         name: &str,
-        words: &mut impl Iterator<Item = &'w str>,
+        words: &mut (impl Iterator<Item = &'w str> + Clone),
     ) -> Result<Value, ConfigError> {
-        let mut one = || match words.next() {
+        let wrong =
+            |word| ConfigError::new(at, self.key, word, format!("expected {}", self.expected()));
+        let mut one = |unit| match words.next() {
             None => {
                 let why = format!("the value is missing: expected {}", self.expected());
                 Err(ConfigError::new(at, self.key, "", why))
             }
-            Some(word) => self.number(word).ok_or_else(|| {
-                ConfigError::new(at, self.key, word, format!("expected {}", self.expected()))
-            }),
+            Some(word) => self.number(unit, word).ok_or_else(|| wrong(word)),
         };
         match self.unit {
             Unit::Words(names) => {
                 Ok(Value::Number(names.iter().take_while(|n| **n != name).count() as u64))
             }
-            Unit::List(len) => (0..len).map(|_| one()).collect::<Result<_, _>>().map(Value::List),
-            _ => one().map(Value::Number),
+            Unit::List(len) => {
+                (0..len).map(|_| one(Unit::Count)).collect::<Result<_, _>>().map(Value::List)
+            }
+            Unit::Many(most) => {
+                let mut list = vec![one(Unit::Count)?];
+                while let Some(word) = words.clone().next()
+                    && word.starts_with(|c: char| c.is_ascii_digit())
+                {
+                    words.next();
+                    list.push(self.number(Unit::Count, word).ok_or_else(|| wrong(word))?);
+                    if list.len() > most {
+                        return Err(wrong(word));
+                    }
+                }
+                Ok(Value::List(list))
+            }
+            Unit::Row(must, units) => {
+                let mut list =
+                    units[..must].iter().map(|unit| one(*unit)).collect::<Result<Vec<_>, _>>()?;
+                for unit in &units[must..] {
+                    let next = words.clone().next().and_then(|word| self.number(*unit, word));
+                    let Some(number) = next else { break };
+                    words.next();
+                    list.push(number);
+                }
+                Ok(Value::List(list))
+            }
+            unit => one(unit).map(Value::Number),
         }
     }
 
     /// Refuses a bare number, other than zero, where `tc` would guess its unit.
     pub(crate) fn check_unit(&self, at: &str, key: &str, word: &str) -> Result<(), ConfigError> {
-        let guessed = matches!(self.unit, Unit::Rate | Unit::Usecs | Unit::Nsecs);
+        let unit = match self.unit {
+            Unit::Row(_, units) => units[0],
+            unit => unit,
+        };
+        let guessed = matches!(unit, Unit::Rate | Unit::Usecs | Unit::Nsecs);
         if guessed && word.parse::<f64>().is_ok_and(|number| number != 0.0) {
             let why = format!("the unit is missing: expected {}", self.expected());
             return Err(ConfigError::new(at, key, word, why));
@@ -118,14 +209,17 @@ impl Param {
         Ok(())
     }
 
-    fn number(&self, word: &str) -> Option<u64> {
-        let number = match self.unit {
-            Unit::Count | Unit::Packets | Unit::Bytes | Unit::List(_) => parse_count(word),
+    fn number(&self, unit: Unit, word: &str) -> Option<u64> {
+        let number = match unit {
+            Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),
             Unit::Rate => Rate::parse(word).map(|rate| rate.0),
             Unit::Usecs => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
-            Unit::Words(_) => None,
+            Unit::Minor => Handle::parse_minor(word).map(u64::from),
+            Unit::Fraction => parse_fraction(word, 1.0),
+            Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
+            Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
         };
         number.filter(|n| (self.min..=self.max).contains(n))
     }
@@ -151,6 +245,21 @@ impl Param {
                 format!("a time such as 10us or 500ns, {min} to {max}")
             }
             Unit::List(len) => format!("{len} whole numbers, each {min} to {max}"),
+            Unit::Many(most) => {
+                format!("whole numbers, at most {most}, each {min} to {max}")
+            }
+            Unit::Row(must, units) => units
+                .iter()
+                .enumerate()
+                .map(|(i, unit)| {
+                    let name = unit.metavariable();
+                    if i < must { name.to_owned() } else { format!("[{name}]") }
+                })
+                .collect::<Vec<_>>()
+                .join(" "),
+            Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
+            Unit::Fraction => "a probability such as 0.02, 0 to 1".into(),
+            Unit::Percent => "a percentage such as 5%, 0% to 100%".into(),
             Unit::Words(names) => names.join(" or "),
         }
     }
@@ -167,27 +276,33 @@ impl Param {
 
     /// Appends the option as a word that reads back, with a space before it.
     pub(crate) fn write_exact(&self, line: &mut String, value: &Value) {
-        self.write(line, value, |n| match self.unit {
+        self.write(line, value, |unit, n| match unit {
             Unit::Size => exact_size(n),
             Unit::Rate => Rate(n).exact(),
             Unit::Usecs | Unit::Nsecs => exact_time(n),
+            Unit::Minor => format!("{n:x}"),
+            Unit::Fraction => exact_fraction(n, 1.0),
+            Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => n.to_string(),
         });
     }
 
     /// Appends the option as `tc qdisc show` writes it, with a space before it.
     pub(crate) fn write_shown(&self, line: &mut String, value: &Value) {
-        self.write(line, value, |n| match self.unit {
+        self.write(line, value, |unit, n| match unit {
             Unit::Packets | Unit::ScaledPackets => format!("{n}p"),
             Unit::Bytes | Unit::Size => Size(n).to_string(),
             Unit::Rate => Rate(n).to_string(),
             Unit::Usecs if n == 0 => "0us".into(),
             Unit::Usecs | Unit::Nsecs => Time(n).to_string(),
+            Unit::Minor => format!("{n:#x}"),
+            Unit::Fraction => exact_fraction(n, 1.0),
+            Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => n.to_string(),
         });
     }
 
-    fn write(&self, line: &mut String, value: &Value, word: impl Fn(u64) -> String) {
+    fn write(&self, line: &mut String, value: &Value, word: impl Fn(Unit, u64) -> String) {
         let name = match (self.unit, value) {
             (Unit::Words(names), Value::Number(n)) => {
                 let place = usize::try_from(*n).unwrap_or(usize::MAX);
@@ -199,11 +314,15 @@ impl Param {
         match value {
             Value::Number(_) if matches!(self.unit, Unit::Words(_)) => {}
             Value::Number(n) => {
-                let _ = write!(line, " {}", word(*n));
+                let _ = write!(line, " {}", word(self.unit, *n));
             }
             Value::List(list) => {
-                for n in list {
-                    let _ = write!(line, " {}", word(*n));
+                for (i, n) in list.iter().enumerate() {
+                    let unit = match self.unit {
+                        Unit::Row(_, units) => units[i.min(units.len() - 1)],
+                        unit => unit,
+                    };
+                    let _ = write!(line, " {}", word(unit, *n));
                 }
             }
         }
@@ -214,6 +333,8 @@ impl Param {
         let usage = match self.unit {
             Unit::Words(names) => names.join(" | "),
             Unit::List(len) => format!("{} N1 .. N{len}", self.key),
+            Unit::Many(_) => format!("{} N1 N2 ..", self.key),
+            Unit::Row(..) => format!("{} {}", self.key, self.expected()),
             unit => format!("{} {}", self.key, unit.metavariable()),
         };
         let mut default = String::new();
@@ -244,9 +365,21 @@ impl Unit {
             Self::Size => "SIZE",
             Self::Rate => "RATE",
             Self::Usecs | Self::Nsecs => "TIME",
-            Self::List(_) | Self::Words(_) => "",
+            Self::Minor => "MINOR",
+            Self::Fraction => "PROBABILITY",
+            Self::Percent => "PERCENT",
+            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) => "",
         }
     }
+}
+
+/// The options of a table, for messages.
+pub(crate) fn options(id: &str, params: &[Param]) -> String {
+    let names: Vec<&str> = params.iter().flat_map(Param::names).copied().collect();
+    if names.is_empty() {
+        return format!("{id} takes no options");
+    }
+    format!("{id} takes {}", names.join(", "))
 }
 
 /// The values to build a qdisc with: those given, and the defaults of the rest.
@@ -254,11 +387,37 @@ impl Unit {
 pub struct Values<'a> {
     pub(crate) params: &'static [Param],
     pub(crate) given: &'a [Option<Value>],
-    /// The device's largest packet, bytes.
-    pub(crate) mtu: u32,
+    /// Where the qdisc stands.
+    pub site: Site,
+}
+
+/// Where a qdisc stands, and what it begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// The device's largest packet, bytes, link header included.
+    pub mtu: u32,
+    /// Where chance begins: the same seed gives the same packets.
+    pub seed: u64,
+    /// The qdisc's own handle, `1:`; zero if it has none.
+    pub handle: Handle,
 }
 
 impl Values<'_> {
+    /// Whether `key` was given.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the qdisc has no such parameter.
+    #[must_use]
+    pub fn is_given(&self, key: &str) -> bool {
+        self.given[self.place(key)].is_some()
+    }
+
+    fn place(&self, key: &str) -> usize {
+        let place = self.params.iter().position(|param| param.key == key);
+        place.expect("a qdisc asks for the parameters of its own table")
+    }
+
     /// The value of `key`; `None` where it is [`Default::Off`] and was not given.
     ///
     /// # Panics
@@ -266,9 +425,8 @@ impl Values<'_> {
     /// Panics when the qdisc has no such parameter.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        let place = self.params.iter().position(|param| param.key == key);
-        let place = place.expect("a qdisc asks for the parameters of its own table");
-        self.given[place].clone().or_else(|| self.params[place].default(self.mtu))
+        let place = self.place(key);
+        self.given[place].clone().or_else(|| self.params[place].default(self.site.mtu))
     }
 
     /// The number `key` has; zero where it is [`Default::Off`].

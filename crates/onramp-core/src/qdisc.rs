@@ -2,7 +2,7 @@
 //!
 //! Invariants, checked for every entry of [`KINDS`] by `tests/conformance.rs`:
 //!
-//! * conservation: enqueued = dequeued + dropped + backlog;
+//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included;
 //! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
 //! * time is `cx.now`, chance is `cx`'s: same calls, same packets out.
 //!
@@ -13,6 +13,7 @@
 //! | `pfifo`, `bfifo` | first in, first out, limited in packets or in bytes |
 //! | `pfifo_fast` | three bands by priority, the first one first |
 //! | `fq` | a queue for each flow, served in turn and paced |
+//! | `prio` | bands with a qdisc each, the first one first |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -43,7 +44,11 @@ use std::fmt::Debug;
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::Instant;
+use crate::class::Classes;
+use crate::filter::Filters;
 use crate::params::{Param, Values};
+
+pub(crate) use self::fifo::default_pfifo;
 
 pub use crate::spec::Spec;
 
@@ -96,6 +101,61 @@ pub enum Dequeue {
     Empty,
 }
 
+impl Dequeue {
+    /// Of two answers without a packet, the one with the earlier time.
+    #[inline]
+    pub(crate) fn or_sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::NotBefore(a), Self::NotBefore(b)) => Self::NotBefore(a.min(b)),
+            (Self::Empty, other) => other,
+            (this, _) => this,
+        }
+    }
+}
+
+/// The answer to a peek.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peek {
+    /// The next packet has so many bytes.
+    Ready(u32),
+    /// As [`Dequeue::NotBefore`].
+    NotBefore(Instant),
+    /// Nothing is held.
+    Empty,
+}
+
+impl Peek {
+    /// At the first of a list.
+    #[inline]
+    pub(crate) fn at(first: Option<&Packet>) -> Self {
+        first.map_or(Self::Empty, |pkt| Self::Ready(pkt.len))
+    }
+
+    /// Of two answers without a packet, the one with the earlier time.
+    #[inline]
+    pub(crate) fn or_sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::NotBefore(a), Self::NotBefore(b)) => Self::NotBefore(a.min(b)),
+            (Self::Empty, other) => other,
+            (this, _) => this,
+        }
+    }
+
+    /// At what `dequeue` gave, which `stash` keeps from now on (`qdisc_peek_dequeued`). The qdisc
+    /// still counts it in its backlog, and hands it out at its next dequeue.
+    pub(crate) fn stash(stash: &mut Option<Packet>, dequeue: impl FnOnce() -> Dequeue) -> Self {
+        if stash.is_none() {
+            match dequeue() {
+                Dequeue::Ready(pkt) => *stash = Some(pkt),
+                Dequeue::NotBefore(then) => return Self::NotBefore(then),
+                Dequeue::Empty => {}
+            }
+        }
+        Self::at(stash.as_ref())
+    }
+}
+
 /// Packets and wire bytes held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
@@ -106,6 +166,20 @@ pub struct Backlog {
 }
 
 impl Backlog {
+    /// One packet more.
+    #[inline]
+    pub(crate) fn add(&mut self, pkt: &Packet) {
+        self.packets += 1;
+        self.bytes += u64::from(pkt.len);
+    }
+
+    /// One packet less.
+    #[inline]
+    pub(crate) fn sub(&mut self, pkt: &Packet) {
+        self.packets -= 1;
+        self.bytes -= u64::from(pkt.len);
+    }
+
     /// What `list` holds.
     pub(crate) fn of(list: &PacketList) -> Self {
         Self { packets: list.len(), bytes: list.bytes() }
@@ -114,6 +188,17 @@ impl Backlog {
 
 /// Which of three bands serves a priority, by default: `tc-prio(8)`.
 pub(crate) const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+
+/// The same, as a default.
+pub(crate) const PRIOMAP_NUMBERS: [u64; 16] = {
+    let mut numbers = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        numbers[i] = PRIOMAP[i] as u64;
+        i += 1;
+    }
+    numbers
+};
 
 /// The band of a packet; only the low four bits of its priority count.
 #[inline]
@@ -129,6 +214,11 @@ pub trait Qdisc: Send + Debug {
     /// Lets the next packet out.
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue;
 
+    /// Says what [`dequeue`](Self::dequeue) would give. To find out, it may have to drop packets,
+    /// or to take one out of its place for good: as in Linux, most kinds are settled on a packet
+    /// once they were asked, and a better one that comes later has to wait.
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek;
+
     /// What is held, children included. O(1).
     fn backlog(&self) -> Backlog;
 
@@ -141,8 +231,24 @@ pub trait Qdisc: Send + Debug {
         true
     }
 
+    /// Whether a packet may pass it by while it holds nothing and the device takes what comes
+    /// (`TCQ_F_CAN_BYPASS`). What passed, it knows nothing of.
+    fn can_bypass(&self) -> bool {
+        false
+    }
+
     /// Drops everything.
     fn reset(&mut self, cx: &mut Cx<'_>);
+
+    /// Its classes, if it has any.
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        None
+    }
+
+    /// The filters at class `minor` (0 = at the qdisc), if any are asked there.
+    fn filters(&mut self, _minor: u16) -> Option<&mut Filters> {
+        None
+    }
 
     /// Names and values of its own statistics, such as `tc -s qdisc show` prints below the common
     /// ones. Allocates nothing.
@@ -158,11 +264,46 @@ pub struct Kind {
     pub about: &'static str,
     /// Its parameters, in the order they are shown.
     pub params: &'static [Param],
+    /// What must hold between the parameters.
+    pub check: Check,
+    /// Where its classes come from.
+    pub classes: ClassKind,
     /// Builds one.
     pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
 }
 
+/// Checks parameters against each other; an error names one of them, and says what is wrong.
+pub type Check = fn(&Values<'_>) -> Result<(), (&'static str, String)>;
+
+/// Where the classes of a qdisc come from.
+#[derive(Clone, Copy, Debug)]
+pub enum ClassKind {
+    /// It has none.
+    None,
+    /// It has so many, numbered from 1.
+    Fixed(fn(&Values<'_>) -> u16),
+    /// Users add them.
+    Added {
+        /// Their parameters.
+        params: &'static [Param],
+        /// What must hold between these.
+        check: Check,
+        /// Whether a class may stand below another.
+        nested: bool,
+    },
+}
+
 impl Kind {
+    /// What most kinds do not have, to be written as `..Kind::LEAF`.
+    const LEAF: Self = Self {
+        id: "",
+        about: "",
+        params: &[],
+        check: |_| Ok(()),
+        classes: ClassKind::None,
+        build: |_| unreachable!("every kind says how it is built"),
+    };
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {
@@ -173,15 +314,6 @@ impl Kind {
             text.push('\n');
         }
         text
-    }
-
-    /// The options it has, for messages.
-    pub(crate) fn options(&self) -> String {
-        let names: Vec<&str> = self.params.iter().flat_map(Param::names).copied().collect();
-        if names.is_empty() {
-            return format!("{} takes no options", self.id);
-        }
-        format!("{} takes {}", self.id, names.join(", "))
     }
 }
 
@@ -198,4 +330,5 @@ qdiscs! {
     fifo: PFIFO, BFIFO;
     pfifo_fast: PFIFO_FAST;
     fq: FQ;
+    prio: PRIO;
 }

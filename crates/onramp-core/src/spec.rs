@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::ConfigError;
-use crate::params::{Value, Values};
-use crate::qdisc::{KINDS, Kind, Qdisc};
+use crate::params::{self, Param, Site, Value, Values};
+use crate::qdisc::{Check, KINDS, Kind, Qdisc};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
 ///
@@ -44,13 +44,25 @@ impl Spec {
     /// included.
     #[must_use]
     pub fn values(&self, mtu: u32) -> Values<'_> {
-        Values { params: self.kind.params, given: &self.given, mtu }
+        self.values_at(Site { mtu, ..Site::default() })
+    }
+
+    /// As [`values`](Self::values), of a qdisc that stands at `site`.
+    #[must_use]
+    pub fn values_at(&self, site: Site) -> Values<'_> {
+        Values { params: self.kind.params, given: &self.given, site }
     }
 
     /// Builds the qdisc for a device whose largest packet has `mtu` bytes, link header included.
     #[must_use]
     pub fn build(&self, mtu: u32) -> Box<dyn Qdisc> {
-        (self.kind.build)(&self.values(mtu))
+        self.build_at(Site { mtu, ..Site::default() })
+    }
+
+    /// Builds the qdisc where it stands.
+    #[must_use]
+    pub fn build_at(&self, site: Site) -> Box<dyn Qdisc> {
+        (self.kind.build)(&self.values_at(site))
     }
 
     /// The line of `tc qdisc show`, from the kind on: every parameter with its value, rounded as
@@ -88,7 +100,11 @@ impl Spec {
     }
 
     fn read(line: &str, units: bool) -> Result<Self, ConfigError> {
-        let mut words = line.split_ascii_whitespace();
+        Self::read_words(&mut line.split_ascii_whitespace(), units)
+    }
+
+    /// Reads a kind and its options, to the end.
+    pub(crate) fn read_words(words: &mut Words<'_>, units: bool) -> Result<Self, ConfigError> {
         let kinds = || KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ");
         let Some(id) = words.next() else {
             let why = format!("the kind is missing: expected one of {}", kinds());
@@ -99,26 +115,53 @@ impl Spec {
             return Err(ConfigError::new("qdisc", "", id, why));
         };
         let at = format!("qdisc {id}");
-        let mut spec = Self::new(kind);
-        while let Some(word) = words.next() {
-            let Some(place) = kind.params.iter().position(|param| param.names().contains(&word))
-            else {
-                return Err(ConfigError::new(&at, "", word, kind.options()));
-            };
-            let param = &kind.params[place];
-            if let Some(value) = &spec.given[place] {
-                let mut before = String::new();
-                param.write_exact(&mut before, value);
-                let why = format!("given twice: {} stands before it", before.trim_start());
-                return Err(ConfigError::new(&at, word, "", why));
-            }
-            if units && let Some(value) = words.clone().next() {
-                param.check_unit(&at, word, value)?;
-            }
-            spec.given[place] = Some(param.parse(&at, word, &mut words)?);
-        }
+        let given = read_options(&at, kind.params, words, units, false)?;
+        let spec = Self { kind, given };
+        check(&at, kind.check, &spec.values(0))?;
         Ok(spec)
     }
+}
+
+/// What is left of a line.
+pub(crate) type Words<'a> = std::str::SplitAsciiWhitespace<'a>;
+
+/// Reads options of `params` to the end of the line, or, if it `stops`, to the first word that is
+/// none. `units` refuses numbers without a unit where `tc` would guess one.
+pub(crate) fn read_options(
+    at: &str,
+    params: &'static [Param],
+    words: &mut Words<'_>,
+    units: bool,
+    stops: bool,
+) -> Result<Vec<Option<Value>>, ConfigError> {
+    let mut given = vec![None; params.len()];
+    while let Some(word) = words.clone().next() {
+        let Some(place) = params.iter().position(|param| param.is_named(word)) else {
+            if stops {
+                break;
+            }
+            let id = at.split(' ').nth(1).unwrap_or(at);
+            return Err(ConfigError::new(at, "", word, params::options(id, params)));
+        };
+        words.next();
+        let param = &params[place];
+        if let Some(value) = &given[place] {
+            let mut before = String::new();
+            param.write_exact(&mut before, value);
+            let why = format!("given twice: {} stands before it", before.trim_start());
+            return Err(ConfigError::new(at, word, "", why));
+        }
+        if units && let Some(value) = words.clone().next() {
+            param.check_unit(at, word, value)?;
+        }
+        given[place] = Some(param.parse(at, word, words)?);
+    }
+    Ok(given)
+}
+
+/// Checks parameters against each other.
+pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
+    check(values).map_err(|(key, why)| ConfigError::new(at, key, "", why))
 }
 
 /// The shortest line that reads back as the same.

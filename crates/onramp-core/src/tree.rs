@@ -2,8 +2,8 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use crate::Instant;
 use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
+use crate::{Instant, Setup};
 
 /// A qdisc without threads, sockets or clock: packets go in and out by calls, and time is an
 /// argument.
@@ -104,6 +104,31 @@ impl Tree {
     #[must_use]
     pub fn new(spec: &Spec, mtu: u32) -> Self {
         Self { root: spec.build(mtu), drops: PacketList::new(), totals: Totals::ZERO }
+    }
+
+    /// Builds a whole tree; none, if `setup` has no root. The same `seed` makes the same choices.
+    #[must_use]
+    pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
+        let root = setup.build(mtu, seed)?;
+        Some(Self { root, drops: PacketList::new(), totals: Totals::ZERO })
+    }
+
+    /// Gives `pkt` back, counted as sent, if nothing is held and the root lets packets pass it by
+    /// then: `tc` calls it the bypass. Else takes it in, or drops it.
+    ///
+    /// To be called when the device would take the packet at once.
+    ///
+    /// # Errors
+    ///
+    /// What [`enqueue`](Self::enqueue) said.
+    pub fn pass_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Result<Packet, Verdict> {
+        if self.root.backlog().packets > 0 || !self.root.can_bypass() {
+            return Err(self.enqueue(now, pkt));
+        }
+        self.totals.enqueued_packets += 1;
+        self.totals.sent_packets += 1;
+        self.totals.sent_bytes += u64::from(pkt.len);
+        Ok(pkt)
     }
 
     /// Takes `pkt` in, or drops it.

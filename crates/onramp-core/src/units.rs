@@ -118,6 +118,22 @@ pub(crate) fn parse_count(word: &str) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok()
 }
 
+/// Reads a part of `whole`, in units of 2^-32; all of it is 2^32 - 1.
+pub(crate) fn parse_fraction(word: &str, whole: f64) -> Option<u64> {
+    let part = word.parse::<f64>().ok()? / whole;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked here")]
+    (0.0..=1.0).contains(&part).then(|| (part * f64::from(u32::MAX)).round() as u64)
+}
+
+/// A part of `whole` in the shortest word that reads back as the same.
+pub(crate) fn exact_fraction(part: u64, whole: f64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a part has 32 bits")]
+    let number = part as f64 / f64::from(u32::MAX) * whole;
+    let words = (0..18).map(|digits| format!("{number:.digits$}"));
+    let exact = |word: &String| parse_fraction(word, whole) == Some(part);
+    words.into_iter().find(exact).unwrap_or_else(|| number.to_string())
+}
+
 /// Bytes. Printed as `tc` does, which rounds: `1514b`, `15Kb`, `32Mb`.
 ///
 /// ```

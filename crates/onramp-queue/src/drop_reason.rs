@@ -41,6 +41,22 @@ reasons! {
         "fq held `flow_limit` packets of the packet's flow.";
     FqHorizonLimit = "fq_horizon_limit",
         "The departure time asked for lies beyond fq's `horizon`, and `horizon_drop` is set.";
+    Congested = "congested",
+        "A qdisc that manages its queue dropped it, to tell the sender of congestion.";
+    FloodProtection = "flood_protection",
+        "The control law for flows that do not answer to congestion dropped it (BLUE, PIE's cap).";
+    TooBig = "too_big",
+        "It is larger than the bucket of its qdisc will ever be.";
+    Unclassified = "unclassified",
+        "No class takes it.";
+    Filter = "filter",
+        "The action of a filter dropped it.";
+    Late = "late",
+        "Its departure time had passed, or it had none where one is needed.";
+    Impaired = "impaired",
+        "netem lost it, as it was told to.";
+    Blackhole = "blackhole",
+        "Its qdisc is `blackhole` or `noop`.";
     Purged = "purged",
         "The qdisc was reset or replaced, or the link closed, while it held the packet.";
     MessageSize = "message_size",

@@ -8,37 +8,26 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::params::{Default, Param, Unit};
 
-const U32_MAX: u64 = u32::MAX as u64;
+const LIMIT: Param =
+    Param::new("limit", Unit::ScaledPackets, Default::Number(1000), "packets held at most");
 
 pub(super) const PFIFO: Kind = Kind {
     id: "pfifo",
     about: "first in, first out, limited in packets",
-    params: &[Param {
-        key: "limit",
-        unit: Unit::ScaledPackets,
-        default: Default::Number(1000),
-        min: 0,
-        max: U32_MAX,
-        help: "packets held at most",
-    }],
+    params: &[LIMIT],
     build: |values| Box::new(Pfifo { limit: values.number32("limit"), list: PacketList::new() }),
+    ..Kind::LEAF
 };
 
 pub(super) const BFIFO: Kind = Kind {
     id: "bfifo",
     about: "first in, first out, limited in bytes",
-    params: &[Param {
-        key: "limit",
-        unit: Unit::Size,
-        default: Default::Mtus(1000),
-        min: 0,
-        max: U32_MAX,
-        help: "bytes held at most",
-    }],
+    params: &[Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most")],
     build: |values| Box::new(Bfifo { limit: values.number("limit"), list: PacketList::new() }),
+    ..Kind::LEAF
 };
 
 #[derive(Debug)]
@@ -69,6 +58,10 @@ impl Qdisc for Pfifo {
         self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
     }
 
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        Peek::at(self.list.front())
+    }
+
     fn backlog(&self) -> Backlog {
         Backlog::of(&self.list)
     }
@@ -76,6 +69,10 @@ impl Qdisc for Pfifo {
     #[inline]
     fn accepts(&self, _pkt: &Packet) -> bool {
         self.list.len() < self.limit
+    }
+
+    fn can_bypass(&self) -> bool {
+        self.limit > 0
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
@@ -99,6 +96,10 @@ impl Qdisc for Bfifo {
         self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
     }
 
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        Peek::at(self.list.front())
+    }
+
     fn backlog(&self) -> Backlog {
         Backlog::of(&self.list)
     }
@@ -108,7 +109,16 @@ impl Qdisc for Bfifo {
         self.list.bytes() + u64::from(pkt.len) <= self.limit
     }
 
+    fn can_bypass(&self) -> bool {
+        self.limit > 0
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.list);
     }
+}
+
+/// What a class holds until somebody grafts something else (`qdisc_create_dflt`).
+pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
+    Box::new(Pfifo { limit: 1000, list: PacketList::new() })
 }

@@ -42,7 +42,7 @@ use onramp_queue::{DropReason, Packet};
 use self::flow::{FAST, Flows, NONE, State, is_after, ticks};
 use self::params::{Config, PARAMS};
 use self::throttle::Throttled;
-use super::{Backlog, Cx, Dequeue, Kind, Qdisc, Verdict, band_of};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of};
 use crate::Instant;
 
 const BANDS: usize = 3;
@@ -57,6 +57,7 @@ pub(super) const FQ: Kind = Kind {
     about: "a queue for each flow, served in turn and paced",
     params: PARAMS,
     build: |values| Box::new(Fq::new(Config::new(values))),
+    ..Kind::LEAF
 };
 
 /// Flows in the order they are served, linked through [`Flow::link`](flow::Flow).
@@ -123,6 +124,8 @@ struct Fq {
     /// Flows that hold no packet.
     inactive: usize,
     backlog: Backlog,
+    /// Dequeued for a parent that looked; not counted in `backlog`.
+    peeked: Option<Packet>,
     /// The end of the last wait told to the caller, without slack.
     timer_ns: u64,
     stats: Stats,
@@ -138,6 +141,7 @@ impl Fq {
             band: 0,
             inactive: 0,
             backlog: Backlog::default(),
+            peeked: None,
             timer_ns: 0,
             stats: Stats::default(),
         }
@@ -431,14 +435,16 @@ impl Qdisc for Fq {
             cx.drop(pkt, DropReason::FqFlowLimit);
             return Verdict::Dropped;
         };
-        self.backlog.packets += 1;
-        self.backlog.bytes += u64::from(pkt.len);
+        self.backlog.add(&pkt);
         self.flows.push(index, pkt, now_ns);
         Verdict::Queued
     }
 
     #[inline]
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
         if self.backlog.packets == 0 {
             return Dequeue::Empty;
         }
@@ -448,13 +454,21 @@ impl Qdisc for Fq {
             None => self.next(now_ns),
         };
         let Some(pkt) = pkt else { return Dequeue::NotBefore(self.next_ask()) };
-        self.backlog.packets -= 1;
-        self.backlog.bytes -= u64::from(pkt.len);
+        self.backlog.sub(&pkt);
         Dequeue::Ready(pkt)
     }
 
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
     fn backlog(&self) -> Backlog {
-        self.backlog
+        let mut held = self.backlog;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
     }
 
     fn accepts(&self, pkt: &Packet) -> bool {
@@ -465,7 +479,7 @@ impl Qdisc for Fq {
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
-        for pkt in self.flows.drain() {
+        for pkt in self.flows.drain().chain(self.peeked.take()) {
             cx.drop(pkt, DropReason::Purged);
         }
         self.flows = Flows::new();

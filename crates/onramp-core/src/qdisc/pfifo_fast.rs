@@ -9,25 +9,25 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Qdisc, Verdict, band_of};
+use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Peek, Qdisc, Verdict, band_of};
 use crate::params::{Default, Param, Unit};
 
 pub(super) const PFIFO_FAST: Kind = Kind {
     id: "pfifo_fast",
     about: "three bands by priority, the first one first",
-    params: &[Param {
-        key: "txqueuelen",
-        unit: Unit::Packets,
-        default: Default::Number(1000),
-        min: 1,
-        max: u32::MAX as u64,
-        help: "packets held at most in each band",
-    }],
+    params: &[Param::new(
+        "txqueuelen",
+        Unit::Packets,
+        Default::Number(1000),
+        "packets held at most in each band",
+    )
+    .within(1, u32::MAX as u64)],
     build: |values| {
         let size = values.number32("txqueuelen");
         let ring = || Ring { size, list: PacketList::new(), head: 0, used: 0 };
         Box::new(PfifoFast { bands: [ring(), ring(), ring()] })
     },
+    ..Kind::LEAF
 };
 
 #[derive(Debug)]
@@ -85,6 +85,10 @@ impl Qdisc for PfifoFast {
         self.bands.iter_mut().find_map(Ring::pop).map_or(Dequeue::Empty, Dequeue::Ready)
     }
 
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        Peek::at(self.bands.iter().find_map(|band| band.list.front()))
+    }
+
     fn backlog(&self) -> Backlog {
         let lists = self.bands.iter().map(|band| &band.list);
         lists.fold(Backlog::default(), |sum, list| Backlog {
@@ -96,6 +100,10 @@ impl Qdisc for PfifoFast {
     #[inline]
     fn accepts(&self, pkt: &Packet) -> bool {
         !self.bands[band_of(&PRIOMAP, pkt.priority)].is_full()
+    }
+
+    fn can_bypass(&self) -> bool {
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict};
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::{Device, DeviceInfo, Instant, Keeper, Port, Transmitted};
 use onramp_queue::{Credits, DropReason, Packet, PacketList, Pool};
 
@@ -45,6 +45,10 @@ impl Qdisc for Brittle {
         let at = self.at;
         self.call(|n| if at == At::Drop && n > 11 { At::Drop } else { At::Dequeue(n) });
         self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
     }
 
     fn backlog(&self) -> Backlog {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict};
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, TICK_NS, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -135,6 +135,10 @@ impl Qdisc for Busy {
     fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
         self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
     }
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
+    }
+
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.list.len(), bytes: self.list.bytes() }
     }

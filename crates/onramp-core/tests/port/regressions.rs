@@ -2,7 +2,7 @@
 //! `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs` (R5) and
 //! `onramp-queue/tests/stress.rs` (R6).
 
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Qdisc, Verdict};
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Peek, Qdisc, Verdict};
 use onramp_core::{Device, DeviceInfo, Instant, Mode, Port, QUOTA, Rate, SharedRate, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -99,6 +99,10 @@ impl Qdisc for Picky {
             cx.drop(pkt, DropReason::Overlimit);
         }
         self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
     }
 
     fn backlog(&self) -> Backlog {

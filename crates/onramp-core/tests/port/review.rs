@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict};
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, Rate, SharedRate, Transmitted};
 use onramp_queue::{Armed, Credits, DropReason, Packet, PacketList, Pool};
 
@@ -137,6 +137,10 @@ impl Qdisc for Broken {
             _ => Dequeue::NotBefore(cx.now.after(1_000)),
         }
     }
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
+    }
+
     fn backlog(&self) -> Backlog {
         self.3.set(self.3.get() + 1);
         if self.0 == How::Backlog && self.3.get() > 1 {

@@ -1,0 +1,119 @@
+//! What stands between a qdisc and its children.
+
+use std::fmt::Debug;
+
+use onramp_queue::Packet;
+
+use crate::Instant;
+use crate::params::Values;
+use crate::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
+
+/// The classes of a qdisc, by their minor numbers (`Qdisc_class_ops`).
+///
+/// Whoever calls has checked that what it asks for can be had: see [`Setup`](crate::Setup).
+pub trait Classes: Debug {
+    /// Adds class `minor` below class `parent` (0 = below the qdisc), or changes it.
+    ///
+    /// A qdisc whose classes follow from its own parameters has nothing to do.
+    fn set(&mut self, _minor: u16, _parent: u16, _values: &Values<'_>, _now: Instant) {}
+
+    /// Removes class `minor`, which has no children but its qdisc, and drops what it holds.
+    fn remove(&mut self, _minor: u16, _cx: &mut Cx<'_>) {}
+
+    /// What a leaf class holds; `None` where there is no such class, or it is no leaf.
+    fn child(&mut self, minor: u16) -> Option<&mut Child>;
+
+    /// Class `minor` may hold another number of packets than when the qdisc last looked.
+    fn recount(&mut self, minor: u16);
+
+    /// Names and values of a class's own statistics, as `tc -s class show` prints them.
+    fn stats(&self, _minor: u16, _out: &mut dyn FnMut(&'static str, i64)) {}
+
+    /// Puts `qdisc` below class `minor`, and drops what its predecessor held.
+    fn graft(&mut self, minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        if let Some(child) = self.child(minor) {
+            child.qdisc.reset(cx);
+            child.qdisc = qdisc;
+            self.recount(minor);
+        }
+    }
+}
+
+/// A qdisc below another, and what its parent last saw in it.
+#[derive(Debug)]
+pub struct Child {
+    qdisc: Box<dyn Qdisc>,
+    held: Backlog,
+}
+
+impl Child {
+    /// A child that may hold something already.
+    #[must_use]
+    pub fn new(qdisc: Box<dyn Qdisc>) -> Self {
+        let held = qdisc.backlog();
+        Self { qdisc, held }
+    }
+
+    /// What Linux puts below a class that nobody gave a qdisc: `pfifo`.
+    pub(crate) fn pfifo() -> Self {
+        Self::new(crate::qdisc::default_pfifo())
+    }
+
+    /// What it holds.
+    #[must_use]
+    #[inline]
+    pub fn held(&self) -> Backlog {
+        self.held
+    }
+
+    /// The qdisc itself. Whoever changes what it holds calls [`Classes::recount`].
+    pub fn qdisc(&mut self) -> &mut dyn Qdisc {
+        &mut *self.qdisc
+    }
+
+    /// [`Qdisc::accepts`].
+    #[inline]
+    #[must_use]
+    pub fn accepts(&self, pkt: &Packet) -> bool {
+        self.qdisc.accepts(pkt)
+    }
+
+    /// [`Qdisc::enqueue`]; keeps `sum`, what the parent holds in all its children.
+    #[inline]
+    pub fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>, sum: &mut Backlog) -> Verdict {
+        let verdict = self.qdisc.enqueue(pkt, cx);
+        self.recount(sum);
+        verdict
+    }
+
+    /// [`Qdisc::dequeue`]; keeps `sum`.
+    #[inline]
+    pub fn dequeue(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Dequeue {
+        let answer = self.qdisc.dequeue(cx);
+        self.recount(sum);
+        answer
+    }
+
+    /// [`Qdisc::peek`]; keeps `sum`: to look may drop.
+    #[inline]
+    pub fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
+        let answer = self.qdisc.peek(cx);
+        self.recount(sum);
+        answer
+    }
+
+    /// [`Qdisc::reset`]; keeps `sum`.
+    pub fn reset(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) {
+        self.qdisc.reset(cx);
+        self.recount(sum);
+    }
+
+    /// Looks at what it holds, and corrects `sum` by the difference.
+    #[inline]
+    pub fn recount(&mut self, sum: &mut Backlog) {
+        let now = self.qdisc.backlog();
+        sum.packets = sum.packets + now.packets - self.held.packets;
+        sum.bytes = sum.bytes + now.bytes - self.held.bytes;
+        self.held = now;
+    }
+}

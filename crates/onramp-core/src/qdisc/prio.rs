@@ -1,0 +1,162 @@
+//! Bands with a qdisc each, served strictly in order.
+//!
+//! A packet's band is the class its priority names (`1:1` is the first band), else the class that
+//! the filters name, else what `priomap` says of the low four bits of its priority.
+//!
+//! Source: `tc-prio(8)`; behaviour of Linux 7.2 `net/sched/sch_prio.c`.
+//! Differs: nothing known.
+//! Invariant: a packet leaves only when no band before its own lets one out.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, PRIOMAP_NUMBERS, Peek, Qdisc, Verdict};
+use crate::filter::{Decision, Filters};
+use crate::params::{Default, Param, Unit, Values};
+use crate::{Child, Classes, Handle, Instant};
+
+const BANDS_MAX: usize = 16;
+
+pub(super) const PRIO: Kind = Kind {
+    id: "prio",
+    about: "bands with a qdisc each, the first one first",
+    params: &[
+        Param::new("bands", Unit::Count, Default::Number(3), "bands").within(2, BANDS_MAX as u64),
+        Param::new(
+            "priomap",
+            Unit::Many(16),
+            Default::List(&PRIOMAP_NUMBERS),
+            "the band of each priority, the first is band 0",
+        )
+        .within(0, BANDS_MAX as u64 - 1),
+    ],
+    check: |values| {
+        let bands = values.number("bands");
+        match priomap(values).iter().find(|band| u64::from(**band) >= bands) {
+            Some(band) => {
+                let why = format!("it names band {band}: there are {bands}, 0 to {}", bands - 1);
+                Err(("priomap", why))
+            }
+            None => Ok(()),
+        }
+    },
+    classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).unwrap_or(0)),
+    build: |values| {
+        Box::new(Prio {
+            handle: values.site.handle,
+            priomap: priomap(values),
+            bands: (0..values.number("bands")).map(|_| Child::pfifo()).collect(),
+            held: Backlog::default(),
+            filters: Filters::default(),
+        })
+    },
+};
+
+/// What was given, and the default for the rest.
+fn priomap(values: &Values<'_>) -> [u8; 16] {
+    let mut priomap = super::PRIOMAP;
+    for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
+        *band = u8::try_from(given).unwrap_or(u8::MAX);
+    }
+    priomap
+}
+
+#[derive(Debug)]
+struct Prio {
+    handle: Handle,
+    priomap: [u8; 16],
+    bands: Vec<Child>,
+    held: Backlog,
+    filters: Filters,
+}
+
+impl Prio {
+    /// The band of a packet; none: an action said that it dies.
+    #[inline]
+    fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Option<usize> {
+        let named = Handle::from_priority(pkt.priority);
+        let class = if named.major == self.handle.major {
+            named
+        } else {
+            match self.filters.classify(pkt, now) {
+                Decision::Class(class) => class,
+                Decision::Drop => return None,
+                Decision::Unknown => {
+                    let priority = if named.major == 0 { usize::from(named.minor) } else { 0 };
+                    return Some(usize::from(self.priomap[priority & 15]));
+                }
+            }
+        };
+        let band = usize::from(class.minor).wrapping_sub(1);
+        Some(if band < self.bands.len() { band } else { usize::from(self.priomap[0]) })
+    }
+}
+
+impl Qdisc for Prio {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let Some(band) = self.classify(&mut pkt, cx.now) else {
+            cx.drop(pkt, DropReason::Filter);
+            return Verdict::Dropped;
+        };
+        self.bands[band].enqueue(pkt, cx, &mut self.held)
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        let mut wait = Dequeue::Empty;
+        for band in &mut self.bands {
+            if band.held().packets == 0 {
+                continue;
+            }
+            match band.dequeue(cx, &mut self.held) {
+                Dequeue::Ready(pkt) => return Dequeue::Ready(pkt),
+                later => wait = wait.or_sooner(later),
+            }
+        }
+        wait
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut wait = Peek::Empty;
+        for band in &mut self.bands {
+            if band.held().packets == 0 {
+                continue;
+            }
+            match band.peek(cx, &mut self.held) {
+                Peek::Ready(len) => return Peek::Ready(len),
+                later => wait = wait.or_sooner(later),
+            }
+        }
+        wait
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.held
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        for band in &mut self.bands {
+            band.reset(cx, &mut self.held);
+        }
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+
+    fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
+        (minor == 0).then_some(&mut self.filters)
+    }
+}
+
+impl Classes for Prio {
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        self.bands.get_mut(usize::from(minor).wrapping_sub(1))
+    }
+
+    fn recount(&mut self, minor: u16) {
+        if let Some(band) = self.bands.get_mut(usize::from(minor).wrapping_sub(1)) {
+            band.recount(&mut self.held);
+        }
+    }
+}

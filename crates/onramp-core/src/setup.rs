@@ -1,0 +1,488 @@
+//! A tree as `tc` describes it: qdiscs, classes and filters, line by line.
+
+use std::collections::BTreeMap;
+
+use crate::filter::FilterSpec;
+use crate::params::{Param, Site, Value, Values};
+use crate::qdisc::{ClassKind, Cx, Qdisc, Spec};
+use crate::spec::{Words, check, read_options};
+use crate::{ConfigError, Handle, Instant};
+
+use onramp_queue::PacketList;
+
+/// Handles that nobody chose are numbered from here on, as in Linux.
+const FIRST_OWN_HANDLE: u16 = 0x8001;
+
+/// A tree of qdiscs, checked line by line. Building it cannot fail.
+///
+/// ```
+/// use onramp_core::Setup;
+/// let mut setup = Setup::default();
+/// for line in [
+///     "tc qdisc add dev eth0 root handle 1: pfifo limit 100",
+///     "tc qdisc replace dev eth0 root handle 1: fq",
+/// ] {
+///     setup.apply(line)?;
+/// }
+/// let root = setup.build(1514, 0).expect("there is a root");
+/// assert_eq!(root.backlog().packets, 0);
+/// # Ok::<(), onramp_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// The device that the first line named.
+    device: Option<String>,
+    /// By major number.
+    qdiscs: BTreeMap<u16, Node>,
+    root: Option<u16>,
+}
+
+/// A qdisc of the tree.
+#[derive(Clone, Debug)]
+struct Node {
+    /// The class it stands below; none: the device.
+    parent: Option<Handle>,
+    spec: Spec,
+    /// In the order they came.
+    classes: Vec<Class>,
+    /// With the class where they are asked.
+    filters: Vec<(u16, FilterSpec)>,
+}
+
+#[derive(Clone, Debug)]
+struct Class {
+    minor: u16,
+    /// 0 = the qdisc.
+    parent: u16,
+    given: Vec<Option<Value>>,
+}
+
+/// What a command does with the thing it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Add,
+    Replace,
+    Change,
+    Delete,
+}
+
+impl Node {
+    /// What keeps `class` from standing below `parent`; `there` is where it stands already.
+    fn why_not_below(
+        &self,
+        parent: Handle,
+        class: Handle,
+        nested: bool,
+        there: Option<usize>,
+    ) -> Option<String> {
+        let id = self.spec.kind().id;
+        let known = self.classes.iter().any(|other| other.minor == parent.minor);
+        if parent == class {
+            Some("a class cannot be its own parent".into())
+        } else if parent.major != class.major {
+            Some(format!("it has to belong to {}", class.qdisc()))
+        } else if parent.minor != 0 && !nested {
+            Some(format!("classes of {id} stand below {} alone", class.qdisc()))
+        } else if parent.minor != 0 && !known {
+            Some("there is no such class".into())
+        } else if there.is_some_and(|there| self.classes[there].parent != parent.minor) {
+            Some("a class cannot move; delete it first".into())
+        } else {
+            None
+        }
+    }
+}
+
+impl Setup {
+    /// A tree of one qdisc.
+    #[must_use]
+    pub fn of(spec: Spec) -> Self {
+        let node = Node { parent: None, spec, classes: Vec::new(), filters: Vec::new() };
+        let root = FIRST_OWN_HANDLE;
+        Self { device: None, qdiscs: BTreeMap::from([(root, node)]), root: Some(root) }
+    }
+
+    /// Does what a line of `tc` says: `qdisc`, `class` or `filter`, with `add`, `replace`, `change`
+    /// or `delete`. Empty lines and comments do nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong, and what would be right. Nothing has changed then.
+    pub fn apply(&mut self, line: &str) -> Result<(), ConfigError> {
+        let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
+        if words.clone().next() == Some("tc") {
+            words.next();
+        }
+        let Some(object) = words.next() else { return Ok(()) };
+        let verb = words.next();
+        let verb = match verb {
+            Some("add") => Verb::Add,
+            Some("replace") => Verb::Replace,
+            Some("change") => Verb::Change,
+            Some("del" | "delete") => Verb::Delete,
+            _ => {
+                let why = "expected add, replace, change or delete";
+                return Err(ConfigError::new(object, "", verb.unwrap_or_default(), why));
+            }
+        };
+        self.check_device(object, &mut words)?;
+        match object {
+            "qdisc" => self.qdisc(verb, words),
+            "class" => self.class(verb, words),
+            "filter" => self.filter(verb, words),
+            _ => {
+                let why = "expected qdisc, class or filter";
+                Err(ConfigError::new("tc", "", object, why))
+            }
+        }
+    }
+
+    /// Builds the tree for packets of at most `mtu` bytes, link header included; none, if it has no
+    /// root. The same `seed` makes the same choices.
+    #[must_use]
+    pub fn build(&self, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
+        self.root.map(|root| self.build_node(root, mtu, seed))
+    }
+
+    /// The qdiscs of the tree.
+    pub fn specs(&self) -> impl Iterator<Item = &Spec> {
+        self.qdiscs.values().map(|node| &node.spec)
+    }
+
+    fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+        let node = &self.qdiscs[&major];
+        let site = Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) };
+        let mut qdisc = node.spec.build_at(site);
+        let mut drops = PacketList::new();
+        let mut cx = Cx { now: Instant(0), drops: &mut drops };
+        if let Some(classes) = qdisc.classes() {
+            let params = class_params(&node.spec);
+            for class in &node.classes {
+                let values = Values { params, given: &class.given, site };
+                classes.set(class.minor, class.parent, &values, cx.now);
+            }
+            for (child, below) in &self.qdiscs {
+                if let Some(parent) = below.parent.filter(|parent| parent.major == major) {
+                    classes.graft(parent.minor, self.build_node(*child, mtu, seed), &mut cx);
+                }
+            }
+        }
+        for (minor, filter) in &node.filters {
+            if let Some(filters) = qdisc.filters(*minor) {
+                filters.add(filter.clone());
+            }
+        }
+        qdisc
+    }
+
+    /// Reads `dev NAME`. All lines name the same device.
+    fn check_device(&mut self, at: &str, words: &mut Words<'_>) -> Result<(), ConfigError> {
+        let (key, name) = (words.next(), words.next());
+        let (Some("dev"), Some(name)) = (key, name) else {
+            let why = "expected `dev NAME`";
+            return Err(ConfigError::new(at, "", key.unwrap_or_default(), why));
+        };
+        match &self.device {
+            Some(device) if device != name => {
+                let why = format!("there is one device, and lines before named it {device}");
+                Err(ConfigError::new(at, "dev", name, why))
+            }
+            _ => {
+                self.device = Some(name.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    fn qdisc(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+        let (mut parent, mut handle) = (None, None);
+        while let Some(word) = words.clone().next() {
+            match word {
+                "root" => parent = Some(None),
+                "parent" => {
+                    words.next();
+                    parent = Some(Some(self.class_named("qdisc", words.next())?));
+                    continue;
+                }
+                "handle" => {
+                    words.next();
+                    handle = Some(qdisc_handle(words.next())?);
+                    continue;
+                }
+                _ => break,
+            }
+            words.next();
+        }
+        let Some(parent) = parent else {
+            let why = "expected `root` or `parent MAJOR:MINOR`";
+            return Err(ConfigError::new("qdisc", "", words.next().unwrap_or_default(), why));
+        };
+        let there = self.below(parent);
+        match (verb, there) {
+            (Verb::Add, Some(there)) => {
+                let why = format!("{} is there already; use replace", Handle::new(there, 0));
+                Err(ConfigError::new("qdisc", "", &place(parent), why))
+            }
+            (Verb::Change | Verb::Delete, None) => {
+                let why = "no qdisc is there; use add";
+                Err(ConfigError::new("qdisc", "", &place(parent), why))
+            }
+            (Verb::Delete, Some(there)) => {
+                self.remove(there);
+                Ok(())
+            }
+            _ => self.put(parent, there, handle, verb, &mut words),
+        }
+    }
+
+    /// Puts a qdisc below `parent`, where `there` stood.
+    fn put(
+        &mut self,
+        parent: Option<Handle>,
+        there: Option<u16>,
+        handle: Option<u16>,
+        verb: Verb,
+        words: &mut Words<'_>,
+    ) -> Result<(), ConfigError> {
+        let spec = Spec::read_words(words, false)?;
+        let major = match (handle, there) {
+            (Some(major), there) if there == Some(major) => major,
+            (Some(major), _) => match self.qdiscs.contains_key(&major) {
+                false => major,
+                true => {
+                    let why = "a qdisc of the tree has this handle already";
+                    let handle = Handle::new(major, 0).to_string();
+                    return Err(ConfigError::new("qdisc", "handle", &handle, why));
+                }
+            },
+            (None, Some(there)) if verb == Verb::Change => there,
+            (None, _) => self.free_handle()?,
+        };
+        let same = there.filter(|there| self.qdiscs[there].spec.kind().id == spec.kind().id);
+        if let (Verb::Change, None) = (verb, same) {
+            let why = "a qdisc cannot change its kind; use replace";
+            return Err(ConfigError::new("qdisc", "", spec.kind().id, why));
+        }
+        // What is of the same kind, and keeps its handle, keeps its classes.
+        match same.filter(|there| *there == major) {
+            Some(there) => {
+                if let Some(node) = self.qdiscs.get_mut(&there) {
+                    node.spec = spec;
+                }
+            }
+            None => {
+                if let Some(there) = there {
+                    self.remove(there);
+                }
+                let node = Node { parent, spec, classes: Vec::new(), filters: Vec::new() };
+                self.qdiscs.insert(major, node);
+                if parent.is_none() {
+                    self.root = Some(major);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn class(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+        let (parent, class) = self.class_place(&mut words)?;
+        let at = format!("class {class}");
+        let wrong = |key: &str, value: &str, why: String| ConfigError::new(&at, key, value, why);
+        if verb == Verb::Delete {
+            return self.delete_class(&at, class);
+        }
+        let Some(node) = self.qdiscs.get_mut(&class.major) else {
+            let why = format!("there is no qdisc {}", class.qdisc());
+            return Err(wrong("classid", &class.to_string(), why));
+        };
+        let kind = node.spec.kind();
+        let ClassKind::Added { params, check: agree, nested } = kind.classes else {
+            let why = match kind.classes {
+                ClassKind::None => format!("{} has no classes", kind.id),
+                _ => format!("the classes of {} follow from its parameters", kind.id),
+            };
+            return Err(wrong("classid", &class.to_string(), why));
+        };
+        let there = node.classes.iter().position(|other| other.minor == class.minor);
+        let parent = match (verb, parent, there) {
+            (Verb::Add, _, Some(_)) => {
+                return Err(wrong("", "", "it is there already; use change or replace".into()));
+            }
+            (Verb::Change, _, None) => {
+                return Err(wrong("", "", "there is no such class; use add".into()));
+            }
+            (_, None, there) => there.map_or(0, |there| node.classes[there].parent),
+            (_, Some(parent), there) => {
+                let why = node.why_not_below(parent, class, nested, there);
+                if let Some(why) = why {
+                    return Err(wrong("parent", &parent.to_string(), why));
+                }
+                parent.minor
+            }
+        };
+        match words.next() {
+            Some(id) if id == kind.id => {}
+            other => {
+                let why = format!("expected {}: {} is of that kind", kind.id, class.qdisc());
+                return Err(wrong("", other.unwrap_or_default(), why));
+            }
+        }
+        let given = read_options(&at, params, &mut words, false, false)?;
+        check(&at, agree, &Values { params, given: &given, site: Site::default() })?;
+        let row = Class { minor: class.minor, parent, given };
+        match there {
+            Some(there) => node.classes[there] = row,
+            None => node.classes.push(row),
+        }
+        Ok(())
+    }
+
+    /// Reads `parent` and `classid`, in any order.
+    fn class_place(&self, words: &mut Words<'_>) -> Result<(Option<Handle>, Handle), ConfigError> {
+        let (mut parent, mut class) = (None, None);
+        while let Some(key @ ("parent" | "classid" | "root")) = words.clone().next() {
+            words.next();
+            if key == "root" {
+                parent = self.root.map(|root| Handle::new(root, 0));
+                continue;
+            }
+            let handle = handle_of("class", key, words.next())?;
+            *(if key == "parent" { &mut parent } else { &mut class }) = Some(handle);
+        }
+        let class = class.filter(|class| class.minor != 0).ok_or_else(|| {
+            ConfigError::new("class", "classid", "", "expected `classid MAJOR:MINOR`")
+        })?;
+        Ok((parent, class))
+    }
+
+    fn delete_class(&mut self, at: &str, class: Handle) -> Result<(), ConfigError> {
+        let below = self.below(Some(class));
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(()) };
+        let Some(there) = node.classes.iter().position(|other| other.minor == class.minor) else {
+            return Err(ConfigError::new(at, "", "", "there is no such class"));
+        };
+        if node.classes.iter().any(|other| other.parent == class.minor) {
+            return Err(ConfigError::new(at, "", "", "classes stand below it"));
+        }
+        if node.filters.iter().any(|(at, filter)| {
+            *at == class.minor || filter.class().is_some_and(|named| named == class)
+        }) {
+            return Err(ConfigError::new(at, "", "", "filters name it"));
+        }
+        node.classes.remove(there);
+        if let Some(below) = below {
+            self.remove(below);
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+        let parent = match words.clone().next() {
+            Some("parent") => {
+                words.next();
+                handle_of("filter", "parent", words.next())?
+            }
+            Some("root") => {
+                words.next();
+                Handle::new(self.root.unwrap_or(0), 0)
+            }
+            _ => Handle::new(self.root.unwrap_or(0), 0),
+        };
+        let Some(node) = self.qdiscs.get_mut(&parent.major) else {
+            let why = format!("there is no qdisc {}", parent.qdisc());
+            return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
+        };
+        let filter = FilterSpec::read(&mut words)?;
+        match verb {
+            Verb::Add | Verb::Replace => node.filters.push((parent.minor, filter)),
+            Verb::Change | Verb::Delete => {
+                let why = "filters can be added only; replace the qdisc";
+                return Err(ConfigError::new("filter", "", "", why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The qdisc that stands below `parent`.
+    fn below(&self, parent: Option<Handle>) -> Option<u16> {
+        self.qdiscs.iter().find(|(_, node)| node.parent == parent).map(|(major, _)| *major)
+    }
+
+    /// Removes a qdisc and all that stands below it.
+    fn remove(&mut self, major: u16) {
+        let mut gone = vec![major];
+        while let Some(major) = gone.pop() {
+            self.qdiscs.remove(&major);
+            let below = |(child, node): (&u16, &Node)| {
+                node.parent.is_some_and(|parent| parent.major == major).then_some(*child)
+            };
+            gone.extend(self.qdiscs.iter().filter_map(below));
+            if self.root == Some(major) {
+                self.root = None;
+            }
+        }
+    }
+
+    /// Reads a class that a qdisc can stand below.
+    fn class_named(&self, at: &str, word: Option<&str>) -> Result<Handle, ConfigError> {
+        let parent = handle_of(at, "parent", word)?;
+        let word = word.unwrap_or_default();
+        let wrong = |why: String| ConfigError::new(at, "parent", word, why);
+        let Some(node) = self.qdiscs.get(&parent.major) else {
+            return Err(wrong(format!("there is no qdisc {}", parent.qdisc())));
+        };
+        let kind = node.spec.kind();
+        match kind.classes {
+            ClassKind::None => Err(wrong(format!("{} has no classes", kind.id))),
+            ClassKind::Fixed(count) => {
+                let most = count(&node.spec.values(0));
+                if (1..=most).contains(&parent.minor) {
+                    return Ok(parent);
+                }
+                let last = Handle::new(parent.major, most);
+                Err(wrong(format!("its classes are {:x}:1 to {last}", parent.major)))
+            }
+            ClassKind::Added { .. } => {
+                if !node.classes.iter().any(|class| class.minor == parent.minor) {
+                    return Err(wrong("there is no such class".into()));
+                }
+                if node.classes.iter().any(|class| class.parent == parent.minor) {
+                    return Err(wrong("classes stand below it: it is no leaf".into()));
+                }
+                Ok(parent)
+            }
+        }
+    }
+
+    fn free_handle(&self) -> Result<u16, ConfigError> {
+        let mut own = FIRST_OWN_HANDLE..u16::MAX;
+        own.find(|major| !self.qdiscs.contains_key(major)).ok_or_else(|| {
+            ConfigError::new("qdisc", "", "", "no handle is left: the tree has 32,766 qdiscs")
+        })
+    }
+}
+
+fn class_params(spec: &Spec) -> &'static [Param] {
+    match spec.kind().classes {
+        ClassKind::Added { params, .. } => params,
+        _ => &[],
+    }
+}
+
+fn place(parent: Option<Handle>) -> String {
+    parent.map_or_else(|| "root".into(), |parent| format!("parent {parent}"))
+}
+
+fn handle_of(at: &str, key: &str, word: Option<&str>) -> Result<Handle, ConfigError> {
+    let read = word.unwrap_or_default().parse::<Handle>();
+    read.map_err(|error| ConfigError { at: at.into(), key: key.into(), ..error })
+}
+
+fn qdisc_handle(word: Option<&str>) -> Result<u16, ConfigError> {
+    let word = word.unwrap_or_default();
+    let handle = word.parse::<Handle>().ok().filter(|h| h.minor == 0 && h.major != 0);
+    handle.map(|handle| handle.major).ok_or_else(|| {
+        let why = "expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:";
+        ConfigError::new("qdisc", "handle", word, why)
+    })
+}

@@ -1,0 +1,159 @@
+//! The machine of the recordings: a wire that takes one packet at a time, and timers.
+
+use onramp_core::qdisc::Dequeue;
+use onramp_core::{Instant, Tree};
+use onramp_queue::Packet;
+
+use super::{Case, Event, Outcome, Reason, START_NS};
+
+/// Largest packet of the recorded device, link header included.
+const MTU: u32 = 1514;
+/// The recording machine's clock tick.
+const TICK_NS: u64 = 10_000_000;
+/// How often the recorder looks whether the last packet has left.
+const POLL_NS: u64 = 100_000_000;
+/// When it gives up.
+const PATIENCE_NS: u64 = 3_600_000_000_000;
+
+/// A timer with slack ends when its slack does, but runs along with any interrupt before, unless
+/// another timer that ends before it keeps it back. Such others are the recorder's own sleep and
+/// the clock tick, which comes once after each time the recorder was awake, and twice after every
+/// eleventh tick for the machine's own sake.
+struct Machine {
+    tree: Tree,
+    /// Bits per second; 0 = infinitely fast.
+    rate: u64,
+    /// When the packet on it has left.
+    free_at_ns: u64,
+    /// What the qdisc wants to be asked at, at the latest.
+    timer_ns: Option<u64>,
+    /// How much earlier than that the timer may run.
+    slack_ns: u64,
+    /// The next clock tick.
+    tick_ns: u64,
+    outcome: Outcome,
+}
+
+pub(super) fn replay(case: &Case) -> Outcome {
+    // Chance of any kind is compared by its distribution.
+    let Some(tree) = Tree::of(&case.setup, MTU, 1) else { return Outcome::default() };
+    let mut machine = Machine {
+        tree,
+        rate: case.link_bps,
+        free_at_ns: 0,
+        timer_ns: None,
+        slack_ns: slack_ns(case),
+        tick_ns: START_NS,
+        outcome: Outcome::default(),
+    };
+    for (index, arrival) in case.arrivals.iter().enumerate() {
+        machine.advance(arrival.time_ns);
+        let mut pkt = Packet::new(arrival.len);
+        pkt.cookie = index as u64;
+        pkt.enqueued_ns = arrival.time_ns;
+        pkt.flow = arrival.flow;
+        pkt.priority = arrival.priority;
+        pkt.ecn = arrival.ecn;
+        pkt.txtime_ns = arrival.txtime_ns;
+        pkt.pacing_rate = arrival.pacing_rate;
+        machine.arrive(arrival.time_ns, pkt, case.bypass);
+    }
+    let begun_ns = case.arrivals.last().map_or(START_NS, |last| last.time_ns);
+    let mut now_ns = begun_ns;
+    while machine.tree.backlog().packets > 0 && now_ns < begun_ns + PATIENCE_NS {
+        now_ns += POLL_NS;
+        machine.advance(now_ns);
+    }
+    machine.outcome.drops.sort();
+    machine.outcome
+}
+
+/// The slack of the tree's timers: only `fq` has any.
+fn slack_ns(case: &Case) -> u64 {
+    let slacks = case.setup.specs().filter(|spec| spec.kind().id == "fq");
+    slacks.map(|spec| spec.values(MTU).number("timer_slack")).max().unwrap_or(0)
+}
+
+impl Machine {
+    fn arrive(&mut self, now_ns: u64, pkt: Packet, bypass: bool) {
+        let now = Instant(now_ns);
+        if bypass && self.free_at_ns <= now_ns {
+            if let Ok(pkt) = self.tree.pass_or_enqueue(now, pkt) {
+                return self.send(now_ns, &pkt);
+            }
+        } else {
+            // What is dropped is told by `drops`.
+            let _ = self.tree.enqueue(now, pkt);
+        }
+        self.run(now_ns);
+    }
+
+    /// Runs the qdisc while the wire is free.
+    fn run(&mut self, now_ns: u64) {
+        while self.free_at_ns <= now_ns {
+            match self.tree.dequeue(Instant(now_ns)) {
+                Dequeue::Ready(pkt) => self.send(now_ns, &pkt),
+                Dequeue::NotBefore(then) => {
+                    self.timer_ns = Some(then.0);
+                    break;
+                }
+                Dequeue::Empty => break,
+            }
+        }
+        let drops = self.tree.drops();
+        self.outcome.drops.extend(drops.map(|pkt| event(now_ns, &pkt)));
+    }
+
+    fn send(&mut self, now_ns: u64, pkt: &Packet) {
+        if self.rate > 0 {
+            let bits = u64::from(pkt.len) * 8;
+            self.free_at_ns = now_ns + (bits * 1_000_000_000).div_ceil(self.rate);
+        }
+        self.outcome.dequeues.push(event(now_ns, pkt));
+    }
+
+    /// Runs wire and timers up to `until_ns`, when the recorder wakes up.
+    fn advance(&mut self, until_ns: u64) {
+        loop {
+            let wire = Some(self.free_at_ns).filter(|at| *at > 0);
+            let first = [wire, self.timer_ns, Some(self.tick_ns)].into_iter().flatten().min();
+            let Some(now_ns) = first.filter(|at| *at <= until_ns) else { break };
+            if self.tick_ns == now_ns {
+                self.tick_ns = idle_tick_after(now_ns);
+            }
+            if wire == Some(now_ns) {
+                self.free_at_ns = 0;
+            }
+            self.run_timer(now_ns, until_ns);
+            if wire == Some(now_ns) {
+                self.run(now_ns);
+            }
+        }
+        self.run_timer(until_ns, u64::MAX);
+        self.tick_ns = (until_ns + 1).next_multiple_of(TICK_NS);
+    }
+
+    /// Runs the timer if it may run now; the recorder sleeps until `awake_ns`.
+    fn run_timer(&mut self, now_ns: u64, awake_ns: u64) {
+        let Some(end_ns) = self.timer_ns else { return };
+        let kept_back = self.tick_ns.min(awake_ns) < end_ns;
+        if end_ns <= now_ns || (end_ns - self.slack_ns <= now_ns && !kept_back) {
+            self.timer_ns = None;
+            self.run(now_ns);
+        }
+    }
+}
+
+/// The next clock tick of a machine where nothing goes on.
+fn idle_tick_after(now_ns: u64) -> u64 {
+    let mut tick = (now_ns - START_NS) / TICK_NS + 1;
+    while !matches!(tick % 11, 2 | 3) {
+        tick += 1;
+    }
+    START_NS + tick * TICK_NS
+}
+
+fn event(time_ns: u64, pkt: &Packet) -> Event {
+    let packet = usize::try_from(pkt.cookie).unwrap_or(usize::MAX);
+    Event { time_ns, packet, ecn: pkt.ecn, reason: pkt.drop_reason.map(Reason::ours) }
+}
