@@ -3,6 +3,7 @@
 
 mod class;
 mod device;
+pub mod dissect;
 mod error;
 pub mod filter;
 mod handle;
