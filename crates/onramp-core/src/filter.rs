@@ -36,6 +36,8 @@ mod flower;
 mod police;
 mod read;
 mod reader;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use onramp_queue::Packet;

@@ -213,11 +213,12 @@ impl Program {
         let mut numbers = Vec::new();
         let mut want = 1;
         while numbers.len() < want {
-            let word = words.next().unwrap_or_default();
+            let expected = "COUNT,CODE JT JF K,… in numbers";
+            let word =
+                words.value("bytecode", expected, |word| (!word.is_empty()).then_some(word))?;
             for part in word.split(',').filter(|part| !part.is_empty()) {
-                let number = count(part, u32::MAX).ok_or_else(|| {
-                    words.wrong("bytecode", part, "expected COUNT,CODE JT JF K,… in numbers")
-                })?;
+                let number = count(part, u32::MAX)
+                    .ok_or_else(|| words.wrong("bytecode", part, format!("expected {expected}")))?;
                 numbers.push(number);
             }
             let steps = numbers.first().copied().unwrap_or(0);

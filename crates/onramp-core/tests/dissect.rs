@@ -1,0 +1,222 @@
+//! What is read out of a packet's bytes: any bytes, and those that another crate reads, too.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{LaxNetSlice, LaxSlicedPacket, PacketBuilder, TransportSlice};
+use onramp_core::dissect::{Dissected, Fragment, Keys, Vlan};
+use onramp_queue::{Layer, Packet};
+use proptest::prelude::*;
+
+fn packet(bytes: &[u8], layer: Layer) -> Packet {
+    let mut pkt = Packet::with_payload(bytes);
+    pkt.set_layer(layer);
+    pkt
+}
+
+fn keys(bytes: &[u8]) -> Keys {
+    Dissected::of(&packet(bytes, Layer::Ethernet)).keys().clone()
+}
+
+#[derive(Clone, Debug)]
+struct Made {
+    vlans: Vec<(u16, u8)>,
+    v6: bool,
+    addresses: [u8; 32],
+    ttl: u8,
+    transport: u8,
+    ports: (u16, u16),
+    data: Vec<u8>,
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let vlans = prop::collection::vec((0_u16..4096, 0_u8..8), 0..3);
+    let data = prop::collection::vec(any::<u8>(), 0..40);
+    let fields = (any::<bool>(), any::<[u8; 32]>(), any::<u8>(), 0_u8..3, any::<(u16, u16)>());
+    (vlans, fields, data).prop_map(|(vlans, (v6, addresses, ttl, transport, ports), data)| Made {
+        vlans,
+        v6,
+        addresses,
+        ttl,
+        transport,
+        ports,
+        data,
+    })
+}
+
+impl Made {
+    /// IP, transport and data, written by the other crate; VLAN tags by hand.
+    fn frame(&self) -> Vec<u8> {
+        let eth = PacketBuilder::ethernet2([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]);
+        let half = |at: usize| -> [u8; 16] { self.addresses[at..at + 16].try_into().expect("16") };
+        let four = |at: usize| -> [u8; 4] { self.addresses[at..at + 4].try_into().expect("4") };
+        let ip = match self.v6 {
+            true => eth.ipv6(half(0), half(16), self.ttl),
+            false => eth.ipv4(four(0), four(16), self.ttl),
+        };
+        let mut bytes = Vec::new();
+        let written = match self.transport {
+            0 => ip.udp(self.ports.0, self.ports.1).write(&mut bytes, &self.data),
+            1 => ip.tcp(self.ports.0, self.ports.1, 7, 9).syn().ece().write(&mut bytes, &self.data),
+            _ => ip.icmpv4_echo_request(1, 2).write(&mut bytes, &self.data),
+        };
+        written.expect("room in memory");
+        for (id, prio) in &self.vlans {
+            let tag = (u16::from(*prio) << 13 | id).to_be_bytes();
+            bytes.splice(12..12, [0x81, 0, tag[0], tag[1]]);
+        }
+        bytes
+    }
+}
+
+/// Compares with what the other crate finds, as far as it finds anything.
+fn compare(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let ours = keys(bytes);
+    let Ok(theirs) = LaxSlicedPacket::from_ethernet(bytes) else {
+        prop_assert!(bytes.len() < 14);
+        return Ok(());
+    };
+    if let Some(vlan) = theirs.vlan_ids().first() {
+        prop_assert_eq!(ours.vlan.map(|vlan| vlan.id), Some(vlan.value()));
+    }
+    let (addresses, protocol): ((IpAddr, IpAddr), _) = match &theirs.net {
+        Some(LaxNetSlice::Ipv4(ip)) => {
+            let header = ip.header();
+            let addresses = (header.source_addr().into(), header.destination_addr().into());
+            prop_assert_eq!(ours.ttl, header.ttl());
+            prop_assert_eq!(ours.tos, header.dcp().value() << 2 | header.ecn().value());
+            (addresses, ip.payload().ip_number)
+        }
+        Some(LaxNetSlice::Ipv6(ip)) => {
+            let header = ip.header();
+            let addresses = (header.source_addr().into(), header.destination_addr().into());
+            prop_assert_eq!((ours.ttl, ours.tos), (header.hop_limit(), header.traffic_class()));
+            (addresses, ip.payload().ip_number)
+        }
+        _ => return Ok(()),
+    };
+    prop_assert_eq!(ours.addresses, Some(addresses));
+    prop_assert_eq!(ours.protocol, protocol.0);
+    match &theirs.transport {
+        Some(TransportSlice::Udp(udp)) => {
+            prop_assert_eq!(ours.ports, Some((udp.source_port(), udp.destination_port())));
+        }
+        Some(TransportSlice::Tcp(tcp)) => {
+            prop_assert_eq!(ours.ports, Some((tcp.source_port(), tcp.destination_port())));
+            prop_assert_eq!(ours.tcp_flags & 0xff == 0x42, tcp.syn() && tcp.ece() && !tcp.ack());
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// Nothing panics, and no byte behind the end is read, wherever the packet ends.
+    #[test]
+    fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        for layer in [Layer::Datagram, Layer::Ip, Layer::Ethernet] {
+            for end in 0..=bytes.len() {
+                let pkt = packet(&bytes[..end], layer);
+                let dissected = Dissected::of(&pkt);
+                let len = dissected.len(&pkt);
+                for at in [0, len.saturating_sub(4), len, len + 1, usize::MAX - 1, usize::MAX] {
+                    let inside = at.checked_add(4).is_some_and(|last| last <= len);
+                    prop_assert_eq!(dissected.bytes::<4>(&pkt, at).is_some(), inside);
+                }
+            }
+        }
+    }
+
+    /// Whole packets, cut ones, and those with a byte changed are read as the other crate does.
+    #[test]
+    fn as_the_other_crate_reads_them(
+        made in made(),
+        cut in any::<prop::sample::Index>(),
+        place in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let frame = made.frame();
+        let whole = keys(&frame);
+        prop_assert!(whole.addresses.is_some());
+        prop_assert_eq!(whole.ports.is_some(), made.transport < 2);
+        prop_assert_eq!(whole.network, 14 + 4 * made.vlans.len());
+        let outer = made.vlans.last().map(|(id, prio)| Vlan { ethertype: 0x8100, id: *id, prio: *prio });
+        prop_assert_eq!(whole.vlan, outer);
+        compare(&frame)?;
+        compare(&frame[..cut.index(frame.len() + 1)])?;
+        // 0x9100 is a VLAN tag to the other crate, and none to Linux.
+        prop_assume!(byte != 0x91);
+        let mut changed = frame;
+        // Not the lengths, which the other crate believes, nor what says that it is a part.
+        let ip = 14 + 4 * made.vlans.len();
+        let at = place.index(ip);
+        changed[at] = byte;
+        compare(&changed)?;
+    }
+
+    /// A datagram is read as the frame that its device sends, but for what only the device knows.
+    #[test]
+    fn a_datagram_gets_its_headers(
+        dest in any::<SocketAddr>(),
+        data in prop::collection::vec(any::<u8>(), 0..40),
+        ecn in 0_u8..4,
+    ) {
+        let mut pkt = packet(&data, Layer::Datagram);
+        pkt.set_dest(Some(dest));
+        pkt.ecn = ecn;
+        let dissected = Dissected::of(&pkt);
+        let bytes: Vec<u8> = (0..dissected.len(&pkt))
+            .map(|at| dissected.bytes::<1>(&pkt, at).expect("inside")[0])
+            .collect();
+        prop_assert_eq!(&keys(&bytes), dissected.keys());
+        compare(&bytes)?;
+        let found = dissected.keys();
+        prop_assert_eq!((found.tos, found.ttl, found.protocol), (ecn, 64, 17));
+        prop_assert_eq!(found.addresses.map(|(_, to)| to), Some(dest.ip()));
+        prop_assert_eq!(found.ports, Some((0, dest.port())));
+        prop_assert!(bytes.ends_with(&data));
+        let there = LaxSlicedPacket::from_ethernet(&bytes).expect("a frame");
+        prop_assert!(there.stop_err.is_none(), "{:?}", there.stop_err);
+    }
+}
+
+#[test]
+fn parts_have_no_ports() {
+    let mut bytes = Vec::new();
+    let udp = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9);
+    udp.udp(5, 6).write(&mut bytes, &[0; 8]).expect("memory");
+    for (offset, fragment) in [
+        (0x4000_u16, Fragment::No),
+        (0x2000, Fragment::First),
+        (0x2001, Fragment::Later),
+        (3, Fragment::Later),
+    ] {
+        bytes[20..22].copy_from_slice(&offset.to_be_bytes());
+        let keys = keys(&bytes);
+        assert_eq!((keys.fragment, keys.protocol), (fragment, 17));
+        assert_eq!(keys.ports, (fragment == Fragment::No).then_some((5, 6)));
+    }
+}
+
+#[test]
+fn extension_headers_are_passed_by() {
+    // IPv6, hop-by-hop options of 8 bytes, destination options of 16, UDP.
+    let mut bytes = vec![0; 14 + 40];
+    bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
+    bytes[14] = 0x6a;
+    bytes[15] = 0xb0;
+    bytes[20] = 0;
+    bytes.extend([60, 0, 1, 4, 0, 0, 0, 0]);
+    bytes.extend([17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend([0x12, 0x34, 0, 9, 0, 8, 0, 0]);
+    let found = keys(&bytes);
+    assert_eq!((found.protocol, found.tos), (17, 0xab));
+    assert_eq!(found.transport, Some(14 + 40 + 8 + 16));
+    assert_eq!(found.ports, Some((0x1234, 9)));
+    // Of a part, the protocol is known, and the ports are not looked for.
+    bytes[20] = 44;
+    bytes[54..62].copy_from_slice(&[17, 0, 0, 1, 0, 0, 0, 1]);
+    let found = keys(&bytes);
+    assert_eq!((found.protocol, found.fragment, found.ports), (17, Fragment::First, None));
+}
