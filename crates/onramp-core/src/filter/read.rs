@@ -7,7 +7,7 @@ use super::bpf::Program;
 use super::ematch::Tree;
 use super::flow::Flow;
 use super::flower::{self, Flower};
-use super::reader::{ALL, Reader, count, hexadecimal, masked, protocol};
+use super::reader::{ALL, Reader, count, masked, protocol};
 use super::words::{self, Selector};
 use super::{Look, Matcher};
 use crate::{ConfigError, Handle};
@@ -284,7 +284,7 @@ impl FilterSpec {
         match self.kind {
             "u32" => words::read_handle(word),
             "fw" => read_mark(word).map(|(mark, _)| mark),
-            _ => count(word, u32::MAX).or_else(|| hexadecimal(word, u32::MAX)),
+            _ => count(word, u32::MAX),
         }
     }
 
