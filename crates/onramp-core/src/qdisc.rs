@@ -231,6 +231,12 @@ pub trait Qdisc: Send + Debug {
         true
     }
 
+    /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
+    /// False: it cannot, and is built anew.
+    fn change(&mut self, _values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        false
+    }
+
     /// Whether a packet may pass it by while it holds nothing and the device takes what comes
     /// (`TCQ_F_CAN_BYPASS`). What passed, it knows nothing of.
     fn can_bypass(&self) -> bool {
