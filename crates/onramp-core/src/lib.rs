@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod class;
+mod codel;
 mod device;
+mod ecn;
 mod error;
 pub mod filter;
 mod handle;
