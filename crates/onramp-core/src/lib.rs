@@ -1,7 +1,9 @@
 //! Traffic control without I/O: no socket, no clock, no thread, no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod class;
+mod cost;
 mod device;
 mod error;
 pub mod filter;

@@ -14,6 +14,7 @@
 //! | `pfifo_fast` | three bands by priority, the first one first |
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
+//! | `tbf` | a rate with bursts, by a token bucket |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -331,4 +332,5 @@ qdiscs! {
     pfifo_fast: PFIFO_FAST;
     fq: FQ;
     prio: PRIO;
+    tbf: TBF;
 }
