@@ -1,8 +1,10 @@
 //! Traffic control without I/O: no socket, no clock, no thread, no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod class;
 mod codel;
+mod cost;
 mod device;
 mod ecn;
 mod error;

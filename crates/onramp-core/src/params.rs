@@ -42,6 +42,10 @@ pub enum Unit {
     Percent,
     /// One of these words, which stands for itself and takes no value. The value is its place.
     Words(&'static [&'static str]),
+    /// One of these words, behind the option's name. The value is its place.
+    Choice(&'static [&'static str]),
+    /// A plain number, zero or below it: `-7000`. The value is how much below.
+    Minus,
 }
 
 /// What holds when the option is not given.
@@ -53,6 +57,8 @@ pub enum Default {
     Mtus(u64),
     /// These numbers.
     List(&'static [u64]),
+    /// Nothing: the option has to be given.
+    Needed,
     /// Nothing: the mechanism is off, and not shown. Of [`Unit::Words`]: the first, not shown.
     Off,
 }
@@ -117,6 +123,13 @@ impl Param {
     #[must_use]
     pub const fn within(mut self, min: u64, max: u64) -> Self {
         (self.min, self.max) = (min, max);
+        self
+    }
+
+    /// The same, with this as the smallest value.
+    #[must_use]
+    pub const fn at_least(mut self, min: u64) -> Self {
+        self.min = min;
         self
     }
 
@@ -219,13 +232,23 @@ impl Param {
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
             Unit::Fraction => parse_fraction(word, 1.0),
             Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
+            Unit::Choice(names) => {
+                names.iter().position(|name| *name == word).map(|place| place as u64)
+            }
+            Unit::Minus => match word.strip_prefix('-') {
+                Some(digits) if digits.starts_with(|c: char| c.is_ascii_digit()) => {
+                    parse_count(digits)
+                }
+                Some(_) => None,
+                None => parse_count(word).filter(|n| *n == 0),
+            },
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
         };
         number.filter(|n| (self.min..=self.max).contains(n))
     }
 
     /// What a value has to look like, for messages.
-    fn expected(&self) -> String {
+    pub(crate) fn expected(&self) -> String {
         let (min, max) = (self.min, self.max);
         match self.unit {
             Unit::Count => format!("a whole number, {min} to {max}"),
@@ -260,7 +283,11 @@ impl Param {
             Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
             Unit::Fraction => "a probability such as 0.02, 0 to 1".into(),
             Unit::Percent => "a percentage such as 5%, 0% to 100%".into(),
-            Unit::Words(names) => names.join(" or "),
+            Unit::Words(names) | Unit::Choice(names) => names.join(" or "),
+            Unit::Minus => match max {
+                U32_MAX => "a whole number, zero or below".into(),
+                _ => format!("a whole number, -{max} to 0"),
+            },
         }
     }
 
@@ -270,7 +297,7 @@ impl Param {
             Default::Number(n) => Some(Value::Number(n)),
             Default::Mtus(n) => Some(Value::Number((n * u64::from(mtu)).clamp(self.min, self.max))),
             Default::List(list) => Some(Value::List(list.to_vec())),
-            Default::Off => None,
+            Default::Needed | Default::Off => None,
         }
     }
 
@@ -283,7 +310,7 @@ impl Param {
             Unit::Minor => format!("{n:x}"),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
-            _ => n.to_string(),
+            _ => plain(unit, n),
         });
     }
 
@@ -298,7 +325,7 @@ impl Param {
             Unit::Minor => format!("{n:#x}"),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
-            _ => n.to_string(),
+            _ => plain(unit, n),
         });
     }
 
@@ -332,15 +359,21 @@ impl Param {
     pub(crate) fn help(&self) -> String {
         let usage = match self.unit {
             Unit::Words(names) => names.join(" | "),
+            Unit::Choice(names) => format!("{} {}", self.key, names.join(" | ")),
             Unit::List(len) => format!("{} N1 .. N{len}", self.key),
             Unit::Many(_) => format!("{} N1 N2 ..", self.key),
             Unit::Row(..) => format!("{} {}", self.key, self.expected()),
             unit => format!("{} {}", self.key, unit.metavariable()),
         };
+        if self.default == Default::Needed {
+            return format!("{usage:28} {} (needed)", self.help);
+        }
         let mut default = String::new();
         match (self.default, self.unit) {
-            (Default::Off, Unit::Words(names)) => default.push_str(names[0]),
-            (Default::Off, _) => default.push_str("off"),
+            (Default::Off, Unit::Words(names) | Unit::Choice(names)) => {
+                default.push_str(names[0]);
+            }
+            (Default::Needed | Default::Off, _) => default.push_str("off"),
             (Default::Mtus(n), _) => {
                 let _ = write!(default, "{n} of the device's largest packets");
             }
@@ -359,7 +392,7 @@ impl Param {
 impl Unit {
     fn metavariable(self) -> &'static str {
         match self {
-            Self::Count => "NUMBER",
+            Self::Count | Self::Minus => "NUMBER",
             Self::Packets | Self::ScaledPackets => "PACKETS",
             Self::Bytes => "BYTES",
             Self::Size => "SIZE",
@@ -368,8 +401,20 @@ impl Unit {
             Self::Minor => "MINOR",
             Self::Fraction => "PROBABILITY",
             Self::Percent => "PERCENT",
-            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) => "",
+            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) | Self::Choice(_) => "",
         }
+    }
+}
+
+/// A number that has no unit, or a word.
+fn plain(unit: Unit, n: u64) -> String {
+    match unit {
+        Unit::Choice(names) => {
+            let place = usize::try_from(n).unwrap_or(usize::MAX);
+            names.get(place).copied().unwrap_or_default().to_owned()
+        }
+        Unit::Minus if n > 0 => format!("-{n}"),
+        _ => n.to_string(),
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
 //! | `codel` | one queue, kept short by how long packets wait |
+//! | `tbf` | a rate with bursts, by a token bucket |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -339,4 +340,5 @@ qdiscs! {
     fq: FQ;
     prio: PRIO;
     codel: CODEL;
+    tbf: TBF;
 }

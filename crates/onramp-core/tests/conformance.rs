@@ -14,18 +14,30 @@ const START_NS: u64 = 5_000_000_000;
 fn specs() -> Vec<Spec> {
     let mut lines = Vec::new();
     for kind in KINDS {
-        lines.push(kind.id.to_owned());
+        let bare = format!("{}{}", kind.id, must_be_given(kind.id));
         for param in kind.params {
+            if bare.contains(&format!(" {} ", param.key)) {
+                continue;
+            }
             if matches!(param.key, "limit" | "txqueuelen") {
-                lines.push(format!("{} {} {}", kind.id, param.key, param.min.max(7)));
+                lines.push(format!("{bare} {} {}", param.key, param.min.max(7)));
             }
             if param.key == "maxrate" {
-                lines.push(format!("{} maxrate 20mbit limit 40", kind.id));
+                lines.push(format!("{bare} maxrate 20mbit limit 40"));
             }
         }
+        lines.push(bare);
     }
     lines.push("bfifo limit 9kb".into());
     lines.iter().map(|line| line.parse().expect("a correct line")).collect()
+}
+
+/// The options that a kind cannot do without.
+fn must_be_given(id: &str) -> &'static str {
+    match id {
+        "tbf" => " rate 20mbit burst 3kb limit 9kb",
+        _ => "",
+    }
 }
 
 /// The most a qdisc may hold.
@@ -33,7 +45,7 @@ fn most(spec: &Spec) -> Backlog {
     let values = spec.values(MTU);
     let (packets, bytes) = match spec.kind().id {
         "pfifo" => (values.number("limit"), u64::MAX),
-        "bfifo" => (u64::MAX, values.number("limit")),
+        "bfifo" | "tbf" => (u64::MAX, values.number("limit")),
         "pfifo_fast" => (3 * values.number("txqueuelen"), u64::MAX),
         // A pfifo in each band.
         "prio" => (1000 * values.number("bands"), u64::MAX),

@@ -122,7 +122,11 @@ fn help_has_every_option_and_its_default() {
         let help = kind.help();
         assert_eq!(help.lines().count(), 1 + kind.params.len());
         for (param, line) in kind.params.iter().zip(help.lines().skip(1)) {
-            assert!(line.contains(param.key) && line.contains("(default: "), "{line}");
+            assert!(
+                line.contains(param.key) && line.contains("(default: ")
+                    || line.ends_with("(needed)"),
+                "{line}"
+            );
             assert!(line.chars().all(|c| c.is_ascii_graphic() || c == ' '), "{line}");
         }
     }
@@ -166,6 +170,8 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
     match unit {
         Unit::Rate => number.prop_map(|n| format!("{n}bps")).boxed(),
         Unit::Usecs | Unit::Nsecs => number.prop_map(|n| format!("{n}ns")).boxed(),
+        Unit::Choice(names) => prop::sample::select(names).prop_map(str::to_owned).boxed(),
+        Unit::Minus => number.prop_map(|n| format!("-{n}")).boxed(),
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
         Unit::Fraction => (0_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 1e3)).boxed(),
         Unit::Percent => (0_u32..=1000).prop_map(|n| format!("{}%", f64::from(n) / 1e1)).boxed(),

@@ -134,3 +134,8 @@ impl Qdisc for Bfifo {
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
     Box::new(Pfifo { limit: 1000, list: PacketList::new() })
 }
+
+/// What holds at most `limit` bytes (`fifo_create_dflt`).
+pub(super) fn bfifo(limit: u64) -> Box<dyn Qdisc> {
+    Box::new(Bfifo { limit, list: PacketList::new() })
+}
