@@ -170,6 +170,21 @@ impl Setup {
         self.qdiscs.values().map(|node| &node.spec)
     }
 
+    /// Itself, if it has a root.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: it has none, and cannot be built.
+    pub fn with_root(&self) -> Result<&Self, ConfigError> {
+        match self.root {
+            Some(_) => Ok(self),
+            None => {
+                let why = "the tree has no root; add one: `qdisc add dev NAME root KIND`";
+                Err(ConfigError::new("qdisc", "", "", why))
+            }
+        }
+    }
+
     /// The root's major number.
     pub(crate) fn root(&self) -> Option<u16> {
         self.root
