@@ -1,12 +1,14 @@
 //! Traffic control without I/O: no socket, no clock, no thread, no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod class;
 mod codel;
 mod device;
 mod ecn;
 mod error;
 pub mod filter;
+mod flows;
 mod handle;
 pub mod params;
 mod port;
