@@ -32,6 +32,12 @@ impl Filters {
         self.filters.insert(place, filter);
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
     /// Asks the filters, in order, until one has matched.
     #[inline]
     pub(crate) fn classify(&mut self, pkt: &mut Packet, _now: Instant) -> Decision {

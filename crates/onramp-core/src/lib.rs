@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
+mod buckets;
 mod class;
 mod codel;
 mod cost;
@@ -9,6 +10,7 @@ mod device;
 mod ecn;
 mod error;
 pub mod filter;
+mod flows;
 mod handle;
 pub mod params;
 mod port;

@@ -16,6 +16,7 @@
 //! | `prio` | bands with a qdisc each, the first one first |
 //! | `codel` | one queue, kept short by how long packets wait |
 //! | `tbf` | a rate with bursts, by a token bucket |
+//! | `fq_codel` | a queue for each flow, served in turn and kept short |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -245,6 +246,12 @@ pub trait Qdisc: Send + Debug {
         false
     }
 
+    /// Takes in a packet that may pass it by, when it holds nothing, but the device takes nothing
+    /// either (`dev_requeue_skb`): the next to leave, whatever comes.
+    fn keep_passing(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.enqueue(pkt, cx)
+    }
+
     /// Drops everything.
     fn reset(&mut self, cx: &mut Cx<'_>);
 
@@ -341,4 +348,5 @@ qdiscs! {
     prio: PRIO;
     codel: CODEL;
     tbf: TBF;
+    fq_codel: FQ_CODEL;
 }

@@ -141,19 +141,32 @@ impl Tree {
         Ok(pkt)
     }
 
+    /// Takes `pkt` in, or drops it, when packets may pass by but the device takes nothing now: if
+    /// nothing is held, it has passed the qdisc, and is the next to leave, whatever comes.
+    pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
+        self.totals.enqueued_packets += 1;
+        let passes = self.root.backlog().packets == 0 && self.root.can_bypass();
+        self.call(now, |root, cx| match passes {
+            true => root.keep_passing(pkt, cx),
+            false => root.enqueue(pkt, cx),
+        })
+    }
+
     /// Takes `pkt` in, or drops it.
     pub fn enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         self.call(now, |root, cx| root.enqueue(pkt, cx))
     }
 
-    /// Takes `packets` in, in order; says how many of them were dropped.
+    /// Takes `packets` in, in order; says how many were dropped, also of those held before.
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
-            packets.fold(0, |dropped, pkt| {
-                dropped + u32::from(root.enqueue(pkt, cx) == Verdict::Dropped)
-            })
+            for pkt in packets {
+                // What is dropped is counted below.
+                let _ = root.enqueue(pkt, cx);
+            }
+            cx.drops.len()
         })
     }
 

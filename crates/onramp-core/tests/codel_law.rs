@@ -48,8 +48,11 @@ fn stat(tree: &Tree, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name} is a statistic"))
 }
 
+/// Which packets were dropped in which millisecond.
+type Drops = Vec<(u64, Vec<u64>)>;
+
 /// A standing queue of 300 packets, one leaving each millisecond; says when packets were dropped.
-fn standing(line: &str, ecn: u8) -> (Tree, Vec<(u64, Vec<u64>)>, Vec<u64>) {
+fn standing(line: &str, ecn: u8) -> (Tree, Drops, Vec<u64>) {
     let mut tree = tree(line);
     for cookie in 0..300 {
         assert_eq!(push(&mut tree, 0, cookie, ecn), Verdict::Queued);
