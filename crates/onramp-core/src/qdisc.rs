@@ -15,6 +15,7 @@
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
 //! | `tbf` | a rate with bursts, by a token bucket |
+//! | `htb` | classes with rates, which borrow from each other |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -305,6 +306,11 @@ impl Kind {
         build: |_| unreachable!("every kind says how it is built"),
     };
 
+    /// How many classes may stand below one another (`TC_HTB_MAXDEPTH`).
+    pub(crate) fn deepest(&self) -> usize {
+        if self.id == "htb" { htb::DEPTH_MAX } else { usize::MAX }
+    }
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {
@@ -333,4 +339,5 @@ qdiscs! {
     fq: FQ;
     prio: PRIO;
     tbf: TBF;
+    htb: HTB;
 }
