@@ -3,8 +3,10 @@
 
 mod bucket;
 mod class;
+mod codel;
 mod cost;
 mod device;
+mod ecn;
 mod error;
 pub mod filter;
 mod handle;

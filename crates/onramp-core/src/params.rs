@@ -102,7 +102,7 @@ impl Value {
 }
 
 /// Linux keeps most numbers in 32 bits.
-const U32_MAX: u64 = u32::MAX as u64;
+pub(crate) const U32_MAX: u64 = u32::MAX as u64;
 /// Far beyond any device, and exact in a floating point number.
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 

@@ -14,6 +14,7 @@
 //! | `pfifo_fast` | three bands by priority, the first one first |
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
+//! | `codel` | one queue, kept short by how long packets wait |
 //! | `tbf` | a rate with bursts, by a token bucket |
 //! | `htb` | classes with rates, which borrow from each other |
 //!
@@ -233,6 +234,12 @@ pub trait Qdisc: Send + Debug {
         true
     }
 
+    /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
+    /// False: it cannot, and is built anew.
+    fn change(&mut self, _values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        false
+    }
+
     /// Whether a packet may pass it by while it holds nothing and the device takes what comes
     /// (`TCQ_F_CAN_BYPASS`). What passed, it knows nothing of.
     fn can_bypass(&self) -> bool {
@@ -338,6 +345,7 @@ qdiscs! {
     pfifo_fast: PFIFO_FAST;
     fq: FQ;
     prio: PRIO;
+    codel: CODEL;
     tbf: TBF;
     htb: HTB;
 }

@@ -57,6 +57,22 @@ struct Class {
     given: Vec<Option<Value>>,
 }
 
+/// What a line changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Nothing,
+    /// A qdisc is new.
+    Qdisc(u16),
+    /// The qdisc below a class has gone.
+    Gone(Handle),
+    /// A qdisc has other parameters.
+    Parameters(u16),
+    /// A class is new, or has other parameters.
+    Class(Handle),
+    ClassGone(Handle),
+    Filter(Handle, FilterSpec),
+}
+
 /// What a command does with the thing it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
@@ -120,11 +136,16 @@ impl Setup {
     ///
     /// [`ConfigError`]: the word that is wrong, and what would be right. Nothing has changed then.
     pub fn apply(&mut self, line: &str) -> Result<(), ConfigError> {
+        self.change(line).map(|_| ())
+    }
+
+    /// The same; says what is different now.
+    pub(crate) fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
         let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
         if words.clone().next() == Some("tc") {
             words.next();
         }
-        let Some(object) = words.next() else { return Ok(()) };
+        let Some(object) = words.next() else { return Ok(Change::Nothing) };
         let verb = words.next();
         let verb = match verb {
             Some("add") => Verb::Add,
@@ -160,9 +181,59 @@ impl Setup {
         self.qdiscs.values().map(|node| &node.spec)
     }
 
-    fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
-        let node = &self.qdiscs[&major];
-        let site = Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) };
+    /// Itself, if it has a root.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: it has none, and cannot be built.
+    pub fn with_root(&self) -> Result<&Self, ConfigError> {
+        match self.root {
+            Some(_) => Ok(self),
+            None => {
+                let why = "the tree has no root; add one: `qdisc add dev NAME root KIND`";
+                Err(ConfigError::new("qdisc", "", "", why))
+            }
+        }
+    }
+
+    /// The root's major number.
+    pub(crate) fn root(&self) -> Option<u16> {
+        self.root
+    }
+
+    /// The class that a qdisc stands below; none: it is the root.
+    pub(crate) fn parent(&self, major: u16) -> Option<Handle> {
+        self.qdiscs.get(&major)?.parent
+    }
+
+    /// The classes on the way from the root to a qdisc, by their minor numbers.
+    pub(crate) fn path(&self, major: u16) -> Vec<u16> {
+        let parents = std::iter::successors(self.parent(major), |class| self.parent(class.major));
+        let mut path: Vec<u16> = parents.map(|class| class.minor).collect();
+        path.reverse();
+        path
+    }
+
+    /// A qdisc's kind and parameters.
+    pub(crate) fn spec(&self, major: u16) -> Option<&Spec> {
+        self.qdiscs.get(&major).map(|node| &node.spec)
+    }
+
+    /// Where a qdisc stands.
+    pub(crate) fn site(&self, major: u16, mtu: u32, seed: u64) -> Site {
+        Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) }
+    }
+
+    /// The class above a class, and its parameters.
+    pub(crate) fn class_values(&self, class: Handle, site: Site) -> Option<(u16, Values<'_>)> {
+        let node = self.qdiscs.get(&class.major)?;
+        let row = node.classes.iter().find(|row| row.minor == class.minor)?;
+        Some((row.parent, Values { params: class_params(&node.spec), given: &row.given, site }))
+    }
+
+    /// Builds a qdisc and all that stands below it.
+    pub(crate) fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+        let (node, site) = (&self.qdiscs[&major], self.site(major, mtu, seed));
         let mut qdisc = node.spec.build_at(site);
         let mut drops = PacketList::new();
         let mut cx = Cx { now: Instant(0), drops: &mut drops };
@@ -205,7 +276,7 @@ impl Setup {
         }
     }
 
-    fn qdisc(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+    fn qdisc(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
         let (mut parent, mut handle) = (None, None);
         while let Some(word) = words.clone().next() {
             match word {
@@ -240,7 +311,7 @@ impl Setup {
             }
             (Verb::Delete, Some(there)) => {
                 self.remove(there);
-                Ok(())
+                Ok(parent.map_or(Change::Nothing, Change::Gone))
             }
             _ => self.put(parent, there, handle, verb, &mut words),
         }
@@ -254,7 +325,7 @@ impl Setup {
         handle: Option<u16>,
         verb: Verb,
         words: &mut Words<'_>,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<Change, ConfigError> {
         let spec = Spec::read_words(words, false)?;
         let major = match (handle, there) {
             (Some(major), there) if there == Some(major) => major,
@@ -275,27 +346,24 @@ impl Setup {
             return Err(ConfigError::new("qdisc", "", spec.kind().id, why));
         }
         // What is of the same kind, and keeps its handle, keeps its classes.
-        match same.filter(|there| *there == major) {
-            Some(there) => {
-                if let Some(node) = self.qdiscs.get_mut(&there) {
-                    node.spec = spec;
-                }
+        if let Some(there) = same.filter(|there| *there == major) {
+            if let Some(node) = self.qdiscs.get_mut(&there) {
+                node.spec = spec;
             }
-            None => {
-                if let Some(there) = there {
-                    self.remove(there);
-                }
-                let node = Node { parent, spec, classes: Vec::new(), filters: Vec::new() };
-                self.qdiscs.insert(major, node);
-                if parent.is_none() {
-                    self.root = Some(major);
-                }
-            }
+            return Ok(Change::Parameters(there));
         }
-        Ok(())
+        if let Some(there) = there {
+            self.remove(there);
+        }
+        let node = Node { parent, spec, classes: Vec::new(), filters: Vec::new() };
+        self.qdiscs.insert(major, node);
+        if parent.is_none() {
+            self.root = Some(major);
+        }
+        Ok(Change::Qdisc(major))
     }
 
-    fn class(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+    fn class(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
         let (parent, class) = self.class_place(&mut words)?;
         let at = format!("class {class}");
         let wrong = |key: &str, value: &str, why: String| ConfigError::new(&at, key, value, why);
@@ -345,7 +413,7 @@ impl Setup {
             Some(there) => node.classes[there] = row,
             None => node.classes.push(row),
         }
-        Ok(())
+        Ok(Change::Class(class))
     }
 
     /// Reads `parent` and `classid`, in any order.
@@ -366,9 +434,9 @@ impl Setup {
         Ok((parent, class))
     }
 
-    fn delete_class(&mut self, at: &str, class: Handle) -> Result<(), ConfigError> {
+    fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
         let below = self.below(Some(class));
-        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(()) };
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
         let Some(there) = node.classes.iter().position(|other| other.minor == class.minor) else {
             return Err(ConfigError::new(at, "", "", "there is no such class"));
         };
@@ -384,10 +452,10 @@ impl Setup {
         if let Some(below) = below {
             self.remove(below);
         }
-        Ok(())
+        Ok(Change::ClassGone(class))
     }
 
-    fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+    fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
         let parent = match words.clone().next() {
             Some("parent") => {
                 words.next();
@@ -405,13 +473,13 @@ impl Setup {
         };
         let filter = FilterSpec::read(&mut words)?;
         match verb {
-            Verb::Add | Verb::Replace => node.filters.push((parent.minor, filter)),
+            Verb::Add | Verb::Replace => node.filters.push((parent.minor, filter.clone())),
             Verb::Change | Verb::Delete => {
                 let why = "filters can be added only; replace the qdisc";
                 return Err(ConfigError::new("filter", "", "", why));
             }
         }
-        Ok(())
+        Ok(Change::Filter(parent, filter))
     }
 
     /// The qdisc that stands below `parent`.

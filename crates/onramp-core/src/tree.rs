@@ -1,5 +1,7 @@
 //! A qdisc alone, to embed where packets and time come from elsewhere.
 
+mod apply;
+
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
@@ -49,6 +51,10 @@ use crate::{Instant, Setup};
 #[derive(Debug)]
 pub struct Tree {
     root: Box<dyn Qdisc>,
+    /// What the root was built from.
+    setup: Setup,
+    mtu: u32,
+    seed: u64,
     drops: PacketList,
     totals: Totals,
 }
@@ -103,14 +109,18 @@ impl Tree {
     /// Builds the qdisc for packets of at most `mtu` bytes, link header included.
     #[must_use]
     pub fn new(spec: &Spec, mtu: u32) -> Self {
-        Self { root: spec.build(mtu), drops: PacketList::new(), totals: Totals::ZERO }
+        Self::with(Setup::of(spec.clone()), spec.build(mtu), mtu, 0)
     }
 
     /// Builds a whole tree; none, if `setup` has no root. The same `seed` makes the same choices.
     #[must_use]
     pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
         let root = setup.build(mtu, seed)?;
-        Some(Self { root, drops: PacketList::new(), totals: Totals::ZERO })
+        Some(Self::with(setup.clone(), root, mtu, seed))
+    }
+
+    fn with(setup: Setup, root: Box<dyn Qdisc>, mtu: u32, seed: u64) -> Self {
+        Self { root, setup, mtu, seed, drops: PacketList::new(), totals: Totals::ZERO }
     }
 
     /// Gives `pkt` back, counted as sent, if nothing is held and the root lets packets pass it by

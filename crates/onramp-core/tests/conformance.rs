@@ -51,6 +51,7 @@ fn most(spec: &Spec) -> Backlog {
         "prio" => (1000 * values.number("bands"), u64::MAX),
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
+        "codel" => (values.number("limit"), u64::MAX),
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
