@@ -17,6 +17,7 @@
 //! | `codel` | one queue, kept short by how long packets wait |
 //! | `tbf` | a rate with bursts, by a token bucket |
 //! | `fq_codel` | a queue for each flow, served in turn and kept short |
+//! | `htb` | classes with rates, which borrow from each other |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -319,6 +320,11 @@ impl Kind {
         build: |_| unreachable!("every kind says how it is built"),
     };
 
+    /// How many classes may stand below one another (`TC_HTB_MAXDEPTH`).
+    pub(crate) fn deepest(&self) -> usize {
+        if self.id == "htb" { htb::DEPTH_MAX } else { usize::MAX }
+    }
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {
@@ -349,4 +355,5 @@ qdiscs! {
     codel: CODEL;
     tbf: TBF;
     fq_codel: FQ_CODEL;
+    htb: HTB;
 }

@@ -83,6 +83,12 @@ enum Verb {
 }
 
 impl Node {
+    /// How many classes there are from `minor` up to the qdisc.
+    fn depth(&self, minor: u16) -> usize {
+        let class = |minor| self.classes.iter().find(|class| class.minor == minor);
+        std::iter::successors(class(minor), |below| class(below.parent)).count()
+    }
+
     /// What keeps `class` from standing below `parent`; `there` is where it stands already.
     fn why_not_below(
         &self,
@@ -101,6 +107,11 @@ impl Node {
             Some(format!("classes of {id} stand below {} alone", class.qdisc()))
         } else if parent.minor != 0 && !known {
             Some("there is no such class".into())
+        } else if there.is_none() && self.depth(parent.minor) >= self.spec.kind().deepest() {
+            Some(format!(
+                "{id} has at most {} classes below one another",
+                self.spec.kind().deepest()
+            ))
         } else if there.is_some_and(|there| self.classes[there].parent != parent.minor) {
             Some("a class cannot move; delete it first".into())
         } else {
