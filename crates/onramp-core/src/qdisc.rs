@@ -2,7 +2,8 @@
 //!
 //! Invariants, checked for every entry of [`KINDS`] by `tests/conformance.rs`:
 //!
-//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included;
+//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included, and
+//!   what a qdisc made itself ([`Cx::made`]);
 //! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
 //! * time is `cx.now`, chance is `cx`'s: same calls, same packets out.
 //!
@@ -14,6 +15,7 @@
 //! | `pfifo_fast` | three bands by priority, the first one first |
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
+//! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -59,6 +61,16 @@ pub struct Cx<'a> {
     pub now: Instant,
     /// Dropped packets, freed by the caller after it has let go of the qdisc.
     pub drops: &'a mut PacketList,
+    /// Packets that qdiscs have made themselves: they are enqueued like those that came.
+    pub made: u32,
+}
+
+impl<'a> Cx<'a> {
+    /// Drops go to `drops`.
+    #[inline]
+    pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
+        Self { now, drops, made: 0 }
+    }
 }
 
 impl Cx<'_> {
@@ -331,4 +343,5 @@ qdiscs! {
     pfifo_fast: PFIFO_FAST;
     fq: FQ;
     prio: PRIO;
+    netem: NETEM;
 }
