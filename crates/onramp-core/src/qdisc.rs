@@ -16,6 +16,7 @@
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
 //! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
+//! | `etf` | packets leave at the times they ask for, or not at all |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -49,6 +50,8 @@ use crate::Instant;
 use crate::class::Classes;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
+
+mod time_queue;
 
 pub(crate) use self::fifo::default_pfifo;
 
@@ -344,4 +347,5 @@ qdiscs! {
     fq: FQ;
     prio: PRIO;
     netem: NETEM;
+    etf: ETF;
 }

@@ -25,6 +25,8 @@ fn specs() -> Vec<Spec> {
         }
     }
     lines.push("bfifo limit 9kb".into());
+    lines.push("etf delta 3000000".into());
+    lines.push("etf delta 1000000 deadline_mode".into());
     for options in [
         "delay 3ms 2ms distribution pareto loss gemodel 2% 20% duplicate 10% corrupt 5% limit 40",
         "delay 2ms rate 20mbit reorder 30% gap 3 loss state 3%",
@@ -46,6 +48,7 @@ fn most(spec: &Spec) -> Backlog {
         "prio" => (1000 * values.number("bands"), u64::MAX),
         // A duplicate passes the limit together with its packet.
         "netem" => (values.number("limit") + 1, u64::MAX),
+        "etf" => (u64::MAX, u64::MAX),
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         id => panic!("say here how much {id} may hold"),
@@ -105,8 +108,9 @@ struct Known {
 struct Books {
     tree: Tree,
     most: Backlog,
-    /// Keeps departure times.
+    /// Keeps departure times, and lets packets go so much before them.
     timed: bool,
+    early_ns: u64,
     now: Instant,
     known: Vec<Known>,
     /// By cookies, with the number of those that are equal.
@@ -126,7 +130,12 @@ impl Books {
         Self {
             tree: Tree::new(spec, MTU),
             most: most(spec),
-            timed: spec.kind().params.iter().any(|param| param.key == "horizon"),
+            timed: matches!(spec.kind().id, "fq" | "etf"),
+            early_ns: match spec.kind().id {
+                "etf" if spec.values(MTU).is_given("deadline_mode") => START_NS,
+                "etf" => spec.values(MTU).number("delta"),
+                _ => 0,
+            },
             now: Instant(START_NS),
             known: Vec::new(),
             held: BTreeMap::new(),
@@ -197,7 +206,7 @@ impl Books {
         prop_assert!(self.gone(pkt.cookie), "{} left, but was not held", pkt.cookie);
         let known = &self.known[usize::try_from(pkt.cookie).expect("an index")];
         prop_assert_eq!((pkt.flow, pkt.len), (known.flow, known.len));
-        prop_assert!(known.not_before_ns <= self.now.0, "left early");
+        prop_assert!(known.not_before_ns <= self.now.0 + self.early_ns, "left early");
         if known.not_before_ns == 0 && !self.reorders {
             let last = self.last.insert(pkt.flow, pkt.cookie);
             prop_assert!(last < Some(pkt.cookie), "flow {} overtook itself", pkt.flow);
@@ -284,11 +293,13 @@ impl Books {
         Ok(())
     }
 
-    /// Lets everything out; every wait ends with a packet.
+    /// Lets everything out; every wait ends with a packet, or a drop.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         let mut waited = false;
         while !self.held.is_empty() {
+            let dropped = self.dropped;
             if let Some(then) = self.dequeue()? {
+                waited &= self.dropped == dropped;
                 prop_assert!(!waited, "the wait was over, and nothing left");
                 self.now = then;
                 waited = true;

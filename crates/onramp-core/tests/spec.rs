@@ -68,6 +68,12 @@ qdisc netem: illegal "distribution" "cauchy": expected uniform or normal or pare
 qdisc netem: "slot": its second time is below the first
 > netem reorder 5%
 qdisc netem: "reorder": it needs a delay
+> etf offload
+qdisc etf: "offload": no device here can do it; leave it out
+> etf clockid CLOCK_MONOTONIC
+qdisc etf: illegal "clockid" "CLOCK_MONOTONIC": expected TAI or CLOCK_TAI
+> etf delta 100us
+qdisc etf: illegal "delta" "100us": expected a whole number, 0 to 2147483647
 > bfifo limit 5g
 qdisc bfifo: illegal "limit" "5g": expected a size such as 1514 or 15kb, 0 to 4294967295 bytes
 "#;
@@ -126,6 +132,8 @@ fn shows_as_tc_does() {
         ("fq ce_threshold 0", "ce_threshold 0us"),
         ("fq ce_threshold 1ms", "ce_threshold 1ms"),
         ("fq nopacing", " nopacing "),
+        ("etf", "etf clockid TAI delta 0"),
+        ("etf clockid TAI delta 300 deadline_mode", "clockid TAI delta 300 deadline_mode"),
         ("netem", "netem limit 1000p"),
         ("netem latency 10ms 5ms 0.3", "delay 10ms 5ms 0.3%"),
         ("netem drop 5", "loss 5%"),

@@ -7,16 +7,16 @@
 //! Differs: a duplicate is enqueued here, and not at the root of the tree. Damage is done to the
 //! payload, headers being the kernel's business; packets without one stay whole. The tables of
 //! distributions are built in; they are computed, and differ from those of `iproute2` by rounding.
+//! What an `etf` below it drops late no longer counts against `limit`; in Linux it does for ever.
 //! Invariant: without jitter and reordering, a packet leaves at the first chance after `delay`, and
 //! the order stays.
 
 mod chance;
-mod queue;
 
 use onramp_queue::{DropReason, Packet};
 
 use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
-use self::queue::TimeQueue;
+use super::time_queue::TimeQueue;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::params::{Default as Absent, Form, Param, Unit, Values, signed};
 use crate::rng::Rng;
@@ -387,7 +387,12 @@ impl Qdisc for Netem {
             }
             let wait = due.err().flatten().map_or(Dequeue::Empty, Dequeue::NotBefore);
             let Some(child) = &mut self.child else { return wait };
-            return match child.dequeue(cx, &mut self.held) {
+            let mut answer = child.dequeue(cx, &mut self.held);
+            if due.is_err_and(|wait| wait.is_some()) && !matches!(answer, Dequeue::Ready(_)) {
+                // It is asked again, which matters where the first time it only dropped.
+                answer = child.dequeue(cx, &mut self.held);
+            }
+            return match answer {
                 Dequeue::Ready(pkt) => Dequeue::Ready(pkt),
                 later => later.or_sooner(wait),
             };

@@ -7,8 +7,8 @@ use onramp_queue::Packet;
 
 /// Packets in the order of their times; of equal ones, the first to come is the first to leave.
 ///
-/// Most come in this order, and form a line. Those that do not wait in a heap beside it. At equal
-/// times the line goes first, though its packet may have come later: as in Linux.
+/// Most come in this order, and form a line. Those that do not wait in a heap beside it: they came
+/// behind the end of the line, which outlasts them all. So at equal times the line goes first.
 #[derive(Debug, Default)]
 pub(super) struct TimeQueue {
     line: VecDeque<(u64, Packet)>,
@@ -51,8 +51,7 @@ impl Ord for Early {
 }
 
 impl TimeQueue {
-    /// The latest time of all: what waits in the heap came behind the end of the line, which
-    /// outlasts it.
+    /// The latest time of all.
     pub(super) fn last_ns(&self) -> Option<u64> {
         self.line.back().map(|(at_ns, _)| *at_ns)
     }
@@ -76,12 +75,28 @@ impl TimeQueue {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Packet> {
+    fn heap_is_first(&self) -> bool {
         match (self.line.front(), self.heap.peek()) {
-            (Some((line_ns, _)), Some(early)) if early.0.at_ns < *line_ns => {
-                self.heap.pop().map(|early| early.0.pkt)
-            }
-            _ => self.line.pop_front().map(|(_, pkt)| pkt),
+            (Some((line_ns, _)), Some(early)) => early.0.at_ns < *line_ns,
+            _ => false,
+        }
+    }
+
+    /// The first packet.
+    pub(super) fn first(&self) -> Option<&Packet> {
+        if self.heap_is_first() {
+            self.heap.peek().map(|early| &early.0.pkt)
+        } else {
+            self.line.front().map(|(_, pkt)| pkt)
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Packet> {
+        if self.heap_is_first() {
+            self.heap.pop().map(|early| early.0.pkt)
+        } else {
+            self.line.pop_front().map(|(_, pkt)| pkt)
         }
     }
 }
