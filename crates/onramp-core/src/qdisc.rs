@@ -2,7 +2,8 @@
 //!
 //! Invariants, checked for every entry of [`KINDS`] by `tests/conformance.rs`:
 //!
-//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included;
+//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included, and
+//!   what a qdisc made itself ([`Cx::made`]);
 //! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
 //! * time is `cx.now`, chance is `cx`'s: same calls, same packets out.
 //!
@@ -18,6 +19,8 @@
 //! | `tbf` | a rate with bursts, by a token bucket |
 //! | `fq_codel` | a queue for each flow, served in turn and kept short |
 //! | `htb` | classes with rates, which borrow from each other |
+//! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
+//! | `etf` | packets leave at the times they ask for, or not at all |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -52,6 +55,8 @@ use crate::class::Classes;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
 
+mod time_queue;
+
 pub(crate) use self::fifo::default_pfifo;
 
 pub use crate::spec::Spec;
@@ -63,6 +68,16 @@ pub struct Cx<'a> {
     pub now: Instant,
     /// Dropped packets, freed by the caller after it has let go of the qdisc.
     pub drops: &'a mut PacketList,
+    /// Packets that qdiscs have made themselves: they are enqueued like those that came.
+    pub made: u32,
+}
+
+impl<'a> Cx<'a> {
+    /// Drops go to `drops`.
+    #[inline]
+    pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
+        Self { now, drops, made: 0 }
+    }
 }
 
 impl Cx<'_> {
@@ -356,4 +371,6 @@ qdiscs! {
     tbf: TBF;
     fq_codel: FQ_CODEL;
     htb: HTB;
+    netem: NETEM;
+    etf: ETF;
 }

@@ -236,7 +236,7 @@ impl Setup {
         let (node, site) = (&self.qdiscs[&major], self.site(major, mtu, seed));
         let mut qdisc = node.spec.build_at(site);
         let mut drops = PacketList::new();
-        let mut cx = Cx { now: Instant(0), drops: &mut drops };
+        let mut cx = Cx::new(Instant(0), &mut drops);
         if let Some(classes) = qdisc.classes() {
             let params = class_params(&node.spec);
             for class in &node.classes {

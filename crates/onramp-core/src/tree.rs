@@ -62,8 +62,10 @@ pub struct Tree {
 /// What passed a [`Tree`] since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets taken in, dropped or not.
+    /// Packets taken in, dropped or not, and those that qdiscs made.
     pub enqueued_packets: u64,
+    /// Of these, packets that qdiscs made: the duplicates of `netem`.
+    pub made_packets: u64,
     /// Packets that left through a dequeue.
     pub sent_packets: u64,
     /// Their bytes.
@@ -75,6 +77,7 @@ pub struct Totals {
 impl Totals {
     const ZERO: Self = Self {
         enqueued_packets: 0,
+        made_packets: 0,
         sent_packets: 0,
         sent_bytes: 0,
         dropped: [0; DropReason::ALL.len()],
@@ -238,7 +241,10 @@ impl Tree {
     #[inline]
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
-        let result = f(&mut *self.root, &mut Cx { now, drops: &mut drops });
+        let mut cx = Cx::new(now, &mut drops);
+        let result = f(&mut *self.root, &mut cx);
+        self.totals.made_packets += u64::from(cx.made);
+        self.totals.enqueued_packets += u64::from(cx.made);
         while let Some(pkt) = drops.pop_front() {
             if let Some(reason) = pkt.drop_reason {
                 self.totals.dropped[reason as usize] += 1;

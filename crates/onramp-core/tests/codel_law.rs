@@ -128,11 +128,11 @@ fn the_last_packets_stay_however_old_they_are() {
 fn the_packet_a_parent_saw_counts_against_the_limit() {
     let spec: Spec = "codel limit 2".parse().expect("a correct line");
     let (mut qdisc, mut drops) = (spec.build(1514), PacketList::new());
-    let mut cx = Cx { now: at(0), drops: &mut drops };
+    let mut cx = Cx::new(at(0), &mut drops);
     let mut push = |qdisc: &mut dyn Qdisc| qdisc.enqueue(Packet::new(1000), &mut cx);
     assert_eq!(push(&mut *qdisc), Verdict::Queued);
     assert_eq!(
-        qdisc.peek(&mut Cx { now: at(0), drops: &mut PacketList::new() }),
+        qdisc.peek(&mut Cx::new(at(0), &mut PacketList::new())),
         Peek::Ready(1000)
     );
     assert_eq!(push(&mut *qdisc), Verdict::Queued);

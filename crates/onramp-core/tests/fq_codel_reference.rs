@@ -152,7 +152,7 @@ proptest! {
         let now = Instant(5_000_000_000);
         for (number, op) in (0..).zip(&ops) {
             let mut drops = PacketList::new();
-            let mut cx = Cx { now, drops: &mut drops };
+            let mut cx = Cx::new(now, &mut drops);
             match *op {
                 Op::Enqueue { bucket, len } => {
                     let expected = model.enqueue(bucket, number, len);
@@ -194,7 +194,7 @@ proptest! {
     ) {
         let mut qdisc = build(&format!("fq_codel quantum {quantum} target 1000s"));
         let mut drops = PacketList::new();
-        let mut cx = Cx { now: Instant(5_000_000_000), drops: &mut drops };
+        let mut cx = Cx::new(Instant(5_000_000_000), &mut drops);
         for number in 0..400 {
             for (flow, len) in lens.iter().enumerate() {
                 let _ = qdisc.enqueue(packet(flow, number, *len), &mut cx);
@@ -215,7 +215,7 @@ proptest! {
 fn memory_is_limited_too() {
     let mut qdisc = build("fq_codel memory_limit 10000 drop_batch 1");
     let mut drops = PacketList::new();
-    let mut cx = Cx { now: Instant(0), drops: &mut drops };
+    let mut cx = Cx::new(Instant(0), &mut drops);
     // 1,000 bytes and a header of 128 each: eight fit.
     for number in 0..8 {
         assert!(qdisc.accepts(&packet(1, number, 1000)));
@@ -240,12 +240,13 @@ fn an_empty_flow_is_a_good_one() {
     let mut qdisc = build("fq_codel target 1ms interval 10ms noecn");
     let at = |ms: u64| Instant(20_000_000_000 + ms * 1_000_000);
     let push = |qdisc: &mut dyn Qdisc, ms: u64, bucket, number| {
-        let mut cx = Cx { now: at(ms), drops: &mut PacketList::new() };
+        let mut none = PacketList::new();
+        let mut cx = Cx::new(at(ms), &mut none);
         assert_eq!(qdisc.enqueue(packet(bucket, number, 1000), &mut cx), Verdict::Queued);
     };
     let pop = |qdisc: &mut dyn Qdisc, ms: u64| {
         let mut drops = PacketList::new();
-        let mut cx = Cx { now: at(ms), drops: &mut drops };
+        let mut cx = Cx::new(at(ms), &mut drops);
         let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("there is more") };
         assert!(drops.is_empty());
         pkt.cookie
@@ -267,7 +268,7 @@ fn an_empty_flow_is_a_good_one() {
 fn backlog_and_reset() {
     let mut qdisc = build("fq_codel");
     let mut drops = PacketList::new();
-    let mut cx = Cx { now: Instant(0), drops: &mut drops };
+    let mut cx = Cx::new(Instant(0), &mut drops);
     for number in 0..5 {
         let _ = qdisc.enqueue(packet(3, number, 100), &mut cx);
     }
