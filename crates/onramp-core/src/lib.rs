@@ -7,6 +7,7 @@ mod class;
 mod codel;
 mod cost;
 mod device;
+pub mod dissect;
 mod ecn;
 mod error;
 pub mod filter;

@@ -110,16 +110,6 @@ pub enum Value {
     List(Vec<u64>),
 }
 
-impl Value {
-    /// The number; of a list, the first.
-    pub(crate) fn number(&self) -> u64 {
-        match self {
-            Self::Number(number) => *number,
-            Self::List(list) => list.first().copied().unwrap_or(0),
-        }
-    }
-}
-
 /// Linux keeps most numbers in 32 bits.
 pub(crate) const U32_MAX: u64 = u32::MAX as u64;
 /// Far beyond any device, and exact in a floating point number.

@@ -131,10 +131,7 @@ fn the_packet_a_parent_saw_counts_against_the_limit() {
     let mut cx = Cx::new(at(0), &mut drops);
     let mut push = |qdisc: &mut dyn Qdisc| qdisc.enqueue(Packet::new(1000), &mut cx);
     assert_eq!(push(&mut *qdisc), Verdict::Queued);
-    assert_eq!(
-        qdisc.peek(&mut Cx::new(at(0), &mut PacketList::new())),
-        Peek::Ready(1000)
-    );
+    assert_eq!(qdisc.peek(&mut Cx::new(at(0), &mut PacketList::new())), Peek::Ready(1000));
     assert_eq!(push(&mut *qdisc), Verdict::Queued);
     assert_eq!(push(&mut *qdisc), Verdict::Dropped);
     assert_eq!((qdisc.backlog().packets, qdisc.backlog().bytes), (2, 2000));

@@ -4,7 +4,7 @@ use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 
-use super::{Case, Event, Outcome, Reason, START_NS};
+use super::{Case, Event, Outcome, Reason, START_NS, frame};
 
 /// Largest packet of the recorded device, link header included.
 const MTU: u32 = 1514;
@@ -48,7 +48,7 @@ pub(super) fn replay(case: &Case) -> Outcome {
     };
     for (index, arrival) in case.arrivals.iter().enumerate() {
         machine.advance(arrival.time_ns);
-        let mut pkt = Packet::new(arrival.len);
+        let mut pkt = frame::packet(arrival);
         pkt.cookie = index as u64;
         pkt.enqueued_ns = arrival.time_ns;
         pkt.flow = arrival.flow;
