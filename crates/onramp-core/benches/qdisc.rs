@@ -174,6 +174,11 @@ fn main() {
         };
         for kind in KINDS {
             let line = match kind.id {
+                // They let nothing through, by default or ever.
+                "drr" | "qfq" | "plug" | "blackhole" | "noop" | "noqueue" => continue,
+                "ets" => "ets bands 8",
+                "pfifo_head_drop" => "pfifo_head_drop limit 1000000",
+                "skbprio" => "skbprio limit 1000000",
                 "pfifo" => "pfifo limit 1000000",
                 "bfifo" => "bfifo limit 2gb",
                 "pfifo_fast" => "pfifo_fast txqueuelen 1000000",
