@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::ConfigError;
-use crate::params::{self, Param, Site, Value, Values};
+use crate::params::{self, Default, Param, Site, Value, Values};
 use crate::qdisc::{Check, KINDS, Kind, Qdisc};
+use crate::setup::FIRST_OWN_HANDLE;
+use crate::{ConfigError, Handle};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
 ///
@@ -56,7 +57,7 @@ impl Spec {
     /// Builds the qdisc for a device whose largest packet has `mtu` bytes, link header included.
     #[must_use]
     pub fn build(&self, mtu: u32) -> Box<dyn Qdisc> {
-        self.build_at(Site { mtu, ..Site::default() })
+        self.build_at(Site { mtu, handle: Handle::new(FIRST_OWN_HANDLE, 0), ..Site::default() })
     }
 
     /// Builds the qdisc where it stands.
@@ -159,8 +160,15 @@ pub(crate) fn read_options(
     Ok(given)
 }
 
-/// Checks parameters against each other.
+/// Checks that nothing is missing, and parameters against each other.
 pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
+    let missing = |(param, given): &(&Param, &Option<Value>)| {
+        param.default == Default::Needed && given.is_none()
+    };
+    if let Some((param, _)) = values.params.iter().zip(values.given).find(missing) {
+        let why = format!("it is missing: expected {}", param.expected());
+        return Err(ConfigError::new(at, param.key, "", why));
+    }
     check(values).map_err(|(key, why)| ConfigError::new(at, key, "", why))
 }
 

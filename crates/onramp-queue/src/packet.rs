@@ -280,6 +280,16 @@ impl Packet {
         pkt
     }
 
+    /// Makes a packet of the same contents, from the heap. No link has accepted it: what becomes
+    /// of it is no completion.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let mut copy = Self::with_payload(self.payload());
+        copy.set_dest(self.dest());
+        *copy = Meta::clone(self);
+        copy
+    }
+
     fn with_capacity(capacity: u32) -> Self {
         let node = Node::alloc(capacity, ptr::null());
         // SAFETY: `alloc` never yields null, and nobody else has the node.

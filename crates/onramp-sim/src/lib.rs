@@ -1,6 +1,40 @@
 //! Qdiscs in virtual time.
 //!
+//! [`Sim`] plays packets of [`source`]s through a tree in front of a [`Wire`]; a [`Sink`] counts
+//! what became of them. [`recording`] does the same with what a real kernel did, to compare.
+//!
 //! Nothing here reads a clock, and chance comes from seeds: the same run gives the same packets.
+//!
+//! ```
+//! use onramp_core::{Instant, Setup, Tree};
+//! use onramp_sim::source::{Cbr, Traffic, Window};
+//! use onramp_sim::{BEGIN, SEC, Sim, Sink, Wire};
+//!
+//! let tree = Tree::of(&Setup::of("pfifo limit 50".parse()?), 1514, 1).expect("it has a root");
+//! let wire = Wire::new(tree, Some("10mbit".parse()?), 5_000_000);
+//! let mut sim = Sim::new(wire);
+//! sim.add(Cbr::new(Traffic::of(1), "2mbit".parse()?));
+//! sim.add(Window::new(Traffic::of(2), 15_000_000)); // a round trip of 20 ms
+//! sim.stop_at(BEGIN.after(5 * SEC));
+//!
+//! let mut sink = Sink::new();
+//! for fate in &mut sim {
+//!     sink.note(&fate);
+//! }
+//! assert!(sink.total().sent_bytes * 8 > 40_000_000, "the wire was busy");
+//! # Ok::<(), onramp_core::ConfigError>(())
+//! ```
 #![forbid(unsafe_code)]
 
+mod chance;
+mod histogram;
 pub mod recording;
+mod sim;
+mod sink;
+pub mod source;
+mod wire;
+
+pub use histogram::Histogram;
+pub use sim::{BEGIN, Fate, SEC, Sim};
+pub use sink::{Counts, Sink, jain};
+pub use wire::Wire;

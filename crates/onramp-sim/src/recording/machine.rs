@@ -77,7 +77,9 @@ fn slack_ns(case: &Case) -> u64 {
 impl Machine {
     fn arrive(&mut self, now_ns: u64, pkt: Packet, bypass: bool) {
         let now = Instant(now_ns);
-        if bypass && self.free_at_ns <= now_ns {
+        if bypass && self.free_at_ns > now_ns {
+            let _ = self.tree.keep_or_enqueue(now, pkt);
+        } else if bypass {
             if let Ok(pkt) = self.tree.pass_or_enqueue(now, pkt) {
                 return self.send(now_ns, &pkt);
             }

@@ -1,0 +1,42 @@
+//! Chance, from a seed.
+
+/// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// An exponentially distributed number of this mean, as gaps between independent events are.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits of chance")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
+        let even = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        (-(1.0 - even).ln() * mean as f64).round() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_exponential() {
+        let mut chance = Chance::new(7);
+        let mut gaps: Vec<u64> = (0..100_000).map(|_| chance.exponential(1_000_000)).collect();
+        gaps.sort_unstable();
+        let mean = gaps.iter().sum::<u64>() / 100_000;
+        assert!(mean.abs_diff(1_000_000) < 15_000, "{mean}");
+        // The median of an exponential distribution is ln 2 of its mean.
+        assert!(gaps[50_000].abs_diff(693_147) < 15_000, "{}", gaps[50_000]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Sources that send whatever happens to their packets.
+
+use onramp_core::{Instant, Rate};
+use onramp_queue::Packet;
+
+use super::{Source, Traffic};
+use crate::chance::Chance;
+
+/// Sends at a constant bit rate: exact to the nanosecond, without drift.
+#[derive(Debug)]
+pub struct Cbr {
+    traffic: Traffic,
+    rate: Rate,
+    sent: u64,
+}
+
+impl Cbr {
+    /// Sends at `rate`; never, if that is zero.
+    #[must_use]
+    pub fn new(traffic: Traffic, rate: Rate) -> Self {
+        Self { traffic, rate, sent: 0 }
+    }
+}
+
+impl Source for Cbr {
+    fn due(&mut self) -> Option<Instant> {
+        let due = self.traffic.from.after(sending_ns(&self.traffic, self.rate, self.sent)?);
+        (due < self.traffic.until).then_some(due)
+    }
+
+    fn packet(&mut self, _now: Instant) -> Option<Packet> {
+        self.sent += 1;
+        Some(self.traffic.packet(self.sent - 1))
+    }
+}
+
+/// How long so many packets take at `rate`.
+fn sending_ns(traffic: &Traffic, rate: Rate, packets: u64) -> Option<u64> {
+    let bytes = u128::from(traffic.size) * u128::from(packets);
+    u64::try_from((bytes * 1_000_000_000).checked_div(rate.0.into())?).ok()
+}
+
+/// Sends packets independently of each other, at a mean rate.
+#[derive(Debug)]
+pub struct Poisson {
+    traffic: Traffic,
+    mean_gap_ns: u64,
+    due: Instant,
+    sent: u64,
+    chance: Chance,
+}
+
+impl Poisson {
+    /// Sends at `rate` in the mean; never, if that is zero.
+    #[must_use]
+    pub fn new(traffic: Traffic, rate: Rate, seed: u64) -> Self {
+        let mean_gap_ns = sending_ns(&traffic, rate, 1).unwrap_or(u64::MAX);
+        let mut chance = Chance::new(seed);
+        let due = traffic.from.after(chance.exponential(mean_gap_ns));
+        Self { traffic, mean_gap_ns, due, sent: 0, chance }
+    }
+}
+
+impl Source for Poisson {
+    fn due(&mut self) -> Option<Instant> {
+        (self.due < self.traffic.until).then_some(self.due)
+    }
+
+    fn packet(&mut self, _now: Instant) -> Option<Packet> {
+        self.due = self.due.after(self.chance.exponential(self.mean_gap_ns));
+        self.sent += 1;
+        Some(self.traffic.packet(self.sent - 1))
+    }
+}
+
+/// Sends at a constant rate for a while, then is silent for a while; both are of exponentially
+/// distributed length.
+#[derive(Debug)]
+pub struct OnOff {
+    traffic: Traffic,
+    gap_ns: u64,
+    on_ns: u64,
+    off_ns: u64,
+    due: Instant,
+    /// When it falls silent.
+    off: Instant,
+    sent: u64,
+    chance: Chance,
+}
+
+impl OnOff {
+    /// Sends at `rate` for `on_ns`, then not for `off_ns`, in the mean; never, if the rate is zero.
+    #[must_use]
+    pub fn new(traffic: Traffic, rate: Rate, (on_ns, off_ns): (u64, u64), seed: u64) -> Self {
+        let gap_ns = sending_ns(&traffic, rate, 1).unwrap_or(u64::MAX);
+        let mut chance = Chance::new(seed);
+        // It begins with a silence, so that sources of different seeds do not begin together.
+        let due = match gap_ns {
+            u64::MAX => Instant::MAX,
+            _ => traffic.from.after(chance.exponential(off_ns)),
+        };
+        let off = due.after(chance.exponential(on_ns));
+        Self { traffic, gap_ns, on_ns, off_ns, due, off, sent: 0, chance }
+    }
+}
+
+impl Source for OnOff {
+    fn due(&mut self) -> Option<Instant> {
+        (self.due < self.traffic.until).then_some(self.due)
+    }
+
+    fn packet(&mut self, _now: Instant) -> Option<Packet> {
+        self.due = self.due.after(self.gap_ns.max(1));
+        while self.due >= self.off && self.due < self.traffic.until {
+            self.due = self.off.max(self.due).after(self.chance.exponential(self.off_ns));
+            self.off = self.due.after(self.chance.exponential(self.on_ns));
+        }
+        self.sent += 1;
+        Some(self.traffic.packet(self.sent - 1))
+    }
+}

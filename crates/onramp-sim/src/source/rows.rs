@@ -1,0 +1,114 @@
+//! Packets from rows of text.
+
+use std::fmt;
+
+use onramp_core::Instant;
+use onramp_queue::Packet;
+
+use crate::BEGIN;
+
+/// What is wrong with a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowError {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// The column.
+    pub column: &'static str,
+    /// What is wrong, and what would be right.
+    pub why: String,
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}: {}", self.line, self.column, self.why)
+    }
+}
+
+impl std::error::Error for RowError {}
+
+/// Reads comma-separated values with a header: `time_ns` (since the beginning), `flow_id` and
+/// `size_bytes`; `priority`, `ecn` and `txtime_ns` (-1 = none) may be missing. The packets are for
+/// [`Records`](super::Records); what is not a row ends them.
+///
+/// ```
+/// use onramp_sim::source::{Records, rows};
+/// let packets = rows("time_ns,flow_id,size_bytes\n0,1,1514\n1000,2,60\n")?;
+/// let source = Records::new(packets.map_while(Result::ok));
+/// # drop(source);
+/// # Ok::<(), onramp_sim::source::RowError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`RowError`]: a column is missing.
+pub fn rows(
+    text: &str,
+) -> Result<impl Iterator<Item = Result<(Instant, Packet), RowError>>, RowError> {
+    let head: Vec<&str> =
+        text.lines().next().unwrap_or_default().split(',').map(str::trim).collect();
+    let place = |column| head.iter().position(|name| *name == column);
+    let must = |column| {
+        let why = || format!("the column is missing; there are {}", head.join(", "));
+        place(column).ok_or_else(|| RowError { line: 1, column, why: why() })
+    };
+    let (time, flow, size) = (must("time_ns")?, must("flow_id")?, must("size_bytes")?);
+    let (priority, ecn, txtime) = (place("priority"), place("ecn"), place("txtime_ns"));
+    let lines = text.lines().enumerate().skip(1).filter(|(_, line)| !line.trim().is_empty());
+    Ok(lines.map(move |(index, line)| {
+        let row = Row { line: index + 1, fields: line.split(',').map(str::trim).collect() };
+        let mut pkt = Packet::new(row.number(size, "size_bytes", "1 to 4294967295 bytes")?);
+        pkt.flow = row.number(flow, "flow_id", "a whole number")?;
+        if let Some(priority) = priority {
+            pkt.priority = row.number(priority, "priority", "0 to 4294967295")?;
+        }
+        if let Some(ecn) = ecn {
+            pkt.ecn = row.number(ecn, "ecn", "0 to 3")?;
+            row.check(pkt.ecn <= 3, ecn, "ecn", "0 to 3")?;
+        }
+        row.check(pkt.len > 0, size, "size_bytes", "1 to 4294967295 bytes")?;
+        if let Some(txtime) = txtime.filter(|at| row.fields.get(*at) != Some(&"-1")) {
+            let since: u64 = row.number(txtime, "txtime_ns", "nanoseconds, or -1")?;
+            pkt.txtime_ns = BEGIN.after(since).0;
+        }
+        let since = row.number(time, "time_ns", "nanoseconds since the beginning")?;
+        Ok((BEGIN.after(since), pkt))
+    }))
+}
+
+struct Row<'t> {
+    line: usize,
+    fields: Vec<&'t str>,
+}
+
+impl Row<'_> {
+    /// Reads a number; `0x` begins a hexadecimal one.
+    fn number<N: TryFrom<u64>>(
+        &self,
+        at: usize,
+        column: &'static str,
+        range: &str,
+    ) -> Result<N, RowError> {
+        let field = self.fields.get(at).copied().unwrap_or_default();
+        let number = match field.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => field.parse(),
+        };
+        let number = number.ok().and_then(|number| N::try_from(number).ok());
+        number.ok_or_else(|| self.wrong(field, column, range))
+    }
+
+    fn check(
+        &self,
+        ok: bool,
+        at: usize,
+        column: &'static str,
+        range: &str,
+    ) -> Result<(), RowError> {
+        let field = self.fields.get(at).copied().unwrap_or_default();
+        if ok { Ok(()) } else { Err(self.wrong(field, column, range)) }
+    }
+
+    fn wrong(&self, field: &str, column: &'static str, range: &str) -> RowError {
+        RowError { line: self.line, column, why: format!("{field:?}: expected {range}") }
+    }
+}

@@ -1,0 +1,156 @@
+//! A source that answers to congestion.
+//!
+//! Source: RFC 5681 (slow start, congestion avoidance, halving), RFC 6298 (timeout), RFC 3168 (CE
+//! halves the window once a round trip). It sends without end, so that it repeats nothing: what is
+//! lost only counts. Three arrivals behind a packet that has not arrived tell that it is lost.
+
+use std::collections::VecDeque;
+
+use onramp_core::Instant;
+use onramp_queue::Packet;
+
+use super::{News, Source, Traffic};
+use crate::SEC;
+
+/// Packets in flight to begin with: RFC 6928.
+const INITIAL_WINDOW: f64 = 10.0;
+/// Later packets whose arrival tells that one is lost.
+const REORDERING: u64 = 3;
+/// The shortest and the first timeout.
+const TIMEOUT_MIN_NS: u64 = SEC / 5;
+const TIMEOUT_FIRST_NS: u64 = SEC;
+/// Doublings of it, at most.
+const BACKOFFS_MAX: u32 = 6;
+
+/// A sender with a window, as TCP Reno has it, and ECN if its packets may be marked.
+#[derive(Debug)]
+pub struct Window {
+    traffic: Traffic,
+    back_ns: u64,
+    /// Packets that may be in flight.
+    window: f64,
+    threshold: f64,
+    /// The next packet's number.
+    next: u64,
+    /// Numbers and times of packets in flight, in order.
+    flying: VecDeque<(u64, Instant)>,
+    /// The window shrinks no more for packets before this one.
+    settled: u64,
+    /// Smoothed round trip and its variance.
+    trip_ns: Option<(f64, f64)>,
+    /// Timeouts since something arrived.
+    backoffs: u32,
+    /// When the timeout was started.
+    timer: Instant,
+}
+
+impl Window {
+    /// Hears of arrivals after `back_ns`: the round trip is that, the wire's delay, and the time in
+    /// the tree and on the wire.
+    #[must_use]
+    pub fn new(traffic: Traffic, back_ns: u64) -> Self {
+        Self {
+            timer: traffic.from,
+            traffic,
+            back_ns,
+            window: INITIAL_WINDOW,
+            threshold: f64::INFINITY,
+            next: 0,
+            flying: VecDeque::new(),
+            settled: 0,
+            trip_ns: None,
+            backoffs: 0,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.flying.is_empty() || ((self.flying.len() + 1) as f64) <= self.window
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    fn timeout_ns(&self) -> u64 {
+        let plain = self.trip_ns.map_or(TIMEOUT_FIRST_NS, |(smooth, off)| {
+            ((smooth + 4.0 * off) as u64).max(TIMEOUT_MIN_NS)
+        });
+        plain.saturating_mul(1 << self.backoffs)
+    }
+
+    /// Halves the window for packet `number`, unless it was for one sent in the same round trip.
+    fn shrink(&mut self, number: u64) {
+        if number >= self.settled {
+            self.threshold = (self.window / 2.0).max(2.0);
+            self.window = self.threshold;
+            self.settled = self.next;
+        }
+    }
+
+    fn grow(&mut self) {
+        self.window += if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a round trip")]
+    fn measure(&mut self, trip_ns: u64) {
+        let trip = trip_ns as f64;
+        self.trip_ns = Some(match self.trip_ns {
+            None => (trip, trip / 2.0),
+            Some((smooth, off)) => {
+                (0.875 * smooth + 0.125 * trip, 0.75 * off + 0.25 * (smooth - trip).abs())
+            }
+        });
+    }
+}
+
+impl Source for Window {
+    fn due(&mut self) -> Option<Instant> {
+        let due = match self.is_open() {
+            true => self.timer,
+            false => self.timer.after(self.timeout_ns()),
+        };
+        (due < self.traffic.until).then_some(due)
+    }
+
+    fn packet(&mut self, now: Instant) -> Option<Packet> {
+        if !self.is_open() {
+            self.threshold = (self.window / 2.0).max(2.0);
+            self.window = 1.0;
+            self.settled = self.next;
+            self.backoffs = (self.backoffs + 1).min(BACKOFFS_MAX);
+            self.flying.clear();
+        }
+        if self.flying.is_empty() {
+            self.timer = now;
+        }
+        self.flying.push_back((self.next, now));
+        self.next += 1;
+        Some(self.traffic.packet(self.next - 1))
+    }
+
+    fn back_ns(&self) -> Option<u64> {
+        Some(self.back_ns)
+    }
+
+    fn hear(&mut self, now: Instant, news: &News) {
+        let Ok(place) = self.flying.binary_search_by_key(&news.cookie, |(number, _)| *number)
+        else {
+            return;
+        };
+        let Some((number, sent)) = self.flying.remove(place) else { return };
+        self.measure(now.since(sent));
+        self.backoffs = 0;
+        self.timer = now;
+        let lost = |flying: &VecDeque<(u64, Instant)>| {
+            flying.front().map(|(first, _)| *first).filter(|first| first + REORDERING <= number)
+        };
+        let mut whole = true;
+        while let Some(first) = lost(&self.flying) {
+            self.flying.pop_front();
+            self.shrink(first);
+            whole = false;
+        }
+        if news.ce {
+            self.shrink(number);
+        } else if whole {
+            self.grow();
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The plain wire of [`Sim`](onramp_sim::Sim), against what a real Linux 7.2 recorded.
+//!
+//! Only kinds without timers: the slack of real ones is no matter of the plain wire. The traces lie
+//! outside the project: see `golden.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use onramp_core::{Rate, Setup, Tree};
+use onramp_sim::source::{Records, rows};
+use onramp_sim::{BEGIN, Sim, Wire};
+
+/// A wire of `Sim` lets packets pass an empty qdisc by, where that allows it; so did these.
+const CASES: &[&str] = &["pfifo100-bypass", "codel-bypass", "fq_codel-bypass"];
+
+/// Times, numbers and code points of the packets that left.
+type Left = Vec<(u64, u64, u8)>;
+
+fn ours(case: &Path, opts: &str) -> Option<Left> {
+    let mut setup = Setup::default();
+    let tc = fs::read_to_string(case.join("tc.txt")).expect("tc.txt");
+    tc.lines().try_for_each(|line| setup.apply(line)).ok()?;
+    let link = opts.split("LINK=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let rate = Rate(link.expect("LINK").parse::<u64>().expect("bits") / 8);
+    let tree = Tree::of(&setup, 1514, 1).expect("it has a root");
+    let text = fs::read_to_string(case.join("workload.csv")).expect("workload.csv");
+    let mut sim = Sim::new(Wire::new(tree, Some(rate), 0));
+    sim.add(Records::new(rows(&text).expect("columns").map(|row| row.expect("a row"))));
+    let left = sim.filter(|fate| fate.arrives.is_some());
+    Some(left.map(|f| (f.at.since(BEGIN), f.packet.cookie, f.packet.ecn)).collect())
+}
+
+fn theirs(case: &Path) -> Left {
+    let text = fs::read_to_string(case.join("kernel.csv")).expect("kernel.csv");
+    let mut lines = text.lines();
+    let head: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let place = |name| head.iter().position(|column| *column == name).expect("a column");
+    let (time, idx, ecn) = (place("time_ns"), place("idx"), place("ecn"));
+    let number = |fields: &[&str], at: usize| fields[at].parse::<u64>().expect("a number");
+    let rows = lines.map(|line| line.split(',').collect::<Vec<_>>());
+    rows.filter(|fields| fields[0] == "deq")
+        .map(|f| (number(&f, time), number(&f, idx), f[ecn].parse().expect("a code point")))
+        .collect()
+}
+
+#[test]
+fn the_plain_wire_is_as_linux() {
+    let shared = std::env::var_os("ONRAMP_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    for name in CASES {
+        let case = shared.join("golden").join(name);
+        let Ok(opts) = fs::read_to_string(case.join("opts")) else {
+            eprintln!("SKIPPED: no recording at {} (set ONRAMP_SHARED)", case.display());
+            continue;
+        };
+        let Some(ours) = ours(&case, &opts) else {
+            eprintln!("{name}: not there yet");
+            continue;
+        };
+        let theirs = theirs(&case);
+        let same = ours.iter().zip(&theirs).take_while(|(ours, theirs)| ours == theirs).count();
+        let at = (ours.get(same), theirs.get(same));
+        assert_eq!((ours.len(), same), (theirs.len(), theirs.len()), "{name}: {at:?}");
+    }
+}
