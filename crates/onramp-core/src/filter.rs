@@ -23,6 +23,35 @@
 //!
 //! What a packet's bytes are, [`dissect`](crate::dissect) says.
 //!
+//! ```
+//! use onramp_core::qdisc::Dequeue;
+//! use onramp_core::{Instant, Setup, Tree};
+//! use onramp_queue::Packet;
+//!
+//! let mut setup = Setup::default();
+//! for line in [
+//!     "tc qdisc add dev eth0 root handle 1: prio",
+//!     "tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dport 53 0xffff flowid 1:1",
+//!     "tc filter add dev eth0 parent 1: protocol ip prio 2 flower dst_ip 10.0.0.0/8 classid 1:3 \
+//!         action police rate 8mbit burst 3000 conform-exceed drop/ok",
+//! ] {
+//!     setup.apply(line)?;
+//! }
+//! let mut tree = Tree::of(&setup, 1514, 0).expect("there is a root");
+//! let now = Instant(1_000_000_000);
+//! for (cookie, dest) in ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:53"].iter().enumerate() {
+//!     let mut pkt = Packet::with_payload(&[0; 1400]);
+//!     pkt.set_dest(dest.parse().ok());
+//!     pkt.cookie = cookie as u64;
+//!     let _ = tree.enqueue(now, pkt);
+//! }
+//! // 3,000 bytes are room for two packets to 10.0.0.0/8; port 53 goes first.
+//! assert_eq!(tree.drops().count(), 1);
+//! let Dequeue::Ready(first) = tree.dequeue(now) else { panic!("three are held") };
+//! assert_eq!((first.cookie, tree.backlog().packets), (3, 2));
+//! # Ok::<(), onramp_core::ConfigError>(())
+//! ```
+//!
 //! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
 //! Differs: what the kinds say; no shared blocks, no templates of chains, no offload.
@@ -173,6 +202,15 @@ impl Filters {
     pub(crate) fn add(&mut self, filter: FilterSpec) {
         let place = filter.place_in(&self.filters);
         self.filters.insert(place, filter);
+    }
+
+    /// Has these from now on. Those that were there already keep what their actions know.
+    pub(crate) fn set<'a>(&mut self, filters: impl Iterator<Item = &'a FilterSpec>) {
+        let mut before = std::mem::take(&mut self.filters);
+        for filter in filters {
+            let there = before.iter().position(|other| other.is_like(filter));
+            self.add(there.map_or_else(|| filter.clone(), |there| before.swap_remove(there)));
+        }
     }
 
     /// Asks the filters, in order, until one has matched.

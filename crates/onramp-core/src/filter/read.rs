@@ -39,6 +39,8 @@ pub struct FilterSpec {
     /// Its name among those of its preference; 0: to be given out.
     handle: u32,
     kind: &'static str,
+    /// Kind and options, as given.
+    text: String,
     pub(super) matcher: Matcher,
     /// What it names.
     pub(super) class: Option<Handle>,
@@ -118,6 +120,7 @@ impl FilterSpec {
         words: &mut Reader<'_>,
         major: u16,
     ) -> Result<Self, ConfigError> {
+        let text = words.rest();
         let word = words.next().unwrap_or_default();
         let Some(kind) = KINDS.iter().find(|kind| **kind == word) else {
             let why = format!("expected a filter: {}", KINDS.join(", "));
@@ -130,6 +133,7 @@ impl FilterSpec {
             protocol: head.protocol.unwrap_or(ALL),
             handle: 0,
             kind,
+            text,
             matcher: Matcher::Matchall,
             class: None,
             actions: Vec::new(),
@@ -349,6 +353,12 @@ impl FilterSpec {
             return wrong("matchall stands alone at its preference");
         }
         Ok(None)
+    }
+
+    /// Whether it was described by the same words.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let name = |spec: &Self| (spec.chain, spec.pref, spec.protocol, spec.handle);
+        name(self) == name(other) && self.text == other.text
     }
 
     /// Where it is to be put in between `filters`.

@@ -38,6 +38,11 @@ impl<'a> Reader<'a> {
         self.words.get(self.next).copied()
     }
 
+    /// All that is left, to compare with other lines.
+    pub(super) fn rest(&self) -> String {
+        self.words[self.next..].join(" ")
+    }
+
     /// The next word, if there is one.
     pub(super) fn next(&mut self) -> Option<&'a str> {
         let word = self.peek();

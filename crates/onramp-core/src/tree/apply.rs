@@ -1,7 +1,6 @@
 //! Changes to a running tree.
 
 use super::Tree;
-use crate::filter::Filters;
 use crate::qdisc::{Cx, Qdisc};
 use crate::setup::Change;
 use crate::{ConfigError, Handle, Instant};
@@ -90,8 +89,7 @@ impl Tree {
         let setup = self.setup.clone();
         self.at(now, place.major, |qdisc, _cx| {
             if let Some(filters) = qdisc.filters(place.minor) {
-                *filters = Filters::default();
-                setup.filters_at(place).for_each(|filter| filters.add(filter.clone()));
+                filters.set(setup.filters_at(place));
             }
         });
     }
