@@ -14,6 +14,7 @@ pub mod params;
 mod port;
 pub mod qdisc;
 mod rate;
+mod red;
 mod rng;
 mod setup;
 mod share;

@@ -16,6 +16,8 @@
 //! | `prio` | bands with a qdisc each, the first one first |
 //! | `codel` | one queue, kept short by how long packets wait |
 //! | `fq_codel` | a queue for each flow, served in turn and kept short |
+//! | `sfq` | a short queue for each flow, served in turn |
+//! | `red` | one queue, from which packets are dropped at random before it is full |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -341,4 +343,6 @@ qdiscs! {
     prio: PRIO;
     codel: CODEL;
     fq_codel: FQ_CODEL;
+    sfq: SFQ;
+    red: RED;
 }

@@ -122,3 +122,8 @@ impl Qdisc for Bfifo {
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
     Box::new(Pfifo { limit: 1000, list: PacketList::new() })
 }
+
+/// Holds so many bytes.
+pub(crate) fn bfifo(limit: u64) -> Box<dyn Qdisc> {
+    Box::new(Bfifo { limit, list: PacketList::new() })
+}
