@@ -1,5 +1,4 @@
 //! Chance, from a seed.
-#![allow(dead_code)]
 
 /// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
 #[derive(Clone, Debug)]
@@ -21,6 +20,7 @@ impl Rng {
         (self.next_u64() >> 32) as u32
     }
 
+    #[cfg_attr(not(test), expect(dead_code))]
     /// Evenly in `0..below`; zero if that is empty (Lemire 2019, without the last correction: off
     /// by less than 2^-32).
     pub(crate) fn below(&mut self, below: u32) -> u32 {

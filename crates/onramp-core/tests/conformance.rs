@@ -23,6 +23,24 @@ fn specs() -> Vec<Spec> {
         if bare.parse::<Spec>().is_err() {
             continue;
         }
+/// What a kind cannot do without.
+fn required(id: &str) -> &'static str {
+    match id {
+        "red" => "limit 30000 min 3000 avpkt 1000 ecn",
+        _ => "",
+    }
+}
+
+/// What to try: each kind as it is by default, and with room for little.
+fn specs() -> Vec<Spec> {
+    let mut lines = Vec::new();
+    for kind in KINDS {
+        let required = required(kind.id);
+        if !required.is_empty() {
+            lines.push(format!("{} {required}", kind.id));
+            continue;
+        }
+        lines.push(kind.id.to_owned());
         for param in kind.params {
             if bare.contains(&format!(" {} ", param.key)) {
                 continue;
@@ -81,7 +99,8 @@ fn most(spec: &Spec) -> Backlog {
         "htb" => (values.number("direct_qlen"), u64::MAX),
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
-        "codel" | "fq_codel" => (values.number("limit"), u64::MAX),
+        "red" => (u64::MAX, values.number("limit")),
+        "codel" | "fq_codel" | "sfq" => (values.number("limit"), u64::MAX),
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
