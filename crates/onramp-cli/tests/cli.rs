@@ -8,6 +8,8 @@ mod history;
 mod kernel;
 #[path = "cli/lab.rs"]
 mod lab;
+#[path = "cli/replay.rs"]
+mod replay;
 #[path = "cli/report.rs"]
 mod report;
 #[path = "cli/send.rs"]
@@ -140,6 +142,17 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("send udp://127.0.0.1:9 --from - --rate fast", &["--rate", "8mbit"]),
         ("send udp://127.0.0.1:9 --from - --rate 1mbit --qdisc pfifo", &["--rate", "pfifo"]),
         ("send udp://127.0.0.1:9 --from - --qdisc red", &["--qdisc", "red"]),
+        ("replay", &["<CAPTURE>", "--qdisc"]),
+        ("replay x.pcap", &["--qdisc"]),
+        ("replay x.pcap --qdisc fq --setup y", &["--qdisc", "--setup"]),
+        ("replay x.pcap --qdisc 'fq limit -1'", &["--qdisc", "limit", "0 to 4294967295"]),
+        ("replay x.pcap --qdisc 'fq maxrate 8'", &["--qdisc", "maxrate", "unit is missing"]),
+        ("replay x.pcap --qdisc 'best'", &["--qdisc", "best", "pfifo"]),
+        ("replay x.pcap --qdisc fq --rate 10", &["--rate", "10mbit", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc fq --rate 0mbit", &["--rate", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc prio --filter all", &["--filter", "all", "matchall"]),
+        ("replay x.pcap --qdisc prio --filter 'parent 2: matchall'", &["--filter", "no qdisc 2:"]),
+        ("replay x.pcap --qdisc fq --seed many", &["--seed", "many"]),
         ("lab loopback --pairs 0", &["--pairs", "0"]),
         ("lab loopback --pairs 1,two", &["--pairs", "two"]),
         ("lab loopback --seconds 0", &["--seconds", "0.01"]),
@@ -164,7 +177,7 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
 fn help_has_examples_and_is_no_failure() {
     let labs = ["contention", "loopback", "softirq", "instances", "layout"];
     let labs = labs.map(|lab| format!("lab {lab} --help"));
-    let others = ["--help", "demo --help", "bench udp --help", "send --help"];
+    let others = ["--help", "demo --help", "bench udp --help", "send --help", "replay --help"];
     for line in others.into_iter().chain(labs.iter().map(String::as_str)) {
         let output = run(line);
         let help = String::from_utf8(output.stdout).expect("help is UTF-8");

@@ -9,7 +9,7 @@ use onramp_queue::{PAYLOAD_MAX, Packet};
 use onramp_sim::BEGIN;
 use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock};
 use pcap_parser::traits::PcapNGPacketBlock;
-use pcap_parser::{Linktype, PcapBlockOwned};
+use pcap_parser::{IDB_MAGIC, Linktype, PcapBlockOwned};
 
 use super::FLOWS_MAX;
 use super::frame::{Flow, Link, priority};
@@ -89,7 +89,9 @@ impl Interface {
         let power = u32::from(block.if_tsresol & 0x7f);
         let base = if block.if_tsresol & 0x80 == 0 { 10_u128 } else { 2 };
         let units = base.checked_pow(power).filter(|units| *units <= 1 << 64);
-        let offset = block.if_tsoffset;
+        // The parser reads it as if it were little endian, whatever the section is.
+        let big = block.block_type != IDB_MAGIC;
+        let offset = if big { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset };
         Self { units, offset, ..Self::new(block.linktype, block.snaplen, 1) }
     }
 
