@@ -1,96 +1,18 @@
 //! `onramp replay`.
 
+#[path = "replay/files.rs"]
+mod files;
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use etherparse::PacketBuilder;
-use pcap_parser::pcapng::Block;
-use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
-use pcap_parser::{PcapBlockOwned, PcapNGReader};
 use serde_json::Value;
 
+use self::files::{BEGIN, Frames, MSEC, block, frame, interface, packet, packets, pcap, section};
 use super::{assert_documented_keys, assert_fails, onramp, read_json, run, stderr};
-
-/// Ethernet, IPv4 and UDP headers.
-const HEADERS: usize = 42;
-/// When captures begin, seconds since 1970.
-const BEGIN: u64 = 1_700_000_000;
-const MSEC: u64 = 1_000_000;
-
-/// A frame of so many bytes, of a flow, with a type of service.
-fn frame(length: usize, port: u16, tos: u8) -> Vec<u8> {
-    let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
-        .ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64)
-        .udp(port, 53);
-    let mut frame = Vec::new();
-    builder.write(&mut frame, &vec![0; length - HEADERS]).expect("a vector takes everything");
-    // Also into the checksum: Linux counts on its being right.
-    let sum = u32::from(u16::from_be_bytes([frame[24], frame[25]]) ^ 0xffff) + u32::from(tos);
-    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded");
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame[15] = tos;
-    frame
-}
-
-/// Frames and when they were captured, nanoseconds after the beginning.
-type Frames = Vec<(u64, Vec<u8>)>;
-
-/// A pcap: `unit` is its nanoseconds, `link` its type.
-fn pcap(unit: u64, link: u32, frames: &Frames) -> Vec<u8> {
-    let magic = if unit == 1 { 0xa1b2_3c4d_u32 } else { 0xa1b2_c3d4 };
-    let mut file = Vec::new();
-    for word in [magic, 0x0004_0002, 0, 0, 262_144, link] {
-        file.extend(word.to_le_bytes());
-    }
-    for (ns, bytes) in frames {
-        let parts = [BEGIN + ns / 1_000_000_000, ns % 1_000_000_000 / unit];
-        for word in parts.into_iter().chain([bytes.len() as u64; 2]) {
-            file.extend(u32::try_from(word).expect("small").to_le_bytes());
-        }
-        file.extend(bytes);
-    }
-    file
-}
-
-/// A block of a pcapng, in either order of bytes: numbers, then bytes.
-fn block(big: bool, kind: u32, words: &[u32], bytes: &[u8]) -> Vec<u8> {
-    let order = |word: u32| if big { word.to_be_bytes() } else { word.to_le_bytes() };
-    let padded = bytes.len().next_multiple_of(4);
-    let length = u32::try_from(12 + words.len() * 4 + padded).expect("small");
-    let mut block = [order(kind), order(length)].concat();
-    words.iter().for_each(|word| block.extend(order(*word)));
-    block.extend(bytes);
-    block.resize(block.len() + padded - bytes.len(), 0);
-    block.extend(order(length));
-    block
-}
-
-fn section(big: bool) -> Vec<u8> {
-    // Versions are halves of a word.
-    let version = if big { 0x0001_0000 } else { 1 };
-    block(big, 0x0a0d_0d0a, &[0x1a2b_3c4d, version, u32::MAX, u32::MAX], &[])
-}
-
-/// An interface of Ethernet, with the code of its resolution and the offset of its times.
-fn interface(big: bool, resolution: u8, offset: i64) -> Vec<u8> {
-    let half = |code: u16, length: u16| {
-        let order = |half: u16| if big { half.to_be_bytes() } else { half.to_le_bytes() };
-        [order(code), order(length)].concat()
-    };
-    let offset = if big { offset.to_be_bytes() } else { offset.to_le_bytes() };
-    let options =
-        [half(9, 1), vec![resolution, 0, 0, 0], half(14, 8), offset.to_vec(), half(0, 0)].concat();
-    block(big, 1, &[if big { 1 << 16 } else { 1 }, 0], &options)
-}
-
-fn packet(big: bool, interface: u32, time: u64, bytes: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(bytes.len()).expect("small");
-    let half = |word: u64| u32::try_from(word & 0xffff_ffff).expect("half");
-    block(big, 6, &[interface, half(time >> 32), half(time), length, length], bytes)
-}
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
     let path = folder.join(name);
@@ -102,35 +24,6 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
 fn succeeded(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-/// Packets of a pcapng: interface, time in nanoseconds after the beginning, bytes, length.
-fn packets(file: &[u8]) -> (Vec<i32>, Vec<(u32, u64, Vec<u8>, u32)>) {
-    let mut reader = PcapNGReader::new(1 << 20, file).expect("a pcapng");
-    let (mut links, mut packets) = (Vec::new(), Vec::new());
-    loop {
-        match reader.next() {
-            Ok((length, block)) => {
-                match block {
-                    PcapBlockOwned::NG(Block::InterfaceDescription(block)) => {
-                        assert_eq!(block.if_tsresol, 9);
-                        links.push(block.linktype.0);
-                    }
-                    PcapBlockOwned::NG(Block::EnhancedPacket(block)) => {
-                        let ns = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
-                        let since = ns - BEGIN * 1_000_000_000;
-                        let data = block.packet_data().to_vec();
-                        packets.push((block.if_id, since, data, block.origlen));
-                    }
-                    _ => {}
-                }
-                reader.consume(length);
-            }
-            Err(pcap_parser::PcapError::Eof) => return (links, packets),
-            Err(pcap_parser::PcapError::Incomplete(_)) => reader.refill().expect("all is there"),
-            Err(error) => panic!("{error:?}"),
-        }
-    }
 }
 
 const HEAD: &str = "packet,interface,flow,bytes,priority,ecn_in,in_ns,out_ns,drop,sojourn_ns,\
@@ -160,6 +53,11 @@ fn a_packet_leaves_behind_those_before_it() {
         "5,0,1,100,0,0,10000000,10000000,,0,0,0,0,0",
     ];
     assert_eq!(rows, format!("{HEAD}{}\n", expected.join("\n")));
+
+    let columns: Vec<Value> = HEAD.trim().split(',').map(Value::from).collect();
+    let columns = columns.iter().map(|name| (name.as_str().expect("text").to_owned(), Value::Null));
+    let columns = Value::Object(columns.collect());
+    assert_documented_keys("### Rows of `onramp replay --csv`", &columns);
 
     let (links, left) = packets(&fs::read(&out).expect("a capture"));
     assert_eq!(links, [1]);
@@ -520,6 +418,28 @@ fn times_that_go_back_or_are_not_there() {
     let line = format!("replay {file} --qdisc pfifo");
     assert_eq!(came(&rows(&line)), ["0", "0"]);
     assert!(succeeded(&run(&line)).contains("1 without a time"));
+}
+
+#[test]
+fn usage_errors_name_the_option_and_what_would_be_right() {
+    let wrong: &[(&str, &[&str])] = &[
+        ("replay", &["<CAPTURE>", "--qdisc"]),
+        ("replay x.pcap", &["--qdisc"]),
+        ("replay x.pcap --qdisc fq --setup y", &["--qdisc", "--setup"]),
+        ("replay x.pcap --qdisc 'fq limit -1'", &["--qdisc", "limit", "0 to 4294967295"]),
+        ("replay x.pcap --qdisc 'fq maxrate 8'", &["--qdisc", "maxrate", "unit is missing"]),
+        ("replay x.pcap --qdisc 'best'", &["--qdisc", "best", "pfifo"]),
+        ("replay x.pcap --qdisc fq --rate 10", &["--rate", "10mbit", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc fq --rate 0mbit", &["--rate", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc prio --filter all", &["--filter", "all", "matchall"]),
+        ("replay x.pcap --qdisc prio --filter 'parent 2: matchall'", &["--filter", "no qdisc 2:"]),
+        ("replay x.pcap --qdisc fq --seed many", &["--seed", "many"]),
+    ];
+    for (line, words) in wrong {
+        let output = run(line);
+        assert_fails(&output, 2, words);
+        assert!(output.stdout.is_empty(), "{line}");
+    }
 }
 
 #[test]
