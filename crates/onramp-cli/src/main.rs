@@ -64,6 +64,7 @@ enum Lab {
     Instances(cmd::lab::instances::Args),
     Layout(cmd::lab::layout::Args),
     Kernel(cmd::lab::kernel::Args),
+    Qdisc(cmd::lab::qdisc::Args),
     Report(cmd::lab::report::Args),
 }
 
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Instances(args)) => cmd::lab::instances::run(&args),
         Command::Lab(Lab::Layout(args)) => cmd::lab::layout::run(&args),
         Command::Lab(Lab::Kernel(args)) => cmd::lab::kernel::run(&args),
+        Command::Lab(Lab::Qdisc(args)) => cmd::lab::qdisc::run(&args),
         Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)

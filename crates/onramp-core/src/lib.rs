@@ -1,10 +1,17 @@
 //! Traffic control without I/O: no socket, no clock, no thread, no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod bucket;
+mod buckets;
 mod class;
+mod codel;
+mod cost;
 mod device;
+pub mod dissect;
+mod ecn;
 mod error;
 pub mod filter;
+mod flows;
 mod handle;
 pub mod params;
 mod port;

@@ -2,7 +2,8 @@
 //!
 //! Invariants, checked for every entry of [`KINDS`] by `tests/conformance.rs`:
 //!
-//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included;
+//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included, and
+//!   what a qdisc made itself ([`Cx::made`]);
 //! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
 //! * time is `cx.now`, chance is `cx`'s: same calls, same packets out.
 //!
@@ -14,6 +15,12 @@
 //! | `pfifo_fast` | three bands by priority, the first one first |
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
+//! | `codel` | one queue, kept short by how long packets wait |
+//! | `tbf` | a rate with bursts, by a token bucket |
+//! | `fq_codel` | a queue for each flow, served in turn and kept short |
+//! | `htb` | classes with rates, which borrow from each other |
+//! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
+//! | `etf` | packets leave at the times they ask for, or not at all |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -48,6 +55,8 @@ use crate::class::Classes;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
 
+mod time_queue;
+
 pub(crate) use self::fifo::default_pfifo;
 
 pub use crate::spec::Spec;
@@ -59,6 +68,16 @@ pub struct Cx<'a> {
     pub now: Instant,
     /// Dropped packets, freed by the caller after it has let go of the qdisc.
     pub drops: &'a mut PacketList,
+    /// Packets that qdiscs have made themselves: they are enqueued like those that came.
+    pub made: u32,
+}
+
+impl<'a> Cx<'a> {
+    /// Drops go to `drops`.
+    #[inline]
+    pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
+        Self { now, drops, made: 0 }
+    }
 }
 
 impl Cx<'_> {
@@ -231,10 +250,22 @@ pub trait Qdisc: Send + Debug {
         true
     }
 
+    /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
+    /// False: it cannot, and is built anew.
+    fn change(&mut self, _values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        false
+    }
+
     /// Whether a packet may pass it by while it holds nothing and the device takes what comes
     /// (`TCQ_F_CAN_BYPASS`). What passed, it knows nothing of.
     fn can_bypass(&self) -> bool {
         false
+    }
+
+    /// Takes in a packet that may pass it by, when it holds nothing, but the device takes nothing
+    /// either (`dev_requeue_skb`): the next to leave, whatever comes.
+    fn keep_passing(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.enqueue(pkt, cx)
     }
 
     /// Drops everything.
@@ -304,6 +335,11 @@ impl Kind {
         build: |_| unreachable!("every kind says how it is built"),
     };
 
+    /// How many classes may stand below one another (`TC_HTB_MAXDEPTH`).
+    pub(crate) fn deepest(&self) -> usize {
+        if self.id == "htb" { htb::DEPTH_MAX } else { usize::MAX }
+    }
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {
@@ -331,4 +367,10 @@ qdiscs! {
     pfifo_fast: PFIFO_FAST;
     fq: FQ;
     prio: PRIO;
+    codel: CODEL;
+    tbf: TBF;
+    fq_codel: FQ_CODEL;
+    htb: HTB;
+    netem: NETEM;
+    etf: ETF;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::filter::FilterSpec;
+use crate::filter::{FilterSpec, Head, Reader};
 use crate::params::{Param, Site, Value, Values};
 use crate::qdisc::{ClassKind, Cx, Qdisc, Spec};
 use crate::spec::{Words, check, read_options};
@@ -57,6 +57,23 @@ struct Class {
     given: Vec<Option<Value>>,
 }
 
+/// What a line changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Nothing,
+    /// A qdisc is new.
+    Qdisc(u16),
+    /// The qdisc below a class has gone.
+    Gone(Handle),
+    /// A qdisc has other parameters.
+    Parameters(u16),
+    /// A class is new, or has other parameters.
+    Class(Handle),
+    ClassGone(Handle),
+    /// Filters at a qdisc or class are other ones.
+    Filters(Handle),
+}
+
 /// What a command does with the thing it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
@@ -67,6 +84,12 @@ enum Verb {
 }
 
 impl Node {
+    /// How many classes there are from `minor` up to the qdisc.
+    fn depth(&self, minor: u16) -> usize {
+        let class = |minor| self.classes.iter().find(|class| class.minor == minor);
+        std::iter::successors(class(minor), |below| class(below.parent)).count()
+    }
+
     /// What keeps `class` from standing below `parent`; `there` is where it stands already.
     fn why_not_below(
         &self,
@@ -85,8 +108,32 @@ impl Node {
             Some(format!("classes of {id} stand below {} alone", class.qdisc()))
         } else if parent.minor != 0 && !known {
             Some("there is no such class".into())
+        } else if there.is_none() && self.depth(parent.minor) >= self.spec.kind().deepest() {
+            Some(format!(
+                "{id} has at most {} classes below one another",
+                self.spec.kind().deepest()
+            ))
         } else if there.is_some_and(|there| self.classes[there].parent != parent.minor) {
             Some("a class cannot move; delete it first".into())
+        } else {
+            None
+        }
+    }
+}
+
+impl Node {
+    /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it.
+    fn why_no_filters(&self, parent: Handle) -> Option<String> {
+        let kind = self.spec.kind();
+        let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
+        if self.spec.build(1514).filters(0).is_none() {
+            Some(format!("{} asks no filters", kind.id))
+        } else if parent.minor == 0 {
+            None
+        } else if !nested {
+            Some(format!("{} asks filters at {} alone", kind.id, parent.qdisc()))
+        } else if !self.classes.iter().any(|class| class.minor == parent.minor) {
+            Some("there is no such class".into())
         } else {
             None
         }
@@ -109,11 +156,16 @@ impl Setup {
     ///
     /// [`ConfigError`]: the word that is wrong, and what would be right. Nothing has changed then.
     pub fn apply(&mut self, line: &str) -> Result<(), ConfigError> {
+        self.change(line).map(|_| ())
+    }
+
+    /// The same; says what is different now.
+    pub(crate) fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
         let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
         if words.clone().next() == Some("tc") {
             words.next();
         }
-        let Some(object) = words.next() else { return Ok(()) };
+        let Some(object) = words.next() else { return Ok(Change::Nothing) };
         let verb = words.next();
         let verb = match verb {
             Some("add") => Verb::Add,
@@ -149,12 +201,68 @@ impl Setup {
         self.qdiscs.values().map(|node| &node.spec)
     }
 
-    fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
-        let node = &self.qdiscs[&major];
-        let site = Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) };
+    /// Itself, if it has a root.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: it has none, and cannot be built.
+    pub fn with_root(&self) -> Result<&Self, ConfigError> {
+        match self.root {
+            Some(_) => Ok(self),
+            None => {
+                let why = "the tree has no root; add one: `qdisc add dev NAME root KIND`";
+                Err(ConfigError::new("qdisc", "", "", why))
+            }
+        }
+    }
+
+    /// The root's major number.
+    pub(crate) fn root(&self) -> Option<u16> {
+        self.root
+    }
+
+    /// The class that a qdisc stands below; none: it is the root.
+    pub(crate) fn parent(&self, major: u16) -> Option<Handle> {
+        self.qdiscs.get(&major)?.parent
+    }
+
+    /// The classes on the way from the root to a qdisc, by their minor numbers.
+    pub(crate) fn path(&self, major: u16) -> Vec<u16> {
+        let parents = std::iter::successors(self.parent(major), |class| self.parent(class.major));
+        let mut path: Vec<u16> = parents.map(|class| class.minor).collect();
+        path.reverse();
+        path
+    }
+
+    /// A qdisc's kind and parameters.
+    pub(crate) fn spec(&self, major: u16) -> Option<&Spec> {
+        self.qdiscs.get(&major).map(|node| &node.spec)
+    }
+
+    /// Where a qdisc stands.
+    pub(crate) fn site(&self, major: u16, mtu: u32, seed: u64) -> Site {
+        Site { mtu, seed: seed ^ u64::from(major) << 48, handle: Handle::new(major, 0) }
+    }
+
+    /// The class above a class, and its parameters.
+    pub(crate) fn class_values(&self, class: Handle, site: Site) -> Option<(u16, Values<'_>)> {
+        let node = self.qdiscs.get(&class.major)?;
+        let row = node.classes.iter().find(|row| row.minor == class.minor)?;
+        Some((row.parent, Values { params: class_params(&node.spec), given: &row.given, site }))
+    }
+
+    /// The filters that are asked at a qdisc or class.
+    pub(crate) fn filters_at(&self, place: Handle) -> impl Iterator<Item = &FilterSpec> {
+        let all = self.qdiscs.get(&place.major).map_or(&[][..], |node| &node.filters);
+        all.iter().filter(move |(minor, _)| *minor == place.minor).map(|(_, filter)| filter)
+    }
+
+    /// Builds a qdisc and all that stands below it.
+    pub(crate) fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+        let (node, site) = (&self.qdiscs[&major], self.site(major, mtu, seed));
         let mut qdisc = node.spec.build_at(site);
         let mut drops = PacketList::new();
-        let mut cx = Cx { now: Instant(0), drops: &mut drops };
+        let mut cx = Cx::new(Instant(0), &mut drops);
         if let Some(classes) = qdisc.classes() {
             let params = class_params(&node.spec);
             for class in &node.classes {
@@ -194,7 +302,7 @@ impl Setup {
         }
     }
 
-    fn qdisc(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+    fn qdisc(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
         let (mut parent, mut handle) = (None, None);
         while let Some(word) = words.clone().next() {
             match word {
@@ -229,7 +337,7 @@ impl Setup {
             }
             (Verb::Delete, Some(there)) => {
                 self.remove(there);
-                Ok(())
+                Ok(parent.map_or(Change::Nothing, Change::Gone))
             }
             _ => self.put(parent, there, handle, verb, &mut words),
         }
@@ -243,7 +351,7 @@ impl Setup {
         handle: Option<u16>,
         verb: Verb,
         words: &mut Words<'_>,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<Change, ConfigError> {
         let spec = Spec::read_words(words, false)?;
         let major = match (handle, there) {
             (Some(major), there) if there == Some(major) => major,
@@ -264,27 +372,24 @@ impl Setup {
             return Err(ConfigError::new("qdisc", "", spec.kind().id, why));
         }
         // What is of the same kind, and keeps its handle, keeps its classes.
-        match same.filter(|there| *there == major) {
-            Some(there) => {
-                if let Some(node) = self.qdiscs.get_mut(&there) {
-                    node.spec = spec;
-                }
+        if let Some(there) = same.filter(|there| *there == major) {
+            if let Some(node) = self.qdiscs.get_mut(&there) {
+                node.spec = spec;
             }
-            None => {
-                if let Some(there) = there {
-                    self.remove(there);
-                }
-                let node = Node { parent, spec, classes: Vec::new(), filters: Vec::new() };
-                self.qdiscs.insert(major, node);
-                if parent.is_none() {
-                    self.root = Some(major);
-                }
-            }
+            return Ok(Change::Parameters(there));
         }
-        Ok(())
+        if let Some(there) = there {
+            self.remove(there);
+        }
+        let node = Node { parent, spec, classes: Vec::new(), filters: Vec::new() };
+        self.qdiscs.insert(major, node);
+        if parent.is_none() {
+            self.root = Some(major);
+        }
+        Ok(Change::Qdisc(major))
     }
 
-    fn class(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
+    fn class(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
         let (parent, class) = self.class_place(&mut words)?;
         let at = format!("class {class}");
         let wrong = |key: &str, value: &str, why: String| ConfigError::new(&at, key, value, why);
@@ -334,7 +439,7 @@ impl Setup {
             Some(there) => node.classes[there] = row,
             None => node.classes.push(row),
         }
-        Ok(())
+        Ok(Change::Class(class))
     }
 
     /// Reads `parent` and `classid`, in any order.
@@ -355,9 +460,9 @@ impl Setup {
         Ok((parent, class))
     }
 
-    fn delete_class(&mut self, at: &str, class: Handle) -> Result<(), ConfigError> {
+    fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
         let below = self.below(Some(class));
-        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(()) };
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
         let Some(there) = node.classes.iter().position(|other| other.minor == class.minor) else {
             return Err(ConfigError::new(at, "", "", "there is no such class"));
         };
@@ -373,34 +478,37 @@ impl Setup {
         if let Some(below) = below {
             self.remove(below);
         }
-        Ok(())
+        Ok(Change::ClassGone(class))
     }
 
-    fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<(), ConfigError> {
-        let parent = match words.clone().next() {
-            Some("parent") => {
-                words.next();
-                handle_of("filter", "parent", words.next())?
-            }
-            Some("root") => {
-                words.next();
-                Handle::new(self.root.unwrap_or(0), 0)
-            }
-            _ => Handle::new(self.root.unwrap_or(0), 0),
-        };
+    fn filter(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
+        let mut words = Reader::new(words);
+        let head = Head::read(&mut words)?;
+        let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
         let Some(node) = self.qdiscs.get_mut(&parent.major) else {
             let why = format!("there is no qdisc {}", parent.qdisc());
             return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
         };
-        let filter = FilterSpec::read(&mut words)?;
-        match verb {
-            Verb::Add | Verb::Replace => node.filters.push((parent.minor, filter)),
-            Verb::Change | Verb::Delete => {
-                let why = "filters can be added only; replace the qdisc";
-                return Err(ConfigError::new("filter", "", "", why));
-            }
+        if verb == Verb::Delete {
+            node.filters.retain(|(at, filter)| *at != parent.minor || !head.means(filter));
+            return Ok(Change::Filters(parent));
         }
-        Ok(())
+        if let Some(why) = node.why_no_filters(parent) {
+            return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
+        }
+        let mut filter = FilterSpec::read(&head, &mut words, parent.major)?;
+        let others = node.filters.iter().enumerate();
+        let others = others.filter(|(_, (at, _))| *at == parent.minor);
+        let others = others.map(|(place, (_, filter))| (place, filter));
+        match filter.join(others, verb != Verb::Add)? {
+            Some(place) => node.filters[place] = (parent.minor, filter),
+            None if verb == Verb::Change => {
+                let why = "there is no such filter; use add";
+                return Err(ConfigError::new("filter", "handle", "", why));
+            }
+            None => node.filters.push((parent.minor, filter)),
+        }
+        Ok(Change::Filters(parent))
     }
 
     /// The qdisc that stands below `parent`.

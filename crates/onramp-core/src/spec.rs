@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::ConfigError;
-use crate::params::{self, Param, Site, Value, Values};
+use crate::params::{self, Default, Param, Site, Value, Values};
 use crate::qdisc::{Check, KINDS, Kind, Qdisc};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
@@ -159,8 +159,15 @@ pub(crate) fn read_options(
     Ok(given)
 }
 
-/// Checks parameters against each other.
+/// Checks that nothing is missing, and parameters against each other.
 pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
+    let missing = |(param, given): &(&Param, &Option<Value>)| {
+        param.default == Default::Needed && given.is_none()
+    };
+    if let Some((param, _)) = values.params.iter().zip(values.given).find(missing) {
+        let why = format!("it is missing: expected {}", param.expected());
+        return Err(ConfigError::new(at, param.key, "", why));
+    }
     check(values).map_err(|(key, why)| ConfigError::new(at, key, "", why))
 }
 

@@ -1,5 +1,7 @@
 //! A qdisc alone, to embed where packets and time come from elsewhere.
 
+mod apply;
+
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
@@ -49,6 +51,10 @@ use crate::{Instant, Setup};
 #[derive(Debug)]
 pub struct Tree {
     root: Box<dyn Qdisc>,
+    /// What the root was built from.
+    setup: Setup,
+    mtu: u32,
+    seed: u64,
     drops: PacketList,
     totals: Totals,
 }
@@ -56,8 +62,10 @@ pub struct Tree {
 /// What passed a [`Tree`] since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets taken in, dropped or not.
+    /// Packets taken in, dropped or not, and those that qdiscs made.
     pub enqueued_packets: u64,
+    /// Of these, packets that qdiscs made: the duplicates of `netem`.
+    pub made_packets: u64,
     /// Packets that left through a dequeue.
     pub sent_packets: u64,
     /// Their bytes.
@@ -69,6 +77,7 @@ pub struct Totals {
 impl Totals {
     const ZERO: Self = Self {
         enqueued_packets: 0,
+        made_packets: 0,
         sent_packets: 0,
         sent_bytes: 0,
         dropped: [0; DropReason::ALL.len()],
@@ -103,14 +112,18 @@ impl Tree {
     /// Builds the qdisc for packets of at most `mtu` bytes, link header included.
     #[must_use]
     pub fn new(spec: &Spec, mtu: u32) -> Self {
-        Self { root: spec.build(mtu), drops: PacketList::new(), totals: Totals::ZERO }
+        Self::with(Setup::of(spec.clone()), spec.build(mtu), mtu, 0)
     }
 
     /// Builds a whole tree; none, if `setup` has no root. The same `seed` makes the same choices.
     #[must_use]
     pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
         let root = setup.build(mtu, seed)?;
-        Some(Self { root, drops: PacketList::new(), totals: Totals::ZERO })
+        Some(Self::with(setup.clone(), root, mtu, seed))
+    }
+
+    fn with(setup: Setup, root: Box<dyn Qdisc>, mtu: u32, seed: u64) -> Self {
+        Self { root, setup, mtu, seed, drops: PacketList::new(), totals: Totals::ZERO }
     }
 
     /// Gives `pkt` back, counted as sent, if nothing is held and the root lets packets pass it by
@@ -131,19 +144,32 @@ impl Tree {
         Ok(pkt)
     }
 
+    /// Takes `pkt` in, or drops it, when packets may pass by but the device takes nothing now: if
+    /// nothing is held, it has passed the qdisc, and is the next to leave, whatever comes.
+    pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
+        self.totals.enqueued_packets += 1;
+        let passes = self.root.backlog().packets == 0 && self.root.can_bypass();
+        self.call(now, |root, cx| match passes {
+            true => root.keep_passing(pkt, cx),
+            false => root.enqueue(pkt, cx),
+        })
+    }
+
     /// Takes `pkt` in, or drops it.
     pub fn enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         self.call(now, |root, cx| root.enqueue(pkt, cx))
     }
 
-    /// Takes `packets` in, in order; says how many of them were dropped.
+    /// Takes `packets` in, in order; says how many were dropped, also of those held before.
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
-            packets.fold(0, |dropped, pkt| {
-                dropped + u32::from(root.enqueue(pkt, cx) == Verdict::Dropped)
-            })
+            for pkt in packets {
+                // What is dropped is counted below.
+                let _ = root.enqueue(pkt, cx);
+            }
+            cx.drops.len()
         })
     }
 
@@ -215,7 +241,10 @@ impl Tree {
     #[inline]
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
-        let result = f(&mut *self.root, &mut Cx { now, drops: &mut drops });
+        let mut cx = Cx::new(now, &mut drops);
+        let result = f(&mut *self.root, &mut cx);
+        self.totals.made_packets += u64::from(cx.made);
+        self.totals.enqueued_packets += u64::from(cx.made);
         while let Some(pkt) = drops.pop_front() {
             if let Some(reason) = pkt.drop_reason {
                 self.totals.dropped[reason as usize] += 1;

@@ -1,6 +1,6 @@
 //! What every qdisc owes its caller, checked for every entry of [`KINDS`] after every operation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use onramp_core::qdisc::{Backlog, Dequeue, KINDS, Spec, Verdict};
 use onramp_core::{Instant, Stopped, Tree};
@@ -14,18 +14,39 @@ const START_NS: u64 = 5_000_000_000;
 fn specs() -> Vec<Spec> {
     let mut lines = Vec::new();
     for kind in KINDS {
-        lines.push(kind.id.to_owned());
+        let bare = format!("{}{}", kind.id, must_be_given(kind.id));
         for param in kind.params {
+            if bare.contains(&format!(" {} ", param.key)) {
+                continue;
+            }
             if matches!(param.key, "limit" | "txqueuelen") {
-                lines.push(format!("{} {} {}", kind.id, param.key, param.min.max(7)));
+                lines.push(format!("{bare} {} {}", param.key, param.min.max(7)));
             }
             if param.key == "maxrate" {
-                lines.push(format!("{} maxrate 20mbit limit 40", kind.id));
+                lines.push(format!("{bare} maxrate 20mbit limit 40"));
             }
         }
+        lines.push(bare);
     }
     lines.push("bfifo limit 9kb".into());
+    lines.push("etf delta 3000000".into());
+    lines.push("etf delta 1000000 deadline_mode".into());
+    for options in [
+        "delay 3ms 2ms distribution pareto loss gemodel 2% 20% duplicate 10% corrupt 5% limit 40",
+        "delay 2ms rate 20mbit reorder 30% gap 3 loss state 3%",
+        "delay 1ms loss 10% ecn duplicate 20% slot 3ms 5ms packets 9",
+    ] {
+        lines.push(format!("netem {options}"));
+    }
     lines.iter().map(|line| line.parse().expect("a correct line")).collect()
+}
+
+/// The options that a kind cannot do without.
+fn must_be_given(id: &str) -> &'static str {
+    match id {
+        "tbf" => " rate 20mbit burst 3kb limit 9kb",
+        _ => "",
+    }
 }
 
 /// The most a qdisc may hold.
@@ -33,12 +54,16 @@ fn most(spec: &Spec) -> Backlog {
     let values = spec.values(MTU);
     let (packets, bytes) = match spec.kind().id {
         "pfifo" => (values.number("limit"), u64::MAX),
-        "bfifo" => (u64::MAX, values.number("limit")),
+        "bfifo" | "tbf" => (u64::MAX, values.number("limit")),
         "pfifo_fast" => (3 * values.number("txqueuelen"), u64::MAX),
         // A pfifo in each band.
         "prio" => (1000 * values.number("bands"), u64::MAX),
+        // A duplicate passes the limit together with its packet.
+        "netem" => (values.number("limit") + 1, u64::MAX),
+        "etf" => (u64::MAX, u64::MAX),
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
+        "codel" | "fq_codel" => (values.number("limit"), u64::MAX),
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
@@ -96,11 +121,16 @@ struct Known {
 struct Books {
     tree: Tree,
     most: Backlog,
-    /// Keeps departure times.
+    /// Keeps departure times, and lets packets go so much before them.
     timed: bool,
+    early_ns: u64,
     now: Instant,
     known: Vec<Known>,
-    held: BTreeSet<u64>,
+    /// By cookies, with the number of those that are equal.
+    held: BTreeMap<u64, u64>,
+    /// Packets may leave in another order than they came.
+    reorders: bool,
+    duplicates: bool,
     dropped: u64,
     /// The last packet that left, for each flow.
     last: BTreeMap<u64, u64>,
@@ -113,10 +143,17 @@ impl Books {
         Self {
             tree: Tree::new(spec, MTU),
             most: most(spec),
-            timed: spec.kind().params.iter().any(|param| param.key == "horizon"),
+            timed: matches!(spec.kind().id, "fq" | "etf"),
+            early_ns: match spec.kind().id {
+                "etf" if spec.values(MTU).is_given("deadline_mode") => START_NS,
+                "etf" => spec.values(MTU).number("delta"),
+                _ => 0,
+            },
             now: Instant(START_NS),
             known: Vec::new(),
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
+            reorders: spec.kind().id == "netem",
+            duplicates: spec.to_string().contains(" duplicate "),
             dropped: 0,
             last: BTreeMap::new(),
             log: Vec::new(),
@@ -135,24 +172,43 @@ impl Books {
         }
         let not_before_ns = if self.timed { pkt.txtime_ns } else { 0 };
         self.known.push(Known { flow, len, not_before_ns });
-        self.held.insert(pkt.cookie);
+        self.held.insert(pkt.cookie, 1);
         pkt
     }
 
     fn enqueue(&mut self, flow: u64, len: u32, wait_us: u64) -> Result<(), TestCaseError> {
         let pkt = self.packet(flow, len, wait_us);
-        let before = self.dropped;
+        let before = (self.dropped, self.tree.totals().made_packets);
         let verdict = self.tree.enqueue(self.now, pkt);
+        self.settle_made(before.1);
         self.settle_drops()?;
-        prop_assert_eq!(verdict == Verdict::Queued, self.dropped == before);
+        if self.tree.totals().made_packets == before.1 {
+            prop_assert_eq!(verdict == Verdict::Queued, self.dropped == before.0);
+        }
         Ok(())
+    }
+
+    /// Puts a duplicate of the last packet on the books, if the tree made one.
+    fn settle_made(&mut self, made_before: u64) {
+        let made = self.tree.totals().made_packets - made_before;
+        if let Some(last) = self.known.len().checked_sub(1) {
+            *self.held.entry(last as u64).or_default() += made;
+        }
+    }
+
+    /// Takes a packet off the books.
+    fn gone(&mut self, cookie: u64) -> bool {
+        let there = self.held.get_mut(&cookie).filter(|number| **number > 0);
+        let was_there = there.map(|number| *number -= 1).is_some();
+        self.held.retain(|_, number| *number > 0);
+        was_there
     }
 
     /// Takes the packets the tree dropped off the books.
     fn settle_drops(&mut self) -> Result<(), TestCaseError> {
         for pkt in self.tree.drops() {
             prop_assert!(pkt.drop_reason.is_some(), "a drop has a reason");
-            prop_assert!(self.held.remove(&pkt.cookie), "{} dropped twice", pkt.cookie);
+            prop_assert!(self.gone(pkt.cookie), "{} dropped twice", pkt.cookie);
             self.dropped += 1;
             self.log.push((self.now.0, pkt.cookie, false));
         }
@@ -160,11 +216,11 @@ impl Books {
     }
 
     fn sent(&mut self, pkt: &Packet) -> Result<(), TestCaseError> {
-        prop_assert!(self.held.remove(&pkt.cookie), "{} left, but was not held", pkt.cookie);
+        prop_assert!(self.gone(pkt.cookie), "{} left, but was not held", pkt.cookie);
         let known = &self.known[usize::try_from(pkt.cookie).expect("an index")];
         prop_assert_eq!((pkt.flow, pkt.len), (known.flow, known.len));
-        prop_assert!(known.not_before_ns <= self.now.0, "left early");
-        if known.not_before_ns == 0 {
+        prop_assert!(known.not_before_ns <= self.now.0 + self.early_ns, "left early");
+        if known.not_before_ns == 0 && !self.reorders {
             let last = self.last.insert(pkt.flow, pkt.cookie);
             prop_assert!(last < Some(pkt.cookie), "flow {} overtook itself", pkt.flow);
         }
@@ -205,6 +261,12 @@ impl Books {
         match *op {
             Op::Enqueue { flow, len } => self.enqueue(flow, len, 0)?,
             Op::EnqueueLater { flow, len, wait_us } => self.enqueue(flow, len, wait_us)?,
+            // Of a list, one could not tell which were duplicated.
+            Op::EnqueueList { flow, len, count } if self.duplicates => {
+                for _ in 0..count {
+                    self.enqueue(flow, len, 0)?;
+                }
+            }
             Op::EnqueueList { flow, len, count } => {
                 let list: PacketList = (0..count).map(|_| self.packet(flow, len, 0)).collect();
                 let before = self.dropped;
@@ -232,22 +294,25 @@ impl Books {
         let backlog = self.tree.backlog();
         let len =
             |cookie: &u64| u64::from(self.known[usize::try_from(*cookie).expect("index")].len);
-        let bytes: u64 = self.held.iter().map(len).sum();
-        prop_assert_eq!((backlog.packets as usize, backlog.bytes), (self.held.len(), bytes));
+        let held: u64 = self.held.values().sum();
+        let bytes: u64 = self.held.iter().map(|(cookie, number)| number * len(cookie)).sum();
+        prop_assert_eq!((u64::from(backlog.packets), backlog.bytes), (held, bytes));
         prop_assert!(backlog.packets <= self.most.packets && backlog.bytes <= self.most.bytes);
         let totals = self.tree.totals();
-        prop_assert_eq!(totals.enqueued_packets, self.known.len() as u64);
+        prop_assert_eq!(totals.enqueued_packets, self.known.len() as u64 + totals.made_packets);
         prop_assert_eq!(totals.dropped_packets(), self.dropped);
-        let accounted = totals.sent_packets + self.dropped + self.held.len() as u64;
+        let accounted = totals.sent_packets + self.dropped + held;
         prop_assert_eq!(totals.enqueued_packets, accounted);
         Ok(())
     }
 
-    /// Lets everything out; every wait ends with a packet.
+    /// Lets everything out; every wait ends with a packet, or a drop.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         let mut waited = false;
         while !self.held.is_empty() {
+            let dropped = self.dropped;
             if let Some(then) = self.dequeue()? {
+                waited &= self.dropped == dropped;
                 prop_assert!(!waited, "the wait was over, and nothing left");
                 self.now = then;
                 waited = true;

@@ -6,6 +6,7 @@
 //! * [`contention`]: many threads, one queue, one design after another.
 //! * [`loopback`] (2004), [`softirq`] (2001), [`instances`] and [`layout`] (2009): other
 //!   steps of the history.
+//! * [`qdisc`]: what a qdisc costs alone, beside a heap and a search tree.
 //! * [`Load`]: a stream, or requests and responses, for all of them.
 //! * [`kernel`]: the transmit path of the kernel that runs, beside Onramp's.
 //! * [`measure`], [`memory`], [`pin`], [`lockstat`]: what the experiments share.
@@ -29,6 +30,7 @@ pub mod memory;
 mod path;
 mod peer;
 pub mod pin;
+pub mod qdisc;
 pub mod softirq;
 
 pub use error::Error;

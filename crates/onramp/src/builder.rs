@@ -1,6 +1,8 @@
 //! How links are made.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::num::NonZero;
@@ -36,7 +38,8 @@ const CREDITS_DEFAULT: Credits = Credits { packets: 96, bytes: 1 << 20 };
 pub struct LinkBuilder {
     source: Source,
     ports: Option<usize>,
-    qdisc: Result<Spec, ConfigError>,
+    tree: Result<onramp_core::Setup, ConfigError>,
+    seed: Option<u64>,
     credits: Credits,
     burst: u16,
     mtu: Option<u32>,
@@ -120,7 +123,8 @@ impl LinkBuilder {
         Self {
             source,
             ports: None,
-            qdisc: "fq".parse(),
+            tree: "fq".parse().map(onramp_core::Setup::of),
+            seed: None,
             credits: CREDITS_DEFAULT,
             burst: BURST_DEFAULT,
             mtu: None,
@@ -145,7 +149,38 @@ impl LinkBuilder {
     /// Default: `fq`.
     #[must_use]
     pub fn qdisc(mut self, qdisc: &str) -> Self {
-        self.qdisc = Spec::with_units(qdisc);
+        self.tree = Spec::with_units(qdisc).map(onramp_core::Setup::of);
+        self
+    }
+
+    /// The tree of qdiscs, classes and filters in front of each port, in the place of
+    /// [`qdisc`](Self::qdisc).
+    ///
+    /// ```no_run
+    /// use onramp::{Link, Setup};
+    ///
+    /// let mut tree = Setup::default();
+    /// for line in [
+    ///     "tc qdisc add dev any root handle 1: prio",
+    ///     "tc qdisc add dev any parent 1:1 pfifo limit 100",
+    ///     "tc qdisc add dev any parent 1:2 fq maxrate 8mbit",
+    /// ] {
+    ///     tree.apply(line)?;
+    /// }
+    /// let link = Link::udp("0.0.0.0:0").tree(&tree).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn tree(mut self, tree: &onramp_core::Setup) -> Self {
+        self.tree = tree.with_root().cloned();
+        self
+    }
+
+    /// Where the chance that qdiscs take begins, for runs that shall repeat. Default: unknown to
+    /// anybody, as the keys of hashes should be.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
         self
     }
 
@@ -225,7 +260,7 @@ impl LinkBuilder {
     ///
     /// [`BuildError`]: what was wrong; nothing is left behind.
     pub fn build(self) -> Result<Link, BuildError> {
-        let qdisc = self.qdisc.map_err(BuildError::Qdisc)?;
+        let tree = self.tree.map_err(BuildError::Qdisc)?;
         if !(1..=Credits::PACKETS_MAX).contains(&self.credits.packets) {
             let credits = self.credits.packets as usize;
             return Err(BuildError::Range("credits", credits, "1 to 32768 packets"));
@@ -246,7 +281,8 @@ impl LinkBuilder {
         if !(1..=RUNNERS_MAX).contains(&runners) {
             return Err(BuildError::Range("the number of runners", runners, "1 to 64"));
         }
-        let plan = Plan { qdisc, mode: self.mode, burst: self.burst, mtu: self.mtu };
+        let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        let plan = Plan { tree, seed, mode: self.mode, burst: self.burst, mtu: self.mtu };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
         let setup = Setup { plan, credits: self.credits, rate, runners, ports_max, udp };
         Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {

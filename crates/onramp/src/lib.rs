@@ -20,11 +20,11 @@ pub use error::{Rejected, SendError, TrySendError};
 pub use flow::{Flow, Mapping};
 pub use link::{CloseReport, Link, PortError};
 pub use onramp_core::{
-    Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Stopped, Totals, Transmitted,
-    Tree, qdisc, stats as port_stats,
+    Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Setup, Stopped, Totals,
+    Transmitted, Tree, qdisc, stats as port_stats,
 };
 pub use onramp_dev as dev;
-pub use onramp_queue::{Completion, Credits, DropReason, Meta, Packet, PacketList, Pool};
+pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};
 pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};
 

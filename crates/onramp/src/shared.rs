@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::qdisc::Spec;
+use onramp_core::qdisc::Qdisc;
 use onramp_core::{Clock, Device, Mode, Port, SharedRate};
 use onramp_dev::{MonotonicClock, UdpStats};
 use onramp_queue::{Credits, DropReason};
@@ -50,11 +50,21 @@ pub(crate) struct Shared {
 /// What a new port shall be. Its lock is that of whoever changes ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) qdisc: Spec,
+    pub(crate) tree: onramp_core::Setup,
+    /// Where chance begins.
+    pub(crate) seed: u64,
     pub(crate) mode: Mode,
     pub(crate) burst: u16,
     /// Largest packet, bytes; `None`: what the device says.
     pub(crate) mtu: Option<u32>,
+}
+
+impl Plan {
+    /// The tree for a port, whose device says that its packets have at most `mtu` bytes.
+    pub(crate) fn build(&self, port: usize, mtu: u32) -> Option<Box<dyn Qdisc>> {
+        // Neighbours in the sequence of any good generator have nothing to do with each other.
+        self.tree.build(self.mtu.unwrap_or(mtu), self.seed.wrapping_add(port as u64))
+    }
 }
 
 /// Who counts what was submitted.
@@ -121,7 +131,7 @@ impl Shared {
             return None;
         }
         let mtu = device.info().mtu;
-        let qdisc = plan.qdisc.build(plan.mtu.unwrap_or(mtu));
+        let qdisc = plan.build(port, mtu)?;
         let share = self.rate.as_ref().map(|rate| rate.share(port));
         let port = Port::with_mode(qdisc, device, plan.burst, plan.mode, share);
         let home = self.slots.len() % self.runners.len();

@@ -32,7 +32,7 @@ struct Story {
     figures: &'static [&'static str],
 }
 
-const STORIES: [Story; 6] = [
+const STORIES: [Story; 7] = [
     Story {
         kind: "contention",
         title: "Contention: many threads, one queue",
@@ -67,6 +67,12 @@ const STORIES: [Story; 6] = [
         title: "Kernel: its transmit path beside Onramp's, qdisc by qdisc",
         ours: "onramp",
         figures: &["packets_per_second", "above_floor_ns", "scaling", "cpu_ns_per_packet"],
+    },
+    Story {
+        kind: "qdisc",
+        title: "Qdiscs: what an enqueue and a dequeue cost",
+        ours: "fq",
+        figures: &["ns_per_packet"],
     },
     Story {
         kind: "layout",

@@ -1,5 +1,7 @@
 //! `onramp lab loopback`, `softirq`, `instances` and `layout`.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
@@ -158,6 +160,28 @@ fn layout() {
     assert!(bytes[0] > bytes[1], "lines of their own take more room");
     rows(&document).iter().for_each(|row| assert_spread(row, "retries_per_packet"));
     assert!(table.contains("CPU to grouped"), "{table}");
+}
+
+#[test]
+fn qdisc() {
+    let (document, table) = results_of(0.02, "qdisc", "--flows 1,300 --backlog 64,400");
+    let designs: BTreeSet<_> =
+        column(&document, "design").iter().filter_map(|name| name.as_str()).collect();
+    for name in ["pfifo", "fq", "fq-paced", "prio", "binary-heap", "btree-map"] {
+        assert!(designs.contains(name), "{name} is missing: {designs:?}");
+    }
+    assert_eq!(rows(&document).len(), 4 * designs.len());
+    for row in rows(&document) {
+        assert_spread(row, "ns_per_packet");
+        assert!(row["ns_per_packet_min"].as_f64() > Some(0.0), "{row}");
+        assert_eq!(row["dropped_share"].as_f64(), Some(0.0), "the limits leave room: {row}");
+        let ratio = row["ratios_to_binary_heap"]["ns_per_packet"].as_f64();
+        assert_eq!(row["design"] == "binary-heap", ratio == Some(1.0), "{row}");
+    }
+    assert!(table.contains("x binary heap"), "{table}");
+    let alone = results_of(0.02, "qdisc", "--flows 1 --kinds pfifo").0;
+    assert!(alone["rows"][0]["ratios_to_binary_heap"]["ns_per_packet"].is_null(), "{alone}");
+    assert_fails(&run("lab qdisc --kinds pfifo,foo"), 2, &["--kinds foo", "pfifo, ", "btree-map"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, Unit};
+use crate::params::{Default, Param, Unit, Values};
 
 const LIMIT: Param =
     Param::new("limit", Unit::ScaledPackets, Default::Number(1000), "packets held at most");
@@ -71,6 +71,12 @@ impl Qdisc for Pfifo {
         self.list.len() < self.limit
     }
 
+    /// As Linux does, it drops nothing: what is too much leaves in its time.
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        self.limit = values.number32("limit");
+        true
+    }
+
     fn can_bypass(&self) -> bool {
         self.limit > 0
     }
@@ -109,6 +115,12 @@ impl Qdisc for Bfifo {
         self.list.bytes() + u64::from(pkt.len) <= self.limit
     }
 
+    /// As Linux does, it drops nothing: what is too much leaves in its time.
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        self.limit = values.number("limit");
+        true
+    }
+
     fn can_bypass(&self) -> bool {
         self.limit > 0
     }
@@ -121,4 +133,9 @@ impl Qdisc for Bfifo {
 /// What a class holds until somebody grafts something else (`qdisc_create_dflt`).
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
     Box::new(Pfifo { limit: 1000, list: PacketList::new() })
+}
+
+/// What holds at most `limit` bytes (`fifo_create_dflt`).
+pub(super) fn bfifo(limit: u64) -> Box<dyn Qdisc> {
+    Box::new(Bfifo { limit, list: PacketList::new() })
 }

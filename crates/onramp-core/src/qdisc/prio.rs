@@ -105,9 +105,6 @@ impl Qdisc for Prio {
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let mut wait = Dequeue::Empty;
         for band in &mut self.bands {
-            if band.held().packets == 0 {
-                continue;
-            }
             match band.dequeue(cx, &mut self.held) {
                 Dequeue::Ready(pkt) => return Dequeue::Ready(pkt),
                 later => wait = wait.or_sooner(later),
@@ -119,9 +116,6 @@ impl Qdisc for Prio {
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
         let mut wait = Peek::Empty;
         for band in &mut self.bands {
-            if band.held().packets == 0 {
-                continue;
-            }
             match band.peek(cx, &mut self.held) {
                 Peek::Ready(len) => return Peek::Ready(len),
                 later => wait = wait.or_sooner(later),

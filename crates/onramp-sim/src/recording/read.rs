@@ -71,7 +71,7 @@ fn recorded(path: &Path) -> Result<Outcome, CaseError> {
     let events = Table::read(path)?.rows(|row| {
         let reason = match row.field("reason")? {
             "" => None,
-            "GENERIC" | "NOT_SPECIFIED" => Some(Reason::Unsaid),
+            "GENERIC" | "NOT_SPECIFIED" | "TC_RECLASSIFY_LOOP" => Some(Reason::Unsaid),
             "OVERLIMIT" => Some(Reason::Overlimit),
             "CONGESTED" => Some(Reason::Congested),
             "FLOOD_PROTECTION" => Some(Reason::FloodProtection),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use onramp_core::Setup;
 use onramp_core::qdisc::Spec;
 use onramp_core::{Clock, ConfigError, Device, Keeper, Rate};
 
@@ -119,16 +120,27 @@ impl Link {
     /// [`PortError::Qdisc`], [`PortError::Closed`].
     pub fn set_qdisc(&self, qdisc: &str) -> Result<(), PortError> {
         let spec = Spec::with_units(qdisc).map_err(PortError::Qdisc)?;
+        self.set_tree(&Setup::of(spec))
+    }
+
+    /// The same with a tree of qdiscs, classes and filters.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`].
+    pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
+        let tree = tree.with_root().map_err(PortError::Qdisc)?;
         let shared = self.shared();
         let mut plan = shared.plan();
         if shared.gate.is_closed() {
             return Err(PortError::Closed);
         }
-        for slot in shared.slots.iter() {
-            let built = spec.build(plan.mtu.unwrap_or(slot.mtu));
-            let _ = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
+        plan.tree = tree.clone();
+        for (port, slot) in shared.slots.iter().enumerate() {
+            if let Some(built) = plan.build(port, slot.mtu) {
+                let _ = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
+            }
         }
-        plan.qdisc = spec;
         Ok(())
     }
 

@@ -18,3 +18,4 @@ mod review;
 mod room;
 mod senders;
 mod stats;
+mod tree;

@@ -1,0 +1,116 @@
+//! `onramp lab qdisc`.
+
+use anyhow::Result;
+use onramp_lab::qdisc::{self, BURST, Cell, LEN, PACKET_NS, Plan, Round, Subject};
+use serde_json::{Map, Value, json};
+
+use super::common::{self, Column, Common, Figure, Run, insert_all};
+use crate::error::usage;
+use crate::report::json::number;
+
+/// What a qdisc costs: nanoseconds for an enqueue and a dequeue, one thread, no device
+///
+/// A standing backlog is turned over in bursts of 32: they leave, and come back for flows in random
+/// order, so that caches are as cold as the backlog makes them. Nothing is allocated. Beside the
+/// kinds run a binary heap and a search tree by departure time, which one would write without them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp lab qdisc
+  onramp lab qdisc --kinds fq,fq-paced,binary-heap --flows 1000000
+  onramp lab qdisc --flows 1,1000,100000 --backlog 1000000 --json qdisc.json")]
+pub(crate) struct Args {
+    /// Numbers of flows; of a qdisc with classes, numbers of classes
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,1000,100000",
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    flows: Vec<u32>,
+    /// Packets that stand [default: one for each flow, at least 256]
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
+    backlog: Vec<u32>,
+    /// Kinds to measure, fq-paced, binary-heap and btree-map [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    kinds: Vec<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+const FIGURES: [Figure<Round>; 2] = [
+    Figure::new("ns_per_packet", "ns/packet", (1.0, 1), |round| Some(round.ns_per_packet)),
+    Figure::new("dropped_share", "dropped %", (0.01, 2), |round| Some(round.dropped_share)),
+];
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (rounds, subjects) = (args.common.rounds as usize, subjects(&args.kinds)?);
+    let backlogs = args.backlog.clone();
+    let flows = args.flows.clone();
+    let cells = flows.len() * backlogs.len().max(1) * subjects.len();
+    let plan = Plan { subjects, flows, backlogs, window: args.common.seconds, rounds };
+    let mut run = Run::new(&args.common, cells * rounds)?;
+    let cells = qdisc::run(&plan, |text| run.show(text))?;
+    let mut results = Map::new();
+    results
+        .insert("rows".into(), cells.iter().map(|cell| json(cell, heap(&cells, cell))).collect());
+    let parameters = json!({
+        "kinds": plan.subjects.iter().map(Subject::name).collect::<Vec<_>>(),
+        "flows": plan.flows,
+        "backlog": plan.backlogs,
+        "seconds": number(plan.window.as_secs_f64()),
+        "rounds": rounds,
+        "burst": BURST,
+        "packet_bytes": LEN,
+        "packet_ns": PACKET_NS,
+    });
+    run.conclude("qdisc", parameters, results, &table(&cells))
+}
+
+/// What was asked for; all, if nothing was.
+fn subjects(names: &[String]) -> Result<Vec<Subject>> {
+    let all = qdisc::subjects();
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        all.iter().find(|subject| subject.name() == name).copied().ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(Subject::name).collect();
+            usage(format!("--kinds {name}: there are {}", known.join(", ")))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// The binary heap with as many flows and packets.
+fn heap<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
+    cells.iter().find(|other| {
+        other.name == Subject::BinaryHeap.name()
+            && (other.flows, other.backlog) == (cell.flows, cell.backlog)
+    })
+}
+
+fn json(cell: &Cell, heap: Option<&Cell>) -> Value {
+    let mut map = Map::new();
+    map.insert("design".into(), cell.name.into());
+    map.insert("flows".into(), cell.flows.into());
+    map.insert("classes".into(), cell.classes.map_or(Value::Null, Value::from));
+    map.insert("backlog".into(), cell.backlog.into());
+    insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
+    let mut ratios = Map::new();
+    insert_all(&mut ratios, &FIGURES[..1], |figure| figure.ratio(cell, heap?));
+    map.insert("ratios_to_binary_heap".into(), ratios.into());
+    Value::Object(map)
+}
+
+fn table(cells: &[Cell]) -> String {
+    let mut columns = vec![
+        Column::new("qdisc", |cell: &Cell| cell.name.to_owned()),
+        Column::new("flows", |cell: &Cell| cell.flows.to_string()),
+        Column::new("classes", |cell: &Cell| {
+            cell.classes.map_or_else(|| "-".to_owned(), |classes| classes.to_string())
+        }),
+        Column::new("backlog", |cell: &Cell| cell.backlog.to_string()),
+    ];
+    columns.extend(FIGURES.iter().map(Figure::column));
+    columns.push(FIGURES[0].ratio_column("x binary heap", |cell| heap(cells, cell)));
+    common::table(cells, &columns)
+}

@@ -1,0 +1,322 @@
+//! The law of CoDel: drop at the head, ever more often, while packets wait too long.
+//!
+//! A queue is bad when even its shortest wait in an `interval` exceeds `target`. Then packets are
+//! dropped (or marked), the n-th one `interval / sqrt(n)` behind the one before it, until a packet
+//! has waited less than `target`. A queue that turns bad again soon goes on where it stopped.
+//!
+//! Source: RFC 8289; arithmetic as in Linux 7.2 `include/net/codel_impl.h`: time counts in units of
+//! 1,024 ns in 32 bits, and `1 / sqrt(n)` is a fraction of 16 bits that takes one step of Newton's
+//! method for each drop.
+
+use onramp_queue::Packet;
+
+use crate::Instant;
+use crate::ecn;
+use crate::params::{Default, Param, U32_MAX, Unit, Values};
+
+/// `tc` takes a zero for "not given".
+const US_MIN: u64 = 1_000;
+const US_MAX: u64 = U32_MAX * 1_000;
+
+pub(crate) const TARGET: Param =
+    Param::new("target", Unit::Usecs, Default::Number(5_000_000), "waiting time to keep below")
+        .within(US_MIN, US_MAX);
+
+pub(crate) const INTERVAL: Param = Param::new(
+    "interval",
+    Unit::Usecs,
+    Default::Number(100_000_000),
+    "how long packets may wait longer; the largest usual round trip",
+)
+.within(US_MIN, US_MAX);
+
+pub(crate) const CE_THRESHOLD: Param =
+    Param::new("ce_threshold", Unit::Usecs, Default::Off, "waiting time from which all are marked");
+
+/// A queue that went bad again within so many intervals goes on at its former pace.
+const MEMORY_INTERVALS: u32 = 16;
+
+/// The largest fraction, as good as one.
+const ONE: u16 = u16::MAX;
+
+/// Time in units of 1,024 ns; wraps around after 73 minutes.
+type Units = u32;
+
+#[inline]
+fn units(ns: u64) -> Units {
+    #[expect(clippy::cast_possible_truncation, reason = "wraps around")]
+    let units = (ns >> 10) as Units;
+    units
+}
+
+/// Whether `a` is later than `b`; both lie within half a turn of each other.
+#[inline]
+fn is_after(a: Units, b: Units) -> bool {
+    a.wrapping_sub(b).wrapping_sub(1) < (1 << 31) - 1
+}
+
+/// Notes in a packet when it came, if nobody has.
+#[inline]
+pub(crate) fn stamp(pkt: &mut Packet, now: Instant) {
+    if pkt.enqueued_ns == 0 {
+        pkt.enqueued_ns = now.0;
+    }
+}
+
+/// What the user said, and what `tc -s` shows of all queues under it.
+#[derive(Debug)]
+pub(crate) struct Law {
+    target: Units,
+    interval: Units,
+    ce_threshold: Option<Units>,
+    ecn: bool,
+    /// So many bytes may always stay.
+    mtu: u64,
+    /// Largest packet that was judged, bytes.
+    pub(crate) max_packet: u32,
+    /// Packets marked instead of dropped.
+    pub(crate) ecn_mark: u64,
+    /// Packets marked at `ce_threshold`.
+    pub(crate) ce_mark: u64,
+}
+
+impl Law {
+    /// Reads [`TARGET`], [`INTERVAL`] and [`CE_THRESHOLD`].
+    pub(crate) fn new(values: &Values<'_>, ecn: bool) -> Self {
+        let read = |key| units(values.number(key));
+        Self {
+            target: read("target"),
+            interval: read("interval"),
+            ce_threshold: values.get("ce_threshold").map(|_| read("ce_threshold")),
+            ecn,
+            mtu: values.site.mtu.into(),
+            max_packet: 0,
+            ecn_mark: 0,
+            ce_mark: 0,
+        }
+    }
+
+    /// Marks a packet instead of dropping it, if that can be.
+    fn mark(&mut self, pkt: &mut Packet) -> bool {
+        let marked = self.ecn && ecn::mark(pkt);
+        self.ecn_mark += u64::from(marked);
+        marked
+    }
+
+    #[inline]
+    fn mark_late(&mut self, pkt: &mut Packet, waited: Units) {
+        if self.ce_threshold.is_some_and(|threshold| is_after(waited, threshold)) {
+            self.ce_mark += u64::from(ecn::mark(pkt));
+        }
+    }
+}
+
+/// The queue the law works on.
+pub(crate) trait Source {
+    /// Takes the packet at the head.
+    fn pop(&mut self) -> Option<Packet>;
+    /// Bytes left, in all queues that share the link.
+    fn bytes(&self) -> u64;
+    /// Gives up a packet.
+    fn drop(&mut self, pkt: Packet);
+}
+
+/// The state of one queue.
+#[derive(Clone, Copy, Debug, std::default::Default)]
+pub(crate) struct Codel {
+    /// Drops since the queue went bad, which set the pace.
+    pub(crate) count: u32,
+    /// The same, when it last went bad.
+    last_count: u32,
+    /// When waits have been too long for an interval; 0 = the last one was fine.
+    bad_at: Units,
+    /// When to drop next.
+    drop_next: Units,
+    /// What the last packet waited.
+    waited: Units,
+    /// 1 / sqrt(count), in units of 2^-16.
+    inv_sqrt: u16,
+    dropping: bool,
+}
+
+impl Codel {
+    /// Lets the next packet out, and drops or marks those the law says.
+    #[inline]
+    pub(crate) fn dequeue(
+        &mut self,
+        law: &mut Law,
+        now: Instant,
+        source: &mut impl Source,
+    ) -> Option<Packet> {
+        let now = units(now.0);
+        let Some(mut pkt) = source.pop() else {
+            self.dropping = false;
+            self.bad_at = 0;
+            return None;
+        };
+        let bad = self.judge(Some(&pkt), law, now, source);
+        if self.dropping {
+            self.dropping = bad;
+            if bad && !is_after(self.drop_next, now) {
+                pkt = self.go_on(pkt, law, now, source)?;
+            }
+        } else if bad {
+            pkt = self.begin(pkt, law, now, source)?;
+        }
+        law.mark_late(&mut pkt, self.waited);
+        Some(pkt)
+    }
+
+    /// Whether the queue is bad at the packet that would leave next.
+    #[inline]
+    fn judge(
+        &mut self,
+        pkt: Option<&Packet>,
+        law: &mut Law,
+        now: Units,
+        source: &impl Source,
+    ) -> bool {
+        let Some(pkt) = pkt else {
+            self.bad_at = 0;
+            return false;
+        };
+        self.waited = now.wrapping_sub(units(pkt.enqueued_ns));
+        law.max_packet = law.max_packet.max(pkt.len);
+        if is_after(law.target, self.waited) || source.bytes() <= law.mtu {
+            self.bad_at = 0;
+            return false;
+        }
+        if self.bad_at == 0 {
+            self.bad_at = now.wrapping_add(law.interval);
+            return false;
+        }
+        is_after(now, self.bad_at)
+    }
+
+    /// The queue went bad: drops or marks one packet, and sets the pace.
+    #[cold]
+    fn begin(
+        &mut self,
+        mut pkt: Packet,
+        law: &mut Law,
+        now: Units,
+        source: &mut impl Source,
+    ) -> Option<Packet> {
+        let next = if law.mark(&mut pkt) {
+            Some(pkt)
+        } else {
+            source.drop(pkt);
+            let next = source.pop();
+            self.judge(next.as_ref(), law, now, source);
+            next
+        };
+        self.dropping = true;
+        let pace = self.count.wrapping_sub(self.last_count);
+        let memory = law.interval.wrapping_mul(MEMORY_INTERVALS);
+        if pace > 1 && is_after(memory, now.wrapping_sub(self.drop_next)) {
+            self.count = pace;
+            self.improve();
+        } else {
+            self.count = 1;
+            self.inv_sqrt = ONE;
+        }
+        self.last_count = self.count;
+        self.drop_next = self.after(now, law.interval);
+        next
+    }
+
+    /// The queue is still bad: drops or marks what is due.
+    #[cold]
+    fn go_on(
+        &mut self,
+        mut pkt: Packet,
+        law: &mut Law,
+        now: Units,
+        source: &mut impl Source,
+    ) -> Option<Packet> {
+        while self.dropping && !is_after(self.drop_next, now) {
+            self.count = self.count.wrapping_add(1);
+            self.improve();
+            if law.mark(&mut pkt) {
+                self.drop_next = self.after(self.drop_next, law.interval);
+                break;
+            }
+            source.drop(pkt);
+            let next = source.pop();
+            self.dropping = self.judge(next.as_ref(), law, now, source);
+            if self.dropping {
+                self.drop_next = self.after(self.drop_next, law.interval);
+            }
+            pkt = next?;
+        }
+        Some(pkt)
+    }
+
+    /// `interval / sqrt(count)` after `then`.
+    #[inline]
+    fn after(&self, then: Units, interval: Units) -> Units {
+        #[expect(clippy::cast_possible_truncation, reason = "a fraction of 32 bits")]
+        let gap = ((u64::from(interval) * u64::from(self.inv_sqrt)) >> 16) as Units;
+        then.wrapping_add(gap)
+    }
+
+    /// A step of Newton's method: x becomes x (3 - count x^2) / 2. Far from the root it overflows
+    /// as in Linux, which the next steps mend.
+    fn improve(&mut self) {
+        let x = u64::from(self.inv_sqrt) << 16;
+        let square = (x * x) >> 32;
+        let rest = (3_u64 << 32).wrapping_sub(u64::from(self.count).wrapping_mul(square));
+        let next = (rest >> 2).wrapping_mul(x) >> 31;
+        self.inv_sqrt = (next >> 16) as u16;
+    }
+
+    /// What `tc -s` shows of the state.
+    pub(crate) fn stats(&self, now: Instant, out: &mut dyn FnMut(&'static str, u64)) {
+        let ns = |units: Units| u64::from(units) << 10;
+        out("count", self.count.into());
+        out("lastcount", self.last_count.into());
+        out("ldelay_ns", ns(self.waited));
+        out("dropping", self.dropping.into());
+        let left = self.drop_next.wrapping_sub(units(now.0));
+        let waits = self.dropping && left < 1 << 31;
+        out("drop_next_ns", if waits { ns(left) } else { 0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_the_inverse_root_of_the_count() {
+        let mut state = Codel { count: 1, inv_sqrt: ONE, ..Codel::default() };
+        for count in 2..10_000_u32 {
+            state.count = count;
+            state.improve();
+            let exact = 65_536.0 / f64::from(count).sqrt();
+            // One step for each number is rough at first: 0.5 for two.
+            let share = match count {
+                2 => 0.3,
+                3..20 => 0.03,
+                _ => 0.002,
+            };
+            let off = (f64::from(state.inv_sqrt) - exact).abs();
+            assert!(off < 2.0 + exact * share, "{count}: {off}");
+        }
+    }
+
+    #[test]
+    fn newton_from_zero_stays_there() {
+        let mut state = Codel { count: 3, ..Codel::default() };
+        state.improve();
+        assert_eq!(state.inv_sqrt, 0);
+        assert_eq!(state.after(7, 97_656), 7);
+    }
+
+    #[test]
+    fn time_wraps_around() {
+        assert!(is_after(1, u32::MAX) && !is_after(u32::MAX, 1) && !is_after(5, 5));
+        assert_eq!(units(1023), 0);
+        assert_eq!(units((1 << 42) + 1024), 1);
+    }
+}

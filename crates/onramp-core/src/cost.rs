@@ -1,0 +1,120 @@
+//! What a packet costs on a link: the time that its bytes, and what the link adds, take at a rate.
+//!
+//! Source: `tc-stab(8)`, sections "overhead", "mpu", "linklayer"; behaviour of Linux 7.2
+//! `net/sched/sch_generic.c` (`psched_ratecfg_precompute`) and of iproute2 6.1 `tc/tc_core.c`.
+
+use crate::params::{Default, Param, Unit, Values};
+
+/// Bytes that a link adds to each packet.
+pub(crate) const OVERHEAD: Param =
+    Param::new("overhead", Unit::Bytes, Default::Off, "bytes that the link adds to each packet")
+        .within(0, u16::MAX as u64);
+
+/// The least that a packet counts for.
+pub(crate) const MPU: Param =
+    Param::new("mpu", Unit::Bytes, Default::Off, "bytes that a packet counts for at least")
+        .within(0, u16::MAX as u64);
+
+/// What the link cuts packets into.
+pub(crate) const LINKLAYER: Param = Param::new(
+    "linklayer",
+    Unit::Choice(&["ethernet", "atm", "adsl"]),
+    Default::Off,
+    "atm and adsl count cells of 53 bytes, which carry 48",
+);
+
+/// What the link makes of a packet's length.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Framing {
+    overhead: u32,
+    mpu: u32,
+    cells: bool,
+}
+
+impl Framing {
+    /// As [`OVERHEAD`], [`MPU`] and [`LINKLAYER`] say.
+    pub(crate) fn of(values: &Values<'_>) -> Self {
+        Self {
+            overhead: values.number32("overhead"),
+            mpu: values.number32("mpu"),
+            cells: values.number("linklayer") > 0,
+        }
+    }
+}
+
+/// Lengths to nanoseconds, at a rate: multiplied and shifted, as Linux does, whose roundings
+/// show after some thousand packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    multiplier: u64,
+    shift: u32,
+    framing: Framing,
+}
+
+/// The multiplier has 32 bits, but is never shifted further than this.
+const SHIFT_MAX: u32 = 34;
+
+impl Cost {
+    /// At `rate` bytes per second, which is not zero.
+    pub(crate) fn new(rate: u64, framing: Framing) -> Self {
+        let multiplier = |shift: u32| (1_000_000_000_u64 << shift) / rate.max(1);
+        let shift = (0..SHIFT_MAX).find(|shift| multiplier(*shift) >> 31 > 0);
+        let shift = shift.unwrap_or(SHIFT_MAX);
+        Self { multiplier: multiplier(shift), shift, framing }
+    }
+
+    /// Nanoseconds for a packet of `len` bytes.
+    #[inline]
+    pub(crate) fn ns(&self, len: u32) -> i64 {
+        let framing = &self.framing;
+        let mut bytes = u64::from(len.saturating_add(framing.overhead).max(framing.mpu));
+        if framing.cells {
+            bytes = bytes.div_ceil(48) * 53;
+        }
+        // 64 bits less a rate that is not zero: at most 2^32 packets of 2^32 bytes.
+        (bytes.saturating_mul(self.multiplier) >> self.shift).cast_signed()
+    }
+}
+
+/// Nanoseconds that `bytes` take at `rate` bytes per second, as `tc` hands them to Linux: in whole
+/// microseconds, and of these in whole ticks of 64 ns, of which there are 15,625 in a millisecond.
+pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
+    #[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
+    let micros = 1e6 * (bytes as f64 / rate.max(1) as f64);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    let micros = u64::from(micros as u32);
+    (micros * 125 / 8 * 64).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_takes_as_long_as_its_bytes() {
+        let cost = Cost::new(1_000_000, Framing::default());
+        assert_eq!((cost.ns(1000), cost.ns(1)), (1_000_000, 1_000));
+        // 8 bits at 3 bit/s and a half: 2,666,666,666.6 ns.
+        assert_eq!(Cost::new(3, Framing::default()).ns(8), 2_666_666_666);
+        // A terabyte per second: 65,535 bytes take 65 ns.
+        assert_eq!(Cost::new(1_000_000_000_000, Framing::default()).ns(65_535), 65);
+    }
+
+    #[test]
+    fn the_link_adds_to_it() {
+        let framing = Framing { overhead: 24, mpu: 84, cells: false };
+        let cost = Cost::new(1_000_000, framing);
+        assert_eq!((cost.ns(59), cost.ns(60), cost.ns(61)), (84_000, 84_000, 85_000));
+        // 10 and 38 bytes are a cell, one byte more are two.
+        let cost = Cost::new(1_000_000, Framing { overhead: 10, mpu: 0, cells: true });
+        assert_eq!((cost.ns(38), cost.ns(39)), (53_000, 106_000));
+    }
+
+    #[test]
+    fn bursts_come_in_ticks() {
+        // 17,142.857 us: 17,142 us are 267,843.75 ticks.
+        assert_eq!(ticked_ns(875_000, 15_000), 267_843 * 64);
+        assert_eq!(ticked_ns(1_250_000, 15_000), 12_000_000);
+        assert_eq!(ticked_ns(1_000_000_000, 100), 0);
+    }
+}

@@ -1,0 +1,143 @@
+//! Controlled delay: one queue, from whose head packets are dropped while it stands too long.
+//!
+//! Source: RFC 8289; `tc-codel(8)`; behaviour of Linux 7.2 `net/sched/sch_codel.c`.
+//! Differs: a packet waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
+//! A zero for `limit`, `target` or `interval`, which `tc` takes for "not given", is an error.
+//! Invariant: packets leave in the order they came; none is dropped behind one that waited less
+//! than `target`, or when no more than the largest packet's bytes are left.
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::Instant;
+use crate::codel::{self, Law, Source};
+use crate::params::{Default, Param, Unit};
+
+pub(super) const CODEL: Kind = Kind {
+    id: "codel",
+    about: "one queue, kept short by how long packets wait",
+    params: &[
+        Param::new("limit", Unit::Packets, Default::Number(1000), "packets held at most")
+            .within(1, crate::params::U32_MAX),
+        codel::TARGET,
+        codel::CE_THRESHOLD,
+        codel::INTERVAL,
+        Param::new("ecn", Unit::Words(&["noecn", "ecn"]), Default::Off, "marks instead of drops"),
+    ],
+    build: |values| {
+        Box::new(Codel {
+            limit: values.number32("limit"),
+            list: PacketList::new(),
+            peeked: None,
+            state: codel::Codel::default(),
+            law: Law::new(values, values.number("ecn") == 1),
+            drop_overlimit: 0,
+            asked_at: Instant(0),
+        })
+    },
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct Codel {
+    limit: u32,
+    list: PacketList,
+    /// Dequeued for a parent that looked, or passed by.
+    peeked: Option<Packet>,
+    state: codel::Codel,
+    law: Law,
+    drop_overlimit: u64,
+    /// The last dequeue.
+    asked_at: Instant,
+}
+
+/// What the law sees of it.
+struct Head<'a, 'c> {
+    list: &'a mut PacketList,
+    cx: &'a mut Cx<'c>,
+}
+
+impl Source for Head<'_, '_> {
+    #[inline]
+    fn pop(&mut self) -> Option<Packet> {
+        self.list.pop_front()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.list.bytes()
+    }
+
+    fn drop(&mut self, pkt: Packet) {
+        self.cx.drop(pkt, DropReason::Congested);
+    }
+}
+
+impl Qdisc for Codel {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if !self.accepts(&pkt) {
+            self.drop_overlimit += 1;
+            cx.drop(pkt, DropReason::Overlimit);
+            return Verdict::Dropped;
+        }
+        codel::stamp(&mut pkt, cx.now);
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        let now = cx.now;
+        self.asked_at = now;
+        let mut head = Head { list: &mut self.list, cx };
+        let pkt = self.state.dequeue(&mut self.law, now, &mut head);
+        pkt.map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = Backlog::of(&self.list);
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    #[inline]
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.list.len() + u32::from(self.peeked.is_some()) < self.limit
+    }
+
+    fn can_bypass(&self) -> bool {
+        true
+    }
+
+    fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.peeked = Some(pkt);
+        Verdict::Queued
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        cx.purge(&mut self.list);
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.state = codel::Codel::default();
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.state.stats(self.asked_at, out);
+        out("maxpacket", self.law.max_packet.into());
+        out("ecn_mark", self.law.ecn_mark);
+        out("ce_mark", self.law.ce_mark);
+        out("drop_overlimit", self.drop_overlimit);
+    }
+}

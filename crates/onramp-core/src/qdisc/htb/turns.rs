@@ -1,0 +1,195 @@
+//! Classes that take turns, in the order of their numbers.
+
+/// A set of numbers; the next one is found by its bits, 64 at a time.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// A bit for each number.
+    words: Vec<u64>,
+    /// A bit for each word that is not zero.
+    index: Vec<u64>,
+}
+
+#[inline]
+fn place(number: usize) -> (usize, u64) {
+    (number / 64, 1 << (number % 64))
+}
+
+/// The first bit of `words` from `number` on.
+#[inline]
+fn first_bit(words: &[u64], number: usize) -> Option<usize> {
+    let (mut at, bit) = place(number);
+    let mut mask = bit.wrapping_neg();
+    while let Some(word) = words.get(at) {
+        let rest = word & mask;
+        if rest != 0 {
+            return Some(at * 64 + rest.trailing_zeros() as usize);
+        }
+        (at, mask) = (at + 1, u64::MAX);
+    }
+    None
+}
+
+impl Numbers {
+    #[inline]
+    fn insert(&mut self, number: usize) {
+        let (at, bit) = place(number);
+        if at >= self.words.len() {
+            self.words.resize(at + 1, 0);
+            self.index.resize(at / 64 + 1, 0);
+        }
+        self.words[at] |= bit;
+        self.index[at / 64] |= place(at).1;
+    }
+
+    #[inline]
+    fn remove(&mut self, number: usize) {
+        let (at, bit) = place(number);
+        if let Some(word) = self.words.get_mut(at) {
+            *word &= !bit;
+            if *word == 0 {
+                self.index[at / 64] &= !place(at).1;
+            }
+        }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.index.iter().all(|word| *word == 0)
+    }
+
+    /// The first from `number` on.
+    #[inline]
+    fn first_from(&self, number: usize) -> Option<usize> {
+        let word = self.words.get(number / 64)? & place(number).1.wrapping_neg();
+        if word != 0 {
+            return Some(number / 64 * 64 + word.trailing_zeros() as usize);
+        }
+        let at = first_bit(&self.index, number / 64 + 1)?;
+        Some(at * 64 + self.words[at].trailing_zeros() as usize)
+    }
+}
+
+/// Classes that take turns. Their numbers are not zero.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    members: Numbers,
+    /// Whose turn it is; 0: the round is over, or see below.
+    current: u16,
+    /// Whose turn it was when it left; 0: nobody's. The turn is that of the next one from there on.
+    left: u16,
+}
+
+impl Turns {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, number: u16) {
+        self.members.insert(number.into());
+    }
+
+    /// Removes a class; if it has the turn, the next one gets it.
+    #[inline]
+    pub(super) fn remove(&mut self, number: u16) {
+        if self.current == number {
+            self.advance();
+        }
+        self.members.remove(number.into());
+    }
+
+    /// Removes a class; if it has the turn, it keeps it in case it comes back before it is asked
+    /// for.
+    #[inline]
+    pub(super) fn remove_keeping_turn(&mut self, number: u16) {
+        if self.current == number {
+            (self.current, self.left) = (0, number);
+        }
+        self.members.remove(number.into());
+    }
+
+    /// Hands the turn on, unless the round is over.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        if self.current != 0 {
+            self.current = self.first_from(usize::from(self.current) + 1);
+        }
+    }
+
+    /// Whose turn it is; none at the end of a round.
+    #[inline]
+    pub(super) fn current(&mut self) -> Option<u16> {
+        let left = std::mem::take(&mut self.left);
+        if self.current == 0 && left != 0 {
+            self.current = self.first_from(left.into());
+        }
+        (self.current != 0).then_some(self.current)
+    }
+
+    /// Begins a round.
+    #[inline]
+    pub(super) fn rewind(&mut self) {
+        self.current = self.first_from(0);
+    }
+
+    #[inline]
+    fn first_from(&self, number: usize) -> u16 {
+        #[expect(clippy::cast_possible_truncation, reason = "numbers come from 16 bits")]
+        self.members.first_from(number).map_or(0, |number| number as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_an_ordered_set(
+            steps in prop::collection::vec((any::<bool>(), 0_usize..9_000), 1..200),
+        ) {
+            let (mut numbers, mut model) = (Numbers::default(), BTreeSet::new());
+            for (comes, number) in steps {
+                let number = if number < 8_000 { number % 300 } else { number * 7 };
+                if comes {
+                    numbers.insert(number);
+                    model.insert(number);
+                } else {
+                    numbers.remove(number);
+                    model.remove(&number);
+                }
+                prop_assert_eq!(numbers.is_empty(), model.is_empty());
+                for from in [0, number, number + 1, number / 2] {
+                    prop_assert_eq!(numbers.first_from(from), model.range(from..).next().copied());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_turn_goes_round() {
+        let mut turns = Turns::default();
+        [30, 10, 20].map(|number| turns.insert(number));
+        assert_eq!(turns.current(), None, "no round has begun");
+        turns.rewind();
+        assert_eq!(turns.current(), Some(10));
+        turns.advance();
+        turns.remove(20);
+        assert_eq!(turns.current(), Some(30), "the next one gets it");
+        turns.remove_keeping_turn(30);
+        turns.insert(25);
+        assert_eq!(turns.current(), None, "nobody from 30 on");
+        turns.rewind();
+        turns.advance();
+        turns.remove_keeping_turn(25);
+        turns.insert(25);
+        assert_eq!(turns.current(), Some(25), "it came back in time");
+        turns.advance();
+        assert_eq!(turns.current(), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! A token bucket before a queue: a rate, and how much may be sent at once after a pause.
+//!
+//! A packet leaves when the bucket has its bytes, and, with `peakrate`, when a second bucket has
+//! them that is `mtu` bytes deep and fills at that rate. Below stands a `bfifo` of `limit` bytes, or
+//! what was grafted to class 1.
+//!
+//! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
+//! Differs: several datagrams in one packet (GSO) are not cut apart: if it is larger than the
+//! bucket, they are dropped together.
+//! Invariant: from any packet to any later one, those that leave take no longer at `rate` than the
+//! time between the two and `burst`.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::bucket::Bucket;
+use crate::cost::{Cost, Framing, LINKLAYER, MPU, OVERHEAD};
+use crate::params::{Default, Param, Unit, Values};
+use crate::{Child, Classes, Instant, Rate};
+
+pub(super) const TBF: Kind = Kind {
+    id: "tbf",
+    about: "a rate with bursts, by a token bucket",
+    params: &[
+        Param::new("rate", Unit::Rate, Default::Needed, "what may be sent in the long run")
+            .at_least(1),
+        Param::new("burst", Unit::Size, Default::Needed, "bytes that may be sent at once")
+            .or(&["buffer", "maxburst"])
+            .at_least(1),
+        Param::new("limit", Unit::Size, Default::Off, "bytes held at most")
+            .at_least(1),
+        Param::new("latency", Unit::Usecs, Default::Off, "instead of `limit`: the longest wait"),
+        Param::new("peakrate", Unit::Rate, Default::Off, "what may be sent during a burst")
+            .at_least(1),
+        Param::new("mtu", Unit::Size, Default::Off, "bytes that may be sent at once at `peakrate`")
+            .or(&["minburst"])
+            .at_least(1),
+        OVERHEAD,
+        MPU,
+        LINKLAYER,
+    ],
+    check,
+    classes: ClassKind::Fixed(|_| 1),
+    build: |values| Box::new(Tbf::new(values)),
+};
+
+fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    let given = |key| values.is_given(key);
+    match (given("limit"), given("latency")) {
+        (false, false) => {
+            let why = "it is missing: tbf needs `limit BYTES` or `latency TIME`, at least 1b";
+            return Err(("limit", why.into()));
+        }
+        (true, true) => {
+            return Err(("latency", "`limit` says the same: give one of them".into()));
+        }
+        _ => {}
+    }
+    if !given("peakrate") {
+        return Ok(());
+    }
+    let rate = values.number("rate");
+    if values.number("peakrate") <= rate {
+        let why = format!("expected more than `rate`, which is {}", Rate(rate));
+        return Err(("peakrate", why));
+    }
+    if !given("mtu") {
+        let why = "it is missing: `peakrate` needs `mtu SIZE`, the largest packet or more";
+        return Err(("mtu", why.into()));
+    }
+    Ok(())
+}
+
+/// What the queue may hold: `limit`, or what comes in `latency` and a burst.
+pub(super) fn limit(values: &Values<'_>) -> u64 {
+    if values.is_given("limit") {
+        return values.number("limit");
+    }
+    let micros = values.number("latency") / 1000;
+    let held = |rate, burst| {
+        let bytes = u128::from(values.number(rate)) * u128::from(micros) / 1_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(values.number(burst))
+    };
+    let mut limit = held("rate", "burst");
+    if values.is_given("peakrate") {
+        limit = limit.min(held("peakrate", "mtu"));
+    }
+    limit.min(u64::from(u32::MAX))
+}
+
+#[derive(Debug)]
+struct Tbf {
+    bucket: Bucket,
+    peak: Option<Bucket>,
+    /// When the buckets were last looked at.
+    looked_at: Instant,
+    /// Larger packets never find tokens enough.
+    largest: u32,
+    child: Child,
+    /// What `child` holds.
+    held: Backlog,
+    /// Paid, and dequeued for a parent that looked; not counted in `held`.
+    peeked: Option<Packet>,
+    /// How often a packet had to wait.
+    overlimits: u64,
+}
+
+impl Tbf {
+    fn new(values: &Values<'_>) -> Self {
+        let framing = Framing::of(values);
+        let full = |rate, burst| {
+            let cost = Cost::new(values.number(rate), framing);
+            Bucket::full(cost, cost.ns(values.number32(burst)))
+        };
+        let peak = values.is_given("peakrate").then(|| full("peakrate", "mtu"));
+        let most = if peak.is_some() { values.number32("mtu") } else { u32::MAX };
+        Self {
+            bucket: full("rate", "burst"),
+            peak,
+            looked_at: Instant(0),
+            largest: values.number32("burst").min(most),
+            child: Child::new(super::fifo::bfifo(limit(values))),
+            held: Backlog::default(),
+            peeked: None,
+            overlimits: 0,
+        }
+    }
+
+    /// What both buckets would hold if a packet of `len` bytes left now.
+    #[inline]
+    fn left_ns(&self, now: Instant, len: u32) -> (i64, i64) {
+        let elapsed_ns = now.since(self.looked_at).min(self.bucket.depth_ns.cast_unsigned());
+        let elapsed_ns = elapsed_ns.cast_signed();
+        let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.left_ns(elapsed_ns, len));
+        (self.bucket.left_ns(elapsed_ns, len), peak_ns)
+    }
+
+    /// Pays for a packet of `len` bytes, or says when that can be done.
+    #[inline]
+    fn pay(&mut self, now: Instant, len: u32) -> Result<(), Instant> {
+        let (tokens_ns, peak_ns) = self.left_ns(now, len);
+        let short_ns = tokens_ns.min(peak_ns);
+        if short_ns < 0 {
+            self.overlimits += 1;
+            return Err(now.after(short_ns.unsigned_abs()));
+        }
+        self.looked_at = now;
+        self.bucket.tokens_ns = tokens_ns;
+        if let Some(peak) = &mut self.peak {
+            peak.tokens_ns = peak_ns;
+        }
+        Ok(())
+    }
+}
+
+impl Qdisc for Tbf {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if pkt.len > self.largest {
+            cx.drop(pkt, DropReason::TooBig);
+            return Verdict::Dropped;
+        }
+        self.child.enqueue(pkt, cx, &mut self.held)
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        match self.child.peek(cx, &mut self.held) {
+            Peek::Ready(len) => match self.pay(cx.now, len) {
+                Ok(()) => self.child.dequeue(cx, &mut self.held),
+                Err(then) => Dequeue::NotBefore(then),
+            },
+            Peek::NotBefore(then) => Dequeue::NotBefore(then),
+            Peek::Empty => Dequeue::Empty,
+        }
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    #[inline]
+    fn accepts(&self, pkt: &Packet) -> bool {
+        pkt.len <= self.largest && self.child.accepts(pkt)
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.child.reset(cx, &mut self.held);
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.looked_at = cx.now;
+        for bucket in std::iter::once(&mut self.bucket).chain(&mut self.peak) {
+            bucket.tokens_ns = bucket.depth_ns;
+        }
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("overlimits", self.overlimits);
+    }
+}
+
+impl Classes for Tbf {
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        (minor == 1).then_some(&mut self.child)
+    }
+
+    fn recount(&mut self, _minor: u16) {
+        self.child.recount(&mut self.held);
+    }
+}

@@ -1,0 +1,154 @@
+//! Trees from lines of `tc`, built and changed while they run.
+
+use onramp_core::qdisc::Dequeue;
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::{DropReason, Packet};
+
+const NOW: Instant = Instant(1_000);
+
+const PRIO: [&str; 4] = [
+    "tc qdisc add dev eth0 root handle 1: prio bands 3",
+    "tc qdisc add dev eth0 parent 1:1 handle 11: pfifo limit 2",
+    "# a comment",
+    "tc qdisc add dev eth0 parent 1:2 handle 12: prio   # below another",
+];
+
+fn setup(lines: &[&str]) -> Setup {
+    let mut setup = Setup::default();
+    lines.iter().for_each(|line| setup.apply(line).expect(line));
+    setup
+}
+
+fn tree(lines: &[&str]) -> Tree {
+    Tree::of(&setup(lines), 1514, 0).expect("a root")
+}
+
+fn packet(cookie: u64, priority: u32) -> Packet {
+    let mut pkt = Packet::new(100);
+    (pkt.cookie, pkt.priority) = (cookie, priority);
+    pkt
+}
+
+fn out(tree: &mut Tree) -> Vec<u64> {
+    let next = || match tree.dequeue(NOW) {
+        Dequeue::Ready(pkt) => Some(pkt.cookie),
+        _ => None,
+    };
+    std::iter::from_fn(next).collect()
+}
+
+/// Each `>` is typed behind the lines above, and answered by what follows.
+const MISTAKES: &str = r#"
+> qdisc add dev eth0 root pfifo
+qdisc: what is "root"? 1: is there already; use replace
+> qdisc add dev eth1 root pfifo
+qdisc: illegal "dev" "eth1": there is one device, and lines before named it eth0
+> qdisc add dev eth0 parent 1:4 pfifo
+qdisc: illegal "parent" "1:4": its classes are 1:1 to 1:3
+> qdisc add dev eth0 parent 2:1 pfifo
+qdisc: illegal "parent" "2:1": there is no qdisc 2:
+> qdisc add dev eth0 parent 11:1 pfifo
+qdisc: illegal "parent" "11:1": pfifo has no classes
+> qdisc add dev eth0 parent 1:3 handle 11: pfifo
+qdisc: illegal "handle" "11:": a qdisc of the tree has this handle already
+> qdisc add dev eth0 parent 1:3 handle 11:2 pfifo
+qdisc: illegal "handle" "11:2": expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:
+> qdisc add dev eth0 parent one pfifo
+qdisc: illegal "parent" "one": expected a handle such as 1: or 1:20, hexadecimal, 1 to ffff
+> qdisc add dev eth0 pfifo
+qdisc: what is "pfifo"? expected `root` or `parent MAJOR:MINOR`
+> qdisc add root pfifo
+qdisc: what is "root"? expected `dev NAME`
+> qdisc change dev eth0 parent 1:3 pfifo
+qdisc: what is "parent 1:3"? no qdisc is there; use add
+> qdisc change dev eth0 parent 1:1 fq
+qdisc: what is "fq"? a qdisc cannot change its kind; use replace
+> qdisc replace dev eth0 parent 1:1 pfifo limit many
+qdisc pfifo: illegal "limit" "many": expected a number such as 100 or 1k, 0 to 4294967295 packets
+> qdisc add dev eth0 root handle 1: prio bands 17
+qdisc: what is "root"? 1: is there already; use replace
+> qdisc replace dev eth0 root handle 1: prio bands 17
+qdisc prio: illegal "bands" "17": expected a whole number, 2 to 16
+> qdisc replace dev eth0 root handle 1: prio bands 2
+qdisc prio: "priomap": it names band 2: there are 2, 0 to 1
+> qdisc show dev eth0
+qdisc: what is "show"? expected add, replace, change or delete
+> class add dev eth0 parent 1: classid 1:1 prio
+class 1:1: illegal "classid" "1:1": the classes of prio follow from its parameters
+> class add dev eth0 parent 1: classid 3:1 prio
+class 3:1: illegal "classid" "3:1": there is no qdisc 3:
+> class add dev eth0 parent 1: prio
+class: "classid": expected `classid MAJOR:MINOR`
+> link add dev eth0 root
+tc: what is "link"? expected qdisc, class or filter
+> filter add dev eth0 parent 7: matchall classid 7:1
+filter: illegal "parent" "7:": there is no qdisc 7:
+"#;
+
+#[test]
+fn mistakes_name_the_word_and_change_nothing() {
+    let mut setup = setup(&PRIO);
+    let mut tree = Tree::of(&setup, 1514, 0).expect("a root");
+    let before = format!("{setup:?}");
+    let mut lines = MISTAKES.trim().lines();
+    while let (Some(typed), Some(answer)) = (lines.next(), lines.next()) {
+        let typed = typed.strip_prefix('>').expect("typed lines are marked").trim();
+        let error = setup.apply(typed).expect_err(typed);
+        assert_eq!(error.to_string(), answer, "{typed}");
+        assert_eq!(tree.apply(NOW, typed).expect_err(typed), error);
+        assert_eq!(format!("{setup:?}"), before, "{typed}");
+    }
+    let gone = tree.apply(NOW, "qdisc del dev eth0 root").expect_err("no root is left");
+    assert_eq!(gone.to_string(), r#"qdisc: what is "root"? a tree has a root; replace it"#);
+    assert!(tree.apply(NOW, "qdisc del dev eth0 parent 1:1").is_ok());
+}
+
+#[test]
+fn packets_go_to_the_class_that_their_priority_names() {
+    let mut tree = tree(&PRIO);
+    // The third band, the inner prio's second and first, the first band twice; the third does not
+    // fit. A priority of the inner qdisc means nothing to the root, whose band 0 it goes to then.
+    for (cookie, priority) in [0x1_0003, 0x1_0002, 0x1_0001, 0x1_0001, 0x1_0001].iter().enumerate()
+    {
+        let _ = tree.enqueue(NOW, packet(cookie as u64, *priority));
+    }
+    assert_eq!(tree.drops().map(|pkt| pkt.cookie).collect::<Vec<_>>(), [4]);
+    assert_eq!(tree.backlog().packets, 4);
+    assert_eq!(out(&mut tree), [2, 3, 1, 0]);
+    assert_eq!((tree.backlog().packets, tree.backlog().bytes), (0, 0));
+}
+
+#[test]
+fn a_grafted_qdisc_takes_the_place_of_one_whose_packets_die() {
+    let mut tree = tree(&PRIO);
+    for cookie in 0..2 {
+        let _ = tree.enqueue(NOW, packet(cookie, 0x1_0001));
+        let _ = tree.enqueue(NOW, packet(cookie + 2, 0x1_0003));
+    }
+    tree.apply(NOW, "qdisc replace dev eth0 parent 1:1 handle 13: fq").expect("fq fits");
+    let purged: Vec<_> = tree.drops().map(|pkt| (pkt.cookie, pkt.drop_reason)).collect();
+    assert_eq!(purged, [0, 1].map(|cookie| (cookie, Some(DropReason::Purged))));
+    assert_eq!((tree.backlog().packets, tree.totals().dropped(DropReason::Purged)), (2, 2));
+    let _ = tree.enqueue(NOW, packet(9, 0x1_0001));
+    assert_eq!(out(&mut tree), [9, 2, 3]);
+}
+
+#[test]
+fn a_qdisc_below_another_is_reached_through_both() {
+    let mut tree = tree(&PRIO);
+    tree.apply(NOW, "qdisc add dev eth0 parent 12:1 handle 20: pfifo limit 1").expect("a leaf");
+    tree.apply(NOW, "filter add dev eth0 parent 1: matchall classid 1:2").expect("a filter");
+    // All go to the inner prio, whose band 0 is for priority 6.
+    for cookie in 0..3 {
+        let _ = tree.enqueue(NOW, packet(cookie, 6));
+    }
+    assert_eq!(tree.drops().count(), 2);
+    tree.apply(NOW, "qdisc change dev eth0 parent 12:1 handle 20: pfifo limit 3").expect("room");
+    for cookie in 3..6 {
+        let _ = tree.enqueue(NOW, packet(cookie, 6));
+    }
+    assert_eq!(tree.drops().map(|pkt| pkt.cookie).collect::<Vec<_>>(), [5], "it kept packet 0");
+    assert_eq!(tree.backlog().packets, 3);
+    tree.apply(NOW, "qdisc del dev eth0 parent 1:2").expect("it was there");
+    assert_eq!((tree.drops().count(), tree.backlog().packets), (3, 0));
+}

@@ -1,0 +1,174 @@
+//! `tbf` against what a token bucket promises, and its options.
+
+use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::{DropReason, Packet};
+use proptest::prelude::*;
+
+const MTU: u32 = 1514;
+const START: Instant = Instant(5_000_000_000);
+
+fn spec(line: &str) -> Spec {
+    line.parse().expect("a correct line")
+}
+
+/// Sends packets of these lengths, all at once; says when each leaves, in ns after the start.
+fn departures(line: &str, lens: &[u32]) -> Vec<u64> {
+    let mut tree = Tree::new(&spec(line), MTU);
+    for len in lens {
+        let _ = tree.enqueue(START, Packet::new(*len));
+    }
+    let (mut now, mut times) = (START, Vec::new());
+    loop {
+        match tree.dequeue(now) {
+            Dequeue::Ready(_) => times.push(now.since(START)),
+            Dequeue::NotBefore(then) => {
+                assert!(then > now);
+                now = then;
+            }
+            Dequeue::Empty => return times,
+        }
+    }
+}
+
+#[test]
+fn a_burst_leaves_at_once_and_the_rest_at_the_rate() {
+    let times = departures("tbf rate 8mbit burst 3000 limit 10k", &[1000; 6]);
+    assert_eq!(times, [0, 0, 0, 1_000_000, 2_000_000, 3_000_000]);
+}
+
+#[test]
+fn the_link_adds_to_every_packet_and_to_the_burst() {
+    // 1,024 bytes each; the bucket holds 2,024.
+    let times = departures("tbf rate 8mbit burst 2000 limit 10k overhead 24", &[1000; 3]);
+    assert_eq!(times, [0, 24_000, 1_048_000]);
+    // 60 bytes count 100; the bucket holds 200.
+    let times = departures("tbf rate 8mbit burst 200 limit 10k mpu 100", &[60; 3]);
+    assert_eq!(times, [0, 0, 100_000]);
+    // 100 bytes are three cells of 53; the bucket holds three, too.
+    let times = departures("tbf rate 8mbit burst 144 limit 10k linklayer adsl", &[100; 3]);
+    assert_eq!(times, [0, 159_000, 318_000]);
+}
+
+#[test]
+fn the_peak_rate_spreads_a_burst() {
+    let line = "tbf rate 8mbit burst 3000 limit 10k peakrate 16mbit mtu 1000";
+    // While 3,000 bytes leave at the peak rate, 1,500 more come, and so on.
+    let times = departures(line, &[1000; 7]);
+    assert_eq!(times, [0, 500_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000]);
+}
+
+#[test]
+fn what_is_larger_than_a_bucket_is_dropped() {
+    for line in [
+        "tbf rate 8mbit burst 999 limit 10k",
+        "tbf rate 8mbit burst 3000 limit 10k peakrate 16mbit mtu 999",
+    ] {
+        let mut tree = Tree::new(&spec(line), MTU);
+        let _ = tree.enqueue(START, Packet::new(1000));
+        let _ = tree.enqueue(START, Packet::new(999));
+        let dropped: Vec<_> = tree.drops().map(|pkt| (pkt.len, pkt.drop_reason)).collect();
+        assert_eq!(dropped, [(1000, Some(DropReason::TooBig))], "{line}");
+        assert_eq!(tree.backlog().packets, 1);
+    }
+}
+
+/// `latency` at `rate` and a burst; or at `peakrate` and its burst, if that is less.
+#[test]
+fn latency_limits_what_is_held() {
+    for (line, packets) in [
+        ("tbf rate 8mbit burst 2000 latency 10ms", 12),
+        ("tbf rate 8mbit burst 9000 latency 1ms peakrate 16mbit mtu 1500", 3),
+    ] {
+        let mut tree = Tree::new(&spec(line), MTU);
+        for _ in 0..20 {
+            let _ = tree.enqueue(START, Packet::new(1000));
+        }
+        assert_eq!(tree.backlog().packets, packets, "{line}");
+        assert!(tree.drops().all(|pkt| pkt.drop_reason == Some(DropReason::Overlimit)));
+    }
+}
+
+#[test]
+fn another_qdisc_may_stand_below_it() {
+    let mut setup = Setup::default();
+    for line in [
+        "tc qdisc add dev x root handle 1: tbf rate 8mbit burst 1000 limit 10k",
+        "tc qdisc add dev x parent 1:1 handle 2: prio",
+    ] {
+        setup.apply(line).expect("a correct line");
+    }
+    let error = setup.apply("tc qdisc add dev x parent 1:2 pfifo").expect_err("one class");
+    assert!(error.to_string().contains("1:1"), "{error}");
+
+    let mut tree = Tree::of(&setup, MTU, 0).expect("a root");
+    for (cookie, priority) in [(0, 2), (1, 0), (2, 6)] {
+        let mut pkt = Packet::new(1000);
+        (pkt.cookie, pkt.priority) = (cookie, priority);
+        let _ = tree.enqueue(START, pkt);
+    }
+    let mut leaves = |ms: u64| match tree.dequeue(START.after(ms * 1_000_000)) {
+        Dequeue::Ready(pkt) => Some(pkt.cookie),
+        _ => None,
+    };
+    assert_eq!([leaves(0), leaves(0), leaves(1), leaves(2)], [Some(2), None, Some(1), Some(0)]);
+}
+
+#[test]
+fn errors_name_what_is_missing_or_contradicts() {
+    for (line, key, word) in [
+        ("tbf burst 2k limit 3k", "rate", "missing"),
+        ("tbf rate 0 burst 2k limit 3k", "rate", "8bit"),
+        ("tbf rate 8mbit limit 3k", "burst", "missing"),
+        ("tbf rate 8mbit burst 0 limit 3k", "burst", "1 to"),
+        ("tbf rate 8mbit burst 2k", "limit", "latency"),
+        ("tbf rate 8mbit burst 2k limit 3k latency 1ms", "latency", "one of them"),
+        ("tbf rate 8mbit burst 2k limit 3k peakrate 9mbit", "mtu", "missing"),
+        ("tbf rate 8mbit burst 2k limit 3k peakrate 8mbit mtu 2k", "peakrate", "more than"),
+        ("tbf rate 8mbit burst 2k limit 3k linklayer fddi", "linklayer", "ethernet or atm"),
+        ("tbf rate 8mbit burst 2k limit 3k overhead 70000", "overhead", "0 to 65535"),
+    ] {
+        let error = line.parse::<Spec>().expect_err(line);
+        assert_eq!(error.key, key, "{line}: {error}");
+        assert!(error.to_string().contains(word), "{line}: {error}");
+    }
+    let names = ["burst", "buffer", "maxburst"].map(|burst| {
+        spec(&format!(
+            "tbf rate 8mbit {burst} 2000 limit 3k peakrate 9mbit minburst 2k linklayer atm"
+        ))
+    });
+    assert!(names.iter().all(|spec| *spec == names[0]));
+    assert_eq!(
+        names[0].to_string(),
+        "tbf rate 8mbit burst 2000b limit 3kb peakrate 9mbit mtu 2kb linklayer atm"
+    );
+}
+
+proptest! {
+    /// From any packet to any later one: no more than the burst, and the rate's share of the time.
+    #[test]
+    fn no_span_has_more_than_rate_and_burst(
+        lens in prop::collection::vec((60_u32..1515, 0_u64..3_000), 1..120),
+        kbit in 500_u64..20_000,
+        burst in 1_514_u64..9_000,
+    ) {
+        let line = format!("tbf rate {kbit}kbit burst {burst} limit 60k");
+        let mut tree = Tree::new(&spec(&line), MTU);
+        let (mut now, mut sent) = (START, Vec::new());
+        for (len, pause_us) in lens {
+            let _ = tree.enqueue(now, Packet::new(len));
+            now = now.after(pause_us * 1_000);
+            while let Dequeue::Ready(pkt) = tree.dequeue(now) {
+                sent.push((now, u64::from(pkt.len)));
+            }
+        }
+        for from in 0..sent.len() {
+            let mut bytes = 0;
+            for (then, len) in &sent[from..] {
+                bytes += len;
+                let share = then.since(sent[from].0) * kbit / 8_000_000;
+                prop_assert!(bytes <= burst + share + 1, "{bytes} bytes of {}", burst + share);
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What is measured, and how it is set up so that it neither drops nor holds back what it need not.
+
+use onramp_core::qdisc::{ClassKind, Kind};
+use onramp_core::{Setup, Tree};
+
+use super::{LEN, PACKET_NS};
+use crate::Error;
+
+/// Largest packet of the device, link header included.
+const MTU: u32 = 1514;
+/// Classes that a qdisc is given at most.
+const CLASSES_MAX: u32 = 65_000;
+/// The handle of the root.
+const ROOT: u32 = 1;
+
+/// A kind, or what it is compared to.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject {
+    /// A qdisc.
+    Kind(&'static Kind),
+    /// `fq` with a rate for each flow, such that all together send one packet every 100 ns.
+    PacedFq,
+    /// A `BinaryHeap`, and a `HashMap` of flows.
+    BinaryHeap,
+    /// A `BTreeMap`, and a `HashMap` of flows.
+    BTreeMap,
+}
+
+impl Subject {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Kind(kind) => kind.id,
+            Self::PacedFq => "fq-paced",
+            Self::BinaryHeap => "binary-heap",
+            Self::BTreeMap => "btree-map",
+        }
+    }
+
+    /// Whether it lets packets out that have no departure time, and nobody asks to.
+    pub(super) fn is_measured(kind: &Kind) -> bool {
+        !matches!(kind.id, "noqueue" | "blackhole" | "noop" | "plug" | "etf")
+    }
+
+    /// Classes that the packets of so many flows go to.
+    pub(super) fn classes(&self, flows: u32) -> Option<u32> {
+        let Self::Kind(kind) = self else { return None };
+        match kind.classes {
+            ClassKind::Added { .. } => Some(flows.min(CLASSES_MAX)),
+            // One class is a place for a child, not a choice.
+            ClassKind::Fixed(_) => self.bands().map(|bands| bands.min(flows)),
+            ClassKind::None => None,
+        }
+    }
+
+    /// Bands of a qdisc that chooses between them.
+    fn bands(&self) -> Option<u32> {
+        matches!(self.name(), "prio" | "ets" | "multiq").then_some(16)
+    }
+
+    /// The priority of a flow's packets: it names their class, where there are classes.
+    pub(super) fn priority(&self, flow: u32, flows: u32) -> u32 {
+        match self.classes(flows) {
+            Some(classes) => ROOT << 16 | (flow % classes + 1),
+            None => flow % 3,
+        }
+    }
+
+    /// The tree to measure.
+    pub(super) fn tree(&self, flows: u32, backlog: u32) -> Result<Tree, Error> {
+        let mut setup = Setup::default();
+        for line in self.lines(flows, backlog) {
+            setup.apply(&line).map_err(|error| Error::Qdisc(line, error.to_string()))?;
+        }
+        Tree::of(&setup, MTU, 1)
+            .ok_or_else(|| Error::Qdisc(self.name().into(), "it has no root".into()))
+    }
+
+    /// Lines of `tc`. Limits leave room for everything, rates are far above what is sent, and who
+    /// drops by waiting time has patience.
+    fn lines(&self, flows: u32, backlog: u32) -> Vec<String> {
+        let room = backlog.saturating_mul(2).max(1_000);
+        let options = match self.name() {
+            "pfifo" | "pfifo_head_drop" | "skbprio" | "netem" => format!("limit {room}"),
+            "bfifo" => format!("limit {}", u64::from(room) * u64::from(LEN)),
+            "pfifo_fast" => format!("txqueuelen {room}"),
+            "fq" => format!("limit {room} flow_limit {room}"),
+            "fq-paced" => {
+                let rate = (u64::from(LEN) * 1_000_000_000 / PACKET_NS / u64::from(flows)).max(1);
+                format!(
+                    "limit {room} flow_limit {room} quantum {LEN} maxrate {rate}bps timer_slack 0"
+                )
+            }
+            "codel" => format!("limit {room} target 1000s interval 2000s"),
+            "fq_codel" => format!(
+                "limit {room} flows {} target 1000s interval 2000s memory_limit 4gb",
+                flows.clamp(1_024, 65_536)
+            ),
+            "sfq" => format!("limit {0} depth {0} divisor 65536 flows 65408", room.min(65_408)),
+            "pie" | "fq_pie" => format!("limit {room} target 1000s"),
+            "red" | "choke" => red(self.name(), room),
+            "tbf" => "rate 200gbit burst 64mb limit 4gb".into(),
+            "cbs" => "idleslope 1000000 sendslope 0 hicredit 1514 locredit -1514".into(),
+            "prio" | "ets" => "bands 16".into(),
+            "cake" => "unlimited memlimit 4gb".into(),
+            _ => String::new(),
+        };
+        let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
+        let mut lines = vec![format!("qdisc add dev lab root handle {ROOT}: {kind} {options}")];
+        let class = match kind {
+            "htb" => "rate 1gbit ceil 100gbit burst 1mb cburst 1mb quantum 1514",
+            "hfsc" => "ls rate 1gbit",
+            _ => "",
+        };
+        for minor in 1..=self.classes(flows).unwrap_or(0) {
+            if self.bands().is_none() {
+                lines.push(format!(
+                    "class add dev lab parent {ROOT}: classid {ROOT}:{minor:x} {kind} {class}"
+                ));
+            }
+            // The pfifo that a class has by itself holds 1,000.
+            lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
+        }
+        lines
+    }
+}
+
+/// Thresholds that a standing queue stays below.
+fn red(kind: &str, room: u32) -> String {
+    let bytes = u64::from(room) * u64::from(LEN);
+    match kind {
+        "red" => format!(
+            "limit {} min {bytes} max {} avpkt {LEN} burst {room} bandwidth 100gbit",
+            bytes * 4,
+            bytes * 3
+        ),
+        _ => format!("limit {room} min {room} max {} avpkt {LEN} bandwidth 100gbit", room * 2),
+    }
+}

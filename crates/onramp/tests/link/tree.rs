@@ -1,0 +1,68 @@
+//! Links with a tree of qdiscs in front of each port.
+
+use onramp::{DropReason, Link, PortError, Setup};
+
+use super::common::{Gate, LONG, balanced, gated, in_time, until};
+
+fn setup(lines: &[&str]) -> Setup {
+    let mut setup = Setup::default();
+    lines.iter().for_each(|line| setup.apply(line).expect(line));
+    setup
+}
+
+/// The second class of the first tree takes nothing, the first one of the second.
+#[test]
+fn packets_find_their_class_in_every_port_and_in_the_next_tree() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let root = "qdisc add dev any root handle 1: prio";
+        let first = setup(&[root, "qdisc add dev any parent 1:2 pfifo limit 0"]);
+        let second = setup(&[root, "qdisc add dev any parent 1:1 pfifo limit 0"]);
+        let link = gated(&gate, "pfifo").tree(&first).build().unwrap();
+        let mut sender = link.sender();
+        let flows = [0x1_0001, 0x1_0002].map(|class| sender.flow(None).with_priority(class));
+        let mut submit = |cookies: std::ops::Range<u64>| {
+            for cookie in cookies {
+                let flow = &flows[usize::from(cookie % 2 == 1)];
+                let mut packet = sender.packet(flow, b"x").unwrap();
+                packet.cookie = cookie;
+                sender.submit(flow, packet).unwrap();
+            }
+            assert!(sender.flush(LONG));
+        };
+        submit(0..20);
+        link.set_tree(&second).unwrap();
+        submit(20..40);
+        let expected = (0..20).filter(|n| n % 2 == 0).chain((20..40).filter(|n| n % 2 == 1));
+        assert_eq!(gate.taken(), expected.collect::<Vec<u64>>());
+        let stats = link.stats();
+        assert_eq!(stats.dropped[&DropReason::Overlimit], 20);
+        balanced(&stats);
+    });
+}
+
+#[test]
+fn a_tree_without_a_root_is_refused() {
+    let none = Setup::default();
+    let error = Link::udp("127.0.0.1:0").tree(&none).build().expect_err("no root");
+    assert!(error.to_string().contains("the tree has no root; add one"), "{error}");
+    let link = Link::udp("127.0.0.1:0").ports(1).build().unwrap();
+    assert!(matches!(link.set_tree(&none), Err(PortError::Qdisc(_))));
+}
+
+/// What `netem` makes counts as if it had been submitted, or the account would not be even.
+#[test]
+fn duplicates_of_netem_are_counted() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "netem duplicate 100%").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        (0..50).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+        assert!(sender.flush(LONG));
+        until("the duplicates have left", || gate.taken().len() == 100);
+        let stats = link.stats();
+        assert_eq!((stats.submitted, stats.sent), (100, 100), "{stats:?}");
+        balanced(&stats);
+    });
+}
