@@ -248,10 +248,9 @@ proptest! {
     }
 }
 
-/// Does to the root what `tc qdisc change` does.
+/// Changes the root.
 fn change(tree: &mut Tree, line: &str) {
-    let spec: Spec = line.parse().expect("a correct line");
-    assert!(tree.root().change(&spec.values(MTU), NOW));
+    tree.apply(NOW, &format!("tc qdisc change dev e root {line}")).expect(line);
 }
 
 #[test]

@@ -23,24 +23,6 @@ fn specs() -> Vec<Spec> {
         if bare.parse::<Spec>().is_err() {
             continue;
         }
-/// What a kind cannot do without.
-fn required(id: &str) -> &'static str {
-    match id {
-        "red" => "limit 30000 min 3000 avpkt 1000 ecn",
-        _ => "",
-    }
-}
-
-/// What to try: each kind as it is by default, and with room for little.
-fn specs() -> Vec<Spec> {
-    let mut lines = Vec::new();
-    for kind in KINDS {
-        let required = required(kind.id);
-        if !required.is_empty() {
-            lines.push(format!("{} {required}", kind.id));
-            continue;
-        }
-        lines.push(kind.id.to_owned());
         for param in kind.params {
             if bare.contains(&format!(" {} ", param.key)) {
                 continue;
@@ -75,6 +57,7 @@ fn specs() -> Vec<Spec> {
 fn must_be_given(id: &str) -> &'static str {
     match id {
         "tbf" => " rate 20mbit burst 3kb limit 9kb",
+        "red" => " limit 30000 min 3000 avpkt 1000 ecn",
         _ => "",
     }
 }

@@ -155,7 +155,7 @@ proptest! {
         };
         for (number, op) in (0..).zip(&ops) {
             let mut drops = PacketList::new();
-            let mut cx = Cx { now: Instant(0), drops: &mut drops };
+            let mut cx = Cx::new(Instant(0), &mut drops);
             match *op {
                 Op::Enqueue { flow, len } => {
                     let expected = model.enqueue(flow, number, len);
@@ -195,7 +195,7 @@ proptest! {
         let (mut now, mut sent, mut number) = (Instant(0), 0, 0);
         for (pushes, wait_ms) in steps {
             now = now.after(wait_ms * 1_000_000);
-            let mut cx = Cx { now, drops: &mut drops };
+            let mut cx = Cx::new(now, &mut drops);
             for flow in 0..pushes {
                 let mut pkt = packet(flow, number, 100);
                 pkt.priority = 0;
@@ -208,7 +208,7 @@ proptest! {
             let held = u64::from(qdisc.backlog().packets);
             prop_assert_eq!(number, sent + held + u64::from(drops.len()));
         }
-        let mut cx = Cx { now, drops: &mut drops };
+        let mut cx = Cx::new(now, &mut drops);
         while let Dequeue::Ready(_) = qdisc.dequeue(&mut cx) {}
         prop_assert_eq!(qdisc.backlog().packets, 0);
     }
@@ -236,7 +236,7 @@ fn red_watches_each_flow() {
     ] {
         let mut qdisc = build(&format!("sfq {red} {options}"));
         let mut drops = PacketList::new();
-        let mut cx = Cx { now: Instant(0), drops: &mut drops };
+        let mut cx = Cx::new(Instant(0), &mut drops);
         for number in 0..2_000 {
             // The second flow is there now and then, and gone before it comes again.
             for flow in [1, 2].into_iter().take(if number % 20 == 0 { 2 } else { 1 }) {

@@ -205,8 +205,3 @@ pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
 pub(super) fn bfifo(limit: u64, mtu: u32) -> Box<dyn Qdisc> {
     Box::new(Bfifo { limit, mtu, list: PacketList::new() })
 }
-
-/// Holds so many bytes.
-pub(crate) fn bfifo(limit: u64) -> Box<dyn Qdisc> {
-    Box::new(Bfifo { limit, list: PacketList::new() })
-}

@@ -99,7 +99,7 @@ impl RedQdisc {
         let mut law = Red::new(&shape, weight, values.site.seed);
         law.damp(values.number32("avpkt"), values.number("bandwidth"));
         Self {
-            child: Child::new(super::fifo::bfifo(values.number("limit"))),
+            child: Child::new(super::fifo::bfifo(values.number("limit"), values.site.mtu)),
             held: Backlog::default(),
             law,
             average: Average::EMPTY,

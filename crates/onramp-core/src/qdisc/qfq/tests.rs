@@ -53,7 +53,7 @@ impl World {
     /// Calls the qdisc, and counts what dies.
     fn with<R>(&mut self, call: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
-        let answer = call(&mut *self.qdisc, &mut Cx { now: Instant(1), drops: &mut drops });
+        let answer = call(&mut *self.qdisc, &mut Cx::new(Instant(1), &mut drops));
         self.gone += drops.len();
         answer
     }
