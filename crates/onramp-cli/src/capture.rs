@@ -9,10 +9,11 @@ use anyhow::{Result, anyhow, bail};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 
-/// Buffer for blocks: several times the largest packet that tools capture (256 KiB).
-const BUFFER: usize = 1 << 20;
+/// Buffer for blocks: several times the largest packet that tools capture (256 KiB). Small in unit
+/// tests, where it has to grow.
+const BUFFER: usize = if cfg!(test) { 64 } else { 1 << 20 };
 /// Blocks of a capture, at most. A length beyond is a damaged file.
-const BLOCK_MAX: usize = 16 << 20;
+const BLOCK_MAX: usize = if cfg!(test) { 16 << 10 } else { 16 << 20 };
 
 /// How captures begin: pcap in both byte orders, with times in micro- and in nanoseconds, and as
 /// patched systems wrote it; pcapng.

@@ -1,11 +1,14 @@
 //! Signals that end the program, heard where it can clean up behind itself.
 
 use std::fmt;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 
 use anyhow::{Result, anyhow};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
 
 const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
@@ -39,7 +42,7 @@ impl Signals {
     }
 
     /// An error, if one has come.
-    pub(crate) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         match self.heard.read_signal() {
             Ok(Some(told)) => {
                 let number = i32::try_from(told.ssi_signo).unwrap_or_default();
@@ -59,6 +62,27 @@ impl Signals {
             // If it does not end the program, the error does.
             let _ = raise(signal);
         }
+    }
+}
+
+/// An input that is waited for until a signal comes.
+#[derive(Debug)]
+pub(crate) struct Heedful<'s, R> {
+    pub(crate) input: R,
+    pub(crate) signals: &'s Signals,
+}
+
+impl<R: Read + AsFd> Read for Heedful<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut both = [
+            PollFd::new(&self.input, PollFlags::IN),
+            PollFd::new(&self.signals.heard, PollFlags::IN),
+        ];
+        poll(&mut both, None)?;
+        if !both[1].revents().is_empty() {
+            return Err(io::Error::other("interrupted by a signal"));
+        }
+        self.input.read(buffer)
     }
 }
 

@@ -30,6 +30,8 @@
 //! | `plug` | keeps packets until it is told to let them go |
 //! | `noqueue` | what the device does not take at once is dropped |
 //! | `blackhole`, `noop` | drop everything |
+//! | `sfq` | a short queue for each flow, served in turn |
+//! | `red` | one queue, from which packets are dropped at random before it is full |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -389,6 +391,8 @@ qdiscs! {
     skbprio: SKBPRIO;
     plug: PLUG;
     blackhole: BLACKHOLE, NOOP, NOQUEUE;
+    sfq: SFQ;
+    red: RED;
 }
 
 mod classes;

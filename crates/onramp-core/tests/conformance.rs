@@ -57,6 +57,7 @@ fn specs() -> Vec<Spec> {
 fn must_be_given(id: &str) -> &'static str {
     match id {
         "tbf" => " rate 20mbit burst 3kb limit 9kb",
+        "red" => " limit 30000 min 3000 avpkt 1000 ecn",
         _ => "",
     }
 }
@@ -81,7 +82,8 @@ fn most(spec: &Spec) -> Backlog {
         "htb" => (values.number("direct_qlen"), u64::MAX),
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
-        "codel" | "fq_codel" => (values.number("limit"), u64::MAX),
+        "red" => (u64::MAX, values.number("limit")),
+        "codel" | "fq_codel" | "sfq" => (values.number("limit"), u64::MAX),
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::replay::{self, MTU, Plan, Player, Results, Streams};
 use crate::report::{json, replayed};
-use crate::signals::Signals;
+use crate::signals::{Heedful, Signals};
 
 /// What `-` stands for, in messages and reports.
 const STDIN: &str = "standard input";
@@ -134,28 +135,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "{file}: the tree has no root: add a line such as `qdisc add dev eth0 root fq`"
         ));
     };
-    let advice = Advice { compressed: "- for its name", other: "" };
-    let blocks = match stdin {
-        true => Blocks::new(io::stdin(), STDIN, advice)?,
-        false => Blocks::open(&args.capture, advice)?,
-    };
-    let size = fs::metadata(&args.capture).map_or(0, |metadata| metadata.len());
-    let long = stdin || size >= LONG;
-    let mut progress = Progress::new(Duration::from_secs(if long { 3_600 } else { 0 }));
-    let mut signals = Signals::listen()?;
     let plan = Plan { from, tree: lines, rate: args.rate, seed: args.seed };
-    let mut watch = |read: u64| {
-        progress.show(&match size {
-            0 => format!("{} MB", read / 1_000_000),
-            size => format!("{} % of {} MB", read * 100 / size, size / 1_000_000),
-        });
-        signals.check()
-    };
-    let ran = replay::run(plan, tree, Player::new(blocks), outputs.streams()?, &mut watch);
-    drop(progress);
-    let (results, read) = match ran {
-        Ok(ran) => ran,
+    let signals = Signals::listen()?;
+    let (results, read) = match play(args, plan, tree, &outputs, &signals) {
+        Ok(played) => played,
         Err(error) => {
+            let error = signals.check().err().unwrap_or(error);
             signals.obey(&error);
             return Err(error);
         }
@@ -171,6 +156,38 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut done = vec![read];
     done.extend(outputs.conclude(&results));
     output::all(done)
+}
+
+/// Plays the capture, unless a signal ends it.
+fn play(
+    args: &Args,
+    plan: Plan,
+    tree: Tree,
+    outputs: &Outputs,
+    signals: &Signals,
+) -> Result<(Results, Result<()>)> {
+    let advice = Advice { compressed: "- for its name", other: "" };
+    let (blocks, size) = match args.capture == Path::new("-") {
+        true => {
+            // What `Stdin` buffers, nobody could wait for.
+            let input = fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            (Blocks::new(Heedful { input, signals }, STDIN, advice)?, 0)
+        }
+        false => {
+            let size = fs::metadata(&args.capture).map_or(0, |metadata| metadata.len());
+            (Blocks::open(&args.capture, advice)?, size)
+        }
+    };
+    let long = size == 0 || size >= LONG;
+    let mut progress = Progress::new(Duration::from_secs(if long { 3_600 } else { 0 }));
+    let mut watch = |read: u64| {
+        progress.show(&match size {
+            0 => format!("{} MB", read / 1_000_000),
+            size => format!("{} % of {} MB", read * 100 / size, size / 1_000_000),
+        });
+        signals.check()
+    };
+    replay::run(plan, tree, Player::new(blocks), outputs.streams()?, &mut watch)
 }
 
 /// The tree that was asked for, and the lines that describe it.

@@ -9,7 +9,7 @@ use onramp_queue::{PAYLOAD_MAX, Packet};
 use onramp_sim::BEGIN;
 use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock};
 use pcap_parser::traits::PcapNGPacketBlock;
-use pcap_parser::{Linktype, PcapBlockOwned};
+use pcap_parser::{IDB_MAGIC, Linktype, PcapBlockOwned};
 
 use super::FLOWS_MAX;
 use super::frame::{Flow, Link, priority};
@@ -89,7 +89,9 @@ impl Interface {
         let power = u32::from(block.if_tsresol & 0x7f);
         let base = if block.if_tsresol & 0x80 == 0 { 10_u128 } else { 2 };
         let units = base.checked_pow(power).filter(|units| *units <= 1 << 64);
-        let offset = block.if_tsoffset;
+        // The parser reads it as if it were little endian, whatever the section is.
+        let big = block.block_type != IDB_MAGIC;
+        let offset = if big { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset };
         Self { units, offset, ..Self::new(block.linktype, block.snaplen, 1) }
     }
 
@@ -305,4 +307,110 @@ fn packet(
     *latest_unix_ns = unix_ns.max(*latest_unix_ns);
     read.span_ns = *latest_unix_ns - first.min(*latest_unix_ns);
     Ok((BEGIN.after(latest_unix_ns.saturating_sub(first)), pkt))
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::PacketBuilder;
+
+    use super::*;
+    use crate::capture::Advice;
+
+    /// Plays bytes; says how many packets were read, and why no more.
+    fn played(bytes: &[u8]) -> (u64, Result<()>) {
+        let advice = Advice { compressed: "", other: "" };
+        let blocks = match Blocks::new(bytes, "bytes", advice) {
+            Ok(blocks) => blocks,
+            Err(error) => return (0, Err(error)),
+        };
+        let mut player = Player::new(blocks);
+        while player.due().is_some() {
+            player.packet().expect("it is due");
+        }
+        let (read, failed) = player.into_read();
+        (read.packets, failed)
+    }
+
+    fn frame() -> Vec<u8> {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64);
+        let mut frame = Vec::new();
+        builder.udp(1, 2).write(&mut frame, b"payload!").expect("a vector takes everything");
+        frame
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn pcap() -> Vec<u8> {
+        let (frame, mut file) = (frame(), words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]));
+        for second in 1..4 {
+            let length = u32::try_from(frame.len()).expect("small");
+            file.extend(words(&[second, 0, length, length]));
+            file.extend(&frame);
+        }
+        file
+    }
+
+    fn pcapng() -> Vec<u8> {
+        let block = |kind: u32, head: &[u32], bytes: &[u8]| {
+            let padded = bytes.len().next_multiple_of(4);
+            let length = u32::try_from(12 + head.len() * 4 + padded).expect("small");
+            let mut block = [words(&[kind, length]), words(head), bytes.to_vec()].concat();
+            block.resize(length as usize - 4, 0);
+            [block, words(&[length])].concat()
+        };
+        let frame = frame();
+        let length = u32::try_from(frame.len()).expect("small");
+        [
+            block(0x0a0d_0d0a, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX], &[]),
+            block(1, &[1, 0, 0x0001_0009, 9, 0], &[]),
+            block(6, &[0, 0, 7, length, length], &frame),
+            block(3, &[length], &frame),
+            block(6, &[0, 0, 9, length, length], &frame),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn no_bytes_break_it() {
+        for whole in [pcap(), pcapng()] {
+            let (packets, ended) = played(&whole);
+            assert_eq!(packets, 3);
+            ended.expect("it is whole");
+            for length in 0..whole.len() {
+                assert!(played(&whole[..length]).0 <= 3);
+            }
+            for at in 0..whole.len() {
+                for value in [0, 1, 3, 6, 0x7f, 0x80, 0xff] {
+                    let mut bytes = whole.clone();
+                    bytes[at] = value;
+                    let (packets, _) = played(&bytes);
+                    assert!(packets <= 3, "{value} at {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn times_of_every_unit() {
+        let at = |resolution: u8, offset, time: u64| {
+            let power = u32::from(resolution & 0x7f);
+            let units =
+                if resolution < 0x80 { 10_u128.checked_pow(power) } else { Some(1 << power) };
+            let interface = Interface { units, offset, ..Interface::new(Linktype(1), 0, 1) };
+            interface.unix_ns(time).ok()
+        };
+        assert_eq!(at(6, 0, 1_000_001), Some(1_000_001_000));
+        assert_eq!(at(9, 0, 7), Some(7));
+        assert_eq!(at(0, 0, 7), Some(7 * SEC));
+        assert_eq!(at(12, 0, 7_999), Some(7));
+        assert_eq!(at(0x80 | 10, 0, 1_536), Some(1_500_000_000));
+        assert_eq!(at(0x80 | 10, -1, 1_536), Some(500_000_000));
+        assert_eq!(at(9, 5, 7), Some(5 * SEC + 7));
+        assert_eq!(at(9, -1, 7), None);
+        assert_eq!(at(0, 0, u64::MAX), None);
+        assert_eq!(at(0, i64::MAX, u64::MAX), None);
+        assert_eq!(at(120, 0, 7), None);
+    }
 }

@@ -23,8 +23,13 @@ pub(super) const DRR: Kind = Kind {
     id: "drr",
     about: "classes that send a quantum of bytes each, in turn",
     classes: ClassKind::Added {
-        params: &[Param::new("quantum", Unit::Size, Default::Mtus(1), "bytes sent in each round, at least 256")
-            .within(1, u32::MAX as u64)],
+        params: &[Param::new(
+            "quantum",
+            Unit::Size,
+            Default::Mtus(1),
+            "bytes sent in each round, at least 256",
+        )
+        .within(1, u32::MAX as u64)],
         check: |_| Ok(()),
         nested: false,
     },

@@ -27,12 +27,12 @@ pub(super) const ETS: Kind = Kind {
         Param::new("bands", Unit::Count, Default::Off, "bands, if more than strict and quanta say")
             .within(1, MAX),
         Param::new("strict", Unit::Count, Default::Off, "of them, the first so many are strict")
-            .within(1, MAX),
+            .within(0, MAX),
         Param::new(
             "quanta",
             Unit::Many(BANDS_MAX),
             Default::Off,
-            "bytes each of the others sends in a round, at least 256; if not named, the largest packet",
+            "bytes each of the others sends in a round, at least 256; if not named, a packet",
         )
         .within(1, u32::MAX as u64),
         Param::new(
@@ -57,7 +57,8 @@ fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
     let (strict, quanta) = (values.number("strict"), values.list("quanta").len() as u64);
     let given = ["bands", "strict", "quanta"].iter().any(|key| values.is_given(key));
     if !given {
-        return Err(("bands", "expected bands, strict or quanta, to tell how many there are".into()));
+        let why = "expected bands, strict or quanta, to tell how many there are";
+        return Err(("bands", why.into()));
     }
     if strict + quanta > MAX {
         let why = format!("with quanta, these are {} bands: at most {MAX}", strict + quanta);
@@ -98,7 +99,8 @@ impl Ets {
             *band = u8::try_from(given).unwrap_or(0);
         }
         let strict = usize::try_from(values.number("strict")).unwrap_or(BANDS_MAX);
-        let quanta = values.list("quanta").into_iter().chain(std::iter::repeat(values.site.mtu.into()));
+        let packet = std::iter::repeat(values.site.mtu.into());
+        let quanta = values.list("quanta").into_iter().chain(packet);
         let quanta = std::iter::repeat_n(0, strict).chain(quanta);
         let bands: Vec<_> = (0..count).zip(quanta).map(|(_, quantum)| Turn::new(quantum)).collect();
         let mut rounds = Rounds::default();

@@ -64,8 +64,11 @@ struct Qfq {
 struct Class {
     child: Child,
     aggregate: usize,
-    /// Bytes it may still send in its turn.
-    deficit: u64,
+    /// Bytes it may still send in its turn. As in Linux, one that should fall below zero is very
+    /// large for the time being.
+    deficit: u32,
+    /// What it said last of its next packet.
+    next: Peek,
 }
 
 impl Qfq {
@@ -97,15 +100,19 @@ impl Qfq {
     fn send(&mut self, place: usize, len: u32, cx: &mut Cx<'_>) -> Dequeue {
         let class = &mut self.classes[place];
         let answer = class.child.dequeue(cx, &mut self.held);
-        class.deficit = class.deficit.saturating_sub(len.into());
+        class.deficit = class.deficit.wrapping_sub(len);
+        class.next = Peek::Empty;
         let aggregate = class.aggregate;
         // A class that holds nothing leaves its aggregate in service, should another come.
         if class.child.held().packets == 0 {
             self.schedule.pause(aggregate, place);
-        } else if let Peek::Ready(next) = class.child.peek(cx, &mut self.held)
-            && class.deficit < next.into()
+        } else {
+            class.next = class.child.peek(cx, &mut self.held);
+        }
+        if let Peek::Ready(next) = class.next
+            && class.deficit < next
         {
-            class.deficit += self.schedule.packet_max(aggregate);
+            class.deficit = class.deficit.wrapping_add(self.schedule.packet_max(aggregate));
             self.schedule.end_turn(aggregate, place);
         }
         self.schedule.charge(aggregate, len);
@@ -130,19 +137,22 @@ impl Qdisc for Qfq {
                 return Verdict::Dropped;
             }
         };
-        let (len, aggregate) = (pkt.len, self.classes[place].aggregate);
-        if self.schedule.packet_max(aggregate) < u64::from(len) {
+        let (len, mut aggregate) = (pkt.len, self.classes[place].aggregate);
+        if self.schedule.packet_max(aggregate) < len {
             self.join(place, self.schedule.weight(aggregate), len);
+            aggregate = self.classes[place].aggregate;
         }
         let class = &mut self.classes[place];
+        let active = self.schedule.is_active(place);
         let verdict = class.child.enqueue(pkt, cx, &mut self.held);
-        // If it goes before the one that the deficit was checked for, it is checked again.
-        if verdict == Verdict::Queued
-            && self.schedule.is_active(place)
-            && class.child.peek(cx, &mut self.held) == Peek::Ready(len)
-            && class.deficit < len.into()
-        {
-            self.schedule.end_first_turn(class.aggregate, place);
+        if active && verdict == Verdict::Queued {
+            let before = class.next;
+            class.next = class.child.peek(cx, &mut self.held);
+            // If it goes before the one that the deficit was checked for, the turn may be over.
+            let goes_before = class.next == Peek::Ready(len) && before != class.next;
+            if goes_before && class.deficit < len && self.schedule.has_turn(aggregate, place) {
+                self.schedule.end_turn(aggregate, place);
+            }
         }
         self.look(place);
         verdict
@@ -156,7 +166,9 @@ impl Qdisc for Qfq {
         let (mut wait, mut changed) = (Dequeue::Empty, false);
         while let Some((aggregate, first)) = self.schedule.next() {
             if let Some(place) = first {
-                match self.classes[place].child.peek(cx, &mut self.held) {
+                let class = &mut self.classes[place];
+                class.next = class.child.peek(cx, &mut self.held);
+                match class.next {
                     Peek::Ready(len) if changed || self.schedule.allows(aggregate, len) => {
                         return self.send(place, len, cx);
                     }
@@ -216,13 +228,14 @@ impl Classes for Qfq {
             Some(place) => {
                 let aggregate = self.classes[place].aggregate;
                 let now = (self.schedule.weight(aggregate), self.schedule.packet_max(aggregate));
-                if now != (weight, packet_max.into()) {
+                if now != (weight, packet_max) {
                     self.join(place, weight, packet_max);
                 }
             }
             None => {
                 let aggregate = self.schedule.aggregate(weight, packet_max);
-                let class = Class { child: Child::pfifo(), aggregate, deficit: 0 };
+                let child = Child::pfifo();
+                let class = Class { child, aggregate, deficit: 0, next: Peek::Empty };
                 let place = self.classes.add(minor, class);
                 self.schedule.join(aggregate, place, false);
             }
@@ -249,3 +262,6 @@ impl Classes for Qfq {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

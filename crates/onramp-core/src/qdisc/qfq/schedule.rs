@@ -163,8 +163,8 @@ impl Schedule {
     }
 
     #[inline]
-    pub(super) fn packet_max(&self, aggregate: usize) -> u64 {
-        self.aggregates[aggregate].packet_max.into()
+    pub(super) fn packet_max(&self, aggregate: usize) -> u32 {
+        self.aggregates[aggregate].packet_max
     }
 
     pub(super) fn weight(&self, aggregate: usize) -> u32 {
@@ -283,11 +283,9 @@ impl Schedule {
         self.aggregates[number].active.move_back(&mut self.turns, class);
     }
 
-    /// The turn of a class is over, if it has it.
-    pub(super) fn end_first_turn(&mut self, number: usize, class: usize) {
-        if self.aggregates[number].active.first() == Some(class) {
-            self.end_turn(number, class);
-        }
+    /// Whether it is the turn of a class in its aggregate.
+    pub(super) fn has_turn(&self, number: usize, class: usize) -> bool {
+        self.aggregates[number].active.first() == Some(class)
     }
 }
 
