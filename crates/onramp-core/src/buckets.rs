@@ -77,6 +77,11 @@ impl Buckets {
         let hash = row.wrapping_mul(GOLDEN).wrapping_add(block);
         (((hash >> 32) * u64::from(self.count)) >> 32) as usize
     }
+
+    /// Hashes differently from now on.
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
 }
 
 #[cfg(test)]

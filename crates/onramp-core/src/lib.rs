@@ -17,6 +17,7 @@ pub mod params;
 mod port;
 pub mod qdisc;
 mod rate;
+mod red;
 mod rng;
 mod setup;
 mod share;

@@ -12,6 +12,7 @@
 //! | kind | what it does |
 //! |---|---|
 //! | `pfifo`, `bfifo` | first in, first out, limited in packets or in bytes |
+//! | `pfifo_head_drop` | the same, but when full, the oldest makes room |
 //! | `pfifo_fast` | three bands by priority, the first one first |
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
@@ -21,6 +22,16 @@
 //! | `htb` | classes with rates, which borrow from each other |
 //! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
 //! | `etf` | packets leave at the times they ask for, or not at all |
+//! | `drr` | classes that send a quantum of bytes each, in turn |
+//! | `ets` | bands with a qdisc each: some strictly in order, the others in turn |
+//! | `qfq` | classes that share by weight, each soon after it should have sent |
+//! | `multiq` | bands with a qdisc each, served in turn |
+//! | `skbprio` | the highest priority first; when full, the lowest one makes room |
+//! | `plug` | keeps packets until it is told to let them go |
+//! | `noqueue` | what the device does not take at once is dropped |
+//! | `blackhole`, `noop` | drop everything |
+//! | `sfq` | a short queue for each flow, served in turn |
+//! | `red` | one queue, from which packets are dropped at random before it is full |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -363,7 +374,7 @@ macro_rules! qdiscs {
 
 // To add a qdisc: write `qdisc/NAME.rs` with a `Kind`, and name both here.
 qdiscs! {
-    fifo: PFIFO, BFIFO;
+    fifo: PFIFO, BFIFO, PFIFO_HEAD_DROP;
     pfifo_fast: PFIFO_FAST;
     fq: FQ;
     prio: PRIO;
@@ -373,4 +384,16 @@ qdiscs! {
     htb: HTB;
     netem: NETEM;
     etf: ETF;
+    drr: DRR;
+    ets: ETS;
+    qfq: QFQ;
+    multiq: MULTIQ;
+    skbprio: SKBPRIO;
+    plug: PLUG;
+    blackhole: BLACKHOLE, NOOP, NOQUEUE;
+    sfq: SFQ;
+    red: RED;
 }
+
+mod classes;
+mod rounds;

@@ -11,7 +11,7 @@ use crate::{ConfigError, Handle, Instant};
 use onramp_queue::PacketList;
 
 /// Handles that nobody chose are numbered from here on, as in Linux.
-const FIRST_OWN_HANDLE: u16 = 0x8001;
+pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 
 /// A tree of qdiscs, checked line by line. Building it cannot fail.
 ///

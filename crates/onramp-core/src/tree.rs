@@ -215,6 +215,11 @@ impl Tree {
         std::mem::take(&mut self.drops)
     }
 
+    /// The root itself, for its classes and filters. Packets that go in or out here are not counted.
+    pub fn root(&mut self) -> &mut dyn Qdisc {
+        &mut *self.root
+    }
+
     /// What is held, drops not counted.
     #[must_use]
     pub fn backlog(&self) -> Backlog {

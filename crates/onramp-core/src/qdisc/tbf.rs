@@ -119,7 +119,7 @@ impl Tbf {
             peak,
             looked_at: Instant(0),
             largest: values.number32("burst").min(most),
-            child: Child::new(super::fifo::bfifo(limit(values))),
+            child: Child::new(super::fifo::bfifo(limit(values), values.site.mtu)),
             held: Backlog::default(),
             peeked: None,
             overlimits: 0,

@@ -100,6 +100,8 @@ fn same_drop(ours: &Event, theirs: &Event) -> bool {
 fn is_random(case: &Case) -> bool {
     case.setup.specs().any(|spec| match spec.kind().id {
         "pie" | "fq_pie" | "red" | "choke" | "cake" | "dualpi2" => true,
+        // RED on each flow, and hashing anew.
+        "sfq" => ["redflowlimit", "perturb"].iter().any(|key| spec.values(0).is_given(key)),
         "netem" => {
             let values = spec.values(0);
             let chance = ["loss", "duplicate", "corrupt", "reorder", "slot"];

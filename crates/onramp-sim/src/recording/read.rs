@@ -72,7 +72,7 @@ fn recorded(path: &Path) -> Result<Outcome, CaseError> {
         let reason = match row.field("reason")? {
             "" => None,
             "GENERIC" | "NOT_SPECIFIED" | "TC_RECLASSIFY_LOOP" => Some(Reason::Unsaid),
-            "OVERLIMIT" => Some(Reason::Overlimit),
+            "OVERLIMIT" | "MAXFLOWS" => Some(Reason::Overlimit),
             "CONGESTED" => Some(Reason::Congested),
             "FLOOD_PROTECTION" => Some(Reason::FloodProtection),
             "BAND_LIMIT" => Some(Reason::BandLimit),
