@@ -79,18 +79,19 @@ pub(crate) fn run(
     let mut timeline = Timeline::default();
     let mut writer = streams.capture.map(Writer::new).transpose()?;
     let mut rows = streams.rows.map(Rows::new).transpose()?;
-    for (count, mut fate) in (1_u64..).zip(&mut sim) {
+    for (count, fate) in (1_u64..).zip(&mut sim) {
         if count.is_multiple_of(WATCH) {
             watch(player.borrow().consumed())?;
         }
         sink.note(&fate);
         timeline.note(&fate);
+        let head = player.borrow_mut().head(fate.packet.cookie);
         let player = player.borrow();
         if let Some(rows) = &mut rows {
             rows.write(&fate, &player)?;
         }
         if let Some(writer) = &mut writer {
-            writer.write(&mut fate, &player)?;
+            writer.write(&fate, head, &player)?;
         }
     }
     watch(player.borrow().consumed())?;

@@ -73,12 +73,13 @@ impl Counts {
         (self.sent_packets > 0).then(|| self.sojourn_ns as f64 / self.sent_packets as f64)
     }
 
-    /// Bits sent a second, from when the first packet came until the last bit arrived.
+    /// Bits sent a second, from when the first packet came until the last bit arrived; none, of
+    /// fewer than two packets, which have no rate.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     pub fn sent_bits_per_second(&self) -> Option<f64> {
         let ns = self.last?.since(self.first?);
-        (ns > 0).then(|| self.sent_bytes as f64 * 8e9 / ns as f64)
+        (ns > 0 && self.sent_packets > 1).then(|| self.sent_bytes as f64 * 8e9 / ns as f64)
     }
 }
 

@@ -75,7 +75,7 @@ impl Wire {
         let inside = Inside { came: now, met: self.tree.backlog(), ecn: pkt.ecn };
         self.inside.insert(pkt.cookie, inside);
         if self.free_at > now {
-            let _ = self.tree.enqueue(now, pkt);
+            let _ = self.tree.keep_or_enqueue(now, pkt);
             return self.lose(now, fates);
         }
         match self.tree.pass_or_enqueue(now, pkt) {

@@ -195,6 +195,29 @@ fn a_window_answers_to_marks_without_loss() {
 }
 
 #[test]
+fn codel_keeps_the_queue_of_windows_short_and_the_wire_busy() {
+    // Four windows over a path of 40 ms: a plain queue of the same size fills up.
+    let plain = |flow| (Traffic::of(flow), 38 * MSEC);
+    let ect = |flow| (Traffic::of(flow).ect(), 38 * MSEC);
+    let deep = windows("pfifo limit 1000", &[1, 2, 3, 4].map(plain));
+    let deep = deep.sojourns().per_mille(500);
+    assert!(deep > Some(100 * MSEC), "{deep:?}");
+    for kind in ["codel", "fq_codel"] {
+        let dropped = windows(kind, &[1, 2, 3, 4].map(plain));
+        let marked = windows(&format!("{kind} ecn"), &[1, 2, 3, 4].map(ect));
+        for sink in [&dropped, &marked] {
+            let median = sink.sojourns().per_mille(500);
+            assert!(median < Some(12 * MSEC), "{kind}: {median:?}");
+            let sent = sink.total().sent_bits_per_second();
+            assert!(sent > Some(9.5e6), "{kind}: {sent:?}");
+            assert!(sink.jain() > Some(0.9), "{kind}: {:?}", sink.jain());
+        }
+        assert!(dropped.total().dropped_packets > 20 && dropped.total().marked == 0, "{kind}");
+        assert!(marked.total().marked > 20 && marked.total().dropped_packets == 0, "{kind}");
+    }
+}
+
+#[test]
 fn windows_share_and_longer_trips_get_less() {
     let flows = |back: [u64; 2]| {
         [(1, back[0]), (2, back[1])].map(|(flow, back)| (Traffic::of(flow), back * MSEC))

@@ -1,9 +1,11 @@
 //! What a qdisc has to know of a captured frame.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
 use etherparse::{IpNumber, LaxIpSlice};
+use onramp_queue::Layer;
 use pcap_parser::Linktype;
 
 /// Bytes of an Ethernet header: what a cooked header stands for.
@@ -13,6 +15,9 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 /// Tags of VLANs, and of VLANs in VLANs.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+
+/// What stood before a frame in the capture alone; the longest is that of Linux cooked, version 2.
+pub(super) type Head = [u8; 20];
 
 /// What links of a capture can be.
 ///
@@ -53,6 +58,70 @@ impl Link {
         wire.max(1)
     }
 
+    /// Cuts a frame into what only the capture has, and what a filter finds: an Ethernet or an IP
+    /// header, and the rest. A cooked header has no addresses that filters know: zeros stand for
+    /// them.
+    pub(super) fn open(self, data: &[u8]) -> (Head, Cow<'_, [u8]>) {
+        let mut head = Head::default();
+        let keep = |head: &mut Head, length: usize| {
+            let (kept, rest) = data.split_at(length.min(data.len()));
+            head[..kept.len()].copy_from_slice(kept);
+            rest
+        };
+        match self {
+            Self::Ethernet | Self::Raw => (head, Cow::Borrowed(data)),
+            Self::Loopback => {
+                let rest = keep(&mut head, 4);
+                (head, Cow::Borrowed(rest))
+            }
+            Self::Cooked { head: length, kind } => {
+                let rest = keep(&mut head, length as usize);
+                let mut payload = vec![0; ETHERNET as usize];
+                payload[12..].copy_from_slice(&head[kind..kind + 2]);
+                payload.extend_from_slice(rest);
+                (head, Cow::Owned(payload))
+            }
+        }
+    }
+
+    /// What a frame begins with once it is open.
+    pub(super) fn layer(self) -> Layer {
+        match self {
+            Self::Ethernet | Self::Cooked { .. } => Layer::Ethernet,
+            Self::Raw | Self::Loopback => Layer::Ip,
+        }
+    }
+
+    /// Puts the frame together again. Without its head, as copies are, it gets one that tells the
+    /// type of what follows and nothing else.
+    pub(super) fn close(self, head: Option<&Head>, payload: &[u8], frame: &mut Vec<u8>) {
+        match self {
+            Self::Ethernet | Self::Raw => frame.extend_from_slice(payload),
+            Self::Loopback => {
+                // 2 and 30 are the numbers of the families on most systems.
+                let family =
+                    if payload.first().is_some_and(|byte| byte >> 4 == 6) { 30 } else { 2 };
+                frame.extend_from_slice(
+                    &head.map_or([family, 0, 0, 0], |head| [head[0], head[1], head[2], head[3]]),
+                );
+                frame.extend_from_slice(payload);
+            }
+            Self::Cooked { head: length, kind } => {
+                let mut own = Head::default();
+                if let Some(type_of) = payload.get(12..14) {
+                    own[kind..kind + 2].copy_from_slice(type_of);
+                }
+                frame.extend_from_slice(&head.unwrap_or(&own)[..length as usize]);
+                frame.extend_from_slice(payload.get(ETHERNET as usize..).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Whether `open` takes something away that `close` needs.
+    pub(super) fn has_head(self) -> bool {
+        matches!(self, Self::Cooked { .. } | Self::Loopback)
+    }
+
     /// Bytes of the frame in the capture, where a qdisc counts `wire`.
     pub(super) fn captured(self, wire: u32) -> u32 {
         match self {
@@ -61,79 +130,75 @@ impl Link {
             Self::Loopback => wire + 4,
         }
     }
+}
 
-    /// The type of the network header, where it is told, and where the header begins.
-    fn network(self, data: &[u8]) -> Option<(Option<u16>, usize)> {
-        match self {
-            Self::Raw => Some((None, 0)),
-            Self::Loopback => Some((None, 4)),
-            Self::Cooked { head, kind } => Some((Some(word(data, kind)?), head as usize)),
-            Self::Ethernet => {
-                let mut at = 12;
-                let mut kind = word(data, at)?;
-                while TAGS.contains(&kind) {
-                    at += 4;
-                    kind = word(data, at)?;
-                }
-                Some((Some(kind), at + 2))
-            }
-        }
+/// The type of the network header of an opened frame, where it is told, and where that begins.
+fn network(layer: Layer, data: &[u8]) -> Option<(Option<u16>, usize)> {
+    if layer != Layer::Ethernet {
+        return Some((None, 0));
     }
-
-    /// Where the IP header of a frame begins, if it has one.
-    fn ip(self, data: &[u8]) -> Option<usize> {
-        let (kind, at) = self.network(data)?;
-        let version = data.get(at)? >> 4;
-        let fits = match kind {
-            None => version == 4 || version == 6,
-            Some(IPV4) => version == 4,
-            Some(IPV6) => version == 6,
-            Some(_) => false,
-        };
-        (fits && data.len() >= at + 2).then_some(at)
+    let mut at = 12;
+    let mut kind = word(data, at)?;
+    while TAGS.contains(&kind) {
+        at += 4;
+        kind = word(data, at)?;
     }
+    Some((Some(kind), at + 2))
+}
 
-    /// The type of service or traffic class of a frame: DSCP and ECN.
-    pub(super) fn tos(self, data: &[u8]) -> Option<u8> {
-        let at = self.ip(data)?;
-        Some(if data[at] >> 4 == 4 { data[at + 1] } else { data[at] << 4 | data[at + 1] >> 4 })
+/// Where the IP header of a frame begins, if it has one.
+fn ip(layer: Layer, data: &[u8]) -> Option<usize> {
+    let (kind, at) = network(layer, data)?;
+    let version = data.get(at)? >> 4;
+    let fits = match kind {
+        None => version == 4 || version == 6,
+        Some(IPV4) => version == 4,
+        Some(IPV6) => version == 6,
+        Some(_) => false,
+    };
+    (fits && data.len() >= at + 2).then_some(at)
+}
+
+/// The type of service or traffic class of a frame: DSCP and ECN.
+pub(super) fn tos(layer: Layer, data: &[u8]) -> Option<u8> {
+    let at = ip(layer, data)?;
+    Some(if data[at] >> 4 == 4 { data[at + 1] } else { data[at] << 4 | data[at + 1] >> 4 })
+}
+
+/// Writes CE into the IP header; the checksum of IPv4 changes along with it (RFC 1624).
+pub(super) fn mark(layer: Layer, data: &mut [u8]) {
+    let Some(at) = ip(layer, data) else { return };
+    if data[at] >> 4 == 6 {
+        data[at + 1] |= 0x30;
+        return;
     }
-
-    /// Writes CE into the IP header; the checksum of IPv4 changes along with it (RFC 1624).
-    pub(super) fn mark(self, data: &mut [u8]) {
-        let Some(at) = self.ip(data) else { return };
-        if data[at] >> 4 == 6 {
-            data[at + 1] |= 0x30;
-            return;
-        }
-        let before = word(data, at);
-        data[at + 1] |= 3;
-        let words = (before, word(data, at), word(data, at + 10));
-        let (Some(before), Some(after), Some(sum)) = words else { return };
-        let mut new = u32::from(!sum) + u32::from(!before) + u32::from(after);
-        while new >> 16 != 0 {
-            new = (new & 0xffff) + (new >> 16);
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "folded to 16 bits")]
-        data[at + 10..at + 12].copy_from_slice(&(!(new as u16)).to_be_bytes());
+    let before = word(data, at);
+    data[at + 1] |= 3;
+    let words = (before, word(data, at), word(data, at + 10));
+    let (Some(before), Some(after), Some(sum)) = words else { return };
+    let mut new = u32::from(!sum) + u32::from(!before) + u32::from(after);
+    while new >> 16 != 0 {
+        new = (new & 0xffff) + (new >> 16);
     }
+    #[expect(clippy::cast_possible_truncation, reason = "folded to 16 bits")]
+    data[at + 10..at + 12].copy_from_slice(&(!(new as u16)).to_be_bytes());
+}
 
-    /// The flow of a frame.
-    pub(super) fn flow(self, data: &[u8]) -> Flow {
-        let kind = self.network(data).and_then(|(kind, _)| kind);
-        let ip = self.ip(data).and_then(|at| LaxIpSlice::from_slice(&data[at..]).ok());
-        let Some((ip, _)) = ip else { return Flow::Other(kind.unwrap_or(0)) };
-        let payload = ip.payload();
-        // Only the first fragment has ports: none counts, so that fragments stay together.
-        let known = PORTS.contains(&payload.ip_number) && !payload.fragmented;
-        let ports = known
-            .then_some(payload.payload)
-            .and_then(|payload| Some([word(payload, 0)?, word(payload, 2)?]));
-        Flow::Ip {
-            ends: [ip.source_addr(), ip.destination_addr()],
-            protocol: payload.ip_number.0,
-            ports: ports.unwrap_or_default(),
-        }
+/// The flow of a frame.
+pub(super) fn flow(layer: Layer, data: &[u8]) -> Flow {
+    let kind = network(layer, data).and_then(|(kind, _)| kind);
+    let ip = ip(layer, data).and_then(|at| LaxIpSlice::from_slice(&data[at..]).ok());
+    let Some((ip, _)) = ip else { return Flow::Other(kind.unwrap_or(0)) };
+    let payload = ip.payload();
+    // Only the first fragment has ports: none counts, so that fragments stay together.
+    let known = PORTS.contains(&payload.ip_number) && !payload.fragmented;
+    let ports = known
+        .then_some(payload.payload)
+        .and_then(|payload| Some([word(payload, 0)?, word(payload, 2)?]));
+    Flow::Ip {
+        ends: [ip.source_addr(), ip.destination_addr()],
+        protocol: payload.ip_number.0,
+        ports: ports.unwrap_or_default(),
     }
 }
 
@@ -273,20 +338,26 @@ mod tests {
             (Linktype(276), behind(&cooked2), 14),
         ];
         let ends = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
-        let flow = Flow::Ip { ends, protocol: 17, ports: [1000, 2000] };
-        assert_eq!(flow.to_string(), "udp 192.0.2.1:1000 > 192.0.2.2:2000");
+        let udp = Flow::Ip { ends, protocol: 17, ports: [1000, 2000] };
+        assert_eq!(udp.to_string(), "udp 192.0.2.1:1000 > 192.0.2.2:2000");
         for (link, bytes, header) in frames {
             let link = Link::of(link).expect("a known type");
-            assert_eq!(link.flow(&bytes), flow, "{link:?}");
-            assert_eq!(link.tos(&bytes), Some(0), "{link:?}");
+            let (head, opened) = link.open(&bytes);
+            assert_eq!(flow(link.layer(), &opened), udp, "{link:?}");
+            assert_eq!(tos(link.layer(), &opened), Some(0), "{link:?}");
+            let [mut whole, mut copy] = [Vec::new(), Vec::new()];
+            link.close(Some(&head), &opened, &mut whole);
+            link.close(None, &opened, &mut copy);
+            assert_eq!(whole, bytes, "{link:?}");
+            assert_eq!(link.open(&copy).1, opened, "{link:?}");
             let length = u32::try_from(bytes.len()).expect("small");
             assert_eq!(link.wire(length), 35 + header, "{link:?}");
             assert_eq!(link.captured(35 + header), length, "{link:?}");
         }
         assert_eq!(Link::of(Linktype(127)), None);
-        assert_ne!(flow.key(), Link::Raw.flow(&datagram(1001)).key());
+        assert_ne!(udp.key(), flow(Layer::Ip, &datagram(1001)).key());
         assert_eq!(
-            Link::Raw.flow(&six()).end(1).expect("an address"),
+            flow(Layer::Ip, &six()).end(1).expect("an address"),
             "[202:202:202:202:202:202:202:202]:2"
         );
     }
@@ -296,24 +367,24 @@ mod tests {
         let (mut first, mut second) = (datagram(1000), datagram(9));
         first[6] = 0x20;
         second[7] = 1;
-        assert_eq!(Link::Raw.flow(&first), Link::Raw.flow(&second));
-        assert_eq!(Link::Raw.flow(&first).to_string(), "udp 192.0.2.1 > 192.0.2.2");
+        assert_eq!(flow(Layer::Ip, &first), flow(Layer::Ip, &second));
+        assert_eq!(flow(Layer::Ip, &first).to_string(), "udp 192.0.2.1 > 192.0.2.2");
     }
 
     #[test]
     fn what_is_not_ip_is_known_by_its_type() {
         let arp = [&[0; 12][..], &[8, 6], &[0; 28]].concat();
-        assert_eq!(Link::Ethernet.flow(&arp).to_string(), "arp");
-        assert_eq!(Link::Ethernet.tos(&arp), None);
-        assert_eq!(Link::Ethernet.flow(&[0; 12]), Flow::Other(0));
-        assert_eq!(Link::Raw.flow(&[]), Flow::Other(0));
+        assert_eq!(flow(Layer::Ethernet, &arp).to_string(), "arp");
+        assert_eq!(tos(Layer::Ethernet, &arp), None);
+        assert_eq!(flow(Layer::Ethernet, &[0; 12]), Flow::Other(0));
+        assert_eq!(flow(Layer::Ip, &[]), Flow::Other(0));
     }
 
     #[test]
     fn marks_keep_the_checksum_right() {
-        for tos in [1, 2, 0x52, 0xfe] {
+        for class in [1, 2, 0x52, 0xfe] {
             let mut packet = datagram(7);
-            packet[1] = tos;
+            packet[1] = class;
             let right = |packet: &[u8]| {
                 let header = Ipv4HeaderSlice::from_slice(packet).expect("a header");
                 header.to_header().calc_header_checksum().to_be_bytes()
@@ -321,18 +392,18 @@ mod tests {
             let sum = right(&packet);
             packet[10..12].copy_from_slice(&sum);
             let mut frame = [&[0; 12][..], &[8, 0], &packet].concat();
-            Link::Ethernet.mark(&mut frame);
-            assert_eq!(Link::Ethernet.tos(&frame), Some(tos | 3));
-            assert_eq!(frame[24..26], right(&frame[14..]), "{tos:#x}");
+            mark(Layer::Ethernet, &mut frame);
+            assert_eq!(tos(Layer::Ethernet, &frame), Some(class | 3));
+            assert_eq!(frame[24..26], right(&frame[14..]), "{class:#x}");
             packet[1] |= 3;
             packet[10..12].copy_from_slice(&frame[24..26]);
             assert_eq!(frame[14..], packet, "nothing else has changed");
         }
         let mut packet = six();
         (packet[0], packet[1]) = (0x6b, 0xa5);
-        assert_eq!(Link::Raw.tos(&packet), Some(0xba));
-        Link::Raw.mark(&mut packet);
-        assert_eq!((Link::Raw.tos(&packet), packet[1] & 15), (Some(0xbb), 5));
+        assert_eq!(tos(Layer::Ip, &packet), Some(0xba));
+        mark(Layer::Ip, &mut packet);
+        assert_eq!((tos(Layer::Ip, &packet), packet[1] & 15), (Some(0xbb), 5));
     }
 
     #[test]
@@ -354,9 +425,11 @@ mod tests {
                 bytes[at] = value;
                 for length in 0..=bytes.len() {
                     for link in [Link::Ethernet, Link::Raw, Link::Loopback, COOKED] {
-                        let mut bytes = bytes[..length].to_vec();
-                        let _ = (link.flow(&bytes), link.tos(&bytes));
-                        link.mark(&mut bytes);
+                        let (head, opened) = link.open(&bytes[..length]);
+                        let (layer, mut opened) = (link.layer(), opened.into_owned());
+                        let _ = (flow(layer, &opened), tos(layer, &opened));
+                        mark(layer, &mut opened);
+                        link.close(Some(&head), &opened, &mut Vec::new());
                     }
                 }
             }

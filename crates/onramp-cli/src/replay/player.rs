@@ -12,7 +12,7 @@ use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{IDB_MAGIC, Linktype, PcapBlockOwned};
 
 use super::FLOWS_MAX;
-use super::frame::{Flow, Link, priority};
+use super::frame::{self, Flow, Head, Link, priority};
 use crate::capture::Blocks;
 
 /// Interfaces of a capture, at most: eight bits of a packet's cookie.
@@ -42,6 +42,8 @@ pub(crate) struct Read {
     pub(crate) flows: Vec<Flow>,
     /// Their places, by key.
     numbers: HashMap<u64, usize>,
+    /// What only the capture has of packets on their way, by cookie.
+    heads: HashMap<u64, Head>,
 }
 
 impl Read {
@@ -174,6 +176,11 @@ impl<'i> Player<'i> {
         (self.read, self.failed)
     }
 
+    /// What only the capture has of a packet, told once.
+    pub(super) fn head(&mut self, cookie: u64) -> Option<Head> {
+        self.read.heads.remove(&cookie)
+    }
+
     /// When the next packet comes.
     pub(super) fn due(&mut self) -> Option<Instant> {
         self.fill();
@@ -287,13 +294,19 @@ fn packet(
     if original > PACKET_MAX {
         bail!("the capture is damaged: a packet of {original} bytes");
     }
-    let mut pkt = Packet::with_payload(&data[..data.len().min(PAYLOAD_MAX)]);
+    let (head, opened) = link.open(data);
+    let layer = link.layer();
+    let mut pkt = Packet::with_payload(&opened[..opened.len().min(PAYLOAD_MAX)]);
+    pkt.set_layer(layer);
     pkt.len = link.wire(original);
     pkt.cookie = read.packets << 8 | record.interface as u64;
-    let tos = link.tos(data);
+    if link.has_head() {
+        read.heads.insert(pkt.cookie, head);
+    }
+    let tos = frame::tos(layer, &opened);
     pkt.priority = tos.map_or(0, priority);
     pkt.ecn = tos.map_or(0, |tos| tos & 3);
-    let flow = link.flow(data);
+    let flow = frame::flow(layer, &opened);
     pkt.flow = flow.key();
     read.know(pkt.flow, flow);
 

@@ -8,6 +8,7 @@ use std::io::{self, BufWriter, Write};
 use anyhow::Result;
 use onramp_sim::Fate;
 
+use super::frame::{self, Head};
 use super::player::{Interface, Player};
 use super::{numbers, since_first};
 use crate::output::Stream;
@@ -27,11 +28,13 @@ pub(super) struct Writer {
     /// Interfaces described.
     described: usize,
     block: Vec<u8>,
+    frame: Vec<u8>,
 }
 
 impl Writer {
     pub(super) fn new(out: Stream) -> Result<Self> {
-        let mut writer = Self { out: BufWriter::new(out), described: 0, block: Vec::new() };
+        let mut writer =
+            Self { out: BufWriter::new(out), described: 0, block: Vec::new(), frame: Vec::new() };
         writer.begin();
         for word in [MAGIC, 1, u32::MAX, u32::MAX] {
             writer.word(word);
@@ -44,11 +47,17 @@ impl Writer {
     }
 
     /// Writes a packet that has left, with the time at which it did, and marked as it was.
-    pub(super) fn write(&mut self, fate: &mut Fate, player: &Player<'_>) -> Result<()> {
+    pub(super) fn write(
+        &mut self,
+        fate: &Fate,
+        head: Option<Head>,
+        player: &Player<'_>,
+    ) -> Result<()> {
         if fate.arrives.is_none() {
             return Ok(());
         }
-        let written = self.describe(player.interfaces()).and_then(|()| self.packet(fate, player));
+        let written =
+            self.describe(player.interfaces()).and_then(|()| self.packet(fate, head, player));
         written.map_err(|error| self.out.get_ref().failed(&error))
     }
 
@@ -73,22 +82,30 @@ impl Writer {
         Ok(())
     }
 
-    fn packet(&mut self, fate: &mut Fate, player: &Player<'_>) -> io::Result<()> {
+    fn packet(&mut self, fate: &Fate, head: Option<Head>, player: &Player<'_>) -> io::Result<()> {
         let (_, interface) = numbers(fate);
         let first = player.read().first_unix_ns.unwrap_or(0);
         let time = first.saturating_add(since_first(fate.at));
         let link = player.interfaces().get(interface).and_then(Interface::link);
         let original = link.map_or(fate.packet.len, |link| link.captured(fate.packet.len));
-        let captured = u32::try_from(fate.packet.payload().len()).unwrap_or(u32::MAX);
-        self.begin();
-        let [high, low] = [time >> 32, time & 0xffff_ffff];
-        for word in [interface as u64, high, low, captured.into(), original.max(captured).into()] {
-            self.word(u32::try_from(word).unwrap_or(u32::MAX));
+        self.frame.clear();
+        self.frame.extend_from_slice(fate.packet.payload());
+        if fate.marked {
+            frame::mark(fate.packet.layer(), &mut self.frame);
         }
-        let begin = self.block.len();
-        self.block.extend_from_slice(fate.packet.payload());
-        if let Some(link) = link.filter(|_| fate.marked) {
-            link.mark(&mut self.block[begin..]);
+        self.begin();
+        // The lengths are known behind the frame.
+        let head_words = 5;
+        self.block.resize(head_words * 4, 0);
+        match link {
+            Some(link) => link.close(head.as_ref(), &self.frame, &mut self.block),
+            None => self.block.extend_from_slice(&self.frame),
+        }
+        let captured = u32::try_from(self.block.len() - head_words * 4).unwrap_or(u32::MAX);
+        let [high, low] = [time >> 32, time & 0xffff_ffff];
+        let words = [interface as u64, high, low, captured.into(), original.max(captured).into()];
+        for (place, word) in self.block.chunks_mut(4).zip(words) {
+            place.copy_from_slice(&u32::try_from(word).unwrap_or(u32::MAX).to_le_bytes());
         }
         self.end(PACKET)
     }

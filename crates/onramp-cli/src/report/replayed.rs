@@ -273,14 +273,14 @@ fn flow_table(flows: &[Row<'_>]) -> Vec<Vec<String>> {
         ["flow", "packets", "sent", "Mbit/s", "share", "dropped", "marked", "sojourn mean", "max"];
     let row = |row: &Row<'_>| {
         let counts = row.counts;
-        let rate = counts.sent_bits_per_second().unwrap_or(0.0) / 1e6;
+        let rate = counts.sent_bits_per_second().map(|rate| format!("{:.3}", rate / 1e6));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration")]
         let mean = counts.sojourn_mean_ns().map(|mean| duration(mean as u64));
         vec![
             name(row),
             counts.packets.to_string(),
             counts.sent_packets.to_string(),
-            format!("{rate:.3}"),
+            rate.unwrap_or_else(|| "-".into()),
             format!("{:.1} %", row.share * 100.0),
             counts.dropped_packets.to_string(),
             counts.marked.to_string(),

@@ -288,6 +288,45 @@ fn trees_filters_and_setups() {
 }
 
 #[test]
+fn filters_find_the_headers_behind_every_link_header() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames = [7, 8, 9].map(|port| frame(500, port, 0));
+    let cooked = [&[0; 14][..], &[8, 0]].concat();
+    let links = [(1, &frames[0][..14]), (101, &[][..]), (113, &cooked), (0, &[2, 0, 0, 0])];
+    for (link, head) in links {
+        let frames = frames.iter().map(|frame| (0, [head, &frame[14..]].concat())).collect();
+        let file = write(folder.path(), "in", &pcap(1, link, &frames));
+        for filter in [
+            "protocol ip u32 match ip sport 9 0xffff classid 1:1",
+            "protocol ip flower ip_proto udp src_port 9 classid 1:1",
+        ] {
+            let line = format!("replay {file} --qdisc prio --filter '{filter}' --rate 1mbit");
+            let rows = succeeded(&run(&format!("{line} --csv -")));
+            let order: Vec<_> = rows.lines().skip(1).map(|row| &row[..1]).collect();
+            assert_eq!(order, ["1", "3", "2"], "{link}, {filter}: {rows}");
+        }
+    }
+}
+
+#[test]
+fn copies_leave_as_their_originals_did() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cooked = [&[7; 14][..], &[8, 0]].concat();
+    let bytes = [&cooked, &frame(500, 1, 0)[14..]].concat();
+    let file = write(folder.path(), "in", &pcap(1, 113, &vec![(0, bytes.clone())]));
+    let line = format!("replay {file} --qdisc 'netem delay 5ms duplicate 100%'");
+    let summary: Value =
+        serde_json::from_str(&succeeded(&run(&format!("{line} --json -")))).expect("JSON");
+    assert_eq!((&summary["packets"], &summary["sent_packets"]), (&1.into(), &2.into()));
+    assert_eq!(summary["copies"], 1);
+    let (_, left) = packets(&run(&format!("{line} --out -")).stdout);
+    assert_eq!(left.len(), 2);
+    for (_, since, data, _) in left {
+        assert_eq!((since, &data[14..]), (5 * MSEC, &bytes[14..]));
+    }
+}
+
+#[test]
 fn the_same_command_writes_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let frames: Frames = (0_u16..2_000)
