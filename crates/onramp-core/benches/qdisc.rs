@@ -16,7 +16,7 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 
 use onramp_core::qdisc::{KINDS, Spec};
-use onramp_core::{Instant, Tree};
+use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{Packet, PacketList};
 
 const BURST: u32 = 32;
@@ -38,6 +38,40 @@ impl Scheduler for Tree {
     }
     fn take(&mut self, now: Instant, out: &mut PacketList) {
         let _ = black_box(self.dequeue_list(now, BURST, out));
+    }
+}
+
+/// A tree with classes `1:1` and up, of which a flow's key chooses one.
+struct Classes {
+    tree: Tree,
+    count: u64,
+}
+
+impl Classes {
+    /// A qdisc of `kind` with so many classes, a `pfifo` in each.
+    fn new(kind: &str, count: u64) -> Self {
+        let mut setup = Setup::default();
+        let mut say = |line: String| setup.apply(&line).expect("a correct line");
+        say(format!("qdisc add dev e root handle 1: {kind}"));
+        if matches!(kind, "drr" | "qfq") {
+            for minor in 1..=count {
+                say(format!("class add dev e parent 1: classid 1:{minor:x} {kind}"));
+            }
+        }
+        Self { tree: Tree::of(&setup, 1514, 1).expect("there is a root"), count }
+    }
+}
+
+impl Scheduler for Classes {
+    fn put(&mut self, now: Instant, mut packets: PacketList) {
+        for meta in packets.metas_mut() {
+            let minor = 1 + (((meta.flow >> 32) * self.count) >> 32);
+            meta.priority = 0x1_0000 + u32::try_from(minor).expect("16 bits");
+        }
+        self.tree.put(now, packets);
+    }
+    fn take(&mut self, now: Instant, out: &mut PacketList) {
+        self.tree.take(now, out);
     }
 }
 
@@ -175,8 +209,7 @@ fn main() {
         for kind in KINDS {
             let line = match kind.id {
                 // They let nothing through, by default or ever.
-                "drr" | "qfq" | "plug" | "blackhole" | "noop" | "noqueue" => continue,
-                "ets" => "ets bands 8",
+                "drr" | "qfq" | "ets" | "plug" | "blackhole" | "noop" | "noqueue" => continue,
                 "pfifo_head_drop" => "pfifo_head_drop limit 1000000",
                 "skbprio" => "skbprio limit 1000000",
                 "pfifo" => "pfifo limit 1000000",
@@ -186,6 +219,14 @@ fn main() {
                 other => other,
             };
             report(kind.id, flows, &|| tree(line));
+        }
+        for (name, kind, count) in [
+            ("prio, 16", "prio bands 16", 16),
+            ("ets, 16", "ets bands 16", 16),
+            ("drr, 1000", "drr", 1_000),
+            ("qfq, 1000", "qfq", 1_000),
+        ] {
+            report(name, flows, &|| Box::new(Classes::new(kind, count)));
         }
         // One packet of 1500 bytes every 100 ns, shared among the flows.
         let rate = (1500 * 1_000_000_000 / PACKET_NS / flows).max(1);
