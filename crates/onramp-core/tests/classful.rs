@@ -164,7 +164,7 @@ proptest! {
         }
         let alike = |n: usize| weights.iter().filter(|weight| **weight == weights[n]).count();
         let bound = |n: usize| (3 + alike(n).min(8) as u64) * 1_514_000 / weights[n];
-        keep_busy(&mut tree(&lines), weights.len(), &lens, 2_000, |_, sent| {
+        keep_busy(&mut tree(&lines), weights.len(), &lens, 500, |_, sent| {
             fair(sent, &weights, bound)
         })?;
     }
@@ -332,6 +332,78 @@ fn quanta_are_bounded() {
     }
     let sent: Vec<_> = std::iter::from_fn(|| next(&mut tree)).collect();
     assert_eq!(sent, [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]);
+}
+
+/// Who comes back has a whole quantum, whatever was left of the last.
+#[test]
+fn a_class_begins_with_its_quantum() {
+    for lines in [
+        "tc qdisc add dev e root handle 1: ets quanta 300 300",
+        "tc qdisc add dev e root handle 1: drr
+         tc class add dev e parent 1: classid 1:1 drr quantum 300
+         tc class add dev e parent 1: classid 1:2 drr quantum 300",
+    ] {
+        let mut tree = tree(lines);
+        let _ = tree.enqueue(NOW, packet(0, 200, class(1)));
+        assert_eq!(next(&mut tree), Some(0));
+        for cookie in [1, 1, 1, 1, 2] {
+            let _ = tree.enqueue(NOW, packet(cookie, 100, class(usize::from(cookie == 2) + 1)));
+        }
+        let sent: Vec<_> = std::iter::from_fn(|| next(&mut tree)).collect();
+        assert_eq!(sent, [1, 1, 1, 2, 1]);
+    }
+}
+
+/// WF2Q's improvement on WFQ: a large class does not send its part of a round in one go.
+#[test]
+fn qfq_lets_nobody_run_ahead() {
+    let mut lines = "tc qdisc add dev e root handle 1: qfq
+        tc class add dev e parent 1: classid 1:1 qfq weight 32"
+        .to_owned();
+    for minor in 2..34 {
+        lines += &format!("\ntc class add dev e parent 1: classid 1:{minor:x} qfq weight 1");
+    }
+    let mut tree = tree(&lines);
+    for _ in 0..30 {
+        for minor in (1..34).chain([1; 31]) {
+            let pkt = packet(minor, 1514, class(usize::try_from(minor).expect("small")));
+            assert_eq!(tree.enqueue(NOW, pkt), Verdict::Queued);
+        }
+    }
+    let (mut large, mut worst) = (0_i64, 0);
+    for n in 1..=900 {
+        large += i64::from(next(&mut tree) == Some(1));
+        worst = worst.max((2 * large - n).abs());
+    }
+    assert!(worst <= 16, "{worst} half packets from what is due");
+}
+
+/// Who was idle has saved nothing.
+#[test]
+fn qfq_gives_no_credit_for_idle_times() {
+    let mut tree = tree(
+        "tc qdisc add dev e root handle 1: qfq
+         tc class add dev e parent 1: classid 1:1 qfq weight 5
+         tc class add dev e parent 1: classid 1:2 qfq weight 6",
+    );
+    let come = |tree: &mut Tree, class_of: usize, count: usize| {
+        for _ in 0..count {
+            let pkt = packet(class_of as u64, 1000, class(class_of));
+            assert_eq!(tree.enqueue(NOW, pkt), Verdict::Queued);
+        }
+    };
+    // The second has something now and then, for a long time.
+    come(&mut tree, 1, 400);
+    for _ in 0..30 {
+        come(&mut tree, 2, 1);
+        for _ in 0..11 {
+            assert!(next(&mut tree).is_some());
+        }
+    }
+    come(&mut tree, 1, 100);
+    come(&mut tree, 2, 100);
+    let seconds = (0..110).filter(|_| next(&mut tree) == Some(2)).count();
+    assert!((56..=64).contains(&seconds), "{seconds} of 110, with 6 of 11 parts");
 }
 
 /// A qfq that was asked in vain forgets whom it served last: so `prio` has to ask it.

@@ -60,15 +60,32 @@ struct Qfq {
     peeked: Option<Packet>,
 }
 
+const _: () = assert!(size_of::<Option<Class>>() == 64);
+
+/// A cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Class {
     child: Child,
     aggregate: usize,
     /// Bytes it may still send in its turn. As in Linux, one that should fall below zero is very
     /// large for the time being.
     deficit: u32,
-    /// What it said last of its next packet.
-    next: Peek,
+    /// The length of its next packet, if it said so when it was asked last.
+    next: Option<u32>,
+}
+
+impl Class {
+    /// Asks for its next packet, and notes what it says.
+    #[inline]
+    fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
+        let answer = self.child.peek(cx, sum);
+        self.next = match answer {
+            Peek::Ready(len) => Some(len),
+            Peek::NotBefore(_) | Peek::Empty => None,
+        };
+        answer
+    }
 }
 
 impl Qfq {
@@ -101,15 +118,15 @@ impl Qfq {
         let class = &mut self.classes[place];
         let answer = class.child.dequeue(cx, &mut self.held);
         class.deficit = class.deficit.wrapping_sub(len);
-        class.next = Peek::Empty;
+        class.next = None;
         let aggregate = class.aggregate;
         // A class that holds nothing leaves its aggregate in service, should another come.
         if class.child.held().packets == 0 {
             self.schedule.pause(aggregate, place);
         } else {
-            class.next = class.child.peek(cx, &mut self.held);
+            let _ = class.peek(cx, &mut self.held);
         }
-        if let Peek::Ready(next) = class.next
+        if let Some(next) = class.next
             && class.deficit < next
         {
             class.deficit = class.deficit.wrapping_add(self.schedule.packet_max(aggregate));
@@ -147,9 +164,9 @@ impl Qdisc for Qfq {
         let verdict = class.child.enqueue(pkt, cx, &mut self.held);
         if active && verdict == Verdict::Queued {
             let before = class.next;
-            class.next = class.child.peek(cx, &mut self.held);
+            let _ = class.peek(cx, &mut self.held);
             // If it goes before the one that the deficit was checked for, the turn may be over.
-            let goes_before = class.next == Peek::Ready(len) && before != class.next;
+            let goes_before = class.next == Some(len) && before != Some(len);
             if goes_before && class.deficit < len && self.schedule.has_turn(aggregate, place) {
                 self.schedule.end_turn(aggregate, place);
             }
@@ -167,8 +184,7 @@ impl Qdisc for Qfq {
         while let Some((aggregate, first)) = self.schedule.next() {
             if let Some(place) = first {
                 let class = &mut self.classes[place];
-                class.next = class.child.peek(cx, &mut self.held);
-                match class.next {
+                match class.peek(cx, &mut self.held) {
                     Peek::Ready(len) if changed || self.schedule.allows(aggregate, len) => {
                         return self.send(place, len, cx);
                     }
@@ -235,7 +251,7 @@ impl Classes for Qfq {
             None => {
                 let aggregate = self.schedule.aggregate(weight, packet_max);
                 let child = Child::pfifo();
-                let class = Class { child, aggregate, deficit: 0, next: Peek::Empty };
+                let class = Class { child, aggregate, deficit: 0, next: None };
                 let place = self.classes.add(minor, class);
                 self.schedule.join(aggregate, place, false);
             }

@@ -10,8 +10,11 @@ use super::classes::{Links, List};
 use super::{Backlog, Cx, Dequeue, Peek, Verdict};
 use crate::Child;
 
-/// A child that takes part in rounds.
+const _: () = assert!(size_of::<Option<Turn>>() == 64);
+
+/// A child that takes part in rounds; a cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Turn {
     pub(super) child: Child,
     /// Bytes it may send more in each round.
