@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::shell::{cargo, cargo_nightly, root, run};
+use crate::shell::{cargo, cargo_nightly, root, run, succeeds};
 use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
@@ -89,6 +89,27 @@ pub(crate) fn soak(args: &[String]) -> Outcome {
     // As fast to build as it is to run.
     command.args(["--target-dir", "target/soak"]).env("CARGO_PROFILE_RELEASE_LTO", "off");
     run(command.arg("--").args(args))
+}
+
+/// Feeds random bytes to all targets of `fuzz/`, for `--seconds N` each (default 60).
+pub(crate) fn fuzz(args: &[String]) -> Outcome {
+    toolchain::nightly(&[])?;
+    let seconds = match args {
+        [] => "60",
+        [key, seconds] if key == "--seconds" => seconds,
+        _ => return Err(Failure::Unable("usage: cargo xtask fuzz [--seconds N]".into())),
+    };
+    if !succeeds(Command::new("cargo").args(["fuzz", "--version"])) {
+        let why = "cargo-fuzz is missing; install it with `cargo install cargo-fuzz`";
+        return Err(Failure::Unable(why.into()));
+    }
+    for target in ["qdisc", "setup"] {
+        // No sanitizer: what is fuzzed has no unsafe code of its own.
+        let mut command = cargo_nightly(&["fuzz", "run", "-s", "none", target, "--"]);
+        command.args([&format!("-max_total_time={seconds}"), "-max_len=400", "-verbosity=0"]);
+        run(&mut command)?;
+    }
+    Ok(())
 }
 
 /// Compares our qdiscs with recordings of a real kernel.
