@@ -17,6 +17,7 @@
 //! | `codel` | one queue, kept short by how long packets wait |
 //! | `tbf` | a rate with bursts, by a token bucket |
 //! | `htb` | classes with rates, which borrow from each other |
+//! | `cbs` | a share of a link, by credits |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -348,4 +349,5 @@ qdiscs! {
     codel: CODEL;
     tbf: TBF;
     htb: HTB;
+    cbs: CBS;
 }
