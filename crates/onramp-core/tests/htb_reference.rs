@@ -368,7 +368,8 @@ proptest! {
             arrivals.len() as u64);
         for (i, class) in classes.iter().enumerate() {
             // The default may be anywhere; a packet that names another leaf is in it.
-            let sent = match sent.get(&(i as u32 + 1)) {
+            let minor = u32::try_from(i + 1).expect("few");
+            let sent = match sent.get(&minor) {
                 Some(sent) if i > 0 => sent,
                 _ => continue,
             };
