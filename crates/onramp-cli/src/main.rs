@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod capture;
 mod cmd;
 mod error;
 mod host;
@@ -10,8 +11,10 @@ mod machine;
 mod netns;
 mod output;
 mod progress;
+mod replay;
 mod report;
 mod send;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -27,7 +30,8 @@ use clap::{Parser, Subcommand};
 Examples:
   onramp demo
   onramp bench udp --threads 240 --size 120 --rounds 5 --json out.json
-  onramp send udp://127.0.0.1:4000 --from voice.pcapng --rate 10mbit"
+  onramp send udp://127.0.0.1:4000 --from voice.pcapng --rate 10mbit
+  onramp replay uplink.pcap --qdisc fq --rate 10mbit --html report.html"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -41,6 +45,7 @@ enum Command {
     #[command(subcommand)]
     Bench(Bench),
     Send(cmd::send::Args),
+    Replay(cmd::replay::Args),
     /// Run an experiment of the laboratory: old designs beside Onramp's
     #[command(subcommand)]
     Lab(Lab),
@@ -72,6 +77,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),
+        Command::Replay(args) => cmd::replay::run(&args),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
         Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),

@@ -105,15 +105,79 @@ impl Output {
             }
             Self::File(path) => (path, replace(path, bytes)),
         };
-        written.map_err(|error| {
-            let advice = match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    "free some space, or name a file elsewhere"
-                }
-                _ => "name another file",
-            };
-            anyhow!("cannot write {}: {}; {advice}", path.display(), said(&error))
-        })
+        written.map_err(|error| cannot_write(path, &error))
+    }
+}
+
+impl Output {
+    /// Begins to write, piece by piece.
+    pub(crate) fn stream(&self) -> Result<Stream> {
+        let to = match self {
+            Self::Stdout => Ok(To::Stdout),
+            Self::Special(path) => fs::OpenOptions::new().write(true).open(path).map(To::Special),
+            Self::File(path) => temporary(path).map(To::File),
+        };
+        let path = match self {
+            Self::Stdout => PathBuf::new(),
+            Self::Special(path) | Self::File(path) => path.clone(),
+        };
+        let to = to.map_err(|error| cannot_write(&path, &error))?;
+        Ok(Stream { path, to })
+    }
+}
+
+/// What is written piece by piece: a file appears whole, at the end, or stays as it was.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    path: PathBuf,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    Stdout,
+    Special(fs::File),
+    File(NamedTempFile),
+}
+
+impl Stream {
+    /// What to tell of an error of this stream.
+    pub(crate) fn failed(&self, error: &io::Error) -> anyhow::Error {
+        match self.to {
+            To::Stdout => StdoutError(io::Error::new(error.kind(), error.to_string())).into(),
+            _ => cannot_write(&self.path, error),
+        }
+    }
+
+    /// Lets the file appear.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        if let Err(error) = self.flush() {
+            return Err(self.failed(&error));
+        }
+        let To::File(file) = self.to else { return Ok(()) };
+        let done = undisturbed(|| {
+            file.as_file().sync_all()?;
+            file.persist(&self.path).map(drop).map_err(|failed| failed.error)
+        });
+        done.map_err(|error| cannot_write(&self.path, &error))
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.to {
+            To::Stdout => io::stdout().write(bytes),
+            To::Special(file) => file.write(bytes),
+            To::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.to {
+            To::Stdout => io::stdout().flush(),
+            To::Special(file) => file.flush(),
+            To::File(file) => file.flush(),
+        }
     }
 }
 
@@ -143,14 +207,14 @@ impl Folder {
 }
 
 /// Refuses options that name the same file: the later would replace the earlier, unseen.
-pub(crate) fn distinct(outputs: [(&str, Option<&Output>); 2]) -> Result<()> {
-    let [(first, one), (second, other)] = outputs;
-    match (one, other) {
-        (Some(one), Some(other)) if one == other => {
-            Err(usage(format!("{first} and {second} name the same file: name two")))
+pub(crate) fn distinct(outputs: &[(&str, Option<&Output>)]) -> Result<()> {
+    for (place, (first, one)) in outputs.iter().enumerate() {
+        let same = |(_, other): &&(&str, Option<&Output>)| one.is_some() && other == one;
+        if let Some((second, _)) = outputs[place + 1..].iter().find(same) {
+            return Err(usage(format!("{first} and {second} name the same file: name two")));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// The first failure of several things that were all tried; what others said is added.
@@ -175,19 +239,34 @@ fn print_bytes(bytes: &[u8]) -> Result<()> {
     }
 }
 
+fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free some space, or name a file elsewhere"
+        }
+        _ => "name another file",
+    };
+    anyhow!("cannot write {}: {}; {advice}", path.display(), said(error))
+}
+
 /// Replaces the content of `path`, or leaves it as it is. The signals that end a program wait
 /// meanwhile, so that Ctrl-C leaves no temporary file behind.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let signals = SigSet::all();
-    signals.thread_block()?;
-    let written = (|| {
+    undisturbed(|| {
         let mut file = temporary(path)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path).map(drop).map_err(|failed| failed.error)
-    })();
+    })
+}
+
+/// Does something while the signals that end a program wait.
+fn undisturbed(done: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let signals = SigSet::all();
+    signals.thread_block()?;
+    let done = done();
     signals.thread_unblock()?;
-    written
+    done
 }
 
 /// A terminal, another device that takes text, or a pipe.
@@ -272,10 +351,10 @@ mod tests {
         let plain = at("plain");
         for way in ["./plain", "link", "here/plain", "here/here/link"] {
             assert_eq!(at(way), plain, "{way}");
-            assert!(distinct([("--a", Some(&plain)), ("--b", Some(&at(way)))]).is_err(), "{way}");
+            assert!(distinct(&[("--a", Some(&plain)), ("--b", Some(&at(way)))]).is_err(), "{way}");
         }
-        assert!(distinct([("--a", Some(&plain)), ("--b", Some(&at("other")))]).is_ok());
-        assert!(distinct([("--a", Some(&plain)), ("--b", None)]).is_ok());
+        assert!(distinct(&[("--a", Some(&plain)), ("--b", Some(&at("other")))]).is_ok());
+        assert!(distinct(&[("--a", Some(&plain)), ("--b", None)]).is_ok());
 
         at("link").write("text").expect("it can be written");
         assert_eq!(fs::read(folder.path().join("plain")).expect("behind the link"), b"text");

@@ -6,5 +6,6 @@ pub(crate) mod json;
 pub(crate) mod lab;
 pub(crate) mod meaning;
 pub(crate) mod page;
+pub(crate) mod replayed;
 pub(crate) mod sent;
 pub(crate) mod table;

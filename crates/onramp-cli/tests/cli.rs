@@ -8,6 +8,8 @@ mod history;
 mod kernel;
 #[path = "cli/lab.rs"]
 mod lab;
+#[path = "cli/replay.rs"]
+mod replay;
 #[path = "cli/report.rs"]
 mod report;
 #[path = "cli/send.rs"]
@@ -164,7 +166,7 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
 fn help_has_examples_and_is_no_failure() {
     let labs = ["contention", "loopback", "softirq", "instances", "layout"];
     let labs = labs.map(|lab| format!("lab {lab} --help"));
-    let others = ["--help", "demo --help", "bench udp --help", "send --help"];
+    let others = ["--help", "demo --help", "bench udp --help", "send --help", "replay --help"];
     for line in others.into_iter().chain(labs.iter().map(String::as_str)) {
         let output = run(line);
         let help = String::from_utf8(output.stdout).expect("help is UTF-8");

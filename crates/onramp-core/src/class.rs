@@ -34,6 +34,7 @@ pub trait Classes: Debug {
         if let Some(child) = self.child(minor) {
             child.qdisc.reset(cx);
             child.qdisc = qdisc;
+            child.idle = false;
             self.recount(minor);
         }
     }
@@ -44,6 +45,8 @@ pub trait Classes: Debug {
 pub struct Child {
     qdisc: Box<dyn Qdisc>,
     held: Backlog,
+    /// Has said that it is empty, and got nothing since.
+    idle: bool,
 }
 
 impl Child {
@@ -51,7 +54,7 @@ impl Child {
     #[must_use]
     pub fn new(qdisc: Box<dyn Qdisc>) -> Self {
         let held = qdisc.backlog();
-        Self { qdisc, held }
+        Self { qdisc, held, idle: false }
     }
 
     /// What Linux puts below a class that nobody gave a qdisc: `pfifo`.
@@ -64,6 +67,14 @@ impl Child {
     #[inline]
     pub fn held(&self) -> Backlog {
         self.held
+    }
+
+    /// Whether there is no sense in asking it for a packet. Some kinds note the time at which they
+    /// were asked in vain first (`qfq`, `red`): so a child that has become empty is asked once.
+    #[must_use]
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.idle
     }
 
     /// The qdisc itself. Whoever changes what it holds calls [`Classes::recount`].
@@ -82,6 +93,7 @@ impl Child {
     #[inline]
     pub fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>, sum: &mut Backlog) -> Verdict {
         let verdict = self.qdisc.enqueue(pkt, cx);
+        self.idle = false;
         self.recount(sum);
         verdict
     }
@@ -90,6 +102,7 @@ impl Child {
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Dequeue {
         let answer = self.qdisc.dequeue(cx);
+        self.idle = matches!(answer, Dequeue::Empty);
         self.recount(sum);
         answer
     }
@@ -98,6 +111,7 @@ impl Child {
     #[inline]
     pub fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
         let answer = self.qdisc.peek(cx);
+        self.idle = matches!(answer, Peek::Empty);
         self.recount(sum);
         answer
     }
@@ -105,6 +119,7 @@ impl Child {
     /// [`Qdisc::reset`]; keeps `sum`.
     pub fn reset(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) {
         self.qdisc.reset(cx);
+        self.idle = false;
         self.recount(sum);
     }
 
@@ -114,6 +129,7 @@ impl Child {
         let now = self.qdisc.backlog();
         sum.packets = sum.packets + now.packets - self.held.packets;
         sum.bytes = sum.bytes + now.bytes - self.held.bytes;
+        self.idle &= now.packets == 0;
         self.held = now;
     }
 }

@@ -151,6 +151,7 @@ impl Codel {
         let now = units(now.0);
         let Some(mut pkt) = source.pop() else {
             self.dropping = false;
+            self.bad_at = 0;
             return None;
         };
         let bad = self.judge(Some(&pkt), law, now, source);

@@ -1,12 +1,60 @@
 //! Filters: which class a packet belongs to.
 //!
-//! Source: `tc(8)`, section "CLASSIFIERS"; behaviour of Linux 7.2 `net/sched/cls_api.c`.
+//! The filters of a qdisc, or of a class, are asked by preference, and among those of one
+//! preference in the order of their kind, until one has matched whose actions do not say
+//! `continue`. Without `pref`, a filter gets the one before all such others, from 49152 downwards:
+//! what is added last is asked first.
+//!
+//! | kind | what it looks at |
+//! |---|---|
+//! | `matchall` | nothing |
+//! | `fw` | the packet's mark |
+//! | `u32` | words of the packet, under masks |
+//! | `basic` | an expression of `cmp`, `u32`, `meta`, `nbyte` |
+//! | `flower` | fields of the headers |
+//! | `flow` | fields, from which it computes the class |
+//! | `bpf` | what a program says |
+//!
+//! | action | what it does |
+//! |---|---|
+//! | `ok`, `pass`, `drop`, `shot`, `pipe`, `reclassify`, `continue`, `goto chain N` | says how it goes on |
+//! | `police` | says so by the rate of what comes |
+//! | `skbedit` | changes priority, mark or queue |
+//!
+//! What a packet's bytes are, [`dissect`](crate::dissect) says.
+//!
+//! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
+//! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
+//! Differs: what the kinds say; no shared blocks, no templates of chains, no offload.
+//! Invariant: to classify ends after at most 16 new beginnings; then the packet dies.
+
+mod action;
+mod bpf;
+mod ematch;
+mod flow;
+mod flower;
+mod police;
+mod read;
+mod reader;
+mod words;
 
 use onramp_queue::Packet;
 
-use crate::params::{Default as Absent, Param, Unit};
-use crate::spec::{Words, read_options};
-use crate::{ConfigError, Handle, Instant};
+use self::action::Control;
+use self::bpf::Program;
+use self::ematch::Tree;
+use self::flow::Flow;
+use self::flower::Flower;
+use self::words::Selector;
+use crate::dissect::Dissected;
+use crate::{Handle, Instant};
+
+pub use self::read::FilterSpec;
+pub(crate) use self::read::Head;
+pub(crate) use self::reader::Reader;
+
+/// How often it may begin anew.
+const RESTARTS_MAX: u32 = 16;
 
 /// What filters say of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,92 +70,163 @@ pub enum Decision {
 /// The filters of a qdisc or of a class, by preference.
 #[derive(Debug, Default)]
 pub struct Filters {
+    /// By chain, preference, and what the kind says.
     filters: Vec<FilterSpec>,
 }
 
+/// The kinds.
+#[derive(Clone, Debug)]
+enum Matcher {
+    Matchall,
+    /// Value and mask.
+    Mark(u32, u32),
+    /// The mark is the class, if it is one of the qdisc of this major number.
+    MarkIsClass(u16),
+    /// Keys, and whether something happens when they match.
+    U32(Selector, bool),
+    Basic(Tree),
+    Flower(Box<Flower>),
+    Flow(Box<Flow>),
+    Bpf(Program),
+}
+
+/// What a filter says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Match {
+    No,
+    /// No, and no other of its preference is to be asked.
+    Leave,
+    Yes,
+    /// Yes, and it belongs to this class.
+    Class(Handle),
+}
+
+/// What was found out of a packet, when somebody asked.
+#[derive(Debug, Default)]
+struct Look {
+    dissected: Option<Dissected>,
+    row: Option<flower::Row>,
+}
+
+impl Look {
+    #[inline]
+    fn at(&mut self, pkt: &Packet) -> &Dissected {
+        self.dissected.get_or_insert_with(|| Dissected::of(pkt))
+    }
+
+    #[inline]
+    fn row(&mut self, pkt: &Packet) -> &flower::Row {
+        let dissected = self.dissected.get_or_insert_with(|| Dissected::of(pkt));
+        self.row.get_or_insert_with(|| flower::row_of(dissected))
+    }
+}
+
+impl From<bool> for Match {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+}
+
+impl Matcher {
+    #[inline]
+    fn test(&self, look: &mut Look, pkt: &Packet, now: Instant) -> Match {
+        match self {
+            Self::Matchall => Match::Yes,
+            Self::Mark(value, mask) => (pkt.mark & mask == *value).into(),
+            Self::MarkIsClass(major) => {
+                let class = Handle::from_priority(pkt.mark);
+                if pkt.mark != 0 && (class.major == 0 || class.major == *major) {
+                    Match::Class(class)
+                } else {
+                    Match::No
+                }
+            }
+            Self::U32(_, false) => Match::No,
+            Self::U32(selector, true) => selector.matches(look, pkt),
+            Self::Basic(tree) => tree.holds(look, pkt).into(),
+            Self::Flower(flower) => flower.matches(look, pkt).into(),
+            Self::Flow(flow) => flow.class_of(look, pkt, now).map_or(Match::No, Match::Class),
+            Self::Bpf(program) => match program.run(look, pkt) {
+                0 => Match::No,
+                u32::MAX => Match::Yes,
+                class => Match::Class(Handle::from_priority(class)),
+            },
+        }
+    }
+
+    /// Whether no other filter of its preference is asked when its actions say `continue`.
+    fn is_alone(&self) -> bool {
+        matches!(self, Self::Matchall | Self::Flower(_))
+    }
+}
+
 impl Filters {
-    /// Adds a filter behind those of the same preference.
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
+    /// Adds a filter.
     pub(crate) fn add(&mut self, filter: FilterSpec) {
-        let place = self.filters.partition_point(|other| other.pref <= filter.pref);
+        let place = filter.place_in(&self.filters);
         self.filters.insert(place, filter);
     }
 
     /// Asks the filters, in order, until one has matched.
     #[inline]
-    pub(crate) fn classify(&mut self, pkt: &mut Packet, _now: Instant) -> Decision {
-        if self.filters.is_empty() {
+    pub(crate) fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Decision {
+        if self.is_empty() {
             return Decision::Unknown;
         }
-        let first = self.filters.iter().find(|filter| match &filter.kind {
-            FilterKind::Matchall => true,
-            FilterKind::Fw(mark) => *mark == pkt.mark,
-        });
-        first.map_or(Decision::Unknown, |filter| Decision::Class(filter.class))
-    }
-}
-
-/// A filter as described by its user, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilterSpec {
-    /// Smaller ones are asked first.
-    pref: u64,
-    kind: FilterKind,
-    class: Handle,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum FilterKind {
-    Matchall,
-    Fw(u32),
-}
-
-const COMMON: &[Param] =
-    &[Param::new("pref", Unit::Count, Absent::Number(49_152), "smaller ones are asked first")
-        .or(&["prio", "preference", "priority"])
-        .within(1, 65_535)];
-
-impl FilterSpec {
-    /// The class it names.
-    pub(crate) fn class(&self) -> Option<Handle> {
-        Some(self.class)
+        self.walk(pkt, now)
     }
 
-    /// Reads what stands behind `parent H` in `tc filter add`.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`]: the word that is wrong, and what would be right.
-    pub(crate) fn read(words: &mut Words<'_>) -> Result<Self, ConfigError> {
-        let common = read_options("filter", COMMON, words, false, true)?;
-        let mut handle = None;
-        if words.clone().next() == Some("handle") {
-            words.next();
-            handle = words.next();
+    fn walk(&mut self, pkt: &mut Packet, now: Instant) -> Decision {
+        let mut look = Look::default();
+        let (mut chain, mut at, mut restarts) = (0, 0, 0);
+        loop {
+            let Some(filter) = self.filters.get_mut(at).filter(|filter| filter.chain == chain)
+            else {
+                return Decision::Unknown;
+            };
+            at += 1;
+            if !filter.takes(&mut look, pkt) {
+                continue;
+            }
+            let class = match filter.matcher.test(&mut look, pkt, now) {
+                Match::No => continue,
+                Match::Leave => {
+                    at = self.behind(at);
+                    continue;
+                }
+                Match::Yes => filter.class.unwrap_or_default(),
+                Match::Class(class) => class,
+            };
+            match action::run(&mut filter.actions, &mut look, pkt, now) {
+                Control::Ok | Control::Pipe | Control::Jump(_) => return Decision::Class(class),
+                Control::Drop => return Decision::Drop,
+                Control::Next => {
+                    if filter.matcher.is_alone() {
+                        at = self.behind(at);
+                    }
+                    continue;
+                }
+                Control::Again => chain = 0,
+                Control::Goto(to) => chain = to,
+            }
+            restarts += 1;
+            if restarts > RESTARTS_MAX {
+                return Decision::Drop;
+            }
+            at = self.filters.partition_point(|filter| filter.chain < chain);
         }
-        let pref = common[0].as_ref().map_or(49_152, crate::params::Value::number);
-        let kind = match words.next() {
-            Some("matchall") => FilterKind::Matchall,
-            Some("fw") => {
-                let mark = handle.and_then(crate::units::parse_count);
-                let mark = mark.and_then(|mark| u32::try_from(mark).ok()).ok_or_else(|| {
-                    let why = "expected `handle MARK` before it, 0 to 4294967295";
-                    ConfigError::new("filter fw", "handle", handle.unwrap_or_default(), why)
-                })?;
-                FilterKind::Fw(mark)
-            }
-            other => {
-                let why = "expected a filter: matchall, fw";
-                return Err(ConfigError::new("filter", "", other.unwrap_or_default(), why));
-            }
-        };
-        match (words.next(), words.next()) {
-            (Some("classid" | "flowid"), Some(class)) => {
-                Ok(Self { pref, kind, class: class.parse()? })
-            }
-            (word, _) => {
-                let why = "expected `classid MAJOR:MINOR`";
-                Err(ConfigError::new("filter", "", word.unwrap_or_default(), why))
-            }
-        }
+    }
+
+    /// The first filter behind those of the preference of that before `at`.
+    fn behind(&self, at: usize) -> usize {
+        let place = |filter: &FilterSpec| (filter.chain, filter.pref);
+        let last = place(&self.filters[at - 1]);
+        at + self.filters[at..].iter().take_while(|filter| place(filter) == last).count()
     }
 }

@@ -2,18 +2,22 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
+mod buckets;
 mod class;
 mod codel;
 mod cost;
 mod device;
+pub mod dissect;
 mod ecn;
 mod error;
 pub mod filter;
+mod flows;
 mod handle;
 pub mod params;
 mod port;
 pub mod qdisc;
 mod rate;
+mod red;
 mod rng;
 mod setup;
 mod share;

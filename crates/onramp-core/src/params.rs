@@ -1,5 +1,7 @@
 //! The table a qdisc keeps of its parameters. Parser, printer and help all read it.
 
+mod curve;
+
 use std::fmt::Write as _;
 
 use crate::rate;
@@ -46,6 +48,23 @@ pub enum Unit {
     Choice(&'static [&'static str]),
     /// A plain number, zero or below it: `-7000`. The value is how much below.
     Minus,
+    /// A plain number that may be negative, of 32 bits; kept as their two's complement.
+    Signed,
+    /// Rows that a word tells apart: the list begins with the place of the form.
+    Forms(&'static [Form]),
+    /// A service curve: `m1 RATE d TIME m2 RATE`. In a list, in bytes per second and nanoseconds.
+    Curve,
+}
+
+/// A form of [`Unit::Forms`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// The word it begins with; of the first form, it may be left out.
+    pub word: &'static str,
+    /// How many values it must have.
+    pub must: usize,
+    /// What these are.
+    pub units: &'static [Unit],
 }
 
 /// What holds when the option is not given.
@@ -87,18 +106,8 @@ pub struct Param {
 pub enum Value {
     /// Of every unit but [`Unit::List`].
     Number(u64),
-    /// Of [`Unit::List`], [`Unit::Many`] and [`Unit::Row`].
+    /// Of [`Unit::List`], [`Unit::Many`], [`Unit::Row`], [`Unit::Forms`] and [`Unit::Curve`].
     List(Vec<u64>),
-}
-
-impl Value {
-    /// The number; of a list, the first.
-    pub(crate) fn number(&self) -> u64 {
-        match self {
-            Self::Number(number) => *number,
-            Self::List(list) => list.first().copied().unwrap_or(0),
-        }
-    }
 }
 
 /// Linux keeps most numbers in 32 bits.
@@ -112,7 +121,7 @@ impl Param {
     pub const fn new(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Self {
         let max = match unit {
             Unit::Usecs => U32_MAX * 1_000,
-            Unit::Rate | Unit::Row(..) => RATE_MAX,
+            Unit::Rate | Unit::Row(..) | Unit::Forms(_) => RATE_MAX,
             Unit::Minor => u16::MAX as u64,
             _ => U32_MAX,
         };
@@ -193,25 +202,51 @@ impl Param {
                 }
                 Ok(Value::List(list))
             }
-            Unit::Row(must, units) => {
-                let mut list =
-                    units[..must].iter().map(|unit| one(*unit)).collect::<Result<Vec<_>, _>>()?;
-                for unit in &units[must..] {
-                    let next = words.clone().next().and_then(|word| self.number(*unit, word));
-                    let Some(number) = next else { break };
+            Unit::Row(must, units) => self.row(at, must, units, Vec::new(), words),
+            Unit::Forms(forms) => {
+                let named = words.clone().next();
+                let place = forms.iter().position(|form| Some(form.word) == named);
+                if place.is_some() {
                     words.next();
-                    list.push(number);
                 }
-                Ok(Value::List(list))
+                let place = place.unwrap_or(0);
+                self.row(at, forms[place].must, forms[place].units, vec![place as u64], words)
             }
+            Unit::Curve => curve::parse(self, at, words).map(Value::List),
             unit => one(unit).map(Value::Number),
         }
+    }
+
+    /// Reads values in a row behind those in `list`.
+    fn row<'w>(
+        &self,
+        at: &str,
+        must: usize,
+        units: &[Unit],
+        mut list: Vec<u64>,
+        words: &mut (impl Iterator<Item = &'w str> + Clone),
+    ) -> Result<Value, ConfigError> {
+        for (place, unit) in units.iter().enumerate() {
+            let word = words.clone().next();
+            let Some(number) = word.and_then(|word| self.number(*unit, word)) else {
+                if place >= must {
+                    break;
+                }
+                let missing = if word.is_none() { "the value is missing: " } else { "" };
+                let why = format!("{missing}expected {}", self.expected());
+                return Err(ConfigError::new(at, self.key, word.unwrap_or_default(), why));
+            };
+            words.next();
+            list.push(number);
+        }
+        Ok(Value::List(list))
     }
 
     /// Refuses a bare number, other than zero, where `tc` would guess its unit.
     pub(crate) fn check_unit(&self, at: &str, key: &str, word: &str) -> Result<(), ConfigError> {
         let unit = match self.unit {
             Unit::Row(_, units) => units[0],
+            Unit::Forms(forms) => forms[0].units[0],
             unit => unit,
         };
         let guessed = matches!(unit, Unit::Rate | Unit::Usecs | Unit::Nsecs);
@@ -242,7 +277,9 @@ impl Param {
                 Some(_) => None,
                 None => parse_count(word).filter(|n| *n == 0),
             },
+            Unit::Signed => word.parse::<i32>().ok().map(|n| u64::from(n.cast_unsigned())),
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
+            Unit::Forms(_) | Unit::Curve => None,
         };
         number.filter(|n| (self.min..=self.max).contains(n))
     }
@@ -271,15 +308,20 @@ impl Param {
             Unit::Many(most) => {
                 format!("whole numbers, at most {most}, each {min} to {max}")
             }
-            Unit::Row(must, units) => units
-                .iter()
-                .enumerate()
-                .map(|(i, unit)| {
-                    let name = unit.metavariable();
-                    if i < must { name.to_owned() } else { format!("[{name}]") }
-                })
-                .collect::<Vec<_>>()
-                .join(" "),
+            Unit::Row(must, units) => row_usage(must, units),
+            Unit::Forms(forms) => {
+                let usage = |(place, form): (usize, &Form)| {
+                    let row = row_usage(form.must, form.units);
+                    match (place, form.word) {
+                        (_, "") => row,
+                        (0, word) => format!("[{word}] {row}"),
+                        (_, word) => format!("{word} {row}"),
+                    }
+                };
+                forms.iter().enumerate().map(usage).collect::<Vec<_>>().join(" | ")
+            }
+            Unit::Curve => curve::EXPECTED.into(),
+            Unit::Signed => "a whole number, -2147483648 to 2147483647".into(),
             Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
             Unit::Fraction => "a probability such as 0.02, 0 to 1".into(),
             Unit::Percent => "a percentage such as 5%, 0% to 100%".into(),
@@ -308,6 +350,7 @@ impl Param {
             Unit::Rate => Rate(n).exact(),
             Unit::Usecs | Unit::Nsecs => exact_time(n),
             Unit::Minor => format!("{n:x}"),
+            Unit::Signed => signed(n).to_string(),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => plain(unit, n),
@@ -323,6 +366,7 @@ impl Param {
             Unit::Usecs if n == 0 => "0us".into(),
             Unit::Usecs | Unit::Nsecs => Time(n).to_string(),
             Unit::Minor => format!("{n:#x}"),
+            Unit::Signed => signed(n).to_string(),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => plain(unit, n),
@@ -344,11 +388,20 @@ impl Param {
                 let _ = write!(line, " {}", word(self.unit, *n));
             }
             Value::List(list) => {
+                let (units, list) = match (self.unit, &list[..]) {
+                    (Unit::Row(_, units), list) => (units, list),
+                    (Unit::Forms(forms), [place, list @ ..]) => {
+                        let form = &forms[usize::try_from(*place).unwrap_or(0)];
+                        if *place > 0 {
+                            let _ = write!(line, " {}", form.word);
+                        }
+                        (form.units, list)
+                    }
+                    (Unit::Curve, list) => return curve::write(line, list, word),
+                    (_, list) => (&[Unit::Count][..], list),
+                };
                 for (i, n) in list.iter().enumerate() {
-                    let unit = match self.unit {
-                        Unit::Row(_, units) => units[i.min(units.len() - 1)],
-                        unit => unit,
-                    };
+                    let unit = units[i.min(units.len() - 1)];
                     let _ = write!(line, " {}", word(unit, *n));
                 }
             }
@@ -362,7 +415,7 @@ impl Param {
             Unit::Choice(names) => format!("{} {}", self.key, names.join(" | ")),
             Unit::List(len) => format!("{} N1 .. N{len}", self.key),
             Unit::Many(_) => format!("{} N1 N2 ..", self.key),
-            Unit::Row(..) => format!("{} {}", self.key, self.expected()),
+            Unit::Row(..) | Unit::Forms(_) => format!("{} {}", self.key, self.expected()),
             unit => format!("{} {}", self.key, unit.metavariable()),
         };
         if self.default == Default::Needed {
@@ -370,9 +423,8 @@ impl Param {
         }
         let mut default = String::new();
         match (self.default, self.unit) {
-            (Default::Off, Unit::Words(names) | Unit::Choice(names)) => {
-                default.push_str(names[0]);
-            }
+            (Default::Off, Unit::Words(names)) if names.len() > 1 => default.push_str(names[0]),
+            (Default::Off, Unit::Choice(names)) => default.push_str(names[0]),
             (Default::Needed | Default::Off, _) => default.push_str("off"),
             (Default::Mtus(n), _) => {
                 let _ = write!(default, "{n} of the device's largest packets");
@@ -401,7 +453,10 @@ impl Unit {
             Self::Minor => "MINOR",
             Self::Fraction => "PROBABILITY",
             Self::Percent => "PERCENT",
-            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) | Self::Choice(_) => "",
+            Self::Choice(_) => "NAME",
+            Self::Signed => "NUMBER",
+            Self::Curve => "CURVE",
+            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) | Self::Forms(_) => "",
         }
     }
 }
@@ -416,6 +471,21 @@ fn plain(unit: Unit, n: u64) -> String {
         Unit::Minus if n > 0 => format!("-{n}"),
         _ => n.to_string(),
     }
+}
+
+/// Values in a row, for people.
+fn row_usage(must: usize, units: &[Unit]) -> String {
+    let name = |(i, unit): (usize, &Unit)| {
+        let name = unit.metavariable();
+        if i < must { name.to_owned() } else { format!("[{name}]") }
+    };
+    units.iter().enumerate().map(name).collect::<Vec<_>>().join(" ")
+}
+
+/// What [`Unit::Signed`] means.
+#[expect(clippy::cast_possible_truncation, reason = "these are the bits that count")]
+pub(crate) fn signed(number: u64) -> i32 {
+    (number as u32).cast_signed()
 }
 
 /// The options of a table, for messages.

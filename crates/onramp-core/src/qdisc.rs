@@ -2,7 +2,8 @@
 //!
 //! Invariants, checked for every entry of [`KINDS`] by `tests/conformance.rs`:
 //!
-//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included;
+//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included, and
+//!   what a qdisc made itself ([`Cx::made`]);
 //! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
 //! * time is `cx.now`, chance is `cx`'s: same calls, same packets out.
 //!
@@ -11,13 +12,27 @@
 //! | kind | what it does |
 //! |---|---|
 //! | `pfifo`, `bfifo` | first in, first out, limited in packets or in bytes |
+//! | `pfifo_head_drop` | the same, but when full, the oldest makes room |
 //! | `pfifo_fast` | three bands by priority, the first one first |
 //! | `fq` | a queue for each flow, served in turn and paced |
 //! | `prio` | bands with a qdisc each, the first one first |
 //! | `codel` | one queue, kept short by how long packets wait |
 //! | `tbf` | a rate with bursts, by a token bucket |
+//! | `fq_codel` | a queue for each flow, served in turn and kept short |
 //! | `htb` | classes with rates, which borrow from each other |
 //! | `cbs` | a share of a link, by credits |
+//! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
+//! | `etf` | packets leave at the times they ask for, or not at all |
+//! | `drr` | classes that send a quantum of bytes each, in turn |
+//! | `ets` | bands with a qdisc each: some strictly in order, the others in turn |
+//! | `qfq` | classes that share by weight, each soon after it should have sent |
+//! | `multiq` | bands with a qdisc each, served in turn |
+//! | `skbprio` | the highest priority first; when full, the lowest one makes room |
+//! | `plug` | keeps packets until it is told to let them go |
+//! | `noqueue` | what the device does not take at once is dropped |
+//! | `blackhole`, `noop` | drop everything |
+//! | `sfq` | a short queue for each flow, served in turn |
+//! | `red` | one queue, from which packets are dropped at random before it is full |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -52,6 +67,8 @@ use crate::class::Classes;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
 
+mod time_queue;
+
 pub(crate) use self::fifo::default_pfifo;
 
 pub use crate::spec::Spec;
@@ -63,6 +80,16 @@ pub struct Cx<'a> {
     pub now: Instant,
     /// Dropped packets, freed by the caller after it has let go of the qdisc.
     pub drops: &'a mut PacketList,
+    /// Packets that qdiscs have made themselves: they are enqueued like those that came.
+    pub made: u32,
+}
+
+impl<'a> Cx<'a> {
+    /// Drops go to `drops`.
+    #[inline]
+    pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
+        Self { now, drops, made: 0 }
+    }
 }
 
 impl Cx<'_> {
@@ -247,6 +274,12 @@ pub trait Qdisc: Send + Debug {
         false
     }
 
+    /// Takes in a packet that may pass it by, when it holds nothing, but the device takes nothing
+    /// either (`dev_requeue_skb`): the next to leave, whatever comes.
+    fn keep_passing(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.enqueue(pkt, cx)
+    }
+
     /// Drops everything.
     fn reset(&mut self, cx: &mut Cx<'_>);
 
@@ -342,12 +375,27 @@ macro_rules! qdiscs {
 
 // To add a qdisc: write `qdisc/NAME.rs` with a `Kind`, and name both here.
 qdiscs! {
-    fifo: PFIFO, BFIFO;
+    fifo: PFIFO, BFIFO, PFIFO_HEAD_DROP;
     pfifo_fast: PFIFO_FAST;
     fq: FQ;
     prio: PRIO;
     codel: CODEL;
     tbf: TBF;
+    fq_codel: FQ_CODEL;
     htb: HTB;
     cbs: CBS;
+    netem: NETEM;
+    etf: ETF;
+    drr: DRR;
+    ets: ETS;
+    qfq: QFQ;
+    multiq: MULTIQ;
+    skbprio: SKBPRIO;
+    plug: PLUG;
+    blackhole: BLACKHOLE, NOOP, NOQUEUE;
+    sfq: SFQ;
+    red: RED;
 }
+
+mod classes;
+mod rounds;

@@ -1,5 +1,4 @@
 //! Chance, from a seed.
-#![allow(dead_code)]
 
 /// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
 #[derive(Clone, Debug)]

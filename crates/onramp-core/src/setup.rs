@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::filter::FilterSpec;
+use crate::filter::{FilterSpec, Head, Reader};
 use crate::params::{Param, Site, Value, Values};
 use crate::qdisc::{ClassKind, Cx, Qdisc, Spec};
 use crate::spec::{Words, check, read_options};
@@ -11,7 +11,7 @@ use crate::{ConfigError, Handle, Instant};
 use onramp_queue::PacketList;
 
 /// Handles that nobody chose are numbered from here on, as in Linux.
-const FIRST_OWN_HANDLE: u16 = 0x8001;
+pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 
 /// A tree of qdiscs, checked line by line. Building it cannot fail.
 ///
@@ -70,7 +70,8 @@ pub(crate) enum Change {
     /// A class is new, or has other parameters.
     Class(Handle),
     ClassGone(Handle),
-    Filter(Handle, FilterSpec),
+    /// Filters at a qdisc or class are other ones.
+    Filters(Handle),
 }
 
 /// What a command does with the thing it names.
@@ -114,6 +115,25 @@ impl Node {
             ))
         } else if there.is_some_and(|there| self.classes[there].parent != parent.minor) {
             Some("a class cannot move; delete it first".into())
+        } else {
+            None
+        }
+    }
+}
+
+impl Node {
+    /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it.
+    fn why_no_filters(&self, parent: Handle) -> Option<String> {
+        let kind = self.spec.kind();
+        let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
+        if self.spec.build(1514).filters(0).is_none() {
+            Some(format!("{} asks no filters", kind.id))
+        } else if parent.minor == 0 {
+            None
+        } else if !nested {
+            Some(format!("{} asks filters at {} alone", kind.id, parent.qdisc()))
+        } else if !self.classes.iter().any(|class| class.minor == parent.minor) {
+            Some("there is no such class".into())
         } else {
             None
         }
@@ -231,12 +251,18 @@ impl Setup {
         Some((row.parent, Values { params: class_params(&node.spec), given: &row.given, site }))
     }
 
+    /// The filters that are asked at a qdisc or class.
+    pub(crate) fn filters_at(&self, place: Handle) -> impl Iterator<Item = &FilterSpec> {
+        let all = self.qdiscs.get(&place.major).map_or(&[][..], |node| &node.filters);
+        all.iter().filter(move |(minor, _)| *minor == place.minor).map(|(_, filter)| filter)
+    }
+
     /// Builds a qdisc and all that stands below it.
     pub(crate) fn build_node(&self, major: u16, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
         let (node, site) = (&self.qdiscs[&major], self.site(major, mtu, seed));
         let mut qdisc = node.spec.build_at(site);
         let mut drops = PacketList::new();
-        let mut cx = Cx { now: Instant(0), drops: &mut drops };
+        let mut cx = Cx::new(Instant(0), &mut drops);
         if let Some(classes) = qdisc.classes() {
             let params = class_params(&node.spec);
             for class in &node.classes {
@@ -455,31 +481,34 @@ impl Setup {
         Ok(Change::ClassGone(class))
     }
 
-    fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
-        let parent = match words.clone().next() {
-            Some("parent") => {
-                words.next();
-                handle_of("filter", "parent", words.next())?
-            }
-            Some("root") => {
-                words.next();
-                Handle::new(self.root.unwrap_or(0), 0)
-            }
-            _ => Handle::new(self.root.unwrap_or(0), 0),
-        };
+    fn filter(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
+        let mut words = Reader::new(words);
+        let head = Head::read(&mut words)?;
+        let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
         let Some(node) = self.qdiscs.get_mut(&parent.major) else {
             let why = format!("there is no qdisc {}", parent.qdisc());
             return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
         };
-        let filter = FilterSpec::read(&mut words)?;
-        match verb {
-            Verb::Add | Verb::Replace => node.filters.push((parent.minor, filter.clone())),
-            Verb::Change | Verb::Delete => {
-                let why = "filters can be added only; replace the qdisc";
-                return Err(ConfigError::new("filter", "", "", why));
-            }
+        if verb == Verb::Delete {
+            node.filters.retain(|(at, filter)| *at != parent.minor || !head.means(filter));
+            return Ok(Change::Filters(parent));
         }
-        Ok(Change::Filter(parent, filter))
+        if let Some(why) = node.why_no_filters(parent) {
+            return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
+        }
+        let mut filter = FilterSpec::read(&head, &mut words, parent.major)?;
+        let others = node.filters.iter().enumerate();
+        let others = others.filter(|(_, (at, _))| *at == parent.minor);
+        let others = others.map(|(place, (_, filter))| (place, filter));
+        match filter.join(others, verb != Verb::Add)? {
+            Some(place) => node.filters[place] = (parent.minor, filter),
+            None if verb == Verb::Change => {
+                let why = "there is no such filter; use add";
+                return Err(ConfigError::new("filter", "handle", "", why));
+            }
+            None => node.filters.push((parent.minor, filter)),
+        }
+        Ok(Change::Filters(parent))
     }
 
     /// The qdisc that stands below `parent`.

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::ConfigError;
 use crate::params::{self, Default, Param, Site, Value, Values};
 use crate::qdisc::{Check, KINDS, Kind, Qdisc};
+use crate::setup::FIRST_OWN_HANDLE;
+use crate::{ConfigError, Handle};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
 ///
@@ -56,7 +57,7 @@ impl Spec {
     /// Builds the qdisc for a device whose largest packet has `mtu` bytes, link header included.
     #[must_use]
     pub fn build(&self, mtu: u32) -> Box<dyn Qdisc> {
-        self.build_at(Site { mtu, ..Site::default() })
+        self.build_at(Site { mtu, handle: Handle::new(FIRST_OWN_HANDLE, 0), ..Site::default() })
     }
 
     /// Builds the qdisc where it stands.

@@ -62,8 +62,10 @@ pub struct Tree {
 /// What passed a [`Tree`] since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets taken in, dropped or not.
+    /// Packets taken in, dropped or not, and those that qdiscs made.
     pub enqueued_packets: u64,
+    /// Of these, packets that qdiscs made: the duplicates of `netem`.
+    pub made_packets: u64,
     /// Packets that left through a dequeue.
     pub sent_packets: u64,
     /// Their bytes.
@@ -75,6 +77,7 @@ pub struct Totals {
 impl Totals {
     const ZERO: Self = Self {
         enqueued_packets: 0,
+        made_packets: 0,
         sent_packets: 0,
         sent_bytes: 0,
         dropped: [0; DropReason::ALL.len()],
@@ -141,19 +144,32 @@ impl Tree {
         Ok(pkt)
     }
 
+    /// Takes `pkt` in, or drops it, when packets may pass by but the device takes nothing now: if
+    /// nothing is held, it has passed the qdisc, and is the next to leave, whatever comes.
+    pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
+        self.totals.enqueued_packets += 1;
+        let passes = self.root.backlog().packets == 0 && self.root.can_bypass();
+        self.call(now, |root, cx| match passes {
+            true => root.keep_passing(pkt, cx),
+            false => root.enqueue(pkt, cx),
+        })
+    }
+
     /// Takes `pkt` in, or drops it.
     pub fn enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         self.call(now, |root, cx| root.enqueue(pkt, cx))
     }
 
-    /// Takes `packets` in, in order; says how many of them were dropped.
+    /// Takes `packets` in, in order; says how many were dropped, also of those held before.
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
-            packets.fold(0, |dropped, pkt| {
-                dropped + u32::from(root.enqueue(pkt, cx) == Verdict::Dropped)
-            })
+            for pkt in packets {
+                // What is dropped is counted below.
+                let _ = root.enqueue(pkt, cx);
+            }
+            cx.drops.len()
         })
     }
 
@@ -199,6 +215,11 @@ impl Tree {
         std::mem::take(&mut self.drops)
     }
 
+    /// The root itself, for its classes and filters. Packets that go in or out here are not counted.
+    pub fn root(&mut self) -> &mut dyn Qdisc {
+        &mut *self.root
+    }
+
     /// What is held, drops not counted.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
@@ -225,7 +246,10 @@ impl Tree {
     #[inline]
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
-        let result = f(&mut *self.root, &mut Cx { now, drops: &mut drops });
+        let mut cx = Cx::new(now, &mut drops);
+        let result = f(&mut *self.root, &mut cx);
+        self.totals.made_packets += u64::from(cx.made);
+        self.totals.enqueued_packets += u64::from(cx.made);
         while let Some(pkt) = drops.pop_front() {
             if let Some(reason) = pkt.drop_reason {
                 self.totals.dropped[reason as usize] += 1;

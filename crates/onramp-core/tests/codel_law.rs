@@ -48,8 +48,11 @@ fn stat(tree: &Tree, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name} is a statistic"))
 }
 
+/// Which packets were dropped in which millisecond.
+type Drops = Vec<(u64, Vec<u64>)>;
+
 /// A standing queue of 300 packets, one leaving each millisecond; says when packets were dropped.
-fn standing(line: &str, ecn: u8) -> (Tree, Vec<(u64, Vec<u64>)>, Vec<u64>) {
+fn standing(line: &str, ecn: u8) -> (Tree, Drops, Vec<u64>) {
     let mut tree = tree(line);
     for cookie in 0..300 {
         assert_eq!(push(&mut tree, 0, cookie, ecn), Verdict::Queued);
@@ -125,13 +128,10 @@ fn the_last_packets_stay_however_old_they_are() {
 fn the_packet_a_parent_saw_counts_against_the_limit() {
     let spec: Spec = "codel limit 2".parse().expect("a correct line");
     let (mut qdisc, mut drops) = (spec.build(1514), PacketList::new());
-    let mut cx = Cx { now: at(0), drops: &mut drops };
+    let mut cx = Cx::new(at(0), &mut drops);
     let mut push = |qdisc: &mut dyn Qdisc| qdisc.enqueue(Packet::new(1000), &mut cx);
     assert_eq!(push(&mut *qdisc), Verdict::Queued);
-    assert_eq!(
-        qdisc.peek(&mut Cx { now: at(0), drops: &mut PacketList::new() }),
-        Peek::Ready(1000)
-    );
+    assert_eq!(qdisc.peek(&mut Cx::new(at(0), &mut PacketList::new())), Peek::Ready(1000));
     assert_eq!(push(&mut *qdisc), Verdict::Queued);
     assert_eq!(push(&mut *qdisc), Verdict::Dropped);
     assert_eq!((qdisc.backlog().packets, qdisc.backlog().bytes), (2, 2000));

@@ -150,7 +150,7 @@ fn filters_are_asked_at_the_qdisc_and_at_inner_classes() {
         (0x1_0000, 7, 0),
         (0x2_0010, 3, 0x20),
     ] {
-        let mut cx = onramp_core::qdisc::Cx { now: START, drops: &mut drops };
+        let mut cx = onramp_core::qdisc::Cx::new(START, &mut drops);
         let mut pkt = Packet::new(100);
         (pkt.priority, pkt.mark) = (priority, mark);
         let _ = qdisc.enqueue(pkt, &mut cx);
@@ -170,7 +170,7 @@ fn filters_are_asked_at_the_qdisc_and_at_inner_classes() {
 fn classes_count_what_they_lend_and_borrow() {
     let mut qdisc = setup(&SHARED).build(MTU, 0).expect("a root");
     let mut drops = onramp_queue::PacketList::new();
-    let mut cx = onramp_core::qdisc::Cx { now: START, drops: &mut drops };
+    let mut cx = onramp_core::qdisc::Cx::new(START, &mut drops);
     for _ in 0..4 {
         let _ = qdisc.enqueue(packet(0x10, 1000), &mut cx);
     }

@@ -49,6 +49,31 @@ qdisc fq: illegal "timer_slack" "5s": expected a time such as 10us or 500ns, 0us
 qdisc fq: illegal "priomap" "3": expected 16 whole numbers, each 0 to 2
 > fq priomap 1 2
 qdisc fq: "priomap": the value is missing: expected 16 whole numbers, each 0 to 2
+> netem loss burst 5%
+qdisc netem: illegal "loss" "burst": expected [random] PERCENT [PERCENT] | \
+state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
+> netem loss state
+qdisc netem: "loss": the value is missing: expected [random] PERCENT [PERCENT] | \
+state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
+> netem loss 101%
+qdisc netem: illegal "loss" "101%": expected [random] PERCENT [PERCENT] | \
+state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
+> netem delay 10ms distribution normal
+qdisc netem: "distribution": it needs a delay and its jitter
+> netem delay 300s
+qdisc netem: illegal "delay" "300s": expected TIME [TIME] [PERCENT]
+> netem distribution cauchy
+qdisc netem: illegal "distribution" "cauchy": expected uniform or normal or pareto or paretonormal
+> netem slot 5ms 4ms
+qdisc netem: "slot": its second time is below the first
+> netem reorder 5%
+qdisc netem: "reorder": it needs a delay
+> etf offload
+qdisc etf: "offload": no device here can do it; leave it out
+> etf clockid CLOCK_MONOTONIC
+qdisc etf: illegal "clockid" "CLOCK_MONOTONIC": expected TAI or CLOCK_TAI
+> etf delta 100us
+qdisc etf: illegal "delta" "100us": expected a whole number, 0 to 2147483647
 > bfifo limit 5g
 qdisc bfifo: illegal "limit" "5g": expected a size such as 1514 or 15kb, 0 to 4294967295 bytes
 "#;
@@ -56,7 +81,8 @@ qdisc bfifo: illegal "limit" "5g": expected a size such as 1514 or 15kb, 0 to 42
 #[test]
 fn mistakes_name_the_word_and_what_is_allowed() {
     let kinds = KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ");
-    let mut lines = MISTAKES.trim().lines();
+    let text = MISTAKES.replace("\\\n", "");
+    let mut lines = text.trim().lines();
     while let (Some(typed), Some(answer)) = (lines.next(), lines.next()) {
         let typed = typed.strip_prefix('>').expect("typed lines are marked").trim();
         assert_eq!(error(typed).to_string(), answer.replace("KINDS", &kinds), "{typed}");
@@ -106,6 +132,16 @@ fn shows_as_tc_does() {
         ("fq ce_threshold 0", "ce_threshold 0us"),
         ("fq ce_threshold 1ms", "ce_threshold 1ms"),
         ("fq nopacing", " nopacing "),
+        ("etf", "etf clockid TAI delta 0"),
+        ("etf clockid TAI delta 300 deadline_mode", "clockid TAI delta 300 deadline_mode"),
+        ("netem", "netem limit 1000p"),
+        ("netem latency 10ms 5ms 0.3", "delay 10ms 5ms 0.3%"),
+        ("netem drop 5", "loss 5%"),
+        ("netem loss random 5% 25 ecn", "loss 5% 25% ecn"),
+        ("netem loss gemodel 1% 10%", "loss gemodel 1% 10%"),
+        ("netem rate 8mbit -14 48 5", "rate 8Mbit -14 48 5"),
+        ("netem slot distribution normal 10ms 2ms", "slot distribution normal 10ms 2ms"),
+        ("netem slot 800 packets 3", "slot 800ns packets 3"),
         ("fq horizon_cap", "horizon_cap"),
         ("fq", "quantum 3028b initial_quantum 15140b low_rate_threshold 550Kbit refill_delay 40ms"),
         ("fq", "refill_delay 40ms timer_slack 10us horizon 10s horizon_drop"),
@@ -159,9 +195,30 @@ fn option(param: &'static Param) -> BoxedStrategy<String> {
                 units[..len].iter().map(|unit| word(param, *unit)).collect::<Vec<_>>()
             })
             .boxed(),
+        Unit::Forms(forms) => prop::sample::select(forms)
+            .prop_flat_map(move |form| {
+                let row = (form.must..=form.units.len()).prop_flat_map(move |len| {
+                    form.units[..len].iter().map(|unit| word(param, *unit)).collect::<Vec<_>>()
+                });
+                row.prop_map(move |row| [vec![form.word.to_owned()], row].concat())
+            })
+            .boxed(),
+        Unit::Curve => curve().prop_map(|curve| vec![curve]).boxed(),
         unit => word(param, unit).prop_map(|word| vec![word]).boxed(),
     };
     words.prop_map(move |words| format!("{key} {}", words.join(" "))).boxed()
+}
+
+/// A service curve as a user could type it.
+fn curve() -> impl Strategy<Value = String> {
+    let (rate, ns) = (1..=u64::from(u32::MAX), 1_000..=u64::from(u32::MAX) * 1_000);
+    prop_oneof![
+        (rate.clone(), ns.clone(), rate.clone())
+            .prop_map(|(m1, d, m2)| format!("m1 {m1}bps d {d}ns m2 {m2}bps")),
+        rate.clone().prop_map(|rate| format!("rate {rate}bps")),
+        (1_u32..=65_535, ns, rate)
+            .prop_map(|(umax, dmax, rate)| format!("umax {umax} dmax {dmax}ns rate {rate}bps")),
+    ]
 }
 
 /// A value of that unit.
@@ -172,6 +229,7 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
         Unit::Usecs | Unit::Nsecs => number.prop_map(|n| format!("{n}ns")).boxed(),
         Unit::Choice(names) => prop::sample::select(names).prop_map(str::to_owned).boxed(),
         Unit::Minus => number.prop_map(|n| format!("-{n}")).boxed(),
+        Unit::Signed => any::<i32>().prop_map(|n| n.to_string()).boxed(),
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
         Unit::Fraction => (0_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 1e3)).boxed(),
         Unit::Percent => (0_u32..=1000).prop_map(|n| format!("{}%", f64::from(n) / 1e1)).boxed(),

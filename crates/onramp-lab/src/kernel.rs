@@ -23,7 +23,9 @@ mod packets;
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::qdisc::{KINDS, Spec};
+use onramp_core::Tree;
+use onramp_core::qdisc::{Dequeue, KINDS, Spec};
+use onramp_queue::Packet;
 
 use crate::crew::Window;
 use crate::measure::{Spread, rotated};
@@ -212,11 +214,20 @@ fn ratio(ours: &Cell, theirs: &Cell) -> Ratio {
     }
 }
 
-/// Kinds of qdisc to ask both sides for: the usual ones, and all that Onramp has.
+/// Kinds of qdisc to ask both sides for: the usual ones, and all that Onramp has and that let
+/// packets through as they are, without options or classes.
 #[must_use]
 pub fn qdiscs() -> Vec<String> {
-    let others = KINDS.iter().map(|kind| kind.id).filter(|id| !USUAL.contains(id));
+    let others = KINDS.iter().map(|kind| kind.id).filter(|id| !USUAL.contains(id) && sends(id));
     USUAL.into_iter().chain(others).map(str::to_owned).collect()
+}
+
+fn sends(id: &str) -> bool {
+    let Ok(spec) = id.parse::<Spec>() else { return false };
+    let mut tree = Tree::new(&spec, 1514);
+    let now = onramp_core::Instant(1);
+    let _ = tree.enqueue(now, Packet::new(60));
+    matches!(tree.dequeue(now), Dequeue::Ready(_))
 }
 
 /// Runs the experiment; tells `told` what it is about to do.

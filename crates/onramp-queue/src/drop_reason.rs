@@ -38,7 +38,7 @@ reasons! {
     FqBandLimit = "fq_band_limit",
         "fq held `limit` packets in the packet's priority band.";
     FqFlowLimit = "fq_flow_limit",
-        "fq held `flow_limit` packets of the packet's flow.";
+        "fq held `flow_limit`, or sfq `depth`, packets of the packet's flow.";
     FqHorizonLimit = "fq_horizon_limit",
         "The departure time asked for lies beyond fq's `horizon`, and `horizon_drop` is set.";
     Congested = "congested",

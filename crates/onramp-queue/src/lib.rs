@@ -21,5 +21,5 @@ pub use drop_reason::DropReason;
 pub use intake::{Full, Intake, Owner, Pushed};
 pub use list::PacketList;
 pub use mailbox::{Mailbox, Reader, Undelivered};
-pub use packet::{Meta, PAYLOAD_MAX, Packet};
+pub use packet::{Layer, Meta, PAYLOAD_MAX, Packet};
 pub use pool::{Armed, Completion, Credits, Pool};

@@ -50,6 +50,18 @@ pub struct Meta {
     pub drop_reason: Option<DropReason>,
 }
 
+/// What a payload begins with: where filters look for addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layer {
+    /// With the data of a UDP datagram, to where [`Packet::dest`] says: what sockets send.
+    #[default]
+    Datagram,
+    /// With an IP header, of either version.
+    Ip,
+    /// With an Ethernet header.
+    Ethernet,
+}
+
 /// Header and payload of a packet, in one allocation.
 #[repr(C, align(64))]
 pub(crate) struct Node {
@@ -65,6 +77,9 @@ pub(crate) struct Tail {
     dest: Option<SocketAddr>,
     payload_len: u32,
     capacity: u32,
+    /// Which of the device's queues.
+    queue: u16,
+    layer: Layer,
     /// What the pool charged for the packet, bytes.
     pub(crate) charge: u32,
     /// Accepted by a link: its fate is a completion.
@@ -100,7 +115,16 @@ impl Node {
         Word::assert_holds(node);
         // For `PacketList::from_newest_first`.
         let _ = node.expose_provenance();
-        let tail = Tail { home, dest: None, payload_len: 0, capacity, charge: 0, submitted: false };
+        let tail = Tail {
+            home,
+            dest: None,
+            payload_len: 0,
+            capacity,
+            queue: 0,
+            layer: Layer::Datagram,
+            charge: 0,
+            submitted: false,
+        };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
         // SAFETY: just allocated with this type's size and alignment, and ours alone.
         unsafe { node.write(fresh) };
@@ -188,7 +212,15 @@ impl Node {
         // SAFETY: the caller owns the node.
         let (meta, tail) = unsafe { Self::parts(node) };
         *meta = Meta::default();
-        *tail = Tail { dest: None, payload_len: 0, charge, submitted: false, ..*tail };
+        *tail = Tail {
+            dest: None,
+            payload_len: 0,
+            queue: 0,
+            layer: Layer::Datagram,
+            charge,
+            submitted: false,
+            ..*tail
+        };
     }
 
     /// # Safety
@@ -246,6 +278,16 @@ impl Packet {
         pkt.set_payload(payload);
         pkt.len = len;
         pkt
+    }
+
+    /// Makes a packet of the same contents, from the heap. No link has accepted it: what becomes
+    /// of it is no completion.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let mut copy = Self::with_payload(self.payload());
+        copy.set_dest(self.dest());
+        *copy = Meta::clone(self);
+        copy
     }
 
     fn with_capacity(capacity: u32) -> Self {
@@ -313,6 +355,32 @@ impl Packet {
     #[inline]
     pub fn set_dest(&mut self, dest: Option<SocketAddr>) {
         self.tail_mut().dest = dest;
+    }
+
+    /// What the payload begins with.
+    #[must_use]
+    #[inline]
+    pub fn layer(&self) -> Layer {
+        self.tail().layer
+    }
+
+    /// Says what the payload begins with. Devices that send datagrams send it as it is.
+    #[inline]
+    pub fn set_layer(&mut self, layer: Layer) {
+        self.tail_mut().layer = layer;
+    }
+
+    /// Which of the device's queues it is for (`skb->queue_mapping`).
+    #[must_use]
+    #[inline]
+    pub fn queue(&self) -> u16 {
+        self.tail().queue
+    }
+
+    /// Says which of the device's queues it is for.
+    #[inline]
+    pub fn set_queue(&mut self, queue: u16) {
+        self.tail_mut().queue = queue;
     }
 
     /// Notes whether a link accepted it: only then its way home counts as a completion.

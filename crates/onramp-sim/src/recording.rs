@@ -4,6 +4,7 @@
 //! `flows.csv` (pacing rates, may be missing) and `kernel.csv` (what left or died, and when).
 
 mod compare;
+mod frame;
 mod machine;
 mod read;
 

@@ -34,6 +34,8 @@ pub struct Fate {
     pub at: Instant,
     /// When its last bit arrives at the other end; none: it died.
     pub arrives: Option<Instant>,
+    /// The ECN code point that it came with.
+    pub ecn: u8,
     /// It was marked with CE on its way.
     pub marked: bool,
     /// Its like left before: a qdisc has made a copy of it (`netem duplicate`).

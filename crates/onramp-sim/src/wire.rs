@@ -132,6 +132,6 @@ impl Wire {
             ecn: packet.ecn,
         });
         let marked = packet.ecn == 3 && ecn != 3;
-        Fate { packet, source: 0, came, met, at, arrives, marked, copy }
+        Fate { packet, source: 0, came, met, at, arrives, ecn, marked, copy }
     }
 }

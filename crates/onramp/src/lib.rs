@@ -24,7 +24,7 @@ pub use onramp_core::{
     Transmitted, Tree, qdisc, stats as port_stats,
 };
 pub use onramp_dev as dev;
-pub use onramp_queue::{Completion, Credits, DropReason, Meta, Packet, PacketList, Pool};
+pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};
 pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};
 

@@ -44,7 +44,7 @@ impl Totals {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// Packets accepted from senders.
+    /// Packets accepted from senders, and the duplicates that qdiscs (`netem`) made of them.
     pub submitted: u64,
     /// Packets given back to senders because the intake was at its cap.
     pub refused: u64,

@@ -100,7 +100,7 @@ enum SinkName {
 pub(crate) fn run(args: Args) -> Result<()> {
     let json = args.json.as_deref().map(Output::new).transpose()?;
     let html = args.html.as_deref().map(Output::new).transpose()?;
-    output::distinct([("--json", json.as_ref()), ("--html", html.as_ref())])?;
+    output::distinct(&[("--json", json.as_ref()), ("--html", html.as_ref())])?;
     let plan = plan(args)?;
     check(&plan)?;
     let results = bench::run(&plan)?;

@@ -7,13 +7,12 @@ use anyhow::{Context, Result};
 use onramp::qdisc::Spec;
 use onramp_core::Rate;
 
+use crate::capture;
 use crate::error::{tell, usage};
 use crate::host::Host;
 use crate::output::{self, Output};
 use crate::report::{json, sent};
-use crate::send::{
-    Counts, Outbox, TEXT_FLOW, begins_capture, read_capture, read_capture_from, read_lines,
-};
+use crate::send::{Counts, Outbox, TEXT_FLOW, read_capture, read_capture_from, read_lines};
 
 /// What `-` stands for, in messages and reports.
 const STDIN: &str = "standard input";
@@ -102,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn read_stdin(counts: &mut Counts, outbox: &mut Outbox) -> Result<()> {
     let mut stdin = io::stdin();
     let (head, capture) =
-        begins_capture(&mut stdin).with_context(|| format!("cannot read {STDIN}"))?;
+        capture::begins(&mut stdin).with_context(|| format!("cannot read {STDIN}"))?;
     let head = Cursor::new(head);
     if capture {
         let send = |flow, payload: &[u8]| outbox.send(flow, payload);

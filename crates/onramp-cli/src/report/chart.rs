@@ -9,12 +9,14 @@ mod png;
 mod scale;
 mod scene;
 mod style;
+mod times;
 
 pub(crate) use bars::{Bar, Bars};
 pub(crate) use lines::{Across, Labels, Line, Lines, Point};
 pub(crate) use png::png;
 pub(crate) use scene::Scene;
 pub(crate) use style::css;
+pub(crate) use times::{TimeLine, Times};
 
 /// How figures are written at axes and bars.
 pub(crate) type Words = fn(f64) -> String;

@@ -153,7 +153,7 @@ impl<D: Device> Root<D> {
         stats: &PortStats,
     ) -> u32 {
         let mut drops = PacketList::new();
-        let mut cx = Cx { now, drops: &mut drops };
+        let mut cx = Cx::new(now, &mut drops);
         let (most, mut came) = (most.min(quota.enqueue), 0);
         while came < most
             && self.inbox.front().is_some_and(|pkt| !asks || self.qdisc.accepts(pkt))
@@ -163,12 +163,20 @@ impl<D: Device> Root<D> {
             let _ = self.qdisc.enqueue(pkt, &mut cx);
             came += 1;
         }
+        let made = cx.made;
         quota.enqueue -= came;
         self.pace.enqueued(came);
         stats.enqueued.add(u64::from(came));
+        self.count_made(made, stats);
         stats.count_drops(&drops);
         done.append(&mut drops);
         came
+    }
+
+    /// Counts packets that qdiscs made.
+    fn count_made(&mut self, made: u32, stats: &PortStats) {
+        self.came += u64::from(made);
+        stats.enqueued.add(u64::from(made));
     }
 
     /// Feeds the device until there is nothing to send, or no more than `left` allows.
@@ -220,7 +228,7 @@ impl<D: Device> Root<D> {
     /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
     fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
         let mut drops = PacketList::new();
-        let mut cx = Cx { now, drops: &mut drops };
+        let mut cx = Cx::new(now, &mut drops);
         let stop = loop {
             if self.burst.len() >= left {
                 break Stop::Quota;
@@ -242,6 +250,8 @@ impl<D: Device> Root<D> {
                 Dequeue::Empty => break Stop::Empty,
             }
         };
+        let made = cx.made;
+        self.count_made(made, stats);
         stats.count_drops(&drops);
         done.append(&mut drops);
         stop
@@ -312,23 +322,30 @@ impl<D: Device> Root<D> {
     /// one panics, it is not dropped by the unwinding, where its drop might panic again.
     fn move_over(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) {
         let (mut moved, mut drops, mut at) = (PacketList::new(), PacketList::new(), now);
+        let mut made = 0;
         loop {
-            match self.qdisc.dequeue(&mut Cx { now: at, drops: &mut drops }) {
+            let mut cx = Cx::new(at, &mut drops);
+            let answer = self.qdisc.dequeue(&mut cx);
+            made += cx.made;
+            match answer {
                 Dequeue::Ready(pkt) => moved.push_back(pkt),
                 Dequeue::NotBefore(then) if then > at => at = then,
                 Dequeue::NotBefore(_) | Dequeue::Empty => break,
             }
         }
-        self.qdisc.reset(&mut Cx { now: at, drops: &mut drops });
+        self.qdisc.reset(&mut Cx::new(at, &mut drops));
         stats.count_drops(&drops);
         done.append(&mut drops);
         if let Some(next) = self.next_qdisc.take() {
             drop(std::mem::replace(&mut self.qdisc, next));
         }
         let mut drops = PacketList::new();
+        let mut cx = Cx::new(now, &mut drops);
         for pkt in moved {
-            let _ = self.qdisc.enqueue(pkt, &mut Cx { now, drops: &mut drops });
+            let _ = self.qdisc.enqueue(pkt, &mut cx);
         }
+        made += cx.made;
+        self.count_made(made, stats);
         stats.count_drops(&drops);
         done.append(&mut drops);
     }
@@ -342,7 +359,7 @@ impl<D: Device> Root<D> {
         stats: &PortStats,
     ) -> Stop {
         let mut drops = PacketList::new();
-        let mut cx = Cx { now, drops: &mut drops };
+        let mut cx = Cx::new(now, &mut drops);
         self.share = None; // It has no part in the rate any more.
         let mut held = std::mem::take(&mut self.inbox);
         held.append(&mut self.burst);

@@ -42,7 +42,7 @@ pub(super) const CODEL: Kind = Kind {
 struct Codel {
     limit: u32,
     list: PacketList,
-    /// Dequeued for a parent that looked.
+    /// Dequeued for a parent that looked, or passed by.
     peeked: Option<Packet>,
     state: codel::Codel,
     law: Law,
@@ -118,6 +118,11 @@ impl Qdisc for Codel {
 
     fn can_bypass(&self) -> bool {
         true
+    }
+
+    fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.peeked = Some(pkt);
+        Verdict::Queued
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

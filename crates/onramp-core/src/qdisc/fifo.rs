@@ -1,10 +1,11 @@
-//! First in, first out, until a number of packets (`pfifo`) or of bytes (`bfifo`) is held.
+//! First in, first out, until a number of packets (`pfifo`) or of bytes (`bfifo`) is held; or then
+//! the oldest makes room (`pfifo_head_drop`).
 //!
 //! Source: `tc-pfifo(8)`, `tc-bfifo(8)`; behaviour of Linux 7.2 `net/sched/sch_fifo.c`.
 //! Differs: nothing known. The default limits follow from a device's `txqueuelen`, which is 1,000
 //! packets.
 //! Invariant: packets leave in the order they came, and a packet is dropped exactly when it would
-//! exceed the limit.
+//! exceed the limit; `pfifo_head_drop` then drops the oldest instead.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -18,7 +19,7 @@ pub(super) const PFIFO: Kind = Kind {
     id: "pfifo",
     about: "first in, first out, limited in packets",
     params: &[LIMIT],
-    build: |values| Box::new(Pfifo { limit: values.number32("limit"), list: PacketList::new() }),
+    build: |values| Box::new(Pfifo::new(values.number32("limit"))),
     ..Kind::LEAF
 };
 
@@ -26,7 +27,21 @@ pub(super) const BFIFO: Kind = Kind {
     id: "bfifo",
     about: "first in, first out, limited in bytes",
     params: &[Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most")],
-    build: |values| Box::new(Bfifo { limit: values.number("limit"), list: PacketList::new() }),
+    build: |values| {
+        Box::new(Bfifo {
+            limit: values.number("limit"),
+            mtu: values.site.mtu,
+            list: PacketList::new(),
+        })
+    },
+    ..Kind::LEAF
+};
+
+pub(super) const PFIFO_HEAD_DROP: Kind = Kind {
+    id: "pfifo_head_drop",
+    about: "first in, first out, limited in packets; the oldest makes room",
+    params: &[LIMIT],
+    build: |values| Box::new(HeadDrop(Pfifo::new(values.number32("limit")))),
     ..Kind::LEAF
 };
 
@@ -36,11 +51,22 @@ struct Pfifo {
     list: PacketList,
 }
 
+impl Pfifo {
+    const fn new(limit: u32) -> Self {
+        Self { limit, list: PacketList::new() }
+    }
+}
+
 #[derive(Debug)]
 struct Bfifo {
     limit: u64,
+    /// The device's largest packet, bytes.
+    mtu: u32,
     list: PacketList,
 }
+
+#[derive(Debug)]
+struct HeadDrop(Pfifo);
 
 impl Qdisc for Pfifo {
     #[inline]
@@ -122,7 +148,7 @@ impl Qdisc for Bfifo {
     }
 
     fn can_bypass(&self) -> bool {
-        self.limit > 0
+        self.limit >= u64::from(self.mtu)
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
@@ -130,14 +156,54 @@ impl Qdisc for Bfifo {
     }
 }
 
+impl Qdisc for HeadDrop {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if self.accepts(&pkt) {
+            return self.0.enqueue(pkt, cx);
+        }
+        // With a limit of zero, there is no oldest.
+        let Some(oldest) = self.0.list.pop_front() else { return self.0.enqueue(pkt, cx) };
+        cx.drop(oldest, DropReason::Overlimit);
+        self.0.list.push_back(pkt);
+        Verdict::Congested
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        self.0.dequeue(cx)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        self.0.peek(cx)
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.0.backlog()
+    }
+
+    #[inline]
+    fn accepts(&self, pkt: &Packet) -> bool {
+        self.0.accepts(pkt)
+    }
+
+    fn can_bypass(&self) -> bool {
+        self.0.can_bypass()
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.0.reset(cx);
+    }
+}
+
 /// What a class holds until somebody grafts something else (`qdisc_create_dflt`).
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
-    Box::new(Pfifo { limit: 1000, list: PacketList::new() })
+    Box::new(Pfifo::new(1000))
 }
 
 /// What holds at most `limit` bytes (`fifo_create_dflt`).
-pub(super) fn bfifo(limit: u64) -> Box<dyn Qdisc> {
-    Box::new(Bfifo { limit, list: PacketList::new() })
+pub(super) fn bfifo(limit: u64, mtu: u32) -> Box<dyn Qdisc> {
+    Box::new(Bfifo { limit, mtu, list: PacketList::new() })
 }
 
 /// Sets the limit of such a one.

@@ -14,7 +14,7 @@ use crate::filter::{Decision, Filters};
 use crate::params::{Default, Param, Unit, Values};
 use crate::{Child, Classes, Handle, Instant};
 
-const BANDS_MAX: usize = 16;
+pub(super) const BANDS_MAX: usize = 16;
 
 pub(super) const PRIO: Kind = Kind {
     id: "prio",
@@ -42,11 +42,9 @@ pub(super) const PRIO: Kind = Kind {
     classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).unwrap_or(0)),
     build: |values| {
         Box::new(Prio {
-            handle: values.site.handle,
-            priomap: priomap(values),
+            choice: Choice::new(values, values.number("bands"), priomap(values)),
             bands: (0..values.number("bands")).map(|_| Child::pfifo()).collect(),
             held: Backlog::default(),
-            filters: Filters::default(),
         })
     },
 };
@@ -60,19 +58,24 @@ fn priomap(values: &Values<'_>) -> [u8; 16] {
     priomap
 }
 
+/// How a packet's band is found; `ets` does the same.
 #[derive(Debug)]
-struct Prio {
+pub(super) struct Choice {
     handle: Handle,
+    bands: usize,
     priomap: [u8; 16],
-    bands: Vec<Child>,
-    held: Backlog,
-    filters: Filters,
+    pub(super) filters: Filters,
 }
 
-impl Prio {
+impl Choice {
+    pub(super) fn new(values: &Values<'_>, bands: u64, priomap: [u8; 16]) -> Self {
+        let bands = usize::try_from(bands).unwrap_or(BANDS_MAX);
+        Self { handle: values.site.handle, bands, priomap, filters: Filters::default() }
+    }
+
     /// The band of a packet; none: an action said that it dies.
     #[inline]
-    fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Option<usize> {
+    pub(super) fn band(&mut self, pkt: &mut Packet, now: Instant) -> Option<usize> {
         let named = Handle::from_priority(pkt.priority);
         let class = if named.major == self.handle.major {
             named
@@ -87,14 +90,21 @@ impl Prio {
             }
         };
         let band = usize::from(class.minor).wrapping_sub(1);
-        Some(if band < self.bands.len() { band } else { usize::from(self.priomap[0]) })
+        Some(if band < self.bands { band } else { usize::from(self.priomap[0]) })
     }
+}
+
+#[derive(Debug)]
+struct Prio {
+    choice: Choice,
+    bands: Vec<Child>,
+    held: Backlog,
 }
 
 impl Qdisc for Prio {
     #[inline]
     fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
-        let Some(band) = self.classify(&mut pkt, cx.now) else {
+        let Some(band) = self.choice.band(&mut pkt, cx.now) else {
             cx.drop(pkt, DropReason::Filter);
             return Verdict::Dropped;
         };
@@ -105,7 +115,7 @@ impl Qdisc for Prio {
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let mut wait = Dequeue::Empty;
         for band in &mut self.bands {
-            if band.held().packets == 0 {
+            if band.is_idle() {
                 continue;
             }
             match band.dequeue(cx, &mut self.held) {
@@ -119,7 +129,7 @@ impl Qdisc for Prio {
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
         let mut wait = Peek::Empty;
         for band in &mut self.bands {
-            if band.held().packets == 0 {
+            if band.is_idle() {
                 continue;
             }
             match band.peek(cx, &mut self.held) {
@@ -145,7 +155,7 @@ impl Qdisc for Prio {
     }
 
     fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
-        (minor == 0).then_some(&mut self.filters)
+        (minor == 0).then_some(&mut self.choice.filters)
     }
 }
 

@@ -121,7 +121,7 @@ impl Tbf {
             peak,
             looked_at: Instant(0),
             largest: values.number32("burst").min(most),
-            child: Child::new(super::fifo::bfifo(limit(values))),
+            child: Child::new(super::fifo::bfifo(limit(values), values.site.mtu)),
             own_child: true,
             held: Backlog::default(),
             peeked: None,

@@ -1,6 +1,7 @@
 //! Changes to a running tree.
 
 use super::Tree;
+use crate::filter::Filters;
 use crate::qdisc::{Cx, Qdisc};
 use crate::setup::Change;
 use crate::{ConfigError, Handle, Instant};
@@ -37,11 +38,7 @@ impl Tree {
                     classes.remove(class.minor, cx);
                 }
             }),
-            Change::Filter(parent, filter) => self.at(now, parent.major, |qdisc, _cx| {
-                if let Some(filters) = qdisc.filters(parent.minor) {
-                    filters.add(filter.clone());
-                }
-            }),
+            Change::Filters(place) => self.set_filters(now, place),
         }
         Ok(())
     }
@@ -84,6 +81,17 @@ impl Tree {
                 (qdisc.classes(), setup.class_values(class, site))
             {
                 classes.set(class.minor, parent, &values, cx.now);
+            }
+        });
+    }
+
+    /// Puts the filters of a place there, in the place of those there were.
+    fn set_filters(&mut self, now: Instant, place: Handle) {
+        let setup = self.setup.clone();
+        self.at(now, place.major, |qdisc, _cx| {
+            if let Some(filters) = qdisc.filters(place.minor) {
+                *filters = Filters::default();
+                setup.filters_at(place).for_each(|filter| filters.add(filter.clone()));
             }
         });
     }

@@ -84,7 +84,7 @@ impl Root {
             return Verdict::Queued;
         }
         let mut drops = PacketList::new();
-        let verdict = self.qdisc.enqueue(pkt, &mut Cx { now: self.now, drops: &mut drops });
+        let verdict = self.qdisc.enqueue(pkt, &mut Cx::new(self.now, &mut drops));
         self.count(&mut drops, done);
         verdict
     }
@@ -96,7 +96,7 @@ impl Root {
         if self.bypass && self.qdisc.backlog().packets == 0 {
             return (burst, again);
         }
-        let mut cx = Cx { now: self.now, drops: &mut drops };
+        let mut cx = Cx::new(self.now, &mut drops);
         while burst.len() < max {
             match self.qdisc.dequeue(&mut cx) {
                 Dequeue::Ready(pkt) => {

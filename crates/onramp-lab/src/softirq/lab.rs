@@ -135,7 +135,7 @@ impl Root {
     /// Takes `came` in, and sends up to a quota. True: there is more.
     fn pass(&mut self, came: &mut PacketList) -> bool {
         let (mut drops, now) = (PacketList::new(), now());
-        let mut cx = Cx { now, drops: &mut drops };
+        let mut cx = Cx::new(now, &mut drops);
         for pkt in came {
             // The limit is never reached; if it were, an answer would be missing in the end.
             let _ = self.qdisc.enqueue(pkt, &mut cx);

@@ -51,8 +51,9 @@ pub(super) fn compare(case: &Case, ours: &Outcome) -> Comparison {
     let order = ours.dequeues.iter().map(|e| e.packet).eq(theirs.dequeues.iter().map(|e| e.packet));
     let drops = ours.drops.len() == theirs.drops.len()
         && ours.drops.iter().zip(&theirs.drops).all(|(ours, theirs)| same_drop(ours, theirs));
-    let left: BTreeMap<_, _> = ours.dequeues.iter().map(|event| (event.packet, event)).collect();
-    let both = || theirs.dequeues.iter().filter_map(|e| Some((*left.get(&e.packet)?, e)));
+    let left: BTreeMap<_, _> = numbered(&ours.dequeues).into_iter().collect();
+    let there = numbered(&theirs.dequeues);
+    let both = || there.iter().filter_map(|(key, event)| Some((*left.get(key)?, *event)));
     let marks = both().all(|(ours, theirs)| ours.ecn == theirs.ecn);
     let worst = both().map(|(ours, theirs)| ours.time_ns.abs_diff(theirs.time_ns)).max();
     let exact = order && drops && marks && worst.unwrap_or(0) == 0;
@@ -76,6 +77,17 @@ pub(super) fn compare(case: &Case, ours: &Outcome) -> Comparison {
     }
 }
 
+/// With the number of its packet, and of its duplicate.
+fn numbered(events: &[Event]) -> Vec<((usize, u32), &Event)> {
+    let mut seen = BTreeMap::new();
+    let mut number = |packet| {
+        let next = seen.entry(packet).or_insert(0);
+        *next += 1;
+        *next
+    };
+    events.iter().map(|event| ((event.packet, number(event.packet)), event)).collect()
+}
+
 fn same_drop(ours: &Event, theirs: &Event) -> bool {
     let reasons = match (ours.reason, theirs.reason) {
         (Some(ours), Some(theirs)) => ours.is_like(theirs),
@@ -88,10 +100,14 @@ fn same_drop(ours: &Event, theirs: &Event) -> bool {
 fn is_random(case: &Case) -> bool {
     case.setup.specs().any(|spec| match spec.kind().id {
         "pie" | "fq_pie" | "red" | "choke" | "cake" | "dualpi2" => true,
+        // RED on each flow, and hashing anew.
+        "sfq" => ["redflowlimit", "perturb"].iter().any(|key| spec.values(0).is_given(key)),
         "netem" => {
             let values = spec.values(0);
             let chance = ["loss", "duplicate", "corrupt", "reorder", "slot"];
-            values.list("delay").len() > 1 || chance.iter().any(|key| values.is_given(key))
+            // The same seed draws the same numbers.
+            !values.is_given("seed")
+                && (values.list("delay").len() > 1 || chance.iter().any(|key| values.is_given(key)))
         }
         _ => false,
     })

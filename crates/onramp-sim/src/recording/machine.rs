@@ -4,7 +4,7 @@ use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 
-use super::{Case, Event, Outcome, Reason, START_NS};
+use super::{Case, Event, Outcome, Reason, START_NS, frame};
 
 /// Largest packet of the recorded device, link header included.
 const MTU: u32 = 1514;
@@ -55,7 +55,7 @@ pub(super) fn replay(case: &Case) -> Outcome {
     };
     for (index, arrival) in case.arrivals.iter().enumerate() {
         machine.advance(arrival.time_ns);
-        let mut pkt = Packet::new(arrival.len);
+        let mut pkt = frame::packet(arrival);
         pkt.cookie = index as u64;
         pkt.enqueued_ns = arrival.time_ns;
         pkt.flow = arrival.flow;
@@ -85,7 +85,9 @@ fn slack_ns(case: &Case) -> u64 {
 impl Machine {
     fn arrive(&mut self, now_ns: u64, pkt: Packet, bypass: bool) {
         let now = Instant(now_ns);
-        if bypass && self.free_at_ns <= now_ns {
+        if bypass && self.free_at_ns > now_ns {
+            let _ = self.tree.keep_or_enqueue(now, pkt);
+        } else if bypass {
             if let Ok(pkt) = self.tree.pass_or_enqueue(now, pkt) {
                 return self.send(now_ns, &pkt);
             }

@@ -71,8 +71,8 @@ fn recorded(path: &Path) -> Result<Outcome, CaseError> {
     let events = Table::read(path)?.rows(|row| {
         let reason = match row.field("reason")? {
             "" => None,
-            "GENERIC" | "NOT_SPECIFIED" => Some(Reason::Unsaid),
-            "OVERLIMIT" => Some(Reason::Overlimit),
+            "GENERIC" | "NOT_SPECIFIED" | "TC_RECLASSIFY_LOOP" => Some(Reason::Unsaid),
+            "OVERLIMIT" | "MAXFLOWS" => Some(Reason::Overlimit),
             "CONGESTED" => Some(Reason::Congested),
             "FLOOD_PROTECTION" => Some(Reason::FloodProtection),
             "BAND_LIMIT" => Some(Reason::BandLimit),

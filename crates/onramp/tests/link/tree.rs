@@ -2,7 +2,7 @@
 
 use onramp::{DropReason, Link, PortError, Setup};
 
-use super::common::{Gate, LONG, balanced, gated, in_time};
+use super::common::{Gate, LONG, balanced, gated, in_time, until};
 
 fn setup(lines: &[&str]) -> Setup {
     let mut setup = Setup::default();
@@ -48,4 +48,21 @@ fn a_tree_without_a_root_is_refused() {
     assert!(error.to_string().contains("the tree has no root; add one"), "{error}");
     let link = Link::udp("127.0.0.1:0").ports(1).build().unwrap();
     assert!(matches!(link.set_tree(&none), Err(PortError::Qdisc(_))));
+}
+
+/// What `netem` makes counts as if it had been submitted, or the account would not be even.
+#[test]
+fn duplicates_of_netem_are_counted() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "netem duplicate 100%").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        (0..50).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+        assert!(sender.flush(LONG));
+        until("the duplicates have left", || gate.taken().len() == 100);
+        let stats = link.stats();
+        assert_eq!((stats.submitted, stats.sent), (100, 100), "{stats:?}");
+        balanced(&stats);
+    });
 }

@@ -162,7 +162,7 @@ impl Run {
     pub(super) fn expecting(reports: &Reports, expected: Duration) -> Result<Self> {
         let json = reports.json.as_deref().map(Output::new).transpose()?;
         let looks = Looks::new(&reports.pages, json.as_ref())?;
-        output::distinct([("--json", json.as_ref()), ("--html", looks.html.as_ref())])?;
+        output::distinct(&[("--json", json.as_ref()), ("--html", looks.html.as_ref())])?;
         Ok(Self { json, looks, machine: Machine::here(), progress: Progress::new(expected) })
     }
 

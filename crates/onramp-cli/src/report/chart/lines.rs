@@ -197,7 +197,7 @@ impl Lines {
 
 /// Places near `wanted`, which ascend, at least `step` from each other and within `room` as far as
 /// there is room.
-fn apart(wanted: &[f64], step: f64, room: (f64, f64)) -> Vec<f64> {
+pub(super) fn apart(wanted: &[f64], step: f64, room: (f64, f64)) -> Vec<f64> {
     let mut places = wanted.to_vec();
     let mut free = room.0;
     for place in &mut places {
@@ -235,11 +235,11 @@ fn polygon(points: &[(f64, f64)]) -> Shape {
 const HEIGHT: f64 = 300.0;
 /// Room for the axis from left to right.
 const BELOW: f64 = 42.0;
-const GAP: f64 = 8.0;
+pub(super) const GAP: f64 = 8.0;
 /// The share of the width that names may take.
-const NAMES: f64 = 0.42;
+pub(super) const NAMES: f64 = 0.42;
 /// Length of the sample of a line before its name.
-const SAMPLE: f64 = 26.0;
+pub(super) const SAMPLE: f64 = 26.0;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,246 @@
+//! Captures, in the formats pcap and pcapng, read as a stream of blocks.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, anyhow, bail};
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
+
+/// Buffer for blocks: several times the largest packet that tools capture (256 KiB). Small in unit
+/// tests, where it has to grow.
+const BUFFER: usize = if cfg!(test) { 64 } else { 1 << 20 };
+/// Blocks of a capture, at most. A length beyond is a damaged file.
+const BLOCK_MAX: usize = if cfg!(test) { 16 << 10 } else { 16 << 20 };
+
+/// How captures begin: pcap in both byte orders, with times in micro- and in nanoseconds, and as
+/// patched systems wrote it; pcapng.
+const MAGICS: [[u8; 4]; 7] = [
+    [0xd4, 0xc3, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0xc3, 0xd4],
+    [0x4d, 0x3c, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0x3c, 0x4d],
+    [0x34, 0xcd, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0xcd, 0x34],
+    PCAPNG,
+];
+const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// How compressed files begin, and what reads them.
+const COMPRESSED: [(&[u8], &str); 4] = [
+    (&[0x1f, 0x8b], "zcat"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstdcat"),
+    (&[0xfd, b'7', b'z', b'X', b'Z'], "xzcat"),
+    (b"BZh", "bzcat"),
+];
+
+/// Reads the beginning of `input`, just as far as it could be that of a capture, so that a line of
+/// text is not held up; true if it is one.
+pub(crate) fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
+    let mut head = Vec::with_capacity(PCAPNG.len());
+    while head.len() < PCAPNG.len() && MAGICS.iter().any(|magic| magic.starts_with(&head)) {
+        let mut next = [0];
+        match input.read(&mut next) {
+            Ok(0) => break,
+            Ok(_) => head.push(next[0]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let capture = MAGICS.iter().any(|magic| head == *magic);
+    Ok((head, capture))
+}
+
+/// What to do with a file that is no capture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advice {
+    /// Behind the name of a compressed file and what decompresses it.
+    pub(crate) compressed: &'static str,
+    /// Behind that it is no capture.
+    pub(crate) other: &'static str,
+}
+
+/// The blocks of a capture.
+pub(crate) struct Blocks<'i> {
+    reader: Box<dyn PcapReaderIterator + Send + 'i>,
+    capacity: usize,
+    name: String,
+    /// Why the input could not be read: the parser does not say.
+    failed: Failed,
+}
+
+type Failed = Arc<Mutex<Option<io::Error>>>;
+
+impl Blocks<'static> {
+    /// Those of the file at `path`.
+    pub(crate) fn open(path: &Path, advice: Advice) -> Result<Self> {
+        let name = path.display();
+        let file = File::open(path).map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => "check the path",
+                io::ErrorKind::PermissionDenied => "ask its owner for leave to read it",
+                _ => "name a pcap or pcapng file",
+            };
+            anyhow!("cannot read {name}: {error}; {advice}")
+        })?;
+        Self::new(file, &name.to_string(), advice)
+    }
+}
+
+impl<'i> Blocks<'i> {
+    /// Those of `input`, which messages call `name`.
+    pub(crate) fn new(
+        mut input: impl Read + Send + 'i,
+        name: &str,
+        advice: Advice,
+    ) -> Result<Self> {
+        let mut head = Vec::new();
+        let read = input.by_ref().take(8).read_to_end(&mut head);
+        read.map_err(|error| cannot_read(name, &error))?;
+        let capture = MAGICS.iter().any(|magic| head.starts_with(magic));
+        let compressed = COMPRESSED.iter().find(|(magic, _)| head.starts_with(magic));
+        let failed = Failed::default();
+        let source =
+            Source { input: io::Cursor::new(head).chain(input), failed: Arc::clone(&failed) };
+        let error = match create_reader(BUFFER, source) {
+            Ok(reader) => {
+                return Ok(Self { reader, capacity: BUFFER, name: name.to_owned(), failed });
+            }
+            Err(PcapError::Eof) => anyhow!("{name} is empty, no capture"),
+            Err(PcapError::Incomplete(_)) if capture => {
+                anyhow!("{name}: at byte 0: the header is cut off")
+            }
+            Err(_) => match compressed {
+                Some((_, tool)) => anyhow!(
+                    "{name} is compressed: give what `{tool} {name}` writes to standard input, \
+                     and {}",
+                    advice.compressed
+                ),
+                None => {
+                    anyhow!("{name} is neither a pcap nor a pcapng capture{}", advice.other)
+                }
+            },
+        };
+        Err(taken(&failed).map_or(error, |failed| cannot_read(name, &failed)))
+    }
+
+    /// Bytes read, up to the block that comes next.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.reader.consumed() as u64
+    }
+
+    /// Gives the next block to `take`; none, if there are no more. An error says at which byte.
+    pub(crate) fn next<T>(
+        &mut self,
+        take: impl FnOnce(PcapBlockOwned<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let taken_block = self.advance(take);
+        taken_block.map_err(|error| match taken(&self.failed) {
+            Some(failed) => cannot_read(&self.name, &failed),
+            None => error.context(format!("{}: at byte {}", self.name, self.reader.consumed())),
+        })
+    }
+
+    fn advance<T>(
+        &mut self,
+        take: impl FnOnce(PcapBlockOwned<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let reader = &mut self.reader;
+        loop {
+            let problem = match reader.next() {
+                Ok((length, block)) => {
+                    let done = take(block)?;
+                    reader.consume(length);
+                    return Ok(Some(done));
+                }
+                Err(PcapError::Eof) => return Ok(None),
+                Err(PcapError::Incomplete(_)) => Problem::More,
+                Err(PcapError::BufferTooSmall) => Problem::Larger,
+                Err(PcapError::UnexpectedEof) => Problem::CutOff,
+                Err(_) => Problem::Damaged,
+            };
+            match problem {
+                Problem::CutOff if reader.data().is_empty() => return Ok(None),
+                Problem::CutOff => bail!("the capture is cut off"),
+                Problem::Damaged => bail!("the capture is damaged"),
+                Problem::Larger if self.capacity >= BLOCK_MAX => {
+                    bail!("the capture is damaged: a block of more than {BLOCK_MAX} bytes");
+                }
+                Problem::Larger => {
+                    self.capacity *= 2;
+                    reader.grow(self.capacity);
+                }
+                Problem::More => {}
+            }
+            let before = reader.data().len();
+            reader.refill().map_err(|_| anyhow!("the capture cannot be read"))?;
+            let stuck = reader.data().len() == before && !reader.reader_exhausted();
+            if stuck && matches!(problem, Problem::More) {
+                bail!("the capture is damaged");
+            }
+        }
+    }
+}
+
+enum Problem {
+    More,
+    Larger,
+    CutOff,
+    Damaged,
+}
+
+fn cannot_read(name: &str, error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot read {name}: {error}; name a pcap or pcapng file")
+}
+
+fn taken(failed: &Failed) -> Option<io::Error> {
+    failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// An input that fills the whole buffer that it is given, unless it ends, and keeps its error.
+struct Source<R> {
+    input: R,
+    failed: Failed,
+}
+
+impl<R: Read> Read for Source<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.input.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let kind = error.kind();
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return Err(kind.into());
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_begin_like_no_text() {
+        for magic in MAGICS {
+            let mut input = &[&magic[..], b"the rest"].concat()[..];
+            assert_eq!(begins(&mut input).expect("bytes"), (magic.to_vec(), true));
+            assert_eq!(input, b"the rest");
+            assert!(!begins(&mut &magic[..3]).expect("bytes").1, "cut off");
+        }
+        // No more is read than it takes to tell: a line of text goes on at once.
+        for (text, taken) in [(&b"text"[..], 1), (b"", 0), (b"\n", 1), (b"\ntext", 2)] {
+            let mut input = text;
+            let (head, capture) = begins(&mut input).expect("bytes");
+            assert!(!capture && head.len() == taken, "{text:?}: {head:?}");
+            assert_eq!([&head, input].concat(), text);
+        }
+    }
+}

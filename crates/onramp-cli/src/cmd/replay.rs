@@ -1,0 +1,252 @@
+//! `onramp replay`.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use onramp_core::qdisc::Spec;
+use onramp_core::{Rate, Setup, Tree};
+
+use crate::capture::{Advice, Blocks};
+use crate::error::{tell, usage};
+use crate::output::{self, Output};
+use crate::progress::Progress;
+use crate::replay::{self, MTU, Plan, Player, Results, Streams};
+use crate::report::{json, replayed};
+use crate::signals::{Heedful, Signals};
+
+/// What `-` stands for, in messages and reports.
+const STDIN: &str = "standard input";
+/// The device's name in lines of our own.
+const DEVICE: &str = "link";
+/// Captures of fewer bytes need no progress line.
+const LONG: u64 = 16 << 20;
+/// The fastest link, bytes per second: as in `tc`.
+const RATE_MAX: u64 = 1_000_000_000_000_000;
+
+/// Play a capture through a tree of qdiscs, in virtual time, in front of a link of a given rate
+///
+/// Each packet comes at its time in the capture. Nothing waits for a clock, and the same command
+/// writes the same bytes. A packet's flow is its addresses, protocol and ports; its priority is
+/// what Linux makes of the type of service (DSCP) of packets that it sends; its ECN code point is
+/// that of its IP header.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp replay uplink.pcap --qdisc fq --rate 10mbit --html report.html
+  onramp replay uplink.pcapng --qdisc 'prio bands 4' --filter 'matchall classid 1:4' --rate 1mbit
+  onramp replay uplink.pcap --setup shaper.tc --out shaped.pcapng --csv packets.csv
+  zcat uplink.pcap.gz | onramp replay - --qdisc 'pfifo limit 50' --rate 2mbit --json -")]
+pub(crate) struct Args {
+    /// The capture (pcap or pcapng); - is standard input
+    #[arg(value_name = "CAPTURE")]
+    capture: PathBuf,
+    /// The qdisc at the root, 1: in filters, in the syntax of tc
+    #[arg(long, value_name = "QDISC", required_unless_present = "setup", conflicts_with = "setup")]
+    qdisc: Option<String>,
+    /// The tree: lines of tc (qdisc, class and filter add)
+    #[arg(long, value_name = "FILE")]
+    setup: Option<PathBuf>,
+    /// A filter, as behind `tc filter add dev DEV`; at the root, unless it says `parent`. May be
+    /// given more than once
+    #[arg(long, value_name = "FILTER")]
+    filter: Vec<String>,
+    /// The link's rate, such as 10mbit [default: infinitely fast]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<Rate>,
+    /// Where chance begins, for qdiscs that draw random numbers
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Write the packets that left, when they left, as pcapng
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write a row for each packet
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the summary as JSON (docs/json.md says what each key means)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// The files to write.
+struct Outputs([(&'static str, Option<Output>); 4]);
+
+impl Outputs {
+    fn new(args: &Args) -> Result<Self> {
+        let paths = [
+            ("--out", &args.out),
+            ("--csv", &args.csv),
+            ("--json", &args.json),
+            ("--html", &args.html),
+        ];
+        let read = [("the capture", Some(&args.capture)), ("--setup", args.setup.as_ref())];
+        let mut outputs = [const { ("", None) }; 4];
+        for (output, (option, path)) in outputs.iter_mut().zip(paths) {
+            *output = (option, path.as_deref().map(Output::new).transpose()?);
+            for (what, path) in read.iter().filter_map(|(what, path)| Some((what, (*path)?))) {
+                if output.1.as_ref().is_some_and(|output| output.is_file(path)) {
+                    let why = "what is read would be replaced";
+                    return Err(usage(format!("{option} and {what} name the same file: {why}")));
+                }
+            }
+        }
+        output::distinct(&outputs.each_ref().map(|(name, output)| (*name, output.as_ref())))?;
+        Ok(Self(outputs))
+    }
+
+    fn streams(&self) -> Result<Streams> {
+        let stream = |place: usize| self.0[place].1.as_ref().map(Output::stream).transpose();
+        Ok(Streams { capture: stream(0)?, rows: stream(1)? })
+    }
+
+    /// Writes the summaries.
+    fn conclude(&self, results: &Results) -> Vec<Result<()>> {
+        let mut done = Vec::new();
+        let [.., (_, json), (_, html)] = &self.0;
+        if !self.0.iter().flat_map(|(_, output)| output).any(Output::is_stdout) {
+            done.push(output::print(&replayed::text(results)));
+        }
+        if let Some(output) = json {
+            done.push(output.write(&json::pretty(&replayed::json(results))));
+        }
+        if let Some(output) = html {
+            done.push(output.write(&replayed::html(results)));
+        }
+        done
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let outputs = Outputs::new(args)?;
+    let (setup, lines) = tree(args)?;
+    let stdin = args.capture == Path::new("-");
+    let from = if stdin { STDIN.into() } else { args.capture.display().to_string() };
+    let Some(tree) = Tree::of(&setup, MTU, args.seed) else {
+        let file =
+            args.setup.as_deref().map_or_else(String::new, |path| path.display().to_string());
+        return Err(anyhow!(
+            "{file}: the tree has no root: add a line such as `qdisc add dev eth0 root fq`"
+        ));
+    };
+    let plan = Plan { from, tree: lines, rate: args.rate, seed: args.seed };
+    let signals = Signals::listen()?;
+    let (results, read) = match play(args, plan, tree, &outputs, &signals) {
+        Ok(played) => played,
+        Err(error) => {
+            let error = signals.check().err().unwrap_or(error);
+            signals.obey(&error);
+            return Err(error);
+        }
+    };
+    drop(signals);
+    // Nothing was read: the failure says it all.
+    if read.is_err() && results.read.packets == 0 {
+        return read;
+    }
+    if results.read.packets == 0 {
+        tell(&format!("{} holds no packets", results.plan.from));
+    }
+    let mut done = vec![read];
+    done.extend(outputs.conclude(&results));
+    output::all(done)
+}
+
+/// Plays the capture, unless a signal ends it.
+fn play(
+    args: &Args,
+    plan: Plan,
+    tree: Tree,
+    outputs: &Outputs,
+    signals: &Signals,
+) -> Result<(Results, Result<()>)> {
+    let advice = Advice { compressed: "- for its name", other: "" };
+    let (blocks, size) = match args.capture == Path::new("-") {
+        true => {
+            // What `Stdin` buffers, nobody could wait for.
+            let input = fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
+            (Blocks::new(Heedful { input, signals }, STDIN, advice)?, 0)
+        }
+        false => {
+            let size = fs::metadata(&args.capture).map_or(0, |metadata| metadata.len());
+            (Blocks::open(&args.capture, advice)?, size)
+        }
+    };
+    let long = size == 0 || size >= LONG;
+    let mut progress = Progress::new(Duration::from_secs(if long { 3_600 } else { 0 }));
+    let mut watch = |read: u64| {
+        progress.show(&match size {
+            0 => format!("{} MB", read / 1_000_000),
+            size => format!("{} % of {} MB", read * 100 / size, size / 1_000_000),
+        });
+        signals.check()
+    };
+    replay::run(plan, tree, Player::new(blocks), outputs.streams()?, &mut watch)
+}
+
+/// The tree that was asked for, and the lines that describe it.
+fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
+    let mut setup = Setup::default();
+    let mut lines = Vec::new();
+    let mut device = DEVICE.to_owned();
+    if let Some(qdisc) = &args.qdisc {
+        let wrong = |error| usage(format!("--qdisc: {error}"));
+        Spec::with_units(qdisc).map_err(wrong)?;
+        let line = format!("qdisc add dev {DEVICE} root handle 1: {qdisc}");
+        setup.apply(&line).map_err(wrong)?;
+        lines.push(line);
+    }
+    if let Some(path) = &args.setup {
+        let file = path.display();
+        let text = fs::read_to_string(path).map_err(|error| {
+            anyhow!("cannot read {file}: {error}; name a file with lines of tc")
+        })?;
+        for (number, line) in (1..).zip(text.lines()) {
+            setup.apply(line).map_err(|error| anyhow!("{file}: line {number}: {error}"))?;
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if !line.is_empty() {
+                lines.push(line.to_owned());
+            }
+        }
+        let mut words = lines.iter().flat_map(|line| line.split_ascii_whitespace());
+        if words.any(|word| word == "dev") {
+            device = words.next().unwrap_or(DEVICE).to_owned();
+        }
+    }
+    for filter in &args.filter {
+        let line = format!("filter add dev {device} {filter}");
+        setup.apply(&line).map_err(|error| usage(format!("--filter: {error}")))?;
+        lines.push(line);
+    }
+    Ok((setup, lines))
+}
+
+/// Parses the rate of a link.
+fn rate(text: &str) -> Result<Rate, String> {
+    let expected =
+        "expected a rate with its unit, such as 10mbit or 1mbps (bytes), 8bit to 8000tbit";
+    let unit = text.parse::<f64>().is_err();
+    let rate = text.parse::<Rate>().ok().filter(|rate| (1..=RATE_MAX).contains(&rate.0));
+    rate.filter(|_| unit).ok_or_else(|| expected.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        assert_eq!(rate("10mbit"), Ok(Rate(1_250_000)));
+        assert_eq!(rate("8000tbit"), Ok(Rate(RATE_MAX)));
+        for wrong in ["10", "0mbit", "fast", "9000tbit", "", "-1mbit", "1e3"] {
+            let error = rate(wrong).expect_err(wrong);
+            assert!(error.contains("10mbit") && error.contains("8000tbit"), "{wrong}: {error}");
+        }
+    }
+}

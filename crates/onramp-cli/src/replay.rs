@@ -1,0 +1,135 @@
+//! What `onramp replay` does: a capture through a tree, in virtual time.
+
+mod frame;
+mod player;
+mod rows;
+mod timeline;
+mod write;
+
+use std::cell::RefCell;
+
+use anyhow::Result;
+use onramp_core::qdisc::Backlog;
+use onramp_core::{Rate, Tree};
+use onramp_queue::Packet;
+use onramp_sim::source::Source;
+use onramp_sim::{BEGIN, Fate, Sim, Sink, Wire};
+
+pub(crate) use self::frame::Flow;
+pub(crate) use self::player::{Player, Read};
+use self::rows::Rows;
+pub(crate) use self::timeline::Timeline;
+use self::write::Writer;
+use crate::output::Stream;
+
+/// Largest packet of the link, link header included: Ethernet's.
+pub(crate) const MTU: u32 = 1514;
+/// Flows that are told apart.
+pub(crate) const FLOWS_MAX: usize = 1 << 16;
+/// Packets between two calls of `watch`.
+const WATCH: u64 = 4_096;
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The capture.
+    pub(crate) from: String,
+    /// The tree, line by line.
+    pub(crate) tree: Vec<String>,
+    /// The link's rate; none = infinitely fast.
+    pub(crate) rate: Option<Rate>,
+    pub(crate) seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) plan: Plan,
+    pub(crate) read: Read,
+    pub(crate) sink: Sink,
+    pub(crate) timeline: Timeline,
+    /// Packets that the tree never let go.
+    pub(crate) held: Backlog,
+    /// The root's own statistics.
+    pub(crate) stats: Vec<(&'static str, u64)>,
+    /// Why it ended early.
+    pub(crate) error: Option<String>,
+}
+
+/// Where packets go while it runs.
+#[derive(Default)]
+pub(crate) struct Streams {
+    pub(crate) capture: Option<Stream>,
+    pub(crate) rows: Option<Stream>,
+}
+
+/// Plays the capture to its end, or as far as it can be read: then the error is one of the
+/// results. `watch` is called now and then with the bytes read; what it says ends the run.
+pub(crate) fn run(
+    plan: Plan,
+    tree: Tree,
+    player: Player<'_>,
+    streams: Streams,
+    watch: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<(Results, Result<()>)> {
+    let player = RefCell::new(player);
+    let mut sim = Sim::new(Wire::new(tree, plan.rate, 0));
+    sim.add(Playing(&player));
+    let mut sink = Sink::with_flows(FLOWS_MAX);
+    let mut timeline = Timeline::default();
+    let mut writer = streams.capture.map(Writer::new).transpose()?;
+    let mut rows = streams.rows.map(Rows::new).transpose()?;
+    for (count, mut fate) in (1_u64..).zip(&mut sim) {
+        if count.is_multiple_of(WATCH) {
+            watch(player.borrow().consumed())?;
+        }
+        sink.note(&fate);
+        timeline.note(&fate);
+        let player = player.borrow();
+        if let Some(rows) = &mut rows {
+            rows.write(&fate, &player)?;
+        }
+        if let Some(writer) = &mut writer {
+            writer.write(&mut fate, &player)?;
+        }
+    }
+    watch(player.borrow().consumed())?;
+    if let Some(rows) = rows {
+        rows.finish()?;
+    }
+    if let Some(writer) = writer {
+        writer.finish(&player.borrow())?;
+    }
+    let mut stats = Vec::new();
+    let tree = sim.wire().tree();
+    tree.stats(&mut |name, value| stats.push((name, value)));
+    let held = tree.backlog();
+    drop(sim);
+    let (read, failed) = player.into_inner().into_read();
+    let error = failed.as_ref().err().map(|error| format!("{error:#}"));
+    Ok((Results { plan, read, sink, timeline, held, stats, error }, failed))
+}
+
+/// The player as a source; what it has read is looked at meanwhile.
+struct Playing<'p, 'i>(&'p RefCell<Player<'i>>);
+
+impl Source for Playing<'_, '_> {
+    fn due(&mut self) -> Option<onramp_core::Instant> {
+        self.0.borrow_mut().due()
+    }
+
+    fn packet(&mut self, _now: onramp_core::Instant) -> Option<Packet> {
+        self.0.borrow_mut().packet()
+    }
+}
+
+/// Numbers of a packet, from 1 on, and of its interface.
+fn numbers(fate: &Fate) -> (u64, usize) {
+    let cookie = fate.packet.cookie;
+    ((cookie >> 8) + 1, usize::from(cookie.to_le_bytes()[0]))
+}
+
+/// Nanoseconds since the first packet.
+fn since_first(at: onramp_core::Instant) -> u64 {
+    at.since(BEGIN)
+}

@@ -1,0 +1,365 @@
+//! What a qdisc has to know of a captured frame.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use etherparse::{IpNumber, LaxIpSlice};
+use pcap_parser::Linktype;
+
+/// Bytes of an Ethernet header: what a cooked header stands for.
+const ETHERNET: u32 = 14;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+/// Tags of VLANs, and of VLANs in VLANs.
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+
+/// What links of a capture can be.
+///
+/// Source: <https://www.tcpdump.org/linktypes.html>.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    Ethernet,
+    Raw,
+    /// Linux cooked, with what stands before the network header, and where its type is.
+    Cooked {
+        head: u32,
+        kind: usize,
+    },
+    Loopback,
+}
+
+impl Link {
+    pub(super) const fn of(link: Linktype) -> Option<Self> {
+        match link {
+            Linktype::ETHERNET => Some(Self::Ethernet),
+            Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => Some(Self::Raw),
+            Linktype(12 | 14) => Some(Self::Raw),
+            Linktype::LINUX_SLL => Some(Self::Cooked { head: 16, kind: 14 }),
+            Linktype::LINUX_SLL2 => Some(Self::Cooked { head: 20, kind: 0 }),
+            Linktype::NULL | Linktype::LOOP => Some(Self::Loopback),
+            _ => None,
+        }
+    }
+
+    /// Bytes that a qdisc counts for a frame of `captured` bytes: the link header of a packet that
+    /// is sent is part of it, what only the capture has is not.
+    pub(super) fn wire(self, captured: u32) -> u32 {
+        let wire = match self {
+            Self::Ethernet | Self::Raw => captured,
+            Self::Cooked { head, .. } => captured.saturating_sub(head) + ETHERNET,
+            Self::Loopback => captured.saturating_sub(4),
+        };
+        wire.max(1)
+    }
+
+    /// Bytes of the frame in the capture, where a qdisc counts `wire`.
+    pub(super) fn captured(self, wire: u32) -> u32 {
+        match self {
+            Self::Ethernet | Self::Raw => wire,
+            Self::Cooked { head, .. } => (wire + head).saturating_sub(ETHERNET),
+            Self::Loopback => wire + 4,
+        }
+    }
+
+    /// The type of the network header, where it is told, and where the header begins.
+    fn network(self, data: &[u8]) -> Option<(Option<u16>, usize)> {
+        match self {
+            Self::Raw => Some((None, 0)),
+            Self::Loopback => Some((None, 4)),
+            Self::Cooked { head, kind } => Some((Some(word(data, kind)?), head as usize)),
+            Self::Ethernet => {
+                let mut at = 12;
+                let mut kind = word(data, at)?;
+                while TAGS.contains(&kind) {
+                    at += 4;
+                    kind = word(data, at)?;
+                }
+                Some((Some(kind), at + 2))
+            }
+        }
+    }
+
+    /// Where the IP header of a frame begins, if it has one.
+    fn ip(self, data: &[u8]) -> Option<usize> {
+        let (kind, at) = self.network(data)?;
+        let version = data.get(at)? >> 4;
+        let fits = match kind {
+            None => version == 4 || version == 6,
+            Some(IPV4) => version == 4,
+            Some(IPV6) => version == 6,
+            Some(_) => false,
+        };
+        (fits && data.len() >= at + 2).then_some(at)
+    }
+
+    /// The type of service or traffic class of a frame: DSCP and ECN.
+    pub(super) fn tos(self, data: &[u8]) -> Option<u8> {
+        let at = self.ip(data)?;
+        Some(if data[at] >> 4 == 4 { data[at + 1] } else { data[at] << 4 | data[at + 1] >> 4 })
+    }
+
+    /// Writes CE into the IP header; the checksum of IPv4 changes along with it (RFC 1624).
+    pub(super) fn mark(self, data: &mut [u8]) {
+        let Some(at) = self.ip(data) else { return };
+        if data[at] >> 4 == 6 {
+            data[at + 1] |= 0x30;
+            return;
+        }
+        let before = word(data, at);
+        data[at + 1] |= 3;
+        let words = (before, word(data, at), word(data, at + 10));
+        let (Some(before), Some(after), Some(sum)) = words else { return };
+        let mut new = u32::from(!sum) + u32::from(!before) + u32::from(after);
+        while new >> 16 != 0 {
+            new = (new & 0xffff) + (new >> 16);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "folded to 16 bits")]
+        data[at + 10..at + 12].copy_from_slice(&(!(new as u16)).to_be_bytes());
+    }
+
+    /// The flow of a frame.
+    pub(super) fn flow(self, data: &[u8]) -> Flow {
+        let kind = self.network(data).and_then(|(kind, _)| kind);
+        let ip = self.ip(data).and_then(|at| LaxIpSlice::from_slice(&data[at..]).ok());
+        let Some((ip, _)) = ip else { return Flow::Other(kind.unwrap_or(0)) };
+        let payload = ip.payload();
+        // Only the first fragment has ports: none counts, so that fragments stay together.
+        let known = PORTS.contains(&payload.ip_number) && !payload.fragmented;
+        let ports = known
+            .then_some(payload.payload)
+            .and_then(|payload| Some([word(payload, 0)?, word(payload, 2)?]));
+        Flow::Ip {
+            ends: [ip.source_addr(), ip.destination_addr()],
+            protocol: payload.ip_number.0,
+            ports: ports.unwrap_or_default(),
+        }
+    }
+}
+
+/// Protocols that begin with two ports.
+const PORTS: [IpNumber; 5] =
+    [IpNumber::TCP, IpNumber::UDP, IpNumber(33), IpNumber(132), IpNumber(136)];
+
+fn word(data: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(data.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// What packets of a flow have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Flow {
+    /// Addresses, protocol and ports; source first. Ports are 0 where there are none.
+    Ip { ends: [IpAddr; 2], protocol: u8, ports: [u16; 2] },
+    /// Not IP: the type that the link header tells, 0 if none.
+    Other(u16),
+}
+
+impl Flow {
+    /// A key that spreads over all its bits; the same in every run.
+    pub(super) fn key(&self) -> u64 {
+        let mut key = 0;
+        let mut add = |word: u64| key = mixed(key ^ word);
+        match self {
+            Self::Other(kind) => add(u64::from(*kind)),
+            Self::Ip { ends, protocol, ports } => {
+                for end in ends {
+                    match end {
+                        IpAddr::V4(v4) => add(u64::from(v4.to_bits()) | 4 << 32),
+                        IpAddr::V6(v6) => {
+                            let bits = v6.to_bits();
+                            add((bits >> 64) as u64);
+                            #[expect(clippy::cast_possible_truncation, reason = "the other half")]
+                            add(bits as u64);
+                        }
+                    }
+                }
+                let ports = u64::from(ports[0]) << 16 | u64::from(ports[1]);
+                add(u64::from(*protocol) << 32 | ports);
+            }
+        }
+        key
+    }
+
+    /// `tcp`, `udp`, or a number.
+    pub(crate) fn protocol(&self) -> String {
+        match self {
+            Self::Ip { protocol, .. } => match protocol {
+                1 => "icmp".into(),
+                6 => "tcp".into(),
+                17 => "udp".into(),
+                58 => "icmpv6".into(),
+                132 => "sctp".into(),
+                other => format!("protocol {other}"),
+            },
+            Self::Other(0x0806) => "arp".into(),
+            Self::Other(kind) => format!("type {kind:#06x}"),
+        }
+    }
+
+    /// Source or destination, with the port where there is one.
+    pub(crate) fn end(&self, end: usize) -> Option<String> {
+        let Self::Ip { ends, ports, .. } = self else { return None };
+        Some(match (ends[end], ports) {
+            (address, [0, 0]) => address.to_string(),
+            (address, ports) => std::net::SocketAddr::new(address, ports[end]).to_string(),
+        })
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.protocol())?;
+        match (self.end(0), self.end(1)) {
+            (Some(from), Some(to)) => write!(f, " {from} > {to}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+fn mixed(z: u64) -> u64 {
+    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// What Linux makes of the type of service of a packet that it sends (`rt_tos2priority`, which
+/// looks at two of its bits): best effort, bulk, interactive, interactive bulk.
+///
+/// Source: `tc-prio(8)`, its table; `ip(7)`, `IP_TOS`.
+pub(super) fn priority(tos: u8) -> u32 {
+    [0, 2, 6, 4][usize::from(tos >> 3 & 3)]
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::{Ipv4HeaderSlice, PacketBuilder};
+
+    use super::*;
+
+    fn datagram(port: u16) -> Vec<u8> {
+        let builder = PacketBuilder::ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64).udp(port, 2000);
+        let mut packet = Vec::new();
+        builder.write(&mut packet, b"payload").expect("a vector takes everything");
+        packet
+    }
+
+    fn six() -> Vec<u8> {
+        let mut packet = Vec::new();
+        let builder = PacketBuilder::ipv6([1; 16], [2; 16], 64).tcp(1, 2, 3, 4);
+        builder.write(&mut packet, b"six").expect("a vector takes everything");
+        packet
+    }
+
+    const COOKED: Link = Link::Cooked { head: 16, kind: 14 };
+
+    #[test]
+    fn the_same_packet_is_found_behind_every_link_header() {
+        let packet = datagram(1000);
+        let behind = |head: &[u8]| [head, &packet].concat();
+        let cooked = [&[0; 14][..], &[8, 0]].concat();
+        let cooked2 = [&[8, 0][..], &[0; 18]].concat();
+        let ethernet = [&[0; 12][..], &[8, 0]].concat();
+        let tagged = [&[0; 12][..], &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 7, 8, 0]].concat();
+        let frames = [
+            (Linktype(1), behind(&ethernet), 14),
+            (Linktype(1), behind(&tagged), 22),
+            (Linktype(0), behind(&[2, 0, 0, 0]), 0),
+            (Linktype(101), behind(&[]), 0),
+            (Linktype(12), behind(&[]), 0),
+            (Linktype(228), behind(&[]), 0),
+            (Linktype(113), behind(&cooked), 14),
+            (Linktype(276), behind(&cooked2), 14),
+        ];
+        let ends = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
+        let flow = Flow::Ip { ends, protocol: 17, ports: [1000, 2000] };
+        assert_eq!(flow.to_string(), "udp 192.0.2.1:1000 > 192.0.2.2:2000");
+        for (link, bytes, header) in frames {
+            let link = Link::of(link).expect("a known type");
+            assert_eq!(link.flow(&bytes), flow, "{link:?}");
+            assert_eq!(link.tos(&bytes), Some(0), "{link:?}");
+            let length = u32::try_from(bytes.len()).expect("small");
+            assert_eq!(link.wire(length), 35 + header, "{link:?}");
+            assert_eq!(link.captured(35 + header), length, "{link:?}");
+        }
+        assert_eq!(Link::of(Linktype(127)), None);
+        assert_ne!(flow.key(), Link::Raw.flow(&datagram(1001)).key());
+        assert_eq!(
+            Link::Raw.flow(&six()).end(1).expect("an address"),
+            "[202:202:202:202:202:202:202:202]:2"
+        );
+    }
+
+    #[test]
+    fn fragments_of_a_datagram_are_one_flow_without_ports() {
+        let (mut first, mut second) = (datagram(1000), datagram(9));
+        first[6] = 0x20;
+        second[7] = 1;
+        assert_eq!(Link::Raw.flow(&first), Link::Raw.flow(&second));
+        assert_eq!(Link::Raw.flow(&first).to_string(), "udp 192.0.2.1 > 192.0.2.2");
+    }
+
+    #[test]
+    fn what_is_not_ip_is_known_by_its_type() {
+        let arp = [&[0; 12][..], &[8, 6], &[0; 28]].concat();
+        assert_eq!(Link::Ethernet.flow(&arp).to_string(), "arp");
+        assert_eq!(Link::Ethernet.tos(&arp), None);
+        assert_eq!(Link::Ethernet.flow(&[0; 12]), Flow::Other(0));
+        assert_eq!(Link::Raw.flow(&[]), Flow::Other(0));
+    }
+
+    #[test]
+    fn marks_keep_the_checksum_right() {
+        for tos in [1, 2, 0x52, 0xfe] {
+            let mut packet = datagram(7);
+            packet[1] = tos;
+            let right = |packet: &[u8]| {
+                let header = Ipv4HeaderSlice::from_slice(packet).expect("a header");
+                header.to_header().calc_header_checksum().to_be_bytes()
+            };
+            let sum = right(&packet);
+            packet[10..12].copy_from_slice(&sum);
+            let mut frame = [&[0; 12][..], &[8, 0], &packet].concat();
+            Link::Ethernet.mark(&mut frame);
+            assert_eq!(Link::Ethernet.tos(&frame), Some(tos | 3));
+            assert_eq!(frame[24..26], right(&frame[14..]), "{tos:#x}");
+            packet[1] |= 3;
+            packet[10..12].copy_from_slice(&frame[24..26]);
+            assert_eq!(frame[14..], packet, "nothing else has changed");
+        }
+        let mut packet = six();
+        (packet[0], packet[1]) = (0x6b, 0xa5);
+        assert_eq!(Link::Raw.tos(&packet), Some(0xba));
+        Link::Raw.mark(&mut packet);
+        assert_eq!((Link::Raw.tos(&packet), packet[1] & 15), (Some(0xbb), 5));
+    }
+
+    #[test]
+    fn priorities_are_those_of_the_table() {
+        let table = [(0, 0), (2, 0), (4, 0), (8, 2), (0xe, 2), (0x10, 6), (0x18, 4), (0x1e, 4)];
+        for (tos, expected) in table {
+            assert_eq!(priority(tos), expected, "{tos:#x}");
+        }
+        // EF (46), AF41 (34), CS1 (8).
+        assert_eq!([0xb8, 0x88, 0x20].map(priority), [4, 2, 0]);
+    }
+
+    #[test]
+    fn no_bytes_break_it() {
+        let packet = [&[0; 12][..], &[8, 0], &datagram(3)].concat();
+        for at in 0..packet.len() {
+            for value in [0, 1, 0x45, 0x60, 0x81, 0xff] {
+                let mut bytes = packet.clone();
+                bytes[at] = value;
+                for length in 0..=bytes.len() {
+                    for link in [Link::Ethernet, Link::Raw, Link::Loopback, COOKED] {
+                        let mut bytes = bytes[..length].to_vec();
+                        let _ = (link.flow(&bytes), link.tos(&bytes));
+                        link.mark(&mut bytes);
+                    }
+                }
+            }
+        }
+    }
+}

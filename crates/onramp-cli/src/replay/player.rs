@@ -1,0 +1,416 @@
+//! The packets of a capture, one after the other, with what a qdisc has to know of each.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use anyhow::{Result, bail};
+use onramp_core::Instant;
+use onramp_queue::{PAYLOAD_MAX, Packet};
+use onramp_sim::BEGIN;
+use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock};
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{IDB_MAGIC, Linktype, PcapBlockOwned};
+
+use super::FLOWS_MAX;
+use super::frame::{Flow, Link, priority};
+use crate::capture::Blocks;
+
+/// Interfaces of a capture, at most: eight bits of a packet's cookie.
+const INTERFACES_MAX: usize = 256;
+/// Bytes of a packet on the wire, at most: far more than any device sends.
+const PACKET_MAX: u32 = 16 << 20;
+
+const SEC: u64 = 1_000_000_000;
+
+/// What was read of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) packets: u64,
+    /// Bytes of these, as a qdisc counts.
+    pub(crate) bytes: u64,
+    /// Packets without an IP header.
+    pub(crate) not_ip: u64,
+    /// Packets whose time lies before that of the one before.
+    pub(crate) out_of_order: u64,
+    /// Packets without a time.
+    pub(crate) untimed: u64,
+    /// When the first was captured, nanoseconds since 1970.
+    pub(crate) first_unix_ns: Option<u64>,
+    /// From the first to the last.
+    pub(crate) span_ns: u64,
+    /// Flows in the order in which they came, the first 65,536.
+    pub(crate) flows: Vec<Flow>,
+    /// Their places, by key.
+    numbers: HashMap<u64, usize>,
+}
+
+impl Read {
+    /// The number of a flow, from 1 on; 0 of those beyond the most that are told apart.
+    pub(crate) fn number(&self, key: u64) -> usize {
+        self.numbers.get(&key).map_or(0, |place| place + 1)
+    }
+
+    /// The flow of this key.
+    pub(crate) fn flow(&self, key: u64) -> Option<&Flow> {
+        self.flows.get(*self.numbers.get(&key)?)
+    }
+
+    fn know(&mut self, key: u64, flow: Flow) {
+        let place = self.flows.len();
+        if let Entry::Vacant(entry) = self.numbers.entry(key)
+            && place < FLOWS_MAX
+        {
+            entry.insert(place);
+            self.flows.push(flow);
+        }
+    }
+}
+
+/// An interface of a capture.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interface {
+    pub(super) link_type: Linktype,
+    link: Option<Link>,
+    snaplen: u32,
+    /// Units of its times, a second; none: there can be no such unit.
+    units: Option<u128>,
+    /// Seconds to add to its times.
+    offset: i64,
+}
+
+impl Interface {
+    fn new(link_type: Linktype, snaplen: u32, units: u128) -> Self {
+        let link = Link::of(link_type);
+        Self { link_type, link, snaplen, units: Some(units), offset: 0 }
+    }
+
+    fn described(block: &InterfaceDescriptionBlock<'_>) -> Self {
+        // The first bit tells whether it is a power of two or of ten.
+        let power = u32::from(block.if_tsresol & 0x7f);
+        let base = if block.if_tsresol & 0x80 == 0 { 10_u128 } else { 2 };
+        let units = base.checked_pow(power).filter(|units| *units <= 1 << 64);
+        // The parser reads it as if it were little endian, whatever the section is.
+        let big = block.block_type != IDB_MAGIC;
+        let offset = if big { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset };
+        Self { units, offset, ..Self::new(block.linktype, block.snaplen, 1) }
+    }
+
+    /// Nanoseconds since 1970.
+    fn unix_ns(&self, time: u64) -> Result<u64> {
+        let Some(units) = self.units else {
+            bail!("the capture is damaged: times of an interface in units that cannot be");
+        };
+        let ns = u128::from(time) * u128::from(SEC) / units;
+        let offset = i128::from(self.offset) * i128::from(SEC);
+        let ns = i128::try_from(ns).ok().and_then(|ns| ns.checked_add(offset));
+        match ns.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns <= u64::MAX / 2) {
+            Some(ns) => Ok(ns),
+            None => bail!("the capture is damaged: a time before 1970 or after 2262"),
+        }
+    }
+
+    pub(super) fn link(&self) -> Option<Link> {
+        self.link
+    }
+}
+
+/// A packet in a capture.
+struct Record<'d> {
+    interface: usize,
+    /// Nanoseconds since 1970.
+    unix_ns: Option<u64>,
+    data: &'d [u8],
+    original: u32,
+}
+
+/// A capture that is played.
+pub(crate) struct Player<'i> {
+    blocks: Blocks<'i>,
+    interfaces: Vec<Interface>,
+    /// Interfaces of the sections before.
+    before: usize,
+    /// Whether the times of a pcap count nanoseconds.
+    nanoseconds: bool,
+    next: Option<(Instant, Packet)>,
+    /// The capture has ended, or is broken.
+    done: bool,
+    latest_unix_ns: u64,
+    read: Read,
+    failed: Result<()>,
+}
+
+impl<'i> Player<'i> {
+    pub(crate) fn new(blocks: Blocks<'i>) -> Self {
+        Self {
+            blocks,
+            interfaces: Vec::new(),
+            before: 0,
+            nanoseconds: false,
+            next: None,
+            done: false,
+            latest_unix_ns: 0,
+            read: Read::default(),
+            failed: Ok(()),
+        }
+    }
+
+    /// Bytes read.
+    pub(super) fn consumed(&self) -> u64 {
+        self.blocks.consumed()
+    }
+
+    /// What is known so far.
+    pub(super) fn read(&self) -> &Read {
+        &self.read
+    }
+
+    /// Interfaces known so far.
+    pub(super) fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// What was read, and why no more.
+    pub(super) fn into_read(self) -> (Read, Result<()>) {
+        (self.read, self.failed)
+    }
+
+    /// When the next packet comes.
+    pub(super) fn due(&mut self) -> Option<Instant> {
+        self.fill();
+        self.next.as_ref().map(|(due, _)| *due)
+    }
+
+    /// The next packet.
+    pub(super) fn packet(&mut self) -> Option<Packet> {
+        self.fill();
+        self.next.take().map(|(_, pkt)| pkt)
+    }
+
+    /// Reads until there is a packet, or none is left.
+    fn fill(&mut self) {
+        while self.next.is_none() && !self.done {
+            let Self { interfaces, before, nanoseconds, read, latest_unix_ns, .. } = self;
+            let taken = self.blocks.next(|block| {
+                let Some(record) = record(&block, interfaces, before, nanoseconds)? else {
+                    return Ok(None);
+                };
+                packet(&record, interfaces, read, latest_unix_ns).map(Some)
+            });
+            match taken {
+                Ok(Some(next)) => self.next = next,
+                Ok(None) => self.done = true,
+                Err(error) => {
+                    self.failed = Err(error);
+                    self.done = true;
+                }
+            }
+        }
+    }
+}
+
+/// Takes a block: notes what it says of interfaces, or gives the packet in it.
+fn record<'b>(
+    block: &'b PcapBlockOwned<'_>,
+    interfaces: &mut Vec<Interface>,
+    before: &mut usize,
+    nanoseconds: &mut bool,
+) -> Result<Option<Record<'b>>> {
+    let (interface, time, data, original) = match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            *nanoseconds = header.is_nanosecond_precision();
+            let units = if *nanoseconds { SEC } else { SEC / 1_000 };
+            interfaces.push(Interface::new(header.network, header.snaplen, units.into()));
+            understood(interfaces, 0)?;
+            return Ok(None);
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+            *before = interfaces.len();
+            return Ok(None);
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(block)) => {
+            if interfaces.len() == INTERFACES_MAX {
+                bail!("the capture has more than {INTERFACES_MAX} interfaces");
+            }
+            interfaces.push(Interface::described(block));
+            return Ok(None);
+        }
+        PcapBlockOwned::Legacy(block) => {
+            let units = if *nanoseconds { SEC } else { SEC / 1_000 };
+            let time = u64::from(block.ts_sec) * units + u64::from(block.ts_usec);
+            (0, Some(time), block.data, block.origlen)
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(block)) => {
+            let time = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
+            (block.if_id as usize, Some(time), block.packet_data(), block.origlen)
+        }
+        PcapBlockOwned::NG(Block::SimplePacket(block)) => {
+            (0, None, block.packet_data(), block.origlen)
+        }
+        PcapBlockOwned::NG(_) => return Ok(None),
+    };
+    let number = before.saturating_add(interface);
+    let Some(of) = interfaces.get(number) else {
+        bail!("the capture is damaged: a packet of interface {interface}, not described");
+    };
+    // What stands behind the bytes of a simple packet is padding.
+    let kept = match (time, of.snaplen) {
+        (None, 1..) => data.len().min(of.snaplen as usize),
+        _ => data.len(),
+    };
+    let unix_ns = time.map(|time| of.unix_ns(time)).transpose()?;
+    Ok(Some(Record { interface: number, unix_ns, data: &data[..kept], original }))
+}
+
+fn understood(interfaces: &[Interface], number: usize) -> Result<Link> {
+    let interface = &interfaces[number];
+    match interface.link {
+        Some(link) => Ok(link),
+        None => bail!(
+            "the capture's link type {} is not one of Ethernet, Linux cooked, raw IP and BSD \
+             loopback",
+            interface.link_type.0
+        ),
+    }
+}
+
+/// Makes the packet that a qdisc sees.
+fn packet(
+    record: &Record<'_>,
+    interfaces: &[Interface],
+    read: &mut Read,
+    latest_unix_ns: &mut u64,
+) -> Result<(Instant, Packet)> {
+    let link = understood(interfaces, record.interface)?;
+    let data = record.data;
+    let captured = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    let original = record.original.max(captured);
+    if original > PACKET_MAX {
+        bail!("the capture is damaged: a packet of {original} bytes");
+    }
+    let mut pkt = Packet::with_payload(&data[..data.len().min(PAYLOAD_MAX)]);
+    pkt.len = link.wire(original);
+    pkt.cookie = read.packets << 8 | record.interface as u64;
+    let tos = link.tos(data);
+    pkt.priority = tos.map_or(0, priority);
+    pkt.ecn = tos.map_or(0, |tos| tos & 3);
+    let flow = link.flow(data);
+    pkt.flow = flow.key();
+    read.know(pkt.flow, flow);
+
+    let unix_ns = record.unix_ns.unwrap_or(*latest_unix_ns);
+    let first = *read.first_unix_ns.get_or_insert(unix_ns);
+    read.packets += 1;
+    read.bytes += u64::from(pkt.len);
+    read.not_ip += u64::from(tos.is_none());
+    read.untimed += u64::from(record.unix_ns.is_none());
+    read.out_of_order += u64::from(unix_ns < *latest_unix_ns);
+    *latest_unix_ns = unix_ns.max(*latest_unix_ns);
+    read.span_ns = *latest_unix_ns - first.min(*latest_unix_ns);
+    Ok((BEGIN.after(latest_unix_ns.saturating_sub(first)), pkt))
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::PacketBuilder;
+
+    use super::*;
+    use crate::capture::Advice;
+
+    /// Plays bytes; says how many packets were read, and why no more.
+    fn played(bytes: &[u8]) -> (u64, Result<()>) {
+        let advice = Advice { compressed: "", other: "" };
+        let blocks = match Blocks::new(bytes, "bytes", advice) {
+            Ok(blocks) => blocks,
+            Err(error) => return (0, Err(error)),
+        };
+        let mut player = Player::new(blocks);
+        while player.due().is_some() {
+            player.packet().expect("it is due");
+        }
+        let (read, failed) = player.into_read();
+        (read.packets, failed)
+    }
+
+    fn frame() -> Vec<u8> {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64);
+        let mut frame = Vec::new();
+        builder.udp(1, 2).write(&mut frame, b"payload!").expect("a vector takes everything");
+        frame
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn pcap() -> Vec<u8> {
+        let (frame, mut file) = (frame(), words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]));
+        for second in 1..4 {
+            let length = u32::try_from(frame.len()).expect("small");
+            file.extend(words(&[second, 0, length, length]));
+            file.extend(&frame);
+        }
+        file
+    }
+
+    fn pcapng() -> Vec<u8> {
+        let block = |kind: u32, head: &[u32], bytes: &[u8]| {
+            let padded = bytes.len().next_multiple_of(4);
+            let length = u32::try_from(12 + head.len() * 4 + padded).expect("small");
+            let mut block = [words(&[kind, length]), words(head), bytes.to_vec()].concat();
+            block.resize(length as usize - 4, 0);
+            [block, words(&[length])].concat()
+        };
+        let frame = frame();
+        let length = u32::try_from(frame.len()).expect("small");
+        [
+            block(0x0a0d_0d0a, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX], &[]),
+            block(1, &[1, 0, 0x0001_0009, 9, 0], &[]),
+            block(6, &[0, 0, 7, length, length], &frame),
+            block(3, &[length], &frame),
+            block(6, &[0, 0, 9, length, length], &frame),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn no_bytes_break_it() {
+        for whole in [pcap(), pcapng()] {
+            let (packets, ended) = played(&whole);
+            assert_eq!(packets, 3);
+            ended.expect("it is whole");
+            for length in 0..whole.len() {
+                assert!(played(&whole[..length]).0 <= 3);
+            }
+            for at in 0..whole.len() {
+                for value in [0, 1, 3, 6, 0x7f, 0x80, 0xff] {
+                    let mut bytes = whole.clone();
+                    bytes[at] = value;
+                    let (packets, _) = played(&bytes);
+                    assert!(packets <= 3, "{value} at {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn times_of_every_unit() {
+        let at = |resolution: u8, offset, time: u64| {
+            let power = u32::from(resolution & 0x7f);
+            let units =
+                if resolution < 0x80 { 10_u128.checked_pow(power) } else { Some(1 << power) };
+            let interface = Interface { units, offset, ..Interface::new(Linktype(1), 0, 1) };
+            interface.unix_ns(time).ok()
+        };
+        assert_eq!(at(6, 0, 1_000_001), Some(1_000_001_000));
+        assert_eq!(at(9, 0, 7), Some(7));
+        assert_eq!(at(0, 0, 7), Some(7 * SEC));
+        assert_eq!(at(12, 0, 7_999), Some(7));
+        assert_eq!(at(0x80 | 10, 0, 1_536), Some(1_500_000_000));
+        assert_eq!(at(0x80 | 10, -1, 1_536), Some(500_000_000));
+        assert_eq!(at(9, 5, 7), Some(5 * SEC + 7));
+        assert_eq!(at(9, -1, 7), None);
+        assert_eq!(at(0, 0, u64::MAX), None);
+        assert_eq!(at(0, i64::MAX, u64::MAX), None);
+        assert_eq!(at(120, 0, 7), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! What happened when, in bounded memory.
+
+use std::collections::HashMap;
+
+use onramp_sim::Fate;
+
+use super::since_first;
+
+/// Parts of time, at most: when there are more, they become twice as wide.
+const CELLS: usize = 512;
+/// Width of a part to begin with, nanoseconds.
+const WIDTH_NS: u64 = 1_000_000;
+/// Flows whose rates are kept over time: the first that come.
+const FLOWS: usize = 1_024;
+
+/// What happened in a part of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cell {
+    /// Packets that came, and the sum and the most of the packets that they met.
+    pub(crate) came: u64,
+    pub(crate) queue_sum: u64,
+    pub(crate) queue_most: u32,
+    /// Packets that left, their bytes, and how long they were inside.
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) sojourn_sum_ns: u128,
+    pub(crate) sojourn_most_ns: u64,
+}
+
+impl Cell {
+    fn add(&mut self, other: &Self) {
+        self.came += other.came;
+        self.queue_sum += other.queue_sum;
+        self.queue_most = self.queue_most.max(other.queue_most);
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.sojourn_sum_ns += other.sojourn_sum_ns;
+        self.sojourn_most_ns = self.sojourn_most_ns.max(other.sojourn_most_ns);
+    }
+}
+
+/// All parts of time, from the first packet on.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    width_ns: u64,
+    cells: Vec<Cell>,
+    /// Bytes sent, by flow.
+    flows: HashMap<u64, Vec<u64>>,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { width_ns: WIDTH_NS, cells: Vec::new(), flows: HashMap::new() }
+    }
+}
+
+impl Timeline {
+    pub(super) fn note(&mut self, fate: &Fate) {
+        let at = self.place(since_first(fate.at));
+        if !fate.copy {
+            // Not later than `at`, so that the parts have their widths already.
+            let came = self.place(since_first(fate.came));
+            let cell = &mut self.cells[came];
+            cell.came += 1;
+            cell.queue_sum += u64::from(fate.met.packets);
+            cell.queue_most = cell.queue_most.max(fate.met.packets);
+        }
+        if fate.arrives.is_none() {
+            return;
+        }
+        let bytes = u64::from(fate.packet.len);
+        let cell = &mut self.cells[at];
+        cell.sent += 1;
+        cell.sent_bytes += bytes;
+        cell.sojourn_sum_ns += u128::from(fate.sojourn_ns());
+        cell.sojourn_most_ns = cell.sojourn_most_ns.max(fate.sojourn_ns());
+        let room = self.flows.len() < FLOWS;
+        let flow = match self.flows.get_mut(&fate.packet.flow) {
+            Some(flow) => flow,
+            None if room => self.flows.entry(fate.packet.flow).or_default(),
+            None => return,
+        };
+        if flow.len() <= at {
+            flow.resize(at + 1, 0);
+        }
+        flow[at] += bytes;
+    }
+
+    /// The part in which `ns` lies.
+    fn place(&mut self, ns: u64) -> usize {
+        while ns / self.width_ns >= CELLS as u64 {
+            self.widen();
+        }
+        let place = usize::try_from(ns / self.width_ns).unwrap_or(CELLS - 1);
+        if self.cells.len() <= place {
+            self.cells.resize(place + 1, Cell::default());
+        }
+        place
+    }
+
+    fn widen(&mut self) {
+        self.width_ns = self.width_ns.saturating_mul(2);
+        let pairs = self.cells.chunks(2).map(|pair| {
+            let mut sum = pair[0];
+            pair[1..].iter().for_each(|cell| sum.add(cell));
+            sum
+        });
+        self.cells = pairs.collect();
+        for flow in self.flows.values_mut() {
+            *flow = flow.chunks(2).map(|pair| pair.iter().sum()).collect();
+        }
+    }
+
+    /// Width of a part.
+    pub(crate) fn width_ns(&self) -> u64 {
+        self.width_ns
+    }
+
+    /// The parts.
+    pub(crate) fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// Bytes that a flow sent in each part, if it is one of those that are kept.
+    pub(crate) fn flow(&self, key: u64) -> Option<impl Iterator<Item = u64> + use<'_>> {
+        let flow = self.flows.get(&key)?;
+        let rest = self.cells.len().saturating_sub(flow.len());
+        Some(flow.iter().copied().chain(std::iter::repeat_n(0, rest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp_core::qdisc::Backlog;
+    use onramp_queue::Packet;
+    use onramp_sim::BEGIN;
+
+    use super::*;
+
+    fn fate(flow: u64, came: u64, at: u64) -> Fate {
+        let mut packet = Packet::new(100);
+        packet.flow = flow;
+        let at = BEGIN.after(at);
+        let met = Backlog { packets: 7, bytes: 700 };
+        let (came, arrives) = (BEGIN.after(came), Some(at));
+        Fate { packet, source: 0, came, met, at, arrives, ecn: 0, marked: false, copy: false }
+    }
+
+    #[test]
+    fn however_long_it_takes_nothing_is_lost_and_memory_is_bounded() {
+        let mut timeline = Timeline::default();
+        for second in 0..100_000 {
+            let at = second * 1_000_000_000;
+            timeline.note(&fate(second % 3, at, at + 500));
+        }
+        assert!((CELLS / 2..=CELLS).contains(&timeline.cells().len()));
+        let sum: u64 = timeline.cells().iter().map(|cell| cell.sent_bytes).sum();
+        let flows: u64 = (0..3).filter_map(|flow| Some(timeline.flow(flow)?.sum::<u64>())).sum();
+        assert_eq!((sum, flows), (10_000_000, 10_000_000));
+        let came: u64 = timeline.cells().iter().map(|cell| cell.came).sum();
+        assert_eq!(came, 100_000);
+        let cell = timeline.cells()[5];
+        assert_eq!(
+            (cell.queue_most, cell.queue_sum, cell.sojourn_most_ns),
+            (7, cell.came * 7, 500)
+        );
+        assert_eq!(timeline.flow(0).expect("kept").count(), timeline.cells().len());
+        // Width times the number of parts reaches the end.
+        assert!(timeline.width_ns() * timeline.cells().len() as u64 > 99_999_000_000_000);
+    }
+
+    #[test]
+    fn of_very_many_flows_the_first_are_kept() {
+        let mut timeline = Timeline::default();
+        (0..100_000).for_each(|flow| timeline.note(&fate(flow, 0, 0)));
+        assert_eq!(timeline.flows.len(), FLOWS);
+        assert!(timeline.flow(0).is_some() && timeline.flow(99_999).is_none());
+        assert_eq!(timeline.cells()[0].sent, 100_000);
+    }
+}

@@ -1,0 +1,135 @@
+//! A capture, written in the format pcapng.
+//!
+//! Source: draft-ietf-opsawg-pcapng, of whose blocks three are written: Section Header, Interface
+//! Description, Enhanced Packet.
+
+use std::io::{self, BufWriter, Write};
+
+use anyhow::Result;
+use onramp_sim::Fate;
+
+use super::player::{Interface, Player};
+use super::{numbers, since_first};
+use crate::output::Stream;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const PACKET: u32 = 6;
+/// Tells the order of bytes.
+const MAGIC: u32 = 0x1a2b_3c4d;
+
+const APPLICATION: u16 = 4;
+const RESOLUTION: u16 = 9;
+
+/// Writes the packets that leave.
+pub(super) struct Writer {
+    out: BufWriter<Stream>,
+    /// Interfaces described.
+    described: usize,
+    block: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn new(out: Stream) -> Result<Self> {
+        let mut writer = Self { out: BufWriter::new(out), described: 0, block: Vec::new() };
+        writer.begin();
+        for word in [MAGIC, 1, u32::MAX, u32::MAX] {
+            writer.word(word);
+        }
+        writer.option(APPLICATION, b"onramp");
+        writer.option(0, &[]);
+        let written = writer.end(SECTION);
+        written.map_err(|error| writer.out.get_ref().failed(&error))?;
+        Ok(writer)
+    }
+
+    /// Writes a packet that has left, with the time at which it did, and marked as it was.
+    pub(super) fn write(&mut self, fate: &mut Fate, player: &Player<'_>) -> Result<()> {
+        if fate.arrives.is_none() {
+            return Ok(());
+        }
+        let written = self.describe(player.interfaces()).and_then(|()| self.packet(fate, player));
+        written.map_err(|error| self.out.get_ref().failed(&error))
+    }
+
+    pub(super) fn finish(mut self, player: &Player<'_>) -> Result<()> {
+        let described = self.describe(player.interfaces());
+        described.map_err(|error| self.out.get_ref().failed(&error))?;
+        finish(self.out)
+    }
+
+    /// Describes interfaces that are new.
+    fn describe(&mut self, interfaces: &[Interface]) -> io::Result<()> {
+        for interface in &interfaces[self.described..] {
+            self.begin();
+            // Link types have 16 bits.
+            self.word(interface.link_type.0.cast_unsigned() & 0xffff);
+            self.word(0);
+            self.option(RESOLUTION, &[9]);
+            self.option(0, &[]);
+            self.end(INTERFACE)?;
+            self.described += 1;
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, fate: &mut Fate, player: &Player<'_>) -> io::Result<()> {
+        let (_, interface) = numbers(fate);
+        let first = player.read().first_unix_ns.unwrap_or(0);
+        let time = first.saturating_add(since_first(fate.at));
+        let link = player.interfaces().get(interface).and_then(Interface::link);
+        let original = link.map_or(fate.packet.len, |link| link.captured(fate.packet.len));
+        let captured = u32::try_from(fate.packet.payload().len()).unwrap_or(u32::MAX);
+        self.begin();
+        let [high, low] = [time >> 32, time & 0xffff_ffff];
+        for word in [interface as u64, high, low, captured.into(), original.max(captured).into()] {
+            self.word(u32::try_from(word).unwrap_or(u32::MAX));
+        }
+        let begin = self.block.len();
+        self.block.extend_from_slice(fate.packet.payload());
+        if let Some(link) = link.filter(|_| fate.marked) {
+            link.mark(&mut self.block[begin..]);
+        }
+        self.end(PACKET)
+    }
+
+    fn begin(&mut self) {
+        self.block.clear();
+    }
+
+    fn word(&mut self, word: u32) {
+        self.block.extend_from_slice(&word.to_le_bytes());
+    }
+
+    fn option(&mut self, code: u16, value: &[u8]) {
+        let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
+        self.block.extend_from_slice(&code.to_le_bytes());
+        self.block.extend_from_slice(&length.to_le_bytes());
+        self.block.extend_from_slice(value);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+
+    fn end(&mut self, kind: u32) -> io::Result<()> {
+        self.pad();
+        let length = u32::try_from(self.block.len() + 12).unwrap_or(u32::MAX).to_le_bytes();
+        self.out.write_all(&kind.to_le_bytes())?;
+        self.out.write_all(&length)?;
+        self.out.write_all(&self.block)?;
+        self.out.write_all(&length)
+    }
+}
+
+/// Writes what is still buffered.
+pub(super) fn finish(out: BufWriter<Stream>) -> Result<()> {
+    match out.into_inner() {
+        Ok(stream) => stream.finish(),
+        Err(failed) => {
+            let (error, out) = failed.into_parts();
+            Err(out.get_ref().failed(&error))
+        }
+    }
+}

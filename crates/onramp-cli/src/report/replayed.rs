@@ -1,0 +1,393 @@
+//! The summary of `onramp replay`.
+
+use std::fmt::Write;
+
+use maud::html;
+use onramp_queue::DropReason;
+use onramp_sim::Counts;
+use serde_json::{Map, Value, json};
+
+use super::chart::{Scene, TimeLine, Times, Words};
+use super::json::number;
+use super::page;
+use super::table::{align, duration};
+use crate::error::line;
+use crate::replay::{Flow, MTU, Results};
+
+/// Flows in JSON, in tables for people, and in charts.
+const FLOWS: usize = 100;
+const FLOWS_SHOWN: usize = 10;
+const FLOWS_DRAWN: usize = 6;
+/// Points of a line that shows rates: fewer, for short parts of time hold few packets.
+const RATES: usize = 128;
+
+const PERCENTILES: [(&str, u32); 4] = [("p50", 500), ("p95", 950), ("p99", 990), ("p999", 999)];
+
+/// A flow, and what became of its packets.
+struct Row<'r> {
+    key: u64,
+    number: usize,
+    flow: Option<&'r Flow>,
+    counts: &'r Counts,
+    /// Its part of the bytes sent.
+    share: f64,
+}
+
+/// Flows by bytes sent, the greatest first, then in the order in which they came.
+fn rows(results: &Results) -> Vec<Row<'_>> {
+    let total = results.sink.total().sent_bytes.max(1) as f64;
+    let row = |(key, counts): (&u64, _)| {
+        let counts: &Counts = counts;
+        let (number, flow) = (results.read.number(*key), results.read.flow(*key));
+        Row { key: *key, number, flow, counts, share: counts.sent_bytes as f64 / total }
+    };
+    let mut rows: Vec<_> = results.sink.flows().iter().map(row).collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.counts.sent_bytes), row.number));
+    rows
+}
+
+/// Packets that packets met when they came: mean and most.
+fn queue(results: &Results) -> (f64, u32) {
+    let cells = results.timeline.cells();
+    let came: u64 = cells.iter().map(|cell| cell.came).sum();
+    let sum: u64 = cells.iter().map(|cell| cell.queue_sum).sum();
+    let most = cells.iter().map(|cell| cell.queue_most).max();
+    (sum as f64 / came.max(1) as f64, most.unwrap_or(0))
+}
+
+/// From the first packet that came to the last bit that was sent.
+fn seconds(results: &Results) -> f64 {
+    let total = results.sink.total();
+    let ends = total.first.zip(total.last);
+    ends.map_or(0.0, |(first, last)| last.since(first) as f64 / 1e9)
+}
+
+fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+/// For programs.
+pub(crate) fn json(results: &Results) -> Value {
+    let (read, plan, sink) = (&results.read, &results.plan, &results.sink);
+    let total = sink.total();
+    let offered = read.span_ns as f64 / 1e9;
+    let drops: Map<_, _> =
+        sink.drops().map(|(reason, count)| (reason.name().to_owned(), count.into())).collect();
+    let (queue_mean, queue_most) = queue(results);
+    let flows = rows(results);
+    let stats: Map<_, _> =
+        results.stats.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+    json!({
+        "schema": "onramp.replay",
+        "version": 1,
+        "from": plan.from,
+        "tree": plan.tree,
+        "rate_bits_per_second": plan.rate.map(|rate| rate.0 * 8),
+        "mtu": MTU,
+        "seed": plan.seed,
+        "first_unix_ns": read.first_unix_ns,
+        "packets": read.packets,
+        "bytes": read.bytes,
+        "not_ip": read.not_ip,
+        "out_of_order": read.out_of_order,
+        "untimed": read.untimed,
+        "offered_seconds": number(offered),
+        "offered_bits_per_second": number(per_second(read.bytes * 8, offered)),
+        "sent_packets": total.sent_packets,
+        "sent_bytes": total.sent_bytes,
+        "seconds": number(seconds(results)),
+        "sent_bits_per_second": number(per_second(total.sent_bytes * 8, seconds(results))),
+        "drops": drops,
+        "dropped_bytes": total.dropped_bytes,
+        "marked": total.marked,
+        "copies": total.copies,
+        "held": results.held.packets,
+        "sojourn_ns": sojourn(results),
+        "queue_packets": {"mean": number(queue_mean), "max": queue_most},
+        "jain": sink.jain().map(number),
+        "flows_known": sink.flows().len(),
+        "flows": flows.iter().take(FLOWS).map(|row| flow(row)).collect::<Vec<_>>(),
+        "stats": stats,
+        "series": series(results, &flows),
+        "error": results.error,
+    })
+}
+
+fn sojourn(results: &Results) -> Value {
+    let all = results.sink.sojourns();
+    let mut map = Map::new();
+    map.insert("min".into(), json!(all.least()));
+    map.insert("mean".into(), all.mean().map_or(Value::Null, number));
+    for (name, part) in PERCENTILES {
+        map.insert(name.into(), json!(all.per_mille(part)));
+    }
+    map.insert("max".into(), json!(all.most()));
+    map.into()
+}
+
+fn flow(row: &Row<'_>) -> Value {
+    let counts = row.counts;
+    json!({
+        "flow": row.number,
+        "protocol": row.flow.map(Flow::protocol),
+        "source": row.flow.and_then(|flow| flow.end(0)),
+        "destination": row.flow.and_then(|flow| flow.end(1)),
+        "packets": counts.packets,
+        "bytes": counts.bytes,
+        "sent_packets": counts.sent_packets,
+        "sent_bytes": counts.sent_bytes,
+        "sent_bits_per_second": counts.sent_bits_per_second().map(number),
+        "share": number(row.share),
+        "dropped_packets": counts.dropped_packets,
+        "marked": counts.marked,
+        "sojourn_mean_ns": counts.sojourn_mean_ns().map(number),
+        "sojourn_max_ns": (counts.sent_packets > 0).then_some(counts.sojourn_most_ns),
+    })
+}
+
+fn series(results: &Results, flows: &[Row<'_>]) -> Value {
+    let timeline = &results.timeline;
+    let width = timeline.width_ns() as f64 / 1e9;
+    let cells = timeline.cells();
+    let mean = |sum: f64, count: u64| (count > 0).then(|| number(sum / count as f64));
+    let flows = drawn(results, flows).map(|row| {
+        let rates = timeline.flow(row.key).into_iter().flatten();
+        let rates: Vec<_> = rates.map(|bytes| number(bytes as f64 * 8.0 / width)).collect();
+        json!({"flow": row.number, "sent_bits_per_second": rates})
+    });
+    json!({
+        "width_seconds": number(width),
+        "queue_packets_mean":
+            cells.iter().map(|c| mean(c.queue_sum as f64, c.came)).collect::<Vec<_>>(),
+        "queue_packets_max":
+            cells.iter().map(|c| (c.came > 0).then_some(c.queue_most)).collect::<Vec<_>>(),
+        "sojourn_mean_ns":
+            cells.iter().map(|c| mean(c.sojourn_sum_ns as f64, c.sent)).collect::<Vec<_>>(),
+        "sojourn_max_ns":
+            cells.iter().map(|c| (c.sent > 0).then_some(c.sojourn_most_ns)).collect::<Vec<_>>(),
+        "sent_bits_per_second":
+            cells.iter().map(|c| number(c.sent_bytes as f64 * 8.0 / width)).collect::<Vec<_>>(),
+        "flows": flows.collect::<Vec<_>>(),
+    })
+}
+
+/// The flows to draw: of those whose rates are known over time, the greatest.
+fn drawn<'r, 'f>(
+    results: &'r Results,
+    flows: &'r [Row<'f>],
+) -> impl Iterator<Item = &'r Row<'f>> + use<'r, 'f> {
+    let known = |row: &&Row<'_>| results.timeline.flow(row.key).is_some();
+    flows.iter().filter(known).take(FLOWS_DRAWN)
+}
+
+/// For people.
+pub(crate) fn text(results: &Results) -> String {
+    let mut text = String::new();
+    for (name, value) in facts(results) {
+        let _ = writeln!(text, "{name:<9} {value}");
+    }
+    let flows = rows(results);
+    if !flows.is_empty() {
+        text.push('\n');
+        text.push_str(&align(&flow_table(&flows)));
+        if flows.len() > FLOWS_SHOWN {
+            let _ = writeln!(text, "and {} flows more", flows.len() - FLOWS_SHOWN);
+        }
+    }
+    text
+}
+
+/// What is to be said of the whole.
+fn facts(results: &Results) -> Vec<(&'static str, String)> {
+    let (read, plan, sink) = (&results.read, &results.plan, &results.sink);
+    let total = sink.total();
+    let mbit = |bits: f64| format!("{:.4} Mbit/s", bits / 1e6);
+    let offered = read.span_ns as f64 / 1e9;
+    let mut facts = vec![("capture", line(&plan.from))];
+    facts.extend(plan.tree.iter().map(|tree| ("tree", line(tree))));
+    let link = plan.rate.map_or_else(|| "infinitely fast".into(), |rate| rate.to_string());
+    facts.push(("link", link));
+    let flows = sink.flows().len();
+    let mut came = format!(
+        "{} packets of {flows} {} in {offered:.3} s, {}",
+        read.packets,
+        if flows == 1 { "flow" } else { "flows" },
+        mbit(per_second(read.bytes * 8, offered)),
+    );
+    for (count, what) in [
+        (read.not_ip, "not IP"),
+        (read.out_of_order, "out of order: they come with the one before"),
+        (read.untimed, "without a time: they come with the one before"),
+    ] {
+        if count > 0 {
+            let _ = write!(came, "; {count} {what}");
+        }
+    }
+    facts.push(("came", came));
+    let sent = mbit(per_second(total.sent_bytes * 8, seconds(results)));
+    let mut left = format!("{} packets in {:.3} s, {sent}", total.sent_packets, seconds(results));
+    for (count, what) in [(total.marked, "marked with CE"), (total.copies, "copies")] {
+        if count > 0 {
+            let _ = write!(left, "; {count} {what}");
+        }
+    }
+    facts.push(("sent", left));
+    facts.push(("dropped", dropped(results)));
+    if results.held.packets > 0 {
+        facts.push(("held", format!("{} packets, to the end", results.held.packets)));
+    }
+    let all = sink.sojourns();
+    if let (Some(least), Some(most)) = (all.least(), all.most()) {
+        let parts = PERCENTILES.map(|(name, part)| {
+            format!("{name} {}", all.per_mille(part).map_or_else(String::new, duration))
+        });
+        let parts = parts.join(", ");
+        let ends = (duration(least), duration(most));
+        facts.push(("sojourn", format!("min {}, {parts}, max {}", ends.0, ends.1)));
+    }
+    let (mean, most) = queue(results);
+    facts.push(("queue", format!("packets met {mean:.1} in the mean, {most} at most")));
+    if let Some(jain) = sink.jain().filter(|_| flows > 1) {
+        facts.push(("fairness", format!("{jain:.3} (Jain's index of the bytes sent)")));
+    }
+    if let Some(error) = &results.error {
+        facts.push(("ended", line(error)));
+    }
+    facts
+}
+
+fn dropped(results: &Results) -> String {
+    let total = results.sink.total();
+    if total.dropped_packets == 0 {
+        return "nothing".into();
+    }
+    let reasons = results.sink.drops();
+    let reasons: Vec<_> =
+        reasons.map(|(reason, count)| format!("{} {count}", DropReason::name(reason))).collect();
+    let share = total.dropped_packets as f64 * 100.0 / total.packets.max(1) as f64;
+    format!("{} packets, {share:.2} % ({})", total.dropped_packets, reasons.join(", "))
+}
+
+fn flow_table(flows: &[Row<'_>]) -> Vec<Vec<String>> {
+    let head =
+        ["flow", "packets", "sent", "Mbit/s", "share", "dropped", "marked", "sojourn mean", "max"];
+    let row = |row: &Row<'_>| {
+        let counts = row.counts;
+        let rate = counts.sent_bits_per_second().unwrap_or(0.0) / 1e6;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration")]
+        let mean = counts.sojourn_mean_ns().map(|mean| duration(mean as u64));
+        vec![
+            name(row),
+            counts.packets.to_string(),
+            counts.sent_packets.to_string(),
+            format!("{rate:.3}"),
+            format!("{:.1} %", row.share * 100.0),
+            counts.dropped_packets.to_string(),
+            counts.marked.to_string(),
+            mean.unwrap_or_else(|| "-".into()),
+            duration(counts.sojourn_most_ns),
+        ]
+    };
+    let mut rows = vec![head.map(str::to_owned).into()];
+    rows.extend(flows.iter().take(FLOWS_SHOWN).map(row));
+    rows
+}
+
+fn name(row: &Row<'_>) -> String {
+    row.flow.map_or_else(|| "another".into(), |flow| format!("{} {flow}", row.number))
+}
+
+/// To look at.
+pub(crate) fn html(results: &Results) -> String {
+    let facts: Vec<_> =
+        facts(results).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let flows = rows(results);
+    let table = flow_table(&flows);
+    let charts = charts(results, &flows);
+    let body = html! {
+        (page::list(&facts))
+        @if !charts.is_empty() { (page::charts(&charts)) }
+        @if !flows.is_empty() {
+            h2 { "Flows" }
+            (page::table(&table[0], &table[1..]))
+            @if flows.len() > FLOWS_SHOWN {
+                p class="soft" { "and " (flows.len() - FLOWS_SHOWN) " flows more" }
+            }
+        }
+        h2 { "How to read it" }
+        p class="soft" {
+            "Time is virtual: each packet came at its time in the capture, and nothing waited for "
+            "a clock. A packet's sojourn ends when its first bit leaves. The queue is what packets "
+            "met when they came. Each point stands for "
+            (duration(results.timeline.width_ns())) " of the capture."
+        }
+        "\n"
+        @if !results.stats.is_empty() {
+            h2 { "Statistics of the root" }
+            (page::list(&stats(results)))
+        }
+    };
+    page::page("Onramp: a capture replayed", &body)
+}
+
+fn stats(results: &Results) -> Vec<(String, String)> {
+    results.stats.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
+}
+
+fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
+    let cells = results.timeline.cells();
+    let width = results.timeline.width_ns() as f64 / 1e9;
+    let line = |name: &str, points: Vec<Option<f64>>, highlighted| TimeLine {
+        name: name.to_owned(),
+        points,
+        highlighted,
+    };
+    let times = |title: &str, lines, width, words: Words| {
+        Times { title: title.to_owned(), lines, width, words }.draw()
+    };
+    let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
+    let plain: Words = |x| format!("{x:.4}").trim_end_matches('0').trim_end_matches('.').into();
+    let queue = [
+        line(
+            "most",
+            cells.iter().map(|c| (c.came > 0).then(|| c.queue_most.into())).collect(),
+            false,
+        ),
+        line("mean", cells.iter().map(|c| mean(c.queue_sum as f64, c.came)).collect(), true),
+    ];
+    let most = |ns: u64| ns as f64 / 1e6;
+    let sojourn = [
+        line(
+            "most",
+            cells.iter().map(|c| (c.sent > 0).then(|| most(c.sojourn_most_ns))).collect(),
+            false,
+        ),
+        line(
+            "mean",
+            cells.iter().map(|c| mean(c.sojourn_sum_ns as f64 / 1e6, c.sent)).collect(),
+            true,
+        ),
+    ];
+    // Rates of fewer, wider parts.
+    let fold = cells.len().div_ceil(RATES).max(1);
+    let rates = |bytes: Vec<u64>| -> Vec<Option<f64>> {
+        let rate = |part: &[u64]| {
+            part.iter().sum::<u64>() as f64 * 8.0 / 1e6 / (part.len() as f64 * width)
+        };
+        bytes.chunks(fold).map(|part| Some(rate(part))).collect()
+    };
+    let all = cells.iter().map(|cell| cell.sent_bytes).collect();
+    let mut sent = vec![line("all", rates(all), true)];
+    sent.extend(drawn(results, flows).map(|row| {
+        let bytes = results.timeline.flow(row.key).into_iter().flatten().collect();
+        line(&name(row), rates(bytes), false)
+    }));
+    [
+        times("Packets that packets met in the queue", queue.into(), width, plain),
+        times("Sojourn, milliseconds", sojourn.into(), width, plain),
+        times("Sent, Mbit/s", sent, width * fold as f64, plain),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

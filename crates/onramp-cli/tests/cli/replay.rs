@@ -1,0 +1,532 @@
+//! `onramp replay`.
+
+#[path = "replay/files.rs"]
+mod files;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use self::files::{BEGIN, Frames, MSEC, block, frame, interface, packet, packets, pcap, section};
+use super::{assert_documented_keys, assert_fails, onramp, read_json, run, stderr};
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = folder.join(name);
+    fs::write(&path, bytes).expect("a file");
+    path.display().to_string()
+}
+
+/// Asserts that it went well; gives what it wrote to standard output.
+fn succeeded(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+const HEAD: &str = "packet,interface,flow,bytes,priority,ecn_in,in_ns,out_ns,drop,sojourn_ns,\
+                    ecn_out,queue_packets,queue_bytes,copy\n";
+
+#[test]
+fn a_packet_leaves_behind_those_before_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tos = [0, 0x10, 0x08, 0];
+    let mut frames: Frames =
+        tos.iter().map(|tos| (0, frame(1_000, 1 + u16::from(*tos), *tos))).collect();
+    frames.push((10 * MSEC, frame(100, 1, 0)));
+    let file = write(folder.path(), "in.pcap", &pcap(1_000, 1, &frames));
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (out, csv, json) = (at("out.pcapng"), at("out.csv"), at("out.json"));
+    let output = run(&format!(
+        "replay {file} --qdisc 'pfifo_fast' --rate 8mbit --out {out} --csv {csv} --json {json}"
+    ));
+    let text = succeeded(&output);
+    // A byte takes a microsecond. What is interactive overtakes, what is bulk is overtaken.
+    let rows = fs::read_to_string(&csv).expect("rows");
+    let expected = [
+        "1,0,1,1000,0,0,0,0,,0,0,0,0,0",
+        "2,0,2,1000,6,0,0,1000000,,1000000,0,0,0,0",
+        "4,0,1,1000,0,0,0,2000000,,2000000,0,2,2000,0",
+        "3,0,3,1000,2,0,0,3000000,,3000000,0,1,1000,0",
+        "5,0,1,100,0,0,10000000,10000000,,0,0,0,0,0",
+    ];
+    assert_eq!(rows, format!("{HEAD}{}\n", expected.join("\n")));
+
+    let columns: Vec<Value> = HEAD.trim().split(',').map(Value::from).collect();
+    let columns = columns.iter().map(|name| (name.as_str().expect("text").to_owned(), Value::Null));
+    let columns = Value::Object(columns.collect());
+    assert_documented_keys("### Rows of `onramp replay --csv`", &columns);
+
+    let (links, left) = packets(&fs::read(&out).expect("a capture"));
+    assert_eq!(links, [1]);
+    let order = [(0, 0), (1, MSEC), (3, 2 * MSEC), (2, 3 * MSEC), (4, 10 * MSEC)];
+    for ((place, ns), (interface, since, data, original)) in order.iter().zip(&left) {
+        assert_eq!((interface, since, data), (&0, ns, &frames[*place].1));
+        assert_eq!(*original as usize, data.len());
+    }
+
+    let summary = read_json(Path::new(&json));
+    assert_documented_keys("## `onramp.replay`, version 1", &summary);
+    assert_documented_keys("### Each of `flows`", &summary["flows"][0]);
+    assert_documented_keys("### `series`", &summary["series"]);
+    assert_documented_keys("### Each of `series.flows`", &summary["series"]["flows"][0]);
+    assert_eq!(summary["tree"][0], "qdisc add dev link root handle 1: pfifo_fast");
+    assert_eq!((&summary["packets"], &summary["sent_packets"]), (&5.into(), &5.into()));
+    assert_eq!(summary["rate_bits_per_second"], 8_000_000);
+    assert_eq!(summary["first_unix_ns"], BEGIN * 1_000_000_000);
+    // 4,100 bytes in 10.1 ms.
+    assert_eq!((&summary["seconds"], &summary["offered_seconds"]), (&0.0101.into(), &0.01.into()));
+    assert_eq!(summary["sent_bits_per_second"], 3_247_520.0);
+    assert_eq!(summary["sojourn_ns"]["max"], 3_000_000);
+    assert_eq!(summary["sojourn_ns"]["mean"], 1_200_000.0);
+    assert_eq!(summary["queue_packets"]["max"], 2);
+    let flow = &summary["flows"][0];
+    assert_eq!(
+        (&flow["source"], &flow["destination"]),
+        (&"192.0.2.1:1".into(), &"192.0.2.2:53".into())
+    );
+    assert_eq!((&flow["sent_bytes"], &flow["share"]), (&2_100.into(), &0.512_195.into()));
+    // (2100 + 1000 + 1000)^2 / 3 (2100^2 + 1000^2 + 1000^2)
+    assert_eq!(summary["jain"], 0.874_155);
+    assert_eq!(summary["series"]["sojourn_max_ns"][2], 2_000_000);
+    assert_eq!(summary["series"]["queue_packets_max"][1], Value::Null);
+    assert_eq!(summary["series"]["sent_bits_per_second"][3], 8_000_000.0);
+    for words in [
+        "5 packets of 3 flows in 0.010 s",
+        "3.2475 Mbit/s",
+        "max 3.0 ms",
+        "nothing",
+        "1 udp 192.0.2.1:1 > 192.0.2.2:53",
+    ] {
+        assert!(text.contains(words), "{words} is missing: {text}");
+    }
+}
+
+#[test]
+fn drops_have_their_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Frames = (0..4).map(|_| (0, frame(1_000, 1, 0))).collect();
+    let file = write(folder.path(), "in.pcap", &pcap(1, 1, &frames));
+    let line = format!("replay {file} --qdisc 'pfifo limit 1' --rate 8mbit");
+    let rows = succeeded(&run(&format!("{line} --csv -")));
+    let expected = [
+        "1,0,1,1000,0,0,0,0,,0,0,0,0,0",
+        "3,0,1,1000,0,0,0,,overlimit,0,0,1,1000,0",
+        "4,0,1,1000,0,0,0,,overlimit,0,0,1,1000,0",
+        "2,0,1,1000,0,0,0,1000000,,1000000,0,0,0,0",
+    ];
+    assert_eq!(rows, format!("{HEAD}{}\n", expected.join("\n")));
+    let summary: Value = serde_json::from_str(&succeeded(&run(&format!("{line} --json -"))))
+        .expect("JSON, and nothing else");
+    assert_eq!(summary["drops"], serde_json::json!({"overlimit": 2}));
+    assert_eq!((&summary["dropped_bytes"], &summary["held"]), (&2_000.into(), &0.into()));
+    assert!(succeeded(&run(&line)).contains("2 packets, 50.00 % (overlimit 2)"));
+    assert_eq!(packets(&run(&format!("{line} --out -")).stdout).1.len(), 2);
+}
+
+#[test]
+fn marks_are_written_into_the_header_and_its_checksum_is_right() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // ECT(0) with a DSCP, and not-ECT: only the first can be marked.
+    let frames: Frames = (0..20).map(|n| (0, frame(1_000, 1, [0x2a, 0x28][n % 2]))).collect();
+    let file = write(folder.path(), "in.pcap", &pcap(1, 1, &frames));
+    let out = folder.path().join("out.pcapng").display().to_string();
+    let line = format!("replay {file} --qdisc 'fq ce_threshold 4500us' --rate 8mbit");
+    let output = run(&format!("{line} --out {out} --json -"));
+    let summary: Value = serde_json::from_str(&succeeded(&output)).expect("JSON");
+    let (_, left) = packets(&fs::read(out).expect("a capture"));
+    assert_eq!(left.len(), 20);
+    // What the rows say: some that waited long, of those that can be marked, and no others.
+    let rows = succeeded(&run(&format!("{line} --csv -")));
+    let number = |row: &str, place: usize| -> u64 {
+        row.split(',').nth(place).and_then(|field| field.parse().ok()).expect("a number")
+    };
+    for (row, (_, since, data, _)) in rows.lines().skip(1).zip(&left) {
+        let n = usize::try_from(number(row, 0) - 1).expect("small");
+        assert_eq!((number(row, 5), number(row, 7)), ([2, 0][n % 2], *since), "{row}");
+        let marked = number(row, 10) == 3;
+        assert!(!marked || (n % 2 == 0 && *since > 4_500_000), "{row}");
+        assert_eq!(data[15], if marked { 0x2b } else { frames[n].1[15] }, "{row}");
+        let sum: u32 = data[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "{row}");
+    }
+    let marked = rows.lines().skip(1).filter(|row| number(row, 10) == 3).count();
+    assert_eq!(summary["marked"], marked);
+    assert!((3..=7).contains(&marked), "{rows}");
+}
+
+#[test]
+fn every_format_gives_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let times = [0, 3_000, 1_000_000_000, 2_500_000_000];
+    let frames: Frames = times.map(|ns| (ns, frame(500, 1, 0))).into();
+    let swapped = |mut file: Vec<u8>| {
+        let mut at = 0;
+        let mut reverse = |range: std::ops::Range<usize>| file[range].reverse();
+        [0..4, 4..6, 6..8, 8..12, 12..16, 16..20, 20..24].into_iter().for_each(&mut reverse);
+        for _ in &times {
+            (0..4).for_each(|word| reverse(24 + at + word * 4..28 + at + word * 4));
+            at += 516;
+        }
+        file
+    };
+    // One interface counts 2^-20 s from a later time on, the other milliseconds.
+    let next = |big: bool| {
+        let mut file = [section(big), interface(big, 0x80 | 20, 1), interface(big, 3, 0)].concat();
+        let seconds = BEGIN - 1;
+        // 3 us are 3.15 units: what is written rounds up, what is read rounds down to 3,814 ns.
+        file.extend(packet(big, 0, seconds << 20, &frames[0].1));
+        file.extend(packet(big, 0, seconds << 20 | 4, &frames[1].1));
+        file.extend(packet(big, 1, (BEGIN + 1) * 1_000, &frames[2].1));
+        // Another section, whose interfaces are numbered afresh.
+        file.extend([section(!big), interface(!big, 9, 0)].concat());
+        file.extend(packet(!big, 0, BEGIN * 1_000_000_000 + times[3], &frames[3].1));
+        file
+    };
+    let files = [
+        ("micro", pcap(1_000, 1, &frames)),
+        ("nano", pcap(1, 1, &frames)),
+        ("swapped", swapped(pcap(1_000, 1, &frames))),
+        ("swapped-nano", swapped(pcap(1, 1, &frames))),
+        ("next", next(false)),
+        ("next-big", next(true)),
+    ];
+    for (name, bytes) in files {
+        let file = write(folder.path(), name, &bytes);
+        let out = folder.path().join("out.pcapng");
+        let line = format!("replay {file} --qdisc pfifo --csv - --out {}", out.display());
+        let rows = succeeded(&run(&line));
+        let column = |place: usize| -> Vec<u64> {
+            let rows = rows.lines().skip(1).map(|row| row.split(',').nth(place).expect("columns"));
+            rows.map(|field| field.parse().expect("a number")).collect()
+        };
+        let next = name.starts_with("next");
+        let second = if next { 3_814 } else { times[1] };
+        assert_eq!(column(6), [0, second, times[2], times[3]], "{name}");
+        assert_eq!(column(1), if next { [0, 0, 1, 2] } else { [0; 4] }, "{name}");
+        let (links, left) = packets(&fs::read(out).expect("a capture"));
+        assert_eq!(links, vec![1; if next { 3 } else { 1 }], "{name}");
+        let left: Vec<_> = left.into_iter().map(|(interface, ns, ..)| (interface, ns)).collect();
+        let interfaces = column(1).into_iter().map(|n| u32::try_from(n).expect("small"));
+        assert_eq!(left, interfaces.zip(column(6)).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+#[test]
+fn link_headers_count_as_the_qdisc_sees_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = frame(500, 1, 2);
+    let behind = |head: &[u8]| [head, &whole[14..]].concat();
+    let cooked = [&[0; 14][..], &[8, 0]].concat();
+    let cooked2 = [&[8, 0][..], &[0; 18]].concat();
+    let cases = [
+        (1, whole.clone(), 500),
+        (101, behind(&[]), 486),
+        (113, behind(&cooked), 500),
+        (276, behind(&cooked2), 500),
+        (0, behind(&[2, 0, 0, 0]), 486),
+    ];
+    for (link, bytes, counted) in cases {
+        let file = write(folder.path(), "in", &pcap(1, link, &vec![(0, bytes.clone())]));
+        let line = format!("replay {file} --qdisc pfifo");
+        let rows = succeeded(&run(&format!("{line} --csv -")));
+        assert!(rows.contains(&format!("\n1,0,1,{counted},0,2,0,0,")), "{link}: {rows}");
+        let (links, left) = packets(&run(&format!("{line} --out -")).stdout);
+        assert_eq!(links, [i32::try_from(link).expect("small")]);
+        assert_eq!((&left[0].2, left[0].3 as usize), (&bytes, bytes.len()), "{link}");
+    }
+    let radio = write(folder.path(), "radio", &pcap(1, 127, &vec![(0, vec![0; 60])]));
+    let words = ["radio: at byte 0", "link type 127", "Ethernet, Linux cooked, raw IP"];
+    assert_fails(&run(&format!("replay {radio} --qdisc pfifo")), 1, &words);
+}
+
+#[test]
+fn trees_filters_and_setups() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Frames = (0..3).map(|n| (0, frame(1_000, 1 + n, 0))).collect();
+    let file = write(folder.path(), "in.pcap", &pcap(1, 1, &frames));
+    let setup = write(
+        folder.path(),
+        "tree.tc",
+        b"# a tree\ntc qdisc add dev eth0 root handle 1: prio\n\nqdisc add dev eth0 parent 1:3 \
+          handle 30: pfifo limit 1 # small\n",
+    );
+    let json = |line: &str| -> Value {
+        serde_json::from_str(&succeeded(&run(&format!("{line} --rate 8mbit --json -"))))
+            .expect("JSON")
+    };
+    let base = format!("replay {file}");
+    let all = json(&format!("{base} --setup {setup}"));
+    assert_eq!(
+        (&all["sent_packets"], &all["tree"][1]),
+        (&3.into(), &"qdisc add dev eth0 parent 1:3 handle 30: pfifo limit 1".into())
+    );
+    // Into the class with room for one packet: the first may pass by, the second waits.
+    let filter = "--filter 'matchall classid 1:3'";
+    let one = json(&format!("{base} --setup {setup} {filter}"));
+    assert!(one["drops"]["overlimit"].as_u64() >= Some(1), "{one}");
+    assert_eq!(one["tree"][2], "filter add dev eth0 matchall classid 1:3");
+    let own = json(&format!(
+        "{base} --qdisc 'prio bands 5' {filter} --filter 'parent 1: pref 7 \
+                             matchall classid 1:4'"
+    ));
+    assert_eq!((&own["sent_packets"], &own["drops"]), (&3.into(), &serde_json::json!({})));
+
+    let broken = write(
+        folder.path(),
+        "broken.tc",
+        b"qdisc add dev eth0 root fq\n\nqdisc add dev \
+                                                     eth0 root fq limit x\n",
+    );
+    assert_fails(&run(&format!("{base} --setup {broken}")), 1, &["broken.tc: line 3: ", "root"]);
+    let none = write(folder.path(), "none.tc", b"# nothing\n");
+    assert_fails(&run(&format!("{base} --setup {none}")), 1, &["none.tc: the tree has no root"]);
+    let missing = format!("{base} --setup {}/missing", folder.path().display());
+    assert_fails(&run(&missing), 1, &["cannot read", "/missing", "lines of tc"]);
+}
+
+#[test]
+fn the_same_command_writes_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Frames = (0_u16..2_000)
+        .map(|n| (u64::from(n) * 300_000, frame(60 + usize::from(n % 1_400), n % 9, 2)))
+        .collect();
+    let file = write(folder.path(), "in.pcap", &pcap(1, 1, &frames));
+    let kinds = ["out.pcapng", "out.csv", "out.json", "out.html"];
+    let all = |run_number: usize| {
+        let at = |name: &str| folder.path().join(format!("{run_number}-{name}"));
+        let [out, csv, json, html] = kinds.map(|name| at(name).display().to_string());
+        let text = succeeded(&run(&format!(
+            "replay {file} --qdisc 'fq limit 50' --rate 10mbit --out {out} --csv {csv} --json \
+             {json} --html {html} --seed 7"
+        )));
+        (text, kinds.map(|name| fs::read(at(name)).expect("it was written")))
+    };
+    let (one, other) = (all(1), all(2));
+    assert!(one == other, "the same seed gives the same bytes");
+    let html = String::from_utf8(one.1[3].clone()).expect("text");
+    let opened = html.matches("<svg ").count();
+    assert_eq!((opened, html.matches("<h2>").count()), (3, 3), "{html}");
+    for words in ["Sojourn, milliseconds", "Sent, Mbit/s", "udp 192.0.2.1:", "flows_plimit"] {
+        assert!(html.contains(words), "{words}");
+    }
+    assert!(!html.contains("http://") && !html.contains("<script"), "one file, alone");
+}
+
+#[test]
+fn what_was_read_of_a_broken_capture_is_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Frames = (0..3).map(|n| (n * MSEC, frame(100, 1, 0))).collect();
+    let whole = pcap(1, 1, &frames);
+    let third = 24 + 2 * 116;
+    let mut damaged = whole.clone();
+    damaged[third + 8..third + 12].copy_from_slice(&[0xff; 4]);
+    let mut long = whole.clone();
+    long[third + 12..third + 16].copy_from_slice(&[0xff; 4]);
+    let next = [section(false), interface(false, 9, 0)].concat();
+    let at = next.len() + packet(false, 0, 0, &frames[0].1).len();
+    let next = |bad: &[u8]| [&next, &packet(false, 0, 5, &frames[0].1), bad].concat();
+    let odd = [section(false), interface(false, 99, 0), packet(false, 0, 5, &frames[0].1)].concat();
+    let early = [section(false), interface(false, 9, -9), packet(false, 0, 5, &[0; 60])].concat();
+    let simple = next(&packet(false, 3, 0, &frames[0].1));
+    let cases: [(&str, &[u8], usize, u64, &str); 8] = [
+        ("cut.pcap", &whole[..whole.len() - 1], third, 2, "cut off"),
+        ("damaged.pcap", &damaged, third, 2, "damaged"),
+        ("long.pcap", &long, third, 2, "a packet of 4294967295 bytes"),
+        ("cut.pcapng", &next(&packet(false, 0, 0, &frames[0].1)[..40]), at, 1, "cut off"),
+        ("other.pcapng", &simple, at, 1, "interface 3, not described"),
+        ("kind.pcapng", &next(&block(false, 1, &[147, 0], &[])), 0, 1, ""),
+        ("odd.pcapng", &odd, section(false).len() + 44, 0, "units that cannot be"),
+        ("early.pcapng", &early, section(false).len() + 44, 0, "before 1970"),
+    ];
+    for (name, bytes, place, packets_read, words) in cases {
+        let file = write(folder.path(), name, bytes);
+        let [csv, json] = ["csv", "json"].map(|end| folder.path().join(format!("{name}.{end}")));
+        let output = run(&format!(
+            "replay {file} --qdisc fq --csv {} --json {}",
+            csv.display(),
+            json.display()
+        ));
+        if words.is_empty() {
+            // An interface that cannot be understood does no harm as long as it has no packets.
+            succeeded(&output);
+        } else {
+            assert_fails(&output, 1, &[name, &format!("at byte {place}: "), words]);
+        }
+        if packets_read == 0 {
+            assert!(output.stdout.is_empty() && !json.exists(), "{name}");
+            continue;
+        }
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(text.contains(&format!("{packets_read} packets of 1 flow ")), "{name}: {text}");
+        let summary = read_json(&json);
+        assert_eq!(summary["packets"], packets_read, "{name}");
+        let told = summary["error"].as_str().unwrap_or_default();
+        assert!(told.contains(words) && text.contains(told), "{name}: {told}");
+        let rows = fs::read_to_string(csv).expect("rows");
+        assert_eq!(rows.lines().count() as u64, packets_read + 1, "{name}");
+    }
+}
+
+#[test]
+fn captures_that_cannot_be_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cases: [(&str, &[u8], &[&str]); 4] = [
+        ("text", b"this is no capture, only text", &["text is neither a pcap nor a pcapng"]),
+        ("packed", b"\x1f\x8b\x08 and so on", &["compressed", "zcat", "- for its name"]),
+        ("empty", b"", &["is empty"]),
+        ("short", &pcap(1, 1, &Vec::new())[..20], &["at byte 0", "cut off"]),
+    ];
+    for (name, bytes, words) in cases {
+        let file = write(folder.path(), name, bytes);
+        let out = folder.path().join("out");
+        let output = run(&format!("replay {file} --qdisc fq --out {}", out.display()));
+        assert_fails(&output, 1, words);
+        assert!(output.stdout.is_empty() && !out.exists(), "{name}: nothing was read");
+    }
+    let missing = format!("replay {}/missing --qdisc fq", folder.path().display());
+    assert_fails(&run(&missing), 1, &["cannot read", "missing", "No such file"]);
+    // A capture without packets is one.
+    let none = write(folder.path(), "none", &pcap(1, 1, &Vec::new()));
+    let page = folder.path().join("none.html");
+    let output = run(&format!("replay {none} --qdisc fq --html {}", page.display()));
+    assert!(succeeded(&output).contains("0 packets of 0 flows"));
+    assert_eq!(stderr(&output), format!("onramp: {none} holds no packets\n"));
+    assert!(!fs::read_to_string(page).expect("a page").contains("<svg "), "nothing to draw");
+}
+
+#[test]
+fn times_that_go_back_or_are_not_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Frames = [5, 3, 6].map(|ms| (ms * MSEC, frame(100, 1, 0))).into();
+    let file = write(folder.path(), "back.pcap", &pcap(1, 1, &frames));
+    let rows = |line: &str| succeeded(&run(&format!("{line} --csv -")));
+    let came = |rows: &str| -> Vec<String> {
+        let field = |row: &str| row.split(',').nth(6).expect("columns").to_owned();
+        rows.lines().skip(1).map(field).collect()
+    };
+    let line = format!("replay {file} --qdisc pfifo");
+    assert_eq!(came(&rows(&line)), ["0", "0", "1000000"]);
+    assert!(succeeded(&run(&line)).contains("1 out of order"));
+
+    let simple = block(false, 3, &[100], &frames[0].1);
+    let time = BEGIN * 1_000_000_000;
+    let parts = [section(false), interface(false, 9, 0), packet(false, 0, time, &frames[0].1)];
+    let file = write(folder.path(), "simple.pcapng", &[parts.concat(), simple].concat());
+    let line = format!("replay {file} --qdisc pfifo");
+    assert_eq!(came(&rows(&line)), ["0", "0"]);
+    assert!(succeeded(&run(&line)).contains("1 without a time"));
+}
+
+#[test]
+fn usage_errors_name_the_option_and_what_would_be_right() {
+    let wrong: &[(&str, &[&str])] = &[
+        ("replay", &["<CAPTURE>", "--qdisc"]),
+        ("replay x.pcap", &["--qdisc"]),
+        ("replay x.pcap --qdisc fq --setup y", &["--qdisc", "--setup"]),
+        ("replay x.pcap --qdisc 'fq limit -1'", &["--qdisc", "limit", "0 to 4294967295"]),
+        ("replay x.pcap --qdisc 'fq maxrate 8'", &["--qdisc", "maxrate", "unit is missing"]),
+        ("replay x.pcap --qdisc 'best'", &["--qdisc", "best", "pfifo"]),
+        ("replay x.pcap --qdisc fq --rate 10", &["--rate", "10mbit", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc fq --rate 0mbit", &["--rate", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc prio --filter all", &["--filter", "all", "matchall"]),
+        ("replay x.pcap --qdisc prio --filter 'parent 2: matchall'", &["--filter", "no qdisc 2:"]),
+        ("replay x.pcap --qdisc fq --seed many", &["--seed", "many"]),
+    ];
+    for (line, words) in wrong {
+        let output = run(line);
+        assert_fails(&output, 2, words);
+        assert!(output.stdout.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn outputs_that_would_replace_each_other_or_what_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "in.pcap", &pcap(1, 1, &vec![(0, frame(100, 1, 0))]));
+    let line = format!("replay {file} --qdisc fq");
+    assert_fails(&run(&format!("{line} --out {file}")), 2, &["--out and the capture", "same"]);
+    assert_fails(&run(&format!("{line} --csv - --json -")), 2, &["--csv and --json", "same"]);
+    let both = folder.path().join("x").display().to_string();
+    let output = run(&format!("{line} --out {both} --html {both}"));
+    assert_fails(&output, 2, &["--out and --html name the same file"]);
+    let setup = write(folder.path(), "tree.tc", b"qdisc add dev eth0 root fq\n");
+    let output = run(&format!("replay {file} --setup {setup} --json {setup}"));
+    assert_fails(&output, 2, &["--json and --setup", "replaced"]);
+    let missing = format!("{line} --csv {both}/missing/file");
+    assert_fails(&run(&missing), 1, &["cannot write", "make it"]);
+}
+
+/// Runs on standard input.
+fn piped(line: &str) -> Command {
+    let mut command = onramp(line.split(' '));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_signal_ends_it_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.pcapng");
+    // While it waits for the header, and behind a packet.
+    let capture = pcap(1, 1, &vec![(0, frame(100, 1, 0))]);
+    for begun in [&[][..], &capture] {
+        let mut child = piped(&format!("replay - --qdisc fq --out {}", out.display()))
+            .spawn()
+            .expect("the program runs");
+        let mut pipe = child.stdin.take().expect("a pipe");
+        pipe.write_all(begun).expect("it reads");
+        std::thread::sleep(Duration::from_millis(300));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+        let status = child.wait().expect("it ends");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+        assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
+    }
+}
+
+#[test]
+fn memory_is_bounded_however_long_the_capture() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = format!(
+        "ulimit -v 150000; exec {} replay - --qdisc 'fq limit 100' --rate 100mbit --out {1}/out \
+         --csv {1}/csv --json {1}/json --html {1}/html",
+        env!("CARGO_BIN_EXE_onramp"),
+        folder.path().display()
+    );
+    let mut child = Command::new("sh")
+        .args(["-c", &line])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    // 320 MB in large packets, then 100,000 small ones, each of another flow.
+    pipe.write_all(&pcap(1, 1, &Vec::new())).expect("it reads");
+    let record = |n: u64, bytes: &[u8]| pcap(1, 1, &vec![(n * MSEC, bytes.to_vec())]).split_off(24);
+    let large = frame(65_000, 1, 0);
+    let chunk: Vec<u8> = (0..50).flat_map(|n| record(n, &large)).collect();
+    for _ in 0..100 {
+        pipe.write_all(&chunk).expect("it reads");
+    }
+    let mut small = frame(64, 1, 0);
+    for many in 0..100_u32 {
+        let records = (0..1_000_u32).flat_map(|n| {
+            small[26..30].copy_from_slice(&(many * 1_000 + n).to_be_bytes());
+            record(u64::from(many * 1_000 + n), &small)
+        });
+        pipe.write_all(&records.collect::<Vec<_>>()).expect("it reads");
+    }
+    drop(pipe);
+    let output = child.wait_with_output().expect("it ends");
+    succeeded(&output);
+    let summary = read_json(&folder.path().join("json"));
+    assert_eq!(summary["packets"], 105_000);
+    assert_eq!(summary["flows_known"], 65_536);
+    assert_eq!(summary["flows"].as_array().map(Vec::len), Some(100));
+    let series = summary["series"]["queue_packets_max"].as_array().expect("points");
+    assert!(series.len() <= 512, "{}", series.len());
+}

@@ -1,0 +1,325 @@
+//! From the bytes of a packet to what filters ask for: addresses, ports, where headers begin.
+//!
+//! What a payload begins with, the packet says ([`Layer`]). Where headers are missing, those are
+//! taken that the device would write: a datagram to [`Packet::dest`] gets an Ethernet, an IP and a
+//! UDP header, with the packet's ECN bits, a TTL of 64, and zeros for what only the device knows
+//! (MAC addresses, the own address and port, checksums; the destination of a connected device).
+//!
+//! Source: RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 792; IEEE 802.1Q; what keys mean at fragments
+//! and extension headers, and that a tunnel's inside is not looked at: behaviour of Linux 7.2
+//! `net/core/flow_dissector.c`.
+//! Differs: MPLS, PPPoE, MACsec and LLC end the search. A crate (`etherparse`) would need the bytes
+//! in one piece, and a datagram has its headers elsewhere than its payload; the tests compare with
+//! it.
+//! Invariant: no bytes make it panic, and it never reads past the end.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use onramp_queue::{Layer, Packet};
+
+/// Ethernet, IPv6 and UDP.
+const HEAD_MAX: usize = ETH_LEN + 40 + 8;
+const ETH_LEN: usize = 14;
+/// Extension headers that are looked at.
+const HEADERS_MAX: usize = 15;
+
+/// Numbers of protocols in Ethernet headers.
+pub(crate) mod ethertype {
+    pub(crate) const IP: u16 = 0x0800;
+    pub(crate) const ARP: u16 = 0x0806;
+    pub(crate) const VLAN: u16 = 0x8100;
+    pub(crate) const IPV6: u16 = 0x86dd;
+    pub(crate) const QINQ: u16 = 0x88a8;
+}
+
+/// Numbers of protocols in IP headers.
+pub(crate) mod ip_proto {
+    pub(crate) const ICMP: u8 = 1;
+    pub(crate) const TCP: u8 = 6;
+    pub(crate) const UDP: u8 = 17;
+    pub(crate) const ICMPV6: u8 = 58;
+    pub(crate) const SCTP: u8 = 132;
+    pub(super) const HOP_BY_HOP: u8 = 0;
+    pub(super) const DCCP: u8 = 33;
+    pub(super) const ROUTING: u8 = 43;
+    pub(super) const FRAGMENT: u8 = 44;
+    pub(super) const ESP: u8 = 50;
+    pub(super) const AH: u8 = 51;
+    pub(super) const DESTINATION: u8 = 60;
+    pub(super) const UDP_LITE: u8 = 136;
+}
+
+/// Whether a packet is a part of a larger one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fragment {
+    /// It is whole.
+    #[default]
+    No,
+    /// The first part: the ports stand in it, but are not looked for, as in Linux.
+    First,
+    /// Another part.
+    Later,
+}
+
+/// The outermost VLAN tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vlan {
+    /// What kind of tag, 0x8100 or 0x88a8.
+    pub ethertype: u16,
+    /// The VLAN, 12 bits.
+    pub id: u16,
+    /// The priority, 3 bits.
+    pub prio: u8,
+}
+
+/// What a packet says of itself; zero where it says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// Destination and source in the Ethernet header.
+    pub macs: ([u8; 6], [u8; 6]),
+    /// The protocol in the Ethernet header, which may be that of a VLAN tag.
+    pub outer: u16,
+    /// The outermost VLAN tag.
+    pub vlan: Option<Vlan>,
+    /// The protocol behind all VLAN tags.
+    pub ethertype: u16,
+    /// Where the network header begins.
+    pub network: usize,
+    /// Where the transport header begins.
+    pub transport: Option<usize>,
+    /// Source and destination.
+    pub addresses: Option<(IpAddr, IpAddr)>,
+    /// The protocol behind the IP header and its extensions.
+    pub protocol: u8,
+    /// The TOS byte, or the traffic class: DSCP and ECN.
+    pub tos: u8,
+    /// The TTL, or the hop limit.
+    pub ttl: u8,
+    /// Whether it is a part of a larger packet.
+    pub fragment: Fragment,
+    /// Source and destination ports.
+    pub ports: Option<(u16, u16)>,
+    /// The twelve bits beside TCP's data offset.
+    pub tcp_flags: u16,
+    /// Type and code.
+    pub icmp: Option<(u8, u8)>,
+}
+
+/// A packet, taken apart.
+#[derive(Clone, Debug)]
+pub struct Dissected {
+    /// Headers that the payload does not have.
+    head: [u8; HEAD_MAX],
+    head_len: usize,
+    keys: Keys,
+}
+
+impl Dissected {
+    /// Takes `pkt` apart.
+    #[must_use]
+    pub fn of(pkt: &Packet) -> Self {
+        let mut this = Self { head: [0; HEAD_MAX], head_len: 0, keys: Keys::default() };
+        match pkt.layer() {
+            Layer::Ethernet => {}
+            Layer::Ip => {
+                let version = pkt.payload().first().map_or(0, |byte| byte >> 4);
+                this.write_ethernet(version == 6);
+            }
+            Layer::Datagram => this.write_datagram(pkt),
+        }
+        this.read(pkt);
+        this
+    }
+
+    /// What was found.
+    #[must_use]
+    #[inline]
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// `N` bytes at `offset` from the Ethernet header on; none, if the packet does not have them
+    /// all. It has to be the packet that was taken apart.
+    #[must_use]
+    #[inline]
+    pub fn bytes<const N: usize>(&self, pkt: &Packet, offset: usize) -> Option<[u8; N]> {
+        let payload = pkt.payload();
+        if let Some(start) = offset.checked_sub(self.head_len) {
+            return payload.get(start..start.checked_add(N)?)?.try_into().ok();
+        }
+        let mut bytes = [0; N];
+        for (place, byte) in bytes.iter_mut().zip(offset..) {
+            *place = match byte.checked_sub(self.head_len) {
+                None => self.head[byte],
+                Some(at) => *payload.get(at)?,
+            };
+        }
+        Some(bytes)
+    }
+
+    /// Bytes from the Ethernet header on.
+    #[must_use]
+    pub fn len(&self, pkt: &Packet) -> usize {
+        self.head_len + pkt.payload().len()
+    }
+
+    /// Whether there is not a single byte.
+    #[must_use]
+    pub fn is_empty(&self, pkt: &Packet) -> bool {
+        self.len(pkt) == 0
+    }
+
+    fn write_ethernet(&mut self, v6: bool) {
+        let protocol = if v6 { ethertype::IPV6 } else { ethertype::IP };
+        self.head[12..14].copy_from_slice(&protocol.to_be_bytes());
+        self.head_len = ETH_LEN;
+    }
+
+    /// Writes what a socket would put before the payload.
+    fn write_datagram(&mut self, pkt: &Packet) {
+        let dest = pkt.dest();
+        let v6 = matches!(dest, Some(SocketAddr::V6(_)));
+        self.write_ethernet(v6);
+        let length = |headers: usize| {
+            u16::try_from(headers + pkt.payload().len()).unwrap_or(u16::MAX).to_be_bytes()
+        };
+        let ip = &mut self.head[ETH_LEN..];
+        let ip_len = if v6 {
+            ip[0] = 0x60;
+            ip[1] = pkt.ecn << 4;
+            ip[4..6].copy_from_slice(&length(8));
+            ip[6..8].copy_from_slice(&[ip_proto::UDP, 64]);
+            40
+        } else {
+            ip[0..2].copy_from_slice(&[0x45, pkt.ecn]);
+            ip[2..4].copy_from_slice(&length(28));
+            // Sockets ask for path MTU discovery.
+            ip[6] = 0x40;
+            ip[8..10].copy_from_slice(&[64, ip_proto::UDP]);
+            20
+        };
+        match dest {
+            Some(SocketAddr::V4(dest)) => ip[16..20].copy_from_slice(&dest.ip().octets()),
+            Some(SocketAddr::V6(dest)) => ip[24..40].copy_from_slice(&dest.ip().octets()),
+            None => {}
+        }
+        let port = dest.map_or(0, |dest| dest.port());
+        ip[ip_len + 2..ip_len + 4].copy_from_slice(&port.to_be_bytes());
+        ip[ip_len + 4..ip_len + 6].copy_from_slice(&length(8));
+        self.head_len = ETH_LEN + ip_len + 8;
+    }
+
+    fn u16(&self, pkt: &Packet, offset: usize) -> Option<u16> {
+        self.bytes(pkt, offset).map(u16::from_be_bytes)
+    }
+
+    /// Reads headers, as far as they are there.
+    fn read(&mut self, pkt: &Packet) {
+        // Where nothing is found, the network header begins here.
+        self.keys.network = ETH_LEN;
+        let Some([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]) = self.bytes(pkt, 0) else {
+            return;
+        };
+        self.keys.macs = ([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5]);
+        let Some(outer) = self.u16(pkt, 12) else { return };
+        self.keys.outer = outer;
+        let (mut protocol, mut at) = (outer, ETH_LEN);
+        for _ in 0..2 {
+            if !matches!(protocol, ethertype::VLAN | ethertype::QINQ) {
+                break;
+            }
+            let (Some(tag), Some(inner)) = (self.u16(pkt, at), self.u16(pkt, at + 2)) else {
+                break;
+            };
+            let prio = tag.to_be_bytes()[0] >> 5;
+            self.keys.vlan.get_or_insert(Vlan { ethertype: protocol, id: tag & 0xfff, prio });
+            (protocol, at) = (inner, at + 4);
+        }
+        self.keys.ethertype = protocol;
+        self.keys.network = at;
+        let transport = match protocol {
+            ethertype::IP => self.read_v4(pkt),
+            ethertype::IPV6 => self.read_v6(pkt),
+            _ => None,
+        };
+        if let Some(at) = transport {
+            self.keys.transport = Some(at);
+            if self.keys.fragment == Fragment::No {
+                self.read_transport(pkt, at);
+            }
+        }
+    }
+
+    /// Says where the transport header begins.
+    fn read_v4(&mut self, pkt: &Packet) -> Option<usize> {
+        let ip: [u8; 20] = self.bytes(pkt, self.keys.network)?;
+        let words = usize::from(ip[0] & 15);
+        if words < 5 {
+            return None;
+        }
+        let address =
+            |at: usize| IpAddr::V4(Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]));
+        self.keys.addresses = Some((address(12), address(16)));
+        (self.keys.tos, self.keys.ttl, self.keys.protocol) = (ip[1], ip[8], ip[9]);
+        let offset = u16::from_be_bytes([ip[6], ip[7]]);
+        self.keys.fragment = match (offset & 0x1fff, offset & 0x2000) {
+            (0, 0) => Fragment::No,
+            (0, _) => Fragment::First,
+            _ => Fragment::Later,
+        };
+        Some(self.keys.network + 4 * words)
+    }
+
+    fn read_v6(&mut self, pkt: &Packet) -> Option<usize> {
+        let network = self.keys.network;
+        let ip: [u8; 8] = self.bytes(pkt, network)?;
+        let address = |at| self.bytes(pkt, network + at).map(|ip| IpAddr::V6(Ipv6Addr::from(ip)));
+        self.keys.addresses = Some((address(8)?, address(24)?));
+        (self.keys.tos, self.keys.ttl) = (ip[0] << 4 | ip[1] >> 4, ip[7]);
+        let (mut next, mut at) = (ip[6], network + 40);
+        for _ in 0..HEADERS_MAX {
+            self.keys.protocol = next;
+            match next {
+                ip_proto::HOP_BY_HOP | ip_proto::ROUTING | ip_proto::DESTINATION => {
+                    let [inner, len] = self.bytes(pkt, at)?;
+                    (next, at) = (inner, at + 8 * (usize::from(len) + 1));
+                }
+                ip_proto::FRAGMENT => {
+                    let [inner, _, high, low]: [u8; 4] = self.bytes(pkt, at)?;
+                    let offset = u16::from_be_bytes([high, low]) & 0xfff8;
+                    self.keys.fragment =
+                        if offset == 0 { Fragment::First } else { Fragment::Later };
+                    self.keys.protocol = inner;
+                    return Some(at + 8);
+                }
+                _ => return Some(at),
+            }
+        }
+        None
+    }
+
+    fn read_transport(&mut self, pkt: &Packet, at: usize) {
+        use ip_proto::{AH, DCCP, ESP, ICMP, ICMPV6, SCTP, TCP, UDP, UDP_LITE};
+        let ports = match self.keys.protocol {
+            TCP | UDP | SCTP | DCCP | UDP_LITE | ESP => Some(at),
+            AH => Some(at + 4),
+            _ => None,
+        };
+        let ports = ports.and_then(|at| self.bytes(pkt, at));
+        self.keys.ports =
+            ports.map(|[a, b, c, d]| (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])));
+        match self.keys.protocol {
+            TCP => {
+                let tcp: Option<[u8; 20]> = self.bytes(pkt, at);
+                if let Some(tcp) = tcp.filter(|tcp| tcp[12] >> 4 >= 5) {
+                    self.keys.tcp_flags = u16::from_be_bytes([tcp[12], tcp[13]]) & 0xfff;
+                }
+            }
+            ICMP | ICMPV6 => {
+                let icmp: Option<[u8; 2]> = self.bytes(pkt, at);
+                self.keys.icmp = icmp.map(|[kind, code]| (kind, code));
+            }
+            _ => {}
+        }
+    }
+}

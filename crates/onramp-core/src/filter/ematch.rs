@@ -1,0 +1,354 @@
+//! Expressions of matches: `cmp(u8 at 9 eq 17) and not meta(priority gt 3)`.
+//!
+//! They are asked from left to right. `and` goes on when a match was true, `or` when it was not, so
+//! that neither binds stronger: `a and b or c` means a and (b or c).
+//!
+//! Source: `tc-ematch(8)`; behaviour of Linux 7.2 `net/sched/ematch.c`, `em_cmp.c`, `em_u32.c`,
+//! `em_meta.c`, `em_nbyte.c`.
+//! Differs: no `ipset`, `ipt`, `canid`, `text`; of `meta`, only what a packet has.
+//! Invariant: a match that reads beyond the end is false.
+
+use onramp_queue::Packet;
+
+use super::Look;
+use super::reader::{Reader, count};
+use super::words::{Key, offset};
+use crate::ConfigError;
+
+/// How deep parentheses may go, as in Linux.
+const DEPTH_MAX: usize = 32;
+
+/// An expression; an empty one is true.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tree(Vec<Term>);
+
+#[derive(Clone, Debug)]
+struct Term {
+    not: bool,
+    test: Test,
+    /// How it goes on.
+    then: Then,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    And,
+    Or,
+    End,
+}
+
+#[derive(Clone, Debug)]
+enum Test {
+    Inner(Tree),
+    Compare { value: Place, op: Op, with: u32 },
+    Word(Key),
+    Meta { left: Object, op: Op, right: Object },
+    Bytes { layer: LayerOf, offset: i32, needle: Vec<u8> },
+}
+
+/// Bytes of the packet as a number.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    bytes: u8,
+    layer: LayerOf,
+    offset: i32,
+    mask: Option<u32>,
+    /// Turned around (`trans`).
+    swap: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum LayerOf {
+    Link,
+    Network,
+    Transport,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Equal,
+    Less,
+    Greater,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    what: What,
+    shift: u32,
+    mask: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Value(u32),
+    Priority,
+    Mark,
+    Protocol,
+    Length,
+    Vlan,
+    /// What is zero in Linux, too, on its way out.
+    Zero,
+}
+
+impl Op {
+    fn holds(self, left: u32, right: u32) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::Less => left < right,
+            Self::Greater => left > right,
+        }
+    }
+
+    fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
+        words.value("ematch", "eq, lt or gt", |word| match word {
+            "eq" | "=" => Some(Self::Equal),
+            "lt" | "<" => Some(Self::Less),
+            "gt" | ">" => Some(Self::Greater),
+            _ => None,
+        })
+    }
+}
+
+impl LayerOf {
+    /// Where `offset` from the layer's beginning is.
+    fn at(self, look: &mut Look, pkt: &Packet, offset: i32) -> Option<usize> {
+        let keys = look.at(pkt).keys();
+        let begin = match self {
+            Self::Link => 0,
+            Self::Network => keys.network,
+            Self::Transport => keys.transport?,
+        };
+        usize::try_from(i64::try_from(begin).ok()? + i64::from(offset)).ok()
+    }
+
+    fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
+        words.value("layer", "link, network, transport or 0 to 2", |word| match word {
+            "link" | "0" => Some(Self::Link),
+            "network" | "1" => Some(Self::Network),
+            "transport" | "2" => Some(Self::Transport),
+            _ => None,
+        })
+    }
+}
+
+impl Place {
+    fn value(self, look: &mut Look, pkt: &Packet) -> Option<u32> {
+        let at = self.layer.at(look, pkt, self.offset)?;
+        let dissected = look.at(pkt);
+        let value = match self.bytes {
+            1 => u8::from_be_bytes(dissected.bytes(pkt, at)?).into(),
+            2 => {
+                let value = u16::from_be_bytes(dissected.bytes(pkt, at)?);
+                (if self.swap { value.swap_bytes() } else { value }).into()
+            }
+            _ => {
+                let value = u32::from_be_bytes(dissected.bytes(pkt, at)?);
+                if self.swap { value.swap_bytes() } else { value }
+            }
+        };
+        // No mask and an empty one are the same.
+        Some(self.mask.filter(|mask| *mask != 0).map_or(value, |mask| value & mask))
+    }
+}
+
+impl Object {
+    /// None: the packet has no such thing.
+    fn value(self, look: &mut Look, pkt: &Packet) -> Option<u32> {
+        let value = match self.what {
+            What::Value(value) => return Some(value),
+            What::Priority => pkt.priority,
+            What::Mark => pkt.mark,
+            // In the order of the wire, as read by the machines that most people have.
+            What::Protocol => look.at(pkt).keys().outer.swap_bytes().into(),
+            What::Length => pkt.len,
+            What::Vlan => {
+                let vlan = look.at(pkt).keys().vlan?;
+                u32::from(vlan.prio) << 13 | u32::from(vlan.id)
+            }
+            What::Zero => 0,
+        };
+        let value = value >> self.shift;
+        Some(if self.mask == 0 { value } else { value & self.mask })
+    }
+}
+
+impl Test {
+    fn holds(&self, look: &mut Look, pkt: &Packet) -> bool {
+        match self {
+            Self::Inner(tree) => tree.holds(look, pkt),
+            Self::Compare { value, op, with } => {
+                value.value(look, pkt).is_some_and(|value| op.holds(value, *with))
+            }
+            Self::Word(key) => key.matches(look, pkt) == Some(true),
+            Self::Meta { left, op, right } => {
+                let values = left.value(look, pkt).zip(right.value(look, pkt));
+                values.is_some_and(|(left, right)| op.holds(left, right))
+            }
+            Self::Bytes { layer, offset, needle } => {
+                let Some(at) = layer.at(look, pkt, *offset) else { return false };
+                let dissected = look.at(pkt);
+                needle.iter().zip(at..).all(|(byte, at)| dissected.bytes(pkt, at) == Some([*byte]))
+            }
+        }
+    }
+}
+
+impl Tree {
+    pub(super) fn holds(&self, look: &mut Look, pkt: &Packet) -> bool {
+        let mut result = true;
+        for term in &self.0 {
+            result = term.test.holds(look, pkt) != term.not;
+            match (term.then, result) {
+                (Then::And, true) | (Then::Or, false) => {}
+                _ => return result,
+            }
+        }
+        result
+    }
+
+    /// Reads an expression, up to where it ends.
+    pub(super) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
+        Self::read_below(words, 1)
+    }
+
+    fn read_below(words: &mut Reader<'_>, depth: usize) -> Result<Self, ConfigError> {
+        if depth > DEPTH_MAX {
+            let why = format!("parentheses are at most {DEPTH_MAX} deep");
+            return Err(words.wrong("ematch", "(", why));
+        }
+        let mut terms = Vec::new();
+        loop {
+            let mut not = false;
+            while words.take("not") || words.take("NOT") || words.take("!") {
+                not = !not;
+            }
+            let test = if words.take("(") {
+                let inner = Self::read_below(words, depth + 1)?;
+                close(words)?;
+                Test::Inner(inner)
+            } else {
+                read_test(words)?
+            };
+            let then = match words.peek() {
+                Some("and" | "AND" | "&&") => Then::And,
+                Some("or" | "OR" | "||") => Then::Or,
+                _ => Then::End,
+            };
+            terms.push(Term { not, test, then });
+            if then == Then::End {
+                return Ok(Self(terms));
+            }
+            words.next();
+        }
+    }
+}
+
+fn close(words: &mut Reader<'_>) -> Result<(), ConfigError> {
+    words.value("ematch", "`)`", |word| (word == ")").then_some(()))
+}
+
+fn read_test(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
+    let kind = words.next().unwrap_or_default();
+    if !matches!(kind, "cmp" | "u32" | "meta" | "nbyte") {
+        return Err(words.wrong("ematch", kind, "expected cmp, u32, meta, nbyte, not or `(`"));
+    }
+    if !words.take("(") {
+        return Err(words.wrong(kind, words.peek().unwrap_or_default(), "expected `(`"));
+    }
+    let test = match kind {
+        "cmp" => read_compare(words)?,
+        "u32" => {
+            let align = words.next().unwrap_or_default();
+            Test::Word(Key::read(words, align)?)
+        }
+        "meta" => {
+            let left = read_object(words)?;
+            let op = Op::read(words)?;
+            Test::Meta { left, op, right: read_object(words)? }
+        }
+        _ => read_bytes(words)?,
+    };
+    close(words)?;
+    Ok(test)
+}
+
+fn read_compare(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
+    let bytes = words.value("cmp", "u8, u16 or u32", |word| match word {
+        "u8" => Some(1),
+        "u16" => Some(2),
+        "u32" => Some(4),
+        _ => None,
+    })?;
+    let mut place = Place { bytes, layer: LayerOf::Network, offset: 0, mask: None, swap: false };
+    loop {
+        match words.peek() {
+            Some("at") => {
+                words.next();
+                place.offset = words.value("at", "an offset, -65536 to 65535", offset)?;
+            }
+            Some("layer") => {
+                words.next();
+                place.layer = LayerOf::read(words)?;
+            }
+            Some("mask") => {
+                words.next();
+                place.mask = Some(words.number("mask", u32::MAX)?);
+            }
+            Some("trans") => {
+                words.next();
+                place.swap = true;
+            }
+            _ => break,
+        }
+    }
+    let op = Op::read(words)?;
+    Ok(Test::Compare { value: place, op, with: words.number("cmp", u32::MAX)? })
+}
+
+fn read_bytes(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
+    let needle = words.next().unwrap_or_default().as_bytes().to_vec();
+    let (mut layer, mut from) = (LayerOf::Network, 0);
+    loop {
+        match words.peek() {
+            Some("at") => {
+                words.next();
+                from = words.value("at", "an offset, -65536 to 65535", offset)?;
+            }
+            Some("layer") => {
+                words.next();
+                layer = LayerOf::read(words)?;
+            }
+            _ => return Ok(Test::Bytes { layer, offset: from, needle }),
+        }
+    }
+}
+
+fn read_object(words: &mut Reader<'_>) -> Result<Object, ConfigError> {
+    let expected = "a number, priority, nf_mark, fwmark, protocol, pkt_len, pkt_type, data_len, \
+                    mac_len, vlan or tc_index";
+    let what = words.value("meta", expected, |word| {
+        Some(match word {
+            "priority" => What::Priority,
+            "nf_mark" | "fwmark" => What::Mark,
+            "protocol" => What::Protocol,
+            "pkt_len" => What::Length,
+            "vlan" => What::Vlan,
+            "data_len" | "mac_len" | "pkt_type" | "tc_index" => What::Zero,
+            word => What::Value(count(word, u32::MAX)?),
+        })
+    })?;
+    let mut object = Object { what, shift: 0, mask: 0 };
+    loop {
+        match words.peek() {
+            Some("shift") => {
+                words.next();
+                object.shift = words.number("shift", 31)?;
+            }
+            Some("mask") => {
+                words.next();
+                object.mask = words.number("mask", u32::MAX)?;
+            }
+            _ => return Ok(object),
+        }
+    }
+}

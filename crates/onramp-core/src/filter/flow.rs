@@ -1,0 +1,230 @@
+//! `flow`: a class computed from what a packet says of itself.
+//!
+//! Source: `tc-flow(8)`; behaviour of Linux 7.2 `net/sched/cls_flow.c`, and of iproute2 6.1.
+//! Differs: Linux hashes with a secret of its own, so that `hash` agrees in distribution only; where
+//! a packet has no ports or addresses, Linux takes those of its socket in memory, and we take the
+//! packet's `flow`. No keys of connection tracking, sockets and routes.
+//! Invariant: with a divisor n, the class is one of n beginning with `baseclass`.
+
+use std::net::IpAddr;
+
+use onramp_queue::Packet;
+
+use super::Look;
+use super::ematch::Tree;
+use super::reader::{Reader, count, prefix};
+use crate::units::parse_count;
+use crate::{ConfigError, Handle, Instant};
+
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    keys: Vec<Key>,
+    /// Hashes the keys; else there is one, which is computed with.
+    hash: bool,
+    perturb_s: u32,
+    mask: u32,
+    xor: u32,
+    rshift: u32,
+    addend: u32,
+    divisor: u32,
+    base: Handle,
+    only: Tree,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Src,
+    Dst,
+    Proto,
+    ProtoSrc,
+    ProtoDst,
+    Priority,
+    Mark,
+    VlanTag,
+    RxHash,
+}
+
+const KEYS: &[(&str, Key)] = &[
+    ("src", Key::Src),
+    ("dst", Key::Dst),
+    ("proto", Key::Proto),
+    ("proto-src", Key::ProtoSrc),
+    ("proto-dst", Key::ProtoDst),
+    ("priority", Key::Priority),
+    ("mark", Key::Mark),
+    ("vlan-tag", Key::VlanTag),
+    ("rxhash", Key::RxHash),
+];
+
+#[expect(clippy::cast_possible_truncation, reason = "both halves are in it")]
+fn fold(number: u64) -> u32 {
+    (number ^ number >> 32) as u32
+}
+
+fn fold_address(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => {
+            let words = address.octets();
+            let words = words.chunks_exact(4);
+            words.fold(0, |sum, word| {
+                sum ^ word.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+            })
+        }
+    }
+}
+
+impl Key {
+    fn of(self, look: &mut Look, pkt: &Packet) -> u32 {
+        let flow = fold(pkt.flow);
+        match self {
+            Self::Priority => return pkt.priority,
+            Self::Mark => return pkt.mark,
+            Self::RxHash => return flow,
+            _ => {}
+        }
+        let keys = look.at(pkt).keys();
+        match self {
+            Self::Src => keys.addresses.map_or(flow, |(src, _)| fold_address(src)),
+            Self::Dst => keys.addresses.map_or(flow, |(_, dst)| fold_address(dst)),
+            Self::Proto => keys.protocol.into(),
+            Self::ProtoSrc => keys.ports.map_or(flow, |(src, _)| src.into()),
+            Self::ProtoDst => keys.ports.map_or(flow, |(_, dst)| dst.into()),
+            _ => keys.vlan.map_or(0, |vlan| u32::from(vlan.id)),
+        }
+    }
+}
+
+impl Flow {
+    /// The class of the packet.
+    pub(super) fn class_of(&self, look: &mut Look, pkt: &Packet, now: Instant) -> Option<Handle> {
+        if !self.only.holds(look, pkt) {
+            return None;
+        }
+        let mut class = if self.hash {
+            let salt = match self.perturb_s {
+                0 => 0,
+                seconds => now.0 / (u64::from(seconds) * 1_000_000_000),
+            };
+            let keys = self.keys.iter();
+            fold(keys.fold(mix(salt), |sum, key| mix(sum ^ u64::from(key.of(look, pkt)))))
+        } else {
+            let key = self.keys.first().map_or(0, |key| key.of(look, pkt));
+            (((key & self.mask) ^ self.xor) >> self.rshift).wrapping_add(self.addend)
+        };
+        if self.divisor > 0 {
+            class %= self.divisor;
+        }
+        let base = self.base;
+        let low = Handle::from_priority(u32::from(base.minor).wrapping_add(class)).minor;
+        Some(Handle::new(base.major, low))
+    }
+
+    /// Reads what follows the word `flow`, at a filter of qdisc `major`, up to actions.
+    pub(super) fn read(words: &mut Reader<'_>, major: u16) -> Result<Self, ConfigError> {
+        let mut flow = Self {
+            keys: Vec::new(),
+            hash: false,
+            perturb_s: 0,
+            mask: u32::MAX,
+            xor: 0,
+            rshift: 0,
+            addend: 0,
+            divisor: 0,
+            base: Handle::new(major, 1),
+            only: Tree::default(),
+        };
+        while let Some(word) = words.peek().filter(|word| !matches!(*word, "action" | "police")) {
+            words.next();
+            flow.read_option(word, words)?;
+        }
+        match (flow.keys.is_empty(), flow.hash) {
+            (true, _) => Err(words.wrong("flow", "", "expected `map key KEY` or `hash keys KEYS`")),
+            (false, false) if flow.perturb_s > 0 => {
+                Err(words.wrong("perturb", "", "only hash mode can be perturbed"))
+            }
+            _ => Ok(flow),
+        }
+    }
+
+    fn read_option(&mut self, word: &str, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        match word {
+            "map" => self.hash = false,
+            "hash" => self.hash = true,
+            "keys" => {
+                let expected = format!("keys with commas between: {}", names());
+                self.keys =
+                    words.value(word, &expected, |list| list.split(',').map(key).collect())?;
+                // Their order does not matter: Linux has one of its own.
+                self.keys.sort();
+                self.keys.dedup();
+            }
+            "key" => self.keys = vec![words.value(word, &names(), key)?],
+            "and" => self.bits(words.number(word, u32::MAX)?, 0),
+            "or" => {
+                let bits = words.number(word, u32::MAX)?;
+                self.bits(!bits, bits);
+            }
+            "xor" => self.bits(u32::MAX, words.number(word, u32::MAX)?),
+            "rshift" => self.rshift = words.number(word, 31)?,
+            "addend" => {
+                self.addend =
+                    words.value(word, "a number or an address, and - before it", addend)?;
+            }
+            "divisor" => self.divisor = words.number(word, u32::MAX)?,
+            "perturb" => {
+                let seconds =
+                    |word: &str| count(word.strip_suffix("sec").unwrap_or(word), u32::MAX / 100);
+                self.perturb_s = words.value(word, "seconds", seconds)?;
+            }
+            "baseclass" => {
+                let base = words.class(word)?;
+                if base.minor == 0 {
+                    let why = "expected a class such as 1:1";
+                    return Err(words.wrong(word, &base.to_string(), why));
+                }
+                let major = if base.major == 0 { self.base.major } else { base.major };
+                self.base = Handle::new(major, base.minor);
+            }
+            "match" => self.only = Tree::read(words)?,
+            other => {
+                let why = "flow takes map, hash, key, keys, and, or, xor, rshift, addend, divisor, \
+                           baseclass, perturb, match, action, police";
+                return Err(words.wrong("", other, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the bits of `mask`, then turns those of `xor`, behind what was said before.
+    fn bits(&mut self, mask: u32, xor: u32) {
+        self.mask &= mask;
+        self.xor = xor ^ (self.xor & mask);
+    }
+}
+
+fn key(name: &str) -> Option<Key> {
+    KEYS.iter().find(|(known, _)| *known == name).map(|(_, key)| *key)
+}
+
+fn names() -> String {
+    KEYS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// A number, or an address, perhaps with a sign.
+fn addend(word: &str) -> Option<u32> {
+    let (word, minus) = word.strip_prefix('-').map_or((word, false), |word| (word, true));
+    let number = match parse_count(word) {
+        Some(number) => u32::try_from(number).ok()?,
+        None => fold_address(prefix(word)?.0),
+    };
+    Some(if minus { number.wrapping_neg() } else { number })
+}
+
+/// The last step of `SplitMix64` (Steele, Lea and Flood 2014): each bit counts for each.
+fn mix(number: u64) -> u64 {
+    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

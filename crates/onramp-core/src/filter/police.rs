@@ -1,0 +1,264 @@
+//! `police`: a token bucket, or two, that says which packets come too fast.
+//!
+//! A packet that finds its time in the bucket (its cost at `rate`, and at `peakrate` with a bucket
+//! of one `mtu`), and is not longer than `mtu`, conforms; any other exceeds, and takes nothing.
+//!
+//! Source: `tc-police(8)`; behaviour of Linux 7.2 `net/sched/act_police.c`, and of iproute2 6.1.
+//! Differs: no `avrate`: there is no estimator.
+//! Invariant: in any time t, at most `burst` + `rate` · t conform.
+
+use onramp_queue::Packet;
+
+use super::action::{self, Control};
+use super::reader::Reader;
+use crate::units::parse_size;
+use crate::{ConfigError, Instant, Rate};
+
+/// Linux hands bursts over in ticks of 64 ns.
+const TICK_NS: u64 = 64;
+const TICKS_PER_US: f64 = 15.625;
+/// What `tc` takes for the largest packet when nobody says, rounded to its table's cells.
+const RATE_TABLE_MTU: u32 = 2040;
+
+#[derive(Clone, Debug)]
+pub(super) struct Police {
+    mtu: u32,
+    rate: Option<Bucket>,
+    peak: Option<Bucket>,
+    last: Instant,
+    conform: Control,
+    exceed: Control,
+}
+
+/// Nanoseconds that may be spent.
+#[derive(Clone, Debug)]
+struct Bucket {
+    cost: Cost,
+    most_ns: i64,
+    ns: i64,
+}
+
+/// How long a packet takes at a rate: a multiplication and a shift, as precise as 32 bits are.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    mult: u64,
+    shift: u32,
+    overhead: u32,
+    mpu: u32,
+    /// In cells of 53 bytes that carry 48.
+    atm: bool,
+    /// By packets, whatever their length.
+    packets: bool,
+}
+
+impl Cost {
+    fn at(per_second: u64, line: &Line, packets: bool) -> Self {
+        let (mut factor, mut shift) = (1_000_000_000_u64, 0);
+        let rate = per_second.max(1);
+        while factor / rate < 1 << 31 && factor < 1 << 63 {
+            factor <<= 1;
+            shift += 1;
+        }
+        Self {
+            mult: factor / rate,
+            shift,
+            overhead: line.overhead,
+            mpu: line.mpu,
+            atm: line.atm,
+            packets,
+        }
+    }
+
+    fn of(self, len: u32) -> i64 {
+        let mut len = u64::from(len.saturating_add(self.overhead).max(self.mpu));
+        if self.atm {
+            len = len.div_ceil(48) * 53;
+        }
+        if self.packets {
+            len = 1;
+        }
+        let ns = (u128::from(len) * u128::from(self.mult)) >> self.shift;
+        i64::try_from(ns).unwrap_or(i64::MAX)
+    }
+}
+
+impl Bucket {
+    fn full(cost: Cost, most_ns: i64) -> Self {
+        Self { cost, most_ns, ns: most_ns }
+    }
+
+    /// What is left after `len` bytes.
+    fn after(&self, more_ns: i64, len: u32) -> i64 {
+        self.ns.saturating_add(more_ns).min(self.most_ns).saturating_sub(self.cost.of(len))
+    }
+}
+
+impl Police {
+    pub(super) fn run(&mut self, pkt: &Packet, now: Instant) -> Control {
+        if pkt.len > self.mtu {
+            return self.exceed;
+        }
+        let Some(rate) = &mut self.rate else { return self.conform };
+        let more_ns = i64::try_from(now.0.saturating_sub(self.last.0)).unwrap_or(i64::MAX);
+        // The peak's bucket, too, gains no more than the burst at once.
+        let more_ns = more_ns.min(rate.most_ns);
+        let left_ns = rate.after(more_ns, pkt.len);
+        let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, pkt.len));
+        if left_ns < 0 || peak_ns < 0 {
+            return self.exceed;
+        }
+        rate.ns = left_ns;
+        if let Some(peak) = &mut self.peak {
+            peak.ns = peak_ns;
+        }
+        self.last = now;
+        self.conform
+    }
+
+    /// Reads what follows the word `police`.
+    pub(super) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
+        let mut line = Line::default();
+        line.read(words)?;
+        line.build(words)
+    }
+}
+
+/// The options, as given.
+#[derive(Debug)]
+struct Line {
+    rate: Option<u64>,
+    burst: Option<u64>,
+    packet_rate: Option<u64>,
+    packet_burst: Option<u64>,
+    peak: Option<u64>,
+    mtu: Option<u32>,
+    mpu: u32,
+    overhead: u32,
+    atm: bool,
+    exceed: Control,
+    conform: Control,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            rate: None,
+            burst: None,
+            packet_rate: None,
+            packet_burst: None,
+            peak: None,
+            mtu: None,
+            mpu: 0,
+            overhead: 0,
+            atm: false,
+            exceed: Control::Again,
+            conform: Control::Ok,
+        }
+    }
+}
+
+/// `SIZE`, or `SIZE/CELL`: the cell was for the kernel's old tables.
+fn size(word: &str) -> Option<u64> {
+    let word = word.split_once('/').map_or(word, |(size, _)| size);
+    parse_size(word).filter(|size| *size <= u64::from(u32::MAX))
+}
+
+impl Line {
+    fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        const SIZE: &str = "a size such as 1514 or 15kb, 0b to 4294967295b";
+        let rate = |word: &str| Rate::parse(word).map(|rate| rate.0).filter(|rate| *rate > 0);
+        let size32 = |word: &str| u32::try_from(size(word)?).ok();
+        while let Some(word) = words.peek() {
+            if let Some(control) = action::read_control(words)? {
+                self.exceed = control;
+                continue;
+            }
+            words.next();
+            match word {
+                "rate" => self.rate = Some(words.value(word, crate::rate::EXPECTED, rate)?),
+                "peakrate" => self.peak = Some(words.value(word, crate::rate::EXPECTED, rate)?),
+                "burst" | "buffer" | "maxburst" => {
+                    self.burst = Some(words.value(word, SIZE, size)?);
+                }
+                "mtu" | "minburst" => self.mtu = Some(words.value(word, SIZE, size32)?),
+                "mpu" => self.mpu = words.value(word, SIZE, size32)?,
+                "overhead" => self.overhead = words.number(word, 0xffff)?,
+                "pkts_rate" => self.packet_rate = Some(words.number(word, u32::MAX)?.into()),
+                "pkts_burst" => self.packet_burst = Some(words.number(word, u32::MAX)?.into()),
+                "linklayer" => {
+                    self.atm = words.value(word, "ethernet, atm or adsl", |word| match word {
+                        "ethernet" => Some(false),
+                        "atm" | "adsl" => Some(true),
+                        _ => None,
+                    })?;
+                }
+                "conform-exceed" => {
+                    (self.exceed, self.conform) =
+                        words.value(word, "EXCEED or EXCEED/CONFORM, actions both", |word| {
+                            masked_controls(word, self.conform)
+                        })?;
+                }
+                "avrate" => {
+                    let why = "there is no estimator here: use rate";
+                    return Err(words.wrong("avrate", "", why));
+                }
+                _ => {
+                    words.back();
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn build(&self, words: &Reader<'_>) -> Result<Police, ConfigError> {
+        let wrong = |key, why: &str| Err(words.wrong(key, "", why));
+        let (rate, burst, packets) = match (self.rate, self.packet_rate) {
+            (Some(_), Some(_)) => return wrong("pkts_rate", "not together with rate"),
+            (Some(rate), None) => (Some(rate), self.burst, false),
+            (None, Some(rate)) => (Some(rate.max(1)), self.packet_burst, true),
+            (None, None) => (None, None, false),
+        };
+        match (rate, burst, self.peak, self.mtu) {
+            (None, _, _, None) => return wrong("police", "expected rate, pkts_rate or mtu"),
+            (Some(_), None | Some(0), _, _) => return wrong("burst", "rate needs it"),
+            (None, _, Some(_), _) => return wrong("peakrate", "it needs rate"),
+            (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),
+            _ => {}
+        }
+        // No `mtu`, or zero, means all that fits the table of the rate, if there is one.
+        let mtu = match (self.mtu.filter(|mtu| *mtu > 0), self.rate) {
+            (Some(mtu), _) => mtu,
+            (None, Some(_)) => RATE_TABLE_MTU,
+            (None, None) => u32::MAX,
+        };
+        let bucket = |rate, most_ns| Bucket::full(Cost::at(rate, self, packets), most_ns);
+        Ok(Police {
+            mtu,
+            rate: rate.zip(burst).map(|(rate, burst)| bucket(rate, time_of(burst, rate))),
+            peak: self.peak.map(|rate| {
+                let cost = Cost::at(rate, self, false);
+                Bucket::full(cost, cost.of(mtu))
+            }),
+            last: Instant(0),
+            conform: self.conform,
+            exceed: self.exceed,
+        })
+    }
+}
+
+/// How long `burst` takes at `rate`, in whole ticks, as `tc` reckons.
+#[expect(clippy::cast_precision_loss, reason = "as tc does")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, as meant")]
+fn time_of(burst: u64, rate: u64) -> i64 {
+    let us = 1e6 * (burst as f64 / rate as f64);
+    let ticks = (us * TICKS_PER_US) as u32;
+    i64::try_from(u64::from(ticks) * TICK_NS).unwrap_or(i64::MAX)
+}
+
+fn masked_controls(word: &str, conform: Control) -> Option<(Control, Control)> {
+    match word.split_once('/') {
+        Some((exceed, conform)) => Some((action::control(exceed)?, action::control(conform)?)),
+        None => Some((action::control(word)?, conform)),
+    }
+}

@@ -1,0 +1,195 @@
+//! The words of a filter, and the values in them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::dissect::ethertype;
+use crate::units::parse_count;
+use crate::{ConfigError, Handle};
+
+/// What is left of a line. Quotes count as space, and parentheses are words, so that it does not
+/// matter whether a shell has seen the line.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    /// Where, for messages.
+    pub(super) at: String,
+    words: Vec<&'a str>,
+    next: usize,
+}
+
+/// Every protocol, as in `protocol all`.
+pub(super) const ALL: u16 = 3;
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(line: impl Iterator<Item = &'a str>) -> Self {
+        let mut words = Vec::new();
+        for word in line.flat_map(|word| word.split(['\'', '"', '\\'])) {
+            let mut rest = word;
+            while let Some(place) = rest.find(['(', ')']) {
+                words.extend([&rest[..place], &rest[place..=place]]);
+                rest = &rest[place + 1..];
+            }
+            words.push(rest);
+        }
+        words.retain(|word| !word.is_empty());
+        Self { at: "filter".into(), words, next: 0 }
+    }
+
+    pub(super) fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.next).copied()
+    }
+
+    /// The next word, if there is one.
+    pub(super) fn next(&mut self) -> Option<&'a str> {
+        let word = self.peek();
+        self.next += usize::from(word.is_some());
+        word
+    }
+
+    /// Puts the last word back.
+    pub(super) fn back(&mut self) {
+        self.next = self.next.saturating_sub(1);
+    }
+
+    /// Takes the next word if it is `word`.
+    pub(super) fn take(&mut self, word: &str) -> bool {
+        let taken = self.peek() == Some(word);
+        self.next += usize::from(taken);
+        taken
+    }
+
+    pub(super) fn wrong(&self, key: &str, value: &str, why: impl Into<String>) -> ConfigError {
+        ConfigError::new(&self.at, key, value, why)
+    }
+
+    /// What the word after `key` means to `read`, or what would have been `expected`.
+    pub(super) fn value<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&'a str) -> Option<T>,
+    ) -> Result<T, ConfigError> {
+        let word = self.next().unwrap_or_default();
+        read(word).ok_or_else(|| self.wrong(key, word, format!("expected {expected}")))
+    }
+
+    /// A whole number up to `max`, as C reads it.
+    pub(super) fn number(&mut self, key: &str, max: u32) -> Result<u32, ConfigError> {
+        let read = |word: &str| count(word, max);
+        self.value(key, &format!("a whole number, 0 to {max}"), read)
+    }
+
+    /// A number up to `max`, hexadecimal with or without `0x`.
+    pub(super) fn hex(&mut self, key: &str, max: u32) -> Result<u32, ConfigError> {
+        let read = |word: &str| hexadecimal(word, max);
+        self.value(key, &format!("a hexadecimal number, 0 to {max:x}"), read)
+    }
+
+    /// A class.
+    pub(super) fn class(&mut self, key: &str) -> Result<Handle, ConfigError> {
+        self.value(key, "a class such as 1:20, hexadecimal", classid)
+    }
+}
+
+/// A whole number up to `max`.
+pub(super) fn count(word: &str, max: u32) -> Option<u32> {
+    u32::try_from(parse_count(word)?).ok().filter(|number| *number <= max)
+}
+
+/// A number up to `max`, hexadecimal with or without `0x`.
+pub(super) fn hexadecimal(word: &str, max: u32) -> Option<u32> {
+    let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")).unwrap_or(word);
+    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = plain.then(|| u32::from_str_radix(digits, 16).ok()).flatten();
+    number.filter(|number| *number <= max)
+}
+
+/// `VALUE` or `VALUE/MASK`.
+pub(super) fn masked<T>(
+    word: &str,
+    all: T,
+    read: impl Fn(&str, bool) -> Option<T>,
+) -> Option<(T, T)> {
+    match word.split_once('/') {
+        Some((value, mask)) => Some((read(value, false)?, read(mask, true)?)),
+        None => Some((read(word, false)?, all)),
+    }
+}
+
+/// A class; without a colon, all 32 bits of it (`get_tc_classid`).
+pub(super) fn classid(word: &str) -> Option<Handle> {
+    if !word.contains(':') {
+        return hexadecimal(word, u32::MAX).map(Handle::from_priority);
+    }
+    let (major, minor) = word.split_once(':')?;
+    let half = |digits: &str| match digits {
+        "" => Some(0),
+        digits => u16::try_from(hexadecimal(digits, 0xffff)?).ok(),
+    };
+    Some(Handle::new(half(major)?, half(minor)?))
+}
+
+/// A protocol by the name it has in Ethernet headers, or by its number.
+pub(super) fn protocol(word: &str) -> Option<u16> {
+    Some(match word.to_ascii_lowercase().as_str() {
+        "all" => ALL,
+        "ip" | "ipv4" => ethertype::IP,
+        "ipv6" => ethertype::IPV6,
+        "arp" => ethertype::ARP,
+        "802.1q" => ethertype::VLAN,
+        "802.1ad" => ethertype::QINQ,
+        other => u16::try_from(count(other, 0xffff)?).ok()?,
+    })
+}
+
+/// An address and how many of its bits count.
+pub(super) fn prefix(word: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = match word.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (word, None),
+    };
+    // `any` and the like stand for either version; a number of octets may be cut short.
+    let address: IpAddr = match address {
+        "any" | "all" | "default" => return Some((Ipv4Addr::UNSPECIFIED.into(), 0)),
+        address if address.contains(':') => address.parse::<Ipv6Addr>().ok()?.into(),
+        address => v4(address)?.into(),
+    };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        Some(bits) => u8::try_from(count(bits, most)?).ok()?,
+        None => u8::try_from(most).ok()?,
+    };
+    Some((address, bits))
+}
+
+/// Four octets; those that are missing are zeros.
+fn v4(word: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0; 4];
+    let given = word.split('.');
+    if given.clone().count() > 4 {
+        return None;
+    }
+    for (octet, digits) in octets.iter_mut().zip(given) {
+        let plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        *octet = plain.then(|| digits.parse().ok()).flatten()?;
+    }
+    Some(octets.into())
+}
+
+/// The mask of so many leading bits of four bytes, the first of which is bit `from`.
+pub(super) fn leading(bits: u8, from: u8) -> u32 {
+    match bits.saturating_sub(from) {
+        0 => 0,
+        bits => u32::MAX << (32 - u32::from(bits.min(32))),
+    }
+}
+
+/// `aa:bb:cc:dd:ee:ff`.
+pub(super) fn mac(word: &str) -> Option<[u8; 6]> {
+    let mut mac = [0; 6];
+    let mut digits = word.split(':');
+    for octet in &mut mac {
+        let digits = digits.next().filter(|digits| (1..=2).contains(&digits.len()))?;
+        *octet = u8::try_from(hexadecimal(digits, 0xff)?).ok()?;
+    }
+    digits.next().is_none().then_some(mac)
+}

@@ -1,0 +1,329 @@
+//! `u32`: words of the packet, compared under masks.
+//!
+//! Source: `tc-u32(8)`; behaviour of Linux 7.2 `net/sched/cls_u32.c`, and of iproute2 6.1.
+//! Differs: there is one hash table, `800:`, with one bucket; no `link`, `divisor`, `hashkey`,
+//! `offset`. Nothing moves the transport header's place there, so that `nexthdr+` means the network
+//! header, in Linux, too.
+//! Invariant: a key matches when the four bytes at its offset equal its value where its mask has
+//! ones; a key beyond the end ends the search in all filters of this preference.
+
+use std::net::IpAddr;
+
+use onramp_queue::Packet;
+
+use super::reader::{Reader, count, hexadecimal, leading, mac, prefix};
+use super::{Look, Match};
+use crate::ConfigError;
+
+/// Linux's limit.
+const KEYS_MAX: usize = 128;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Selector {
+    keys: Vec<Key>,
+    /// Value and mask.
+    mark: Option<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    /// From the network header on, a multiple of four.
+    offset: i32,
+    /// Said to count from the transport header on.
+    next_header: bool,
+    value: u32,
+    mask: u32,
+}
+
+/// The four bytes at `offset` from the network header on. What stands before the link header can be
+/// read, and is zero: a key of two bytes there begins in it.
+pub(super) fn word_at(look: &mut Look, pkt: &Packet, offset: i32) -> Option<u32> {
+    let dissected = look.at(pkt);
+    let at = i64::try_from(dissected.keys().network).ok()? + i64::from(offset);
+    if let Ok(at) = usize::try_from(at) {
+        return dissected.bytes(pkt, at).map(u32::from_be_bytes);
+    }
+    (at..at + 4).try_fold(0, |word, at| {
+        let byte = usize::try_from(at).map_or(Some([0]), |at| dissected.bytes(pkt, at));
+        byte.map(|[byte]: [u8; 1]| word << 8 | u32::from(byte))
+    })
+}
+
+impl Key {
+    /// None: the packet ends before.
+    pub(super) fn matches(self, look: &mut Look, pkt: &Packet) -> Option<bool> {
+        let word = word_at(look, pkt, self.offset)?;
+        Some((word ^ self.value) & self.mask == 0)
+    }
+
+    /// A key of `bits` bits at `offset`, which has to be a multiple of as many.
+    fn new(value: u32, mask: u32, bits: u32, offset: i32, next_header: bool) -> Option<Self> {
+        let bytes = i32::try_from(bits / 8).ok()?;
+        if offset.rem_euclid(bytes) != 0 {
+            return None;
+        }
+        let inner = u32::try_from(offset.rem_euclid(4)).ok()? * 8;
+        let shift = 32 - bits - inner;
+        let (value, mask) = ((value & mask) << shift, mask << shift);
+        Some(Self { offset: offset - offset.rem_euclid(4), next_header, value, mask })
+    }
+
+    /// Reads `VALUE MASK`, of `bits` bits.
+    fn read_pair(words: &mut Reader<'_>, key: &str, bits: u32) -> Result<(u32, u32), ConfigError> {
+        let max = u32::MAX >> (32 - bits);
+        Ok((words.number(key, max)?, words.hex(key, max)?))
+    }
+
+    /// Reads `u16 VALUE MASK at [nexthdr+]OFFSET`, `u16` being given.
+    pub(super) fn read(words: &mut Reader<'_>, align: &str) -> Result<Self, ConfigError> {
+        let bits = match align {
+            "u32" => 32,
+            "u16" => 16,
+            "u8" => 8,
+            _ => return Err(words.wrong("match", align, "expected u8, u16 or u32")),
+        };
+        let (value, mask) = Self::read_pair(words, align, bits)?;
+        if !words.take("at") {
+            return Self::place(words, align, (value, mask, bits), 0, false);
+        }
+        let mut word = words.next().unwrap_or_default();
+        let mut next_header = false;
+        if let Some(rest) = word.strip_prefix("nexthdr") {
+            next_header = true;
+            word = match rest {
+                // `nexthdr + 4`, with spaces.
+                "" if words.take("+") => words.next().unwrap_or_default(),
+                rest => rest,
+            };
+            word = word.strip_prefix('+').unwrap_or(word);
+            word = if word.is_empty() { words.next().unwrap_or_default() } else { word };
+        }
+        let offset = offset(word).ok_or_else(|| {
+            words.wrong("at", word, "expected OFFSET or nexthdr+OFFSET, -65536 to 65535")
+        })?;
+        Self::place(words, align, (value, mask, bits), offset, next_header)
+    }
+
+    fn place(
+        words: &Reader<'_>,
+        key: &str,
+        (value, mask, bits): (u32, u32, u32),
+        offset: i32,
+        next_header: bool,
+    ) -> Result<Self, ConfigError> {
+        Self::new(value, mask, bits, offset, next_header).ok_or_else(|| {
+            let why = format!("expected a multiple of {}", bits / 8);
+            words.wrong(&format!("{key} at"), &offset.to_string(), why)
+        })
+    }
+}
+
+/// A number of bytes, also backwards, into the link header.
+pub(super) fn offset(word: &str) -> Option<i32> {
+    let (word, sign) = word.strip_prefix('-').map_or((word, 1), |word| (word, -1));
+    Some(i32::try_from(count(word, 0xffff)?).ok()? * sign)
+}
+
+impl Selector {
+    pub(super) fn matches(&self, look: &mut Look, pkt: &Packet) -> Match {
+        if let Some((value, mask)) = self.mark
+            && pkt.mark & mask != value
+        {
+            return Match::No;
+        }
+        for key in &self.keys {
+            match key.matches(look, pkt) {
+                Some(true) => {}
+                Some(false) => return Match::No,
+                None => return Match::Leave,
+            }
+        }
+        Match::Yes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.mark.is_none()
+    }
+
+    /// Adds a key; one at the same place as another is joined with it.
+    fn add(&mut self, words: &Reader<'_>, key: Key) -> Result<(), ConfigError> {
+        let place = (key.offset, key.next_header);
+        let same = self.keys.iter_mut().find(|other| (other.offset, other.next_header) == place);
+        if let Some(other) = same {
+            if (other.value ^ key.value) & other.mask & key.mask != 0 {
+                return Err(words.wrong("match", "", "it contradicts a match before it"));
+            }
+            other.value |= key.value;
+            other.mask |= key.mask;
+        } else if self.keys.len() == KEYS_MAX {
+            return Err(words.wrong("match", "", format!("at most {KEYS_MAX} words")));
+        } else {
+            self.keys.push(key);
+        }
+        Ok(())
+    }
+
+    /// Reads what follows the word `match`.
+    pub(super) fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        let what = words.next().unwrap_or_default();
+        match what {
+            "u32" | "u16" | "u8" => {
+                let key = Key::read(words, what)?;
+                self.add(words, key)
+            }
+            "ip" => self.read_fields(words, what, IP),
+            "ip6" => self.read_fields(words, what, IP6),
+            "tcp" => self.read_fields(words, what, PORTS),
+            "udp" => self.read_fields(words, what, PORTS),
+            "icmp" => self.read_fields(words, what, ICMP),
+            "ether" => self.read_ether(words),
+            "mark" => {
+                let (value, mask) = Key::read_pair(words, "mark", 32)?;
+                self.mark = Some((value & mask, mask));
+                Ok(())
+            }
+            other => {
+                let why = "expected u32, u16, u8, ip, ip6, tcp, udp, icmp, ether or mark";
+                Err(words.wrong("match", other, why))
+            }
+        }
+    }
+
+    fn read_fields(
+        &mut self,
+        words: &mut Reader<'_>,
+        header: &str,
+        fields: &[Field],
+    ) -> Result<(), ConfigError> {
+        let name = words.next().unwrap_or_default();
+        let Some((_, field)) = fields.iter().find(|(names, _)| names.contains(&name)) else {
+            let names: Vec<_> = fields.iter().map(|(names, _)| names[0]).collect();
+            let why = format!("expected {}", names.join(", "));
+            return Err(words.wrong(&format!("match {header}"), name, why));
+        };
+        match *field {
+            At::Address(offset, v6) => self.read_address(words, name, offset, v6),
+            At::Number { bits, offset, shift, next_header } => {
+                let (value, mask) = Key::read_pair(words, name, bits)?;
+                // What is shifted fills a word.
+                let bits = if shift > 0 { 32 } else { bits };
+                let part = (value << shift, mask << shift, bits);
+                let key = Key::place(words, name, part, offset, next_header)?;
+                self.add(words, key)
+            }
+            At::Fixed(value, mask) => {
+                let key = Key::place(words, name, (value, mask, 16), 6, false)?;
+                self.add(words, key)
+            }
+        }
+    }
+
+    fn read_address(
+        &mut self,
+        words: &mut Reader<'_>,
+        name: &str,
+        offset: i32,
+        v6: bool,
+    ) -> Result<(), ConfigError> {
+        let expected = if v6 { "an IPv6 prefix such as fd00::/8" } else { "such as 10.0.0.0/8" };
+        let (address, bits) = words.value(name, expected, |word| {
+            prefix(word).filter(|(address, bits)| address.is_ipv6() == v6 || *bits == 0)
+        })?;
+        let bytes: Vec<u8> = match address {
+            IpAddr::V4(address) => address.octets().into(),
+            IpAddr::V6(address) => address.octets().into(),
+        };
+        for (word, from) in bytes.chunks_exact(4).zip((0_u8..).step_by(32)) {
+            let mask = leading(bits, from);
+            // A prefix of no bits still compares the first word, with nothing.
+            if mask != 0 || from == 0 {
+                let value = word.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+                let part = (value, mask, 32);
+                let key = Key::place(words, name, part, offset + i32::from(from / 8), false)?;
+                self.add(words, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_ether(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        let name = words.next().unwrap_or_default();
+        let start = match name {
+            "src" => -8,
+            "dst" => -14,
+            _ => return Err(words.wrong("match ether", name, "expected src, dst")),
+        };
+        let mac = words.value(name, "an address such as 02:00:00:00:00:01", mac)?;
+        for (pair, offset) in mac.chunks_exact(2).zip((start..).step_by(2)) {
+            let value = u32::from(pair[0]) << 8 | u32::from(pair[1]);
+            let key = Key::place(words, name, (value, 0xffff, 16), offset, false)?;
+            self.add(words, key)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the node in `800::1`, or in `::1`. Linux numbers the tables of preferences from 800 on.
+pub(super) fn read_handle(word: &str) -> Option<u32> {
+    let (table, node) = word.split_once(':')?;
+    let (bucket, node) = node.split_once(':')?;
+    let table = if table.is_empty() { 0x800 } else { hexadecimal(table, 0xfff)? };
+    let node = hexadecimal(node, 0xfff).filter(|node| *node > 0);
+    node.filter(|_| table >= 0x800 && matches!(bucket, "" | "0"))
+}
+
+/// Names of a field, and where it is.
+type Field = (&'static [&'static str], At);
+
+#[derive(Clone, Copy)]
+enum At {
+    /// An address at this offset, of IPv6 or not.
+    Address(i32, bool),
+    /// A number of so many bits, which stands so many bits left of the word's end if it fills one.
+    Number { bits: u32, offset: i32, shift: u32, next_header: bool },
+    /// The flags of IPv4, with this value and mask.
+    Fixed(u32, u32),
+}
+
+const fn number(bits: u32, offset: i32) -> At {
+    At::Number { bits, offset, shift: 0, next_header: false }
+}
+
+const fn next(bits: u32, offset: i32) -> At {
+    At::Number { bits, offset, shift: 0, next_header: true }
+}
+
+const IP: &[Field] = &[
+    (&["src"], At::Address(12, false)),
+    (&["dst"], At::Address(16, false)),
+    (&["tos", "dsfield", "precedence"], number(8, 1)),
+    (&["ihl"], number(8, 0)),
+    (&["protocol"], number(8, 9)),
+    (&["nofrag"], At::Fixed(0, 0x3fff)),
+    (&["firstfrag"], At::Fixed(0x2000, 0x3fff)),
+    (&["df"], At::Fixed(0x4000, 0x4000)),
+    (&["mf"], At::Fixed(0x2000, 0x2000)),
+    (&["sport"], number(16, 20)),
+    (&["dport"], number(16, 22)),
+    (&["icmp_type"], number(8, 20)),
+    (&["icmp_code"], number(8, 21)),
+];
+
+const IP6: &[Field] = &[
+    (&["src"], At::Address(8, true)),
+    (&["dst"], At::Address(24, true)),
+    (
+        &["priority", "dsfield", "tos"],
+        At::Number { bits: 8, offset: 0, shift: 20, next_header: false },
+    ),
+    (&["protocol"], number(8, 6)),
+    (&["flowlabel"], number(32, 0)),
+    (&["sport"], number(16, 40)),
+    (&["dport"], number(16, 42)),
+    (&["icmp_type"], number(8, 40)),
+    (&["icmp_code"], number(8, 41)),
+];
+
+const PORTS: &[Field] = &[(&["src"], next(16, 0)), (&["dst"], next(16, 2))];
+
+const ICMP: &[Field] = &[(&["type"], next(8, 0)), (&["code"], next(8, 1))];

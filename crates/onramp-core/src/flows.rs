@@ -1,0 +1,171 @@
+//! Flows served in turn: deficit round robin, with a list of new flows before that of old ones.
+//!
+//! A flow that had nothing joins the new flows, and sends a quantum before it joins the old ones.
+//! One that has nothing left when its turn comes leaves the lists, but from among the new flows it
+//! first makes a round among the old ones, or it could come back as new and starve them.
+//!
+//! Source: RFC 8290, section 4; Linux 7.2 `net/sched/sch_fq_codel.c`, `net/sched/sch_fq_pie.c`.
+
+use onramp_queue::{Packet, PacketList};
+
+/// Which list a flow is in.
+pub(crate) type Age = usize;
+pub(crate) const NEW: Age = 0;
+pub(crate) const OLD: Age = 1;
+
+/// Ends a list.
+const NONE: u32 = u32::MAX;
+/// Of a flow that is in no list.
+const UNLISTED: u32 = u32::MAX - 1;
+
+/// A queue with the state that its law keeps.
+#[derive(Debug)]
+pub(crate) struct Flow<L> {
+    pub(crate) queue: PacketList,
+    pub(crate) law: L,
+    /// Bytes it may still send in this round.
+    credit: i32,
+    /// The next flow of its list.
+    link: u32,
+}
+
+impl<L> Flow<L> {
+    /// Charges the flow for what it sent.
+    #[inline]
+    pub(crate) fn charge(&mut self, pkt: &Packet) {
+        self.credit = self.credit.saturating_sub_unsigned(pkt.len);
+    }
+}
+
+/// Linked through [`Flow::link`].
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: List = List { first: NONE, last: NONE };
+
+#[derive(Debug)]
+pub(crate) struct Flows<L> {
+    flows: Box<[Flow<L>]>,
+    /// By age.
+    lists: [List; 2],
+    quantum: i32,
+    /// How often a flow was new.
+    pub(crate) new_flow_count: u64,
+}
+
+impl<L: Default> Flows<L> {
+    pub(crate) fn new(count: u32, quantum: u32) -> Self {
+        let fresh =
+            || Flow { queue: PacketList::new(), law: L::default(), credit: 0, link: UNLISTED };
+        Self {
+            flows: (0..count).map(|_| fresh()).collect(),
+            lists: [EMPTY; 2],
+            quantum: i32::try_from(quantum).unwrap_or(i32::MAX),
+            new_flow_count: 0,
+        }
+    }
+
+    /// Forgets all that is known of the flows, and gives what they held.
+    pub(crate) fn reset(&mut self) -> PacketList {
+        self.lists = [EMPTY; 2];
+        let mut held = PacketList::new();
+        for flow in &mut self.flows {
+            held.append(&mut flow.queue);
+            (flow.law, flow.link) = (L::default(), UNLISTED);
+        }
+        held
+    }
+}
+
+impl<L> Flows<L> {
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> &Flow<L> {
+        &self.flows[index]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: usize) -> &mut Flow<L> {
+        &mut self.flows[index]
+    }
+
+    pub(crate) fn all(&self) -> &[Flow<L>] {
+        &self.flows
+    }
+
+    /// Appends a packet to a flow, and a flow that is in no list to the new ones.
+    #[inline]
+    pub(crate) fn push(&mut self, index: usize, pkt: Packet) {
+        let flow = &mut self.flows[index];
+        flow.queue.push_back(pkt);
+        if flow.link == UNLISTED {
+            flow.credit = self.quantum;
+            self.new_flow_count += 1;
+            self.append(index, NEW);
+        }
+    }
+
+    /// The flow whose turn it is, and its list.
+    #[inline]
+    pub(crate) fn turn(&mut self) -> Option<(Age, usize)> {
+        loop {
+            let age = if self.lists[NEW].first == NONE { OLD } else { NEW };
+            let first = self.lists[age].first;
+            if first == NONE {
+                return None;
+            }
+            let flow = &mut self.flows[first as usize];
+            if flow.credit > 0 {
+                return Some((age, first as usize));
+            }
+            flow.credit += self.quantum;
+            self.unlink_first(age);
+            self.append(first as usize, OLD);
+        }
+    }
+
+    /// The first flow of a list has nothing left.
+    #[inline]
+    pub(crate) fn retire(&mut self, age: Age) {
+        let index = self.lists[age].first as usize;
+        self.unlink_first(age);
+        if age == NEW && self.lists[OLD].first != NONE {
+            self.append(index, OLD);
+        } else {
+            self.flows[index].link = UNLISTED;
+        }
+    }
+
+    #[inline]
+    fn unlink_first(&mut self, age: Age) {
+        let list = &mut self.lists[age];
+        list.first = self.flows[list.first as usize].link;
+    }
+
+    #[inline]
+    fn append(&mut self, index: usize, age: Age) {
+        #[expect(clippy::cast_possible_truncation, reason = "there are at most 65,536 flows")]
+        let place = index as u32;
+        self.flows[index].link = NONE;
+        let list = &mut self.lists[age];
+        if list.first == NONE {
+            list.first = place;
+        } else {
+            self.flows[list.last as usize].link = place;
+        }
+        list.last = place;
+    }
+
+    /// Flows in a list.
+    pub(crate) fn listed(&self, age: Age) -> u64 {
+        let mut at = self.lists[age].first;
+        let mut count = 0;
+        while at != NONE {
+            at = self.flows[at as usize].link;
+            count += 1;
+        }
+        count
+    }
+}

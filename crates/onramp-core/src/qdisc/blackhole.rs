@@ -1,0 +1,93 @@
+//! Takes nothing: `blackhole` and `noop`. Or next to nothing: `noqueue`.
+//!
+//! Source: behaviour of Linux 7.2 `net/sched/sch_blackhole.c` and `sch_generic.c`.
+//! Differs: `tc` knows no `noop` by name; here it does. A sender learns of what `blackhole` drops.
+//! `noqueue` keeps one packet for a device that is busy, where Linux drops it: a qdisc does not
+//! know whether its device is free. Below another qdisc, where Linux forbids it, it does the same.
+//! Invariant: `blackhole` and `noop` hold nothing, `noqueue` one packet at most.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+
+pub(super) const BLACKHOLE: Kind = Kind {
+    id: "blackhole",
+    about: "drops everything",
+    build: |_| Box::new(Blackhole),
+    ..Kind::LEAF
+};
+
+pub(super) const NOOP: Kind = Kind { id: "noop", ..BLACKHOLE };
+
+pub(super) const NOQUEUE: Kind = Kind {
+    id: "noqueue",
+    about: "what the device does not take at once is dropped",
+    build: |_| Box::new(NoQueue(None)),
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct Blackhole;
+
+#[derive(Debug)]
+struct NoQueue(Option<Packet>);
+
+impl Qdisc for Blackhole {
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        cx.drop(pkt, DropReason::Blackhole);
+        Verdict::Dropped
+    }
+
+    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+        Dequeue::Empty
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        Peek::Empty
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog::default()
+    }
+
+    fn reset(&mut self, _cx: &mut Cx<'_>) {}
+}
+
+impl Qdisc for NoQueue {
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if self.0.is_some() {
+            cx.drop(pkt, DropReason::Overlimit);
+            return Verdict::Dropped;
+        }
+        self.0 = Some(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+        self.0.take().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        Peek::at(self.0.as_ref())
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = Backlog::default();
+        self.0.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.0.is_none()
+    }
+
+    fn can_bypass(&self) -> bool {
+        true
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        if let Some(pkt) = self.0.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+    }
+}

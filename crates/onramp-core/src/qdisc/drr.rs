@@ -1,0 +1,155 @@
+//! Classes that send a quantum of bytes each, in turn.
+//!
+//! A packet's class is the one its priority names (`0x10003` is `1:3`), else the one that the
+//! filters name; without any, it is dropped.
+//!
+//! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", 1995;
+//! `tc-drr(8)`; behaviour of Linux 7.2 `net/sched/sch_drr.c`.
+//! Differs: where all that a class holds dies as it is asked for its next packet, the next class is
+//! asked; Linux sends nothing until something else happens.
+//! Invariant: among classes that always hold packets, what each has sent in any number of rounds
+//! differs from its quanta by less than its largest packet.
+
+use onramp_queue::Packet;
+
+use super::classes::Table;
+use super::rounds::{Rounds, Turn, bounded};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::filter::Filters;
+use crate::params::{Default, Param, Unit, Values};
+use crate::{Child, Classes, Instant};
+
+pub(super) const DRR: Kind = Kind {
+    id: "drr",
+    about: "classes that send a quantum of bytes each, in turn",
+    classes: ClassKind::Added {
+        params: &[Param::new(
+            "quantum",
+            Unit::Size,
+            Default::Mtus(1),
+            "bytes sent in each round, at least 256",
+        )
+        .within(1, u32::MAX as u64)],
+        check: |_| Ok(()),
+        nested: false,
+    },
+    build: |values| {
+        Box::new(Drr {
+            classes: Table::new(values.site.handle),
+            rounds: Rounds::default(),
+            held: Backlog::default(),
+            filters: Filters::default(),
+            peeked: None,
+        })
+    },
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct Drr {
+    classes: Table<Turn>,
+    rounds: Rounds,
+    /// What the classes hold.
+    held: Backlog,
+    filters: Filters,
+    peeked: Option<Packet>,
+}
+
+impl Qdisc for Drr {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        match self.classes.classify(&mut self.filters, &mut pkt, cx.now) {
+            Ok(place) => {
+                let class = &mut self.classes[place];
+                self.rounds.enqueue(place, class, pkt, cx, &mut self.held)
+            }
+            Err(reason) => {
+                cx.drop(pkt, reason);
+                Verdict::Dropped
+            }
+        }
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        self.rounds.dequeue(&mut self.classes, cx, &mut self.held)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, onramp_queue::DropReason::Purged);
+        }
+        for place in self.classes.used() {
+            let class = &mut self.classes[place];
+            class.child.reset(cx, &mut self.held);
+            self.rounds.look(place, class);
+        }
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+
+    fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
+        (minor == 0).then_some(&mut self.filters)
+    }
+}
+
+impl Classes for Drr {
+    fn set(&mut self, minor: u16, _parent: u16, values: &Values<'_>, _now: Instant) {
+        let quantum = values.number("quantum");
+        match self.classes.get_mut(minor) {
+            Some(class) if values.is_given("quantum") => class.quantum = bounded(quantum),
+            Some(_) => {}
+            None => {
+                let place = self.classes.add(minor, Turn::new(quantum));
+                self.rounds.grow(place);
+            }
+        }
+    }
+
+    fn remove(&mut self, minor: u16, cx: &mut Cx<'_>) {
+        if let Some(place) = self.classes.place(minor) {
+            let class = &mut self.classes[place];
+            class.child.reset(cx, &mut self.held);
+            self.rounds.look(place, class);
+            self.classes.remove(minor);
+        }
+    }
+
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        self.classes.get_mut(minor).map(|class| &mut class.child)
+    }
+
+    fn recount(&mut self, minor: u16) {
+        if let Some(place) = self.classes.place(minor) {
+            let class = &mut self.classes[place];
+            class.child.recount(&mut self.held);
+            self.rounds.look(place, class);
+        }
+    }
+
+    fn stats(&self, minor: u16, out: &mut dyn FnMut(&'static str, i64)) {
+        if let Some(class) = self.classes.get(minor) {
+            let active = class.child.held().packets > 0;
+            let deficit = if active { class.deficit } else { 0 };
+            out("deficit", i64::try_from(deficit).unwrap_or(i64::MAX));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Packets leave at the times they ask for, or not at all.
+//!
+//! Source: `tc-etf(8)`; behaviour of Linux 7.2 `net/sched/sch_etf.c`.
+//! Differs: there is one clock, the link's, by which senders give their times; `clockid` may be left
+//! out. There is no hardware to offload to, and no socket to check: a packet without a time is
+//! dropped, `skip_sock_check` or not, as in Linux.
+//! Invariant: packets leave by their times; each within `delta` before its own, or, with
+//! `deadline_mode`, at any time before it.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::time_queue::TimeQueue;
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::Instant;
+use crate::params::{Default, Param, Unit};
+
+pub(super) const ETF: Kind = Kind {
+    id: "etf",
+    about: "packets leave at the times they ask for, or not at all",
+    params: &[
+        Param::new(
+            "clockid",
+            Unit::Choice(&["TAI", "CLOCK_TAI"]),
+            Default::Number(0),
+            "the clock of these times",
+        ),
+        Param::new(
+            "delta",
+            Unit::Count,
+            Default::Number(0),
+            "nanoseconds before its time from which on a packet may leave",
+        )
+        .within(0, i32::MAX as u64),
+        Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device"),
+        Param::new(
+            "deadline_mode",
+            Unit::Words(&["deadline_mode"]),
+            Default::Off,
+            "leave as soon as possible, but before the time",
+        ),
+        Param::new(
+            "skip_sock_check",
+            Unit::Words(&["skip_sock_check"]),
+            Default::Off,
+            "take packets of sockets without SO_TXTIME",
+        ),
+    ],
+    check: |values| match values.is_given("offload") {
+        true => Err(("offload", "no device here can do it; leave it out".into())),
+        false => Ok(()),
+    },
+    build: |values| {
+        Box::new(Etf {
+            delta_ns: values.number("delta"),
+            deadlines: values.is_given("deadline_mode"),
+            last_ns: 0,
+            queue: TimeQueue::default(),
+            held: Backlog::default(),
+        })
+    },
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct Etf {
+    delta_ns: u64,
+    deadlines: bool,
+    /// The time of the last packet that left: none may come before it.
+    last_ns: u64,
+    queue: TimeQueue,
+    held: Backlog,
+}
+
+impl Etf {
+    fn pop(&mut self) -> Option<Packet> {
+        let pkt = self.queue.pop()?;
+        self.held.sub(&pkt);
+        Some(pkt)
+    }
+
+    /// Drops what is late; says whether the first packet may leave, and if not, when.
+    fn due(&mut self, cx: &mut Cx<'_>) -> Result<(), Option<Instant>> {
+        let now_ns = cx.now.0;
+        let late = self.queue.first_ns().is_some_and(|first_ns| first_ns < now_ns);
+        if late {
+            // One that is on time goes with those that are late.
+            while self.queue.first_ns().is_some_and(|first_ns| first_ns <= now_ns)
+                && let Some(pkt) = self.pop()
+            {
+                cx.drop(pkt, DropReason::Late);
+            }
+        }
+        let first_ns = self.queue.first_ns().ok_or(None)?;
+        let timer_ns = first_ns.saturating_sub(self.delta_ns);
+        let at_ns = if self.deadlines { timer_ns } else { timer_ns.saturating_add(1) };
+        if late {
+            // Having dropped, it leaves the next packet to its timer.
+            Err(Some(Instant(at_ns.max(now_ns.saturating_add(1)))))
+        } else if self.deadlines || at_ns <= now_ns {
+            Ok(())
+        } else {
+            Err(Some(Instant(at_ns)))
+        }
+    }
+}
+
+impl Qdisc for Etf {
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let at_ns = pkt.txtime_ns;
+        if at_ns == 0 || at_ns < cx.now.0.max(self.last_ns) {
+            cx.drop(pkt, DropReason::Late);
+            return Verdict::Dropped;
+        }
+        self.held.add(&pkt);
+        self.queue.push(at_ns, pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Err(wait) = self.due(cx) {
+            return wait.map_or(Dequeue::Empty, Dequeue::NotBefore);
+        }
+        let Some(mut pkt) = self.pop() else { return Dequeue::Empty };
+        self.last_ns = pkt.txtime_ns;
+        if self.deadlines {
+            pkt.txtime_ns = cx.now.0;
+        }
+        Dequeue::Ready(pkt)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        match self.due(cx) {
+            Ok(()) => Peek::at(self.queue.first()),
+            Err(wait) => wait.map_or(Peek::Empty, Peek::NotBefore),
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.held
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        while let Some(pkt) = self.pop() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.last_ns = 0;
+    }
+}

@@ -1,0 +1,198 @@
+//! Bands with a qdisc each: some strictly in order, the others in turn, a quantum of bytes each.
+//!
+//! A packet's band is found as `prio` finds it.
+//!
+//! Source: IEEE 802.1Qaz, "Enhanced Transmission Selection"; `tc-ets(8)`; behaviour of Linux 7.2
+//! `net/sched/sch_ets.c`.
+//! Differs: a quantum is set with all others, not by `tc class change`. As in `drr`, a band that
+//! turns out to be empty does not stop the others.
+//! Invariant: a packet leaves only when no strict band before its own lets one out; among the
+//! others that always hold packets, each sends what its quantum says, as in `drr`.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::prio::{BANDS_MAX, Choice};
+use super::rounds::{Rounds, Turn};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::filter::Filters;
+use crate::params::{Default, Param, Unit, Values};
+use crate::{Child, Classes};
+
+const MAX: u64 = BANDS_MAX as u64;
+
+pub(super) const ETS: Kind = Kind {
+    id: "ets",
+    about: "bands with a qdisc each: some strictly in order, the others in turn",
+    params: &[
+        Param::new("bands", Unit::Count, Default::Off, "bands, if more than strict and quanta say")
+            .within(1, MAX),
+        Param::new("strict", Unit::Count, Default::Off, "of them, the first so many are strict")
+            .within(0, MAX),
+        Param::new(
+            "quanta",
+            Unit::Many(BANDS_MAX),
+            Default::Off,
+            "bytes each of the others sends in a round, at least 256; if not named, a packet",
+        )
+        .within(1, u32::MAX as u64),
+        Param::new(
+            "priomap",
+            Unit::Many(16),
+            Default::Off,
+            "the band of each priority, the first is band 0; of those not named, the last",
+        )
+        .within(0, MAX - 1),
+    ],
+    check,
+    classes: ClassKind::Fixed(|values| u16::try_from(bands(values)).unwrap_or(0)),
+    build: |values| Box::new(Ets::new(values)),
+};
+
+fn bands(values: &Values<'_>) -> u64 {
+    let named = values.number("strict") + values.list("quanta").len() as u64;
+    values.number("bands").max(named).max(1)
+}
+
+fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    let (strict, quanta) = (values.number("strict"), values.list("quanta").len() as u64);
+    let given = ["bands", "strict", "quanta"].iter().any(|key| values.is_given(key));
+    if !given {
+        let why = "expected bands, strict or quanta, to tell how many there are";
+        return Err(("bands", why.into()));
+    }
+    if strict + quanta > MAX {
+        let why = format!("with quanta, these are {} bands: at most {MAX}", strict + quanta);
+        return Err(("strict", why));
+    }
+    if values.is_given("bands") && strict + quanta > values.number("bands") {
+        let why = format!("strict and quanta name {}, up to {MAX}", strict + quanta);
+        return Err(("bands", why));
+    }
+    let bands = bands(values);
+    match values.list("priomap").into_iter().find(|band| *band >= bands) {
+        Some(band) => {
+            let why = format!("it names band {band}: there are {bands}, 0 to {}", bands - 1);
+            Err(("priomap", why))
+        }
+        None => Ok(()),
+    }
+}
+
+#[derive(Debug)]
+struct Ets {
+    choice: Choice,
+    /// The first so many bands are strict.
+    strict: usize,
+    bands: Vec<Turn>,
+    /// Of those that are not strict.
+    rounds: Rounds,
+    /// What the bands hold.
+    held: Backlog,
+    peeked: Option<Packet>,
+}
+
+impl Ets {
+    fn new(values: &Values<'_>) -> Self {
+        let count = bands(values);
+        let mut priomap = [u8::try_from(count - 1).unwrap_or(0); 16];
+        for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
+            *band = u8::try_from(given).unwrap_or(0);
+        }
+        let strict = usize::try_from(values.number("strict")).unwrap_or(BANDS_MAX);
+        let packet = std::iter::repeat(values.site.mtu.into());
+        let quanta = values.list("quanta").into_iter().chain(packet);
+        let quanta = std::iter::repeat_n(0, strict).chain(quanta);
+        let bands: Vec<_> = (0..count).zip(quanta).map(|(_, quantum)| Turn::new(quantum)).collect();
+        let mut rounds = Rounds::default();
+        rounds.grow(bands.len());
+        let choice = Choice::new(values, count, priomap);
+        Self { choice, strict, bands, rounds, held: Backlog::default(), peeked: None }
+    }
+
+    /// Lets the rounds know of what a band holds now.
+    fn look(&mut self, band: usize) {
+        if band >= self.strict {
+            self.rounds.look(band, &mut self.bands[band]);
+        }
+    }
+}
+
+impl Qdisc for Ets {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let Some(band) = self.choice.band(&mut pkt, cx.now) else {
+            cx.drop(pkt, DropReason::Filter);
+            return Verdict::Dropped;
+        };
+        let verdict = self.bands[band].child.enqueue(pkt, cx, &mut self.held);
+        self.look(band);
+        verdict
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        let mut wait = Dequeue::Empty;
+        for band in &mut self.bands[..self.strict] {
+            if band.child.is_idle() {
+                continue;
+            }
+            match band.child.dequeue(cx, &mut self.held) {
+                Dequeue::Ready(pkt) => return Dequeue::Ready(pkt),
+                later => wait = wait.or_sooner(later),
+            }
+        }
+        match self.rounds.dequeue(&mut self.bands, cx, &mut self.held) {
+            Dequeue::Ready(pkt) => Dequeue::Ready(pkt),
+            later => wait.or_sooner(later),
+        }
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        for band in 0..self.bands.len() {
+            self.bands[band].child.reset(cx, &mut self.held);
+            self.look(band);
+        }
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+
+    fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
+        (minor == 0).then_some(&mut self.choice.filters)
+    }
+}
+
+impl Classes for Ets {
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        let band = self.bands.get_mut(usize::from(minor).wrapping_sub(1));
+        band.map(|band| &mut band.child)
+    }
+
+    fn recount(&mut self, minor: u16) {
+        let band = usize::from(minor).wrapping_sub(1);
+        if let Some(turn) = self.bands.get_mut(band) {
+            turn.child.recount(&mut self.held);
+            self.look(band);
+        }
+    }
+}

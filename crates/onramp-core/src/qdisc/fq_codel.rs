@@ -1,0 +1,291 @@
+//! Fair queue with controlled delay: a queue for each flow, served in turn, each kept short.
+//!
+//! ```text
+//! enqueue   hash the flow to a queue; beyond a limit, drop from the head of the fattest queue
+//! dequeue   the queue whose turn it is, new ones first, lets out what CoDel lets out
+//! ```
+//!
+//! Source: RFC 8290; `tc-fq_codel(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_codel.c`, with its
+//! choice among queues of the same size (the first one).
+//! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); a packet waits since it was
+//! pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)); a packet's memory is its length and
+//! the 128 bytes of its header; there is no `ce_threshold_selector`. Zeros that `tc` takes for "not
+//! given" are errors.
+//! Invariant: packets of a flow leave in order; while none is dropped, flows that always have
+//! packets get the same number of bytes, give or take a quantum and a packet.
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::buckets::Buckets;
+use crate::codel::{self, Codel, Law, Source};
+use crate::filter::Filters;
+use crate::flows::{Flow, Flows, NEW, OLD};
+use crate::params::{Default, Param, U32_MAX, Unit, Values};
+
+/// What a packet takes beside its bytes.
+const HEADER: u64 = 128;
+
+/// Flows whose greatest backlog is known together.
+const BLOCK: usize = 32;
+
+pub(super) const FQ_CODEL: Kind = Kind {
+    id: "fq_codel",
+    about: "a queue for each flow, served in turn and kept short",
+    params: &[
+        Param::new("limit", Unit::Packets, Default::Number(10_240), "packets held at most")
+            .within(1, U32_MAX),
+        Param::new("flows", Unit::Count, Default::Number(1024), "queues that flows are hashed to")
+            .within(1, 65_536),
+        Param::new("quantum", Unit::Count, Default::Mtus(1), "bytes a flow may send in a round")
+            .within(256, 1 << 20),
+        codel::TARGET,
+        codel::CE_THRESHOLD,
+        codel::INTERVAL,
+        Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most")
+            .within(0, 1 << 31),
+        Param::new("ecn", Unit::Words(&["ecn", "noecn"]), Default::Number(0), "marks, or drops"),
+        Param::new(
+            "drop_batch",
+            Unit::Packets,
+            Default::Number(64),
+            "packets dropped at once beyond a limit, at most",
+        )
+        .within(1, U32_MAX),
+    ],
+    build: |values| Box::new(FqCodel::new(values)),
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct FqCodel {
+    limit: u32,
+    memory_limit: u64,
+    drop_batch: u32,
+    law: Law,
+    buckets: Buckets,
+    flows: Flows<Codel>,
+    /// Of each block of flows, a number of bytes that no backlog exceeds.
+    bounds: Box<[u64]>,
+    held: Held,
+    /// Dequeued for a parent that looked, or passed by; not counted in `held`.
+    peeked: Option<Packet>,
+    drop_overlimit: u64,
+    drop_overmemory: u64,
+}
+
+/// What all flows hold together.
+#[derive(Debug, std::default::Default)]
+struct Held {
+    backlog: Backlog,
+    memory: u64,
+}
+
+impl Held {
+    #[inline]
+    fn add(&mut self, pkt: &Packet) {
+        self.backlog.add(pkt);
+        self.memory += u64::from(pkt.len) + HEADER;
+    }
+
+    #[inline]
+    fn sub(&mut self, pkt: &Packet) {
+        self.backlog.sub(pkt);
+        self.memory -= u64::from(pkt.len) + HEADER;
+    }
+}
+
+/// What the law sees of a flow.
+struct Head<'a, 'c> {
+    queue: &'a mut PacketList,
+    held: &'a mut Held,
+    cx: &'a mut Cx<'c>,
+}
+
+impl Source for Head<'_, '_> {
+    #[inline]
+    fn pop(&mut self) -> Option<Packet> {
+        let pkt = self.queue.pop_front()?;
+        self.held.sub(&pkt);
+        Some(pkt)
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.held.backlog.bytes
+    }
+
+    fn drop(&mut self, pkt: Packet) {
+        self.cx.drop(pkt, DropReason::Congested);
+    }
+}
+
+impl FqCodel {
+    fn new(values: &Values<'_>) -> Self {
+        let count = values.number32("flows");
+        Self {
+            limit: values.number32("limit"),
+            memory_limit: values.number("memory_limit"),
+            drop_batch: values.number32("drop_batch"),
+            law: Law::new(values, values.number("ecn") == 0),
+            buckets: Buckets::new(values, count),
+            flows: Flows::new(count, values.number32("quantum")),
+            bounds: vec![0; (count as usize).div_ceil(BLOCK)].into(),
+            held: Held::default(),
+            peeked: None,
+            drop_overlimit: 0,
+            drop_overmemory: 0,
+        }
+    }
+
+    /// The first of the flows with the most bytes. Bounds are lowered only here.
+    fn fattest(&mut self) -> usize {
+        loop {
+            let (block, bound) = first_max(self.bounds.iter().copied());
+            let begin = block * BLOCK;
+            let flows = &self.flows.all()[begin..];
+            let bytes = flows.iter().take(BLOCK).map(|flow| flow.queue.bytes());
+            let (place, most) = first_max(bytes);
+            if most == bound {
+                return begin + place;
+            }
+            self.bounds[block] = most;
+        }
+    }
+
+    /// Drops from the head of the fattest flow until half of it is gone; says which flow it was.
+    #[cold]
+    fn drop_batch(&mut self, cx: &mut Cx<'_>, over_memory: bool) -> usize {
+        let index = self.fattest();
+        let Flow { queue, law, .. } = self.flows.get_mut(index);
+        let enough = queue.bytes() / 2;
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(pkt) = queue.pop_front() {
+            self.held.sub(&pkt);
+            count += 1;
+            bytes += u64::from(pkt.len);
+            cx.drop(pkt, DropReason::Overlimit);
+            if count == self.drop_batch || bytes >= enough {
+                break;
+            }
+        }
+        law.count = law.count.wrapping_add(count);
+        self.drop_overlimit += u64::from(count);
+        self.drop_overmemory += if over_memory { count.into() } else { 0 };
+        index
+    }
+
+    /// Packets held, that of a parent who looked included.
+    #[inline]
+    fn packets(&self) -> u32 {
+        self.held.backlog.packets + u32::from(self.peeked.is_some())
+    }
+}
+
+/// The place and the value of the first of the greatest.
+fn first_max(values: impl Iterator<Item = u64>) -> (usize, u64) {
+    let mut best = (0, 0);
+    for (place, value) in values.enumerate() {
+        if value > best.1 {
+            best = (place, value);
+        }
+    }
+    best
+}
+
+impl Qdisc for FqCodel {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let index = match self.buckets.of(&mut pkt, cx.now) {
+            Ok(index) => index,
+            Err(reason) => {
+                cx.drop(pkt, reason);
+                return Verdict::Dropped;
+            }
+        };
+        codel::stamp(&mut pkt, cx.now);
+        self.held.add(&pkt);
+        self.flows.push(index, pkt);
+        let bound = &mut self.bounds[index / BLOCK];
+        *bound = self.flows.get(index).queue.bytes().max(*bound);
+        let over_memory = self.held.memory > self.memory_limit;
+        if self.packets() <= self.limit && !over_memory {
+            return Verdict::Queued;
+        }
+        if self.drop_batch(cx, over_memory) == index && self.flows.get(index).queue.is_empty() {
+            return Verdict::Dropped;
+        }
+        Verdict::Congested
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        let now = cx.now;
+        while let Some((age, index)) = self.flows.turn() {
+            let flow = self.flows.get_mut(index);
+            let mut head = Head { queue: &mut flow.queue, held: &mut self.held, cx };
+            if let Some(pkt) = flow.law.dequeue(&mut self.law, now, &mut head) {
+                flow.charge(&pkt);
+                return Dequeue::Ready(pkt);
+            }
+            self.flows.retire(age);
+        }
+        Dequeue::Empty
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held.backlog;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    #[inline]
+    fn accepts(&self, pkt: &Packet) -> bool {
+        let memory = self.held.memory + u64::from(pkt.len) + HEADER;
+        self.packets() < self.limit && memory <= self.memory_limit
+    }
+
+    fn can_bypass(&self) -> bool {
+        true
+    }
+
+    fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.peeked = Some(pkt);
+        Verdict::Queued
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        cx.purge(&mut self.flows.reset());
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.bounds.fill(0);
+        self.held = Held::default();
+    }
+
+    fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
+        (minor == 0).then_some(&mut self.buckets.filters)
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("maxpacket", self.law.max_packet.into());
+        out("drop_overlimit", self.drop_overlimit);
+        out("new_flow_count", self.flows.new_flow_count);
+        out("ecn_mark", self.law.ecn_mark);
+        out("ce_mark", self.law.ce_mark);
+        out("drop_overmemory", self.drop_overmemory);
+        out("memory_used", self.held.memory);
+        out("new_flows_len", self.flows.listed(NEW));
+        out("old_flows_len", self.flows.listed(OLD));
+    }
+}

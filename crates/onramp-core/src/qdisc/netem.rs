@@ -1,0 +1,457 @@
+//! A network that delays, loses, duplicates, damages and reorders packets.
+//!
+//! Source: `tc-netem(8)`; S. Hemminger, "Network Emulation with `NetEm`", 2005; behaviour of Linux
+//! 7.2 `net/sched/sch_netem.c`. With the same `seed`, the same packets are lost, duplicated,
+//! damaged, reordered and delayed as there, and for as long, unless a correlation is given: that
+//! begins anywhere.
+//! Differs: a duplicate is enqueued here, and not at the root of the tree. Damage is done to the
+//! payload, headers being the kernel's business; packets without one stay whole. The tables of
+//! distributions are built in; they are computed, and differ from those of `iproute2` by rounding.
+//! What an `etf` below it drops late no longer counts against `limit`; in Linux it does for ever.
+//! Invariant: without jitter and reordering, a packet leaves at the first chance after `delay`, and
+//! the order stays.
+
+mod chance;
+
+use onramp_queue::{DropReason, Packet};
+
+use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
+use super::time_queue::TimeQueue;
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::params::{Default as Absent, Form, Param, Unit, Values, signed};
+use crate::rng::Rng;
+use crate::{Child, Classes, Instant};
+
+const NS_PER_SEC: u64 = 1_000_000_000;
+/// `tc` counts delays in 32 bits of 64 ns.
+const DELAY_MAX_NS: u64 = 64 * u32::MAX as u64;
+/// The largest jitter.
+const JITTER_MAX_NS: u64 = i32::MAX as u64;
+const CHANCE: Unit = Unit::Row(1, &[Unit::Percent, Unit::Percent]);
+const LOSSES: &[Form] = &[
+    Form { word: "random", must: 1, units: &[Unit::Percent; 2] },
+    Form { word: "state", must: 1, units: &[Unit::Percent; 5] },
+    Form { word: "gemodel", must: 1, units: &[Unit::Percent; 4] },
+];
+const SLOTS: &[Form] = &[
+    Form { word: "", must: 1, units: &[Unit::Nsecs, Unit::Nsecs] },
+    Form { word: "distribution", must: 3, units: &[Unit::Choice(SPREADS), Unit::Nsecs, Unit::Nsecs] },
+];
+
+pub(super) const NETEM: Kind = Kind {
+    id: "netem",
+    about: "a network that delays, loses, duplicates, damages and reorders packets",
+    params: &[
+        Param::new("limit", Unit::ScaledPackets, Absent::Number(1000), "packets delayed at most"),
+        Param::new(
+            "delay",
+            Unit::Row(1, &[Unit::Usecs, Unit::Usecs, Unit::Percent]),
+            Absent::Off,
+            "delay, its jitter, and how much it follows the one before",
+        )
+        .or(&["latency"])
+        .within(0, DELAY_MAX_NS),
+        Param::new("distribution", Unit::Choice(SPREADS), Absent::Off, "how delays spread"),
+        Param::new("reorder", CHANCE, Absent::Off, "packets that are not delayed"),
+        Param::new("gap", Unit::Count, Absent::Off, "only every so many packets, with reorder"),
+        Param::new("loss", Unit::Forms(LOSSES), Absent::Off, "packets lost").or(&["drop"]),
+        Param::new("ecn", Unit::Words(&["ecn"]), Absent::Off, "mark with CE instead of losing"),
+        Param::new("duplicate", CHANCE, Absent::Off, "packets sent twice"),
+        Param::new("corrupt", CHANCE, Absent::Off, "packets with a bit turned over"),
+        Param::new(
+            "rate",
+            Unit::Row(1, &[Unit::Rate, Unit::Signed, Unit::Count, Unit::Signed]),
+            Absent::Off,
+            "rate; bytes more in each packet, bytes of a cell, bytes more in each cell",
+        ),
+        Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots, within which all leave"),
+        Param::new("packets", Unit::Count, Absent::Off, "packets in a slot at most"),
+        Param::new("bytes", Unit::Size, Absent::Off, "bytes in a slot at most"),
+        Param::new("seed", Unit::Count, Absent::Off, "where chance begins").within(0, u64::MAX),
+    ],
+    check,
+    classes: ClassKind::Fixed(|_| 1),
+    build: |values| Box::new(Netem::new(values)),
+};
+
+fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    let delay = values.list("delay");
+    let delay = |place: usize| delay.get(place).copied().unwrap_or(0);
+    let wrong = |key, why: &str| Err((key, why.to_owned()));
+    if values.is_given("reorder") && delay(0) == 0 {
+        return wrong("reorder", "it needs a delay");
+    }
+    if values.is_given("gap") && !values.is_given("reorder") {
+        return wrong("gap", "it needs reorder");
+    }
+    if values.is_given("ecn") && !values.is_given("loss") {
+        return wrong("ecn", "it needs loss");
+    }
+    if values.is_given("distribution") && (delay(0) == 0 || delay(1) == 0) {
+        return wrong("distribution", "it needs a delay and its jitter");
+    }
+    if values.list("rate").get(2).is_some_and(|cell| *cell > u64::from(u32::MAX)) {
+        return wrong("rate", "a cell has 4294967295 bytes at most");
+    }
+    let slot = values.list("slot");
+    for key in ["packets", "bytes"] {
+        if values.is_given(key) && slot.is_empty() {
+            return wrong(key, "it needs slot");
+        }
+        if values.number(key) > JITTER_MAX_NS {
+            return wrong(key, "a slot has 2147483647 at most");
+        }
+    }
+    match slot[..] {
+        [0, min, max] if max < min => wrong("slot", "its second time is below the first"),
+        _ => Ok(()),
+    }
+}
+
+/// A wire, and cells on it.
+#[derive(Debug)]
+struct Wire {
+    /// Bytes per second; 0 = takes no time.
+    rate: u64,
+    overhead: i32,
+    cell: u32,
+    cell_overhead: i32,
+}
+
+impl Wire {
+    fn new(numbers: &[u64]) -> Self {
+        let number = |place: usize| numbers.get(place).copied().unwrap_or(0);
+        Self {
+            rate: number(0),
+            overhead: signed(number(1)),
+            cell: u32::try_from(number(2)).unwrap_or(u32::MAX),
+            cell_overhead: signed(number(3)),
+        }
+    }
+
+    /// Nanoseconds that a packet takes.
+    fn time_ns(&self, len: u32) -> u64 {
+        let mut bytes = u64::from(len).saturating_add_signed(self.overhead.into());
+        if self.cell > 0 {
+            let cell = u64::from(self.cell).saturating_add_signed(self.cell_overhead.into());
+            bytes = bytes.div_ceil(self.cell.into()).saturating_mul(cell);
+        }
+        let ns = u128::from(bytes) * u128::from(NS_PER_SEC) / u128::from(self.rate);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+/// Times between which packets are held back, and then leave together.
+#[derive(Debug)]
+struct Slots {
+    /// The next slot begins; 0 = there are none.
+    next_ns: u64,
+    packets_left: i64,
+    bytes_left: i64,
+    packets: i64,
+    bytes: i64,
+    spread: Option<Spread>,
+    /// Least and greatest wait, or mean and deviation.
+    times_ns: [i64; 2],
+}
+
+impl Slots {
+    fn new(values: &Values<'_>) -> Self {
+        let list = values.list("slot");
+        let (spread, times_ns) = match list[..] {
+            [0, min] => (None, [min, min]),
+            [0, min, max] => (None, [min, max]),
+            [_, spread, mean, deviation] => {
+                (Some(Spread::named(spread)), [mean, deviation.min(JITTER_MAX_NS)])
+            }
+            _ => (None, [0, 0]),
+        };
+        let many = |key| match values.number(key) {
+            0 => i64::from(i32::MAX),
+            number => i64::try_from(number).unwrap_or(i64::MAX),
+        };
+        let (packets, bytes) = (many("packets"), many("bytes"));
+        // The first packet finds that a slot has begun long ago.
+        let next_ns = u64::from(times_ns != [0, 0]);
+        let times_ns = times_ns.map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
+        Self { next_ns, packets_left: packets, bytes_left: bytes, packets, bytes, spread, times_ns }
+    }
+
+    fn plan(&mut self, now: Instant, rng: &mut Lfsr113, other: &mut Rng) {
+        let [low, high] = self.times_ns;
+        let wait_ns = match &self.spread {
+            Some(spread) => spread.at(low, high, || rng.next()),
+            None => {
+                let range = i128::from(high - low) * i128::from(other.next_u32());
+                low + i64::try_from(range >> 32).unwrap_or(0)
+            }
+        };
+        self.next_ns = now.0.saturating_add_signed(wait_ns).max(1);
+        (self.packets_left, self.bytes_left) = (self.packets, self.bytes);
+    }
+}
+
+#[derive(Debug)]
+struct Netem {
+    limit: u32,
+    delay_ns: i64,
+    jitter_ns: i64,
+    spread: Spread,
+    follow: Correlated,
+    /// Every so many packets may go without delay; 0 = none.
+    gap: u64,
+    /// Packets delayed since the last that was not.
+    in_gap: u64,
+    reorder: Event,
+    loss: Loss,
+    ecn: bool,
+    duplicate: Event,
+    corrupt: Event,
+    wire: Wire,
+    slots: Slots,
+    rng: Lfsr113,
+    /// What a seed does not settle in Linux either.
+    other: Rng,
+    queue: TimeQueue,
+    /// Packets that were not delayed, the last one first, and when they came.
+    ahead: Vec<(u64, Packet)>,
+    child: Option<Child>,
+    peeked: Option<Packet>,
+    /// All of these together, but what was peeked.
+    held: Backlog,
+}
+
+impl Netem {
+    fn new(values: &Values<'_>) -> Self {
+        let mut other = Rng::new(values.site.seed);
+        let seed = values.is_given("seed").then(|| values.number("seed"));
+        let seed = seed.unwrap_or_else(|| other.next_u64());
+        let delay = values.list("delay");
+        let number = |place: usize| delay.get(place).copied().unwrap_or(0);
+        // Whole microseconds, in ticks of 64 ns: `tc` counts so.
+        let ticks_ns = |ns: u64| ns / 1_000 * 1_000 / 64 * 64;
+        let part = u32::try_from(number(2)).unwrap_or(u32::MAX);
+        let signed_ns = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        let gap = values.number("gap").max(u64::from(values.is_given("reorder")));
+        Self {
+            limit: values.number32("limit"),
+            delay_ns: signed_ns(ticks_ns(number(0))),
+            jitter_ns: signed_ns(ticks_ns(number(1)).min(JITTER_MAX_NS)),
+            spread: Spread::named(values.number("distribution")),
+            follow: Correlated::new(part, other.next_u32()),
+            gap,
+            in_gap: 0,
+            reorder: Event::of(values, "reorder", other.next_u32()),
+            loss: Loss::of(values, other.next_u32()),
+            ecn: values.is_given("ecn"),
+            duplicate: Event::of(values, "duplicate", other.next_u32()),
+            corrupt: Event::of(values, "corrupt", other.next_u32()),
+            wire: Wire::new(&values.list("rate")),
+            slots: Slots::new(values),
+            rng: Lfsr113::new(seed),
+            other,
+            queue: TimeQueue::default(),
+            ahead: Vec::new(),
+            child: None,
+            peeked: None,
+            held: Backlog::default(),
+        }
+    }
+
+    /// Lets chance work on a packet, and on its duplicate if it goes `twice`.
+    fn pass(&mut self, mut pkt: Packet, twice: bool, cx: &mut Cx<'_>) -> Verdict {
+        let mut copies = 1 + u32::from(twice);
+        if self.loss.strikes(&mut self.rng) && !(self.ecn && set_ce(&mut pkt)) {
+            copies -= 1;
+        }
+        if copies == 0 {
+            cx.drop(pkt, DropReason::Impaired);
+            return Verdict::Dropped;
+        }
+        let copy = (copies > 1).then(|| pkt.duplicate());
+        cx.made += u32::from(copy.is_some());
+        if self.corrupt.happens(&mut self.rng) {
+            self.damage(&mut pkt);
+        }
+        if !self.accepts(&pkt) {
+            cx.drop(pkt, DropReason::Overlimit);
+            copy.into_iter().for_each(|copy| cx.drop(copy, DropReason::Overlimit));
+            return Verdict::Dropped;
+        }
+        if let Some(copy) = copy {
+            // What becomes of it is told by `cx`: the packet itself is queued.
+            let _ = self.pass(copy, false, cx);
+        }
+        self.put(pkt, cx.now);
+        Verdict::Queued
+    }
+
+    /// Turns a bit of the payload over.
+    fn damage(&mut self, pkt: &mut Packet) {
+        let mut payload = pkt.payload().to_vec();
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let place = self.other.below(len) as usize;
+        let bit = self.other.below(8);
+        if let Some(byte) = payload.get_mut(place) {
+            *byte ^= 1 << bit;
+            pkt.set_payload(&payload);
+        }
+    }
+
+    /// Puts a packet where it belongs in time.
+    #[inline]
+    fn put(&mut self, pkt: Packet, now: Instant) {
+        self.held.add(&pkt);
+        let delayed =
+            self.gap == 0 || self.in_gap < self.gap - 1 || self.reorder.spares(&mut self.rng);
+        if !delayed {
+            self.in_gap = 0;
+            self.ahead.push((now.0, pkt));
+            return;
+        }
+        let (follow, rng) = (&mut self.follow, &mut self.rng);
+        let mut delay_ns = self.spread.at(self.delay_ns, self.jitter_ns, || follow.draw(rng));
+        let mut from_ns = now.0;
+        if self.wire.rate > 0 {
+            let ahead_ns = self.ahead.first().map(|(at_ns, _)| *at_ns);
+            if let Some(last_ns) = self.queue.last_ns().max(ahead_ns) {
+                // The wire is free when the last packet has left it, but the delay began before.
+                let waited_ns = i128::from(last_ns) - i128::from(now.0);
+                delay_ns = i64::try_from(i128::from(delay_ns) - waited_ns).unwrap_or(0).max(0);
+                from_ns = last_ns;
+            }
+            from_ns = from_ns.saturating_add(self.wire.time_ns(pkt.len));
+        }
+        self.in_gap += 1;
+        self.queue.push(from_ns.saturating_add_signed(delay_ns), pkt);
+    }
+
+    /// Whether the first packet may leave; if not, and if there is one, when.
+    #[inline]
+    fn due(&mut self, now: Instant) -> Result<(), Option<Instant>> {
+        let first_ns = self.queue.first_ns().ok_or(None)?;
+        if self.slots.next_ns > 0 && self.slots.next_ns < first_ns {
+            self.slots.plan(now, &mut self.rng, &mut self.other);
+        }
+        let at_ns = first_ns.max(self.slots.next_ns);
+        if at_ns <= now.0 { Ok(()) } else { Err(Some(Instant(at_ns))) }
+    }
+
+    /// Takes the first packet off the queue.
+    #[inline]
+    fn pop(&mut self, now: Instant) -> Option<Packet> {
+        let pkt = self.queue.pop()?;
+        self.held.sub(&pkt);
+        if self.slots.next_ns > 0 {
+            self.slots.packets_left -= 1;
+            self.slots.bytes_left -= i64::from(pkt.len);
+            if self.slots.packets_left <= 0 || self.slots.bytes_left <= 0 {
+                self.slots.plan(now, &mut self.rng, &mut self.other);
+            }
+        }
+        Some(pkt)
+    }
+}
+
+/// Marks a packet whose sender knows ECN.
+fn set_ce(pkt: &mut Packet) -> bool {
+    let knows = pkt.ecn != 0;
+    if knows {
+        pkt.ecn = 3;
+    }
+    knows
+}
+
+impl Qdisc for Netem {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let twice = self.duplicate.happens(&mut self.rng);
+        self.pass(pkt, twice, cx)
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        loop {
+            if let Some((_, pkt)) = self.ahead.pop() {
+                self.held.sub(&pkt);
+                return Dequeue::Ready(pkt);
+            }
+            let due = self.due(cx.now);
+            if due.is_ok() && let Some(pkt) = self.pop(cx.now) {
+                let Some(child) = &mut self.child else { return Dequeue::Ready(pkt) };
+                // What was dropped is told by `cx`.
+                let _ = child.enqueue(pkt, cx, &mut self.held);
+                continue;
+            }
+            let wait = due.err().flatten().map_or(Dequeue::Empty, Dequeue::NotBefore);
+            let Some(child) = &mut self.child else { return wait };
+            let mut answer = child.dequeue(cx, &mut self.held);
+            if due.is_err_and(|wait| wait.is_some()) && !matches!(answer, Dequeue::Ready(_)) {
+                // It is asked again, which matters where the first time it only dropped.
+                answer = child.dequeue(cx, &mut self.held);
+            }
+            return match answer {
+                Dequeue::Ready(pkt) => Dequeue::Ready(pkt),
+                later => later.or_sooner(wait),
+            };
+        }
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    #[inline]
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.backlog().packets < self.limit
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        let ahead = std::mem::take(&mut self.ahead).into_iter().map(|(_, pkt)| pkt);
+        let queued = std::iter::from_fn(|| self.queue.pop());
+        for pkt in self.peeked.take().into_iter().chain(ahead).chain(queued) {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        if let Some(child) = &mut self.child {
+            child.reset(cx, &mut self.held);
+        }
+        self.held = Backlog::default();
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+}
+
+/// Its one class holds what the delay is over for.
+impl Classes for Netem {
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        self.child.as_mut().filter(|_| minor == 1)
+    }
+
+    fn recount(&mut self, _minor: u16) {
+        if let Some(child) = &mut self.child {
+            child.recount(&mut self.held);
+        }
+    }
+
+    fn graft(&mut self, _minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        if let Some(child) = &mut self.child {
+            child.reset(cx, &mut self.held);
+        }
+        let child = self.child.insert(Child::new(qdisc));
+        self.held.packets += child.held().packets;
+        self.held.bytes += child.held().bytes;
+    }
+}

@@ -1,0 +1,143 @@
+//! Keeps packets until it is told to let them go.
+//!
+//! `block` marks where packets are parted: those that came since the mark before are the last
+//! buffer. `release` lets the last buffer go, `release_indefinite` everything, until the next
+//! `block`. A plug begins blocked.
+//!
+//! Source: B. Cully et al., "Remus: High Availability via Asynchronous Virtual Machine
+//! Replication", 2008; the help of `tc`; behaviour of Linux 7.2 `net/sched/sch_plug.c`.
+//! Differs: `limit` can stand beside a command. The default limit follows from a device's
+//! `txqueuelen`, which is 1,000 packets.
+//! Invariant: packets leave in the order they came, and none that came behind the mark of the last
+//! buffer that was released.
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::Instant;
+use crate::params::{Default, Param, Unit, Values};
+
+const BLOCK: u64 = 0;
+const RELEASE: u64 = 1;
+const RELEASE_INDEFINITE: u64 = 2;
+
+pub(super) const PLUG: Kind = Kind {
+    id: "plug",
+    about: "keeps packets until it is told to let them go",
+    params: &[
+        Param::new(
+            "block",
+            Unit::Words(&["block", "release", "release_indefinite"]),
+            Default::Off,
+            "mark the end of a buffer; let the last buffer go; let everything go",
+        ),
+        Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most"),
+    ],
+    build: |values| {
+        let mut plug = Plug { limit: values.number("limit"), ..Plug::default() };
+        plug.command(values);
+        Box::new(plug)
+    },
+    ..Kind::LEAF
+};
+
+#[derive(Debug, Default)]
+struct Plug {
+    limit: u64,
+    list: PacketList,
+    /// Everything may leave.
+    open: bool,
+    /// Packets that came since the last mark.
+    current: u32,
+    /// Packets of the last buffer, unless it was released.
+    last: u32,
+    /// Packets that may leave.
+    released: u32,
+    peeked: Option<Packet>,
+}
+
+impl Plug {
+    fn command(&mut self, values: &Values<'_>) {
+        if !values.is_given("block") {
+            return;
+        }
+        match values.number("block") {
+            BLOCK => {
+                self.last = self.current;
+                self.current = 0;
+                self.open = false;
+            }
+            RELEASE => {
+                self.released += self.last;
+                self.last = 0;
+            }
+            RELEASE_INDEFINITE => {
+                self.open = true;
+                (self.released, self.last, self.current) = (0, 0, 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Qdisc for Plug {
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if !self.accepts(&pkt) {
+            cx.drop(pkt, DropReason::Overlimit);
+            return Verdict::Dropped;
+        }
+        if !self.open {
+            self.current += 1;
+        }
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        if self.list.is_empty() {
+            return Dequeue::Empty;
+        }
+        if !self.open {
+            if self.released == 0 {
+                return Dequeue::NotBefore(Instant(u64::MAX));
+            }
+            self.released -= 1;
+        }
+        self.list.pop_front().map_or(Dequeue::Empty, Dequeue::Ready)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = Backlog::of(&self.list);
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn accepts(&self, pkt: &Packet) -> bool {
+        self.backlog().bytes + u64::from(pkt.len) <= self.limit
+    }
+
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        if values.is_given("limit") {
+            self.limit = values.number("limit");
+        }
+        self.command(values);
+        true
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        cx.purge(&mut self.list);
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Classes that share by weight: what each gets is at most a few packets from what it should have.
+//!
+//! A packet's class is found as `drr` finds it. Classes of the same weight and largest packet form
+//! aggregates of up to eight, which are scheduled as one; within an aggregate, classes take turns
+//! by deficit round robin.
+//!
+//! Source: F. Checconi, L. Rizzo, P. Valente, "QFQ: Efficient Packet Scheduling With Tight
+//! Guarantees", 2013; P. Valente, "Reducing the Execution Time of Fair-Queueing Packet Schedulers",
+//! 2014 (QFQ+); behaviour of Linux 7.2 `net/sched/sch_qfq.c`.
+//! Differs: the sum of all weights is not bounded by 65,536. Where all that a class holds dies as
+//! it is asked for its next packet, the next class is asked.
+//! Invariant: among classes that always hold packets, what any has sent, divided by its weight,
+//! differs by a bounded number of packets from what any other has.
+
+mod schedule;
+
+use onramp_queue::{DropReason, Packet};
+
+use self::schedule::Schedule;
+use super::classes::Table;
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::filter::Filters;
+use crate::params::{Default, Param, Unit, Values};
+use crate::{Child, Classes, Instant};
+
+const PACKET_MAX: u32 = 1 << 16;
+
+pub(super) const QFQ: Kind = Kind {
+    id: "qfq",
+    about: "classes that share by weight, each soon after it should have sent",
+    classes: ClassKind::Added {
+        params: &[
+            Param::new("weight", Unit::Count, Default::Number(1), "the class's share")
+                .within(1, 1024),
+            Param::new("maxpkt", Unit::Bytes, Default::Mtus(1), "its largest packet")
+                .within(512, PACKET_MAX as u64),
+        ],
+        check: |_| Ok(()),
+        nested: false,
+    },
+    build: |values| {
+        Box::new(Qfq {
+            classes: Table::new(values.site.handle),
+            schedule: Schedule::default(),
+            held: Backlog::default(),
+            filters: Filters::default(),
+            peeked: None,
+        })
+    },
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct Qfq {
+    classes: Table<Class>,
+    schedule: Schedule,
+    /// What the classes hold.
+    held: Backlog,
+    filters: Filters,
+    peeked: Option<Packet>,
+}
+
+#[derive(Debug)]
+struct Class {
+    child: Child,
+    aggregate: usize,
+    /// Bytes it may still send in its turn. As in Linux, one that should fall below zero is very
+    /// large for the time being.
+    deficit: u32,
+    /// What it said last of its next packet.
+    next: Peek,
+}
+
+impl Qfq {
+    /// Lets the schedule know that a class holds something now, or nothing any more.
+    fn look(&mut self, place: usize) {
+        let class = &mut self.classes[place];
+        let active = self.schedule.is_active(place);
+        match (class.child.held().packets > 0, active) {
+            (true, false) => {
+                class.deficit = self.schedule.packet_max(class.aggregate);
+                self.schedule.activate(class.aggregate, place);
+            }
+            (false, true) => self.schedule.deactivate(class.aggregate, place),
+            _ => {}
+        }
+    }
+
+    /// Puts a class into an aggregate of this weight and largest packet.
+    fn join(&mut self, place: usize, weight: u32, packet_max: u32) {
+        let aggregate = self.schedule.aggregate(weight, packet_max);
+        let class = &mut self.classes[place];
+        let left = std::mem::replace(&mut class.aggregate, aggregate);
+        let active = self.schedule.is_active(place);
+        self.schedule.leave(left, place);
+        self.schedule.join(aggregate, place, active);
+    }
+
+    /// Lets a class send a packet of `len` bytes, at which it was peeked.
+    fn send(&mut self, place: usize, len: u32, cx: &mut Cx<'_>) -> Dequeue {
+        let class = &mut self.classes[place];
+        let answer = class.child.dequeue(cx, &mut self.held);
+        class.deficit = class.deficit.wrapping_sub(len);
+        class.next = Peek::Empty;
+        let aggregate = class.aggregate;
+        // A class that holds nothing leaves its aggregate in service, should another come.
+        if class.child.held().packets == 0 {
+            self.schedule.pause(aggregate, place);
+        } else {
+            class.next = class.child.peek(cx, &mut self.held);
+        }
+        if let Peek::Ready(next) = class.next
+            && class.deficit < next
+        {
+            class.deficit = class.deficit.wrapping_add(self.schedule.packet_max(aggregate));
+            self.schedule.end_turn(aggregate, place);
+        }
+        self.schedule.charge(aggregate, len);
+        if self.classes[place].child.held().packets == 0 && self.schedule.is_active(place) {
+            self.look(place);
+        }
+        answer
+    }
+}
+
+impl Qdisc for Qfq {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let place = match self.classes.classify(&mut self.filters, &mut pkt, cx.now) {
+            Ok(_) if pkt.len > PACKET_MAX => Err(DropReason::TooBig),
+            found => found,
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(reason) => {
+                cx.drop(pkt, reason);
+                return Verdict::Dropped;
+            }
+        };
+        let (len, mut aggregate) = (pkt.len, self.classes[place].aggregate);
+        if self.schedule.packet_max(aggregate) < len {
+            self.join(place, self.schedule.weight(aggregate), len);
+            aggregate = self.classes[place].aggregate;
+        }
+        let class = &mut self.classes[place];
+        let active = self.schedule.is_active(place);
+        let verdict = class.child.enqueue(pkt, cx, &mut self.held);
+        if active && verdict == Verdict::Queued {
+            let before = class.next;
+            class.next = class.child.peek(cx, &mut self.held);
+            // If it goes before the one that the deficit was checked for, the turn may be over.
+            let goes_before = class.next == Peek::Ready(len) && before != class.next;
+            if goes_before && class.deficit < len && self.schedule.has_turn(aggregate, place) {
+                self.schedule.end_turn(aggregate, place);
+            }
+        }
+        self.look(place);
+        verdict
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        let (mut wait, mut changed) = (Dequeue::Empty, false);
+        while let Some((aggregate, first)) = self.schedule.next() {
+            if let Some(place) = first {
+                let class = &mut self.classes[place];
+                class.next = class.child.peek(cx, &mut self.held);
+                match class.next {
+                    Peek::Ready(len) if changed || self.schedule.allows(aggregate, len) => {
+                        return self.send(place, len, cx);
+                    }
+                    Peek::Ready(_) => {}
+                    Peek::NotBefore(then) => wait = wait.or_sooner(Dequeue::NotBefore(then)),
+                    Peek::Empty => {
+                        self.look(place);
+                        continue;
+                    }
+                }
+            }
+            if changed {
+                break;
+            }
+            self.schedule.change(self.held.packets > 0);
+            changed = true;
+        }
+        wait
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        for place in self.classes.used() {
+            self.classes[place].child.reset(cx, &mut self.held);
+            self.look(place);
+        }
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+
+    fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
+        (minor == 0).then_some(&mut self.filters)
+    }
+}
+
+impl Classes for Qfq {
+    fn set(&mut self, minor: u16, _parent: u16, values: &Values<'_>, _now: Instant) {
+        let (weight, packet_max) = (values.number32("weight"), values.number32("maxpkt"));
+        match self.classes.place(minor) {
+            Some(place) => {
+                let aggregate = self.classes[place].aggregate;
+                let now = (self.schedule.weight(aggregate), self.schedule.packet_max(aggregate));
+                if now != (weight, packet_max) {
+                    self.join(place, weight, packet_max);
+                }
+            }
+            None => {
+                let aggregate = self.schedule.aggregate(weight, packet_max);
+                let child = Child::pfifo();
+                let class = Class { child, aggregate, deficit: 0, next: Peek::Empty };
+                let place = self.classes.add(minor, class);
+                self.schedule.join(aggregate, place, false);
+            }
+        }
+    }
+
+    fn remove(&mut self, minor: u16, cx: &mut Cx<'_>) {
+        if let Some(place) = self.classes.place(minor) {
+            self.classes[place].child.reset(cx, &mut self.held);
+            self.look(place);
+            self.schedule.leave(self.classes[place].aggregate, place);
+            self.classes.remove(minor);
+        }
+    }
+
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        self.classes.get_mut(minor).map(|class| &mut class.child)
+    }
+
+    fn recount(&mut self, minor: u16) {
+        if let Some(place) = self.classes.place(minor) {
+            self.classes[place].child.recount(&mut self.held);
+            self.look(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

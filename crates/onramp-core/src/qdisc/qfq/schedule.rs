@@ -1,0 +1,510 @@
+//! Which aggregate is served next: virtual times, groups, and the four sets of groups.
+//!
+//! Times are virtual: bits of service per weight, as fixed-point numbers that wrap around. An
+//! aggregate should begin at its start and be done at its finish. Aggregates whose service takes
+//! about as long share a group, and are sorted there by rounded starts, in slots. A group is
+//! eligible when its first start has come, and ready when no ready group of longer services
+//! finishes before it; else it is blocked. The next one to serve is the first of the ready group
+//! with the shortest services: each step takes constant time, by operations on words of bits.
+
+use super::super::classes::{Links, List};
+
+/// A whole, in fixed point.
+const ONE: u32 = 1 << 30;
+/// Classes of an aggregate, at most.
+const CLASSES_MAX: u32 = 8;
+/// Groups: the numbers of bits in which services may differ.
+const GROUPS: usize = 25;
+/// Slots of a group.
+const SLOTS: usize = 32;
+/// The shortest slot: the largest aggregate's whole budget, 2^(16 + 3) bytes, in the last group's.
+const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
+
+/// A group's state is a sum of these, and the number of its set.
+const READY: usize = 0;
+const INELIGIBLE: usize = 1;
+const BLOCKED: usize = 2;
+
+/// Classes of the same weight and largest packet.
+#[derive(Debug, Default)]
+struct Aggregate {
+    start: u64,
+    finish: u64,
+    group: usize,
+    /// Where in its group it waits.
+    slot: usize,
+    /// Of each class.
+    weight: u32,
+    packet_max: u32,
+    /// One by the weight of all.
+    inverse: u32,
+    classes: u32,
+    /// Bytes it may send before another is chosen; what it began with, and what is left.
+    budget_max: u32,
+    begun: u32,
+    left: u32,
+    /// Places of classes that hold something, in the order of their turns.
+    active: List,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    start: u64,
+    finish: u64,
+    slots: [List; SLOTS],
+    /// The first slot, and a bit for each slot from there on in which something is.
+    front: usize,
+    full: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Schedule {
+    aggregates: Vec<Aggregate>,
+    /// Aggregates without classes, for new ones.
+    unused: Vec<usize>,
+    /// Aggregates with room for a class; the last is asked first.
+    roomy: Vec<usize>,
+    /// Of aggregates, in the slots.
+    links: Links,
+    /// Of classes, in the aggregates.
+    turns: Links,
+    served: Option<usize>,
+    now: u64,
+    /// When groups were made eligible last.
+    before: u64,
+    weights: u32,
+    inverse_weights: u32,
+    /// Groups by state, a bit each.
+    sets: [u32; 4],
+    groups: Box<[Group; GROUPS]>,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self {
+            aggregates: Vec::new(),
+            unused: Vec::new(),
+            roomy: Vec::new(),
+            links: Links::default(),
+            turns: Links::default(),
+            served: None,
+            now: 0,
+            before: 0,
+            weights: 0,
+            inverse_weights: 0,
+            sets: [0; 4],
+            groups: Box::new([Group::default(); GROUPS]),
+        }
+    }
+}
+
+/// Whether virtual time `a` comes after `b`.
+#[inline]
+const fn after(a: u64, b: u64) -> bool {
+    a != b && a.wrapping_sub(b) < 1 << 63
+}
+
+/// The slots of group `index` have so many bits.
+const fn slot_bits(index: usize) -> usize {
+    SLOT_BITS as usize + index
+}
+
+const fn rounded(time: u64, index: usize) -> u64 {
+    time & !((1 << slot_bits(index)) - 1)
+}
+
+/// Slots of group `index` from one rounded time to another.
+fn slots_between(from: u64, to: u64, index: usize) -> usize {
+    usize::try_from(to.wrapping_sub(from) >> slot_bits(index)).unwrap_or(usize::MAX)
+}
+
+/// Bits of the groups up to `index`, without it.
+const fn below(index: usize) -> u32 {
+    (1 << index) - 1
+}
+
+/// The first one of a set.
+#[inline]
+const fn first_of(set: u32) -> Option<usize> {
+    if set == 0 { None } else { Some(set.trailing_zeros() as usize) }
+}
+
+impl Aggregate {
+    /// The group in whose slots a whole budget fits.
+    fn fitting_group(&self) -> usize {
+        let service = u64::from(self.budget_max) * u64::from(self.inverse);
+        let slots = service.div_ceil(1 << SLOT_BITS);
+        (slots.next_power_of_two().trailing_zeros() as usize).min(GROUPS - 1)
+    }
+
+    fn recharge(&mut self) {
+        (self.begun, self.left) = (self.budget_max, self.budget_max);
+    }
+
+    /// Moves the finish to where the service that was taken ends.
+    fn settle(&mut self) {
+        // Classes may have left, and the budget with them.
+        let taken = self.begun.wrapping_sub(self.left).min(self.budget_max);
+        self.finish = self.start.wrapping_add(u64::from(taken) * u64::from(self.inverse));
+    }
+
+    /// Moves the finish to where a whole budget ends.
+    fn plan(&mut self) {
+        let whole = u64::from(self.budget_max) * u64::from(self.inverse);
+        self.finish = self.start.wrapping_add(whole);
+    }
+}
+
+/// Classes and aggregates.
+impl Schedule {
+    #[inline]
+    pub(super) fn is_active(&self, class: usize) -> bool {
+        self.turns.has(class)
+    }
+
+    #[inline]
+    pub(super) fn packet_max(&self, aggregate: usize) -> u32 {
+        self.aggregates[aggregate].packet_max
+    }
+
+    pub(super) fn weight(&self, aggregate: usize) -> u32 {
+        self.aggregates[aggregate].weight
+    }
+
+    /// An aggregate with room for a class.
+    pub(super) fn aggregate(&mut self, weight: u32, packet_max: u32) -> usize {
+        let fits = |number: &&usize| {
+            let aggregate = &self.aggregates[**number];
+            (aggregate.weight, aggregate.packet_max) == (weight, packet_max)
+        };
+        if let Some(number) = self.roomy.iter().rev().find(fits) {
+            return *number;
+        }
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.aggregates.push(Aggregate::default());
+            self.aggregates.len() - 1
+        });
+        self.aggregates[number] = Aggregate { weight, packet_max, ..Aggregate::default() };
+        self.links.grow(number);
+        self.roomy.push(number);
+        number
+    }
+
+    fn set_classes(&mut self, number: usize, classes: u32) {
+        let aggregate = &mut self.aggregates[number];
+        if classes == CLASSES_MAX {
+            self.roomy.retain(|other| *other != number);
+        } else if aggregate.classes == CLASSES_MAX {
+            self.roomy.push(number);
+        }
+        aggregate.budget_max = classes * aggregate.packet_max;
+        aggregate.inverse = ONE / (aggregate.weight * classes);
+        if aggregate.classes == 0 {
+            aggregate.group = aggregate.fitting_group();
+        }
+        self.weights = self.weights + aggregate.weight * classes
+            - aggregate.weight * aggregate.classes;
+        self.inverse_weights = ONE / self.weights;
+        aggregate.classes = classes;
+    }
+
+    /// Adds a class to an aggregate, where it is `active` at once if it was.
+    pub(super) fn join(&mut self, number: usize, class: usize, active: bool) {
+        self.turns.grow(class);
+        self.set_classes(number, self.aggregates[number].classes + 1);
+        if active {
+            self.activate(number, class);
+        }
+    }
+
+    /// Takes a class out of its aggregate.
+    pub(super) fn leave(&mut self, number: usize, class: usize) {
+        if self.is_active(class) {
+            self.deactivate(number, class);
+        }
+        let aggregate = &mut self.aggregates[number];
+        if aggregate.classes > 1 {
+            let classes = aggregate.classes - 1;
+            return self.set_classes(number, classes);
+        }
+        aggregate.classes = 0;
+        self.weights -= aggregate.weight;
+        self.inverse_weights = ONE.checked_div(self.weights).unwrap_or(self.inverse_weights);
+        self.roomy.retain(|other| *other != number);
+        self.unused.push(number);
+        if self.served == Some(number) {
+            self.served = self.choose();
+        }
+    }
+
+    /// A class has something to send.
+    pub(super) fn activate(&mut self, number: usize, class: usize) {
+        let aggregate = &mut self.aggregates[number];
+        let first = aggregate.active.is_empty();
+        aggregate.active.push_back(&mut self.turns, class);
+        if !first || self.served == Some(number) {
+            return;
+        }
+        aggregate.recharge();
+        self.set_start(number);
+        let aggregate = &mut self.aggregates[number];
+        aggregate.plan();
+        if self.served.is_some() {
+            self.insert(number);
+        } else {
+            self.served = Some(number);
+            (self.now, self.before) = (aggregate.start, aggregate.start);
+        }
+    }
+
+    /// A class has nothing more to send; its aggregate stays in service.
+    pub(super) fn pause(&mut self, number: usize, class: usize) {
+        self.aggregates[number].active.remove(&mut self.turns, class);
+    }
+
+    /// A class has lost what it had to send.
+    pub(super) fn deactivate(&mut self, number: usize, class: usize) {
+        self.pause(number, class);
+        let aggregate = &mut self.aggregates[number];
+        if !aggregate.active.is_empty() {
+            return;
+        }
+        if self.served == Some(number) {
+            aggregate.settle();
+            self.served = self.choose();
+        } else if self.links.has(number) {
+            aggregate.finish = aggregate.start;
+            self.remove(number);
+        }
+    }
+
+    /// The turn of a class is over.
+    pub(super) fn end_turn(&mut self, number: usize, class: usize) {
+        self.aggregates[number].active.move_back(&mut self.turns, class);
+    }
+
+    /// Whether it is the turn of a class in its aggregate.
+    pub(super) fn has_turn(&self, number: usize, class: usize) -> bool {
+        self.aggregates[number].active.first() == Some(class)
+    }
+}
+
+/// Service.
+impl Schedule {
+    /// The aggregate in service, and the class whose turn it is there.
+    #[inline]
+    pub(super) fn next(&self) -> Option<(usize, Option<usize>)> {
+        self.served.map(|number| (number, self.aggregates[number].active.first()))
+    }
+
+    /// Whether an aggregate's budget has `len` bytes left.
+    #[inline]
+    pub(super) fn allows(&self, number: usize, len: u32) -> bool {
+        self.aggregates[number].left >= len
+    }
+
+    /// An aggregate has sent `len` bytes.
+    #[inline]
+    pub(super) fn charge(&mut self, number: usize, len: u32) {
+        let left = &mut self.aggregates[number].left;
+        *left = left.saturating_sub(len);
+        let service = u64::from(len) * u64::from(self.inverse_weights);
+        self.now = self.now.wrapping_add(service);
+    }
+
+    /// Takes the aggregate in service out of it, and chooses the next one, if anything is `held`.
+    pub(super) fn change(&mut self, held: bool) {
+        let Some(number) = self.served else { return };
+        let aggregate = &mut self.aggregates[number];
+        aggregate.settle();
+        aggregate.recharge();
+        if !aggregate.active.is_empty() {
+            aggregate.start = aggregate.finish;
+            aggregate.plan();
+            self.insert(number);
+        } else if !held {
+            self.served = None;
+            return;
+        }
+        self.served = self.choose();
+    }
+
+    /// Where an aggregate starts that had nothing to send: at its finish, or now if that is past,
+    /// or too far from now for its slots.
+    fn set_start(&mut self, number: usize) {
+        let aggregate = &mut self.aggregates[number];
+        let index = aggregate.group;
+        let finish = rounded(aggregate.finish, index);
+        let limit = rounded(self.now, index).wrapping_add(1 << slot_bits(index));
+        if after(aggregate.finish, self.now) && !after(finish, limit) {
+            aggregate.start = aggregate.finish;
+            return;
+        }
+        // It must not finish before ready groups of longer services: they would be blocked.
+        let longer = first_of(self.sets[READY] & !below(index));
+        aggregate.start = match longer.map(|longer| self.groups[longer].finish) {
+            Some(theirs) if after(finish, theirs) && after(limit, theirs) => theirs,
+            Some(theirs) if after(finish, theirs) => limit,
+            _ => self.now,
+        };
+    }
+}
+
+/// Groups.
+impl Schedule {
+    /// Puts an aggregate into its slot.
+    fn insert(&mut self, number: usize) {
+        let (start, index) = {
+            let aggregate = &self.aggregates[number];
+            (rounded(aggregate.start, aggregate.group), aggregate.group)
+        };
+        let group = &mut self.groups[index];
+        if group.full == 0 {
+            if self.sets[READY] == 0 && after(start, self.now) && self.served.is_none() {
+                self.now = start;
+            }
+            self.place(index, start);
+        } else if after(group.start, self.aggregates[number].start) {
+            // No further back than the slots in use leave room for.
+            let room = group.full.leading_zeros() as usize;
+            let slots = slots_between(start, group.start, index).min(room);
+            group.full <<= slots;
+            group.front = (group.front + SLOTS - slots) % SLOTS;
+            let start = group.start.wrapping_sub((slots as u64) << slot_bits(index));
+            [INELIGIBLE, BLOCKED, INELIGIBLE | BLOCKED]
+                .iter()
+                .for_each(|set| self.sets[*set] &= !(1 << index));
+            self.place(index, start);
+        }
+        let group = &mut self.groups[index];
+        let aggregate = &mut self.aggregates[number];
+        let mut slot = match after(group.start, start) {
+            true => 0,
+            false => slots_between(group.start, start, index),
+        };
+        if slot > SLOTS - 2 {
+            let last = group.start.wrapping_add(((SLOTS - 2) as u64) << slot_bits(index));
+            let beyond = start.wrapping_sub(last);
+            aggregate.start = aggregate.start.wrapping_sub(beyond);
+            aggregate.finish = aggregate.finish.wrapping_sub(beyond);
+            slot = SLOTS - 2;
+        }
+        aggregate.slot = (group.front + slot) % SLOTS;
+        group.slots[aggregate.slot].push_front(&mut self.links, number);
+        group.full |= 1 << slot;
+    }
+
+    /// Says when the first slot of a group starts, and puts the group into the set it belongs to.
+    fn place(&mut self, index: usize, start: u64) {
+        let finish = start.wrapping_add(2 << slot_bits(index));
+        let group = &mut self.groups[index];
+        (group.start, group.finish) = (start, finish);
+        let mut state = if after(start, self.now) { INELIGIBLE } else { READY };
+        if let Some(longer) = first_of(self.sets[READY] & !below(index))
+            && after(finish, self.groups[longer].finish)
+        {
+            state |= BLOCKED;
+        }
+        self.sets[state] |= 1 << index;
+    }
+
+    /// Takes the groups of `mask` from one set to another.
+    fn shift(&mut self, mask: u32, from: usize, to: usize) {
+        let moved = self.sets[from] & mask;
+        self.sets[from] &= !moved;
+        self.sets[to] |= moved;
+    }
+
+    /// The first aggregate of a group, after the empty slots at its front were passed by.
+    fn front(&mut self, index: usize) -> Option<usize> {
+        let group = &mut self.groups[index];
+        let empty = first_of(group.full)?;
+        group.full >>= empty;
+        group.front = (group.front + empty) % SLOTS;
+        group.slots[group.front].first()
+    }
+
+    /// Takes an aggregate out of its slot.
+    fn unlink(&mut self, index: usize, number: usize) {
+        let group = &mut self.groups[index];
+        let slot = self.aggregates[number].slot;
+        let list = &mut group.slots[slot];
+        list.remove(&mut self.links, number);
+        if list.is_empty() {
+            group.full &= !(1 << ((slot + SLOTS - group.front) % SLOTS));
+        }
+    }
+
+    /// Takes an aggregate out that waits.
+    fn remove(&mut self, number: usize) {
+        let index = self.aggregates[number].group;
+        self.unlink(index, number);
+        let Some(next) = self.front(index) else {
+            self.sets.iter_mut().for_each(|set| *set &= !(1 << index));
+            return;
+        };
+        let start = rounded(self.aggregates[next].start, index);
+        if start != self.groups[index].start {
+            self.sets.iter_mut().for_each(|set| *set &= !(1 << index));
+            self.place(index, start);
+        }
+    }
+
+    /// Takes the next aggregate to serve out of its slot.
+    fn choose(&mut self) -> Option<usize> {
+        self.make_eligible();
+        let index = first_of(self.sets[READY])?;
+        let number = self.front(index)?;
+        let (first, finish) = (self.groups[index].start, self.groups[index].finish);
+        self.unlink(index, number);
+        match self.front(index) {
+            None => self.sets[READY] &= !(1 << index),
+            Some(next) => {
+                let start = rounded(self.aggregates[next].start, index);
+                if start == first {
+                    return Some(number);
+                }
+                self.sets[READY] &= !(1 << index);
+                self.place(index, start);
+            }
+        }
+        self.unblock(index, finish);
+        Some(number)
+    }
+
+    /// Lets groups be eligible whose first start has come. If no group is ready, time goes on to
+    /// the first start of all.
+    fn make_eligible(&mut self) {
+        let waiting = self.sets[INELIGIBLE] | self.sets[INELIGIBLE | BLOCKED];
+        if let Some(first) = first_of(waiting) {
+            let start = self.groups[first].start;
+            if self.sets[READY] == 0 && after(start, self.now) {
+                self.now = start;
+            }
+            // A group's slots have started whose bit has changed, or any lower one.
+            let changed = (self.now ^ self.before) >> SLOT_BITS;
+            let mask = match u64::BITS - changed.leading_zeros() {
+                bits @ 0..=31 => below(bits as usize),
+                _ => u32::MAX,
+            };
+            self.shift(mask, INELIGIBLE, READY);
+            self.shift(mask, INELIGIBLE | BLOCKED, BLOCKED);
+        }
+        self.before = self.now;
+        if self.sets[READY] == 0 {
+            // What blocked them is gone.
+            self.shift(u32::MAX, BLOCKED, READY);
+        }
+    }
+
+    /// Group `index` has left the ready ones, where it would have finished at `finish`: lets those
+    /// of shorter services go that it has blocked.
+    fn unblock(&mut self, index: usize, finish: u64) {
+        let longer = first_of(self.sets[READY] & !below(index + 1));
+        if longer.is_some_and(|longer| !after(self.groups[longer].finish, finish)) {
+            return;
+        }
+        self.shift(below(index), BLOCKED, READY);
+        self.shift(below(index), INELIGIBLE | BLOCKED, INELIGIBLE);
+    }
+}

@@ -1,0 +1,122 @@
+//! Classes that come, change and go while packets are held: for `drr`, too.
+
+use onramp_queue::{Packet, PacketList};
+use proptest::prelude::*;
+
+use crate::Instant;
+use crate::params::{Site, Value, Values};
+use crate::qdisc::{Backlog, ClassKind, Cx, Dequeue, KINDS, Qdisc, Spec};
+
+const CLASSES: u16 = 12;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// With its two numbers, of which `drr` takes the second.
+    Set(u16, u64, u64),
+    Remove(u16),
+    Graft(u16, usize),
+    Enqueue(u16, u32),
+    Dequeue,
+    Peek,
+    Reset,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let minor = || 1..=CLASSES;
+    let step = prop_oneof![
+        3 => (minor(), prop_oneof![Just(1_u64), Just(7), Just(1024)], 512_u64..2000)
+            .prop_map(|(minor, a, b)| Step::Set(minor, a, b)),
+        1 => minor().prop_map(Step::Remove),
+        1 => (minor(), any::<usize>()).prop_map(|(minor, kind)| Step::Graft(minor, kind)),
+        20 => (minor(), 60_u32..2500).prop_map(|(minor, len)| Step::Enqueue(minor, len)),
+        12 => Just(Step::Dequeue),
+        1 => Just(Step::Peek),
+        1 => prop::bool::weighted(0.05)
+            .prop_map(|reset| if reset { Step::Reset } else { Step::Dequeue }),
+    ];
+    prop::collection::vec(step, 0..400)
+}
+
+struct World {
+    qdisc: Box<dyn Qdisc>,
+    kind: &'static str,
+    came: u32,
+    gone: u32,
+}
+
+impl World {
+    fn new(kind: &'static str) -> Self {
+        let spec: Spec = kind.parse().expect("it has defaults");
+        Self { qdisc: spec.build(1514), kind, came: 0, gone: 0 }
+    }
+
+    /// Calls the qdisc, and counts what dies.
+    fn with<R>(&mut self, call: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
+        let mut drops = PacketList::new();
+        let answer = call(&mut *self.qdisc, &mut Cx::new(Instant(1), &mut drops));
+        self.gone += drops.len();
+        answer
+    }
+
+    fn set(&mut self, minor: u16, first: u64, second: u64) {
+        let kind = KINDS.iter().find(|kind| kind.id == self.kind).expect("it is there");
+        let ClassKind::Added { params, .. } = kind.classes else { panic!("classes are added") };
+        let given = match params {
+            [_] => vec![Some(Value::Number(second))],
+            _ => vec![Some(Value::Number(first)), Some(Value::Number(second))],
+        };
+        let values = Values { params, given: &given, site: Site::default() };
+        self.qdisc.classes().expect("it has classes").set(minor, 0, &values, Instant(1));
+    }
+
+    fn run(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
+            Step::Set(minor, first, second) => self.set(minor, first, second),
+            Step::Remove(minor) => self.with(|qdisc, cx| {
+                qdisc.classes().expect("it has classes").remove(minor, cx);
+            }),
+            Step::Graft(minor, kind) => self.with(|qdisc, cx| {
+                let line = ["pfifo limit 3", "pfifo_fast", "prio", "skbprio limit 4"][kind % 4];
+                let child = line.parse::<Spec>().expect("a correct line").build(1514);
+                qdisc.classes().expect("it has classes").graft(minor, child, cx);
+            }),
+            Step::Enqueue(minor, len) => {
+                let mut pkt = Packet::new(len);
+                pkt.priority = 0x8001_0000 + u32::from(minor);
+                self.came += 1;
+                let _ = self.with(|qdisc, cx| qdisc.enqueue(pkt, cx));
+            }
+            Step::Dequeue => match self.with(|qdisc, cx| qdisc.dequeue(cx)) {
+                Dequeue::Ready(_) => self.gone += 1,
+                _ => prop_assert_eq!(self.came, self.gone, "holds packets, and gives none"),
+            },
+            Step::Peek => {
+                let _ = self.with(|qdisc, cx| qdisc.peek(cx));
+            }
+            Step::Reset => {
+                self.with(|qdisc, cx| qdisc.reset(cx));
+                prop_assert_eq!(self.qdisc.backlog(), Backlog::default());
+            }
+        }
+        prop_assert_eq!(self.qdisc.backlog().packets, self.came - self.gone);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Nothing is lost, and nothing is stuck.
+    #[test]
+    fn classes_come_and_go(steps in steps()) {
+        for kind in ["qfq", "drr"] {
+            let mut world = World::new(kind);
+            for step in &steps {
+                world.run(step)?;
+            }
+            while world.came > world.gone {
+                world.run(&Step::Dequeue)?;
+            }
+        }
+    }
+}

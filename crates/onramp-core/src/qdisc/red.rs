@@ -1,0 +1,199 @@
+//! Random early detection: packets are dropped at random before the queue is full.
+//!
+//! The law looks at the backlog of the class `1:1`, which is a `bfifo` until somebody grafts
+//! something else.
+//!
+//! Source: Floyd and Jacobson 1993; `tc-red(8)`; behaviour of Linux 7.2 `net/sched/sch_red.c`.
+//! Differs: chance has a seed. With `adaptive`, the first half second begins with the first packet.
+//! There are no qevents.
+//! Invariant: nothing is dropped early while the average is below `min`; everything that cannot be
+//! marked is, while it is beyond `max`.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::red::{self, Adaption, Average, Red, Shape};
+use crate::{Child, Classes, ecn};
+
+pub(super) const RED: Kind = Kind {
+    id: "red",
+    about: "one queue, from which packets are dropped at random before it is full",
+    params: &[
+        Param::new("limit", Unit::Size, Default::Off, "bytes held at most; to be given")
+            .within(1, U32_MAX),
+        Param::new("min", Unit::Size, Default::Off, "average from which packets are dropped"),
+        Param::new("max", Unit::Size, Default::Off, "average from which all are"),
+        Param::new("avpkt", Unit::Size, Default::Off, "usual packet, bytes; to be given")
+            .within(1, U32_MAX),
+        Param::new("burst", Unit::Count, Default::Off, "packets that may come at once"),
+        red::PROBABILITY,
+        Param::new(
+            "bandwidth",
+            Unit::Rate,
+            Default::Number(10_000_000 / 8),
+            "of the link, by which an idle queue forgets",
+        )
+        .within(1, 1_000_000_000_000),
+        Param::new("ecn", Unit::Words(&["ecn"]), Default::Off, "marks where it can"),
+        Param::new("harddrop", Unit::Words(&["harddrop"]), Default::Off, "but not beyond `max`"),
+        Param::new("nodrop", Unit::Words(&["nodrop"]), Default::Off, "never drops, but at `limit`"),
+        Param::new(
+            "adaptive",
+            Unit::Words(&["adaptive", "adaptative"]),
+            Default::Off,
+            "moves `probability` to keep the average in the middle",
+        ),
+    ],
+    check: |values| {
+        for key in ["limit", "avpkt"] {
+            if !values.is_given(key) {
+                return Err((key, "is missing: expected bytes, 1 to 4294967295".into()));
+            }
+        }
+        if values.is_given("nodrop") && !values.is_given("ecn") {
+            return Err(("nodrop", "has a meaning only with ecn".into()));
+        }
+        shape(values).map(|_| ())
+    },
+    classes: ClassKind::Fixed(|_| 1),
+    build: |values| Box::new(RedQdisc::new(values)),
+};
+
+/// What the law is told, and the weight it uses.
+fn shape(values: &Values<'_>) -> Result<(Shape, u32), (&'static str, String)> {
+    let or = |key, default| if values.number(key) == 0 { default } else { values.number32(key) };
+    let (limit, avpkt) = (values.number32("limit"), values.number32("avpkt"));
+    let given_min = values.number32("min");
+    let max = or("max", if given_min == 0 { limit / 4 } else { given_min.saturating_mul(3) });
+    let min = or("min", max / 3);
+    let burst = or("burst", red::usual_burst(min, max, avpkt));
+    let shape = Shape { min, max, burst, probability: values.number32("probability") };
+    red::check(&shape, u32::MAX, avpkt).map(|weight| (shape, weight))
+}
+
+#[derive(Debug)]
+struct RedQdisc {
+    child: Child,
+    held: Backlog,
+    law: Red,
+    average: Average,
+    adaption: Option<Adaption>,
+    ecn: bool,
+    harddrop: bool,
+    nodrop: bool,
+    stats: Stats,
+}
+
+#[derive(Debug, std::default::Default)]
+struct Stats {
+    marked: u64,
+    early: u64,
+    pdrop: u64,
+}
+
+impl RedQdisc {
+    fn new(values: &Values<'_>) -> Self {
+        let fallback = Shape { min: 1, max: 2, burst: 1, probability: 1 };
+        let (shape, weight) = shape(values).unwrap_or((fallback, 1));
+        let mut law = Red::new(&shape, weight, values.site.seed);
+        law.damp(values.number32("avpkt"), values.number("bandwidth"));
+        Self {
+            child: Child::new(super::fifo::bfifo(values.number("limit"), values.site.mtu)),
+            held: Backlog::default(),
+            law,
+            average: Average::EMPTY,
+            adaption: values.is_given("adaptive").then(Adaption::default),
+            ecn: values.is_given("ecn"),
+            harddrop: values.is_given("harddrop"),
+            nodrop: values.is_given("nodrop"),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Whether a packet goes, which might be marked instead.
+    #[cold]
+    fn goes(&mut self, pkt: &mut Packet, forced: bool) -> bool {
+        if self.ecn && !(forced && self.harddrop) {
+            if ecn::mark(pkt) {
+                self.stats.marked += 1;
+                return false;
+            }
+            if self.nodrop {
+                return false;
+            }
+        }
+        self.stats.early += 1;
+        true
+    }
+}
+
+impl Qdisc for RedQdisc {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if let Some(adaption) = &mut self.adaption {
+            adaption.run(&mut self.law, &self.average, cx.now);
+        }
+        let forced = match self.law.judge(&mut self.average, self.held.bytes, cx.now) {
+            red::Verdict::Spare => None,
+            red::Verdict::Early => Some(false),
+            red::Verdict::Forced => Some(true),
+        };
+        if let Some(forced) = forced
+            && self.goes(&mut pkt, forced)
+        {
+            let reason = if forced { DropReason::Overlimit } else { DropReason::Congested };
+            cx.drop(pkt, reason);
+            return Verdict::Dropped;
+        }
+        let verdict = self.child.enqueue(pkt, cx, &mut self.held);
+        self.stats.pdrop += u64::from(verdict != Verdict::Queued);
+        verdict
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        let answer = self.child.dequeue(cx, &mut self.held);
+        if !matches!(answer, Dequeue::Ready(_)) {
+            self.average.rest(cx.now);
+        }
+        answer
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        self.child.peek(cx, &mut self.held)
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.held
+    }
+
+    fn accepts(&self, pkt: &Packet) -> bool {
+        self.child.accepts(pkt)
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.child.reset(cx, &mut self.held);
+        self.average = Average::EMPTY;
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("marked", self.stats.marked);
+        out("early", self.stats.early);
+        out("pdrop", self.stats.pdrop);
+    }
+}
+
+impl Classes for RedQdisc {
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        (minor == 1).then_some(&mut self.child)
+    }
+
+    fn recount(&mut self, _minor: u16) {
+        self.child.recount(&mut self.held);
+    }
+}

@@ -1,0 +1,223 @@
+//! The queues of `sfq`: a slot for each flow that has packets, found by its length in O(1).
+//!
+//! Slots of the same length form a list, those without packets too: free ones. A slot that changes
+//! its length goes to the head of its new list. Those with packets also stand in a ring, in the
+//! order they are served.
+
+use std::collections::VecDeque;
+
+use onramp_queue::Packet;
+
+/// No slot.
+pub(super) const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Slot {
+    /// A ring of its own, because packets leave at both ends.
+    pub(super) queue: VecDeque<Packet>,
+    pub(super) bytes: u32,
+    /// Bytes it may still send in this round.
+    pub(super) credit: i32,
+    /// The bucket it stands for.
+    pub(super) bucket: u32,
+    /// The next one to be served.
+    next: u32,
+    /// Neighbours among those of the same length.
+    before: u32,
+    after: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64, "a slot is one cache line");
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    slots: Box<[Slot]>,
+    /// The slot of each bucket.
+    buckets: Box<[u32]>,
+    /// The first slot of each length.
+    by_len: Box<[u32]>,
+    /// The greatest length there is.
+    longest: usize,
+    /// The slot served last: its next one is the first of the ring.
+    tail: u32,
+}
+
+impl Slots {
+    pub(super) fn new(flows: u32, buckets: u32, depth: u32) -> Self {
+        let fresh = || Slot {
+            queue: VecDeque::new(),
+            bytes: 0,
+            credit: 0,
+            bucket: 0,
+            next: NONE,
+            before: NONE,
+            after: NONE,
+        };
+        let mut slots = Self {
+            slots: (0..flows).map(|_| fresh()).collect(),
+            buckets: vec![NONE; buckets as usize].into(),
+            by_len: vec![NONE; depth as usize + 1].into(),
+            longest: 0,
+            tail: NONE,
+        };
+        (0..flows).for_each(|slot| slots.file(slot));
+        slots
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, slot: u32) -> &mut Slot {
+        &mut self.slots[slot as usize]
+    }
+
+    /// How many slots there are, used or not.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(NONE)
+    }
+
+    /// The slot of a bucket, or [`NONE`].
+    #[inline]
+    pub(super) fn of_bucket(&self, bucket: usize) -> u32 {
+        self.buckets[bucket]
+    }
+
+    /// Packets in the slot of a bucket.
+    pub(super) fn held(&self, bucket: usize) -> usize {
+        self.slots.get(self.buckets[bucket] as usize).map_or(0, |slot| slot.queue.len())
+    }
+
+    /// Gives a free slot to a bucket; [`NONE`] if there is none.
+    #[inline]
+    pub(super) fn take(&mut self, bucket: usize) -> u32 {
+        let slot = self.by_len[0];
+        if slot != NONE {
+            self.buckets[bucket] = slot;
+            #[expect(clippy::cast_possible_truncation, reason = "there are at most 65,536")]
+            let bucket = bucket as u32;
+            self.get(slot).bucket = bucket;
+        }
+        slot
+    }
+
+    /// Appends a packet; a slot that had none is served last, with `credit`.
+    #[inline]
+    pub(super) fn push(&mut self, index: u32, pkt: Packet, credit: i32) {
+        self.unfile(index);
+        let slot = self.get(index);
+        slot.bytes += pkt.len;
+        slot.queue.push_back(pkt);
+        let len = slot.queue.len();
+        if len == 1 {
+            slot.credit = credit;
+            self.join(index);
+        }
+        self.longest = self.longest.max(len);
+        self.file(index);
+    }
+
+    /// Takes the oldest packet, or the newest. The slot of the last one is free, but stays in ring
+    /// and bucket until [`leave`](Self::leave).
+    #[inline]
+    pub(super) fn pop(&mut self, index: u32, newest: bool) -> Option<Packet> {
+        let was = self.get(index).queue.len();
+        self.unfile(index);
+        let slot = self.get(index);
+        let pkt = if newest { slot.queue.pop_back() } else { slot.queue.pop_front() };
+        slot.bytes -= pkt.as_ref().map_or(0, |pkt| pkt.len);
+        if self.by_len[was] == NONE && self.longest == was {
+            self.longest = was.saturating_sub(1);
+        }
+        self.file(index);
+        pkt
+    }
+
+    /// The slot to serve next, or [`NONE`].
+    #[inline]
+    pub(super) fn first(&self) -> u32 {
+        if self.tail == NONE { NONE } else { self.slots[self.tail as usize].next }
+    }
+
+    /// The first of the ring becomes the last.
+    #[inline]
+    pub(super) fn turn(&mut self) {
+        self.tail = self.first();
+    }
+
+    /// The first of the ring leaves it, and its bucket: it has no packets any more.
+    #[inline]
+    pub(super) fn leave(&mut self) {
+        let first = self.first();
+        let slot = self.get(first);
+        let (next, bucket) = (slot.next, slot.bucket);
+        self.buckets[bucket as usize] = NONE;
+        if next == first {
+            self.tail = NONE;
+        } else {
+            let tail = self.tail;
+            self.get(tail).next = next;
+        }
+    }
+
+    /// The longest slot; of several, the one that came to its length last. Of those with one packet
+    /// each, the first to be served.
+    #[inline]
+    pub(super) fn longest(&self) -> u32 {
+        if self.longest > 1 { self.by_len[self.longest] } else { self.first() }
+    }
+
+    /// Empties a slot, as if it had never had a packet.
+    pub(super) fn clear(&mut self, index: u32, mut into: impl FnMut(Packet)) {
+        while !self.get(index).queue.is_empty() {
+            self.pop(index, false).into_iter().for_each(&mut into);
+        }
+        let bucket = self.get(index).bucket as usize;
+        if self.buckets[bucket] == index {
+            self.buckets[bucket] = NONE;
+        }
+    }
+
+    /// Nobody is served, until somebody joins.
+    pub(super) fn disband(&mut self) {
+        self.tail = NONE;
+    }
+
+    /// Puts a slot at the end of the ring.
+    #[inline]
+    fn join(&mut self, index: u32) {
+        if self.tail == NONE {
+            self.get(index).next = index;
+        } else {
+            let tail = self.tail;
+            let first = std::mem::replace(&mut self.get(tail).next, index);
+            self.get(index).next = first;
+        }
+        self.tail = index;
+    }
+
+    /// Puts a slot at the head of the list of its length.
+    #[inline]
+    fn file(&mut self, index: u32) {
+        let len = self.get(index).queue.len();
+        let after = std::mem::replace(&mut self.by_len[len], index);
+        let slot = self.get(index);
+        (slot.before, slot.after) = (NONE, after);
+        if after != NONE {
+            self.get(after).before = index;
+        }
+    }
+
+    /// Takes a slot out of the list of its length.
+    #[inline]
+    fn unfile(&mut self, index: u32) {
+        let slot = self.get(index);
+        let (before, after, len) = (slot.before, slot.after, slot.queue.len());
+        if before == NONE {
+            self.by_len[len] = after;
+        } else {
+            self.get(before).after = after;
+        }
+        if after != NONE {
+            self.get(after).before = before;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The highest priority first; when full, a packet of the lowest one makes room.
+//!
+//! Source: N. Alves et al., "SKB Priority Queue", 2018, for Gatekeeper (M. Doucette's thesis, "An
+//! Architectural Approach for Mitigating Next-Generation Denial of Service Attacks");
+//! `tc-skbprio(8)`; behaviour of Linux 7.2 `net/sched/sch_skbprio.c`.
+//! Differs: the counters of each priority, which `tc class show` prints, are not kept.
+//! Invariant: a packet leaves only when none of a higher priority is held, and is dropped only when
+//! the qdisc is full and holds none of a lower priority; within one, the newest dies first.
+
+use std::collections::VecDeque;
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::params::{Default, Param, Unit};
+
+/// Priorities: this one less one is the highest, and stands for all above it.
+const PRIORITIES: usize = 64;
+
+pub(super) const SKBPRIO: Kind = Kind {
+    id: "skbprio",
+    about: "the highest priority first; when full, the lowest one makes room",
+    params: &[Param::new("limit", Unit::Count, Default::Number(64), "packets held at most")],
+    build: |values| {
+        Box::new(SkbPrio {
+            limit: values.number32("limit"),
+            queues: std::array::from_fn(|_| VecDeque::new()),
+            used: 0,
+            held: Backlog::default(),
+            peeked: None,
+        })
+    },
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct SkbPrio {
+    limit: u32,
+    queues: [VecDeque<Packet>; PRIORITIES],
+    /// A bit for each priority whose queue holds something.
+    used: u64,
+    /// What was peeked at included.
+    held: Backlog,
+    peeked: Option<Packet>,
+}
+
+fn priority(pkt: &Packet) -> usize {
+    (pkt.priority as usize).min(PRIORITIES - 1)
+}
+
+impl SkbPrio {
+    /// The lowest priority in use; the highest there is, if none is.
+    #[inline]
+    fn lowest(&self) -> usize {
+        (self.used.trailing_zeros() as usize).min(PRIORITIES - 1)
+    }
+
+    #[inline]
+    fn put(&mut self, priority: usize, pkt: Packet) {
+        self.held.add(&pkt);
+        self.queues[priority].push_back(pkt);
+        self.used |= 1 << priority;
+    }
+
+    /// Takes a packet out of its queue, where it is first or last.
+    #[inline]
+    fn take(
+        &mut self,
+        priority: usize,
+        end: impl FnOnce(&mut VecDeque<Packet>) -> Option<Packet>,
+    ) -> Option<Packet> {
+        let queue = &mut self.queues[priority];
+        let pkt = end(queue);
+        if queue.is_empty() {
+            self.used &= !(1 << priority);
+        }
+        pkt
+    }
+}
+
+impl Qdisc for SkbPrio {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let (priority, lowest) = (priority(&pkt), self.lowest());
+        if self.held.packets < self.limit {
+            self.put(priority, pkt);
+            return Verdict::Queued;
+        }
+        if priority <= lowest {
+            cx.drop(pkt, DropReason::Overlimit);
+            return Verdict::Dropped;
+        }
+        self.put(priority, pkt);
+        if let Some(victim) = self.take(lowest, VecDeque::pop_back) {
+            self.held.sub(&victim);
+            cx.drop(victim, DropReason::Overlimit);
+        }
+        Verdict::Congested
+    }
+
+    #[inline]
+    fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
+        let next = match self.peeked.take() {
+            None if self.used != 0 => {
+                let highest = PRIORITIES - 1 - self.used.leading_zeros() as usize;
+                self.take(highest, VecDeque::pop_front)
+            }
+            peeked => peeked,
+        };
+        let Some(pkt) = next else { return Dequeue::Empty };
+        self.held.sub(&pkt);
+        Dequeue::Ready(pkt)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        if self.peeked.is_none()
+            && let Dequeue::Ready(pkt) = self.dequeue(cx)
+        {
+            self.held.add(&pkt);
+            self.peeked = Some(pkt);
+        }
+        Peek::at(self.peeked.as_ref())
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.held
+    }
+
+    #[inline]
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.held.packets < self.limit
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        while let Dequeue::Ready(pkt) = self.dequeue(cx) {
+            cx.drop(pkt, DropReason::Purged);
+        }
+    }
+}

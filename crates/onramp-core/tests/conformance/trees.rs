@@ -1,0 +1,180 @@
+//! Random trees, three levels deep, of all kinds with and without classes.
+
+use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc, Spec};
+use onramp_core::{Setup, Tree};
+use proptest::prelude::*;
+
+use crate::{Books, MTU, Op, must_be_given, ops};
+
+/// Flows, marks and priorities are below this.
+const MARKS: u32 = 8;
+
+/// A place in a tree; which kind stands there, the number says.
+#[derive(Clone, Debug)]
+enum Place {
+    Leaf(usize),
+    Inner(usize, Vec<Self>),
+}
+
+fn places() -> impl Strategy<Value = Place> {
+    let leaf = any::<usize>().prop_map(Place::Leaf);
+    leaf.prop_recursive(3, 24, 4, |below| {
+        (any::<usize>(), prop::collection::vec(below, 1..5))
+            .prop_map(|(kind, below)| Place::Inner(kind, below))
+    })
+}
+
+/// Leaves to choose from.
+fn leaves() -> Vec<String> {
+    let kinds = KINDS.iter().filter(|kind| matches!(kind.classes, ClassKind::None));
+    let mut lines: Vec<String> = kinds.map(|kind| kind.id.to_owned()).collect();
+    lines.retain(|line| line.parse::<Spec>().is_ok());
+    for line in ["pfifo limit 3", "bfifo limit 4kb", "pfifo_head_drop limit 3", "skbprio limit 3"] {
+        lines.push(line.to_owned());
+    }
+    // What has to wait, and what a flow may not be overtaken in.
+    lines.push("fq maxrate 20mbit limit 40".to_owned());
+    lines
+}
+
+/// Kinds with classes.
+fn inner_kinds() -> Vec<&'static Kind> {
+    KINDS.iter().filter(|kind| !matches!(kind.classes, ClassKind::None)).collect()
+}
+
+/// The line of a qdisc with so many classes.
+fn with_classes(kind: &Kind, classes: usize) -> String {
+    match kind.params.iter().find(|param| param.key == "bands") {
+        Some(bands) if matches!(kind.classes, ClassKind::Fixed(_)) => {
+            // The default priomap of prio needs three.
+            format!("{} bands {}", kind.id, bands.min.max(classes as u64).max(3))
+        }
+        _ => format!("{}{}", kind.id, must_be_given(kind.id)),
+    }
+}
+
+/// The options of the `n`-th class, where the kind's own defaults would not do.
+fn class_options(kind: &Kind, n: usize) -> String {
+    match kind.id {
+        "drr" => format!("quantum {}", 300 << n),
+        "htb" => format!("rate {}mbit ceil 20mbit burst 3kb cburst 3kb quantum 1514", 1 + n),
+        "hfsc" => format!("sc rate {}mbit", 1 + n),
+        "qfq" => format!("weight {} maxpkt {}", 1 + n * n, 600 << (n % 2)),
+        _ => String::new(),
+    }
+}
+
+/// Writes a tree down.
+struct Scribe {
+    lines: Vec<String>,
+    handle: u16,
+}
+
+impl Scribe {
+    fn qdisc(&mut self, parent: &str, level: u32, place: &Place) {
+        self.handle += 1;
+        let handle = self.handle;
+        let mut say = |line: String| self.lines.push(format!("tc {line}"));
+        match place {
+            Place::Leaf(number) => {
+                let leaves = leaves();
+                let leaf = &leaves[number % leaves.len()];
+                say(format!("qdisc add dev e {parent} handle {handle:x}: {leaf}"));
+            }
+            Place::Inner(number, below) => {
+                let kinds = inner_kinds();
+                let kind = kinds[number % kinds.len()];
+                // What has one class does not choose.
+                let chooses = kind.params.iter().any(|param| param.key == "bands")
+                    || matches!(kind.classes, ClassKind::Added { .. });
+                let below = if chooses { &below[..] } else { &below[..1] };
+                let spec = with_classes(kind, below.len());
+                say(format!("qdisc add dev e {parent} handle {handle:x}: {spec}"));
+                for n in 0..below.len() {
+                    let class = format!("{handle:x}:{:x}", n + 1);
+                    if matches!(kind.classes, ClassKind::Added { .. }) {
+                        let options = class_options(kind, n);
+                        say(format!(
+                            "class add dev e parent {handle:x}: classid {class} {} {options}",
+                            kind.id
+                        ));
+                    }
+                    // The first and the last mark go nowhere.
+                    for mark in
+                        (1..MARKS - 1).filter(|mark| chooses && mark_goes(*mark, level, below) == n)
+                    {
+                        say(format!(
+                            "filter add dev e parent {handle:x}: handle {mark} fw classid {class}"
+                        ));
+                    }
+                }
+                for (n, place) in below.iter().enumerate() {
+                    let parent = format!("parent {handle:x}:{:x}", n + 1);
+                    self.qdisc(&parent, level + 1, place);
+                }
+            }
+        }
+    }
+}
+
+/// Which of the places below takes a mark.
+fn mark_goes(mark: u32, level: u32, below: &[Place]) -> usize {
+    (mark as usize >> level) % below.len()
+}
+
+/// Checks that every parent knows what its children hold, and holds that itself. It may hold more:
+/// a packet that it was peeked at, or a queue of its own.
+pub(crate) fn agree(qdisc: &mut dyn Qdisc) -> Result<(), TestCaseError> {
+    let held = qdisc.backlog();
+    let Some(classes) = qdisc.classes() else { return Ok(()) };
+    let mut sum = Backlog::default();
+    for minor in 1..16 {
+        let Some(child) = classes.child(minor) else { continue };
+        let known = child.held();
+        prop_assert_eq!(known, child.qdisc().backlog(), "class {:x}", minor);
+        sum.packets += known.packets;
+        sum.bytes += known.bytes;
+        agree(child.qdisc())?;
+    }
+    let fits = held.packets >= sum.packets && held.bytes >= sum.bytes;
+    prop_assert!(fits, "holds {held:?}, and its children {sum:?}");
+    Ok(())
+}
+
+impl Books {
+    fn of(lines: &[String]) -> Self {
+        let mut setup = Setup::default();
+        for line in lines {
+            setup.apply(line).unwrap_or_else(|error| panic!("`{line}`: {error}"));
+        }
+        let most = Backlog { packets: u32::MAX, bytes: u64::MAX };
+        let tree = Tree::of(&setup, MTU, 1).expect("there is a root");
+        let false_hopes = 2 * u32::try_from(setup.specs().count()).expect("few");
+        let plugged = setup.specs().any(|spec| spec.kind().id == "plug");
+        let plain = Self::new(&Spec::new(&KINDS[0]));
+        Self { tree, most, timed: false, false_hopes, plugged, ..plain }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_tree_keeps_the_contract(place in places(), ops in ops()) {
+        let mut scribe = Scribe { lines: Vec::new(), handle: 0 };
+        scribe.qdisc("root", 0, &place);
+        let run = || -> Result<_, TestCaseError> {
+            let mut books = Books::of(&scribe.lines);
+            for op in &ops {
+                books.run(op)?;
+            }
+            books.drain()?;
+            books.run(&Op::Reset)?;
+            prop_assert_eq!(books.tree.backlog(), Backlog::default());
+            Ok(books.log)
+        };
+        let fail = |e| TestCaseError::fail(format!("{:#?}: {e}", scribe.lines));
+        let log = run().map_err(fail)?;
+        prop_assert_eq!(log, run().map_err(fail)?, "{:?}: same calls, other packets", scribe.lines);
+    }
+}
