@@ -20,6 +20,7 @@
 //! | `tbf` | a rate with bursts, by a token bucket |
 //! | `fq_codel` | a queue for each flow, served in turn and kept short |
 //! | `htb` | classes with rates, which borrow from each other |
+//! | `cbs` | a share of a link, by credits |
 //! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
 //! | `etf` | packets leave at the times they ask for, or not at all |
 //! | `drr` | classes that send a quantum of bytes each, in turn |
@@ -382,6 +383,7 @@ qdiscs! {
     tbf: TBF;
     fq_codel: FQ_CODEL;
     htb: HTB;
+    cbs: CBS;
     netem: NETEM;
     etf: ETF;
     drr: DRR;

@@ -56,6 +56,9 @@ fn specs() -> Vec<Spec> {
 /// The options that a kind cannot do without.
 fn must_be_given(id: &str) -> &'static str {
     match id {
+        // A credit is a whole number of nanoseconds, or it would go on asking in vain: see
+        // `cbs_reference`.
+        "cbs" => " idleslope 8000 sendslope -2000 hicredit 459 locredit -1071",
         "tbf" => " rate 20mbit burst 3kb limit 9kb",
         "red" => " limit 30000 min 3000 avpkt 1000 ecn",
         _ => "",
@@ -80,6 +83,8 @@ fn most(spec: &Spec) -> Backlog {
         "etf" => (u64::MAX, u64::MAX),
         // Nothing is in a class: they are all sent directly.
         "htb" => (values.number("direct_qlen"), u64::MAX),
+        // A pfifo.
+        "cbs" => (1000, u64::MAX),
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
@@ -173,7 +178,8 @@ impl Books {
                 "etf" => spec.values(MTU).number("delta"),
                 _ => 0,
             },
-            false_hopes: 0,
+            // First the last packet has to pass the link; only then it counts credits.
+            false_hopes: u32::from(spec.kind().id == "cbs"),
             plugged: false,
             now: Instant(START_NS),
             known: Vec::new(),

@@ -10,7 +10,7 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, Unit, Values};
+use crate::params::{Default, Param, Site, Unit, Value, Values};
 
 const LIMIT: Param =
     Param::new("limit", Unit::ScaledPackets, Default::Number(1000), "packets held at most");
@@ -204,4 +204,10 @@ pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
 /// What holds at most `limit` bytes (`fifo_create_dflt`).
 pub(super) fn bfifo(limit: u64, mtu: u32) -> Box<dyn Qdisc> {
     Box::new(Bfifo { limit, mtu, list: PacketList::new() })
+}
+
+/// Sets the limit of such a one.
+pub(super) fn set_limit(bfifo: &mut dyn Qdisc, limit: u64, site: Site, cx: &mut Cx<'_>) {
+    let given = [Some(Value::Number(limit))];
+    bfifo.change(&Values { params: BFIFO.params, given: &given, site }, cx);
 }

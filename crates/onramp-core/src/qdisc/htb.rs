@@ -74,7 +74,8 @@ const LOOK_NS: u64 = 5_000_000_000;
 /// So many classes may stand below one another.
 pub(super) const DEPTH_MAX: usize = LEVELS;
 /// One more than the highest level.
-const ABOVE_ALL: u8 = LEVELS as u8;
+const ABOVE_ALL: u8 = 8;
+const _: () = assert!(ABOVE_ALL as usize == LEVELS);
 /// No such class.
 const NONE: u32 = u32::MAX;
 
@@ -323,7 +324,7 @@ impl Htb {
                 self.waiting[level].pop_due(now.0, |entry| counts(classes, places, entry));
             let place = match due {
                 Ok(entry) => self.places[usize::from(entry.number())] as usize,
-                Err(then) => return then.unwrap_or(now.after(QUIET_NS).0),
+                Err(then) => return then.unwrap_or_else(|| now.after(QUIET_NS).0),
             };
             self.classes[place].waits = 0;
             let elapsed_ns = self.classes[place].elapsed_ns(now);

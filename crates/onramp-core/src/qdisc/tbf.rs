@@ -97,6 +97,8 @@ struct Tbf {
     /// Larger packets never find tokens enough.
     largest: u32,
     child: Child,
+    /// Nobody has put another child in its place.
+    own_child: bool,
     /// What `child` holds.
     held: Backlog,
     /// Paid, and dequeued for a parent that looked; not counted in `held`.
@@ -120,6 +122,7 @@ impl Tbf {
             looked_at: Instant(0),
             largest: values.number32("burst").min(most),
             child: Child::new(super::fifo::bfifo(limit(values), values.site.mtu)),
+            own_child: true,
             held: Backlog::default(),
             peeked: None,
             overlimits: 0,
@@ -196,6 +199,16 @@ impl Qdisc for Tbf {
         pkt.len <= self.largest && self.child.accepts(pkt)
     }
 
+    /// Keeps what is held, with full buckets.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        let new = Self::new(values);
+        (self.bucket, self.peak, self.largest) = (new.bucket, new.peak, new.largest);
+        if self.own_child {
+            super::fifo::set_limit(self.child.qdisc(), limit(values), values.site, cx);
+        }
+        true
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.child.reset(cx, &mut self.held);
         if let Some(pkt) = self.peeked.take() {
@@ -219,6 +232,13 @@ impl Qdisc for Tbf {
 impl Classes for Tbf {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         (minor == 1).then_some(&mut self.child)
+    }
+
+    fn graft(&mut self, _minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        self.child.reset(cx, &mut self.held);
+        self.child = Child::new(qdisc);
+        self.held = self.child.held();
+        self.own_child = false;
     }
 
     fn recount(&mut self, _minor: u16) {

@@ -10,6 +10,10 @@ use super::{Case, Event, Outcome, Reason, START_NS, frame};
 const MTU: u32 = 1514;
 /// The recording machine's clock tick.
 const TICK_NS: u64 = 10_000_000;
+/// The least that the machine's clock can be set ahead, which shows after the recorder was awake
+/// without a next packet to wait for: what would run in the two such times after that runs at
+/// their ends.
+const CLOCK_MIN_NS: u64 = 1_000;
 /// How often the recorder looks whether the last packet has left.
 const POLL_NS: u64 = 100_000_000;
 /// When it gives up.
@@ -31,6 +35,8 @@ struct Machine {
     slack_ns: u64,
     /// The next clock tick.
     tick_ns: u64,
+    /// When the recorder was last awake to look whether the last packet has left.
+    looked_ns: u64,
     outcome: Outcome,
 }
 
@@ -44,6 +50,7 @@ pub(super) fn replay(case: &Case) -> Outcome {
         timer_ns: None,
         slack_ns: slack_ns(case),
         tick_ns: START_NS,
+        looked_ns: 0,
         outcome: Outcome::default(),
     };
     for (index, arrival) in case.arrivals.iter().enumerate() {
@@ -61,6 +68,7 @@ pub(super) fn replay(case: &Case) -> Outcome {
     let begun_ns = case.arrivals.last().map_or(START_NS, |last| last.time_ns);
     let mut now_ns = begun_ns;
     while machine.tree.backlog().packets > 0 && now_ns < begun_ns + PATIENCE_NS {
+        machine.looked_ns = now_ns;
         now_ns += POLL_NS;
         machine.advance(now_ns);
     }
@@ -117,6 +125,7 @@ impl Machine {
     /// Runs wire and timers up to `until_ns`, when the recorder wakes up.
     fn advance(&mut self, until_ns: u64) {
         loop {
+            self.be_late();
             let wire = Some(self.free_at_ns).filter(|at| *at > 0);
             let first = [wire, self.timer_ns, Some(self.tick_ns)].into_iter().flatten().min();
             let Some(now_ns) = first.filter(|at| *at <= until_ns) else { break };
@@ -133,6 +142,16 @@ impl Machine {
         }
         self.run_timer(until_ns, u64::MAX);
         self.tick_ns = (until_ns + 1).next_multiple_of(TICK_NS);
+    }
+
+    /// Puts off what the clock cannot be set for.
+    fn be_late(&mut self) {
+        for at_ns in self.timer_ns.iter_mut().chain([&mut self.free_at_ns]) {
+            let after_ns = at_ns.saturating_sub(self.looked_ns);
+            if (1..2 * CLOCK_MIN_NS).contains(&after_ns) {
+                *at_ns = self.looked_ns + after_ns.next_multiple_of(CLOCK_MIN_NS);
+            }
+        }
     }
 
     /// Runs the timer if it may run now; the recorder sleeps until `awake_ns`.

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn the_turn_goes_round() {
         let mut turns = Turns::default();
-        [30, 10, 20].map(|number| turns.insert(number));
+        [30, 10, 20].into_iter().for_each(|number| turns.insert(number));
         assert_eq!(turns.current(), None, "no round has begun");
         turns.rewind();
         assert_eq!(turns.current(), Some(10));

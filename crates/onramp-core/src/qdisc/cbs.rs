@@ -1,0 +1,233 @@
+//! A share of a link for one class of traffic, by credits: `idleslope` is what it earns while it
+//! waits, `sendslope` what it loses while it sends.
+//!
+//! Source: IEEE 802.1Q-2018, section 8.6.8.2 and annex L; `tc-cbs(8)`; behaviour of Linux 7.2
+//! `net/sched/sch_cbs.c`, in software (`offload 0`).
+//! Differs: `port_rate` says how fast the link is; Linux asks the driver, and assumes 10 Mbit/s if
+//! that does not know. Slopes and credits have the signs that the standard gives them.
+//! Invariant: a packet leaves only when the last one has passed the link, and credits are not
+//! negative.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::params::{Default, Param, Unit, Values};
+use crate::{Child, Classes, Instant};
+
+pub(super) const CBS: Kind = Kind {
+    id: "cbs",
+    about: "a share of a link, by credits",
+    params: &[
+        Param::new("hicredit", Unit::Bytes, Default::Number(0), "the most it saves, bytes")
+            .within(0, I32_MAX),
+        Param::new("locredit", Unit::Minus, Default::Number(0), "the most it owes, bytes")
+            .within(0, I32_MAX),
+        Param::new("sendslope", Unit::Minus, Default::Number(0), "sending costs so many kbit/s")
+            .within(0, I32_MAX),
+        Param::new("idleslope", Unit::Count, Default::Number(0), "waiting earns so many kbit/s")
+            .within(0, I32_MAX),
+        Param::new("offload", Unit::Count, Default::Number(0), "there is no hardware to do it")
+            .within(0, 0),
+        Param::new("port_rate", Unit::Rate, Default::Off, "how fast the link is").at_least(1),
+    ],
+    check: |values| {
+        if values.number("sendslope") > 0 && values.number("idleslope") == 0 {
+            let why = "it is missing: `sendslope` takes credits that nothing gives back";
+            return Err(("idleslope", why.into()));
+        }
+        Ok(())
+    },
+    classes: ClassKind::Fixed(|_| 1),
+    build: |values| {
+        Box::new(Cbs {
+            config: Config::new(values),
+            credits: 0,
+            last: Instant(0),
+            unasked: None,
+            child: Child::pfifo(),
+            held: Backlog::default(),
+            peeked: None,
+        })
+    },
+};
+
+const I32_MAX: u64 = i32::MAX as u64;
+const NS_PER_SEC: i64 = 1_000_000_000;
+/// Bytes per second in a kbit/s.
+const KBIT: i64 = 125;
+/// What Linux assumes of a link that it cannot ask, bytes per second.
+const UNKNOWN_RATE: i64 = 10_000 * KBIT;
+
+/// In bytes, and bytes per second.
+#[derive(Debug)]
+struct Config {
+    high: i64,
+    low: i64,
+    send_slope: i64,
+    idle_slope: i64,
+    port_rate: i64,
+}
+
+impl Config {
+    fn new(values: &Values<'_>) -> Self {
+        let number = |key| values.number(key).cast_signed();
+        Self {
+            high: number("hicredit"),
+            low: -number("locredit"),
+            send_slope: -number("sendslope") * KBIT,
+            idle_slope: number("idleslope") * KBIT,
+            port_rate: if values.is_given("port_rate") { number("port_rate") } else { UNKNOWN_RATE },
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Cbs {
+    config: Config,
+    /// Bytes.
+    credits: i64,
+    /// When credits were counted, or when the last packet has passed the link.
+    last: Instant,
+    /// When it would have asked for a call, had it held anything: credits are counted then.
+    unasked: Option<Instant>,
+    child: Child,
+    /// What `child` holds.
+    held: Backlog,
+    /// Paid, and dequeued for a parent that looked; not counted in `held`.
+    peeked: Option<Packet>,
+}
+
+/// `a * b / c`, towards zero; `c` is positive.
+#[inline]
+fn scale(a: i64, b: i64, c: i64) -> i64 {
+    a.checked_mul(b).map_or_else(
+        || i64::try_from(i128::from(a) * i128::from(b) / i128::from(c)).unwrap_or(i64::MAX),
+        |product| product / c,
+    )
+}
+
+impl Cbs {
+    /// When credits suffice, if they do not now.
+    #[inline]
+    fn earn(&mut self, now: Instant) -> Option<Instant> {
+        if now < self.last {
+            return Some(self.last);
+        }
+        if self.credits >= 0 {
+            return None;
+        }
+        let slope = self.config.idle_slope;
+        let waited_ns = now.since(self.last).min(i64::MAX.cast_unsigned()).cast_signed();
+        let earned = scale(waited_ns, slope, NS_PER_SEC);
+        self.credits = self.credits.saturating_add(earned).min(self.config.high);
+        if self.credits >= 0 {
+            return None;
+        }
+        self.last = now;
+        let delay_ns = scale(-self.credits, NS_PER_SEC, slope.max(1));
+        // Less than a nanosecond's credits are missing: Linux asks again at once.
+        Some(now.after(delay_ns.max(1).unsigned_abs()))
+    }
+
+    /// Counts credits as often as Linux does while nothing is held. As it rounds them down each
+    /// time, that matters: less than a byte's time after the last count, nothing is earned.
+    fn catch_up(&mut self, now: Instant) {
+        while let Some(wake) = self.unasked.filter(|wake| *wake <= now) {
+            self.unasked = self.earn(wake);
+            let Some(then) = self.unasked else { return };
+            let period_ns = then.since(wake);
+            if scale(period_ns.cast_signed(), self.config.idle_slope, NS_PER_SEC) == 0 {
+                // It goes on like this.
+                self.last = wake.after(now.since(wake) / period_ns * period_ns);
+                self.unasked = Some(self.last.after(period_ns));
+            }
+        }
+    }
+
+    /// Pays for a packet, which is on the link from now on.
+    #[inline]
+    fn pay(&mut self, len: u32, now: Instant) {
+        let config = &self.config;
+        let rate = config.port_rate;
+        let credits = scale(i64::from(len), config.send_slope, rate);
+        self.credits = (self.credits + credits).max(config.low);
+        self.last = now.after(scale(i64::from(len), NS_PER_SEC, rate).unsigned_abs());
+    }
+}
+
+impl Qdisc for Cbs {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.catch_up(cx.now);
+        if self.credits > 0 && self.backlog().packets == 0 {
+            // Who has nothing to send saves nothing.
+            self.credits = 0;
+            self.last = cx.now;
+        }
+        self.child.enqueue(pkt, cx, &mut self.held)
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        self.catch_up(cx.now);
+        self.unasked = None;
+        if let Some(then) = self.earn(cx.now) {
+            if self.held.packets == 0 {
+                self.unasked = Some(then);
+                return Dequeue::Empty;
+            }
+            return Dequeue::NotBefore(then);
+        }
+        let answer = self.child.dequeue(cx, &mut self.held);
+        if let Dequeue::Ready(pkt) = &answer {
+            self.pay(pkt.len, cx.now);
+        }
+        answer
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn accepts(&self, pkt: &Packet) -> bool {
+        self.child.accepts(pkt)
+    }
+
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        self.config = Config::new(values);
+        true
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.child.reset(cx, &mut self.held);
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+}
+
+impl Classes for Cbs {
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        (minor == 1).then_some(&mut self.child)
+    }
+
+    fn recount(&mut self, _minor: u16) {
+        self.child.recount(&mut self.held);
+    }
+}

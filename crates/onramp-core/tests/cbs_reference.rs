@@ -1,0 +1,130 @@
+//! `cbs` against the arithmetic of credits.
+
+use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::{Instant, Tree};
+use onramp_queue::Packet;
+use proptest::prelude::*;
+
+const MTU: u32 = 1514;
+const START: Instant = Instant(5_000_000_000);
+/// A byte of credit is earned in 1,000 ns, and lost by every five bytes sent.
+const LINE: &str = "cbs idleslope 8000 sendslope -2000 hicredit 300 locredit -250";
+
+fn tree(line: &str) -> Tree {
+    Tree::new(&line.parse().expect("a correct line"), MTU)
+}
+
+fn wait(answer: &Dequeue) -> u64 {
+    match answer {
+        Dequeue::NotBefore(then) => then.since(START),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_lost_has_to_be_earned_back() {
+    let mut tree = tree(LINE);
+    for _ in 0..3 {
+        let _ = tree.enqueue(START, Packet::new(1000));
+    }
+    assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
+    // 1,000 bytes take 800 us at 10 Mbit/s, and 200 credits.
+    assert_eq!(wait(&tree.dequeue(START)), 800_000);
+    assert_eq!(wait(&tree.dequeue(START.after(800_000))), 1_000_000);
+    // Half of it, and the other half.
+    assert_eq!(wait(&tree.dequeue(START.after(900_000))), 1_000_000);
+    // Late by 50 us: 50 credits are left for the next one.
+    assert!(matches!(tree.dequeue(START.after(1_050_000)), Dequeue::Ready(_)));
+    assert_eq!(wait(&tree.dequeue(START.after(1_850_000))), 2_000_000);
+}
+
+#[test]
+fn credits_stay_between_their_limits() {
+    let mut tree = tree(LINE);
+    let _ = tree.enqueue(START, Packet::new(1500));
+    let _ = tree.enqueue(START, Packet::new(1500));
+    let _ = tree.enqueue(START, Packet::new(1500));
+    assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
+    // It would be -300.
+    assert_eq!(wait(&tree.dequeue(START.after(1_200_000))), 1_450_000);
+    // It would be 550 and more; after the packet, 0.
+    assert!(matches!(tree.dequeue(START.after(2_000_000)), Dequeue::Ready(_)));
+    assert!(matches!(tree.dequeue(START.after(3_200_000)), Dequeue::Ready(_)));
+}
+
+/// Credits are rounded down whenever they are counted: a caller who always asks on time finds that
+/// the last one is not there yet, as in Linux, and one who is late by a nanosecond finds it.
+#[test]
+fn the_last_credit_may_come_late() {
+    let line = "cbs idleslope 3000 sendslope -7000 hicredit 459 locredit -1071";
+    let mut tree = tree(line);
+    let _ = tree.enqueue(START, Packet::new(200));
+    let _ = tree.enqueue(START, Packet::new(200));
+    assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
+    let mut then = START.after(160_000);
+    // 140 credits at 2,666.7 ns.
+    let wakes = [533_333, 535_999, 538_665, 541_331];
+    for wake in wakes {
+        assert_eq!(wait(&tree.dequeue(then)), wake);
+        then = START.after(wake);
+    }
+    assert!(matches!(tree.dequeue(then.after(1)), Dequeue::Ready(_)));
+}
+
+#[test]
+fn errors_name_what_is_wrong() {
+    for (line, key, word) in [
+        ("cbs sendslope -7000", "idleslope", "missing"),
+        ("cbs idleslope 3000 sendslope 7000", "sendslope", "-2147483647 to 0"),
+        ("cbs idleslope -3000", "idleslope", "0 to 2147483647"),
+        ("cbs offload 1", "offload", "0 to 0"),
+    ] {
+        let error = line.parse::<Spec>().expect_err(line);
+        assert_eq!(error.key, key, "{line}: {error}");
+        assert!(error.to_string().contains(word), "{line}: {error}");
+    }
+    let spec: Spec = "cbs locredit -1071 sendslope 0".parse().expect("a correct line");
+    assert_eq!(spec.to_string(), "cbs locredit -1071 sendslope 0");
+}
+
+proptest! {
+    /// Packets leave one after another, as fast as the link at most; and in the long run at
+    /// idleslope, which is 8 of 10 parts of it here.
+    #[test]
+    fn the_share_is_kept(
+        lens in prop::collection::vec((60_u32..1250, 0_u64..2_000), 2..100),
+    ) {
+        let mut tree = tree("cbs idleslope 8000 sendslope -2000 hicredit 300 locredit -300");
+        let (mut now, mut sent) = (START, Vec::new());
+        for (len, pause_us) in lens {
+            let _ = tree.enqueue(now, Packet::new(len));
+            let end = now.after(pause_us * 1_000);
+            while let Dequeue::NotBefore(then) = {
+                let answer = tree.dequeue(now);
+                if let Dequeue::Ready(pkt) = &answer {
+                    sent.push((now, u64::from(pkt.len)));
+                }
+                match answer {
+                    Dequeue::Ready(_) => Dequeue::NotBefore(now),
+                    answer => answer,
+                }
+            } && then <= end
+            {
+                now = then;
+            }
+            now = end;
+        }
+        for pair in sent.windows(2) {
+            prop_assert!(pair[1].0.since(pair[0].0) >= pair[0].1 * 800);
+        }
+        for from in 0..sent.len() {
+            let mut bytes = 0;
+            for (then, len) in &sent[from..] {
+                // What was saved, and the last packet.
+                let share = then.since(sent[from].0) / 1_000;
+                prop_assert!(bytes <= share + 300 * 5 + 1, "{bytes} bytes of {share}");
+                bytes += len;
+            }
+        }
+    }
+}
