@@ -17,6 +17,7 @@
 //! | `prio` | bands with a qdisc each, the first one first |
 //! | `netem` | a network that delays, loses, duplicates, damages and reorders packets |
 //! | `etf` | packets leave at the times they ask for, or not at all |
+//! | `hfsc` | classes with guarantees in real time, which share the rest |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -348,4 +349,5 @@ qdiscs! {
     prio: PRIO;
     netem: NETEM;
     etf: ETF;
+    hfsc: HFSC;
 }
