@@ -33,6 +33,7 @@
 //! | `blackhole`, `noop` | drop everything |
 //! | `sfq` | a short queue for each flow, served in turn |
 //! | `red` | one queue, from which packets are dropped at random before it is full |
+//! | `hfsc` | classes with guarantees in real time, which share the rest |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -395,6 +396,7 @@ qdiscs! {
     blackhole: BLACKHOLE, NOOP, NOQUEUE;
     sfq: SFQ;
     red: RED;
+    hfsc: HFSC;
 }
 
 mod classes;

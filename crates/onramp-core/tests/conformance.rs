@@ -80,6 +80,8 @@ fn most(spec: &Spec) -> Backlog {
         "noqueue" => (1, u64::MAX),
         // A duplicate passes the limit together with its packet.
         "netem" => (values.number("limit") + 1, u64::MAX),
+        // The root is a pfifo as long as it has no classes.
+        "hfsc" => (1000, u64::MAX),
         "etf" => (u64::MAX, u64::MAX),
         // Nothing is in a class: they are all sent directly.
         "htb" => (values.number("direct_qlen"), u64::MAX),

@@ -58,7 +58,12 @@ fn class_options(kind: &Kind, n: usize) -> String {
     match kind.id {
         "drr" => format!("quantum {}", 300 << n),
         "htb" => format!("rate {}mbit ceil 20mbit burst 3kb cburst 3kb quantum 1514", 1 + n),
-        "hfsc" => format!("sc rate {}mbit", 1 + n),
+        "hfsc" => match n % 4 {
+            0 => "sc umax 1500 dmax 10ms rate 1mbit".into(),
+            1 => "ls rate 5mbit ul rate 8mbit".into(),
+            2 => "rt m1 2mbit d 10ms m2 500kbit".into(),
+            _ => "ls m1 1mbit d 20ms m2 3mbit ul rate 4mbit".into(),
+        },
         "qfq" => format!("weight {} maxpkt {}", 1 + n * n, 600 << (n % 2)),
         _ => String::new(),
     }

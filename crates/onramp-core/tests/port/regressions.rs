@@ -27,12 +27,18 @@ fn r1_overload_takes_nothing_from_what_is_sent() {
     for kind in KINDS.iter().filter(|kind| sends(kind)) {
         let mut per_run = Vec::new();
         for overload in [1, 2, 10] {
-            let mut world = World::with(kind.id, 2_000, Mode::Dedicated, None);
+            // It drops what has no time, and would wait for it.
+            let timed = kind.id == "etf";
+            let line = if timed { "etf deadline_mode" } else { kind.id };
+            let mut world = World::with(line, 2_000, Mode::Dedicated, None);
             let (mut came, mut runs, mut refused) = (0, 0, 0);
             for _ in 0..300 {
-                let list: PacketList = (0..u64::from(QUOTA) * overload)
+                let mut list: PacketList = (0..u64::from(QUOTA) * overload)
                     .map(|i| packet(came + i, (came + i) % 1_000, world.now))
                     .collect();
+                for meta in list.metas_mut().filter(|_| timed) {
+                    meta.txtime_ns = world.now.after(1_000_000_000).0;
+                }
                 came += u64::from(list.len());
                 match world.port.xmit(list, world.now, &world.keeper) {
                     Ok(ran) => assert_eq!(ran, None),

@@ -1,0 +1,383 @@
+//! Hierarchical fair service curves: classes have guarantees in real time, and share the rest by
+//! virtual time.
+//!
+//! Source: Stoica, Zhang, Ng 1997 (see `hfsc/curve.rs`); `tc-hfsc(7)`, `tc-hfsc(8)`; behaviour of
+//! Linux 7.2 `net/sched/sch_hfsc.c`.
+//! Differs: an update of a class begins its curves anew. Of `sc` and `rt` (or `ls`) on one class, `sc` says the part the other leaves open,
+//! whichever comes first.
+//! Invariant: a class with a curve `rt` has been served at any time, at least, what the curve says
+//! since it became busy, less a packet, as long as the curves together do not exceed the link.
+
+mod class;
+mod curve;
+mod sched;
+mod sorted;
+
+use onramp_queue::{DropReason, Packet};
+
+use self::class::{Class, Limit, Real, Share};
+use self::curve::{Curve, tick, tick_ns};
+use self::sorted::Sorted;
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::filter::{Decision, Filters};
+use crate::params::{Default as Absent, Param, Unit, Values};
+use crate::{Child, Classes, Handle, Instant};
+
+/// Linux keeps rates in 32 bits of bytes per second, and times in 32 bits of microseconds.
+const CURVE_MAX: u64 = u32::MAX as u64 * 1_000;
+
+const fn curve(key: &'static str, help: &'static str) -> Param {
+    Param::new(key, Unit::Curve, Absent::Off, help).within(0, CURVE_MAX)
+}
+
+pub(super) const HFSC: Kind = Kind {
+    id: "hfsc",
+    about: "classes with guarantees in real time, which share the rest",
+    params: &[Param::new(
+        "default",
+        Unit::Minor,
+        Absent::Off,
+        "class of packets that nothing else assigns to one",
+    )],
+    classes: ClassKind::Added {
+        params: &[
+            curve("rt", "service guaranteed in real time, of a leaf"),
+            curve("ls", "share of what the parent has"),
+            curve("sc", "both of these"),
+            curve("ul", "upper limit of the share"),
+        ],
+        check: check_class,
+        nested: true,
+    },
+    build: |values| Box::new(Hfsc::new(values)),
+    ..Kind::LEAF
+};
+
+fn check_class(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    for key in ["rt", "ls", "sc", "ul"] {
+        let rates = values.list(key).into_iter().step_by(2);
+        if rates.max().unwrap_or(0) > u64::from(u32::MAX) {
+            return Err((key, "a rate is at most 34359738360bit".into()));
+        }
+    }
+    let curve = |key| Curve::of(&values.list(key)).is_some();
+    if !["rt", "ls", "sc"].into_iter().any(curve) {
+        Err(("sc", "the class needs a curve: rt, ls or sc, and not of rate zero".into()))
+    } else if values.is_given("ul") && !curve("ls") && !curve("sc") {
+        Err(("ul", "it needs ls or sc".into()))
+    } else {
+        Ok(())
+    }
+}
+
+/// The root's place among the classes.
+const ROOT: usize = 0;
+
+#[derive(Debug)]
+struct Hfsc {
+    handle: Handle,
+    default: u16,
+    /// The root first; parents come before their children.
+    classes: Vec<Class>,
+    /// Places by minor numbers, sorted.
+    minors: Vec<(u16, usize)>,
+    /// Classes with guarantees, not eligible yet: by when they are.
+    waiting: Sorted<(u64, u64)>,
+    /// Those eligible: by deadline, then as they were above.
+    ready: Sorted<(u64, u64, u64)>,
+    /// How many have been put in order yet.
+    turn: u64,
+    /// When the next class may be ready, the last time none was.
+    timer: Instant,
+    /// Whether a child has ever made the others wait.
+    child_waits: bool,
+    peeked: Option<Packet>,
+    /// Without what was peeked.
+    held: Backlog,
+}
+
+impl Hfsc {
+    fn new(values: &Values<'_>) -> Self {
+        Self {
+            handle: values.site.handle,
+            default: u16::try_from(values.number("default")).unwrap_or(0),
+            classes: vec![Class::new(0, None)],
+            minors: vec![(0, ROOT)],
+            waiting: Sorted::default(),
+            ready: Sorted::default(),
+            turn: 0,
+            timer: Instant(0),
+            child_waits: false,
+            peeked: None,
+            held: Backlog::default(),
+        }
+    }
+
+    fn find(&self, minor: u16) -> Option<usize> {
+        let place = self.minors.binary_search_by_key(&minor, |(minor, _)| *minor).ok()?;
+        Some(self.minors[place].1)
+    }
+
+    fn leaf(&self, minor: u16) -> Option<usize> {
+        self.find(minor).filter(|class| self.classes[*class].level == 0)
+    }
+
+    /// The class of a packet.
+    fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Result<usize, DropReason> {
+        let named = Handle::from_priority(pkt.priority);
+        if named.major == self.handle.major
+            && let Some(class) = self.leaf(named.minor)
+        {
+            return Ok(class);
+        }
+        let mut head = ROOT;
+        loop {
+            let named = match self.classes[head].filters.classify(pkt, now) {
+                Decision::Class(named) => named,
+                Decision::Drop => return Err(DropReason::Filter),
+                Decision::Unknown => break,
+            };
+            let found = Some(named.minor).filter(|_| named.major == self.handle.major);
+            let Some(class) = found.and_then(|minor| self.find(minor)) else { break };
+            match self.classes[class].level {
+                0 => return Ok(class),
+                // Filters point downwards.
+                level if level < self.classes[head].level => head = class,
+                _ => break,
+            }
+        }
+        self.leaf(self.default).ok_or(DropReason::Unclassified)
+    }
+
+    /// The class to send from: the most urgent guarantee, or the share that is furthest behind. The
+    /// second value says that it was a guarantee.
+    fn choose(&mut self, now: Instant) -> Result<(usize, bool), Instant> {
+        let now_tick = tick(now.0);
+        if let Some(class) = self.most_urgent(now_tick) {
+            return Ok((class, true));
+        }
+        self.furthest_behind(now_tick).map(|class| (class, false)).ok_or_else(|| {
+            let eligible = self.waiting.first().map(|((e, _), _)| e);
+            let allowed = Some(self.classes[ROOT].below.f_min()).filter(|f| *f > 0);
+            let next = eligible.into_iter().chain(allowed).min().unwrap_or(0);
+            self.timer = Instant(tick_ns(next)).max(now.after(1));
+            self.next_timer(now)
+        })
+    }
+
+    /// The first timer to end: that of the classes, or one of a child.
+    fn next_timer(&self, now: Instant) -> Instant {
+        let waits = if self.child_waits { &self.classes[..] } else { &[] };
+        let timers = waits.iter().map(|class| class.timer).chain([self.timer]);
+        timers.filter(|timer| *timer > now).min().unwrap_or_else(|| now.after(1))
+    }
+
+    /// The child of `class` lets nothing out before `then`.
+    fn set_timer(&mut self, class: usize, then: Instant) {
+        self.child_waits = true;
+        self.classes[class].timer = then;
+    }
+
+    /// Books what the child of `class` gave: its service, and when its next packet is due.
+    fn sent(&mut self, class: usize, len: u32, guaranteed: bool, cx: &mut Cx<'_>) {
+        self.serve(class, len.into());
+        let Some(real) = &mut self.classes[class].real else { return };
+        if guaranteed {
+            real.cumul += u64::from(len);
+        }
+        if self.classes[class].child.held().packets > 0 {
+            let next = self.look(class, cx);
+            if self.classes[class].child.held().packets > 0 {
+                self.plan(class, next, guaranteed);
+                return;
+            }
+        }
+        self.forget_real(class);
+    }
+
+    /// Adds a class without curves.
+    fn add(&mut self, minor: u16, parent: u16) -> usize {
+        let parent = self.find(parent).unwrap_or(ROOT);
+        let above = &mut self.classes[parent];
+        if parent != ROOT && above.share.is_none() {
+            // What has children has a share.
+            above.share = above.real.as_ref().map(|real| Share::new(real.curve));
+        }
+        let class = self.classes.len();
+        self.classes.push(Class::new(minor, Some(parent)));
+        let place = self.minors.partition_point(|(other, _)| *other < minor);
+        self.minors.insert(place, (minor, class));
+        self.count_levels();
+        class
+    }
+
+    fn count_levels(&mut self) {
+        self.classes.iter_mut().for_each(|class| class.level = 0);
+        // Children stand behind their parents.
+        for class in (1..self.classes.len()).rev() {
+            let Class { minor, parent, level, .. } = self.classes[class];
+            if let Some(parent) = parent.filter(|_| self.find(minor) == Some(class)) {
+                self.classes[parent].level = self.classes[parent].level.max(level + 1);
+            }
+        }
+    }
+
+    /// The length of the next packet of `class`; to find it out, its child is settled on it.
+    fn look(&mut self, class: usize, cx: &mut Cx<'_>) -> u32 {
+        let len = match self.classes[class].child.peek(cx, &mut self.held) {
+            Peek::Ready(len) => len,
+            Peek::NotBefore(then) => {
+                self.set_timer(class, then);
+                0
+            }
+            Peek::Empty => 0,
+        };
+        self.settle(class);
+        len
+    }
+
+    /// Lets a class go whose child has lost its last packet.
+    fn settle(&mut self, class: usize) {
+        if self.classes[class].child.held().packets == 0 && self.is_active(class) {
+            self.serve(class, 0);
+            self.forget_real(class);
+        }
+    }
+}
+
+impl Qdisc for Hfsc {
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let class = match self.classify(&mut pkt, cx.now) {
+            Ok(class) => class,
+            Err(reason) => {
+                cx.drop(pkt, reason);
+                return Verdict::Dropped;
+            }
+        };
+        let len = pkt.len;
+        let verdict = self.classes[class].child.enqueue(pkt, cx, &mut self.held);
+        if self.classes[class].child.held().packets == 0 {
+            self.settle(class);
+        } else if !self.is_active(class) {
+            self.activate(class, len, tick(cx.now.0));
+            if self.classes[class].real.is_some() {
+                // The deadline is that of this packet: none may come before it.
+                self.look(class, cx);
+            }
+        }
+        verdict
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        while self.held.packets > 0 {
+            let (class, guaranteed) = match self.choose(cx.now) {
+                Ok(chosen) => chosen,
+                Err(then) => return Dequeue::NotBefore(then),
+            };
+            let dropped = cx.drops.len();
+            let answer = self.classes[class].child.dequeue(cx, &mut self.held);
+            if cx.drops.len() > dropped {
+                self.settle(class);
+            }
+            match answer {
+                Dequeue::Ready(pkt) => {
+                    self.sent(class, pkt.len, guaranteed, cx);
+                    return Dequeue::Ready(pkt);
+                }
+                // As in Linux, all wait for a class whose own qdisc makes it wait, until a timer
+                // of any of them ends.
+                Dequeue::NotBefore(then) => {
+                    self.set_timer(class, then);
+                    return Dequeue::NotBefore(self.next_timer(cx.now));
+                }
+                Dequeue::Empty => self.settle(class),
+            }
+        }
+        Dequeue::Empty
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.held;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        for class in &mut self.classes {
+            class.child.reset(cx, &mut self.held);
+            class.restart();
+            class.timer = Instant(0);
+        }
+        self.waiting.clear();
+        self.ready.clear();
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+
+    fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
+        self.find(minor).map(|class| &mut self.classes[class].filters)
+    }
+}
+
+impl Classes for Hfsc {
+    fn set(&mut self, minor: u16, parent: u16, values: &Values<'_>, now: Instant) {
+        let either = |key| Curve::of(&values.list(key)).or_else(|| Curve::of(&values.list("sc")));
+        let class = self.find(minor).unwrap_or_else(|| self.add(minor, parent));
+        self.part(class);
+        let own = &mut self.classes[class];
+        own.real = either("rt").map(Real::new);
+        own.share = either("ls").map(Share::new);
+        if let Some(share) = &mut own.share {
+            share.limit = Curve::of(&values.list("ul")).map(Limit::new);
+        }
+        let total = own.total;
+        own.share.iter_mut().for_each(|share| share.path = share.curve.at(0, total));
+        if own.child.held().packets > 0 {
+            self.activate(class, 0, tick(now.0));
+        }
+    }
+
+    fn remove(&mut self, minor: u16, cx: &mut Cx<'_>) {
+        let Some(class) = self.find(minor) else { return };
+        self.classes[class].child.reset(cx, &mut self.held);
+        self.settle(class);
+        self.minors.retain(|(other, _)| *other != minor);
+        self.count_levels();
+    }
+
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        let class = self.leaf(minor).filter(|class| *class != ROOT)?;
+        Some(&mut self.classes[class].child)
+    }
+
+    fn stats(&self, minor: u16, out: &mut dyn FnMut(&'static str, i64)) {
+        let Some(class) = self.find(minor).map(|class| &self.classes[class]) else { return };
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        out("period", class.share.as_ref().map_or(0, |share| share.period.into()));
+        out("work", bytes(class.total));
+        out("rtwork", class.real.as_ref().map_or(0, |real| bytes(real.cumul)));
+        out("level", class.level.into());
+    }
+
+    fn recount(&mut self, minor: u16) {
+        if let Some(class) = self.find(minor) {
+            self.classes[class].child.recount(&mut self.held);
+            self.settle(class);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Service curves in whole numbers: two straight lines, and how far a class has come along them.
+//!
+//! Source: I. Stoica, H. Zhang, T. S. E. Ng, "A Hierarchical Fair Service Curve Algorithm for
+//! Link-Sharing, Real-Time and Priority Services", 1997; the fixed point formats are those of Linux
+//! 7.2, to round as it does. Time counts ticks of 64 ns, service counts bytes.
+
+/// Nanoseconds in a tick, as a power of two.
+const TICK_SHIFT: u32 = 6;
+const TICKS_PER_SEC: u64 = 1_000_000_000 >> TICK_SHIFT;
+/// Slopes are in bytes per tick, with so many bits behind the point.
+const SLOPE_BITS: u32 = 30 - TICK_SHIFT;
+/// Their inverses, in ticks per byte.
+const INVERSE_BITS: u32 = 8 + TICK_SHIFT;
+/// The inverse of no slope, and what it takes to get anywhere without.
+const NEVER: u64 = u64::MAX;
+
+/// The tick that a time lies in.
+pub(super) fn tick(ns: u64) -> u64 {
+    ns >> TICK_SHIFT
+}
+
+/// The time when a tick begins.
+pub(super) fn tick_ns(tick: u64) -> u64 {
+    tick.saturating_mul(1 << TICK_SHIFT)
+}
+
+/// A product of which one factor has `bits` behind the point, without a wider number.
+fn scaled(number: u64, factor: u64, bits: u32) -> u64 {
+    let low = number & ((1 << bits) - 1);
+    (number >> bits).wrapping_mul(factor).wrapping_add(low.wrapping_mul(factor) >> bits)
+}
+
+/// The steepness of a line.
+#[derive(Clone, Copy, Debug)]
+struct Slope {
+    forth: u64,
+    back: u64,
+}
+
+impl Slope {
+    /// Of a rate in bytes per second; both directions round up.
+    fn new(rate: u64) -> Self {
+        let back = if rate == 0 { NEVER } else { (TICKS_PER_SEC << INVERSE_BITS).div_ceil(rate) };
+        Self { forth: (rate << SLOPE_BITS).div_ceil(TICKS_PER_SEC), back }
+    }
+
+    fn bytes(self, ticks: u64) -> u64 {
+        scaled(ticks, self.forth, SLOPE_BITS)
+    }
+
+    fn ticks(self, bytes: u64) -> u64 {
+        match (bytes, self.back) {
+            (0, _) => 0,
+            (_, NEVER) => NEVER,
+            (_, back) => scaled(bytes, back, INVERSE_BITS),
+        }
+    }
+}
+
+/// A service curve: a slope for some time, and another from then on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Curve {
+    first: Slope,
+    second: Slope,
+    /// How far the first slope goes, in ticks and in bytes.
+    ticks: u64,
+    bytes: u64,
+}
+
+impl Curve {
+    /// From the numbers of an option: two rates, and nanoseconds between them. None: it is flat.
+    pub(super) fn of(option: &[u64]) -> Option<Self> {
+        let [m1, d_ns, m2] = option else { return None };
+        if (*m1, *m2) == (0, 0) {
+            return None;
+        }
+        let first = Slope::new(*m1);
+        let ticks = (d_ns / 1_000 * TICKS_PER_SEC).div_ceil(1_000_000);
+        Some(Self { first, second: Slope::new(*m2), ticks, bytes: first.bytes(ticks) })
+    }
+
+    /// Whether it gets no slower.
+    fn is_convex(&self) -> bool {
+        self.first.forth <= self.second.forth
+    }
+
+    /// From this point on.
+    pub(super) fn at(self, tick: u64, bytes: u64) -> Path {
+        Path { tick, bytes, curve: self }
+    }
+}
+
+/// A curve that begins at a point.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    tick: u64,
+    bytes: u64,
+    /// Its first slope may go less far than the class's own.
+    curve: Curve,
+}
+
+impl Path {
+    /// When it reaches `bytes`.
+    pub(super) fn tick_of(&self, bytes: u64) -> u64 {
+        let Self { tick, bytes: from, curve } = *self;
+        if bytes < from {
+            return tick;
+        }
+        let bytes = bytes - from;
+        if bytes > curve.bytes {
+            let on = curve.second.ticks(bytes - curve.bytes);
+            tick.wrapping_add(curve.ticks).wrapping_add(on)
+        } else if curve.bytes == 0 {
+            tick.wrapping_add(curve.ticks)
+        } else {
+            tick.wrapping_add(curve.first.ticks(bytes))
+        }
+    }
+
+    /// How far it is at `tick`.
+    fn bytes_at(&self, tick: u64) -> u64 {
+        let Self { tick: from, bytes, curve } = *self;
+        let ticks = tick.saturating_sub(from);
+        if ticks <= curve.ticks {
+            bytes.wrapping_add(curve.first.bytes(ticks))
+        } else {
+            let on = curve.second.bytes(ticks - curve.ticks);
+            bytes.wrapping_add(curve.bytes).wrapping_add(on)
+        }
+    }
+
+    /// Becomes the lower one of itself and of `curve` begun at a point.
+    pub(super) fn lower(&mut self, curve: &Curve, tick: u64, bytes: u64) {
+        let here = self.bytes_at(tick);
+        if curve.is_convex() {
+            if here >= bytes {
+                (self.tick, self.bytes) = (tick, bytes);
+            }
+            return;
+        }
+        if here <= bytes {
+            return;
+        }
+        let there = self.bytes_at(tick.wrapping_add(curve.ticks));
+        if there >= bytes.wrapping_add(curve.bytes) {
+            *self = Self { tick, bytes, curve: *curve };
+            return;
+        }
+        // They cross: the first slope lasts until it has made up for the lead of the other.
+        let lead = (here - bytes) << SLOPE_BITS;
+        let mut ticks = lead / (curve.first.forth - curve.second.forth);
+        ticks += self.tick.wrapping_add(self.curve.ticks).saturating_sub(tick);
+        (self.tick, self.bytes) = (tick, bytes);
+        (self.curve.ticks, self.curve.bytes) = (ticks, curve.first.bytes(ticks));
+    }
+
+    /// The curve along which its packets become eligible: itself if it gets slower, else its second
+    /// slope alone.
+    pub(super) fn eligible(&self) -> Self {
+        let mut path = *self;
+        if path.curve.is_convex() {
+            (path.curve.ticks, path.curve.bytes) = (0, 0);
+        }
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1 Mbit/s is 125,000 bytes in 15,625,000 ticks: 8 thousandths of a byte each.
+    #[test]
+    fn both_directions_of_a_slope_round_up() {
+        let slope = Slope::new(125_000);
+        assert_eq!((slope.forth, slope.back), (134_218, 125 << INVERSE_BITS));
+        assert_eq!(slope.bytes(15_625_000), 125_000);
+        assert_eq!(slope.ticks(125_000), 15_625_000);
+        assert_eq!((Slope::new(0).bytes(77), Slope::new(0).ticks(77)), (0, NEVER));
+        assert_eq!(Slope::new(0).ticks(0), 0);
+    }
+
+    fn curve(m1: u64, d_ms: u64, m2: u64) -> Curve {
+        Curve::of(&[m1, d_ms * 1_000_000, m2]).expect("it is not flat")
+    }
+
+    #[test]
+    fn a_path_bends_where_its_first_slope_ends() {
+        // 10 ms are 156,250 ticks, in which 250,000 bytes a second make 2,500 bytes.
+        let path = curve(250_000, 10, 125_000).at(1_000, 500);
+        assert_eq!(path.tick_of(400), 1_000);
+        assert_eq!(path.tick_of(3_000), 1_000 + 156_250);
+        assert_eq!(path.tick_of(3_125), 1_000 + 156_250 + 15_625);
+        assert_eq!(path.bytes_at(1_000 + 156_250), 3_000);
+        assert_eq!(path.bytes_at(1_000 + 156_250 + 15_625), 3_125);
+        assert_eq!(path.bytes_at(0), 500);
+        // A convex one makes packets eligible by its second slope from the start.
+        assert_eq!(path.eligible().tick_of(3_125), path.tick_of(3_125));
+        let convex = curve(0, 10, 125_000).at(0, 0);
+        assert_eq!((convex.tick_of(0), convex.tick_of(125)), (156_250, 156_250 + 15_625));
+        assert_eq!((convex.eligible().tick_of(0), convex.eligible().tick_of(125)), (0, 15_625));
+    }
+
+    #[test]
+    fn the_lower_of_two_curves_is_followed() {
+        let concave = curve(250_000, 10, 125_000);
+        // Begun again far to the right, the new one is lower; at once, the old one is.
+        let mut path = concave.at(0, 0);
+        path.lower(&concave, 10_000_000, 100);
+        assert_eq!((path.tick, path.bytes, path.curve.ticks), (10_000_000, 100, 156_250));
+        let mut path = concave.at(0, 0);
+        path.lower(&concave, 0, 100);
+        assert_eq!((path.tick, path.bytes), (0, 0));
+        // After 20 ms it was at 3,750 bytes; with 3,000 sent, the steep part makes up for 750 bytes
+        // in 6 ms.
+        let mut path = concave.at(0, 0);
+        path.lower(&concave, 312_500, 3_000);
+        assert_eq!((path.tick, path.bytes), (312_500, 3_000));
+        assert!(path.curve.ticks.abs_diff(93_750) <= 2, "{}", path.curve.ticks);
+        assert!(path.curve.bytes.abs_diff(1_500) <= 1, "{}", path.curve.bytes);
+    }
+}
