@@ -178,6 +178,9 @@ fn main() {
                 "bfifo" => "bfifo limit 2gb",
                 "pfifo_fast" => "pfifo_fast txqueuelen 1000000",
                 "fq" => "fq limit 1000000 flow_limit 1000000",
+                "netem" => "netem limit 1000000",
+                // Nothing without times; and without classes, a pfifo of 1,000 packets.
+                "etf" | "hfsc" => continue,
                 other => other,
             };
             report(kind.id, flows, &|| tree(line));
