@@ -4,10 +4,11 @@
 //! 7.2 `net/sched/sch_netem.c`. With the same `seed`, the same packets are lost, duplicated,
 //! damaged, reordered and delayed as there, and for as long, unless a correlation is given: that
 //! begins anywhere.
-//! Differs: a duplicate is enqueued here, and not at the root of the tree. Damage is done to the
-//! payload, headers being the kernel's business; packets without one stay whole. The tables of
-//! distributions are built in; they are computed, and differ from those of `iproute2` by rounding.
-//! What an `etf` below it drops late no longer counts against `limit`; in Linux it does for ever.
+//! Differs: a duplicate is enqueued here, and not at the root of the tree: what stands above, such
+//! as a second `netem`, sees it once. Damage is done to the payload, headers being the kernel's
+//! business; packets without one stay whole. The tables of distributions are built in; they are
+//! computed, and differ from those of `iproute2` by rounding, and at the ends. What an `etf` below
+//! it drops late no longer counts against `limit`; in Linux it does for ever.
 //! Invariant: without jitter and reordering, a packet leaves at the first chance after `delay`, and
 //! the order stays.
 
