@@ -395,7 +395,8 @@ proptest! {
             };
             let fail = |e| TestCaseError::fail(format!("{}: {e}", subject.name));
             let log = run().map_err(fail)?;
-            prop_assert_eq!(log, run().map_err(fail)?, "{}: same calls, other packets", subject.name);
+            let name = &subject.name;
+            prop_assert_eq!(log, run().map_err(fail)?, "{}: same calls, other packets", name);
         }
     }
 }

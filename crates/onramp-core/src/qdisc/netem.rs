@@ -36,7 +36,11 @@ const LOSSES: &[Form] = &[
 ];
 const SLOTS: &[Form] = &[
     Form { word: "", must: 1, units: &[Unit::Nsecs, Unit::Nsecs] },
-    Form { word: "distribution", must: 3, units: &[Unit::Choice(SPREADS), Unit::Nsecs, Unit::Nsecs] },
+    Form {
+        word: "distribution",
+        must: 3,
+        units: &[Unit::Choice(SPREADS), Unit::Nsecs, Unit::Nsecs],
+    },
 ];
 
 pub(super) const NETEM: Kind = Kind {
@@ -65,7 +69,7 @@ pub(super) const NETEM: Kind = Kind {
             Absent::Off,
             "rate; bytes more in each packet, bytes of a cell, bytes more in each cell",
         ),
-        Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots, within which all leave"),
+        Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots"),
         Param::new("packets", Unit::Count, Absent::Off, "packets in a slot at most"),
         Param::new("bytes", Unit::Size, Absent::Off, "bytes in a slot at most"),
         Param::new("seed", Unit::Count, Absent::Off, "where chance begins").within(0, u64::MAX),
