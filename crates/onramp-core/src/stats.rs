@@ -74,8 +74,10 @@ impl DropCounters {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortSnapshot {
-    /// Packets given to the qdisc.
+    /// Packets given to the qdisc, and those that it made.
     pub enqueued: u64,
+    /// Of these, packets that it made: the duplicates of `netem`.
+    pub made: u64,
     /// Packets the device took.
     pub sent: u64,
     /// Their bytes on the wire.
@@ -103,8 +105,10 @@ pub struct PortSnapshot {
 /// What one port did. Written by its owner alone.
 #[derive(Debug, Default)]
 pub struct PortStats {
-    /// Packets taken from the intake and given to the qdisc.
+    /// Packets taken from the intake and given to the qdisc, and those that it made.
     pub enqueued: Counter,
+    /// Of these, packets that it made.
+    pub made: Counter,
     /// Packets the device took.
     pub sent: Counter,
     /// Their bytes on the wire.
@@ -134,6 +138,7 @@ impl PortStats {
     pub(crate) fn snapshot(&self, staged: u64) -> PortSnapshot {
         PortSnapshot {
             enqueued: self.enqueued.get(),
+            made: self.made.get(),
             sent: self.sent.get(),
             sent_bytes: self.sent_bytes.get(),
             dropped: self.dropped.iter().collect(),

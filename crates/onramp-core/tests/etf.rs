@@ -85,7 +85,8 @@ proptest! {
         let mut tree = tree(&format!("delta {delta}"));
         let at = |time: u64| START_NS + 10_000 + time * 100;
         for (cookie, time) in (0_u64..).zip(&times) {
-            prop_assert_eq!(tree.enqueue(Instant(START_NS), packet(cookie, at(*time))), Verdict::Queued);
+            let verdict = tree.enqueue(Instant(START_NS), packet(cookie, at(*time)));
+            prop_assert_eq!(verdict, Verdict::Queued);
         }
         let mut expected: Vec<(u64, u64)> = (0..).zip(&times)
             .map(|(cookie, time)| (at(*time) - delta + 1, cookie)).collect();

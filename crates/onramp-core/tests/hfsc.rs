@@ -198,10 +198,11 @@ proptest! {
         begin_ms in 1_u64..80,
     ) {
         // In tenths of the link; the steep part lasts 10 ms.
+        let slow = second.min(steep + 1);
         let lines = [
             "qdisc root handle 1: hfsc".to_owned(),
             format!("class parent 1: classid 1:10 hfsc rt rate {first}mbit ls rate 1kbit"),
-            format!("class parent 1: classid 1:11 hfsc rt m1 {}mbit d 10ms m2 {second}mbit", second.min(steep + 1)),
+            format!("class parent 1: classid 1:11 hfsc rt m1 {slow}mbit d 10ms m2 {second}mbit"),
             "class parent 1: classid 1:12 hfsc ls rate 10mbit".to_owned(),
         ];
         let mut tree = tree(&lines.each_ref().map(|line| &**line));
@@ -218,7 +219,6 @@ proptest! {
             let promised = first * at_ns / 8_000;
             prop_assert!(sent + 2_000 >= promised, "{at_ns}: {sent} of {promised}");
             if let Some(ns) = at_ns.checked_sub(begin_ns + 1_000_000) {
-                let slow = second.min(steep + 1);
                 let promised = slow * ns.min(10_000_000) / 8_000
                     + second * ns.saturating_sub(10_000_000) / 8_000;
                 prop_assert!(sent_late + 2_000 >= promised, "{at_ns}: {sent_late} of {promised}");

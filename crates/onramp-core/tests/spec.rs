@@ -51,13 +51,16 @@ qdisc fq: illegal "priomap" "3": expected 16 whole numbers, each 0 to 2
 qdisc fq: "priomap": the value is missing: expected 16 whole numbers, each 0 to 2
 > netem loss burst 5%
 qdisc netem: illegal "loss" "burst": expected [random] PERCENT [PERCENT] | \
-state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
+state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | \
+gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
 > netem loss state
 qdisc netem: "loss": the value is missing: expected [random] PERCENT [PERCENT] | \
-state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
+state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | \
+gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
 > netem loss 101%
 qdisc netem: illegal "loss" "101%": expected [random] PERCENT [PERCENT] | \
-state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
+state PERCENT [PERCENT] [PERCENT] [PERCENT] [PERCENT] | \
+gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
 > netem delay 10ms distribution normal
 qdisc netem: "distribution": it needs a delay and its jitter
 > netem delay 300s

@@ -39,13 +39,15 @@ impl Totals {
 
 /// What a link did so far.
 ///
-/// At rest, `submitted = sent + dropped (all reasons) + held`. While packets move, `held` is what
-/// makes it so, for the cells are read one after another.
+/// At rest, `submitted + made = sent + dropped (all reasons) + held`. While packets move, `held` is
+/// what makes it so, for the cells are read one after another.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStats {
     /// Packets accepted from senders, and the duplicates that qdiscs (`netem`) made of them.
     pub submitted: u64,
+    /// Packets that qdiscs made: the duplicates of `netem`. Nobody is told of their fate.
+    pub made: u64,
     /// Packets given back to senders because the intake was at its cap.
     pub refused: u64,
     /// Packets the devices took.
@@ -83,10 +85,12 @@ impl LinkStats {
             *dropped.entry(*reason).or_default() += n;
         }
         let sent = ports.iter().map(|port| port.sent).sum();
-        let out = sent + dropped.values().sum::<u64>();
+        let out: u64 = sent + dropped.values().sum::<u64>();
+        let made: u64 = ports.iter().map(|port| port.made).sum();
         Self {
             // A sender counts after its push, when the packet may be out already.
-            submitted: totals.submitted.max(out),
+            submitted: totals.submitted.max(out.saturating_sub(made)),
+            made,
             refused: totals.refused,
             sent,
             sent_bytes: ports.iter().map(|port| port.sent_bytes).sum(),

@@ -65,8 +65,8 @@ fn within_delay(umax: u64, dmax_us: u64, rate: u64) -> Vec<u64> {
     if steep > rate {
         return vec![steep, dmax_us * 1_000, rate];
     }
-    // `tc` multiplies in 32 bits, so that a `umax` above 4,294 bytes is not what it says. The kernel
-    // gets what `tc` makes of it, and so do we.
+    // `tc` multiplies in 32 bits, so that a `umax` above 4,294 bytes is not what it says. The
+    // kernel gets what `tc` makes of it, and so do we.
     let burst_us = ((umax * PER_SEC) & u64::from(u32::MAX)) / rate;
     vec![0, dmax_us.saturating_sub(burst_us) * 1_000, rate]
 }

@@ -177,6 +177,7 @@ impl<D: Device> Root<D> {
     fn count_made(&mut self, made: u32, stats: &PortStats) {
         self.came += u64::from(made);
         stats.enqueued.add(u64::from(made));
+        stats.made.add(u64::from(made));
     }
 
     /// Feeds the device until there is nothing to send, or no more than `left` allows.

@@ -3,8 +3,8 @@
 //!
 //! Source: Stoica, Zhang, Ng 1997 (see `hfsc/curve.rs`); `tc-hfsc(7)`, `tc-hfsc(8)`; behaviour of
 //! Linux 7.2 `net/sched/sch_hfsc.c`.
-//! Differs: an update of a class begins its curves anew. Of `sc` and `rt` (or `ls`) on one class, `sc` says the part the other leaves open,
-//! whichever comes first.
+//! Differs: an update of a class begins its curves anew. Of `sc` and `rt` (or `ls`) on one class,
+//! `sc` says the part the other leaves open, whichever comes first.
 //! Invariant: a class with a curve `rt` has been served at any time, at least, what the curve says
 //! since it became busy, less a packet, as long as the curves together do not exceed the link.
 

@@ -4,10 +4,11 @@
 //! 7.2 `net/sched/sch_netem.c`. With the same `seed`, the same packets are lost, duplicated,
 //! damaged, reordered and delayed as there, and for as long, unless a correlation is given: that
 //! begins anywhere.
-//! Differs: a duplicate is enqueued here, and not at the root of the tree. Damage is done to the
-//! payload, headers being the kernel's business; packets without one stay whole. The tables of
-//! distributions are built in; they are computed, and differ from those of `iproute2` by rounding.
-//! What an `etf` below it drops late no longer counts against `limit`; in Linux it does for ever.
+//! Differs: a duplicate is enqueued here, and not at the root of the tree: what stands above, such
+//! as a second `netem`, sees it once. Damage is done to the payload, headers being the kernel's
+//! business; packets without one stay whole. The tables of distributions are built in; they are
+//! computed, and differ from those of `iproute2` by rounding, and at the ends. What an `etf` below
+//! it drops late no longer counts against `limit`; in Linux it does for ever.
 //! Invariant: without jitter and reordering, a packet leaves at the first chance after `delay`, and
 //! the order stays.
 
@@ -35,7 +36,11 @@ const LOSSES: &[Form] = &[
 ];
 const SLOTS: &[Form] = &[
     Form { word: "", must: 1, units: &[Unit::Nsecs, Unit::Nsecs] },
-    Form { word: "distribution", must: 3, units: &[Unit::Choice(SPREADS), Unit::Nsecs, Unit::Nsecs] },
+    Form {
+        word: "distribution",
+        must: 3,
+        units: &[Unit::Choice(SPREADS), Unit::Nsecs, Unit::Nsecs],
+    },
 ];
 
 pub(super) const NETEM: Kind = Kind {
@@ -64,7 +69,7 @@ pub(super) const NETEM: Kind = Kind {
             Absent::Off,
             "rate; bytes more in each packet, bytes of a cell, bytes more in each cell",
         ),
-        Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots, within which all leave"),
+        Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots"),
         Param::new("packets", Unit::Count, Absent::Off, "packets in a slot at most"),
         Param::new("bytes", Unit::Size, Absent::Off, "bytes in a slot at most"),
         Param::new("seed", Unit::Count, Absent::Off, "where chance begins").within(0, u64::MAX),

@@ -123,3 +123,20 @@ fn a_busy_port_collects_a_thousand_packets() {
     assert_eq!(world.push(1), Some(Ran { done: 64, again: true }));
     world.check();
 }
+
+/// Packets that the qdisc makes are enqueued, leave, and are counted like those that came.
+#[test]
+fn duplicates_are_counted() {
+    let mut world = World::new("netem duplicate 100% delay 1ms limit 150", 1_000);
+    let _ = world.push(100);
+    let stats = world.stats();
+    // The last one that fits takes its duplicate along.
+    let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
+    assert_eq!((stats.enqueued, stats.made, stats.held, dropped), (200, 100, 150, 50));
+    let _ = world.settle();
+    let stats = world.stats();
+    assert_eq!((stats.sent, stats.held), (150, 0));
+    // Nothing of it is there to be lost when the port dies.
+    assert!(world.port.close(world.now, &world.keeper).is_some());
+    assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 50);
+}

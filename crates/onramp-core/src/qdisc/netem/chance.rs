@@ -191,8 +191,8 @@ impl Spread {
             1 => Self::Table(normal()),
             2 => Self::Table(pareto().map(rounded).collect()),
             3 => {
-                let mix = |(bell, tail): (&i16, f64)| rounded(0.25 * f64::from(*bell) + 0.75 * tail);
-                Self::Table(normal().iter().zip(pareto()).map(mix).collect())
+                let mix = |(bell, tail)| rounded(0.25 * f64::from(bell) + 0.75 * tail);
+                Self::Table(normal().into_iter().zip(pareto()).map(mix).collect())
             }
             _ => Self::Uniform,
         }
