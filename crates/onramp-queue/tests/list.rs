@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onramp_queue::{Credits, Packet, PacketList, Pool};
+use onramp_queue::{Credits, Layer, Packet, PacketList, Pool};
 
 fn packet(cookie: u64, len: u32) -> Packet {
     let mut pkt = Packet::new(len);
@@ -142,4 +142,16 @@ fn a_long_list_goes_home_whole() {
     drop(list);
     assert_eq!(pool.returned(), packets);
     assert_eq!((pool.reclaim(|_| {}), pool.out()), (packets, 0));
+}
+
+#[test]
+fn a_duplicate_has_all_that_can_be_seen() {
+    let mut pkt = Packet::with_payload(b"payload");
+    (pkt.len, pkt.flow, pkt.priority, pkt.mark, pkt.ecn) = (49, 7, 6, 5, 2);
+    pkt.set_layer(Layer::Ethernet);
+    pkt.set_queue(3);
+    pkt.set_dest(Some(([192, 0, 2, 1], 9).into()));
+    assert_eq!(format!("{:?}", pkt.duplicate()), format!("{pkt:?}"));
+    let copy = pkt.duplicate();
+    assert_eq!((copy.layer(), copy.queue(), copy.payload()), (Layer::Ethernet, 3, &b"payload"[..]));
 }

@@ -184,7 +184,7 @@ mod tests {
             (None, Some("fast")),
             (None, Some("0mbit")),
             (None, Some("1mbit limit 5")),
-            (Some("sfq"), None),
+            (Some("wfq"), None),
             (Some(""), None),
         ];
         for (given, rate) in wrong {

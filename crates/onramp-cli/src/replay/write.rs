@@ -1,7 +1,9 @@
 //! A capture, written in the format pcapng.
 //!
 //! Source: draft-ietf-opsawg-pcapng, of whose blocks three are written: Section Header, Interface
-//! Description, Enhanced Packet.
+//! Description, Enhanced Packet. By hand, for they are few lines, and the crates that write them
+//! have no stable release of their present interface (`pcap-file` 3.0.0-rc.3) or copy each packet
+//! (`pcap-parser`).
 
 use std::io::{self, BufWriter, Write};
 

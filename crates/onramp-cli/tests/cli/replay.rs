@@ -2,6 +2,8 @@
 
 #[path = "replay/files.rs"]
 mod files;
+#[path = "replay/golden.rs"]
+mod golden;
 
 use std::fs;
 use std::io::Write;
