@@ -100,11 +100,14 @@ impl Wire {
         ip("link set lo up")?;
         let peer = format!("peer name far address {FAR_LINK} netns {far}");
         ip(&format!("link add near address {NEAR_LINK} type veth {peer}"))?;
+        // Or they say things of their own, which would be counted, too.
+        ip("link set near addrgenmode none")?;
         ip(&format!("addr add {NEAR}/30 dev near"))?;
         ip("link set near up")?;
         ip(&format!("neigh replace {FAR} lladdr {FAR_LINK} nud permanent dev near"))?;
         self.at_far_end(|| {
             ip("link set lo up")?;
+            ip("link set far addrgenmode none")?;
             ip(&format!("addr add {FAR}/30 dev far"))?;
             ip("link set far up")?;
             ip(&format!("neigh replace {NEAR} lladdr {NEAR_LINK} nud permanent dev far"))
