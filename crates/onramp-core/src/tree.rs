@@ -215,7 +215,7 @@ impl Tree {
         std::mem::take(&mut self.drops)
     }
 
-    /// The root itself, for its classes and filters. Packets that go in or out here are not counted.
+    /// The root itself, for its classes and filters. What goes in or out here is not counted.
     pub fn root(&mut self) -> &mut dyn Qdisc {
         &mut *self.root
     }

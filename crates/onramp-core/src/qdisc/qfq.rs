@@ -12,6 +12,7 @@
 //! Invariant: among classes that always hold packets, what any has sent, divided by its weight,
 //! differs by a bounded number of packets from what any other has.
 
+mod aggregate;
 mod schedule;
 
 use onramp_queue::{DropReason, Packet};

@@ -8,44 +8,23 @@
 //! with the shortest services: each step takes constant time, by operations on words of bits.
 
 use super::super::classes::{Links, List};
+use super::aggregate::Aggregate;
 
 /// A whole, in fixed point.
 const ONE: u32 = 1 << 30;
 /// Classes of an aggregate, at most.
 const CLASSES_MAX: u32 = 8;
 /// Groups: the numbers of bits in which services may differ.
-const GROUPS: usize = 25;
+pub(super) const GROUPS: usize = 25;
 /// Slots of a group.
 const SLOTS: usize = 32;
 /// The shortest slot: the largest aggregate's whole budget, 2^(16 + 3) bytes, in the last group's.
-const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
+pub(super) const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
 
 /// A group's state is a sum of these, and the number of its set.
 const READY: usize = 0;
 const INELIGIBLE: usize = 1;
 const BLOCKED: usize = 2;
-
-/// Classes of the same weight and largest packet.
-#[derive(Debug, Default)]
-struct Aggregate {
-    start: u64,
-    finish: u64,
-    group: usize,
-    /// Where in its group it waits.
-    slot: usize,
-    /// Of each class.
-    weight: u32,
-    packet_max: u32,
-    /// One by the weight of all.
-    inverse: u32,
-    classes: u32,
-    /// Bytes it may send before another is chosen; what it began with, and what is left.
-    budget_max: u32,
-    begun: u32,
-    left: u32,
-    /// Places of classes that hold something, in the order of their turns.
-    active: List,
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
@@ -127,32 +106,6 @@ const fn below(index: usize) -> u32 {
 #[inline]
 const fn first_of(set: u32) -> Option<usize> {
     if set == 0 { None } else { Some(set.trailing_zeros() as usize) }
-}
-
-impl Aggregate {
-    /// The group in whose slots a whole budget fits.
-    fn fitting_group(&self) -> usize {
-        let service = u64::from(self.budget_max) * u64::from(self.inverse);
-        let slots = service.div_ceil(1 << SLOT_BITS);
-        (slots.next_power_of_two().trailing_zeros() as usize).min(GROUPS - 1)
-    }
-
-    fn recharge(&mut self) {
-        (self.begun, self.left) = (self.budget_max, self.budget_max);
-    }
-
-    /// Moves the finish to where the service that was taken ends.
-    fn settle(&mut self) {
-        // Classes may have left, and the budget with them.
-        let taken = self.begun.wrapping_sub(self.left).min(self.budget_max);
-        self.finish = self.start.wrapping_add(u64::from(taken) * u64::from(self.inverse));
-    }
-
-    /// Moves the finish to where a whole budget ends.
-    fn plan(&mut self) {
-        let whole = u64::from(self.budget_max) * u64::from(self.inverse);
-        self.finish = self.start.wrapping_add(whole);
-    }
 }
 
 /// Classes and aggregates.
