@@ -11,6 +11,7 @@ pub mod filter;
 mod flows;
 mod handle;
 pub mod params;
+mod pie;
 mod port;
 pub mod qdisc;
 mod rate;

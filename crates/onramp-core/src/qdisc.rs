@@ -18,6 +18,8 @@
 //! | `fq_codel` | a queue for each flow, served in turn and kept short |
 //! | `sfq` | a short queue for each flow, served in turn |
 //! | `red` | one queue, from which packets are dropped at random before it is full |
+//! | `pie` | one queue, from which packets are dropped at random to keep their wait short |
+//! | `fq_pie` | a queue for each flow, served in turn and kept short at random |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -345,4 +347,6 @@ qdiscs! {
     fq_codel: FQ_CODEL;
     sfq: SFQ;
     red: RED;
+    pie: PIE;
+    fq_pie: FQ_PIE;
 }

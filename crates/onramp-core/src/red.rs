@@ -194,8 +194,9 @@ impl Red {
     }
 }
 
-/// Adaptive RED looks at the average so often.
-const ADAPT_NS: u64 = 500_000_000;
+/// Adaptive RED looks at the average so often: every half second, and a tick of 10 ms, as long as
+/// timers of Linux take with `HZ=100`.
+const ADAPT_NS: u64 = 510_000_000;
 
 /// Where nothing changes any more, however long the queue has been idle.
 const ADAPT_MOST: u64 = 256;

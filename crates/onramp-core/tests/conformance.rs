@@ -53,7 +53,7 @@ fn most(spec: &Spec) -> Backlog {
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
-        "codel" | "fq_codel" | "sfq" => (values.number("limit"), u64::MAX),
+        "codel" | "fq_codel" | "sfq" | "pie" | "fq_pie" => (values.number("limit"), u64::MAX),
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
