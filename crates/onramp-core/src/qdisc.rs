@@ -18,6 +18,7 @@
 //! | `fq_codel` | a queue for each flow, served in turn and kept short |
 //! | `sfq` | a short queue for each flow, served in turn |
 //! | `red` | one queue, from which packets are dropped at random before it is full |
+//! | `choke` | one queue, from which flows that fill it drop each other |
 //! | `pie` | one queue, from which packets are dropped at random to keep their wait short |
 //! | `fq_pie` | a queue for each flow, served in turn and kept short at random |
 //!
@@ -347,6 +348,7 @@ qdiscs! {
     fq_codel: FQ_CODEL;
     sfq: SFQ;
     red: RED;
+    choke: CHOKE;
     pie: PIE;
     fq_pie: FQ_PIE;
 }

@@ -88,6 +88,12 @@ pub(crate) struct Average {
 impl Average {
     pub(crate) const EMPTY: Self = Self { value: 0, spared: -1, draw: 0, idle_since: None };
 
+    /// No draw is open.
+    #[inline]
+    pub(crate) fn spare(&mut self) {
+        self.spared = -1;
+    }
+
     /// Nothing is left.
     #[inline]
     pub(crate) fn rest(&mut self, now: Instant) {
@@ -144,11 +150,11 @@ impl Red {
     pub(crate) fn judge(&mut self, average: &mut Average, backlog: u64, now: Instant) -> Verdict {
         self.update(average, backlog, now);
         if average.value < self.min {
-            average.spared = -1;
+            average.spare();
             return Verdict::Spare;
         }
         if average.value >= self.max {
-            average.spared = -1;
+            average.spare();
             return Verdict::Forced;
         }
         if self.draws(average) { Verdict::Early } else { Verdict::Spare }
@@ -174,6 +180,16 @@ impl Red {
             0 => value - (value.saturating_mul(idle_us) >> damping.cell_log).min(value.div_ceil(2)),
             bits => value >> bits,
         }
+    }
+
+    #[inline]
+    pub(crate) fn is_beyond_min(&self, average: &Average) -> bool {
+        average.value > self.min
+    }
+
+    #[inline]
+    pub(crate) fn is_beyond_max(&self, average: &Average) -> bool {
+        average.value > self.max
     }
 
     /// Whether a packet goes by chance, the average being between `min` and `max`.

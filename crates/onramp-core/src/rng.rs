@@ -20,7 +20,6 @@ impl Rng {
         (self.next_u64() >> 32) as u32
     }
 
-    #[cfg_attr(not(test), expect(dead_code))]
     /// Evenly in `0..below`; zero if that is empty (Lemire 2019, without the last correction: off
     /// by less than 2^-32).
     pub(crate) fn below(&mut self, below: u32) -> u32 {
