@@ -78,8 +78,6 @@ struct Choke {
     /// Packets in order. There are gaps where one was dropped, but neither first nor last.
     places: VecDeque<Option<Packet>>,
     backlog: Backlog,
-    /// Dequeued for a parent that looked; not counted in `backlog`.
-    peeked: Option<Packet>,
     stats: Stats,
 }
 
@@ -106,7 +104,6 @@ impl Choke {
             rng,
             places: VecDeque::new(),
             backlog: Backlog::default(),
-            peeked: None,
             stats: Stats::default(),
         }
     }
@@ -143,7 +140,7 @@ impl Choke {
     /// Whether a packet has to go, which then takes one of its flow along, or is marked.
     #[inline]
     fn chokes(&mut self, pkt: &mut Packet, cx: &mut Cx<'_>) -> Option<DropReason> {
-        let held = u64::from(self.packets());
+        let held = u64::from(self.backlog.packets);
         self.law.update(&mut self.average, held, cx.now);
         if !self.law.is_beyond_min(&self.average) {
             self.average.spare();
@@ -166,12 +163,6 @@ impl Choke {
         }
         self.stats.early += 1;
         Some(if forced { DropReason::Overlimit } else { DropReason::Congested })
-    }
-
-    /// Packets held, that of a parent who looked included.
-    #[inline]
-    fn packets(&self) -> u32 {
-        self.backlog.packets + u32::from(self.peeked.is_some())
     }
 }
 
@@ -197,9 +188,6 @@ impl Qdisc for Choke {
 
     #[inline]
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
-        if let Some(pkt) = self.peeked.take() {
-            return Dequeue::Ready(pkt);
-        }
         let Some(pkt) = self.places.pop_front().flatten() else {
             self.average.rest(cx.now);
             return Dequeue::Empty;
@@ -209,26 +197,21 @@ impl Qdisc for Choke {
         Dequeue::Ready(pkt)
     }
 
-    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut peeked = self.peeked.take();
-        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
-        self.peeked = peeked;
-        answer
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        Peek::at(self.places.front().and_then(Option::as_ref))
     }
 
     fn backlog(&self) -> Backlog {
-        let mut held = self.backlog;
-        self.peeked.iter().for_each(|pkt| held.add(pkt));
-        held
+        self.backlog
     }
 
     #[inline]
     fn accepts(&self, _pkt: &Packet) -> bool {
-        self.packets() < self.limit
+        self.backlog.packets < self.limit
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
-        for pkt in self.places.drain(..).flatten().chain(self.peeked.take()) {
+        for pkt in self.places.drain(..).flatten() {
             cx.drop(pkt, DropReason::Purged);
         }
         self.backlog = Backlog::default();
