@@ -65,7 +65,8 @@ proptest! {
         flows in 1_u64..20,
         steps in prop::collection::vec((0_u64..8, 0_u32..8), 1..400),
     ) {
-        let mut tree = tree(&format!("choke limit {limit} min 2 max 8 burst 3 bandwidth 10mbit ecn"));
+        let options = "min 2 max 8 burst 3 bandwidth 10mbit ecn";
+        let mut tree = tree(&format!("choke limit {limit} {options}"));
         let (mut number, mut last, mut sent) = (0, None, 0);
         for (pushes, pops) in steps {
             for _ in 0..pushes {
