@@ -36,6 +36,8 @@ pub enum Unit {
     Row(usize, &'static [Self]),
     /// A minor number, hexadecimal.
     Minor,
+    /// Some bits of a byte, and which: `0x1/0x3`. In units of 1, and of 256.
+    Masked,
     /// A probability: `0.02`. In units of 2^-32.
     Fraction,
     /// A probability: `2%`, or `2`. In units of 2^-32.
@@ -107,7 +109,7 @@ impl Param {
         let max = match unit {
             Unit::Usecs => U32_MAX * 1_000,
             Unit::Rate | Unit::Row(..) => RATE_MAX,
-            Unit::Minor => u16::MAX as u64,
+            Unit::Minor | Unit::Masked => u16::MAX as u64,
             _ => U32_MAX,
         };
         Self { key, aliases: &[], unit, default, min: 0, max, help }
@@ -217,6 +219,7 @@ impl Param {
             Unit::Usecs => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
+            Unit::Masked => parse_masked(word),
             Unit::Fraction => parse_fraction(word, 1.0),
             Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
@@ -257,6 +260,7 @@ impl Param {
                 })
                 .collect::<Vec<_>>()
                 .join(" "),
+            Unit::Masked => "bits and their mask, such as 0x1/0x3, each 0 to 0xff".into(),
             Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
             Unit::Fraction => "a probability such as 0.02, 0 to 1".into(),
             Unit::Percent => "a percentage such as 5%, 0% to 100%".into(),
@@ -281,6 +285,7 @@ impl Param {
             Unit::Rate => Rate(n).exact(),
             Unit::Usecs | Unit::Nsecs => exact_time(n),
             Unit::Minor => format!("{n:x}"),
+            Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => n.to_string(),
@@ -296,6 +301,7 @@ impl Param {
             Unit::Usecs if n == 0 => "0us".into(),
             Unit::Usecs | Unit::Nsecs => Time(n).to_string(),
             Unit::Minor => format!("{n:#x}"),
+            Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => n.to_string(),
@@ -366,11 +372,22 @@ impl Unit {
             Self::Rate => "RATE",
             Self::Usecs | Self::Nsecs => "TIME",
             Self::Minor => "MINOR",
+            Self::Masked => "VALUE/MASK",
             Self::Fraction => "PROBABILITY",
             Self::Percent => "PERCENT",
             Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) => "",
         }
     }
+}
+
+/// Reads two numbers of a byte, decimal or hexadecimal.
+fn parse_masked(word: &str) -> Option<u64> {
+    let (value, mask) = word.split_once('/')?;
+    let byte = |word: &str| match word.strip_prefix("0x") {
+        Some(hex) => u8::from_str_radix(hex, 16).ok(),
+        None => word.parse::<u8>().ok(),
+    };
+    Some(u64::from(byte(mask)?) << 8 | u64::from(byte(value)?))
 }
 
 /// The options of a table, for messages.

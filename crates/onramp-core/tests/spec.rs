@@ -167,6 +167,7 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
         Unit::Rate => number.prop_map(|n| format!("{n}bps")).boxed(),
         Unit::Usecs | Unit::Nsecs => number.prop_map(|n| format!("{n}ns")).boxed(),
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
+        Unit::Masked => number.prop_map(|n| format!("{:#x}/{}", n & 0xFF, n >> 8)).boxed(),
         Unit::Fraction => (0_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 1e3)).boxed(),
         Unit::Percent => (0_u32..=1000).prop_map(|n| format!("{}%", f64::from(n) / 1e1)).boxed(),
         _ => number.prop_map(|n| n.to_string()).boxed(),
