@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Source: RFC 8290; `tc-fq_codel(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_codel.c`, with its
-//! choice among queues of the same size (the first one).
+//! choice among queues of the same size (the first one, so that it depends on the hash).
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); a packet waits since it was
 //! pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)); a packet's memory is its length and
 //! the 128 bytes of its header; `ce_threshold_selector` sees only the ECN bits, the others are zero.
