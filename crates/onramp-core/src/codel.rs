@@ -33,6 +33,13 @@ pub(crate) const INTERVAL: Param = Param::new(
 pub(crate) const CE_THRESHOLD: Param =
     Param::new("ce_threshold", Unit::Usecs, Default::Off, "waiting time from which all are marked");
 
+pub(crate) const CE_THRESHOLD_SELECTOR: Param = Param::new(
+    "ce_threshold_selector",
+    Unit::Masked,
+    Default::Off,
+    "of the ECN bits of packets that ce_threshold marks",
+);
+
 /// A queue that went bad again within so many intervals goes on at its former pace.
 const MEMORY_INTERVALS: u32 = 16;
 
@@ -69,6 +76,9 @@ pub(crate) struct Law {
     target: Units,
     interval: Units,
     ce_threshold: Option<Units>,
+    /// Only packets whose ECN bits, as far as the mask goes, are these are marked for it.
+    selector: u8,
+    mask: u8,
     ecn: bool,
     /// So many bytes may always stay.
     mtu: u64,
@@ -88,12 +98,20 @@ impl Law {
             target: read("target"),
             interval: read("interval"),
             ce_threshold: values.get("ce_threshold").map(|_| read("ce_threshold")),
+            selector: 0,
+            mask: 0,
             ecn,
             mtu: values.site.mtu.into(),
             max_packet: 0,
             ecn_mark: 0,
             ce_mark: 0,
         }
+    }
+
+    /// The same, with a value of [`CE_THRESHOLD_SELECTOR`].
+    pub(crate) fn select(mut self, selector: u64) -> Self {
+        [self.selector, self.mask, ..] = selector.to_le_bytes();
+        self
     }
 
     /// Marks a packet instead of dropping it, if that can be.
@@ -105,7 +123,9 @@ impl Law {
 
     #[inline]
     fn mark_late(&mut self, pkt: &mut Packet, waited: Units) {
-        if self.ce_threshold.is_some_and(|threshold| is_after(waited, threshold)) {
+        if self.ce_threshold.is_some_and(|threshold| is_after(waited, threshold))
+            && (pkt.ecn & self.mask == self.selector || self.mask == 0)
+        {
             self.ce_mark += u64::from(ecn::mark(pkt));
         }
     }

@@ -18,8 +18,9 @@ const NONE: u32 = u32::MAX;
 /// Of a flow that is in no list.
 const UNLISTED: u32 = u32::MAX - 1;
 
-/// A queue with the state that its law keeps.
+/// A queue with the state that its law keeps; with that of CoDel, it is one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Flow<L> {
     pub(crate) queue: PacketList,
     pub(crate) law: L,
@@ -28,6 +29,8 @@ pub(crate) struct Flow<L> {
     /// The next flow of its list.
     link: u32,
 }
+
+const _: () = assert!(size_of::<Flow<crate::codel::Codel>>() == 64, "one cache line");
 
 impl<L> Flow<L> {
     /// Charges the flow for what it sent.

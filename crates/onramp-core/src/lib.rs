@@ -14,6 +14,7 @@ pub mod filter;
 mod flows;
 mod handle;
 pub mod params;
+mod pie;
 mod port;
 pub mod qdisc;
 mod rate;

@@ -38,6 +38,8 @@ pub enum Unit {
     Row(usize, &'static [Self]),
     /// A minor number, hexadecimal.
     Minor,
+    /// Some bits of a byte, and which: `0x1/0x3`. In units of 1, and of 256.
+    Masked,
     /// A probability: `0.02`. In units of 2^-32.
     Fraction,
     /// A probability: `2%`, or `2`. In units of 2^-32.
@@ -122,7 +124,7 @@ impl Param {
         let max = match unit {
             Unit::Usecs => U32_MAX * 1_000,
             Unit::Rate | Unit::Row(..) | Unit::Forms(_) => RATE_MAX,
-            Unit::Minor => u16::MAX as u64,
+            Unit::Minor | Unit::Masked => u16::MAX as u64,
             _ => U32_MAX,
         };
         Self { key, aliases: &[], unit, default, min: 0, max, help }
@@ -265,6 +267,7 @@ impl Param {
             Unit::Usecs => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
+            Unit::Masked => parse_masked(word),
             Unit::Fraction => parse_fraction(word, 1.0),
             Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
             Unit::Choice(names) => {
@@ -322,6 +325,7 @@ impl Param {
             }
             Unit::Curve => curve::EXPECTED.into(),
             Unit::Signed => "a whole number, -2147483648 to 2147483647".into(),
+            Unit::Masked => "bits and their mask, such as 0x1/0x3, each 0 to 0xff".into(),
             Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
             Unit::Fraction => "a probability such as 0.02, 0 to 1".into(),
             Unit::Percent => "a percentage such as 5%, 0% to 100%".into(),
@@ -351,6 +355,7 @@ impl Param {
             Unit::Usecs | Unit::Nsecs => exact_time(n),
             Unit::Minor => format!("{n:x}"),
             Unit::Signed => signed(n).to_string(),
+            Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => plain(unit, n),
@@ -367,6 +372,7 @@ impl Param {
             Unit::Usecs | Unit::Nsecs => Time(n).to_string(),
             Unit::Minor => format!("{n:#x}"),
             Unit::Signed => signed(n).to_string(),
+            Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => plain(unit, n),
@@ -451,6 +457,7 @@ impl Unit {
             Self::Rate => "RATE",
             Self::Usecs | Self::Nsecs => "TIME",
             Self::Minor => "MINOR",
+            Self::Masked => "VALUE/MASK",
             Self::Fraction => "PROBABILITY",
             Self::Percent => "PERCENT",
             Self::Choice(_) => "NAME",
@@ -486,6 +493,16 @@ fn row_usage(must: usize, units: &[Unit]) -> String {
 #[expect(clippy::cast_possible_truncation, reason = "these are the bits that count")]
 pub(crate) fn signed(number: u64) -> i32 {
     (number as u32).cast_signed()
+}
+
+/// Reads two numbers of a byte, decimal or hexadecimal.
+fn parse_masked(word: &str) -> Option<u64> {
+    let (value, mask) = word.split_once('/')?;
+    let byte = |word: &str| match word.strip_prefix("0x") {
+        Some(hex) => u8::from_str_radix(hex, 16).ok(),
+        None => word.parse::<u8>().ok(),
+    };
+    Some(u64::from(byte(mask)?) << 8 | u64::from(byte(value)?))
 }
 
 /// The options of a table, for messages.

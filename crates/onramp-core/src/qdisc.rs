@@ -34,6 +34,9 @@
 //! | `sfq` | a short queue for each flow, served in turn |
 //! | `red` | one queue, from which packets are dropped at random before it is full |
 //! | `hfsc` | classes with guarantees in real time, which share the rest |
+//! | `choke` | one queue, from which flows that fill it drop each other |
+//! | `pie` | one queue, from which packets are dropped at random to keep their wait short |
+//! | `fq_pie` | a queue for each flow, served in turn and kept short at random |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -58,6 +61,29 @@
 //!
 //! A flow costs 80 to 160 bytes of memory, 10,000 flows 1.25 MiB, idle or not. When there are more
 //! than `buckets`, new flows take the places of those idle for 3 s.
+//!
+//! # Statistics of those that manage their queue
+//!
+//! | name | of | meaning |
+//! |---|---|---|
+//! | `count`, `lastcount` | `codel` | drops since the queue went bad, and when it last did |
+//! | `ldelay_ns` | `codel` | what the last packet waited |
+//! | `dropping`, `drop_next_ns` | `codel` | whether it drops; when next |
+//! | `maxpacket` | `codel`, `fq_codel` | largest packet that CoDel judged |
+//! | `ecn_mark` | all but `red`, `choke`, `sfq` | packets marked instead of dropped |
+//! | `ce_mark` | `codel`, `fq_codel` | packets marked at `ce_threshold` |
+//! | `drop_overlimit` | `codel`, `fq_codel` | drops at any limit |
+//! | `drop_overmemory` | `fq_codel` | of these, at `memory_limit` |
+//! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow was new |
+//! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in either list |
+//! | `memory_used` | `fq_codel`, `fq_pie` | bytes held, headers included |
+//! | `marked`, `early`, `pdrop` | `red`, `choke` | marks, drops by the law, drops at `limit` |
+//! | `matched` | `choke` | packets that met one of their own flow, and died with it |
+//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | RED's chance: marks, at the head, drops |
+//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same beyond `max` |
+//! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | state of the law; bytes per second |
+//! | `pkts_in`, `dropped`, `overlimit`, `overmemory` | `pie`, `fq_pie` | taken in, dropped, why |
+//! | `maxq` | `pie` | packets held at most |
 
 use std::fmt::Debug;
 
@@ -397,6 +423,9 @@ qdiscs! {
     sfq: SFQ;
     red: RED;
     hfsc: HFSC;
+    choke: CHOKE;
+    pie: PIE;
+    fq_pie: FQ_PIE;
 }
 
 mod classes;

@@ -88,6 +88,12 @@ pub(crate) struct Average {
 impl Average {
     pub(crate) const EMPTY: Self = Self { value: 0, spared: -1, draw: 0, idle_since: None };
 
+    /// No draw is open.
+    #[inline]
+    pub(crate) fn spare(&mut self) {
+        self.spared = -1;
+    }
+
     /// Nothing is left.
     #[inline]
     pub(crate) fn rest(&mut self, now: Instant) {
@@ -144,11 +150,11 @@ impl Red {
     pub(crate) fn judge(&mut self, average: &mut Average, backlog: u64, now: Instant) -> Verdict {
         self.update(average, backlog, now);
         if average.value < self.min {
-            average.spared = -1;
+            average.spare();
             return Verdict::Spare;
         }
         if average.value >= self.max {
-            average.spared = -1;
+            average.spare();
             return Verdict::Forced;
         }
         if self.draws(average) { Verdict::Early } else { Verdict::Spare }
@@ -176,6 +182,16 @@ impl Red {
         }
     }
 
+    #[inline]
+    pub(crate) fn is_beyond_min(&self, average: &Average) -> bool {
+        average.value > self.min
+    }
+
+    #[inline]
+    pub(crate) fn is_beyond_max(&self, average: &Average) -> bool {
+        average.value > self.max
+    }
+
     /// Whether a packet goes by chance, the average being between `min` and `max`.
     #[inline]
     pub(crate) fn draws(&mut self, average: &mut Average) -> bool {
@@ -194,8 +210,9 @@ impl Red {
     }
 }
 
-/// Adaptive RED looks at the average so often.
-const ADAPT_NS: u64 = 500_000_000;
+/// Adaptive RED looks at the average so often: every half second, and a tick of 10 ms, as long as
+/// timers of Linux take with `HZ=100`.
+const ADAPT_NS: u64 = 510_000_000;
 
 /// Where nothing changes any more, however long the queue has been idle.
 const ADAPT_MOST: u64 = 256;

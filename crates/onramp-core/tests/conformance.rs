@@ -61,6 +61,7 @@ fn must_be_given(id: &str) -> &'static str {
         "cbs" => " idleslope 8000 sendslope -2000 hicredit 459 locredit -1071",
         "tbf" => " rate 20mbit burst 3kb limit 9kb",
         "red" => " limit 30000 min 3000 avpkt 1000 ecn",
+        "choke" => " limit 12 min 2 max 9 bandwidth 10mbit ecn",
         _ => "",
     }
 }
@@ -90,7 +91,9 @@ fn most(spec: &Spec) -> Backlog {
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
-        "codel" | "fq_codel" | "sfq" => (values.number("limit"), u64::MAX),
+        "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" => {
+            (values.number("limit"), u64::MAX)
+        }
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }

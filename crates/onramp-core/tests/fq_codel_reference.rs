@@ -279,3 +279,30 @@ fn backlog_and_reset() {
     assert_eq!(drops.len(), 5);
     assert!(drops.all(|pkt| pkt.drop_reason == Some(DropReason::Purged)));
 }
+
+/// Of packets that wait too long, only those of the selected code points are marked.
+#[test]
+fn the_threshold_may_be_for_some_only() {
+    for (selector, marked) in [
+        ("", [false, true, true]),
+        ("ce_threshold_selector 0x1/0x3", [false, true, false]),
+        ("ce_threshold_selector 2/2", [false, false, true]),
+        ("ce_threshold_selector 4/4", [false, false, false]),
+    ] {
+        let mut qdisc = build(&format!("fq_codel ce_threshold 1ms {selector}"));
+        for ecn in 0..3 {
+            let mut pkt = packet(0, 0, 1000);
+            (pkt.ecn, pkt.enqueued_ns) = (ecn, 20_000_000_000);
+            let mut none = PacketList::new();
+            let mut cx = Cx::new(Instant(20_000_000_000), &mut none);
+            assert_eq!(qdisc.enqueue(pkt, &mut cx), Verdict::Queued);
+        }
+        let ours = [(); 3].map(|()| {
+            let mut none = PacketList::new();
+            let mut cx = Cx::new(Instant(20_002_000_000), &mut none);
+            let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("three are there") };
+            pkt.ecn == 3
+        });
+        assert_eq!(ours, marked, "{selector}");
+    }
+}

@@ -234,6 +234,7 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
         Unit::Minus => number.prop_map(|n| format!("-{n}")).boxed(),
         Unit::Signed => any::<i32>().prop_map(|n| n.to_string()).boxed(),
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
+        Unit::Masked => number.prop_map(|n| format!("{:#x}/{}", n & 0xFF, n >> 8)).boxed(),
         Unit::Fraction => (0_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 1e3)).boxed(),
         Unit::Percent => (0_u32..=1000).prop_map(|n| format!("{}%", f64::from(n) / 1e1)).boxed(),
         _ => number.prop_map(|n| n.to_string()).boxed(),

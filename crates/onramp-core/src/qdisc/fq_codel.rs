@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Source: RFC 8290; `tc-fq_codel(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_codel.c`, with its
-//! choice among queues of the same size (the first one).
+//! choice among queues of the same size (the first one, so that it depends on the hash).
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); a packet waits since it was
 //! pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)); a packet's memory is its length and
-//! the 128 bytes of its header; there is no `ce_threshold_selector`. Zeros that `tc` takes for "not
-//! given" are errors.
+//! the 128 bytes of its header; `ce_threshold_selector` sees only the ECN bits, the others are zero.
+//! Zeros that `tc` takes for "not given" are errors.
 //! Invariant: packets of a flow leave in order; while none is dropped, flows that always have
 //! packets get the same number of bytes, give or take a quantum and a packet.
 
@@ -41,6 +41,7 @@ pub(super) const FQ_CODEL: Kind = Kind {
             .within(256, 1 << 20),
         codel::TARGET,
         codel::CE_THRESHOLD,
+        codel::CE_THRESHOLD_SELECTOR,
         codel::INTERVAL,
         Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most")
             .within(0, 1 << 31),
@@ -127,7 +128,8 @@ impl FqCodel {
             limit: values.number32("limit"),
             memory_limit: values.number("memory_limit"),
             drop_batch: values.number32("drop_batch"),
-            law: Law::new(values, values.number("ecn") == 0),
+            law: Law::new(values, values.number("ecn") == 0)
+                .select(values.number("ce_threshold_selector")),
             buckets: Buckets::new(values, count),
             flows: Flows::new(count, values.number32("quantum")),
             bounds: vec![0; (count as usize).div_ceil(BLOCK)].into(),

@@ -161,7 +161,7 @@ impl Sfq {
         let Some(red) = &mut self.red else { return true };
         let slot_now = self.slots.get(slot);
         let average = &mut red.averages[slot as usize];
-        let forced = match red.law.judge(average, slot_now.bytes.into(), now) {
+        let forced = match red.law.judge(average, slot_now.bytes, now) {
             red::Verdict::Spare => return true,
             red::Verdict::Early => false,
             red::Verdict::Forced => true,
@@ -193,7 +193,7 @@ impl Sfq {
             cx.drop(pkt, reason);
             return Verdict::Dropped;
         };
-        slot.bytes = slot.bytes + pkt.len - head.len;
+        slot.bytes = slot.bytes + u64::from(pkt.len) - u64::from(head.len);
         self.backlog.sub(&head);
         self.backlog.add(&pkt);
         slot.queue.push_back(pkt);
@@ -262,7 +262,7 @@ impl Sfq {
                 continue;
             }
             if let Some(red) = &mut self.red {
-                let bytes = self.slots.get(slot).bytes.into();
+                let bytes = self.slots.get(slot).bytes;
                 red.law.update(&mut red.averages[slot as usize], bytes, cx.now);
             }
             self.slots.push(slot, pkt, self.quantum);

@@ -101,7 +101,7 @@ fn is_random(case: &Case) -> bool {
     case.setup.specs().any(|spec| match spec.kind().id {
         "pie" | "fq_pie" | "red" | "choke" | "cake" | "dualpi2" => true,
         // RED on each flow, and hashing anew.
-        "sfq" => ["redflowlimit", "perturb"].iter().any(|key| spec.values(0).is_given(key)),
+        "sfq" => ["redflowlimit", "perturb"].iter().any(|key| spec.values(0).number(key) > 0),
         "netem" => {
             let values = spec.values(0);
             let chance = ["loss", "duplicate", "corrupt", "reorder", "slot"];

@@ -16,7 +16,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct Slot {
     /// A ring of its own, because packets leave at both ends.
     pub(super) queue: VecDeque<Packet>,
-    pub(super) bytes: u32,
+    pub(super) bytes: u64,
     /// Bytes it may still send in this round.
     pub(super) credit: i32,
     /// The bucket it stands for.
@@ -104,7 +104,7 @@ impl Slots {
     pub(super) fn push(&mut self, index: u32, pkt: Packet, credit: i32) {
         self.unfile(index);
         let slot = self.get(index);
-        slot.bytes += pkt.len;
+        slot.bytes += u64::from(pkt.len);
         slot.queue.push_back(pkt);
         let len = slot.queue.len();
         if len == 1 {
@@ -123,7 +123,7 @@ impl Slots {
         self.unfile(index);
         let slot = self.get(index);
         let pkt = if newest { slot.queue.pop_back() } else { slot.queue.pop_front() };
-        slot.bytes -= pkt.as_ref().map_or(0, |pkt| pkt.len);
+        slot.bytes -= pkt.as_ref().map_or(0, |pkt| u64::from(pkt.len));
         if self.by_len[was] == NONE && self.longest == was {
             self.longest = was.saturating_sub(1);
         }

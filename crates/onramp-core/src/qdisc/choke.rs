@@ -1,0 +1,227 @@
+//! CHOKe: RED that also compares what comes with a packet drawn from the queue, and drops both if
+//! they are of one flow. So flows that fill the queue punish themselves.
+//!
+//! Source: Pan, Prabhakar and Psounis, "CHOKe, a Stateless Active Queue Management Scheme for
+//! Approximating Fair Bandwidth Allocation", 2000; `tc-choke(8)`; behaviour of Linux 7.2
+//! `net/sched/sch_choke.c`.
+//! Differs: chance has a seed. Flows are compared by [`flow`](onramp_queue::Meta::flow). Places of
+//! dropped packets are used again before they fill the queue.
+//! Invariant: packets leave in the order they came; nothing is dropped while the average is at most
+//! `min` and less than `limit` is held.
+
+use std::collections::VecDeque;
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::ecn;
+use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::red::{self, Average, Red, Shape};
+use crate::rng::Rng;
+
+const LIMIT_MAX: u64 = (128 << 10) - 1;
+
+/// So many places are tried for one that has a packet, before the first one is taken.
+const TRIES: u32 = 3;
+
+pub(super) const CHOKE: Kind = Kind {
+    id: "choke",
+    about: "one queue, from which flows that fill it drop each other",
+    params: &[
+        Param::new("limit", Unit::Packets, Default::Off, "packets held at most; to be given")
+            .within(1, LIMIT_MAX),
+        Param::new("min", Unit::Packets, Default::Off, "average from which packets are dropped"),
+        Param::new("max", Unit::Packets, Default::Off, "average from which all are"),
+        Param::new("burst", Unit::Packets, Default::Off, "packets that may come at once"),
+        Param::new("avpkt", Unit::Bytes, Default::Number(1000), "usual packet")
+            .within(1, U32_MAX),
+        red::PROBABILITY,
+        Param::new(
+            "bandwidth",
+            Unit::Rate,
+            Default::Off,
+            "of the link, by which an idle queue forgets; to be given",
+        )
+        .within(1, 1_000_000_000_000),
+        Param::new("ecn", Unit::Words(&["ecn"]), Default::Off, "marks where it can"),
+    ],
+    check: |values| {
+        for (key, what) in [("limit", "packets, 1 to 131071"), ("bandwidth", "a rate")] {
+            if !values.is_given(key) {
+                return Err((key, format!("is missing: expected {what}")));
+            }
+        }
+        shape(values).map(|_| ())
+    },
+    build: |values| Box::new(Choke::new(values)),
+    ..Kind::LEAF
+};
+
+/// What the law is told, and the weight it uses.
+fn shape(values: &Values<'_>) -> Result<(Shape, u32), (&'static str, String)> {
+    let or = |key, default| if values.number(key) == 0 { default } else { values.number32(key) };
+    let limit = values.number32("limit");
+    let max = or("max", limit / 4);
+    let min = or("min", max / 3);
+    let burst = or("burst", red::usual_burst(min, max, 1));
+    let shape = Shape { min, max, burst, probability: values.number32("probability") };
+    red::check(&shape, limit, 1).map(|weight| (shape, weight))
+}
+
+#[derive(Debug)]
+struct Choke {
+    limit: u32,
+    ecn: bool,
+    law: Red,
+    average: Average,
+    rng: Rng,
+    /// Packets in order. There are gaps where one was dropped, but neither first nor last.
+    places: VecDeque<Option<Packet>>,
+    backlog: Backlog,
+    stats: Stats,
+}
+
+#[derive(Debug, std::default::Default)]
+struct Stats {
+    marked: u64,
+    early: u64,
+    pdrop: u64,
+    matched: u64,
+}
+
+impl Choke {
+    fn new(values: &Values<'_>) -> Self {
+        let fallback = Shape { min: 1, max: 2, burst: 1, probability: 1 };
+        let (shape, weight) = shape(values).unwrap_or((fallback, 1));
+        let mut rng = Rng::new(values.site.seed);
+        let mut law = Red::new(&shape, weight, rng.next_u64());
+        law.damp(values.number32("avpkt"), values.number("bandwidth"));
+        Self {
+            limit: values.number32("limit"),
+            ecn: values.is_given("ecn"),
+            law,
+            average: Average::EMPTY,
+            rng,
+            places: VecDeque::new(),
+            backlog: Backlog::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Draws a place that has a packet, if it is of the same flow.
+    #[inline]
+    fn match_at_random(&mut self, flow: u64) -> Option<usize> {
+        let len = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
+        let mut draw = || self.rng.below(len) as usize;
+        let has = |place: &usize| self.places.get(*place).is_some_and(Option::is_some);
+        let place = (0..TRIES).map(|_| draw()).find(has).unwrap_or(0);
+        let drawn = self.places.get(place)?.as_ref()?;
+        (drawn.flow == flow).then_some(place)
+    }
+
+    fn drop_at(&mut self, place: usize, cx: &mut Cx<'_>) {
+        let Some(pkt) = self.places.get_mut(place).and_then(Option::take) else { return };
+        self.backlog.sub(&pkt);
+        cx.drop(pkt, DropReason::Congested);
+        self.trim();
+    }
+
+    /// Gives up the gaps at both ends.
+    #[inline]
+    fn trim(&mut self) {
+        while let Some(None) = self.places.front() {
+            self.places.pop_front();
+        }
+        while let Some(None) = self.places.back() {
+            self.places.pop_back();
+        }
+    }
+
+    /// Whether a packet has to go, which then takes one of its flow along, or is marked.
+    #[inline]
+    fn chokes(&mut self, pkt: &mut Packet, cx: &mut Cx<'_>) -> Option<DropReason> {
+        let held = u64::from(self.backlog.packets);
+        self.law.update(&mut self.average, held, cx.now);
+        if !self.law.is_beyond_min(&self.average) {
+            self.average.spare();
+            return None;
+        }
+        if let Some(place) = self.match_at_random(pkt.flow) {
+            self.stats.matched += 1;
+            self.drop_at(place, cx);
+            return Some(DropReason::Congested);
+        }
+        let forced = self.law.is_beyond_max(&self.average);
+        if forced {
+            self.average.spare();
+        } else if !self.law.draws(&mut self.average) {
+            return None;
+        }
+        if self.ecn && ecn::mark(pkt) {
+            self.stats.marked += 1;
+            return None;
+        }
+        self.stats.early += 1;
+        Some(if forced { DropReason::Overlimit } else { DropReason::Congested })
+    }
+}
+
+impl Qdisc for Choke {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if let Some(reason) = self.chokes(&mut pkt, cx) {
+            cx.drop(pkt, reason);
+            return Verdict::Dropped;
+        }
+        if !self.accepts(&pkt) {
+            self.stats.pdrop += 1;
+            cx.drop(pkt, DropReason::Overlimit);
+            return Verdict::Dropped;
+        }
+        self.backlog.add(&pkt);
+        if self.places.len() > 2 * self.limit as usize {
+            self.places.retain(Option::is_some);
+        }
+        self.places.push_back(Some(pkt));
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        let Some(pkt) = self.places.pop_front().flatten() else {
+            self.average.rest(cx.now);
+            return Dequeue::Empty;
+        };
+        self.trim();
+        self.backlog.sub(&pkt);
+        Dequeue::Ready(pkt)
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        Peek::at(self.places.front().and_then(Option::as_ref))
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+
+    #[inline]
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.backlog.packets < self.limit
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        for pkt in self.places.drain(..).flatten() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.backlog = Backlog::default();
+        self.average = Average::EMPTY;
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("marked", self.stats.marked);
+        out("early", self.stats.early);
+        out("pdrop", self.stats.pdrop);
+        out("matched", self.stats.matched);
+    }
+}

@@ -1,0 +1,224 @@
+//! Fair queue with PIE: a queue for each flow, served in turn, each kept short at its entrance.
+//!
+//! Source: RFC 8033 and RFC 8290; `tc-fq_pie(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_pie.c`.
+//! Differs: as `pie` and `fq_codel`. A flow's probability is moved when a packet of it comes or
+//! goes, by all the periods since. `memory_limit` drops what comes; Linux only counts it. All flows
+//! are updated in one period, also beyond 2,048.
+//! Invariant: as those of `pie`, for each flow, and of `fq_codel`.
+
+use onramp_queue::{DropReason, Packet};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::buckets::Buckets;
+use crate::flows::{Flow, Flows, NEW, OLD};
+use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::pie::{self, Clock, Law, ONE};
+use crate::{codel, ecn};
+
+/// What a packet takes beside its bytes.
+const HEADER: u64 = 128;
+
+pub(super) const FQ_PIE: Kind = Kind {
+    id: "fq_pie",
+    about: "a queue for each flow, served in turn and kept short at random",
+    params: &[
+        Param::new("limit", Unit::Packets, Default::Number(10_240), "packets held at most")
+            .within(1, U32_MAX),
+        Param::new("flows", Unit::Count, Default::Number(1024), "queues that flows are hashed to")
+            .within(1, 65_536),
+        pie::TARGET,
+        pie::TUPDATE,
+        pie::ALPHA,
+        pie::BETA,
+        Param::new("quantum", Unit::Size, Default::Mtus(1), "bytes a flow may send in a round")
+            .within(256, 1 << 20),
+        Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most"),
+        Param::new("ecn_prob", Unit::Count, Default::Number(10), "percentage up to which it marks")
+            .within(1, 100),
+        pie::ECN,
+        pie::BYTEMODE,
+        pie::ESTIMATOR,
+    ],
+    build: |values| Box::new(FqPie::new(values)),
+    ..Kind::LEAF
+};
+
+/// A flow's state, and how many periods it knows of.
+#[derive(Debug, std::default::Default)]
+struct State {
+    pie: pie::Pie,
+    periods: u64,
+}
+
+impl Flow<State> {
+    /// Moves the probability as often as it was time since the last call.
+    #[inline]
+    fn update(&mut self, law: &Law, periods: u64) {
+        let due = periods - self.law.periods;
+        if due > 0 {
+            self.law.pie.update(law, self.queue.bytes(), due);
+            self.law.periods = periods;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FqPie {
+    limit: u32,
+    memory_limit: u64,
+    /// The greatest probability at which packets are marked instead.
+    mark_most: u64,
+    law: Law,
+    clock: Clock,
+    buckets: Buckets,
+    flows: Flows<State>,
+    backlog: Backlog,
+    /// Dequeued for a parent that looked; not counted in `backlog`.
+    peeked: Option<Packet>,
+    stats: Stats,
+}
+
+#[derive(Debug, std::default::Default)]
+struct Stats {
+    pkts_in: u64,
+    overlimit: u64,
+    overmemory: u64,
+    dropped: u64,
+    ecn_mark: u64,
+}
+
+impl FqPie {
+    fn new(values: &Values<'_>) -> Self {
+        let count = values.number32("flows");
+        Self {
+            limit: values.number32("limit"),
+            memory_limit: values.number("memory_limit"),
+            mark_most: ONE / 100 * values.number("ecn_prob"),
+            law: Law::new(values),
+            clock: Clock::default(),
+            buckets: Buckets::new(values, count),
+            flows: Flows::new(count, values.number32("quantum")),
+            backlog: Backlog::default(),
+            peeked: None,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Packets held, that of a parent who looked included.
+    #[inline]
+    fn packets(&self) -> u32 {
+        self.backlog.packets + u32::from(self.peeked.is_some())
+    }
+
+    fn memory(&self) -> u64 {
+        self.backlog.bytes + u64::from(self.backlog.packets) * HEADER
+    }
+
+    /// Whether a packet may come into a flow, perhaps with a mark.
+    #[inline]
+    fn admits(&mut self, index: usize, pkt: &mut Packet) -> Result<(), DropReason> {
+        if self.packets() >= self.limit {
+            self.stats.overlimit += 1;
+            return Err(DropReason::Overlimit);
+        }
+        if self.memory() + u64::from(pkt.len) + HEADER > self.memory_limit {
+            self.stats.overmemory += 1;
+            return Err(DropReason::Overlimit);
+        }
+        let flow = self.flows.get_mut(index);
+        flow.update(&self.law, self.clock.periods());
+        if !flow.law.pie.drops(&mut self.law, pkt, flow.queue.bytes()) {
+            return Ok(());
+        }
+        if self.law.ecn && flow.law.pie.probability <= self.mark_most && ecn::mark(pkt) {
+            self.stats.ecn_mark += 1;
+            return Ok(());
+        }
+        Err(DropReason::Congested)
+    }
+}
+
+impl Qdisc for FqPie {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.clock.due(self.law.period_ns, cx.now);
+        let index = match self.buckets.of(&mut pkt, cx.now) {
+            Ok(index) => index,
+            Err(reason) => {
+                cx.drop(pkt, reason);
+                return Verdict::Dropped;
+            }
+        };
+        if let Err(reason) = self.admits(index, &mut pkt) {
+            self.stats.dropped += 1;
+            self.flows.get_mut(index).law.pie.dropped();
+            cx.drop(pkt, reason);
+            return Verdict::Dropped;
+        }
+        codel::stamp(&mut pkt, cx.now);
+        self.stats.pkts_in += 1;
+        self.backlog.add(&pkt);
+        self.flows.push(index, pkt);
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        self.clock.due(self.law.period_ns, cx.now);
+        while let Some((age, index)) = self.flows.turn() {
+            let flow = self.flows.get_mut(index);
+            if flow.queue.is_empty() {
+                self.flows.retire(age);
+                continue;
+            }
+            flow.update(&self.law, self.clock.periods());
+            let Some(pkt) = flow.queue.pop_front() else { break };
+            flow.charge(&pkt);
+            flow.law.pie.learn(&self.law, &pkt, flow.queue.bytes(), cx.now);
+            self.backlog.sub(&pkt);
+            return Dequeue::Ready(pkt);
+        }
+        Dequeue::Empty
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.backlog;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn accepts(&self, pkt: &Packet) -> bool {
+        let memory = self.memory() + u64::from(pkt.len) + HEADER;
+        self.packets() < self.limit && memory <= self.memory_limit
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        cx.purge(&mut self.flows.reset());
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.backlog = Backlog::default();
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("pkts_in", self.stats.pkts_in);
+        out("overlimit", self.stats.overlimit);
+        out("overmemory", self.stats.overmemory);
+        out("dropped", self.stats.dropped);
+        out("ecn_mark", self.stats.ecn_mark);
+        out("new_flow_count", self.flows.new_flow_count);
+        out("new_flows_len", self.flows.listed(NEW));
+        out("old_flows_len", self.flows.listed(OLD));
+        out("memory_used", self.memory());
+    }
+}

@@ -1,0 +1,157 @@
+//! Proportional integral controller enhanced: packets are dropped at random as they come, so that
+//! those that stay wait for about `target`.
+//!
+//! Source: RFC 8033; `tc-pie(8)`; behaviour of Linux 7.2 `net/sched/sch_pie.c`.
+//! Differs: chance has a seed; the first period of `tupdate` begins with the first call; a packet
+//! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Zeros that `tc`
+//! takes for "not given" are errors.
+//! Invariant: nothing is dropped early in the first 150 ms of a busy queue, nor when less than two
+//! of the largest packets are held.
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::params::{Default, Param, U32_MAX, Unit};
+use crate::pie::{self, Clock, Law, ONE};
+use crate::{codel, ecn};
+
+pub(super) const PIE: Kind = Kind {
+    id: "pie",
+    about: "one queue, from which packets are dropped at random to keep their wait short",
+    params: &[
+        Param::new("limit", Unit::Packets, Default::Number(1000), "packets held at most")
+            .within(1, U32_MAX),
+        pie::TARGET,
+        pie::TUPDATE,
+        pie::ALPHA,
+        pie::BETA,
+        pie::ECN,
+        pie::BYTEMODE,
+        pie::ESTIMATOR,
+    ],
+    build: |values| {
+        Box::new(Pie {
+            limit: values.number32("limit"),
+            law: Law::new(values),
+            state: pie::Pie::default(),
+            clock: Clock::default(),
+            list: PacketList::new(),
+            peeked: None,
+            stats: Stats::default(),
+        })
+    },
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct Pie {
+    limit: u32,
+    law: Law,
+    state: pie::Pie,
+    clock: Clock,
+    list: PacketList,
+    /// Dequeued for a parent that looked.
+    peeked: Option<Packet>,
+    stats: Stats,
+}
+
+#[derive(Debug, std::default::Default)]
+struct Stats {
+    pkts_in: u64,
+    overlimit: u64,
+    dropped: u64,
+    maxq: u32,
+    ecn_mark: u64,
+}
+
+impl Pie {
+    /// Whether a packet may come in, perhaps with a mark.
+    #[inline]
+    fn admits(&mut self, pkt: &mut Packet, held: Backlog) -> Result<(), DropReason> {
+        if held.packets >= self.limit {
+            self.stats.overlimit += 1;
+            return Err(DropReason::Overlimit);
+        }
+        if !self.state.drops(&mut self.law, pkt, held.bytes) {
+            return Ok(());
+        }
+        if self.law.ecn && self.state.probability <= ONE / 10 && ecn::mark(pkt) {
+            self.stats.ecn_mark += 1;
+            return Ok(());
+        }
+        Err(DropReason::Congested)
+    }
+
+    /// Moves the probability as often as it is time.
+    #[inline]
+    fn update(&mut self, cx: &Cx<'_>) {
+        let due = self.clock.due(self.law.period_ns, cx.now);
+        if due > 0 {
+            self.state.update(&self.law, self.backlog().bytes, due);
+        }
+    }
+}
+
+impl Qdisc for Pie {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.update(cx);
+        let held = self.backlog();
+        if let Err(reason) = self.admits(&mut pkt, held) {
+            self.stats.dropped += 1;
+            self.state.dropped();
+            cx.drop(pkt, reason);
+            return Verdict::Dropped;
+        }
+        codel::stamp(&mut pkt, cx.now);
+        self.stats.pkts_in += 1;
+        self.stats.maxq = self.stats.maxq.max(held.packets);
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        self.update(cx);
+        if let Some(pkt) = self.peeked.take() {
+            return Dequeue::Ready(pkt);
+        }
+        let Some(pkt) = self.list.pop_front() else { return Dequeue::Empty };
+        self.state.learn(&self.law, &pkt, self.list.bytes(), cx.now);
+        Dequeue::Ready(pkt)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = Backlog::of(&self.list);
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.backlog().packets < self.limit
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        cx.purge(&mut self.list);
+        if let Some(pkt) = self.peeked.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+        self.state = pie::Pie::default();
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.state.stats(&self.law, out);
+        out("pkts_in", self.stats.pkts_in);
+        out("overlimit", self.stats.overlimit);
+        out("dropped", self.stats.dropped);
+        out("maxq", self.stats.maxq.into());
+        out("ecn_mark", self.stats.ecn_mark);
+    }
+}
