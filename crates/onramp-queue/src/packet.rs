@@ -286,6 +286,8 @@ impl Packet {
     pub fn duplicate(&self) -> Self {
         let mut copy = Self::with_payload(self.payload());
         copy.set_dest(self.dest());
+        copy.set_layer(self.layer());
+        copy.set_queue(self.queue());
         *copy = Meta::clone(self);
         copy
     }
