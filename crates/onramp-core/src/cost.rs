@@ -32,6 +32,11 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
+    /// Adds `overhead`, counts `mpu` at least, and in cells of ATM or not.
+    pub(crate) fn new(overhead: u32, mpu: u32, cells: bool) -> Self {
+        Self { overhead, mpu, cells }
+    }
+
     /// As [`OVERHEAD`], [`MPU`] and [`LINKLAYER`] say.
     pub(crate) fn of(values: &Values<'_>) -> Self {
         Self {

@@ -11,12 +11,10 @@ use onramp_queue::Packet;
 
 use super::action::{self, Control};
 use super::reader::Reader;
+use crate::cost::{Cost, Framing, ticked_ns};
 use crate::units::parse_size;
 use crate::{ConfigError, Instant, Rate};
 
-/// Linux hands bursts over in ticks of 64 ns.
-const TICK_NS: u64 = 64;
-const TICKS_PER_US: f64 = 15.625;
 /// What `tc` takes for the largest packet when nobody says, rounded to its table's cells.
 const RATE_TABLE_MTU: u32 = 2040;
 
@@ -34,62 +32,21 @@ pub(super) struct Police {
 #[derive(Clone, Debug)]
 struct Bucket {
     cost: Cost,
+    /// Packets are counted, whatever their length.
+    packets: bool,
     most_ns: i64,
     ns: i64,
 }
 
-/// How long a packet takes at a rate: a multiplication and a shift, as precise as 32 bits are.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    mult: u64,
-    shift: u32,
-    overhead: u32,
-    mpu: u32,
-    /// In cells of 53 bytes that carry 48.
-    atm: bool,
-    /// By packets, whatever their length.
-    packets: bool,
-}
-
-impl Cost {
-    fn at(per_second: u64, line: &Line, packets: bool) -> Self {
-        let (mut factor, mut shift) = (1_000_000_000_u64, 0);
-        let rate = per_second.max(1);
-        while factor / rate < 1 << 31 && factor < 1 << 63 {
-            factor <<= 1;
-            shift += 1;
-        }
-        Self {
-            mult: factor / rate,
-            shift,
-            overhead: line.overhead,
-            mpu: line.mpu,
-            atm: line.atm,
-            packets,
-        }
-    }
-
-    fn of(self, len: u32) -> i64 {
-        let mut len = u64::from(len.saturating_add(self.overhead).max(self.mpu));
-        if self.atm {
-            len = len.div_ceil(48) * 53;
-        }
-        if self.packets {
-            len = 1;
-        }
-        let ns = (u128::from(len) * u128::from(self.mult)) >> self.shift;
-        i64::try_from(ns).unwrap_or(i64::MAX)
-    }
-}
-
 impl Bucket {
-    fn full(cost: Cost, most_ns: i64) -> Self {
-        Self { cost, most_ns, ns: most_ns }
+    fn full(cost: Cost, packets: bool, most_ns: i64) -> Self {
+        Self { cost, packets, most_ns, ns: most_ns }
     }
 
     /// What is left after `len` bytes.
     fn after(&self, more_ns: i64, len: u32) -> i64 {
-        self.ns.saturating_add(more_ns).min(self.most_ns).saturating_sub(self.cost.of(len))
+        let cost = self.cost.ns(if self.packets { 1 } else { len });
+        self.ns.saturating_add(more_ns).min(self.most_ns).saturating_sub(cost)
     }
 }
 
@@ -134,7 +91,7 @@ struct Line {
     mtu: Option<u32>,
     mpu: u32,
     overhead: u32,
-    atm: bool,
+    cells: bool,
     exceed: Control,
     conform: Control,
 }
@@ -150,7 +107,7 @@ impl Default for Line {
             mtu: None,
             mpu: 0,
             overhead: 0,
-            atm: false,
+            cells: false,
             exceed: Control::Again,
             conform: Control::Ok,
         }
@@ -186,7 +143,7 @@ impl Line {
                 "pkts_rate" => self.packet_rate = Some(words.number(word, u32::MAX)?.into()),
                 "pkts_burst" => self.packet_burst = Some(words.number(word, u32::MAX)?.into()),
                 "linklayer" => {
-                    self.atm = words.value(word, "ethernet, atm or adsl", |word| match word {
+                    self.cells = words.value(word, "ethernet, atm or adsl", |word| match word {
                         "ethernet" => Some(false),
                         "atm" | "adsl" => Some(true),
                         _ => None,
@@ -232,28 +189,24 @@ impl Line {
             (None, Some(_)) => RATE_TABLE_MTU,
             (None, None) => u32::MAX,
         };
-        let bucket = |rate, most_ns| Bucket::full(Cost::at(rate, self, packets), most_ns);
+        let framing = match packets {
+            false => Framing::new(self.overhead, self.mpu, self.cells),
+            true => Framing::default(),
+        };
+        let bucket =
+            |(rate, burst)| Bucket::full(Cost::new(rate, framing), packets, ticked_ns(rate, burst));
         Ok(Police {
             mtu,
-            rate: rate.zip(burst).map(|(rate, burst)| bucket(rate, time_of(burst, rate))),
+            rate: rate.zip(burst).map(bucket),
             peak: self.peak.map(|rate| {
-                let cost = Cost::at(rate, self, false);
-                Bucket::full(cost, cost.of(mtu))
+                let cost = Cost::new(rate, framing);
+                Bucket::full(cost, false, cost.ns(mtu))
             }),
             last: Instant(0),
             conform: self.conform,
             exceed: self.exceed,
         })
     }
-}
-
-/// How long `burst` takes at `rate`, in whole ticks, as `tc` reckons.
-#[expect(clippy::cast_precision_loss, reason = "as tc does")]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, as meant")]
-fn time_of(burst: u64, rate: u64) -> i64 {
-    let us = 1e6 * (burst as f64 / rate as f64);
-    let ticks = (us * TICKS_PER_US) as u32;
-    i64::try_from(u64::from(ticks) * TICK_NS).unwrap_or(i64::MAX)
 }
 
 fn masked_controls(word: &str, conform: Control) -> Option<(Control, Control)> {
