@@ -178,6 +178,7 @@ fn main() {
                 "bfifo" => "bfifo limit 2gb",
                 "pfifo_fast" => "pfifo_fast txqueuelen 1000000",
                 "fq" => "fq limit 1000000 flow_limit 1000000",
+                "cake" => "cake memlimit 1gb",
                 other => other,
             };
             report(kind.id, flows, &|| tree(line));

@@ -42,6 +42,11 @@ pub enum Unit {
     Percent,
     /// One of these words, which stands for itself and takes no value. The value is its place.
     Words(&'static [&'static str]),
+    /// A plain number that may be negative, of 32 bits; kept as their two's complement.
+    Signed,
+    /// Nanoseconds, as [`Unit::Usecs`], or one of these words in place of the option and its value.
+    /// The words are aliases of the option, too.
+    Named(&'static [(&'static str, u64)]),
 }
 
 /// What holds when the option is not given.
@@ -153,6 +158,11 @@ impl Param {
     ) -> Result<Value, ConfigError> {
         let wrong =
             |word| ConfigError::new(at, self.key, word, format!("expected {}", self.expected()));
+        if let Unit::Named(list) = self.unit
+            && let Some((_, number)) = list.iter().find(|(other, _)| *other == name)
+        {
+            return Ok(Value::Number(*number));
+        }
         let mut one = |unit| match words.next() {
             None => {
                 let why = format!("the value is missing: expected {}", self.expected());
@@ -201,7 +211,7 @@ impl Param {
             Unit::Row(_, units) => units[0],
             unit => unit,
         };
-        let guessed = matches!(unit, Unit::Rate | Unit::Usecs | Unit::Nsecs);
+        let guessed = matches!(unit, Unit::Rate | Unit::Usecs | Unit::Nsecs | Unit::Named(_));
         if guessed && word.parse::<f64>().is_ok_and(|number| number != 0.0) {
             let why = format!("the unit is missing: expected {}", self.expected());
             return Err(ConfigError::new(at, key, word, why));
@@ -214,11 +224,12 @@ impl Param {
             Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),
             Unit::Rate => Rate::parse(word).map(|rate| rate.0),
-            Unit::Usecs => parse_time(word, 1_000),
+            Unit::Usecs | Unit::Named(_) => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
             Unit::Fraction => parse_fraction(word, 1.0),
             Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
+            Unit::Signed => word.parse::<i32>().ok().map(|n| u64::from(n.cast_unsigned())),
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
         };
         number.filter(|n| (self.min..=self.max).contains(n))
@@ -236,7 +247,7 @@ impl Param {
             Unit::Rate => {
                 format!("{}, {} to {}", &rate::EXPECTED["expected ".len()..], Rate(min), Rate(max))
             }
-            Unit::Usecs => {
+            Unit::Usecs | Unit::Named(_) => {
                 let (min, max) = (exact_time(min), exact_time(max));
                 format!("a time such as 10ms or 40us, {min} to {max}")
             }
@@ -257,6 +268,7 @@ impl Param {
                 })
                 .collect::<Vec<_>>()
                 .join(" "),
+            Unit::Signed => "a whole number, -2147483648 to 2147483647".into(),
             Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
             Unit::Fraction => "a probability such as 0.02, 0 to 1".into(),
             Unit::Percent => "a percentage such as 5%, 0% to 100%".into(),
@@ -279,8 +291,9 @@ impl Param {
         self.write(line, value, |unit, n| match unit {
             Unit::Size => exact_size(n),
             Unit::Rate => Rate(n).exact(),
-            Unit::Usecs | Unit::Nsecs => exact_time(n),
+            Unit::Usecs | Unit::Nsecs | Unit::Named(_) => exact_time(n),
             Unit::Minor => format!("{n:x}"),
+            Unit::Signed => signed(n).to_string(),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => n.to_string(),
@@ -294,8 +307,9 @@ impl Param {
             Unit::Bytes | Unit::Size => Size(n).to_string(),
             Unit::Rate => Rate(n).to_string(),
             Unit::Usecs if n == 0 => "0us".into(),
-            Unit::Usecs | Unit::Nsecs => Time(n).to_string(),
+            Unit::Usecs | Unit::Nsecs | Unit::Named(_) => Time(n).to_string(),
             Unit::Minor => format!("{n:#x}"),
+            Unit::Signed => signed(n).to_string(),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
             _ => n.to_string(),
@@ -335,11 +349,15 @@ impl Param {
             Unit::List(len) => format!("{} N1 .. N{len}", self.key),
             Unit::Many(_) => format!("{} N1 N2 ..", self.key),
             Unit::Row(..) => format!("{} {}", self.key, self.expected()),
+            Unit::Named(list) => {
+                let names = list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" | ");
+                format!("{} TIME | {names}", self.key)
+            }
             unit => format!("{} {}", self.key, unit.metavariable()),
         };
         let mut default = String::new();
         match (self.default, self.unit) {
-            (Default::Off, Unit::Words(names)) => default.push_str(names[0]),
+            (Default::Off, Unit::Words(names @ [_, _, ..])) => default.push_str(names[0]),
             (Default::Off, _) => default.push_str("off"),
             (Default::Mtus(n), _) => {
                 let _ = write!(default, "{n} of the device's largest packets");
@@ -359,18 +377,23 @@ impl Param {
 impl Unit {
     fn metavariable(self) -> &'static str {
         match self {
-            Self::Count => "NUMBER",
+            Self::Count | Self::Signed => "NUMBER",
             Self::Packets | Self::ScaledPackets => "PACKETS",
             Self::Bytes => "BYTES",
             Self::Size => "SIZE",
             Self::Rate => "RATE",
-            Self::Usecs | Self::Nsecs => "TIME",
+            Self::Usecs | Self::Nsecs | Self::Named(_) => "TIME",
             Self::Minor => "MINOR",
             Self::Fraction => "PROBABILITY",
             Self::Percent => "PERCENT",
             Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) => "",
         }
     }
+}
+
+/// What [`Unit::Signed`] means.
+fn signed(number: u64) -> i32 {
+    u32::try_from(number).unwrap_or(0).cast_signed()
 }
 
 /// The options of a table, for messages.

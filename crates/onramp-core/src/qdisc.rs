@@ -20,6 +20,7 @@
 //! | `red` | one queue, from which packets are dropped at random before it is full |
 //! | `pie` | one queue, from which packets are dropped at random to keep their wait short |
 //! | `fq_pie` | a queue for each flow, served in turn and kept short at random |
+//! | `cake` | a shaper, tins by importance, and fair, short queues |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -349,4 +350,5 @@ qdiscs! {
     red: RED;
     pie: PIE;
     fq_pie: FQ_PIE;
+    cake: CAKE;
 }

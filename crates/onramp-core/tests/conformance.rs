@@ -38,6 +38,13 @@ fn specs() -> Vec<Spec> {
         }
     }
     lines.push("bfifo limit 9kb".into());
+    for line in [
+        "cake bandwidth 20mbit diffserv8 overhead 30 memlimit 20kb",
+        "cake diffserv4 flowblind lan memlimit 9kb",
+        "cake bandwidth 1mbit besteffort dual-dsthost ethernet datacentre",
+    ] {
+        lines.push(line.into());
+    }
     lines.iter().map(|line| line.parse().expect("a correct line")).collect()
 }
 
@@ -54,6 +61,11 @@ fn most(spec: &Spec) -> Backlog {
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
         "codel" | "fq_codel" | "sfq" | "pie" | "fq_pie" => (values.number("limit"), u64::MAX),
+        // Every packet is charged for more than its bytes; one may have been looked at.
+        "cake" => match values.number("memlimit") {
+            0 => (u64::MAX, (10_240 + 1) * u64::from(MTU)),
+            limit => (u64::MAX, limit + u64::from(MTU)),
+        },
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }

@@ -165,7 +165,8 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
     let number = prop_oneof![Just(param.min), Just(param.max), param.min..=param.max];
     match unit {
         Unit::Rate => number.prop_map(|n| format!("{n}bps")).boxed(),
-        Unit::Usecs | Unit::Nsecs => number.prop_map(|n| format!("{n}ns")).boxed(),
+        Unit::Signed => (-100_i32..300).prop_map(|n| n.to_string()).boxed(),
+        Unit::Usecs | Unit::Nsecs | Unit::Named(_) => number.prop_map(|n| format!("{n}ns")).boxed(),
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
         Unit::Fraction => (0_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 1e3)).boxed(),
         Unit::Percent => (0_u32..=1000).prop_map(|n| format!("{}%", f64::from(n) / 1e1)).boxed(),

@@ -1,0 +1,118 @@
+//! What a packet's bytes say of its importance and its hosts.
+
+use std::net::{IpAddr, SocketAddr};
+
+use onramp_queue::Packet;
+
+/// Code point of network control, which ARP gets.
+const CS7: u8 = 0x38;
+/// The two bits beside the code point.
+const ECN_BITS: u8 = 3;
+
+/// The Ethernet frame that a packet carries: then its payload is all that is on the wire.
+#[inline]
+pub(super) fn frame(pkt: &Packet) -> Option<&[u8]> {
+    let payload = pkt.payload();
+    (payload.len() == pkt.len as usize && payload.len() >= 14).then_some(payload)
+}
+
+/// A network header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network<'a> {
+    V4(&'a [u8]),
+    V6(&'a [u8]),
+    Arp,
+    Other,
+}
+
+/// Finds the network header of a frame, behind all VLAN tags, and where it begins.
+fn network(frame: &[u8]) -> (usize, Network<'_>) {
+    let mut at = 12;
+    loop {
+        let Some(ethertype) = frame.get(at..at + 2) else { return (at, Network::Other) };
+        at += 2;
+        let rest = &frame[at..];
+        let network = match (ethertype, rest.len()) {
+            ([0x81, 0x00] | [0x88, 0xa8], _) => {
+                at += 2;
+                continue;
+            }
+            ([0x08, 0x00], 20..) => Network::V4(rest),
+            ([0x86, 0xdd], 40..) => Network::V6(rest),
+            ([0x08, 0x06], _) => Network::Arp,
+            _ => Network::Other,
+        };
+        return (at, network);
+    }
+}
+
+/// The code point of a packet; zero where it has none.
+pub(super) fn dscp(pkt: &Packet) -> u8 {
+    match frame(pkt).map(network) {
+        Some((_, Network::V4(header))) => header[1] >> 2,
+        Some((_, Network::V6(header))) => (header[0] << 2 | header[1] >> 6) & 0x3f,
+        Some((_, Network::Arp)) => CS7,
+        _ => 0,
+    }
+}
+
+/// Clears the code point of a packet, with the help of a buffer.
+pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
+    let Some(frame) = frame(pkt) else { return };
+    let (at, v6) = match network(frame) {
+        (at, Network::V4(_)) => (at, false),
+        (at, Network::V6(_)) => (at, true),
+        _ => return,
+    };
+    buffer.clear();
+    buffer.extend_from_slice(frame);
+    let header = &mut buffer[at..];
+    if v6 {
+        header[0] &= 0xf0;
+        header[1] &= 0x3f;
+    } else {
+        let before = u16::from_be_bytes([header[0], header[1]]);
+        header[1] &= ECN_BITS;
+        let after = u16::from_be_bytes([header[0], header[1]]);
+        let sum = u16::from_be_bytes([header[10], header[11]]);
+        header[10..12].copy_from_slice(&corrected(sum, before, after).to_be_bytes());
+    }
+    pkt.set_payload(buffer);
+}
+
+/// A checksum, when one of the words it covers has changed: RFC 1624.
+fn corrected(sum: u16, before: u16, after: u16) -> u16 {
+    let mut total = u32::from(!sum) + u32::from(!before) + u32::from(after);
+    while total > u32::from(u16::MAX) {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "folded above")]
+    let folded = total as u16;
+    !folded
+}
+
+/// The hosts that a packet goes between, as numbers: source, destination. Where there is no frame,
+/// all packets come from one host, and those that name no destination go to one.
+pub(super) fn hosts(pkt: &Packet) -> (u64, u64) {
+    match frame(pkt).map(network) {
+        Some((_, Network::V4(header))) => (number(&header[12..16]), number(&header[16..20])),
+        Some((_, Network::V6(header))) => (number(&header[8..24]), number(&header[24..40])),
+        Some(_) => (0, 0),
+        None => (0, pkt.dest().as_ref().map_or(0, to)),
+    }
+}
+
+fn to(dest: &SocketAddr) -> u64 {
+    match dest.ip() {
+        IpAddr::V4(ip) => number(&ip.octets()),
+        IpAddr::V6(ip) => number(&ip.octets()),
+    }
+}
+
+/// An address, folded.
+fn number(address: &[u8]) -> u64 {
+    address.chunks(8).fold(0, |number: u64, chunk| {
+        let word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word
+    })
+}
