@@ -19,9 +19,9 @@
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `autorate-ingress` is refused. Among
 //! `overhead`, `mpu`, `atm` and the word for a link, order does not matter: overheads add up, and
 //! what is given for itself is taken. There are no statistics of single queues.
-//! Invariant: over any time, no more than the rate's bytes and two packets leave; packets of a flow
-//! leave in order; as long as nothing is dropped, bulk flows get the same number of bytes, give or
-//! take a quantum and a packet.
+//! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
+//! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
+//! have packets get the same number of bytes, give or take a quantum and a packet.
 
 mod classify;
 mod cobalt;

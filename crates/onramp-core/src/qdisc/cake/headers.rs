@@ -116,3 +116,69 @@ fn number(address: &[u8]) -> u64 {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame with these bytes behind the MAC addresses, 100 bytes long.
+    fn packet(bytes: &[u8]) -> Packet {
+        let mut frame = [0; 100];
+        frame[12..12 + bytes.len()].copy_from_slice(bytes);
+        Packet::with_payload(&frame)
+    }
+
+    #[test]
+    fn the_code_point_is_that_of_the_frame() {
+        for (bytes, point) in [
+            (&[8, 0, 0x45, 0xb8][..], 46),
+            (&[8, 0, 0x45, 0x22], 8),
+            (&[0x86, 0xdd, 0x6b, 0x80], 46),
+            (&[0x81, 0, 0, 5, 8, 0, 0x45, 0xb8], 46),
+            (&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 0x86, 0xdd, 0x6b, 0x80], 46),
+            (&[8, 6], CS7),
+            (&[0x12, 0x34, 0xff, 0xff], 0),
+        ] {
+            assert_eq!(dscp(&packet(bytes)), point, "{bytes:x?}");
+        }
+        let mut datagram = packet(&[8, 0, 0x45, 0xb8]);
+        datagram.len += 42;
+        assert_eq!(dscp(&datagram), 0, "its payload is no frame");
+    }
+
+    #[test]
+    fn short_frames_have_nothing() {
+        for len in 0..54 {
+            let mut bytes = vec![0xff; len];
+            if len >= 14 {
+                bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
+            }
+            let mut pkt = Packet::with_payload(&bytes);
+            assert_eq!((dscp(&pkt), hosts(&pkt)), (0, (0, 0)), "{len}");
+            wash(&mut pkt, &mut Vec::new());
+            assert_eq!(pkt.payload(), bytes);
+        }
+    }
+
+    /// The ones' complement sum of a header.
+    fn sum(header: &[u8]) -> u32 {
+        let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+        let total: u32 = words.sum();
+        (total & 0xffff) + (total >> 16)
+    }
+
+    #[test]
+    fn a_washed_frame_keeps_its_ecn_bits_and_a_right_checksum() {
+        let mut bytes = [8, 0, 0x45, 0xba, 0, 86, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let missing = 0xffff - sum(&bytes[2..]);
+        bytes[12..14].copy_from_slice(&u16::try_from(missing).expect("folded").to_be_bytes());
+        let mut pkt = packet(&bytes);
+        wash(&mut pkt, &mut Vec::new());
+        assert_eq!((pkt.payload()[15], dscp(&pkt)), (2, 0));
+        assert_eq!(sum(&pkt.payload()[14..34]), 0xffff);
+
+        let mut pkt = packet(&[0x86, 0xdd, 0x6b, 0xb1, 2, 3]);
+        wash(&mut pkt, &mut Vec::new());
+        assert_eq!(pkt.payload()[14..18], [0x60, 0x31, 2, 3]);
+    }
+}

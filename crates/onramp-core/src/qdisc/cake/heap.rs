@@ -121,3 +121,36 @@ impl Heap {
         self.places[usize::from(self.slots[b])] = b as u16;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fattest_comes_first_and_sinks_by_one_level() {
+        let mut sizes = vec![0_u64; SLOTS];
+        for (queue, bytes) in [(7, 500), (8, 400), (900, 900), (1, 300), (2, 100)] {
+            sizes[usize::from(slot(0, queue))] = bytes;
+        }
+        let mut heap = Heap::new();
+        assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 900));
+        sizes[usize::from(slot(0, 900))] = 0;
+        heap.sink_first(|slot| sizes[usize::from(slot)]);
+        // What rose through the place of queue 7's left an empty one above it.
+        assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 8));
+        sizes[usize::from(slot(3, 5))] = 1000;
+        heap.grown(3, 5, |slot| sizes[usize::from(slot)]);
+        assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (3, 5));
+    }
+
+    #[test]
+    fn it_is_forgotten_when_enough_has_left() {
+        let mut heap = Heap::new();
+        assert!(!heap.is_known());
+        heap.first(|_| 0);
+        (0..PATIENCE - 1).for_each(|_| heap.sent());
+        assert!(heap.is_known());
+        heap.sent();
+        assert!(!heap.is_known());
+    }
+}

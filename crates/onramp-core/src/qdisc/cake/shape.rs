@@ -179,3 +179,81 @@ pub(super) fn memory(len: u32) -> u64 {
     }
     (u64::from(len) + HEADROOM + TRAILER).next_power_of_two() + HEADER
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qdisc::Spec;
+
+    /// Sizes without link header, and what Linux makes of them, of packets of 100 and 1,514 bytes.
+    #[test]
+    fn links_take_what_linux_says() {
+        let table = [
+            ("", (100, 1514), (100, 1514)),
+            ("raw", (100, 1514), (100, 1514)),
+            ("conservative", (86, 1500), (159, 1749)),
+            ("ipoa-vcmux", (86, 1500), (106, 1696)),
+            ("ipoa-llcsnap", (86, 1500), (159, 1696)),
+            ("bridged-vcmux", (86, 1500), (159, 1696)),
+            ("bridged-llcsnap", (86, 1500), (159, 1696)),
+            ("pppoa-vcmux", (86, 1500), (106, 1696)),
+            ("pppoa-llc", (86, 1500), (159, 1696)),
+            ("pppoe-vcmux", (86, 1500), (159, 1696)),
+            ("pppoe-llcsnap", (86, 1500), (159, 1749)),
+            ("pppoe-ptm", (86, 1500), (118, 1554)),
+            ("bridged-ptm", (86, 1500), (110, 1546)),
+            ("ethernet", (86, 1500), (124, 1538)),
+            ("docsis", (86, 1500), (104, 1518)),
+            ("ether-vlan", (86, 1500), (90, 1504)),
+            ("ethernet ether-vlan", (86, 1500), (128, 1542)),
+            ("overhead 10 ethernet", (86, 1500), (134, 1548)),
+            ("mpu 100", (100, 1514), (100, 1514)),
+            ("atm", (100, 1514), (159, 1696)),
+            ("ptm", (100, 1514), (102, 1538)),
+            ("noatm", (100, 1514), (100, 1514)),
+            ("atm overhead 4 mpu 90", (86, 1500), (106, 1696)),
+            ("overhead -20", (86, 1500), (66, 1480)),
+            ("ethernet ptm", (86, 1500), (126, 1563)),
+            ("raw overhead 5", (100, 1514), (105, 1519)),
+        ];
+        for (options, net, adjusted) in table {
+            let spec: Spec = format!("cake {options}").parse().expect(options);
+            let framing = Framing::new(&spec.values(1514));
+            let mut sizes = Sizes::NONE;
+            for len in [100, 1514] {
+                framing.size(&Packet::new(len), |net, size| sizes.note(net, size));
+            }
+            assert_eq!((sizes.net, sizes.adjusted), (net, adjusted), "{options}");
+        }
+    }
+
+    #[test]
+    fn several_datagrams_take_what_they_take_alone() {
+        let spec: Spec = "cake atm overhead 10".parse().expect("a correct line");
+        let framing = Framing::new(&spec.values(1514));
+        let alone = |len| framing.size(&Packet::new(len), |_, _| {});
+        let mut pkt = Packet::with_payload(&[0; 2500]);
+        (pkt.gso_size, pkt.len) = (1000, 2500 + 3 * 42);
+        assert_eq!(framing.size(&pkt, |_, _| {}), 2 * alone(1042) + alone(542));
+    }
+
+    #[test]
+    fn memory_is_charged_as_in_linux() {
+        for (len, bytes) in
+            [(60, 832), (239, 832), (240, 1280), (687, 1280), (688, 2304), (1514, 2304)]
+        {
+            assert_eq!(memory(len), bytes, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_byte_takes_its_part_of_a_second() {
+        for rate in [64, 1000, 125_000, 1_250_000, 125_000_000, 12_500_000_000] {
+            let exact = 1514 * 1_000_000_000 / rate;
+            let took = Pace::new(rate).time(1514);
+            assert!(took <= exact && exact - took <= 1, "{rate}: {took}");
+        }
+        assert_eq!(Pace::new(1).time(64), 1_000_000_000);
+        assert!(Pace::new(0).is_unlimited());
+    }
+}

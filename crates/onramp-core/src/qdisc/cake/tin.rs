@@ -429,3 +429,69 @@ fn set(own: usize) -> impl Iterator<Item = usize> {
 fn index(place: usize) -> u16 {
     place as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tin(mode: u64) -> Tin {
+        Tin::new(1_000_000, 65_535, 100_000_000, 1514, Mode::new(mode))
+    }
+
+    /// Flows of one set: eight have a queue each, the ninth shares that which is its own.
+    #[test]
+    fn eight_flows_of_a_set_do_not_collide() {
+        let (mut tin, mut rng) = (tin(5), Rng::new(1));
+        let hashes = |n: u32| Hashes { flow: n << 10 | 3, hosts: [0; 2] };
+        let mut place = |n| {
+            let queue = tin.place(hashes(n));
+            tin.push(queue, Packet::new(100));
+            tin.wake(queue, &mut rng);
+            queue
+        };
+        let queues: Vec<usize> = (0..9).map(&mut place).collect();
+        assert_eq!(queues, [3, 4, 5, 6, 7, 0, 1, 2, 3]);
+        assert_eq!([place(8), place(5), place(0)], [3, 0, 3], "the last one has a queue no more");
+        let stats = &tin.stats;
+        assert_eq!((stats.way_misses, stats.way_collisions, stats.way_indirect), (8, 2, 1));
+    }
+
+    /// Rates, targets and intervals that Linux shows for so many bytes per second.
+    #[test]
+    fn a_slow_tin_waits_for_its_packets() {
+        let aim = |rate, rtt| Tin::new(rate, 1, rtt, 1514, Mode::new(0)).aim;
+        let us = |ns| ns / 1000;
+        for (rate, rtt, target_us, interval_us) in [
+            (1_000_000, 100_000_000, 5_000, 100_000),
+            (392_695, 100_000_000, 5_783, 100_783),
+            (125, 100_000_000, 18_168_000, 36_336_000),
+            (8_750_000, 1_000_000, 259, 1_209),
+            (0, 1_000_000, 50, 1_000),
+        ] {
+            let aim = aim(rate, rtt);
+            assert_eq!((us(aim.target), us(aim.interval)), (target_us, interval_us), "{rate}");
+        }
+    }
+
+    #[test]
+    fn an_empty_flow_makes_a_round_before_it_rests() {
+        let (mut tin, mut rng) = (tin(5), Rng::new(1));
+        let queue = tin.place(Hashes::default());
+        tin.push(queue, Packet::new(1000));
+        tin.wake(queue, &mut rng);
+        assert_eq!((tin.sparse, tin.bulk), (1, 0));
+        assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
+        tin.pop(queue);
+        tin.flow(queue).deficit -= 1000;
+        // It pays off what it owes among the old flows, and counts as sparse meanwhile.
+        assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
+        assert_eq!((tin.sparse, tin.bulk, tin.flow(queue).kind), (1, 0, Kind::SparseInDebt));
+        tin.push(queue, Packet::new(1000));
+        tin.wake(queue, &mut rng);
+        assert_eq!((tin.sparse, tin.bulk), (0, 1));
+        tin.pop(queue);
+        tin.retire(queue, 0);
+        assert_eq!((tin.sparse, tin.bulk, tin.decaying), (0, 0, 0));
+        assert_eq!(tin.turn(&mut false, &mut rng), None);
+    }
+}

@@ -108,3 +108,86 @@ fn eight() -> [u8; 64] {
     put(&mut index, 7, selectors(6, 7));
     index
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Linux counted in each tin, from the least important on, when it got 60 + 22 n bytes of
+    /// each code point n that has bit 0, bit 1 and so on to bit 5; then of all.
+    const LINUX: &[(u64, [&[u32]; 7])] = &[
+        (
+            0,
+            [
+                &[82, 24_366, 0],
+                &[0, 23_728, 1072],
+                &[0, 23_256, 2248],
+                &[236, 23_284, 3392],
+                &[0, 27_320, 2408],
+                &[0, 30_852, 4508],
+                &[318, 43_218, 4656],
+            ],
+        ),
+        (
+            1,
+            [
+                &[82, 24_366, 0, 0],
+                &[0, 19_672, 4056, 1072],
+                &[0, 19_068, 4336, 2100],
+                &[236, 19_728, 2616, 4332],
+                &[0, 22_792, 4528, 2408],
+                &[0, 26_592, 2556, 6212],
+                &[318, 34_430, 7232, 6212],
+            ],
+        ),
+        (
+            2,
+            [
+                &[82, 0, 24_366, 0, 0, 0, 0, 0],
+                &[0, 752, 18_920, 3056, 1000, 0, 1072, 0],
+                &[0, 692, 18_376, 3144, 1192, 0, 2100, 0],
+                &[0, 1208, 18_756, 2616, 0, 0, 3040, 1292],
+                &[0, 0, 22_792, 2616, 1500, 412, 0, 2408],
+                &[0, 0, 26_592, 2556, 0, 0, 3804, 2408],
+                &[82, 1312, 33_354, 5172, 1648, 412, 3804, 2408],
+            ],
+        ),
+        (
+            4,
+            [
+                &[592, 1296, 2000, 2704, 3408, 4112, 4816, 5520],
+                &[636, 1340, 2044, 2748, 3452, 4156, 4860, 5564],
+                &[724, 1428, 2132, 2836, 3540, 4244, 4948, 5652],
+                &[0, 2504, 0, 5320, 0, 8136, 0, 10_952],
+                &[0, 0, 3912, 5320, 0, 0, 9544, 10_952],
+                &[0, 0, 0, 0, 6728, 8136, 9544, 10_952],
+                &[1096, 2504, 3912, 5320, 6728, 8136, 9544, 10_952],
+            ],
+        ),
+    ];
+
+    #[test]
+    fn code_points_go_where_linux_puts_them() {
+        for (mode, rows) in LINUX {
+            let plan = Plan::new(*mode, 0);
+            for (bit, row) in rows.iter().enumerate() {
+                let mut bytes = vec![0; plan.tins.len()];
+                for point in (0..64_u32).filter(|point| bit == 6 || point >> bit & 1 == 1) {
+                    bytes[usize::from(plan.index[point as usize])] += 60 + 22 * point;
+                }
+                let shown: Vec<u32> =
+                    plan.order.iter().map(|tin| bytes[usize::from(*tin)]).collect();
+                assert_eq!(shown, *row, "{} bit {bit}", MODES[usize::try_from(*mode).unwrap()]);
+            }
+        }
+    }
+
+    #[test]
+    fn rates_are_shared_as_in_linux() {
+        let rates = |mode| Plan::new(mode, 12_500_000).tins.iter().map(|t| t.0).collect::<Vec<_>>();
+        assert_eq!(rates(0), [12_500_000, 781_250, 3_125_000]);
+        assert_eq!(rates(1), [12_500_000, 781_250, 6_250_000, 3_125_000]);
+        assert_eq!(rates(2)[6..], [5_609_940, 4_908_697]);
+        assert_eq!(rates(3), [12_500_000]);
+    }
+}
