@@ -52,6 +52,9 @@ pub enum Unit {
     Minus,
     /// A plain number that may be negative, of 32 bits; kept as their two's complement.
     Signed,
+    /// Nanoseconds, as [`Unit::Usecs`], or one of these words in place of the option and its value.
+    /// The words are aliases of the option, too.
+    Named(&'static [(&'static str, u64)]),
     /// Rows that a word tells apart: the list begins with the place of the form.
     Forms(&'static [Form]),
     /// A service curve: `m1 RATE d TIME m2 RATE`. In a list, in bytes per second and nanoseconds.
@@ -177,6 +180,11 @@ impl Param {
     ) -> Result<Value, ConfigError> {
         let wrong =
             |word| ConfigError::new(at, self.key, word, format!("expected {}", self.expected()));
+        if let Unit::Named(list) = self.unit
+            && let Some((_, number)) = list.iter().find(|(other, _)| *other == name)
+        {
+            return Ok(Value::Number(*number));
+        }
         let mut one = |unit| match words.next() {
             None => {
                 let why = format!("the value is missing: expected {}", self.expected());
@@ -251,7 +259,7 @@ impl Param {
             Unit::Forms(forms) => forms[0].units[0],
             unit => unit,
         };
-        let guessed = matches!(unit, Unit::Rate | Unit::Usecs | Unit::Nsecs);
+        let guessed = matches!(unit, Unit::Rate | Unit::Usecs | Unit::Nsecs | Unit::Named(_));
         if guessed && word.parse::<f64>().is_ok_and(|number| number != 0.0) {
             let why = format!("the unit is missing: expected {}", self.expected());
             return Err(ConfigError::new(at, key, word, why));
@@ -264,7 +272,7 @@ impl Param {
             Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),
             Unit::Rate => Rate::parse(word).map(|rate| rate.0),
-            Unit::Usecs => parse_time(word, 1_000),
+            Unit::Usecs | Unit::Named(_) => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
             Unit::Masked => parse_masked(word),
@@ -299,7 +307,7 @@ impl Param {
             Unit::Rate => {
                 format!("{}, {} to {}", &rate::EXPECTED["expected ".len()..], Rate(min), Rate(max))
             }
-            Unit::Usecs => {
+            Unit::Usecs | Unit::Named(_) => {
                 let (min, max) = (exact_time(min), exact_time(max));
                 format!("a time such as 10ms or 40us, {min} to {max}")
             }
@@ -352,7 +360,7 @@ impl Param {
         self.write(line, value, |unit, n| match unit {
             Unit::Size => exact_size(n),
             Unit::Rate => Rate(n).exact(),
-            Unit::Usecs | Unit::Nsecs => exact_time(n),
+            Unit::Usecs | Unit::Nsecs | Unit::Named(_) => exact_time(n),
             Unit::Minor => format!("{n:x}"),
             Unit::Signed => signed(n).to_string(),
             Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
@@ -369,7 +377,7 @@ impl Param {
             Unit::Bytes | Unit::Size => Size(n).to_string(),
             Unit::Rate => Rate(n).to_string(),
             Unit::Usecs if n == 0 => "0us".into(),
-            Unit::Usecs | Unit::Nsecs => Time(n).to_string(),
+            Unit::Usecs | Unit::Nsecs | Unit::Named(_) => Time(n).to_string(),
             Unit::Minor => format!("{n:#x}"),
             Unit::Signed => signed(n).to_string(),
             Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
@@ -422,6 +430,10 @@ impl Param {
             Unit::List(len) => format!("{} N1 .. N{len}", self.key),
             Unit::Many(_) => format!("{} N1 N2 ..", self.key),
             Unit::Row(..) | Unit::Forms(_) => format!("{} {}", self.key, self.expected()),
+            Unit::Named(list) => {
+                let names = list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" | ");
+                format!("{} TIME | {names}", self.key)
+            }
             unit => format!("{} {}", self.key, unit.metavariable()),
         };
         if self.default == Default::Needed {
@@ -455,7 +467,7 @@ impl Unit {
             Self::Bytes => "BYTES",
             Self::Size => "SIZE",
             Self::Rate => "RATE",
-            Self::Usecs | Self::Nsecs => "TIME",
+            Self::Usecs | Self::Nsecs | Self::Named(_) => "TIME",
             Self::Minor => "MINOR",
             Self::Masked => "VALUE/MASK",
             Self::Fraction => "PROBABILITY",

@@ -37,6 +37,7 @@
 //! | `choke` | one queue, from which flows that fill it drop each other |
 //! | `pie` | one queue, from which packets are dropped at random to keep their wait short |
 //! | `fq_pie` | a queue for each flow, served in turn and kept short at random |
+//! | `cake` | a shaper, tins by importance, and fair, short queues |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
 //! each file in `src/qdisc/` says where they differ.
@@ -426,6 +427,7 @@ qdiscs! {
     choke: CHOKE;
     pie: PIE;
     fq_pie: FQ_PIE;
+    cake: CAKE;
 }
 
 mod classes;

@@ -44,6 +44,9 @@ fn specs() -> Vec<Spec> {
         "ets bands 5 strict 2 quanta 300 3000 priomap 4 3 2 1 0 1 2 3",
         "multiq bands 4",
         "plug limit 9kb release_indefinite",
+        "cake bandwidth 20mbit diffserv8 overhead 30 memlimit 20kb",
+        "cake diffserv4 flowblind lan memlimit 9kb",
+        "cake bandwidth 1mbit besteffort dual-dsthost ethernet datacentre",
         "netem delay 3ms 2ms distribution pareto loss gemodel 2% 20% duplicate 10% corrupt 5% limit 40",
         "netem delay 2ms rate 20mbit reorder 30% gap 3 loss state 3%",
         "netem delay 1ms loss 10% ecn duplicate 20% slot 3ms 5ms packets 9",
@@ -94,6 +97,11 @@ fn most(spec: &Spec) -> Backlog {
         "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" => {
             (values.number("limit"), u64::MAX)
         }
+        // Every packet is charged for more than its bytes; one may have been looked at.
+        "cake" => match values.number("memlimit") {
+            0 => (u64::MAX, (10_240 + 1) * u64::from(MTU)),
+            limit => (u64::MAX, limit + u64::from(MTU)),
+        },
         id => panic!("say here how much {id} may hold"),
     };
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }

@@ -1,0 +1,477 @@
+//! Common applications kept enhanced: a shaper, tins by importance, fair queues among hosts and
+//! flows, each kept short.
+//!
+//! ```text
+//! enqueue   code point -> tin; flow -> queue, of eight that it may choose; when memory runs out,
+//!           drop from the head of the fattest queue
+//! dequeue   when the rate allows it: the most important tin within its own rate, else the one
+//!           that is due first; sparse flows, then bulk ones; COBALT lets out or drops
+//! ```
+//!
+//! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE: A Comprehensive Queue Management
+//! Solution for Home Gateways", 2018; `tc-cake(8)`; behaviour of Linux 7.2 `net/sched/sch_cake.c`.
+//! Differs: a flow is what [`flow`](onramp_queue::Meta::flow) says; code point and hosts are those
+//! of the Ethernet frame, where the payload is one (as long as the packet on the wire). Else the
+//! code point is 0, all packets come from one host, and go to that of their
+//! [`dest`](Packet::dest). `nat` and the filters of acknowledgements do nothing: nobody keeps
+//! connections, and datagrams have no acknowledgements. A packet of several datagrams is charged
+//! for each of them, and stays whole also with `split-gso`. A packet waits since it was pushed
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `autorate-ingress` is refused. Among
+//! `overhead`, `mpu`, `atm` and the word for a link, order does not matter: overheads add up, and
+//! what is given for itself is taken. There are no statistics of single queues.
+//! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
+//! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
+//! have packets get the same number of bytes, give or take a quantum and a packet.
+
+mod classify;
+mod cobalt;
+mod headers;
+mod heap;
+mod shape;
+mod stats;
+mod tin;
+mod tins;
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use self::classify::{Classifier, Mode};
+use self::cobalt::since;
+use self::heap::{Heap, tin_and_queue};
+use self::shape::{Framing, Pace, Sizes, memory};
+use self::tin::Tin;
+use self::tins::Plan;
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::codel;
+use crate::filter::Filters;
+use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::rng::Rng;
+use crate::Instant;
+
+const RTT_NS: u64 = 100_000_000;
+/// Round trips that have a name.
+const PRESETS: &[(&str, u64)] = &[
+    ("datacentre", 100_000),
+    ("lan", 1_000_000),
+    ("metro", 10_000_000),
+    ("regional", 30_000_000),
+    ("internet", RTT_NS),
+    ("oceanic", 300_000_000),
+    ("satellite", 1_000_000_000),
+    ("interplanetary", 1_000_000_000_000),
+];
+
+/// Packets of the largest size that may be held, by default.
+const PACKETS: u64 = 10_240;
+/// What may be held at any rate, by default, bytes.
+const MEMORY_MIN: u64 = 4 << 20;
+
+/// A word of two, of which the first one holds, and is shown.
+const fn either(key: &'static str, words: &'static [&'static str], help: &'static str) -> Param {
+    Param::new(key, Unit::Words(words), Default::Number(0), help)
+}
+
+pub(super) const CAKE: Kind = Kind {
+    id: "cake",
+    about: "a shaper, tins by importance, and fair, short queues",
+    params: &[
+        Param::new("bandwidth", Unit::Rate, Default::Off, "what leaves at most"),
+        Param::new("unlimited", Unit::Words(&["unlimited"]), Default::Off, "no shaper"),
+        Param::new(
+            "autorate-ingress",
+            Unit::Words(&["autorate-ingress"]),
+            Default::Off,
+            "a rate from what comes; not supported",
+        ),
+        either("diffserv", tins::MODES, "tins by importance"),
+        either("flows", Mode::WORDS, "whom the queues are for"),
+        either("nat", &["nonat", "nat"], "for packets before address translation; no effect"),
+        either("wash", &["nowash", "wash"], "clears code points"),
+        Param::new(
+            "ingress",
+            Unit::Words(&["egress", "ingress"]),
+            Default::Off,
+            "behind the bottleneck, what is dropped counts as sent",
+        ),
+        either(
+            "ack-filter",
+            &["no-ack-filter", "ack-filter", "ack-filter-aggressive"],
+            "drops acknowledgements that others make superfluous; no effect",
+        ),
+        either("split-gso", &["split-gso", "no-split-gso"], "takes large packets apart; no effect"),
+        Param::new("rtt", Unit::Named(PRESETS), Default::Number(RTT_NS), "the usual round trip")
+            .or(&[
+                "datacentre",
+                "lan",
+                "metro",
+                "regional",
+                "internet",
+                "oceanic",
+                "satellite",
+                "interplanetary",
+            ])
+            .within(1_000, U32_MAX * 1_000),
+        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Number(0), "the link's kind"),
+        Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead"),
+        Param::new("atm", Unit::Words(&["noatm", "atm", "ptm"]), Default::Off, "the link's cells"),
+        Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet"),
+        Param::new("mpu", Unit::Count, Default::Off, "bytes that each packet takes at least")
+            .within(0, 256),
+        Param::new("memlimit", Unit::Size, Default::Off, "memory used at most").within(1, U32_MAX),
+        Param::new("fwmark", Unit::Count, Default::Off, "bits of the mark that name the tin"),
+    ],
+    check: |values| {
+        if values.is_given("autorate-ingress") {
+            return Err(("autorate-ingress", "not supported; say which bandwidth".into()));
+        }
+        if values.is_given("unlimited") && values.is_given("bandwidth") {
+            return Err(("unlimited", "a bandwidth is given, too".into()));
+        }
+        if !(-64..=256).contains(&shape::given_overhead(values)) {
+            return Err(("overhead", "expected a whole number, -64 to 256 bytes".into()));
+        }
+        Ok(())
+    },
+    build: |values| Box::new(Cake::new(values)),
+    ..Kind::LEAF
+};
+
+#[derive(Debug)]
+struct Cake {
+    classifier: Classifier,
+    ingress: bool,
+    framing: Framing,
+    sizes: Sizes,
+    rate: u64,
+    pace: Pace,
+    /// When the rate allows the next packet.
+    next_at: u64,
+    /// The same if drops are not counted, and sent packets half as much again.
+    failsafe_at: u64,
+    tins: Vec<Tin>,
+    /// The tin being served.
+    at: usize,
+    backlog: Backlog,
+    memory: u64,
+    memory_max: u64,
+    memory_limit: u64,
+    heap: Heap,
+    rng: Rng,
+    /// Dequeued for a parent that looked; not counted in `backlog`.
+    peeked: Option<Packet>,
+    overlimits: u64,
+}
+
+/// The bytes of a slot of the heap.
+fn bytes_of(tins: &[Tin]) -> impl Fn(u16) -> u64 {
+    |slot| {
+        let (tin, queue) = tin_and_queue(slot);
+        tins.get(tin).map_or(0, |tin| tin.bytes(queue))
+    }
+}
+
+impl Cake {
+    fn new(values: &Values<'_>) -> Self {
+        let site = values.site;
+        let (rate, rtt) = (values.number("bandwidth"), values.number("rtt"));
+        let mode = Mode::new(values.number("flows"));
+        let plan = Plan::new(values.number("diffserv"), rate);
+        let tin = |&(rate, share): &(u64, i32)| Tin::new(rate, share, rtt, site.mtu, mode);
+        let most = PACKETS * u64::from(site.mtu);
+        let by_rate = u128::from(rate) * u128::from(rtt / 1_000) / 250_000;
+        let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX).max(MEMORY_MIN);
+        let mut rng = Rng::new(site.seed);
+        Self {
+            tins: plan.tins.iter().map(tin).collect(),
+            classifier: Classifier::new(values, mode, plan, rng.next_u32()),
+            ingress: values.number("ingress") == 1,
+            framing: Framing::new(values),
+            sizes: Sizes::NONE,
+            rate,
+            pace: Pace::new(rate),
+            next_at: 0,
+            failsafe_at: 0,
+            at: 0,
+            backlog: Backlog::default(),
+            memory: 0,
+            memory_max: 0,
+            memory_limit: match values.number("memlimit") {
+                0 if rate == 0 => most,
+                0 => most.min(by_rate),
+                given => given,
+            },
+            heap: Heap::new(),
+            rng,
+            peeked: None,
+            overlimits: 0,
+        }
+    }
+
+    /// Packets held, that of a parent who looked included.
+    #[inline]
+    fn packets(&self) -> u32 {
+        self.backlog.packets + u32::from(self.peeked.is_some())
+    }
+
+    /// Forgets the rate that an idle tin, and an idle link, did not use.
+    #[inline]
+    fn forget_idle_time(&mut self, tin: usize, now: u64) {
+        let idle = self.packets() == 0;
+        let tin = &mut self.tins[tin];
+        if tin.held > 0 {
+            return;
+        }
+        if since(tin.next_at, now) < 0 {
+            tin.next_at = now;
+        }
+        if idle && since(self.next_at, now) < 0 {
+            (self.next_at, self.failsafe_at) = (now, now);
+        }
+    }
+
+    /// Charges a tin and the link for a packet, and says what for.
+    #[inline]
+    fn charge(&mut self, tin: usize, pkt: &Packet, now: u64, dropped: bool) -> i32 {
+        let len = self.framing.size(pkt, |_, _| {});
+        if !self.pace.is_unlimited() {
+            let tin = &mut self.tins[tin];
+            let (tin_time, time) = (tin.pace.time(len), self.pace.time(len));
+            if since(tin.next_at, now) < 0 {
+                tin.next_at = tin.next_at.wrapping_add(tin_time);
+            } else if since(tin.next_at, now.wrapping_add(tin_time)) < 0 {
+                tin.next_at = now.wrapping_add(tin_time);
+            }
+            self.next_at = self.next_at.wrapping_add(time);
+            if !dropped {
+                self.failsafe_at = self.failsafe_at.wrapping_add(time + (time >> 1));
+            }
+        }
+        len.cast_signed()
+    }
+
+    /// Takes the packet at the head of a queue.
+    #[inline]
+    fn pop(&mut self, tin: usize, queue: usize) -> Option<Packet> {
+        let pkt = self.tins.get_mut(tin)?.pop(queue)?;
+        self.backlog.sub(&pkt);
+        self.memory -= memory(pkt.len);
+        Some(pkt)
+    }
+
+    /// Drops from the head of the fattest queue; says which one it was. None: nothing is held.
+    #[cold]
+    fn drop_fattest(&mut self, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
+        let mut known = self.heap.is_known();
+        let (tin, queue, pkt) = loop {
+            let (tin, queue) = self.heap.first(bytes_of(&self.tins));
+            if let Some(pkt) = self.pop(tin, queue) {
+                break (tin, queue, pkt);
+            }
+            self.heap.forget();
+            if !std::mem::take(&mut known) {
+                return None;
+            }
+        };
+        let now = cx.now.0;
+        let fattest = &mut self.tins[tin];
+        let aim = fattest.aim;
+        fattest.unresponsive += u32::from(fattest.flow(queue).law.full(&aim, now));
+        fattest.stats.dropped += 1;
+        if self.ingress {
+            self.charge(tin, &pkt, now, true);
+        }
+        cx.drop(pkt, DropReason::Overlimit);
+        self.heap.sink_first(bytes_of(&self.tins));
+        Some((tin, queue))
+    }
+
+    /// Chooses the tin to serve; none: nothing is held.
+    #[inline]
+    fn choose(&mut self, now: u64) -> Option<usize> {
+        if self.pace.is_unlimited() {
+            return self.choose_in_turn();
+        }
+        let mut best = None;
+        for (place, tin) in self.tins.iter().enumerate() {
+            if tin.is_active() {
+                let wait = since(tin.next_at, now);
+                if wait <= 0 || best.is_none_or(|(_, least)| wait <= least) {
+                    best = Some((place, wait));
+                }
+            }
+        }
+        best.map(|(place, _)| place)
+    }
+
+    /// Among tins without rates, by deficit.
+    fn choose_in_turn(&mut self) -> Option<usize> {
+        let (mut rounds, mut empty) = (0, true);
+        loop {
+            let tin = &mut self.tins[self.at];
+            if tin.deficit >= 0 && tin.is_active() {
+                return Some(self.at);
+            }
+            if tin.deficit <= 0 {
+                tin.deficit += tin.share;
+            }
+            empty &= !tin.is_active();
+            self.at += 1;
+            if self.at == self.tins.len() {
+                self.at = 0;
+                if rounds > 0 && empty {
+                    return None;
+                }
+                rounds = 1;
+            }
+        }
+    }
+
+    /// Takes the next packet off the flows.
+    #[inline]
+    fn next(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        let now = cx.now.0;
+        let mut first = true;
+        while self.backlog.packets > 0 {
+            if since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0 {
+                self.overlimits += 1;
+                return Dequeue::NotBefore(Instant(self.next_at.min(self.failsafe_at)));
+            }
+            let Some(tin) = self.choose(now) else { break };
+            self.at = tin;
+            while let Some(queue) = self.tins[tin].turn(&mut first, &mut self.rng) {
+                match self.serve(tin, queue, cx) {
+                    Served::Packet(pkt) => return Dequeue::Ready(pkt),
+                    Served::Nothing => break,
+                    Served::Drop => {}
+                }
+            }
+        }
+        Dequeue::Empty
+    }
+
+    /// Lets a packet of a flow out, if its law does.
+    #[inline]
+    fn serve(&mut self, tin: usize, queue: usize, cx: &mut Cx<'_>) -> Served {
+        let now = cx.now.0;
+        loop {
+            let Some(mut pkt) = self.pop(tin, queue) else {
+                self.tins[tin].retire(queue, now);
+                return Served::Nothing;
+            };
+            if self.heap.is_known() {
+                self.heap.shrunk(tin, queue, bytes_of(&self.tins));
+            }
+            let Tin { aim, bulk, .. } = self.tins[tin];
+            let flow = self.tins[tin].flow(queue);
+            let others = if self.ingress { bulk } else { 0 };
+            let (marked, reason) = flow.law.judge(&aim, now, &mut pkt, others, &mut self.rng);
+            let Some(reason) = reason.filter(|_| !flow.queue.is_empty()) else {
+                let tin_stats = &mut self.tins[tin].stats;
+                tin_stats.marked += u64::from(marked);
+                tin_stats.delayed(now.saturating_sub(pkt.enqueued_ns));
+                self.pay(tin, queue, &pkt, now, false);
+                self.heap.sent();
+                return Served::Packet(pkt);
+            };
+            if self.ingress {
+                self.pay(tin, queue, &pkt, now, true);
+            }
+            self.tins[tin].stats.dropped += 1;
+            cx.drop(pkt, reason);
+            if self.ingress {
+                return Served::Drop;
+            }
+        }
+    }
+
+    /// Charges flow, tin and link.
+    #[inline]
+    fn pay(&mut self, tin: usize, queue: usize, pkt: &Packet, now: u64, dropped: bool) {
+        let len = self.charge(tin, pkt, now, dropped);
+        let tin = &mut self.tins[tin];
+        tin.deficit = tin.deficit.saturating_sub(len);
+        let flow = tin.flow(queue);
+        flow.deficit = flow.deficit.saturating_sub(len);
+    }
+}
+
+/// What became of a flow's turn.
+enum Served {
+    Packet(Packet),
+    Nothing,
+    /// A packet was dropped and paid for: it may be another flow's turn.
+    Drop,
+}
+
+impl Qdisc for Cake {
+    #[inline]
+    fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        let now = cx.now.0;
+        let Some(hashes) = self.classifier.hashes(&mut pkt, cx.now) else {
+            cx.drop(pkt, DropReason::Filter);
+            return Verdict::Dropped;
+        };
+        let place = self.classifier.tin(&mut pkt);
+        self.forget_idle_time(place, now);
+        let tin = &mut self.tins[place];
+        let queue = if self.classifier.is_blind() { 0 } else { tin.place(hashes) };
+        codel::stamp(&mut pkt, cx.now);
+        self.framing.size(&pkt, |net, adjusted| self.sizes.note(net, adjusted));
+        tin.stats.came(pkt.len);
+        self.backlog.add(&pkt);
+        self.memory += memory(pkt.len);
+        self.memory_max = self.memory_max.max(self.memory);
+        tin.push(queue, pkt);
+        tin.wake(queue, &mut self.rng);
+        if self.heap.is_known() {
+            self.heap.grown(place, queue, bytes_of(&self.tins));
+        }
+        if self.memory <= self.memory_limit {
+            return Verdict::Queued;
+        }
+        while self.memory > self.memory_limit && self.drop_fattest(cx).is_some() {}
+        if self.tins[place].bytes(queue) == 0 { Verdict::Dropped } else { Verdict::Congested }
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        match self.peeked.take() {
+            Some(pkt) => Dequeue::Ready(pkt),
+            None => self.next(cx),
+        }
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut peeked = self.peeked.take();
+        let answer = Peek::stash(&mut peeked, || self.dequeue(cx));
+        self.peeked = peeked;
+        answer
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut held = self.backlog;
+        self.peeked.iter().for_each(|pkt| held.add(pkt));
+        held
+    }
+
+    #[inline]
+    fn accepts(&self, pkt: &Packet) -> bool {
+        self.memory + memory(pkt.len) <= self.memory_limit
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        let mut all: PacketList = self.peeked.take().into_iter().collect();
+        self.tins.iter_mut().for_each(|tin| all.append(&mut tin.drain()));
+        cx.purge(&mut all);
+        self.backlog = Backlog::default();
+        self.memory = 0;
+        self.heap.forget();
+    }
+
+    fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
+        (minor == 0).then_some(&mut self.classifier.filters)
+    }
+
+    fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        self.tell(out);
+    }
+}

@@ -1,0 +1,158 @@
+//! Which tin and which queue a packet belongs to.
+
+use onramp_queue::Packet;
+
+use super::headers;
+use super::heap::QUEUES;
+use super::tin::Hashes;
+use super::tins::Plan;
+use crate::filter::{Decision, Filters};
+use crate::params::Values;
+use crate::{Handle, Instant};
+
+/// Whom the queues are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mode {
+    source: bool,
+    destination: bool,
+    flows: bool,
+}
+
+impl Mode {
+    pub(super) const WORDS: &'static [&'static str] = &[
+        "triple-isolate",
+        "flowblind",
+        "srchost",
+        "dsthost",
+        "hosts",
+        "flows",
+        "dual-srchost",
+        "dual-dsthost",
+    ];
+
+    pub(super) fn new(place: u64) -> Self {
+        let word = Self::WORDS[usize::try_from(place).unwrap_or(0)];
+        let is = |words: &[&str]| words.contains(&word);
+        Self {
+            source: is(&["triple-isolate", "srchost", "hosts", "dual-srchost"]),
+            destination: is(&["triple-isolate", "dsthost", "hosts", "dual-dsthost"]),
+            flows: is(&["triple-isolate", "flows", "dual-srchost", "dual-dsthost"]),
+        }
+    }
+
+    /// Whether flows share what their source, and their destination, gets.
+    pub(super) fn isolates(self) -> [bool; 2] {
+        [self.flows && self.source, self.flows && self.destination]
+    }
+
+    fn is_blind(self) -> bool {
+        !(self.source || self.destination || self.flows)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Classifier {
+    handle: Handle,
+    mode: Mode,
+    wash: bool,
+    mark_mask: u32,
+    pub(super) plan: Plan,
+    seed: u32,
+    pub(super) filters: Filters,
+    /// Where a frame is rewritten.
+    washing: Vec<u8>,
+}
+
+impl Classifier {
+    pub(super) fn new(values: &Values<'_>, mode: Mode, plan: Plan, seed: u32) -> Self {
+        Self {
+            handle: values.site.handle,
+            mode,
+            wash: values.number("wash") == 1,
+            mark_mask: values.number32("fwmark"),
+            plan,
+            seed,
+            filters: Filters::default(),
+            washing: Vec::new(),
+        }
+    }
+
+    /// Whether all packets of a tin share a queue.
+    #[inline]
+    pub(super) fn is_blind(&self) -> bool {
+        self.mode.is_blind()
+    }
+
+    /// The tin of a packet, which loses its code point if it is to be washed.
+    #[inline]
+    pub(super) fn tin(&mut self, pkt: &mut Packet) -> usize {
+        let dscp = |pkt: &Packet| usize::from(self.plan.index[usize::from(headers::dscp(pkt))]);
+        let count = self.plan.order.len();
+        let washed = self.wash.then(|| dscp(pkt));
+        if self.wash {
+            headers::wash(pkt, &mut self.washing);
+        }
+        if count == 1 {
+            return 0;
+        }
+        let mark = match self.mark_mask {
+            0 => 0,
+            mask => ((pkt.mark & mask) >> mask.trailing_zeros()) as usize,
+        };
+        let named = Handle::from_priority(pkt.priority);
+        let minor = usize::from(named.minor);
+        if (1..=count).contains(&mark) {
+            self.plan.order[mark - 1].into()
+        } else if named.major == self.handle.major && (1..=count).contains(&minor) {
+            self.plan.order[minor - 1].into()
+        } else {
+            washed.unwrap_or_else(|| dscp(pkt))
+        }
+    }
+
+    /// What hashes say of a packet; none: an action of a filter said that it dies.
+    #[inline]
+    pub(super) fn hashes(&mut self, pkt: &mut Packet, now: Instant) -> Option<Hashes> {
+        if self.mode.is_blind() {
+            return Some(Hashes::default());
+        }
+        let (mut flow, mut host) = (0, 0);
+        if !self.filters.is_empty() {
+            match self.filters.classify(pkt, now) {
+                Decision::Class(class) => (flow, host) = (class.minor, class.major),
+                Decision::Drop => return None,
+                Decision::Unknown => {}
+            }
+        }
+        let named = |number: u16| (1..=QUEUES).contains(&number.into()).then(|| u32::from(number) - 1);
+        let mut hashes = Hashes::default();
+        if self.mode.source || self.mode.destination {
+            hashes.hosts = match named(host) {
+                Some(host) => [host; 2],
+                None => {
+                    let (source, destination) = headers::hosts(pkt);
+                    [self.hash(source), self.hash(destination)]
+                }
+            };
+        }
+        if let Some(flow) = named(flow) {
+            hashes.flow = flow;
+        } else if self.mode.flows {
+            hashes.flow = self.hash(pkt.flow);
+        }
+        if !self.mode.flows {
+            let [source, destination] = hashes.hosts;
+            hashes.flow ^= if self.mode.source { source } else { 0 };
+            hashes.flow ^= if self.mode.destination { destination } else { 0 };
+        }
+        Some(hashes)
+    }
+
+    /// Every bit of a key moves every bit of the hash.
+    #[inline]
+    fn hash(&self, key: u64) -> u32 {
+        let key = (key ^ u64::from(self.seed)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let key = (key ^ (key >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (key >> 32) as u32
+    }
+}

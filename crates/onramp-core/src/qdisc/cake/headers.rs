@@ -1,0 +1,184 @@
+//! What a packet's bytes say of its importance and its hosts.
+
+use std::net::{IpAddr, SocketAddr};
+
+use onramp_queue::Packet;
+
+/// Code point of network control, which ARP gets.
+const CS7: u8 = 0x38;
+/// The two bits beside the code point.
+const ECN_BITS: u8 = 3;
+
+/// The Ethernet frame that a packet carries: then its payload is all that is on the wire.
+#[inline]
+pub(super) fn frame(pkt: &Packet) -> Option<&[u8]> {
+    let payload = pkt.payload();
+    (payload.len() == pkt.len as usize && payload.len() >= 14).then_some(payload)
+}
+
+/// A network header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network<'a> {
+    V4(&'a [u8]),
+    V6(&'a [u8]),
+    Arp,
+    Other,
+}
+
+/// Finds the network header of a frame, behind all VLAN tags, and where it begins.
+fn network(frame: &[u8]) -> (usize, Network<'_>) {
+    let mut at = 12;
+    loop {
+        let Some(ethertype) = frame.get(at..at + 2) else { return (at, Network::Other) };
+        at += 2;
+        let rest = &frame[at..];
+        let network = match (ethertype, rest.len()) {
+            ([0x81, 0x00] | [0x88, 0xa8], _) => {
+                at += 2;
+                continue;
+            }
+            ([0x08, 0x00], 20..) => Network::V4(rest),
+            ([0x86, 0xdd], 40..) => Network::V6(rest),
+            ([0x08, 0x06], _) => Network::Arp,
+            _ => Network::Other,
+        };
+        return (at, network);
+    }
+}
+
+/// The code point of a packet; zero where it has none.
+pub(super) fn dscp(pkt: &Packet) -> u8 {
+    match frame(pkt).map(network) {
+        Some((_, Network::V4(header))) => header[1] >> 2,
+        Some((_, Network::V6(header))) => (header[0] << 2 | header[1] >> 6) & 0x3f,
+        Some((_, Network::Arp)) => CS7,
+        _ => 0,
+    }
+}
+
+/// Clears the code point of a packet, with the help of a buffer.
+pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
+    let Some(frame) = frame(pkt) else { return };
+    let (at, v6) = match network(frame) {
+        (at, Network::V4(_)) => (at, false),
+        (at, Network::V6(_)) => (at, true),
+        _ => return,
+    };
+    buffer.clear();
+    buffer.extend_from_slice(frame);
+    let header = &mut buffer[at..];
+    if v6 {
+        header[0] &= 0xf0;
+        header[1] &= 0x3f;
+    } else {
+        let before = u16::from_be_bytes([header[0], header[1]]);
+        header[1] &= ECN_BITS;
+        let after = u16::from_be_bytes([header[0], header[1]]);
+        let sum = u16::from_be_bytes([header[10], header[11]]);
+        header[10..12].copy_from_slice(&corrected(sum, before, after).to_be_bytes());
+    }
+    pkt.set_payload(buffer);
+}
+
+/// A checksum, when one of the words it covers has changed: RFC 1624.
+fn corrected(sum: u16, before: u16, after: u16) -> u16 {
+    let mut total = u32::from(!sum) + u32::from(!before) + u32::from(after);
+    while total > u32::from(u16::MAX) {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "folded above")]
+    let folded = total as u16;
+    !folded
+}
+
+/// The hosts that a packet goes between, as numbers: source, destination. Where there is no frame,
+/// all packets come from one host, and those that name no destination go to one.
+pub(super) fn hosts(pkt: &Packet) -> (u64, u64) {
+    match frame(pkt).map(network) {
+        Some((_, Network::V4(header))) => (number(&header[12..16]), number(&header[16..20])),
+        Some((_, Network::V6(header))) => (number(&header[8..24]), number(&header[24..40])),
+        Some(_) => (0, 0),
+        None => (0, pkt.dest().as_ref().map_or(0, to)),
+    }
+}
+
+fn to(dest: &SocketAddr) -> u64 {
+    match dest.ip() {
+        IpAddr::V4(ip) => number(&ip.octets()),
+        IpAddr::V6(ip) => number(&ip.octets()),
+    }
+}
+
+/// An address, folded.
+fn number(address: &[u8]) -> u64 {
+    address.chunks(8).fold(0, |number: u64, chunk| {
+        let word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame with these bytes behind the MAC addresses, 100 bytes long.
+    fn packet(bytes: &[u8]) -> Packet {
+        let mut frame = [0; 100];
+        frame[12..12 + bytes.len()].copy_from_slice(bytes);
+        Packet::with_payload(&frame)
+    }
+
+    #[test]
+    fn the_code_point_is_that_of_the_frame() {
+        for (bytes, point) in [
+            (&[8, 0, 0x45, 0xb8][..], 46),
+            (&[8, 0, 0x45, 0x22], 8),
+            (&[0x86, 0xdd, 0x6b, 0x80], 46),
+            (&[0x81, 0, 0, 5, 8, 0, 0x45, 0xb8], 46),
+            (&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 0x86, 0xdd, 0x6b, 0x80], 46),
+            (&[8, 6], CS7),
+            (&[0x12, 0x34, 0xff, 0xff], 0),
+        ] {
+            assert_eq!(dscp(&packet(bytes)), point, "{bytes:x?}");
+        }
+        let mut datagram = packet(&[8, 0, 0x45, 0xb8]);
+        datagram.len += 42;
+        assert_eq!(dscp(&datagram), 0, "its payload is no frame");
+    }
+
+    #[test]
+    fn short_frames_have_nothing() {
+        for len in 0..54 {
+            let mut bytes = vec![0xff; len];
+            if len >= 14 {
+                bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
+            }
+            let mut pkt = Packet::with_payload(&bytes);
+            assert_eq!((dscp(&pkt), hosts(&pkt)), (0, (0, 0)), "{len}");
+            wash(&mut pkt, &mut Vec::new());
+            assert_eq!(pkt.payload(), bytes);
+        }
+    }
+
+    /// The ones' complement sum of a header.
+    fn sum(header: &[u8]) -> u32 {
+        let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+        let total: u32 = words.sum();
+        (total & 0xffff) + (total >> 16)
+    }
+
+    #[test]
+    fn a_washed_frame_keeps_its_ecn_bits_and_a_right_checksum() {
+        let mut bytes = [8, 0, 0x45, 0xba, 0, 86, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let missing = 0xffff - sum(&bytes[2..]);
+        bytes[12..14].copy_from_slice(&u16::try_from(missing).expect("folded").to_be_bytes());
+        let mut pkt = packet(&bytes);
+        wash(&mut pkt, &mut Vec::new());
+        assert_eq!((pkt.payload()[15], dscp(&pkt)), (2, 0));
+        assert_eq!(sum(&pkt.payload()[14..34]), 0xffff);
+
+        let mut pkt = packet(&[0x86, 0xdd, 0x6b, 0xb1, 2, 3]);
+        wash(&mut pkt, &mut Vec::new());
+        assert_eq!(pkt.payload()[14..18], [0x60, 0x31, 2, 3]);
+    }
+}

@@ -1,0 +1,156 @@
+//! Which queue holds the most bytes, known while memory is short.
+//!
+//! Source: behaviour of Linux 7.2: a heap that is set up when memory runs out first, and followed
+//! until 65,535 packets have left since it ran out last. A queue that shrinks sinks by one level
+//! alone, so that what stands first may not be the fattest.
+
+/// Tins that there may be; those that are not hold nothing.
+pub(super) const TINS: usize = 8;
+pub(super) const QUEUES: usize = 1024;
+const SLOTS: usize = TINS * QUEUES;
+const PATIENCE: u32 = 65_535;
+
+/// A queue of a tin, as a number.
+type Slot = u16;
+
+#[derive(Debug)]
+pub(super) struct Heap {
+    slots: Box<[Slot]>,
+    /// Where each slot stands.
+    places: Box<[u16]>,
+    /// Packets that may leave until it is forgotten; 0 = it is.
+    left: u32,
+}
+
+/// The slot of a queue.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "less than `SLOTS`")]
+fn slot(tin: usize, queue: usize) -> Slot {
+    (queue * TINS + tin) as Slot
+}
+
+/// The tin and the queue of a slot.
+#[inline]
+pub(super) fn tin_and_queue(slot: Slot) -> (usize, usize) {
+    (usize::from(slot) % TINS, usize::from(slot) / TINS)
+}
+
+impl Heap {
+    #[expect(clippy::cast_possible_truncation, reason = "less than `SLOTS`")]
+    pub(super) fn new() -> Self {
+        let all: Box<[u16]> = (0..SLOTS).map(|slot| slot as u16).collect();
+        Self { slots: all.clone(), places: all, left: 0 }
+    }
+
+    #[inline]
+    pub(super) fn is_known(&self) -> bool {
+        self.left > 0
+    }
+
+    /// A packet has left.
+    #[inline]
+    pub(super) fn sent(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// It was wrong.
+    pub(super) fn forget(&mut self) {
+        self.left = 0;
+    }
+
+    /// The fattest queue, as far as known.
+    pub(super) fn first(&mut self, bytes: impl Fn(Slot) -> u64) -> (usize, usize) {
+        if self.left == 0 {
+            for place in (0..SLOTS / 2).rev() {
+                self.sink(place, &bytes);
+            }
+        }
+        self.left = PATIENCE;
+        tin_and_queue(self.slots[0])
+    }
+
+    /// The first one has lost a packet.
+    pub(super) fn sink_first(&mut self, bytes: impl Fn(Slot) -> u64) {
+        self.sink(0, &bytes);
+    }
+
+    /// A queue has lost a packet.
+    #[cold]
+    pub(super) fn shrunk(&mut self, tin: usize, queue: usize, bytes: impl Fn(Slot) -> u64) {
+        self.sink(self.places[usize::from(slot(tin, queue))].into(), &bytes);
+    }
+
+    /// A queue has got a packet.
+    #[cold]
+    pub(super) fn grown(&mut self, tin: usize, queue: usize, bytes: impl Fn(Slot) -> u64) {
+        let mut place = usize::from(self.places[usize::from(slot(tin, queue))]);
+        while place > 0 {
+            let above = (place - 1) / 2;
+            if bytes(self.slots[place]) <= bytes(self.slots[above]) {
+                break;
+            }
+            self.swap(place, above);
+            place = above;
+        }
+    }
+
+    /// Each step compares with what it began with, or with the queue that rose last.
+    fn sink(&mut self, from: usize, bytes: &impl Fn(Slot) -> u64) {
+        let mut place = from;
+        let mut most = bytes(self.slots[place]);
+        loop {
+            let mut fattest = place;
+            for below in [2 * place + 1, 2 * place + 2] {
+                let held = self.slots.get(below).map_or(0, |slot| bytes(*slot));
+                if held > most {
+                    (fattest, most) = (below, held);
+                }
+            }
+            if fattest == place {
+                break;
+            }
+            self.swap(place, fattest);
+            place = fattest;
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "less than `SLOTS`")]
+    fn swap(&mut self, a: usize, b: usize) {
+        self.slots.swap(a, b);
+        self.places[usize::from(self.slots[a])] = a as u16;
+        self.places[usize::from(self.slots[b])] = b as u16;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fattest_comes_first_and_sinks_by_one_level() {
+        let mut sizes = vec![0_u64; SLOTS];
+        for (queue, bytes) in [(7, 500), (8, 400), (900, 900), (1, 300), (2, 100)] {
+            sizes[usize::from(slot(0, queue))] = bytes;
+        }
+        let mut heap = Heap::new();
+        assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 900));
+        sizes[usize::from(slot(0, 900))] = 0;
+        heap.sink_first(|slot| sizes[usize::from(slot)]);
+        // What rose through the place of queue 7's left an empty one above it.
+        assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 8));
+        sizes[usize::from(slot(3, 5))] = 1000;
+        heap.grown(3, 5, |slot| sizes[usize::from(slot)]);
+        assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (3, 5));
+    }
+
+    #[test]
+    fn it_is_forgotten_when_enough_has_left() {
+        let mut heap = Heap::new();
+        assert!(!heap.is_known());
+        heap.first(|_| 0);
+        (0..PATIENCE - 1).for_each(|_| heap.sent());
+        assert!(heap.is_known());
+        heap.sent();
+        assert!(!heap.is_known());
+    }
+}

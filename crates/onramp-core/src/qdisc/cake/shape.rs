@@ -1,0 +1,259 @@
+//! What a packet takes: of the wire, once it is framed, and of memory.
+
+use onramp_queue::Packet;
+
+use crate::params::Values;
+
+/// What a largest packet's link header takes; `raw` sizes have it.
+const LINK_HEADER: u32 = 14;
+
+/// A rate, as nanoseconds per byte in units of 2^-shift. Unlimited: zero.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    ns: u64,
+    shift: u8,
+}
+
+impl Pace {
+    /// Slower rates are taken for this one, bytes per second.
+    const RATE_MIN: u64 = 64;
+    const BITS: u8 = 34;
+
+    pub(super) fn new(rate: u64) -> Self {
+        if rate == 0 {
+            return Self::default();
+        }
+        let ns = (1_000_000_000 << Self::BITS) / rate.max(Self::RATE_MIN);
+        let excess = u8::try_from(64 - ns.leading_zeros()).unwrap_or(0).saturating_sub(Self::BITS);
+        Self { ns: ns >> excess, shift: Self::BITS - excess }
+    }
+
+    #[inline]
+    pub(super) fn is_unlimited(self) -> bool {
+        self.ns == 0
+    }
+
+    /// How long so many bytes take.
+    #[inline]
+    pub(super) fn time(self, bytes: u32) -> u64 {
+        u64::from(bytes).wrapping_mul(self.ns) >> self.shift
+    }
+}
+
+/// How a link cuts packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cells {
+    None,
+    /// 48 bytes of each 53 are ours.
+    Atm,
+    /// 64 bytes of each 65 are.
+    Ptm,
+}
+
+/// What the link makes of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Framing {
+    /// Added to the length without link header; none: to the length with it.
+    overhead: i32,
+    raw: bool,
+    mpu: u32,
+    cells: Cells,
+}
+
+/// Smallest and largest sizes seen, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) net: (u32, u32),
+    pub(super) adjusted: (u32, u32),
+}
+
+impl Sizes {
+    pub(super) const NONE: Self = Self { net: (u32::MAX, 0), adjusted: (u32::MAX, 0) };
+
+    #[inline]
+    pub(super) fn note(&mut self, net: u32, adjusted: u32) {
+        let wider = |(min, max): (u32, u32), size: u32| (min.min(size), max.max(size));
+        (self.net, self.adjusted) = (wider(self.net, net), wider(self.adjusted, adjusted));
+    }
+}
+
+/// Overhead, least size and cells of the link that a word names.
+pub(super) const LINKS: &[(&str, i32, u32, &str)] = &[
+    ("raw", 0, 0, "noatm"),
+    ("conservative", 48, 0, "atm"),
+    ("ipoa-vcmux", 8, 0, "atm"),
+    ("ipoa-llcsnap", 16, 0, "atm"),
+    ("bridged-vcmux", 24, 0, "atm"),
+    ("bridged-llcsnap", 32, 0, "atm"),
+    ("pppoa-vcmux", 10, 0, "atm"),
+    ("pppoa-llc", 14, 0, "atm"),
+    ("pppoe-vcmux", 32, 0, "atm"),
+    ("pppoe-llcsnap", 40, 0, "atm"),
+    ("pppoe-ptm", 30, 0, "ptm"),
+    ("bridged-ptm", 22, 0, "ptm"),
+    ("ethernet", 38, 84, ""),
+    ("docsis", 18, 64, "noatm"),
+];
+
+/// Their names.
+pub(super) const LINK_NAMES: &[&str] = &{
+    let mut names = [""; LINKS.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = LINKS[i].0;
+        i += 1;
+    }
+    names
+};
+
+/// A VLAN tag.
+const VLAN_TAG: i32 = 4;
+
+/// The overhead that was given, in the two's complement of [`Unit::Signed`](crate::params::Unit).
+pub(super) fn given_overhead(values: &Values<'_>) -> i32 {
+    values.number32("overhead").cast_signed()
+}
+
+impl Framing {
+    pub(super) fn new(values: &Values<'_>) -> Self {
+        let place = usize::try_from(values.number("link")).unwrap_or(0);
+        let (name, overhead, mpu, cells) = LINKS[place];
+        let vlan = if values.is_given("ether-vlan") { VLAN_TAG } else { 0 };
+        let cells = match (values.number("atm"), cells) {
+            (1, _) => Cells::Atm,
+            (2, _) => Cells::Ptm,
+            (_, "atm") if !values.is_given("atm") => Cells::Atm,
+            (_, "ptm") if !values.is_given("atm") => Cells::Ptm,
+            _ => Cells::None,
+        };
+        let said = values.is_given("overhead") || vlan > 0;
+        Self {
+            overhead: given_overhead(values) + overhead + vlan,
+            raw: name == "raw" && (values.is_given("link") || !said),
+            mpu: if values.is_given("mpu") { values.number32("mpu") } else { mpu },
+            cells,
+        }
+    }
+
+    /// Bytes of wire that a packet takes. One of several datagrams takes what they take alone. Tells
+    /// the size without link header, and the result, of each of its datagrams that differs.
+    #[inline]
+    pub(super) fn size(&self, pkt: &Packet, mut told: impl FnMut(u32, u32)) -> u32 {
+        if pkt.gso_size == 0 {
+            return self.one(pkt.len, &mut told);
+        }
+        let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
+        let count = payload.div_ceil(pkt.gso_size.into()).max(1);
+        let headers = pkt.len.saturating_sub(payload) / count;
+        let full = headers + u32::from(pkt.gso_size);
+        let last = pkt.len.saturating_sub(full.saturating_mul(count - 1));
+        let before = if count > 1 { self.one(full, &mut told).saturating_mul(count - 1) } else { 0 };
+        before.saturating_add(self.one(last, &mut told))
+    }
+
+    #[inline]
+    fn one(&self, len: u32, told: &mut impl FnMut(u32, u32)) -> u32 {
+        let net = if self.raw { len } else { len.saturating_sub(LINK_HEADER) };
+        let size = net.saturating_add_signed(self.overhead).max(self.mpu);
+        let size = match self.cells {
+            Cells::None => size,
+            Cells::Atm => size.div_ceil(48).saturating_mul(53),
+            Cells::Ptm => size.saturating_add(size.div_ceil(64)),
+        };
+        told(net, size);
+        size
+    }
+}
+
+/// What Linux charges for the memory of a datagram of this length on the wire: its buffer, of the
+/// sizes that its allocators have, and its header.
+#[inline]
+pub(super) fn memory(len: u32) -> u64 {
+    const HEADROOM: u64 = 17;
+    const TRAILER: u64 = 320;
+    const HEADER: u64 = 256;
+    /// What fits the cache for small heads, and its size.
+    const SMALL: (u32, u64) = (239, 576);
+    if len <= SMALL.0 {
+        return SMALL.1 + HEADER;
+    }
+    (u64::from(len) + HEADROOM + TRAILER).next_power_of_two() + HEADER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qdisc::Spec;
+
+    /// Sizes without link header, and what Linux makes of them, of packets of 100 and 1,514 bytes.
+    #[test]
+    fn links_take_what_linux_says() {
+        let table = [
+            ("", (100, 1514), (100, 1514)),
+            ("raw", (100, 1514), (100, 1514)),
+            ("conservative", (86, 1500), (159, 1749)),
+            ("ipoa-vcmux", (86, 1500), (106, 1696)),
+            ("ipoa-llcsnap", (86, 1500), (159, 1696)),
+            ("bridged-vcmux", (86, 1500), (159, 1696)),
+            ("bridged-llcsnap", (86, 1500), (159, 1696)),
+            ("pppoa-vcmux", (86, 1500), (106, 1696)),
+            ("pppoa-llc", (86, 1500), (159, 1696)),
+            ("pppoe-vcmux", (86, 1500), (159, 1696)),
+            ("pppoe-llcsnap", (86, 1500), (159, 1749)),
+            ("pppoe-ptm", (86, 1500), (118, 1554)),
+            ("bridged-ptm", (86, 1500), (110, 1546)),
+            ("ethernet", (86, 1500), (124, 1538)),
+            ("docsis", (86, 1500), (104, 1518)),
+            ("ether-vlan", (86, 1500), (90, 1504)),
+            ("ethernet ether-vlan", (86, 1500), (128, 1542)),
+            ("overhead 10 ethernet", (86, 1500), (134, 1548)),
+            ("mpu 100", (100, 1514), (100, 1514)),
+            ("atm", (100, 1514), (159, 1696)),
+            ("ptm", (100, 1514), (102, 1538)),
+            ("noatm", (100, 1514), (100, 1514)),
+            ("atm overhead 4 mpu 90", (86, 1500), (106, 1696)),
+            ("overhead -20", (86, 1500), (66, 1480)),
+            ("ethernet ptm", (86, 1500), (126, 1563)),
+            ("raw overhead 5", (100, 1514), (105, 1519)),
+        ];
+        for (options, net, adjusted) in table {
+            let spec: Spec = format!("cake {options}").parse().expect(options);
+            let framing = Framing::new(&spec.values(1514));
+            let mut sizes = Sizes::NONE;
+            for len in [100, 1514] {
+                framing.size(&Packet::new(len), |net, size| sizes.note(net, size));
+            }
+            assert_eq!((sizes.net, sizes.adjusted), (net, adjusted), "{options}");
+        }
+    }
+
+    #[test]
+    fn several_datagrams_take_what_they_take_alone() {
+        let spec: Spec = "cake atm overhead 10".parse().expect("a correct line");
+        let framing = Framing::new(&spec.values(1514));
+        let alone = |len| framing.size(&Packet::new(len), |_, _| {});
+        let mut pkt = Packet::with_payload(&[0; 2500]);
+        (pkt.gso_size, pkt.len) = (1000, 2500 + 3 * 42);
+        assert_eq!(framing.size(&pkt, |_, _| {}), 2 * alone(1042) + alone(542));
+    }
+
+    #[test]
+    fn memory_is_charged_as_in_linux() {
+        for (len, bytes) in
+            [(60, 832), (239, 832), (240, 1280), (687, 1280), (688, 2304), (1514, 2304)]
+        {
+            assert_eq!(memory(len), bytes, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_byte_takes_its_part_of_a_second() {
+        for rate in [64, 1000, 125_000, 1_250_000, 125_000_000, 12_500_000_000] {
+            let exact = 1514 * 1_000_000_000 / rate;
+            let took = Pace::new(rate).time(1514);
+            assert!(took <= exact && exact - took <= 1, "{rate}: {took}");
+        }
+        assert_eq!(Pace::new(1).time(64), 1_000_000_000);
+        assert!(Pace::new(0).is_unlimited());
+    }
+}

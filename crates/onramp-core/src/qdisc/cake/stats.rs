@@ -1,0 +1,72 @@
+//! What `tc -s` shows.
+
+use super::Cake;
+
+const ROWS: usize = 19;
+
+macro_rules! names {
+    ($($tin:literal)*) => {
+        [$([
+            concat!("tin", $tin, "_thresh"),
+            concat!("tin", $tin, "_target_ns"),
+            concat!("tin", $tin, "_interval_ns"),
+            concat!("tin", $tin, "_pk_delay_ns"),
+            concat!("tin", $tin, "_av_delay_ns"),
+            concat!("tin", $tin, "_sp_delay_ns"),
+            concat!("tin", $tin, "_backlog"),
+            concat!("tin", $tin, "_pkts"),
+            concat!("tin", $tin, "_bytes"),
+            concat!("tin", $tin, "_way_inds"),
+            concat!("tin", $tin, "_way_miss"),
+            concat!("tin", $tin, "_way_cols"),
+            concat!("tin", $tin, "_drops"),
+            concat!("tin", $tin, "_marks"),
+            concat!("tin", $tin, "_sp_flows"),
+            concat!("tin", $tin, "_bk_flows"),
+            concat!("tin", $tin, "_un_flows"),
+            concat!("tin", $tin, "_max_len"),
+            concat!("tin", $tin, "_quantum"),
+        ]),*]
+    };
+}
+
+/// Of each tin, as users count them.
+const NAMES: [[&str; ROWS]; 8] = names!(0 1 2 3 4 5 6 7);
+impl Cake {
+    pub(super) fn tell(&self, out: &mut dyn FnMut(&'static str, u64)) {
+        out("memory_used", self.memory_max);
+        out("memory_limit", self.memory_limit);
+        out("capacity_estimate", self.rate);
+        out("min_network_size", self.sizes.net.0.into());
+        out("max_network_size", self.sizes.net.1.into());
+        out("min_adj_size", self.sizes.adjusted.0.into());
+        out("max_adj_size", self.sizes.adjusted.1.into());
+        out("overlimits", self.overlimits);
+        for (place, tin) in self.classifier.plan.order.iter().enumerate() {
+            let tin = &self.tins[usize::from(*tin)];
+            let stats = &tin.stats;
+            let row = [
+                tin.rate,
+                tin.aim.target,
+                tin.aim.interval,
+                stats.peak_delay,
+                stats.average_delay,
+                stats.base_delay,
+                tin.held,
+                stats.packets,
+                stats.bytes,
+                stats.way_indirect,
+                stats.way_misses,
+                stats.way_collisions,
+                stats.dropped,
+                stats.marked,
+                (tin.sparse + tin.decaying).into(),
+                tin.bulk.into(),
+                tin.unresponsive.into(),
+                stats.max_len.into(),
+                tin.quantum.into(),
+            ];
+            NAMES[place].iter().zip(row).for_each(|(name, value)| out(name, value));
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! A tin: its flows, sparse and bulk, and which one's turn it is.
+//!
+//! A flow that comes is sparse until it has sent a quantum; then it is bulk until it has nothing to
+//! send when its turn comes. An empty flow decays until its law has nothing left to remember.
+
+use onramp_queue::{Packet, PacketList};
+
+use super::classify::Mode;
+use super::cobalt::{Aim, Cobalt};
+use super::heap::QUEUES;
+use super::shape::Pace;
+use crate::rng::Rng;
+
+/// Queues among which a flow may choose.
+const WAYS: usize = 8;
+/// No flow.
+const NONE: u16 = u16::MAX;
+
+/// What a flow counts as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Idle,
+    Sparse,
+    /// Sparse, but empty, and among the old flows, to get what it is in debt for.
+    SparseInDebt,
+    Bulk,
+    Decaying,
+}
+
+/// Lists that a flow may be in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rota {
+    #[default]
+    New,
+    Old,
+    Decaying,
+}
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) queue: PacketList,
+    pub(super) law: Cobalt,
+    pub(super) deficit: i32,
+    kind: Kind,
+    rota: Rota,
+    before: u16,
+    behind: u16,
+    /// Source and destination, places in [`Tin::hosts`].
+    hosts: [u16; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u16,
+    last: u16,
+}
+
+/// A host as a source or as a destination.
+#[derive(Clone, Copy, Debug, Default)]
+struct Host {
+    tag: u32,
+    bulk_flows: u16,
+}
+
+/// What hashes say of a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hashes {
+    pub(super) flow: u32,
+    /// Source and destination.
+    pub(super) hosts: [u32; 2],
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) dropped: u64,
+    pub(super) marked: u64,
+    pub(super) way_indirect: u64,
+    pub(super) way_misses: u64,
+    pub(super) way_collisions: u64,
+    pub(super) peak_delay: u64,
+    pub(super) average_delay: u64,
+    pub(super) base_delay: u64,
+    pub(super) max_len: u32,
+}
+
+impl Stats {
+    #[inline]
+    pub(super) fn came(&mut self, len: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(len);
+        self.max_len = self.max_len.max(len);
+    }
+
+    /// A packet leaves after so long: three moving averages, of which one follows peaks faster than
+    /// it falls, and one follows what is least.
+    #[inline]
+    pub(super) fn delayed(&mut self, ns: u64) {
+        let follow = |average: &mut u64, shift: u32| {
+            *average = *average - (*average >> shift) + (ns >> shift);
+        };
+        follow(&mut self.average_delay, 8);
+        let shift = if ns > self.peak_delay { 2 } else { 8 };
+        follow(&mut self.peak_delay, shift);
+        let shift = if ns < self.base_delay { 2 } else { 8 };
+        follow(&mut self.base_delay, shift);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tin {
+    pub(super) rate: u64,
+    pub(super) pace: Pace,
+    /// When its part of the rate allows the next packet.
+    pub(super) next_at: u64,
+    /// Bytes of a round among tins, and what is left of it.
+    pub(super) share: i32,
+    pub(super) deficit: i32,
+    pub(super) aim: Aim,
+    /// Bytes of a round among flows.
+    pub(super) quantum: u32,
+    /// Bytes held.
+    pub(super) held: u64,
+    pub(super) sparse: u32,
+    pub(super) bulk: u32,
+    pub(super) decaying: u32,
+    pub(super) unresponsive: u32,
+    pub(super) stats: Stats,
+    flows: Box<[Flow]>,
+    /// The hash of the flow that has each queue.
+    tags: Box<[u32]>,
+    /// Sources and destinations; empty where they do not matter.
+    hosts: [Box<[Host]>; 2],
+    lists: [List; 3],
+}
+
+/// Bytes of a round among flows.
+const QUANTUM_MIN: u64 = 300;
+const QUANTUM_MAX: u64 = 1514;
+
+impl Tin {
+    /// A tin for `rate` bytes per second, 0 = unlimited, and a round of `share` bytes among tins.
+    pub(super) fn new(rate: u64, share: i32, rtt: u64, mtu: u32, mode: Mode) -> Self {
+        let pace = Pace::new(rate);
+        let mtu_time = pace.time(mtu);
+        let wanted = (rtt / 1_000 / 20).max(1) * 1_000;
+        let target = wanted.max(mtu_time * 3 / 2);
+        let interval = (rtt + target - wanted).max(2 * target);
+        let quantum = if rate == 0 { QUANTUM_MAX } else { rate >> 12 };
+        let fresh = || Flow {
+            queue: PacketList::new(),
+            law: Cobalt::default(),
+            deficit: 0,
+            kind: Kind::Idle,
+            rota: Rota::New,
+            before: NONE,
+            behind: NONE,
+            hosts: [0; 2],
+        };
+        let hosts =
+            |matter| vec![Host::default(); if matter { QUEUES } else { 0 }].into_boxed_slice();
+        Self {
+            rate,
+            pace,
+            next_at: 0,
+            share,
+            deficit: 0,
+            aim: Aim { target, interval, mtu_time },
+            quantum: u32::try_from(quantum.clamp(QUANTUM_MIN, QUANTUM_MAX)).unwrap_or(0),
+            held: 0,
+            sparse: 0,
+            bulk: 0,
+            decaying: 0,
+            unresponsive: 0,
+            stats: Stats::default(),
+            flows: std::iter::repeat_with(fresh).take(QUEUES).collect(),
+            tags: vec![0; QUEUES].into(),
+            hosts: mode.isolates().map(hosts),
+            lists: [List { first: NONE, last: NONE }; 3],
+        }
+    }
+
+    #[inline]
+    pub(super) fn flow(&mut self, queue: usize) -> &mut Flow {
+        &mut self.flows[queue]
+    }
+
+    /// Bytes that a queue holds.
+    #[inline]
+    pub(super) fn bytes(&self, queue: usize) -> u64 {
+        self.flows[queue].queue.bytes()
+    }
+
+    /// Whether it has flows that may have packets.
+    #[inline]
+    pub(super) fn is_active(&self) -> bool {
+        self.sparse + self.bulk > 0
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, queue: usize, pkt: Packet) {
+        self.held += u64::from(pkt.len);
+        self.flows[queue].queue.push_back(pkt);
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self, queue: usize) -> Option<Packet> {
+        let pkt = self.flows[queue].queue.pop_front()?;
+        self.held -= u64::from(pkt.len);
+        Some(pkt)
+    }
+
+    /// The queue of a flow: the one it has, or a free one of its set, or else one it shares.
+    #[inline]
+    pub(super) fn place(&mut self, hashes: Hashes) -> usize {
+        let own = hashes.flow as usize % QUEUES;
+        if self.tags[own] == hashes.flow && self.flows[own].kind != Kind::Idle {
+            return own;
+        }
+        self.place_in_set(own, hashes)
+    }
+
+    #[inline]
+    fn place_in_set(&mut self, own: usize, hashes: Hashes) -> usize {
+        let find = |is: &dyn Fn(usize) -> bool| set(own).find(|way| is(*way));
+        if let Some(queue) = find(&|way| self.tags[way] == hashes.flow) {
+            self.stats.way_indirect += u64::from(queue != own);
+            if self.flows[queue].kind == Kind::Idle {
+                self.settle(queue, hashes);
+            }
+            return queue;
+        }
+        if let Some(queue) = find(&|way| self.flows[way].kind == Kind::Idle) {
+            self.stats.way_misses += 1;
+            self.tags[queue] = hashes.flow;
+            self.settle(queue, hashes);
+            return queue;
+        }
+        self.stats.way_collisions += 1;
+        let bulk = self.flows[own].kind == Kind::Bulk;
+        if bulk {
+            self.count_hosts(own, false);
+        }
+        self.tags[own] = hashes.flow;
+        self.settle(own, hashes);
+        if bulk {
+            self.count_hosts(own, true);
+        }
+        own
+    }
+
+    /// Notes the hosts of a queue's flow.
+    fn settle(&mut self, queue: usize, hashes: Hashes) {
+        for (side, hosts) in self.hosts.iter_mut().enumerate() {
+            if hosts.is_empty() {
+                continue;
+            }
+            let tag = hashes.hosts[side];
+            let own = tag as usize % QUEUES;
+            let known = set(own).find(|way| hosts[*way].tag == tag);
+            let free = || set(own).find(|way| hosts[*way].bulk_flows == 0);
+            let place = known.or_else(free).unwrap_or(own);
+            hosts[place].tag = tag;
+            self.flows[queue].hosts[side] = index(place);
+        }
+    }
+
+    /// One bulk flow of these hosts more, or less.
+    #[inline]
+    fn count_hosts(&mut self, queue: usize, more: bool) {
+        let places = self.flows[queue].hosts;
+        for (hosts, place) in self.hosts.iter_mut().zip(places) {
+            if let Some(host) = hosts.get_mut(usize::from(place)) {
+                host.bulk_flows = if more {
+                    (host.bulk_flows + 1).min(index(QUEUES))
+                } else {
+                    host.bulk_flows.saturating_sub(1)
+                };
+            }
+        }
+    }
+
+    /// What a flow may send in a round: its host's part, rounded up as often as down.
+    #[inline]
+    fn round(&self, queue: usize, rng: &mut Rng) -> i32 {
+        let places = self.flows[queue].hosts;
+        let load = self.hosts.iter().zip(places).map(|(hosts, place)| {
+            hosts.get(usize::from(place)).map_or(1, |host| u32::from(host.bulk_flows))
+        });
+        let part = u32::from(u16::MAX) / load.max().unwrap_or(1).max(1);
+        ((self.quantum * part + (rng.next_u32() >> 16)) >> 16).cast_signed()
+    }
+
+    /// A packet has come to this queue: a flow that was away is sparse.
+    #[inline]
+    pub(super) fn wake(&mut self, queue: usize, rng: &mut Rng) {
+        match self.flows[queue].kind {
+            Kind::Idle => self.append(queue, Rota::New),
+            Kind::Decaying => {
+                self.decaying -= 1;
+                self.unlink(queue);
+                self.append(queue, Rota::New);
+            }
+            Kind::SparseInDebt => {
+                self.sparse -= 1;
+                return self.make_bulk(queue);
+            }
+            Kind::Sparse | Kind::Bulk => return,
+        }
+        self.sparse += 1;
+        self.flows[queue].kind = Kind::Sparse;
+        self.flows[queue].deficit = self.round(queue, rng);
+    }
+
+    fn make_bulk(&mut self, queue: usize) {
+        self.bulk += 1;
+        self.flows[queue].kind = Kind::Bulk;
+        self.count_hosts(queue, true);
+    }
+
+    /// The flow whose turn it is: of the new ones, the old ones, the decaying ones. The `first` of
+    /// a call is a decaying one, if there is any, so that they come to rest.
+    #[inline]
+    pub(super) fn turn(&mut self, first: &mut bool, rng: &mut Rng) -> Option<usize> {
+        loop {
+            let order = if std::mem::take(first) {
+                [Rota::Decaying, Rota::New, Rota::Old]
+            } else {
+                [Rota::New, Rota::Old, Rota::Decaying]
+            };
+            let firsts = order.map(|rota| self.lists[rota as usize].first);
+            let queue = usize::from(*firsts.iter().find(|queue| **queue != NONE)?);
+            if self.flows[queue].deficit > 0 {
+                return Some(queue);
+            }
+            self.go_round(queue, rng);
+        }
+    }
+
+    /// A flow has sent what it may: it waits for its next turn among the old ones.
+    #[inline]
+    fn go_round(&mut self, queue: usize, rng: &mut Rng) {
+        if self.flows[queue].kind == Kind::Sparse {
+            if self.flows[queue].queue.is_empty() {
+                self.flows[queue].kind = Kind::SparseInDebt;
+            } else {
+                self.sparse -= 1;
+                self.make_bulk(queue);
+            }
+        }
+        self.flows[queue].deficit += self.round(queue, rng);
+        self.unlink(queue);
+        self.append(queue, Rota::Old);
+    }
+
+    /// A flow is empty when its turn has come.
+    #[inline]
+    pub(super) fn retire(&mut self, queue: usize, now: u64) {
+        let flow = &mut self.flows[queue];
+        if flow.law.empty(&self.aim, now) {
+            self.unresponsive = self.unresponsive.saturating_sub(1);
+        }
+        let rests = flow.law.is_at_rest(now);
+        match flow.kind {
+            Kind::Bulk => {
+                self.bulk -= 1;
+                self.count_hosts(queue, false);
+            }
+            Kind::Sparse | Kind::SparseInDebt => self.sparse -= 1,
+            Kind::Decaying | Kind::Idle => self.decaying -= 1,
+        }
+        self.unlink(queue);
+        if rests {
+            self.flows[queue].kind = Kind::Idle;
+        } else {
+            self.decaying += 1;
+            self.flows[queue].kind = Kind::Decaying;
+            self.append(queue, Rota::Decaying);
+        }
+    }
+
+    #[inline]
+    fn append(&mut self, queue: usize, rota: Rota) {
+        let list = &mut self.lists[rota as usize];
+        let before = std::mem::replace(&mut list.last, index(queue));
+        if before == NONE {
+            list.first = index(queue);
+        } else {
+            self.flows[usize::from(before)].behind = index(queue);
+        }
+        let flow = &mut self.flows[queue];
+        (flow.rota, flow.before, flow.behind) = (rota, before, NONE);
+    }
+
+    #[inline]
+    fn unlink(&mut self, queue: usize) {
+        let Flow { rota, before, behind, .. } = self.flows[queue];
+        let list = &mut self.lists[rota as usize];
+        match before {
+            NONE => list.first = behind,
+            before => self.flows[usize::from(before)].behind = behind,
+        }
+        match behind {
+            NONE => list.last = before,
+            behind => self.flows[usize::from(behind)].before = before,
+        }
+    }
+
+    /// Takes all packets.
+    pub(super) fn drain(&mut self) -> PacketList {
+        let mut all = PacketList::new();
+        self.flows.iter_mut().for_each(|flow| all.append(&mut flow.queue));
+        self.held = 0;
+        all
+    }
+}
+
+/// The places of a set, from `own` on.
+#[inline]
+fn set(own: usize) -> impl Iterator<Item = usize> {
+    let begin = own - own % WAYS;
+    (0..WAYS).map(move |way| begin + (own + way) % WAYS)
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "at most `QUEUES`")]
+fn index(place: usize) -> u16 {
+    place as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tin(mode: u64) -> Tin {
+        Tin::new(1_000_000, 65_535, 100_000_000, 1514, Mode::new(mode))
+    }
+
+    /// Flows of one set: eight have a queue each, the ninth shares that which is its own.
+    #[test]
+    fn eight_flows_of_a_set_do_not_collide() {
+        let (mut tin, mut rng) = (tin(5), Rng::new(1));
+        let hashes = |n: u32| Hashes { flow: n << 10 | 3, hosts: [0; 2] };
+        let mut place = |n| {
+            let queue = tin.place(hashes(n));
+            tin.push(queue, Packet::new(100));
+            tin.wake(queue, &mut rng);
+            queue
+        };
+        let queues: Vec<usize> = (0..9).map(&mut place).collect();
+        assert_eq!(queues, [3, 4, 5, 6, 7, 0, 1, 2, 3]);
+        assert_eq!([place(8), place(5), place(0)], [3, 0, 3], "the last one has a queue no more");
+        let stats = &tin.stats;
+        assert_eq!((stats.way_misses, stats.way_collisions, stats.way_indirect), (8, 2, 1));
+    }
+
+    /// Rates, targets and intervals that Linux shows for so many bytes per second.
+    #[test]
+    fn a_slow_tin_waits_for_its_packets() {
+        let aim = |rate, rtt| Tin::new(rate, 1, rtt, 1514, Mode::new(0)).aim;
+        let us = |ns| ns / 1000;
+        for (rate, rtt, target_us, interval_us) in [
+            (1_000_000, 100_000_000, 5_000, 100_000),
+            (392_695, 100_000_000, 5_783, 100_783),
+            (125, 100_000_000, 18_168_000, 36_336_000),
+            (8_750_000, 1_000_000, 259, 1_209),
+            (0, 1_000_000, 50, 1_000),
+        ] {
+            let aim = aim(rate, rtt);
+            assert_eq!((us(aim.target), us(aim.interval)), (target_us, interval_us), "{rate}");
+        }
+    }
+
+    #[test]
+    fn an_empty_flow_makes_a_round_before_it_rests() {
+        let (mut tin, mut rng) = (tin(5), Rng::new(1));
+        let queue = tin.place(Hashes::default());
+        tin.push(queue, Packet::new(1000));
+        tin.wake(queue, &mut rng);
+        assert_eq!((tin.sparse, tin.bulk), (1, 0));
+        assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
+        tin.pop(queue);
+        tin.flow(queue).deficit -= 1000;
+        // It pays off what it owes among the old flows, and counts as sparse meanwhile.
+        assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
+        assert_eq!((tin.sparse, tin.bulk, tin.flow(queue).kind), (1, 0, Kind::SparseInDebt));
+        tin.push(queue, Packet::new(1000));
+        tin.wake(queue, &mut rng);
+        assert_eq!((tin.sparse, tin.bulk), (0, 1));
+        tin.pop(queue);
+        tin.retire(queue, 0);
+        assert_eq!((tin.sparse, tin.bulk, tin.decaying), (0, 0, 0));
+        assert_eq!(tin.turn(&mut false, &mut rng), None);
+    }
+}

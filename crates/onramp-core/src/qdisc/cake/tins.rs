@@ -1,0 +1,193 @@
+//! Which tin a packet belongs to, and what part of the rate each gets.
+//!
+//! Source: `tc-cake(8)`, section "PRIORITY QUEUE PARAMETERS"; RFC 4594 and its successors for what
+//! the code points are for.
+
+/// The word that asks for one.
+pub(super) const MODES: &[&str] = &["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"];
+
+/// The tins of a mode.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The tin of each code point.
+    pub(super) index: [u8; 64],
+    /// The tins as users count them, from the least important on.
+    pub(super) order: &'static [u8],
+    /// Rate of each, and bytes in a round where there are no rates.
+    pub(super) tins: Vec<(u64, i32)>,
+}
+
+const IN_ORDER: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+/// Best effort is the first tin, with the full rate, but bulk comes before it.
+const BULK_FIRST: [u8; 4] = [1, 0, 2, 3];
+
+/// Code points that have a name.
+const LE: usize = 1;
+const CS1: usize = 8;
+const VA: usize = 44;
+const EF: usize = 46;
+
+/// Sets the tin of these code points.
+fn put(index: &mut [u8; 64], tin: u8, points: impl IntoIterator<Item = usize>) {
+    points.into_iter().for_each(|point| index[point] = tin);
+}
+
+/// Class selectors from `first` to `last`.
+fn selectors(first: usize, last: usize) -> impl Iterator<Item = usize> {
+    (first..=last).map(|class| class * 8)
+}
+
+/// Assured forwarding of a class, in its three drop precedences.
+fn assured(class: usize) -> impl Iterator<Item = usize> {
+    (1..=3).map(move |drop| class * 8 + drop * 2)
+}
+
+impl Plan {
+    /// The plan of the mode at this place of [`MODES`], for `rate` bytes per second; 0 = unlimited.
+    pub(super) fn new(mode: u64, rate: u64) -> Self {
+        match MODES[usize::try_from(mode).unwrap_or(0)] {
+            "diffserv3" => Self {
+                index: three(),
+                order: &BULK_FIRST[..3],
+                tins: [0, 4, 2].map(|shift| (rate >> shift, 1024 >> shift)).to_vec(),
+            },
+            "diffserv4" => Self {
+                index: four(),
+                order: &BULK_FIRST,
+                tins: [0, 4, 1, 2].map(|shift| (rate >> shift, 1024 >> shift)).to_vec(),
+            },
+            "diffserv8" => Self { index: eight(), order: &IN_ORDER, tins: steps(rate) },
+            "precedence" => {
+                let mut index = [0; 64];
+                for class in IN_ORDER {
+                    put(&mut index, class, (0..8).map(|low| usize::from(class) * 8 + low));
+                }
+                Self { index, order: &IN_ORDER, tins: steps(rate) }
+            }
+            _ => Self { index: [0; 64], order: &IN_ORDER[..1], tins: vec![(rate, 65_535)] },
+        }
+    }
+}
+
+/// Each tin gets 7/8 of the one before it.
+fn steps(rate: u64) -> Vec<(u64, i32)> {
+    let less = |&(rate, quantum): &(u64, i32)| {
+        let rate = u128::from(rate) * 7 / 8;
+        Some((u64::try_from(rate).unwrap_or(u64::MAX), (quantum * 7) >> 3))
+    };
+    std::iter::successors(Some((rate, 256)), less).take(8).collect()
+}
+
+/// Bulk 1, best effort 0, voice 2.
+fn three() -> [u8; 64] {
+    let mut index = [0; 64];
+    put(&mut index, 1, [LE, CS1]);
+    put(&mut index, 2, [4, VA, EF].into_iter().chain(selectors(6, 7)));
+    index
+}
+
+/// Bulk 1, best effort 0, video 2, voice 3.
+fn four() -> [u8; 64] {
+    let mut index = [0; 64];
+    put(&mut index, 1, [LE, CS1]);
+    put(&mut index, 2, [4].into_iter().chain(selectors(2, 3)));
+    put(&mut index, 2, (2..=4).flat_map(assured));
+    put(&mut index, 3, [VA, EF].into_iter().chain(selectors(4, 7)));
+    index
+}
+
+/// From background to network control.
+fn eight() -> [u8; 64] {
+    let mut index = [2; 64];
+    put(&mut index, 0, [LE]);
+    put(&mut index, 1, [CS1, 2].into_iter().chain(assured(1)));
+    put(&mut index, 3, selectors(3, 3).chain(assured(3)).chain(assured(4)));
+    put(&mut index, 4, [4].into_iter().chain(assured(2)));
+    put(&mut index, 5, selectors(2, 2));
+    put(&mut index, 6, [VA, EF].into_iter().chain(selectors(4, 5)));
+    put(&mut index, 7, selectors(6, 7));
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Linux counted in each tin, from the least important on, when it got 60 + 22 n bytes of
+    /// each code point n that has bit 0, bit 1 and so on to bit 5; then of all.
+    const LINUX: &[(u64, [&[u32]; 7])] = &[
+        (
+            0,
+            [
+                &[82, 24_366, 0],
+                &[0, 23_728, 1072],
+                &[0, 23_256, 2248],
+                &[236, 23_284, 3392],
+                &[0, 27_320, 2408],
+                &[0, 30_852, 4508],
+                &[318, 43_218, 4656],
+            ],
+        ),
+        (
+            1,
+            [
+                &[82, 24_366, 0, 0],
+                &[0, 19_672, 4056, 1072],
+                &[0, 19_068, 4336, 2100],
+                &[236, 19_728, 2616, 4332],
+                &[0, 22_792, 4528, 2408],
+                &[0, 26_592, 2556, 6212],
+                &[318, 34_430, 7232, 6212],
+            ],
+        ),
+        (
+            2,
+            [
+                &[82, 0, 24_366, 0, 0, 0, 0, 0],
+                &[0, 752, 18_920, 3056, 1000, 0, 1072, 0],
+                &[0, 692, 18_376, 3144, 1192, 0, 2100, 0],
+                &[0, 1208, 18_756, 2616, 0, 0, 3040, 1292],
+                &[0, 0, 22_792, 2616, 1500, 412, 0, 2408],
+                &[0, 0, 26_592, 2556, 0, 0, 3804, 2408],
+                &[82, 1312, 33_354, 5172, 1648, 412, 3804, 2408],
+            ],
+        ),
+        (
+            4,
+            [
+                &[592, 1296, 2000, 2704, 3408, 4112, 4816, 5520],
+                &[636, 1340, 2044, 2748, 3452, 4156, 4860, 5564],
+                &[724, 1428, 2132, 2836, 3540, 4244, 4948, 5652],
+                &[0, 2504, 0, 5320, 0, 8136, 0, 10_952],
+                &[0, 0, 3912, 5320, 0, 0, 9544, 10_952],
+                &[0, 0, 0, 0, 6728, 8136, 9544, 10_952],
+                &[1096, 2504, 3912, 5320, 6728, 8136, 9544, 10_952],
+            ],
+        ),
+    ];
+
+    #[test]
+    fn code_points_go_where_linux_puts_them() {
+        for (mode, rows) in LINUX {
+            let plan = Plan::new(*mode, 0);
+            for (bit, row) in rows.iter().enumerate() {
+                let mut bytes = vec![0; plan.tins.len()];
+                for point in (0..64_u32).filter(|point| bit == 6 || point >> bit & 1 == 1) {
+                    bytes[usize::from(plan.index[point as usize])] += 60 + 22 * point;
+                }
+                let shown: Vec<u32> =
+                    plan.order.iter().map(|tin| bytes[usize::from(*tin)]).collect();
+                assert_eq!(shown, *row, "{} bit {bit}", MODES[usize::try_from(*mode).unwrap()]);
+            }
+        }
+    }
+
+    #[test]
+    fn rates_are_shared_as_in_linux() {
+        let rates = |mode| Plan::new(mode, 12_500_000).tins.iter().map(|t| t.0).collect::<Vec<_>>();
+        assert_eq!(rates(0), [12_500_000, 781_250, 3_125_000]);
+        assert_eq!(rates(1), [12_500_000, 781_250, 6_250_000, 3_125_000]);
+        assert_eq!(rates(2)[6..], [5_609_940, 4_908_697]);
+        assert_eq!(rates(3), [12_500_000]);
+    }
+}
