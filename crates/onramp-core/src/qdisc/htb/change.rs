@@ -1,0 +1,116 @@
+//! Classes that come, change and go.
+
+use super::class::{Below, Class, Config, Mode, ROOT};
+use super::{ABOVE_ALL, Htb, NONE};
+use crate::params::Values;
+use crate::qdisc::Cx;
+use crate::{Child, Classes, Instant};
+
+impl Htb {
+    /// Takes a class out of all turns and queues.
+    fn retire(&mut self, place: usize) {
+        self.deactivate(place);
+        self.unwait(place);
+        self.classes[place].mode = Mode::CanSend;
+    }
+
+    /// Makes a leaf ready for children.
+    fn become_inner(&mut self, place: usize) {
+        if !self.classes[place].is_leaf() {
+            return;
+        }
+        self.retire(place);
+        let above = self.classes.get(self.classes[place].parent).map(|parent| parent.level);
+        let class = &mut self.classes[place];
+        class.level = above.unwrap_or(ABOVE_ALL) - 1;
+        if let Below::Leaf(child) = std::mem::replace(&mut class.below, Below::inner()) {
+            self.orphans.push(child);
+        }
+    }
+
+    /// Removes a class that nothing refers to.
+    fn forget(&mut self, place: usize) {
+        let gone = self.classes.swap_remove(place);
+        self.places[usize::from(gone.minor)] = NONE;
+        // The last one has moved to its place.
+        let last = self.classes.len();
+        if let Some(moved) = self.classes.get(place) {
+            self.places[usize::from(moved.minor)] = u32::try_from(place).unwrap_or(NONE);
+            for class in &mut self.classes {
+                if class.parent == last {
+                    class.parent = place;
+                }
+            }
+        }
+    }
+
+    /// Drops what classes held that are no leaves any more.
+    #[cold]
+    pub(super) fn purge_orphans(&mut self, cx: &mut Cx<'_>) {
+        for mut child in std::mem::take(&mut self.orphans) {
+            child.reset(cx, &mut self.held);
+        }
+    }
+}
+
+impl Classes for Htb {
+    fn set(&mut self, minor: u16, parent: u16, values: &Values<'_>, now: Instant) {
+        let config = Config::new(values, self.rate_to_quantum);
+        if let Some(place) = self.place(minor) {
+            self.classes[place].change(&config);
+            return;
+        }
+        let above = self.place(parent);
+        if let Some(above) = above {
+            self.become_inner(above);
+            self.classes[above].children += 1;
+        }
+        let index = usize::from(minor);
+        if index >= self.places.len() {
+            self.places.resize(index + 1, NONE);
+        }
+        self.places[index] = u32::try_from(self.classes.len()).unwrap_or(NONE);
+        self.classes.push(Class::new(minor, above.unwrap_or(ROOT), &config, now));
+    }
+
+    fn remove(&mut self, minor: u16, cx: &mut Cx<'_>) {
+        let Some(place) = self.place(minor) else { return };
+        if let Below::Leaf(child) = &mut self.classes[place].below {
+            child.reset(cx, &mut self.held);
+        }
+        self.retire(place);
+        let parent = self.classes[place].parent;
+        if let Some(above) = self.classes.get_mut(parent) {
+            above.children -= 1;
+            if above.children == 0 {
+                self.retire(parent);
+                self.classes[parent].become_leaf(cx.now);
+            }
+        }
+        self.forget(place);
+    }
+
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        let place = self.place(minor)?;
+        match &mut self.classes[place].below {
+            Below::Leaf(child) => Some(child),
+            Below::Inner(_) => None,
+        }
+    }
+
+    fn recount(&mut self, minor: u16) {
+        let Some(place) = self.place(minor) else { return };
+        let Below::Leaf(child) = &mut self.classes[place].below else { return };
+        child.recount(&mut self.held);
+        match child.held().packets {
+            0 => self.deactivate(place),
+            _ => self.activate(place),
+        }
+    }
+
+    fn stats(&self, minor: u16, out: &mut dyn FnMut(&'static str, i64)) {
+        if let Some(place) = self.place(minor) {
+            self.classes[place].show(out);
+        }
+    }
+}
