@@ -137,7 +137,7 @@ impl Law {
             estimator: values.number("dq_rate_estimator") == 1,
             mtu: values.site.mtu.into(),
             // Not the numbers that others draw from the same seed.
-            rng: Rng::new(values.site.seed.rotate_left(32)),
+            rng: Rng::new(values.site.seed),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Case, Event, Outcome};
+use super::{Case, Event, Outcome, machine};
 
 /// How much has to be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,9 @@ const MEDIAN_OFF: f64 = 0.10;
 const P95_OFF: f64 = 0.20;
 /// Packets by which totals may differ in any case: a few of few mean nothing.
 const PACKETS_OFF: f64 = 3.0;
+
+/// Seeds over which a mean is taken, where chance has a part in what happens.
+const SEEDS: u64 = 16;
 
 /// A verdict on a case.
 #[derive(Clone, Debug)]
@@ -46,8 +49,8 @@ pub struct Comparison {
     pub differences: Vec<String>,
 }
 
-pub(super) fn compare(case: &Case, ours: &Outcome) -> Comparison {
-    let theirs = &case.recorded;
+pub(super) fn compare(case: &Case) -> Comparison {
+    let (ours, theirs) = (&machine::replay(case, 1), &case.recorded);
     let order = ours.dequeues.iter().map(|e| e.packet).eq(theirs.dequeues.iter().map(|e| e.packet));
     let drops = ours.drops.len() == theirs.drops.len()
         && ours.drops.iter().zip(&theirs.drops).all(|(ours, theirs)| same_drop(ours, theirs));
@@ -61,7 +64,7 @@ pub(super) fn compare(case: &Case, ours: &Outcome) -> Comparison {
     let differences = match mode {
         _ if exact => Vec::new(),
         Mode::Exact => first_differences(ours, theirs),
-        Mode::Distribution => distributions(case, ours, theirs),
+        Mode::Distribution => distributions(case, theirs),
     };
     Comparison {
         packets: case.arrivals.len(),
@@ -143,24 +146,38 @@ fn words(event: Option<&Event>) -> String {
     format!("packet {} at {time_ns} ns, ecn {}{reason}", event.packet, event.ecn)
 }
 
-/// All totals and percentiles that differ by more than they may.
-fn distributions(case: &Case, ours: &Outcome, theirs: &Outcome) -> Vec<String> {
-    let (ours, theirs) = (Totals::of(case, ours), Totals::of(case, theirs));
+/// All totals and percentiles in which the kernel's run is none that ours might have been: it lies
+/// further from the mean over our seeds than it may, and than two of their standard deviations.
+fn distributions(case: &Case, theirs: &Outcome) -> Vec<String> {
+    let runs: Vec<Totals> =
+        (1..=SEEDS).map(|seed| Totals::of(case, &machine::replay(case, seed))).collect();
+    let theirs = Totals::of(case, theirs);
     let mut told = Vec::new();
-    let mut compare = |what: &str, ours: f64, theirs: f64, off: f64, least: f64| {
-        if (ours - theirs).abs() > (theirs * off).max(least) {
-            told.push(format!("{what}: ours {ours}, Linux {theirs}"));
+    let mut compare = |what: &str, of: &dyn Fn(&Totals) -> f64, off: f64, least: f64| {
+        let (mean, deviation) = spread(runs.iter().map(of));
+        let theirs = of(&theirs);
+        if (mean - theirs).abs() > (theirs * off).max(2.0 * deviation).max(least) {
+            told.push(format!("{what}: ours {mean:.0} (+-{deviation:.0}), Linux {theirs:.0}"));
         }
     };
-    compare("drops", ours.drops, theirs.drops, TOTAL_OFF, PACKETS_OFF);
-    compare("marks", ours.marks, theirs.marks, TOTAL_OFF, PACKETS_OFF);
-    for (flow, bytes) in &theirs.flow_bytes {
-        let our_bytes = ours.flow_bytes.get(flow).copied().unwrap_or(0.0);
-        compare(&format!("bytes of flow {flow}"), our_bytes, *bytes, TOTAL_OFF, 3.0 * 1514.0);
+    compare("drops", &|totals| totals.drops, TOTAL_OFF, PACKETS_OFF);
+    compare("marks", &|totals| totals.marks, TOTAL_OFF, PACKETS_OFF);
+    for flow in theirs.flow_bytes.keys().copied() {
+        let what = format!("bytes of flow {flow}");
+        compare(&what, &|totals| totals.bytes(flow), TOTAL_OFF, PACKETS_OFF * 1514.0);
     }
-    compare("median sojourn, ns", ours.median_ns, theirs.median_ns, MEDIAN_OFF, 0.0);
-    compare("95th percentile of sojourn, ns", ours.p95_ns, theirs.p95_ns, P95_OFF, 0.0);
+    compare("median sojourn, ns", &|totals| totals.median_ns, MEDIAN_OFF, 0.0);
+    compare("95th percentile of sojourn, ns", &|totals| totals.p95_ns, P95_OFF, 0.0);
     told
+}
+
+/// Mean and standard deviation.
+#[expect(clippy::cast_precision_loss, reason = "a few values")]
+fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let count = values.clone().count() as f64;
+    let mean = values.clone().sum::<f64>() / count;
+    let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (count - 1.0)).sqrt())
 }
 
 #[derive(Default)]
@@ -173,6 +190,11 @@ struct Totals {
 }
 
 impl Totals {
+    /// The bytes of a flow.
+    fn bytes(&self, flow: u64) -> f64 {
+        self.flow_bytes.get(&flow).copied().unwrap_or(0.0)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of a short run")]
     fn of(case: &Case, outcome: &Outcome) -> Self {
         let mut totals = Self { drops: outcome.drops.len() as f64, ..Self::default() };
