@@ -238,21 +238,21 @@ impl Qdisc for Htb {
             return Dequeue::Empty;
         }
         let now = cx.now;
-        let mut wait = Dequeue::NotBefore(now.after(LOOK_NS));
+        let mut next = now.after(LOOK_NS);
         for level in 0..LEVELS {
             if self.next_event_ns[level] <= now.0 {
                 self.next_event_ns[level] = u64::MAX;
                 self.next_event_ns[level] = self.run_events(level, now);
             }
-            wait = wait.or_sooner(Dequeue::NotBefore(Instant(self.next_event_ns[level])));
+            next = next.min(Instant(self.next_event_ns[level]));
             for priority in each_bit(self.row_mask[level]) {
                 match self.serve(level, priority, cx) {
-                    Dequeue::Ready(pkt) => return Dequeue::Ready(pkt),
-                    later => wait = wait.or_sooner(later),
+                    Ok(pkt) => return Dequeue::Ready(pkt),
+                    Err(then) => next = next.min(then),
                 }
             }
         }
-        if self.held.packets == 0 { Dequeue::Empty } else { wait }
+        if self.held.packets == 0 { Dequeue::Empty } else { Dequeue::NotBefore(next) }
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {

@@ -1,5 +1,7 @@
 //! Who may send, who may borrow, whose turn it is, and who pays.
 
+use onramp_queue::Packet;
+
 use super::class::{Below, Class, LEVELS, Mode, ROOT};
 use super::turns::Turns;
 use super::wait::Entry;
@@ -198,11 +200,17 @@ impl Htb {
         }
     }
 
-    /// Takes a packet from a row.
+    /// Takes a packet from a row, or says when one of its leaves wants to be asked again.
     #[inline]
-    pub(super) fn serve(&mut self, level: usize, priority: usize, cx: &mut Cx<'_>) -> Dequeue {
-        let Some(mut first) = self.leaf_in_turn(level, priority) else { return Dequeue::Empty };
-        let (mut place, mut wait) = (first, Dequeue::Empty);
+    pub(super) fn serve(
+        &mut self,
+        level: usize,
+        priority: usize,
+        cx: &mut Cx<'_>,
+    ) -> Result<Packet, Instant> {
+        let mut wait = Instant::MAX;
+        let mut first = self.leaf_in_turn(level, priority).ok_or(wait)?;
+        let mut place = first;
         loop {
             let class = &mut self.classes[place];
             let before = class.packets();
@@ -215,20 +223,23 @@ impl Htb {
                     // It dropped the rest, and is out before its turn is ended.
                     self.deactivate(place);
                 }
-                if let Dequeue::Ready(pkt) = answer {
-                    self.sent(place, level, priority, pkt.len, cx.now);
-                    return Dequeue::Ready(pkt);
+                match answer {
+                    Dequeue::Ready(pkt) => {
+                        self.sent(place, level, priority, pkt.len, cx.now);
+                        return Ok(pkt);
+                    }
+                    Dequeue::NotBefore(then) => wait = wait.min(then),
+                    Dequeue::Empty => {}
                 }
-                wait = wait.or_sooner(answer);
                 self.end_turn(place, level, priority);
             } else {
                 self.deactivate(place);
             }
-            let Some(next) = self.leaf_in_turn(level, priority) else { return wait };
+            let next = self.leaf_in_turn(level, priority).ok_or(wait)?;
             if self.classes[first].active == 0 {
                 first = next;
             } else if next == first {
-                return wait;
+                return Err(wait);
             }
             place = next;
         }
