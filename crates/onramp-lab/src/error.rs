@@ -19,6 +19,8 @@ pub enum Error {
     Link(onramp::BuildError),
     /// The kernel's own path could not be set up or used: what was done, and why it failed.
     Kernel(String),
+    /// A line of `tc` that the laboratory writes itself is refused: which, and why.
+    Setup(String, String),
     /// No side has a qdisc: which, and what Onramp says to it.
     Qdisc(String, String),
     /// Nothing came out: in which cell, and for how long.
@@ -44,6 +46,7 @@ impl fmt::Display for Error {
             ),
             Self::Link(error) => write!(f, "cannot make the link: {error}"),
             Self::Kernel(why) => write!(f, "the kernel's own path: {why}"),
+            Self::Setup(line, why) => write!(f, "`{line}`: {why}; please report this"),
             Self::Qdisc(qdisc, why) => {
                 write!(f, "{qdisc}: neither the kernel nor Onramp has it; Onramp's: {why}")
             }

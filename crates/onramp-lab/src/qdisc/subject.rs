@@ -71,10 +71,10 @@ impl Subject {
     pub(super) fn tree(&self, flows: u32, backlog: u32) -> Result<Tree, Error> {
         let mut setup = Setup::default();
         for line in self.lines(flows, backlog) {
-            setup.apply(&line).map_err(|error| Error::Qdisc(line, error.to_string()))?;
+            setup.apply(&line).map_err(|error| Error::Setup(line, error.to_string()))?;
         }
         Tree::of(&setup, MTU, 1)
-            .ok_or_else(|| Error::Qdisc(self.name().into(), "it has no root".into()))
+            .ok_or_else(|| Error::Setup(self.name().into(), "it has no root".into()))
     }
 
     /// Lines of `tc`. Limits leave room for everything, rates are far above what is sent, and who
@@ -94,16 +94,20 @@ impl Subject {
             }
             "codel" => format!("limit {room} target 1000s interval 2000s"),
             "fq_codel" => format!(
-                "limit {room} flows {} target 1000s interval 2000s memory_limit 4gb",
+                "limit {room} flows {} target 1000s interval 2000s memory_limit 2gb",
                 flows.clamp(1_024, 65_536)
             ),
-            "sfq" => format!("limit {0} depth {0} divisor 65536 flows 65408", room.min(65_408)),
+            // Linux holds 127 packets of a flow at most.
+            "sfq" => format!("limit {room} depth 127 divisor 65536 flows 65408"),
             "pie" | "fq_pie" => format!("limit {room} target 1000s"),
             "red" | "choke" => red(self.name(), room),
-            "tbf" => "rate 200gbit burst 64mb limit 4gb".into(),
-            "cbs" => "idleslope 1000000 sendslope 0 hicredit 1514 locredit -1514".into(),
-            "prio" | "ets" => "bands 16".into(),
-            "cake" => "unlimited memlimit 4gb".into(),
+            "tbf" => "rate 200gbit burst 64mb limit 4294967295b".into(),
+            "cbs" => "idleslope 99000000 sendslope -1000000 hicredit 1514 locredit -1514 port_rate 100gbit"
+                .into(),
+            "prio" | "ets" | "multiq" => "bands 16".into(),
+            // By flows, not by hosts: a flow gets so small a part of its host's turn, as in Linux, that
+            // hundreds of them cost hundreds of turns for each packet.
+            "cake" => "unlimited besteffort flows memlimit 2gb".into(),
             _ => String::new(),
         };
         let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
@@ -113,14 +117,17 @@ impl Subject {
             "hfsc" => "ls rate 1gbit",
             _ => "",
         };
-        for minor in 1..=self.classes(flows).unwrap_or(0) {
+        let classes = self.classes(flows).unwrap_or(0);
+        for minor in 1..=classes {
             if self.bands().is_none() {
                 lines.push(format!(
                     "class add dev lab parent {ROOT}: classid {ROOT}:{minor:x} {kind} {class}"
                 ));
             }
             // The pfifo that a class has by itself holds 1,000.
-            lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
+            if classes < 1_000 {
+                lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
+            }
         }
         lines
     }
@@ -135,6 +142,10 @@ fn red(kind: &str, room: u32) -> String {
             bytes * 4,
             bytes * 3
         ),
-        _ => format!("limit {room} min {room} max {} avpkt {LEN} bandwidth 100gbit", room * 2),
+        // At most 131,071: from 40,000 packets on it drops.
+        _ => {
+            let min = room.min(40_000);
+            format!("limit {} min {min} max {} bandwidth 100gbit", min * 3, min * 2)
+        }
     }
 }
