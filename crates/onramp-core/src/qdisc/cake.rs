@@ -19,6 +19,8 @@
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `autorate-ingress` is refused. Among
 //! `overhead`, `mpu`, `atm` and the word for a link, order does not matter: overheads add up, and
 //! what is given for itself is taken. There are no statistics of single queues.
+//! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
+//! round at a time; Linux cuts it into as many parts, and takes as many steps for a packet.
 //! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
 //! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
 //! have packets get the same number of bytes, give or take a quantum and a packet.
