@@ -45,6 +45,33 @@
 //!
 //! A flow costs 80 to 160 bytes of memory, 10,000 flows 1.25 MiB, idle or not. When there are more
 //! than `buckets`, new flows take the places of those idle for 3 s.
+//!
+//! # Statistics of `cake`
+//!
+//! | name | meaning |
+//! |---|---|
+//! | `memory_used`, `memory_limit` | the most that was charged for packets at once; the limit |
+//! | `capacity_estimate` | the bandwidth, bytes per second; 0 = unlimited |
+//! | `min_network_size`, `max_network_size` | packets without their link header |
+//! | `min_adj_size`, `max_adj_size` | the same, once the link has framed them |
+//! | `overlimits` | how often the bandwidth let nothing out |
+//!
+//! Of each tin, `tin0_` to `tin7_`, from the least important on:
+//!
+//! | name | meaning |
+//! |---|---|
+//! | `thresh` | its part of the bandwidth, bytes per second |
+//! | `target_ns`, `interval_ns` | what its law of delays aims at |
+//! | `pk_delay_ns`, `av_delay_ns`, `sp_delay_ns` | moving averages of sojourns: peaks, all, the least |
+//! | `backlog` | bytes held |
+//! | `pkts`, `bytes` | what came |
+//! | `way_inds`, `way_miss`, `way_cols` | flows found in another queue of their set, new, sharing one |
+//! | `drops`, `marks` | packets dropped, and marked with CE |
+//! | `sp_flows`, `bk_flows`, `un_flows` | flows that are sparse, bulk, unresponsive |
+//! | `max_len` | the largest packet |
+//! | `quantum` | bytes a flow sends in a round |
+//!
+//! A tin takes 100 kB of memory, however many flows there are.
 
 use std::fmt::Debug;
 

@@ -138,6 +138,34 @@ fn tins_are_served_as_in_linux() {
 }
 
 #[test]
+fn what_cannot_be_is_refused() {
+    for (options, why) in [
+        ("autorate-ingress bandwidth 1mbit", "\"autorate-ingress\": not supported"),
+        ("bandwidth 1mbit unlimited", "\"unlimited\": a bandwidth is given, too"),
+        ("overhead -65", "\"overhead\": expected a whole number, -64 to 256 bytes"),
+        ("overhead 257", "\"overhead\": expected a whole number, -64 to 256 bytes"),
+        ("mpu 257", "0 to 256"),
+        ("rtt 0", "1us to "),
+        ("lan rtt 3ms", "given twice: rtt 1ms stands before it"),
+        ("flows hosts", "given twice: flows stands before it"),
+        ("memlimit 0", "1 to "),
+    ] {
+        let error = format!("cake {options}").parse::<Spec>().expect_err(options).to_string();
+        assert!(error.contains(why), "{options}: {error}");
+    }
+}
+
+#[test]
+fn presets_are_times() {
+    let spec: Spec = "cake satellite overhead -4 ethernet ether-vlan".parse().expect("right");
+    assert_eq!(spec.to_string(), "cake rtt 1s ethernet ether-vlan overhead -4");
+    let shown = Spec::new(spec.kind()).show(MTU);
+    let expected =
+        "cake diffserv3 triple-isolate nonat nowash no-ack-filter split-gso rtt 100ms raw";
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn the_mark_names_a_tin_under_its_mask() {
     let mut tree = tree("diffserv8 fwmark 0xf0");
     for (mark, tin) in [(0x10, 0), (0x8f, 7), (0x9f, 2), (0x0f, 2)] {

@@ -213,6 +213,12 @@ impl Cake {
         self.backlog.packets + u32::from(self.peeked.is_some())
     }
 
+    /// Whether the rate allows no packet now.
+    #[inline]
+    fn has_to_wait(&self, now: u64) -> bool {
+        since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0
+    }
+
     /// Forgets the rate that an idle tin, and an idle link, did not use.
     #[inline]
     fn forget_idle_time(&mut self, tin: usize, now: u64) {
@@ -226,6 +232,8 @@ impl Cake {
         }
         if idle && since(self.next_at, now) < 0 {
             (self.next_at, self.failsafe_at) = (now, now);
+        } else if idle && self.has_to_wait(now) {
+            self.overlimits += 1;
         }
     }
 
@@ -332,7 +340,7 @@ impl Cake {
         let now = cx.now.0;
         let mut first = true;
         while self.backlog.packets > 0 {
-            if since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0 {
+            if self.has_to_wait(now) {
                 self.overlimits += 1;
                 return Dequeue::NotBefore(Instant(self.next_at.min(self.failsafe_at)));
             }

@@ -481,6 +481,11 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_is_small() {
+        assert!(size_of::<Flow>() <= 80, "{}", size_of::<Flow>());
+    }
+
+    #[test]
     fn an_empty_flow_makes_a_round_before_it_rests() {
         let (mut tin, mut rng) = (tin(5), Rng::new(1));
         let queue = tin.place(Hashes::default());
