@@ -112,7 +112,7 @@ pub(super) const CAKE: Kind = Kind {
                 "interplanetary",
             ])
             .within(1_000, U32_MAX * 1_000),
-        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Number(0), "the link's kind"),
+        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Off, "the link's kind"),
         Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead"),
         Param::new("atm", Unit::Words(&["noatm", "atm", "ptm"]), Default::Off, "the link's cells"),
         Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet"),
