@@ -205,7 +205,7 @@ fn blue_comes_and_goes() {
     }
     assert_eq!((tree.drops().len(), stat(&tree, "tin0_un_flows")), (1, 1));
     while let Dequeue::Ready(_) = tree.dequeue(now) {}
-    // The chance is 1/256; each packet of another flow finds the queue empty, and takes 1/4,096 off.
+    // The chance is 1/256; a packet of another flow finds the queue empty, and takes 1/4,096 off.
     let mut rounds = 0;
     while stat(&tree, "tin0_un_flows") == 1 {
         rounds += 1;
@@ -291,7 +291,10 @@ proptest! {
     /// not earlier.
     #[test]
     fn the_rate_is_kept(
-        steps in prop::collection::vec((0_u64..3_000_000, 60_u32..1515, 0_u64..6, 0_u32..4), 1..300),
+        steps in prop::collection::vec(
+            (0_u64..3_000_000, 60_u32..1515, 0_u64..6, 0_u32..4),
+            1..300,
+        ),
     ) {
         const OVERHEAD: u32 = 30;
         const RATE: u64 = 1_000_000;

@@ -43,11 +43,11 @@ use self::shape::{Framing, Pace, Sizes, memory};
 use self::tin::Tin;
 use self::tins::Plan;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::Instant;
 use crate::codel;
 use crate::filter::Filters;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::rng::Rng;
-use crate::Instant;
 
 const RTT_NS: u64 = 100_000_000;
 /// Round trips that have a name.

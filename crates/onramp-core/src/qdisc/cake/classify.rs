@@ -124,7 +124,8 @@ impl Classifier {
                 Decision::Unknown => {}
             }
         }
-        let named = |number: u16| (1..=QUEUES).contains(&number.into()).then(|| u32::from(number) - 1);
+        let named =
+            |number: u16| (1..=QUEUES).contains(&number.into()).then(|| u32::from(number) - 1);
         let mut hashes = Hashes::default();
         if self.mode.source || self.mode.destination {
             hashes.hosts = match named(host) {

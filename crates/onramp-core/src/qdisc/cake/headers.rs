@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_washed_frame_keeps_its_ecn_bits_and_a_right_checksum() {
-        let mut bytes = [8, 0, 0x45, 0xba, 0, 86, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let mut bytes =
+            [8, 0, 0x45, 0xba, 0, 86, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         let missing = 0xffff - sum(&bytes[2..]);
         bytes[12..14].copy_from_slice(&u16::try_from(missing).expect("folded").to_be_bytes());
         let mut pkt = packet(&bytes);
