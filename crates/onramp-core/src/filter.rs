@@ -17,7 +17,7 @@
 //!
 //! | action | what it does |
 //! |---|---|
-//! | `ok`, `pass`, `drop`, `shot`, `pipe`, `reclassify`, `continue`, `goto chain N` | says how it goes on |
+//! | `ok`, `pass`, `drop`, `shot`, `pipe`, `reclassify`, `continue`, `goto chain N` | what next |
 //! | `police` | says so by the rate of what comes |
 //! | `skbedit` | changes priority, mark or queue |
 //!
@@ -30,16 +30,17 @@
 //!
 //! let mut setup = Setup::default();
 //! for line in [
-//!     "tc qdisc add dev eth0 root handle 1: prio",
-//!     "tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dport 53 0xffff flowid 1:1",
-//!     "tc filter add dev eth0 parent 1: protocol ip prio 2 flower dst_ip 10.0.0.0/8 classid 1:3 \
+//!     "tc qdisc add dev e0 root handle 1: prio",
+//!     "tc filter add dev e0 parent 1: protocol ip prio 1 u32 match ip dport 53 0xffff flowid 1:1",
+//!     "tc filter add dev e0 parent 1: protocol ip prio 2 flower dst_ip 10.0.0.0/8 classid 1:3 \
 //!         action police rate 8mbit burst 3000 conform-exceed drop/ok",
 //! ] {
 //!     setup.apply(line)?;
 //! }
 //! let mut tree = Tree::of(&setup, 1514, 0).expect("there is a root");
 //! let now = Instant(1_000_000_000);
-//! for (cookie, dest) in ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:53"].iter().enumerate() {
+//! let dests = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:53"];
+//! for (cookie, dest) in dests.iter().enumerate() {
 //!     let mut pkt = Packet::with_payload(&[0; 1400]);
 //!     pkt.set_dest(dest.parse().ok());
 //!     pkt.cookie = cookie as u64;

@@ -85,6 +85,32 @@
 //! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | state of the law; bytes per second |
 //! | `pkts_in`, `dropped`, `overlimit`, `overmemory` | `pie`, `fq_pie` | taken in, dropped, why |
 //! | `maxq` | `pie` | packets held at most |
+//! # Statistics of `cake`
+//!
+//! | name | meaning |
+//! |---|---|
+//! | `memory_used`, `memory_limit` | the most that was charged for packets at once; the limit |
+//! | `capacity_estimate` | the bandwidth, bytes per second; 0 = unlimited |
+//! | `min_network_size`, `max_network_size` | packets without their link header |
+//! | `min_adj_size`, `max_adj_size` | the same, once the link has framed them |
+//! | `overlimits` | how often the bandwidth let nothing out |
+//!
+//! Of each tin, `tin0_` to `tin7_`, from the least important on:
+//!
+//! | name | meaning |
+//! |---|---|
+//! | `thresh` | its part of the bandwidth, bytes per second |
+//! | `target_ns`, `interval_ns` | what its law of delays aims at |
+//! | `pk_delay_ns`, `av_delay_ns`, `sp_delay_ns` | moving averages of sojourns: peak, all, least |
+//! | `backlog` | bytes held |
+//! | `pkts`, `bytes` | what came |
+//! | `way_inds`, `way_miss`, `way_cols` | flows found elsewhere in their set, new, or sharing one |
+//! | `drops`, `marks` | packets dropped, and marked with CE |
+//! | `sp_flows`, `bk_flows`, `un_flows` | flows that are sparse, bulk, unresponsive |
+//! | `max_len` | the largest packet |
+//! | `quantum` | bytes a flow sends in a round |
+//!
+//! A tin takes 100 kB of memory, however many flows there are.
 
 use std::fmt::Debug;
 

@@ -138,6 +138,33 @@ fn tins_are_served_as_in_linux() {
 }
 
 #[test]
+fn what_cannot_be_is_refused() {
+    for (options, why) in [
+        ("autorate-ingress bandwidth 1mbit", "\"autorate-ingress\": not supported"),
+        ("bandwidth 1mbit unlimited", "\"unlimited\": a bandwidth is given, too"),
+        ("overhead -65", "\"overhead\": expected a whole number, -64 to 256 bytes"),
+        ("overhead 257", "\"overhead\": expected a whole number, -64 to 256 bytes"),
+        ("mpu 257", "0 to 256"),
+        ("rtt 0", "1us to "),
+        ("lan rtt 3ms", "given twice: rtt 1ms stands before it"),
+        ("flows hosts", "given twice: flows stands before it"),
+        ("memlimit 0", "1 to "),
+    ] {
+        let error = format!("cake {options}").parse::<Spec>().expect_err(options).to_string();
+        assert!(error.contains(why), "{options}: {error}");
+    }
+}
+
+#[test]
+fn presets_are_times() {
+    let spec: Spec = "cake satellite overhead -4 ethernet ether-vlan".parse().expect("right");
+    assert_eq!(spec.to_string(), "cake rtt 1s ethernet ether-vlan overhead -4");
+    let shown = Spec::new(spec.kind()).show(MTU);
+    let expected = "cake diffserv3 triple-isolate nonat nowash no-ack-filter split-gso rtt 100ms";
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn the_mark_names_a_tin_under_its_mask() {
     let mut tree = tree("diffserv8 fwmark 0xf0");
     for (mark, tin) in [(0x10, 0), (0x8f, 7), (0x9f, 2), (0x0f, 2)] {
@@ -178,7 +205,7 @@ fn blue_comes_and_goes() {
     }
     assert_eq!((tree.drops().len(), stat(&tree, "tin0_un_flows")), (1, 1));
     while let Dequeue::Ready(_) = tree.dequeue(now) {}
-    // The chance is 1/256; each packet of another flow finds the queue empty, and takes 1/4,096 off.
+    // The chance is 1/256; a packet of another flow finds the queue empty, and takes 1/4,096 off.
     let mut rounds = 0;
     while stat(&tree, "tin0_un_flows") == 1 {
         rounds += 1;
@@ -210,7 +237,9 @@ fn frame(source: u8, destination: u8, len: usize) -> Packet {
     bytes[12..14].copy_from_slice(&[8, 0]);
     bytes[14] = 0x45;
     bytes[26..34].copy_from_slice(&[10, 0, 0, source, 10, 0, 1, destination]);
-    Packet::with_payload(&bytes)
+    let mut pkt = Packet::with_payload(&bytes);
+    pkt.set_layer(onramp_queue::Layer::Ethernet);
+    pkt
 }
 
 /// The share of host 1 that has one flow, beside host 2 that has nine, all with packets enough.
@@ -264,7 +293,10 @@ proptest! {
     /// not earlier.
     #[test]
     fn the_rate_is_kept(
-        steps in prop::collection::vec((0_u64..3_000_000, 60_u32..1515, 0_u64..6, 0_u32..4), 1..300),
+        steps in prop::collection::vec(
+            (0_u64..3_000_000, 60_u32..1515, 0_u64..6, 0_u32..4),
+            1..300,
+        ),
     ) {
         const OVERHEAD: u32 = 30;
         const RATE: u64 = 1_000_000;

@@ -47,7 +47,7 @@ fn specs() -> Vec<Spec> {
         "cake bandwidth 20mbit diffserv8 overhead 30 memlimit 20kb",
         "cake diffserv4 flowblind lan memlimit 9kb",
         "cake bandwidth 1mbit besteffort dual-dsthost ethernet datacentre",
-        "netem delay 3ms 2ms distribution pareto loss gemodel 2% 20% duplicate 10% corrupt 5% limit 40",
+        "netem delay 3ms 2ms distribution pareto loss gemodel 2% 20% duplicate 9% corrupt 5%",
         "netem delay 2ms rate 20mbit reorder 30% gap 3 loss state 3%",
         "netem delay 1ms loss 10% ecn duplicate 20% slot 3ms 5ms packets 9",
     ] {

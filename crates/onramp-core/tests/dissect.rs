@@ -141,7 +141,8 @@ proptest! {
         prop_assert!(whole.addresses.is_some());
         prop_assert_eq!(whole.ports.is_some(), made.transport < 2);
         prop_assert_eq!(whole.network, 14 + 4 * made.vlans.len());
-        let outer = made.vlans.last().map(|(id, prio)| Vlan { ethertype: 0x8100, id: *id, prio: *prio });
+        let outer = made.vlans.last();
+        let outer = outer.map(|(id, prio)| Vlan { ethertype: 0x8100, id: *id, prio: *prio });
         prop_assert_eq!(whole.vlan, outer);
         compare(&frame)?;
         compare(&frame[..cut.index(frame.len() + 1)])?;

@@ -81,7 +81,8 @@ fn a_policer_keeps_its_bucket() {
     let reasons: Vec<_> = tree.drops().map(|pkt| pkt.drop_reason).collect();
     assert_eq!(reasons, [Some(DropReason::Filter); 2]);
     // One that is described anew begins anew.
-    let line = "filter replace dev eth0 parent 1: prio 9 matchall action police rate 2mbit burst 2500 drop";
+    let line = "filter replace dev eth0 parent 1: prio 9 matchall \
+                action police rate 2mbit burst 2500 drop";
     tree.apply(NOW, line).expect("another");
     assert_eq!(tree.enqueue(later, to(1)), Verdict::Queued);
 }

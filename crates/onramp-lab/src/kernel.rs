@@ -23,6 +23,7 @@ mod packets;
 use std::thread;
 use std::time::Duration;
 
+use onramp_core::Setup;
 use onramp_core::Tree;
 use onramp_core::qdisc::{Dequeue, KINDS, Spec};
 use onramp_queue::Packet;
@@ -311,12 +312,17 @@ fn has(bed: &Result<Bed, String>, side: Side, qdisc: &str) -> Result<(), String>
         (Side::Kernel, Ok(bed)) => bed.set(qdisc).map(drop),
         (Side::Kernel, Err(why)) => Err(why.clone()),
         (Side::Onramp, _) if qdisc == side.floor() => Ok(()),
-        (Side::Onramp, _) => spec(qdisc).map(drop),
+        (Side::Onramp, _) => tree(qdisc).map(drop),
     }
 }
 
-fn spec(qdisc: &str) -> Result<Spec, String> {
-    qdisc.parse().map_err(|error: onramp_core::ConfigError| error.to_string())
+/// What Onramp has in the place of the kernel's qdisc, which may have a class, too.
+fn tree(qdisc: &str) -> Result<Setup, String> {
+    let mut tree = Setup::default();
+    for line in bed::lines(qdisc) {
+        tree.apply(&line).map_err(|error| error.to_string())?;
+    }
+    Ok(tree)
 }
 
 fn trial(
@@ -331,7 +337,7 @@ fn trial(
         }
         (Side::Kernel, Err(why)) => Err(Error::Kernel(why.clone())),
         (Side::Onramp, _) if cell.is_floor() => ours::floor(cpus, span),
-        (Side::Onramp, _) => ours::trial(&spec(&cell.qdisc).map_err(Error::Kernel)?, cpus, span),
+        (Side::Onramp, _) => ours::trial(&tree(&cell.qdisc).map_err(Error::Kernel)?, cpus, span),
     }
 }
 

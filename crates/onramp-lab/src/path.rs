@@ -13,7 +13,8 @@ mod root;
 use std::collections::BTreeMap;
 
 use onramp_core::Device;
-use onramp_core::qdisc::{Spec, Verdict};
+use onramp_core::Setup;
+use onramp_core::qdisc::Verdict;
 
 use crate::measure::{Latency, Octaves, PhaseCell};
 use crate::memory::{Memory, MemoryNotes};
@@ -32,7 +33,7 @@ const CREDITS_MIN: usize = 4;
 
 /// What stands behind a path.
 pub(crate) struct Behind<'a> {
-    pub(crate) qdisc: &'a Spec,
+    pub(crate) tree: &'a Setup,
     /// One for each queue.
     pub(crate) devices: Vec<Box<dyn Device>>,
     /// Packets that a sender may have below it; `None`: as many as it would have.

@@ -44,7 +44,7 @@ impl Totals {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// Packets accepted from senders, and the duplicates that qdiscs (`netem`) made of them.
+    /// Packets accepted from senders.
     pub submitted: u64,
     /// Packets that qdiscs made: the duplicates of `netem`. Nobody is told of their fate.
     pub made: u64,

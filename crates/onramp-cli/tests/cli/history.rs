@@ -174,7 +174,10 @@ fn qdisc() {
     for row in rows(&document) {
         assert_spread(row, "ns_per_packet");
         assert!(row["ns_per_packet_min"].as_f64() > Some(0.0), "{row}");
-        assert_eq!(row["dropped_share"].as_f64(), Some(0.0), "the limits leave room: {row}");
+        // Of one flow, sfq never holds more than 127 packets.
+        let drops = row["design"] == "sfq" && row["flows"] == 1;
+        let share = row["dropped_share"].as_f64();
+        assert!(share == Some(0.0) || drops, "the limits leave room: {row}");
         let ratio = row["ratios_to_binary_heap"]["ns_per_packet"].as_f64();
         assert_eq!(row["design"] == "binary-heap", ratio == Some(1.0), "{row}");
     }

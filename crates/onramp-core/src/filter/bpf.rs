@@ -6,9 +6,9 @@
 //!
 //! Source: McCanne and Jacobson, "The BSD Packet Filter", 1993; `tc-bpf(8)`; behaviour of Linux 7.2
 //! `net/core/filter.c` and `net/sched/cls_bpf.c`.
-//! Differs: no eBPF (`object-file`, `direct-action`): a program in C needs a machine for 64-bit code
-//! with maps and helpers, which is larger than all filters together. Of Linux's extensions, protocol,
-//! packet type, mark, queue and VLAN tag.
+//! Differs: no eBPF (`object-file`, `direct-action`): a program in C needs a machine for 64-bit
+//! code with maps and helpers, which is larger than all filters together. Of Linux's extensions,
+//! protocol, packet type, mark, queue and VLAN tag.
 //! Invariant: a checked program runs at most one step for each of its instructions.
 
 use onramp_queue::Packet;

@@ -1,9 +1,9 @@
 //! `flow`: a class computed from what a packet says of itself.
 //!
 //! Source: `tc-flow(8)`; behaviour of Linux 7.2 `net/sched/cls_flow.c`, and of iproute2 6.1.
-//! Differs: Linux hashes with a secret of its own, so that `hash` agrees in distribution only; where
-//! a packet has no ports or addresses, Linux takes those of its socket in memory, and we take the
-//! packet's `flow`. No keys of connection tracking, sockets and routes.
+//! Differs: Linux hashes with a secret of its own, so that `hash` agrees in distribution only;
+//! where a packet has no ports or addresses, Linux takes those of its socket in memory, and we take
+//! the packet's `flow`. No keys of connection tracking, sockets and routes.
 //! Invariant: with a divisor n, the class is one of n beginning with `baseclass`.
 
 use std::net::IpAddr;

@@ -19,6 +19,8 @@
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `autorate-ingress` is refused. Among
 //! `overhead`, `mpu`, `atm` and the word for a link, order does not matter: overheads add up, and
 //! what is given for itself is taken. There are no statistics of single queues.
+//! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
+//! round at a time; Linux cuts it into as many parts, and takes as many steps for a packet.
 //! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
 //! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
 //! have packets get the same number of bytes, give or take a quantum and a packet.
@@ -41,11 +43,11 @@ use self::shape::{Framing, Pace, Sizes, memory};
 use self::tin::Tin;
 use self::tins::Plan;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::Instant;
 use crate::codel;
 use crate::filter::Filters;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::rng::Rng;
-use crate::Instant;
 
 const RTT_NS: u64 = 100_000_000;
 /// Round trips that have a name.
@@ -110,7 +112,7 @@ pub(super) const CAKE: Kind = Kind {
                 "interplanetary",
             ])
             .within(1_000, U32_MAX * 1_000),
-        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Number(0), "the link's kind"),
+        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Off, "the link's kind"),
         Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead"),
         Param::new("atm", Unit::Words(&["noatm", "atm", "ptm"]), Default::Off, "the link's cells"),
         Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet"),
@@ -179,10 +181,9 @@ impl Cake {
         let most = PACKETS * u64::from(site.mtu);
         let by_rate = u128::from(rate) * u128::from(rtt / 1_000) / 250_000;
         let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX).max(MEMORY_MIN);
-        let mut rng = Rng::new(site.seed);
         Self {
             tins: plan.tins.iter().map(tin).collect(),
-            classifier: Classifier::new(values, mode, plan, rng.next_u32()),
+            classifier: Classifier::new(values, mode, plan),
             ingress: values.number("ingress") == 1,
             framing: Framing::new(values),
             sizes: Sizes::NONE,
@@ -200,7 +201,7 @@ impl Cake {
                 given => given,
             },
             heap: Heap::new(),
-            rng,
+            rng: Rng::new(site.seed),
             peeked: None,
             overlimits: 0,
         }
@@ -210,6 +211,12 @@ impl Cake {
     #[inline]
     fn packets(&self) -> u32 {
         self.backlog.packets + u32::from(self.peeked.is_some())
+    }
+
+    /// Whether the rate allows no packet now.
+    #[inline]
+    fn has_to_wait(&self, now: u64) -> bool {
+        since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0
     }
 
     /// Forgets the rate that an idle tin, and an idle link, did not use.
@@ -225,6 +232,8 @@ impl Cake {
         }
         if idle && since(self.next_at, now) < 0 {
             (self.next_at, self.failsafe_at) = (now, now);
+        } else if idle && self.has_to_wait(now) {
+            self.overlimits += 1;
         }
     }
 
@@ -331,7 +340,7 @@ impl Cake {
         let now = cx.now.0;
         let mut first = true;
         while self.backlog.packets > 0 {
-            if since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0 {
+            if self.has_to_wait(now) {
                 self.overlimits += 1;
                 return Dequeue::NotBefore(Instant(self.next_at.min(self.failsafe_at)));
             }

@@ -76,7 +76,11 @@ impl Config {
             low: -number("locredit"),
             send_slope: -number("sendslope") * KBIT,
             idle_slope: number("idleslope") * KBIT,
-            port_rate: if values.is_given("port_rate") { number("port_rate") } else { UNKNOWN_RATE },
+            port_rate: if values.is_given("port_rate") {
+                number("port_rate")
+            } else {
+                UNKNOWN_RATE
+            },
         }
     }
 }

@@ -33,8 +33,7 @@ pub(super) const CHOKE: Kind = Kind {
         Param::new("min", Unit::Packets, Default::Off, "average from which packets are dropped"),
         Param::new("max", Unit::Packets, Default::Off, "average from which all are"),
         Param::new("burst", Unit::Packets, Default::Off, "packets that may come at once"),
-        Param::new("avpkt", Unit::Bytes, Default::Number(1000), "usual packet")
-            .within(1, U32_MAX),
+        Param::new("avpkt", Unit::Bytes, Default::Number(1000), "usual packet").within(1, U32_MAX),
         red::PROBABILITY,
         Param::new(
             "bandwidth",

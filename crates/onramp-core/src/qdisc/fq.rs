@@ -183,8 +183,7 @@ impl Fq {
     #[inline]
     fn flow_for(&mut self, key: u64, band: usize, now_ns: u64) -> Option<u32> {
         let config = &self.config;
-        let found =
-            self.flows.find_or_insert(key, config.initial_quantum, now_ns, config.buckets);
+        let found = self.flows.find_or_insert(key, config.initial_quantum, now_ns, config.buckets);
         if found.fresh {
             self.stats.gc += u64::from(found.collected);
             self.inactive = self.inactive + 1 - found.collected as usize;
@@ -390,8 +389,7 @@ impl Fq {
     /// When to be asked again. A wait that the last one covers within the slack keeps its end, so
     /// that many flows share a timer.
     fn next_ask(&mut self) -> Instant {
-        let first_ns =
-            self.throttled.first_ns().saturating_sub(self.config.offload_horizon_ns);
+        let first_ns = self.throttled.first_ns().saturating_sub(self.config.offload_horizon_ns);
         let slack_ns = self.config.timer_slack_ns;
         if !(first_ns..=first_ns.saturating_add(slack_ns)).contains(&self.timer_ns) {
             self.timer_ns = first_ns;

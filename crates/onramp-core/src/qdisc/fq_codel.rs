@@ -9,8 +9,8 @@
 //! choice among queues of the same size (the first one, so that it depends on the hash).
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); a packet waits since it was
 //! pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)); a packet's memory is its length and
-//! the 128 bytes of its header; `ce_threshold_selector` sees only the ECN bits, the others are zero.
-//! Zeros that `tc` takes for "not given" are errors.
+//! the 128 bytes of its header; `ce_threshold_selector` sees only the ECN bits, the others are
+//! zero. Zeros that `tc` takes for "not given" are errors.
 //! Invariant: packets of a flow leave in order; while none is dropped, flows that always have
 //! packets get the same number of bytes, give or take a quantum and a packet.
 

@@ -11,8 +11,8 @@
 //! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual", 2002; S. Floyd and
 //! V. Jacobson, "Link-sharing and Resource Management Models for Packet Networks", 1995; behaviour
 //! of Linux 7.2 `net/sched/sch_htb.c`.
-//! Differs: events of one call are not limited to two clock ticks. A burst that is not given is what
-//! `tc` computes where timers are exact: a packet of `mtu` bytes and a nanosecond at the rate.
+//! Differs: events of one call are not limited to two clock ticks. A burst that is not given is
+//! what `tc` computes where timers are exact: a packet of `mtu` bytes and a nanosecond at the rate.
 //! Invariant: from any packet of a class to any later one, those that leave take no longer at
 //! `ceil` than the time between the two, `cburst`, and a packet.
 

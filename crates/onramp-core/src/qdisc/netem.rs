@@ -384,7 +384,9 @@ impl Qdisc for Netem {
                 return Dequeue::Ready(pkt);
             }
             let due = self.due(cx.now);
-            if due.is_ok() && let Some(pkt) = self.pop(cx.now) {
+            if due.is_ok()
+                && let Some(pkt) = self.pop(cx.now)
+            {
                 let Some(child) = &mut self.child else { return Dequeue::Ready(pkt) };
                 // What was dropped is told by `cx`.
                 let _ = child.enqueue(pkt, cx, &mut self.held);

@@ -139,8 +139,7 @@ impl Sfq {
             })
         });
         let period_ns = values.number("perturb") * 1_000_000_000;
-        let perturb =
-            || Box::new(Perturb { period_ns, next: None, rng: Rng::new(seed) });
+        let perturb = || Box::new(Perturb { period_ns, next: None, rng: Rng::new(seed) });
         Self {
             limit,
             depth: depth as usize,

@@ -1,8 +1,8 @@
 //! A token bucket before a queue: a rate, and how much may be sent at once after a pause.
 //!
 //! A packet leaves when the bucket has its bytes, and, with `peakrate`, when a second bucket has
-//! them that is `mtu` bytes deep and fills at that rate. Below stands a `bfifo` of `limit` bytes, or
-//! what was grafted to class 1.
+//! them that is `mtu` bytes deep and fills at that rate. Below stands a `bfifo` of `limit` bytes,
+//! or what was grafted to class 1.
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
 //! Differs: several datagrams in one packet (GSO) are not cut apart: if it is larger than the
@@ -27,8 +27,7 @@ pub(super) const TBF: Kind = Kind {
         Param::new("burst", Unit::Size, Default::Needed, "bytes that may be sent at once")
             .or(&["buffer", "maxburst"])
             .at_least(1),
-        Param::new("limit", Unit::Size, Default::Off, "bytes held at most")
-            .at_least(1),
+        Param::new("limit", Unit::Size, Default::Off, "bytes held at most").at_least(1),
         Param::new("latency", Unit::Usecs, Default::Off, "instead of `limit`: the longest wait"),
         Param::new("peakrate", Unit::Rate, Default::Off, "what may be sent during a burst")
             .at_least(1),

@@ -130,14 +130,9 @@ fn race_with(
     let seen = Seen::default();
     let info = DeviceInfo::new("recorder".to_owned(), 1_514);
     let device = Recorder { info, seen: Arc::clone(&seen) };
-    let qdisc = qdisc.parse().expect("a qdisc");
-    let behind = Behind {
-        qdisc: &qdisc,
-        devices: vec![Box::new(device)],
-        credits: None,
-        memory,
-        timed: true,
-    };
+    let tree = onramp_core::Setup::of(qdisc.parse().expect("a qdisc"));
+    let behind =
+        Behind { tree: &tree, devices: vec![Box::new(device)], credits: None, memory, timed: true };
     let threads = race.threads;
     let opened = design.open(threads, behind, Some(Arc::clone(&seen)), race);
     let outcome = opened.expect("it opens");

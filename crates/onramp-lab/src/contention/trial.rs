@@ -98,7 +98,8 @@ pub(crate) fn run(plan: &Plan, cell: Cell, timed: bool) -> Result<Trial, Error> 
     let cpus = if plan.pin { pin::allowed()? } else { Vec::new() };
     let patience = PATIENCE;
     let stage = Stage { plan, cell, timed, phase, counts, notes, tallies, cpus, patience };
-    let behind = Behind { qdisc: &plan.qdisc, devices, credits, memory, timed };
+    let tree = onramp_core::Setup::of(plan.qdisc.clone());
+    let behind = Behind { tree: &tree, devices, credits, memory, timed };
     let found = design.open(threads, behind, None, &stage)?;
     found.map_err(|error| match error {
         Error::Conservation(account) => Error::Conservation(format!("{cell}: {account}")),

@@ -77,6 +77,20 @@ pub(super) struct Held {
 /// The only class of `htb`, to which all goes.
 const CLASS: &str = "1:1";
 
+/// The lines of `tc` that put a qdisc at the root of an empty device.
+pub(super) fn lines(qdisc: &str) -> Vec<String> {
+    let root = |qdisc: &str| format!("qdisc replace dev {NAME} root {qdisc}");
+    match qdisc {
+        // Far more than can be reached: the price is asked for, not the shape.
+        "htb" => {
+            let class = "htb rate 100gbit ceil 100gbit quantum 60000";
+            let class = format!("class add dev {NAME} parent 1: classid {CLASS} {class}");
+            vec![root("handle 1: htb default 1"), class]
+        }
+        qdisc => vec![root(qdisc)],
+    }
+}
+
 impl Bed {
     /// Moves the calling thread into a namespace of its own and puts a device there: the first of
     /// `kinds` that this kernel has. Else says what is in the way, and what to do.
@@ -124,18 +138,10 @@ impl Bed {
     /// Gives the device a new root qdisc of this kind, with one class if it wants classes; says
     /// why it cannot be had.
     pub(super) fn set(&self, qdisc: &str) -> Result<Laid<'_>, String> {
-        let root = |kind: &str| tc(&format!("qdisc replace dev {NAME} root {kind}"));
         // The old one goes, and its counts with it.
-        root("noqueue")?;
-        match qdisc {
-            "noqueue" => {}
-            // Far more than can be reached: the price is asked for, not the shape.
-            "htb" => {
-                root("handle 1: htb default 1")?;
-                let class = "htb rate 100gbit ceil 100gbit quantum 60000";
-                tc(&format!("class add dev {NAME} parent 1: classid {CLASS} {class}"))?;
-            }
-            kind => root(kind)?,
+        tc(&format!("qdisc replace dev {NAME} root noqueue"))?;
+        if qdisc != "noqueue" {
+            lines(qdisc).iter().try_for_each(|line| tc(line))?;
         }
         self.laid(qdisc)
     }

@@ -4,8 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use onramp_core::qdisc::Spec;
-use onramp_core::{Device, Mode};
+use onramp_core::{Device, Mode, Setup};
 use onramp_dev::Null;
 use onramp_queue::PacketList;
 
@@ -16,12 +15,12 @@ use crate::measure::PhaseCell;
 use crate::memory::Memory;
 use crate::path::{Behind, Desk, Linked, Path, Seat, Sent, Worker};
 
-/// Sends through a link with this qdisc, from a thread on each of `cpus`.
-pub(super) fn trial(qdisc: &Spec, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
+/// Sends through a link with this tree, from a thread on each of `cpus`.
+pub(super) fn trial(tree: &Setup, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let null = Null::default();
     let counts = null.stats();
     let devices: Vec<Box<dyn Device>> = vec![Box::new(null)];
-    let behind = Behind { qdisc, devices, credits: None, memory: Memory::Pool, timed: false };
+    let behind = Behind { tree, devices, credits: None, memory: Memory::Pool, timed: false };
     let mut path = Linked::new(behind, Mode::Hybrid)?;
     let taken = || counts.packets.get();
     let Watched { given, window, seen } = senders(cpus, span, taken, |_, seat, payload| {
@@ -136,7 +135,7 @@ mod tests {
     fn both_add_up_on_all_processors() {
         let cpus = pin::allowed().expect("Linux tells");
         for cpus in [&cpus[..1], &cpus] {
-            let spec = "pfifo".parse().expect("a qdisc");
+            let spec = Setup::of("pfifo".parse().expect("a qdisc"));
             let trials = [trial(&spec, cpus, SPAN), floor(cpus, SPAN)];
             for trial in trials.map(|trial| trial.expect("packets add up")) {
                 assert!(trial.taken > 0 && trial.counted <= trial.taken, "{trial:?}");
@@ -148,7 +147,7 @@ mod tests {
     #[test]
     fn drops_are_part_of_the_account() {
         let cpus = pin::allowed().expect("Linux tells");
-        let spec = "pfifo limit 1".parse().expect("a qdisc");
+        let spec = Setup::of("pfifo limit 1".parse().expect("a qdisc"));
         let trial = trial(&spec, &cpus, SPAN).expect("packets add up");
         assert!(trial.taken > 0, "{trial:?}");
     }

@@ -24,7 +24,7 @@ pub(crate) struct Linked {
 
 impl Linked {
     pub(crate) fn new(behind: Behind<'_>, mode: Mode) -> Result<Self, Error> {
-        let mut builder = Link::devices(behind.devices).qdisc(&behind.qdisc.to_string()).mode(mode);
+        let mut builder = Link::devices(behind.devices).tree(behind.tree).mode(mode);
         if let Some(packets) = behind.credits {
             builder = builder.credits(Credits { packets, bytes: u32::MAX });
         }

@@ -46,7 +46,7 @@ impl Llist {
         let place = |device| Place {
             list: Stack::default(),
             count: Padded(AtomicU64::new(0)),
-            queue: Queue::new(behind.qdisc, device, false),
+            queue: Queue::new(behind.tree, device, false),
         };
         Self { queues: behind.devices.into_iter().map(place).collect() }
     }

@@ -33,7 +33,7 @@ impl<L: Lock, const BUSY: bool> Locked<L, BUSY> {
     pub(crate) fn new(behind: Behind<'_>) -> Self {
         let place = |device| Place {
             busy: LockCell::new(()),
-            queue: Queue::new(behind.qdisc, device, BUSY),
+            queue: Queue::new(behind.tree, device, BUSY),
         };
         Self { queues: behind.devices.into_iter().map(place).collect() }
     }

@@ -51,7 +51,7 @@ impl PerCpu {
         };
         let place = |device| Place {
             cpus: (0..cpus).map(cpu).collect(),
-            queue: Queue::new(behind.qdisc, device, false),
+            queue: Queue::new(behind.tree, device, false),
         };
         Self { queues: behind.devices.into_iter().map(place).collect() }
     }

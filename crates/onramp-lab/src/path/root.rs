@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec, Verdict};
+use onramp_core::Setup;
+use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Verdict};
 use onramp_core::{Device, Instant, QUOTA};
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -52,20 +53,18 @@ pub(crate) struct Queue<L: Lock> {
     watchdog: Padded<AtomicU64>,
 }
 
-/// Qdiscs that a packet may pass by, in Linux.
-const BYPASSED: [&str; 3] = ["pfifo", "bfifo", "pfifo_fast"];
-
 /// It never says stop: for the transmit lock, which only the owner of `running` takes.
 static GOES_ON: PhaseCell = PhaseCell::new();
 
 impl Root {
-    fn new(spec: &Spec, mtu: u32) -> Self {
+    fn new(tree: &Setup, mtu: u32) -> Self {
+        let qdisc = tree.build(mtu, 0).expect("a tree has a root");
         Self {
-            qdisc: spec.build(mtu),
+            bypass: qdisc.can_bypass(),
+            qdisc,
             running: false,
             now: Instant(0),
             next: PacketList::new(),
-            bypass: BYPASSED.contains(&spec.kind().id),
             dropped: [0; DropReason::ALL.len()],
         }
     }
@@ -128,10 +127,10 @@ impl Root {
 
 impl<L: Lock> Queue<L> {
     /// `hints`: whether `is_running` will be asked.
-    pub(crate) fn new(spec: &Spec, device: Box<dyn Device>, hints: bool) -> Self {
+    pub(crate) fn new(tree: &Setup, device: Box<dyn Device>, hints: bool) -> Self {
         let mtu = device.info().mtu;
         Self {
-            root: LockCell::new(Root::new(spec, mtu)),
+            root: LockCell::new(Root::new(tree, mtu)),
             running: hints.then(Padded::default),
             transmit: LockCell::new(Transmit { device, sent: 0 }),
             watchdog: Padded(AtomicU64::new(u64::MAX)),

@@ -102,11 +102,12 @@ impl Subject {
             "pie" | "fq_pie" => format!("limit {room} target 1000s"),
             "red" | "choke" => red(self.name(), room),
             "tbf" => "rate 200gbit burst 64mb limit 4294967295b".into(),
-            "cbs" => "idleslope 99000000 sendslope -1000000 hicredit 1514 locredit -1514 port_rate 100gbit"
+            "cbs" => "idleslope 99000000 sendslope -1000000 hicredit 1514 locredit -1514 \
+                      port_rate 100gbit"
                 .into(),
             "prio" | "ets" | "multiq" => "bands 16".into(),
-            // By flows, not by hosts: a flow gets so small a part of its host's turn, as in Linux, that
-            // hundreds of them cost hundreds of turns for each packet.
+            // By flows, not by hosts: a flow gets so small a part of its host's turn that hundreds
+            // of them cost hundreds of turns for each packet, as in Linux.
             "cake" => "unlimited besteffort flows memlimit 2gb".into(),
             _ => String::new(),
         };

@@ -177,7 +177,7 @@ impl Fates {
 #[track_caller]
 pub(crate) fn balanced(stats: &LinkStats) {
     assert_eq!(stats.held, 0, "at rest: {stats:?}");
-    assert_eq!(stats.submitted, stats.sent + stats.dropped_total(), "{stats:?}");
+    assert_eq!(stats.submitted + stats.made, stats.sent + stats.dropped_total(), "{stats:?}");
     for port in &stats.ports {
         let bursts: u64 = port.burst_packets.iter().sum();
         assert_eq!(bursts, port.bursts, "one entry a burst");

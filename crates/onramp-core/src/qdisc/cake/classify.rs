@@ -57,21 +57,21 @@ pub(super) struct Classifier {
     wash: bool,
     mark_mask: u32,
     pub(super) plan: Plan,
-    seed: u32,
+    seed: u64,
     pub(super) filters: Filters,
     /// Where a frame is rewritten.
     washing: Vec<u8>,
 }
 
 impl Classifier {
-    pub(super) fn new(values: &Values<'_>, mode: Mode, plan: Plan, seed: u32) -> Self {
+    pub(super) fn new(values: &Values<'_>, mode: Mode, plan: Plan) -> Self {
         Self {
             handle: values.site.handle,
             mode,
             wash: values.number("wash") == 1,
             mark_mask: values.number32("fwmark"),
             plan,
-            seed,
+            seed: values.site.seed,
             filters: Filters::default(),
             washing: Vec::new(),
         }
@@ -124,7 +124,8 @@ impl Classifier {
                 Decision::Unknown => {}
             }
         }
-        let named = |number: u16| (1..=QUEUES).contains(&number.into()).then(|| u32::from(number) - 1);
+        let named =
+            |number: u16| (1..=QUEUES).contains(&number.into()).then(|| u32::from(number) - 1);
         let mut hashes = Hashes::default();
         if self.mode.source || self.mode.destination {
             hashes.hosts = match named(host) {
@@ -151,7 +152,7 @@ impl Classifier {
     /// Every bit of a key moves every bit of the hash.
     #[inline]
     fn hash(&self, key: u64) -> u32 {
-        let key = (key ^ u64::from(self.seed)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let key = (key ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let key = (key ^ (key >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (key >> 32) as u32
     }

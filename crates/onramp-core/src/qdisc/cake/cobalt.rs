@@ -4,8 +4,8 @@
 //! for each time that it would have dropped while the queue was fine. BLUE drops by a chance that
 //! grows each time memory runs out, and shrinks each time the queue runs empty.
 //!
-//! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE", 2018, section III-C; Feng et al., "The
-//! BLUE Active Queue Management Algorithms", 2002.
+//! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE", 2018; Feng et al., "The BLUE Active
+//! Queue Management Algorithms", 2002.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -131,7 +131,8 @@ impl Cobalt {
         let waited = since(now, pkt.enqueued_ns);
         let late_by = since(now, self.drop_next);
         let mut left = late_by;
-        let least = aim.target.max(aim.mtu_time.saturating_mul(u64::from(ingress_flows.max(2)) * 2));
+        let least =
+            aim.target.max(aim.mtu_time.saturating_mul(u64::from(ingress_flows.max(2)) * 2));
         let bad = waited > least.cast_signed();
         let due = self.count > 0 && late_by >= 0;
         if bad && !self.dropping {
@@ -175,8 +176,7 @@ impl Cobalt {
 
     fn improve(&mut self) {
         let known = INVERSE_ROOTS.get(self.count as usize);
-        self.inverse_root =
-            known.copied().unwrap_or_else(|| newton(self.inverse_root, self.count));
+        self.inverse_root = known.copied().unwrap_or_else(|| newton(self.inverse_root, self.count));
     }
 
     /// `interval / sqrt(count)` after `then`. Linux takes the lower 32 bits of the interval alone,

@@ -2,18 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use onramp_queue::Packet;
+use onramp_queue::{Layer, Packet};
 
 /// Code point of network control, which ARP gets.
 const CS7: u8 = 0x38;
 /// The two bits beside the code point.
 const ECN_BITS: u8 = 3;
 
-/// The Ethernet frame that a packet carries: then its payload is all that is on the wire.
+/// The Ethernet frame that a packet carries.
 #[inline]
 pub(super) fn frame(pkt: &Packet) -> Option<&[u8]> {
     let payload = pkt.payload();
-    (payload.len() == pkt.len as usize && payload.len() >= 14).then_some(payload)
+    (pkt.layer() == Layer::Ethernet && payload.len() >= 14).then_some(payload)
 }
 
 /// A network header.
@@ -121,11 +121,17 @@ fn number(address: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    fn framed(bytes: &[u8]) -> Packet {
+        let mut pkt = Packet::with_payload(bytes);
+        pkt.set_layer(Layer::Ethernet);
+        pkt
+    }
+
     /// A frame with these bytes behind the MAC addresses, 100 bytes long.
     fn packet(bytes: &[u8]) -> Packet {
         let mut frame = [0; 100];
         frame[12..12 + bytes.len()].copy_from_slice(bytes);
-        Packet::with_payload(&frame)
+        framed(&frame)
     }
 
     #[test]
@@ -142,7 +148,7 @@ mod tests {
             assert_eq!(dscp(&packet(bytes)), point, "{bytes:x?}");
         }
         let mut datagram = packet(&[8, 0, 0x45, 0xb8]);
-        datagram.len += 42;
+        datagram.set_layer(Layer::Datagram);
         assert_eq!(dscp(&datagram), 0, "its payload is no frame");
     }
 
@@ -153,7 +159,7 @@ mod tests {
             if len >= 14 {
                 bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
             }
-            let mut pkt = Packet::with_payload(&bytes);
+            let mut pkt = framed(&bytes);
             assert_eq!((dscp(&pkt), hosts(&pkt)), (0, (0, 0)), "{len}");
             wash(&mut pkt, &mut Vec::new());
             assert_eq!(pkt.payload(), bytes);
@@ -169,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_washed_frame_keeps_its_ecn_bits_and_a_right_checksum() {
-        let mut bytes = [8, 0, 0x45, 0xba, 0, 86, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let mut bytes =
+            [8, 0, 0x45, 0xba, 0, 86, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         let missing = 0xffff - sum(&bytes[2..]);
         bytes[12..14].copy_from_slice(&u16::try_from(missing).expect("folded").to_be_bytes());
         let mut pkt = packet(&bytes);

@@ -135,8 +135,8 @@ impl Framing {
         }
     }
 
-    /// Bytes of wire that a packet takes. One of several datagrams takes what they take alone. Tells
-    /// the size without link header, and the result, of each of its datagrams that differs.
+    /// Bytes of wire that a packet takes. One of several datagrams takes what they take alone.
+    /// Tells the size without link header, and the result, of those of its datagrams that differ.
     #[inline]
     pub(super) fn size(&self, pkt: &Packet, mut told: impl FnMut(u32, u32)) -> u32 {
         if pkt.gso_size == 0 {
@@ -147,7 +147,8 @@ impl Framing {
         let headers = pkt.len.saturating_sub(payload) / count;
         let full = headers + u32::from(pkt.gso_size);
         let last = pkt.len.saturating_sub(full.saturating_mul(count - 1));
-        let before = if count > 1 { self.one(full, &mut told).saturating_mul(count - 1) } else { 0 };
+        let before =
+            if count > 1 { self.one(full, &mut told).saturating_mul(count - 1) } else { 0 };
         before.saturating_add(self.one(last, &mut told))
     }
 

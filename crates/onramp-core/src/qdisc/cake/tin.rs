@@ -136,6 +136,8 @@ pub(super) struct Tin {
     lists: [List; 3],
 }
 
+/// Flows of one host, if there are no others, that get a part of a round each, as in Linux.
+const LOAD_FEW: u32 = 8;
 /// Bytes of a round among flows.
 const QUANTUM_MIN: u64 = 300;
 const QUANTUM_MAX: u64 = 1514;
@@ -289,7 +291,12 @@ impl Tin {
         let load = self.hosts.iter().zip(places).map(|(hosts, place)| {
             hosts.get(usize::from(place)).map_or(1, |host| u32::from(host.bulk_flows))
         });
-        let part = u32::from(u16::MAX) / load.max().unwrap_or(1).max(1);
+        let mut load = load.max().unwrap_or(1).max(1);
+        if load == self.bulk && load > LOAD_FEW {
+            // All bulk flows share a host, so all get the same, and larger rounds are less work.
+            load = 1;
+        }
+        let part = u32::from(u16::MAX) / load;
         ((self.quantum * part + (rng.next_u32() >> 16)) >> 16).cast_signed()
     }
 
@@ -471,6 +478,11 @@ mod tests {
             let aim = aim(rate, rtt);
             assert_eq!((us(aim.target), us(aim.interval)), (target_us, interval_us), "{rate}");
         }
+    }
+
+    #[test]
+    fn a_flow_is_small() {
+        assert!(size_of::<Flow>() <= 80, "{}", size_of::<Flow>());
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! the code points are for.
 
 /// The word that asks for one.
-pub(super) const MODES: &[&str] = &["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"];
+pub(super) const MODES: &[&str] =
+    &["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"];
 
 /// The tins of a mode.
 #[derive(Debug)]

@@ -136,8 +136,7 @@ impl Htb {
     pub(super) fn run_events(&mut self, level: usize, now: Instant) -> u64 {
         loop {
             let (classes, places) = (&self.classes, &self.places);
-            let due =
-                self.waiting[level].pop_due(now.0, |entry| counts(classes, places, entry));
+            let due = self.waiting[level].pop_due(now.0, |entry| counts(classes, places, entry));
             let place = match due {
                 Ok(entry) => self.places[usize::from(entry.number())] as usize,
                 Err(then) => return then.unwrap_or_else(|| now.after(QUIET_NS).0),

@@ -155,8 +155,8 @@ impl Schedule {
         if aggregate.classes == 0 {
             aggregate.group = aggregate.fitting_group();
         }
-        self.weights = self.weights + aggregate.weight * classes
-            - aggregate.weight * aggregate.classes;
+        self.weights =
+            self.weights + aggregate.weight * classes - aggregate.weight * aggregate.classes;
         self.inverse_weights = ONE / self.weights;
         aggregate.classes = classes;
     }
