@@ -5,7 +5,7 @@
 //! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included, and
 //!   what a qdisc made itself ([`Cx::made`]);
 //! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
-//! * time is `cx.now`, chance is `cx`'s: same calls, same packets out.
+//! * time is `cx.now`, chance comes from the seed a qdisc is built with: same calls, same packets.
 //!
 //! # Kinds
 //!
