@@ -149,7 +149,8 @@ proptest! {
         }
     }
 
-    /// Valente 2014: what a class gets is a few of its largest packets off, and as many more as
+    /// Checconi, Rizzo and Valente 2013: a class is at most three slots of its group and two of its
+    /// largest packets behind; a slot is less than two packets. Valente 2014: and as many more as
     /// classes share its aggregate.
     #[test]
     fn qfq_shares_by_weight(
@@ -163,7 +164,7 @@ proptest! {
             );
         }
         let alike = |n: usize| weights.iter().filter(|weight| **weight == weights[n]).count();
-        let bound = |n: usize| (3 + alike(n).min(8) as u64) * 1_514_000 / weights[n];
+        let bound = |n: usize| (8 + alike(n).min(8) as u64) * 1_514_000 / weights[n];
         keep_busy(&mut tree(&lines), weights.len(), &lens, 500, |_, sent| {
             fair(sent, &weights, bound)
         })?;
