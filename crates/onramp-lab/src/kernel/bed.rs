@@ -83,7 +83,7 @@ pub(super) fn lines(qdisc: &str) -> Vec<String> {
     match qdisc {
         // Far more than can be reached: the price is asked for, not the shape.
         "htb" => {
-            let class = "htb rate 100gbit ceil 100gbit quantum 60000";
+            let class = "htb rate 100gbit ceil 100gbit burst 1mb cburst 1mb quantum 60000";
             let class = format!("class add dev {NAME} parent 1: classid {CLASS} {class}");
             vec![root("handle 1: htb default 1"), class]
         }
