@@ -82,6 +82,18 @@ impl Child {
         &mut *self.qdisc
     }
 
+    /// Asks the processor for the qdisc.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        onramp_queue::prefetch(&*self.qdisc);
+    }
+
+    /// [`Qdisc::prefetch`].
+    #[inline]
+    pub(crate) fn prefetch_packets(&self) {
+        self.qdisc.prefetch();
+    }
+
     /// [`Qdisc::accepts`].
     #[inline]
     #[must_use]

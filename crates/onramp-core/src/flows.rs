@@ -6,17 +6,14 @@
 //!
 //! Source: RFC 8290, section 4; Linux 7.2 `net/sched/sch_fq_codel.c`, `net/sched/sch_fq_pie.c`.
 
-use onramp_queue::{Packet, PacketList};
+use onramp_queue::{Packet, PacketList, prefetch};
+
+use crate::turns::{MANY, Turns};
 
 /// Which list a flow is in.
 pub(crate) type Age = usize;
 pub(crate) const NEW: Age = 0;
 pub(crate) const OLD: Age = 1;
-
-/// Ends a list.
-const NONE: u32 = u32::MAX;
-/// Of a flow that is in no list.
-const UNLISTED: u32 = u32::MAX - 1;
 
 /// A queue with the state that its law keeps; with that of CoDel, it is one cache line.
 #[derive(Debug)]
@@ -26,8 +23,8 @@ pub(crate) struct Flow<L> {
     pub(crate) law: L,
     /// Bytes it may still send in this round.
     credit: i32,
-    /// The next flow of its list.
-    link: u32,
+    /// It is in one of the lists.
+    listed: bool,
 }
 
 const _: () = assert!(size_of::<Flow<crate::codel::Codel>>() == 64, "one cache line");
@@ -40,20 +37,11 @@ impl<L> Flow<L> {
     }
 }
 
-/// Linked through [`Flow::link`].
-#[derive(Clone, Copy, Debug)]
-struct List {
-    first: u32,
-    last: u32,
-}
-
-const EMPTY: List = List { first: NONE, last: NONE };
-
 #[derive(Debug)]
 pub(crate) struct Flows<L> {
     flows: Box<[Flow<L>]>,
     /// By age.
-    lists: [List; 2],
+    lists: [Turns; 2],
     quantum: i32,
     /// How often a flow was new.
     pub(crate) new_flow_count: u64,
@@ -62,10 +50,10 @@ pub(crate) struct Flows<L> {
 impl<L: Default> Flows<L> {
     pub(crate) fn new(count: u32, quantum: u32) -> Self {
         let fresh =
-            || Flow { queue: PacketList::new(), law: L::default(), credit: 0, link: UNLISTED };
+            || Flow { queue: PacketList::new(), law: L::default(), credit: 0, listed: false };
         Self {
             flows: (0..count).map(|_| fresh()).collect(),
-            lists: [EMPTY; 2],
+            lists: Default::default(),
             quantum: i32::try_from(quantum).unwrap_or(i32::MAX),
             new_flow_count: 0,
         }
@@ -73,11 +61,11 @@ impl<L: Default> Flows<L> {
 
     /// Forgets all that is known of the flows, and gives what they held.
     pub(crate) fn reset(&mut self) -> PacketList {
-        self.lists = [EMPTY; 2];
+        self.lists.iter_mut().for_each(Turns::clear);
         let mut held = PacketList::new();
         for flow in &mut self.flows {
             held.append(&mut flow.queue);
-            (flow.law, flow.link) = (L::default(), UNLISTED);
+            (flow.law, flow.listed) = (L::default(), false);
         }
         held
     }
@@ -103,28 +91,39 @@ impl<L> Flows<L> {
     pub(crate) fn push(&mut self, index: usize, pkt: Packet) {
         let flow = &mut self.flows[index];
         flow.queue.push_back(pkt);
-        if flow.link == UNLISTED {
-            flow.credit = self.quantum;
+        if !flow.listed {
+            (flow.credit, flow.listed) = (self.quantum, true);
             self.new_flow_count += 1;
             self.append(index, NEW);
         }
+    }
+
+    /// Packets of these buckets are about to come.
+    #[inline]
+    pub(crate) fn foresee(&self, buckets: impl Iterator<Item = usize> + Clone) {
+        if self.flows.len() <= MANY {
+            return;
+        }
+        buckets.clone().for_each(|index| prefetch(&self.flows[index]));
+        buckets.for_each(|index| self.flows[index].queue.prefetch_back());
     }
 
     /// The flow whose turn it is, and its list.
     #[inline]
     pub(crate) fn turn(&mut self) -> Option<(Age, usize)> {
         loop {
-            let age = if self.lists[NEW].first == NONE { OLD } else { NEW };
-            let first = self.lists[age].first;
-            if first == NONE {
-                return None;
+            let age = if self.lists[NEW].is_empty() { OLD } else { NEW };
+            let first = self.lists[age].first()?;
+            if let Some([far, _, near]) = self.lists[age].look_ahead() {
+                prefetch(&self.flows[far as usize]);
+                self.flows[near as usize].queue.prefetch_front();
             }
             let flow = &mut self.flows[first as usize];
             if flow.credit > 0 {
                 return Some((age, first as usize));
             }
             flow.credit += self.quantum;
-            self.unlink_first(age);
+            self.lists[age].pop_front();
             self.append(first as usize, OLD);
         }
     }
@@ -132,43 +131,25 @@ impl<L> Flows<L> {
     /// The first flow of a list has nothing left.
     #[inline]
     pub(crate) fn retire(&mut self, age: Age) {
-        let index = self.lists[age].first as usize;
-        self.unlink_first(age);
-        if age == NEW && self.lists[OLD].first != NONE {
+        let Some(first) = self.lists[age].first() else { return };
+        let index = first as usize;
+        self.lists[age].pop_front();
+        if age == NEW && !self.lists[OLD].is_empty() {
             self.append(index, OLD);
         } else {
-            self.flows[index].link = UNLISTED;
+            self.flows[index].listed = false;
         }
-    }
-
-    #[inline]
-    fn unlink_first(&mut self, age: Age) {
-        let list = &mut self.lists[age];
-        list.first = self.flows[list.first as usize].link;
     }
 
     #[inline]
     fn append(&mut self, index: usize, age: Age) {
         #[expect(clippy::cast_possible_truncation, reason = "there are at most 65,536 flows")]
         let place = index as u32;
-        self.flows[index].link = NONE;
-        let list = &mut self.lists[age];
-        if list.first == NONE {
-            list.first = place;
-        } else {
-            self.flows[list.last as usize].link = place;
-        }
-        list.last = place;
+        self.lists[age].push_back(place);
     }
 
     /// Flows in a list.
     pub(crate) fn listed(&self, age: Age) -> u64 {
-        let mut at = self.lists[age].first;
-        let mut count = 0;
-        while at != NONE {
-            at = self.flows[at as usize].link;
-            count += 1;
-        }
-        count
+        self.lists[age].len() as u64
     }
 }

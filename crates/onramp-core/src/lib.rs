@@ -26,6 +26,7 @@ mod spec;
 pub mod stats;
 mod time;
 mod tree;
+mod turns;
 pub mod units;
 
 pub use class::{Child, Classes};

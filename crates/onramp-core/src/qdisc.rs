@@ -316,6 +316,13 @@ pub trait Qdisc: Send + Debug {
         true
     }
 
+    /// The first `most` packets of `coming` are about to be enqueued: a qdisc with many flows asks
+    /// the processor for theirs, for all at once instead of one after another.
+    fn foresee(&self, _coming: &PacketList, _most: u32) {}
+
+    /// It is soon to be called, as one of many: asks the processor for the packets at its ends.
+    fn prefetch(&self) {}
+
     /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
     /// False: it cannot, and is built anew.
     fn change(&mut self, _values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {

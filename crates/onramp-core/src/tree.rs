@@ -165,6 +165,7 @@ impl Tree {
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
+            root.foresee(&packets, packets.len());
             for pkt in packets {
                 // What is dropped is counted below.
                 let _ = root.enqueue(pkt, cx);

@@ -27,10 +27,10 @@ pub const PACKET_NS: u64 = 100;
 /// Length of a packet, bytes.
 pub const LEN: u32 = 1500;
 
+/// The handle of the root.
+const ROOT: u32 = 1;
 /// Packets that stand at least.
 const BACKLOG_MIN: u32 = 256;
-/// Flows of the next packets, made up beforehand.
-const KEYS: usize = 1 << 16;
 /// Bursts between two looks at the clock.
 const BURSTS_PER_LOOK: u32 = 64;
 
@@ -206,29 +206,30 @@ fn turn_over(
     }
 }
 
-/// What the next packets are called.
+/// What the next packets are called. Made up as they come: a list of names would take up the
+/// caches, or name too few of the flows.
 struct Keys {
-    keys: Vec<(u64, u32)>,
-    next: usize,
+    flows: u32,
+    /// Classes, which priorities name.
+    classes: Option<u32>,
+    random: Random,
 }
 
 impl Keys {
     fn new(subject: Subject, flows: u32) -> Self {
-        let mut random = Random(0x1234_5678_9ABC_DEF1);
-        let key = |flow: u32| {
-            let hash = u64::from(flow + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            (hash, subject.priority(flow, flows))
-        };
-        let keys = (0..KEYS).map(|_| key(random.below(flows))).collect();
-        Self { keys, next: 0 }
+        Self { flows, classes: subject.classes(flows), random: Random(0x1234_5678_9ABC_DEF1) }
     }
 
     /// Makes a packet the next one.
+    #[inline]
     fn rename(&mut self, pkt: &mut Packet, now: Instant) {
-        let (flow, priority) = self.keys[self.next];
-        self.next = (self.next + 1) % KEYS;
-        (pkt.flow, pkt.priority, pkt.enqueued_ns) = (flow, priority, now.0);
-        (pkt.drop_reason, pkt.ecn, pkt.txtime_ns) = (None, 0, 0);
+        let flow = self.random.below(self.flows);
+        pkt.flow = u64::from(flow + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        pkt.priority = match self.classes {
+            Some(classes) => ROOT << 16 | (flow % classes + 1),
+            None => flow % 3,
+        };
+        (pkt.enqueued_ns, pkt.drop_reason, pkt.ecn, pkt.txtime_ns) = (now.0, None, 0, 0);
     }
 }
 
@@ -236,11 +237,14 @@ impl Keys {
 struct Random(u64);
 
 impl Random {
+    /// A number below another.
+    #[inline]
     fn below(&mut self, below: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        u32::try_from(self.0 % u64::from(below.max(1))).unwrap_or(0)
+        // The upper half of the product with a number of 32 bits has no more than 32 bits.
+        u32::try_from(((self.0 >> 32) * u64::from(below)) >> 32).unwrap_or(0)
     }
 }
 

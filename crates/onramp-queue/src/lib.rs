@@ -23,3 +23,9 @@ pub use list::PacketList;
 pub use mailbox::{Mailbox, Reader, Undelivered};
 pub use packet::{Layer, Meta, PAYLOAD_MAX, Packet};
 pub use pool::{Armed, Completion, Credits, Pool};
+
+/// Asks the processor for the cache line in which `place` begins.
+#[inline]
+pub fn prefetch<T: ?Sized>(place: &T) {
+    sync::prefetch((&raw const *place).cast::<u8>());
+}

@@ -95,6 +95,18 @@ impl PacketList {
         Some(unsafe { &*(&raw const self.head).cast::<Packet>() })
     }
 
+    /// Asks the processor for the oldest packet, which is about to leave.
+    #[inline]
+    pub fn prefetch_front(&self) {
+        crate::sync::prefetch(self.head);
+    }
+
+    /// Asks the processor for the newest packet, behind which another is about to come.
+    #[inline]
+    pub fn prefetch_back(&self) {
+        crate::sync::prefetch_write(self.tail);
+    }
+
     /// The newest packet.
     #[must_use]
     #[inline]
@@ -126,7 +138,7 @@ impl PacketList {
     }
 
     /// Visits what the scheduler knows of each packet, oldest first.
-    pub fn metas(&self) -> impl Iterator<Item = &Meta> {
+    pub fn metas(&self) -> impl Iterator<Item = &Meta> + Clone {
         let mut node = self.head;
         std::iter::from_fn(move || {
             if node.is_null() {

@@ -155,6 +155,7 @@ impl<D: Device> Root<D> {
         let mut drops = PacketList::new();
         let mut cx = Cx::new(now, &mut drops);
         let (most, mut came) = (most.min(quota.enqueue), 0);
+        self.qdisc.foresee(&self.inbox, most);
         while came < most
             && self.inbox.front().is_some_and(|pkt| !asks || self.qdisc.accepts(pkt))
             && let Some(pkt) = self.inbox.pop_front()

@@ -4,7 +4,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use onramp_queue::{DropReason, Packet};
+use onramp_queue::{DropReason, Packet, prefetch};
 
 use crate::filter::{Decision, Filters};
 use crate::{Handle, Instant};
@@ -65,6 +65,29 @@ impl<T> Table<T> {
         (0..self.classes.len()).filter(|place| self.classes[*place].is_some()).collect()
     }
 
+    /// All classes.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.classes.iter_mut().flatten()
+    }
+
+    /// Asks the processor for the class at a place, and does not look at it.
+    #[inline]
+    pub(crate) fn prefetch(&self, place: usize) {
+        prefetch(&self.classes[place]);
+    }
+
+    /// How many places there are.
+    pub(crate) fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// The place of the class that a packet's priority names.
+    #[inline]
+    pub(crate) fn named(&self, priority: u32) -> Option<usize> {
+        let named = Handle::from_priority(priority);
+        if named.major == self.handle.major { self.place(named.minor) } else { None }
+    }
+
     /// The place of a packet's class: the class that its priority names, else the one that the
     /// filters name.
     ///
@@ -78,10 +101,7 @@ impl<T> Table<T> {
         pkt: &mut Packet,
         now: Instant,
     ) -> Result<usize, DropReason> {
-        let named = Handle::from_priority(pkt.priority);
-        if named.major == self.handle.major
-            && let Some(place) = self.place(named.minor)
-        {
+        if let Some(place) = self.named(pkt.priority) {
             return Ok(place);
         }
         match filters.classify(pkt, now) {

@@ -10,13 +10,14 @@
 //! Invariant: among classes that always hold packets, what each has sent in any number of rounds
 //! differs from its quanta by less than its largest packet.
 
-use onramp_queue::Packet;
+use onramp_queue::{Packet, PacketList};
 
 use super::classes::Table;
 use super::rounds::{Rounds, Turn, bounded};
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
+use crate::turns::MANY;
 use crate::{Child, Classes, Instant};
 
 pub(super) const DRR: Kind = Kind {
@@ -91,15 +92,22 @@ impl Qdisc for Drr {
         held
     }
 
+    fn foresee(&self, coming: &PacketList, most: u32) {
+        if self.classes.len() > MANY {
+            let coming = coming.metas().take(most as usize);
+            Rounds::foresee(
+                &self.classes,
+                coming.filter_map(|pkt| self.classes.named(pkt.priority)),
+            );
+        }
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         if let Some(pkt) = self.peeked.take() {
             cx.drop(pkt, onramp_queue::DropReason::Purged);
         }
-        for place in self.classes.used() {
-            let class = &mut self.classes[place];
-            class.child.reset(cx, &mut self.held);
-            self.rounds.look(place, class);
-        }
+        self.classes.iter_mut().for_each(|class| class.child.reset(cx, &mut self.held));
+        self.rounds.clear(self.classes.iter_mut());
     }
 
     fn classes(&mut self) -> Option<&mut dyn Classes> {
@@ -118,8 +126,7 @@ impl Classes for Drr {
             Some(class) if values.is_given("quantum") => class.quantum = bounded(quantum),
             Some(_) => {}
             None => {
-                let place = self.classes.add(minor, Turn::new(quantum));
-                self.rounds.grow(place);
+                self.classes.add(minor, Turn::new(quantum));
             }
         }
     }

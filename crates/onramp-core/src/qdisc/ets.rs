@@ -103,10 +103,15 @@ impl Ets {
         let quanta = values.list("quanta").into_iter().chain(packet);
         let quanta = std::iter::repeat_n(0, strict).chain(quanta);
         let bands: Vec<_> = (0..count).zip(quanta).map(|(_, quantum)| Turn::new(quantum)).collect();
-        let mut rounds = Rounds::default();
-        rounds.grow(bands.len());
         let choice = Choice::new(values, count, priomap);
-        Self { choice, strict, bands, rounds, held: Backlog::default(), peeked: None }
+        Self {
+            choice,
+            strict,
+            bands,
+            rounds: Rounds::default(),
+            held: Backlog::default(),
+            peeked: None,
+        }
     }
 
     /// Lets the rounds know of what a band holds now.

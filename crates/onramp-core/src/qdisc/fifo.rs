@@ -107,6 +107,11 @@ impl Qdisc for Pfifo {
         self.limit > 0
     }
 
+    fn prefetch(&self) {
+        self.list.prefetch_front();
+        self.list.prefetch_back();
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.list);
     }

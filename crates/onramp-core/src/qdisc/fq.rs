@@ -37,18 +37,22 @@ mod index;
 mod params;
 mod throttle;
 
-use onramp_queue::{DropReason, Packet};
+use onramp_queue::{DropReason, Packet, PacketList};
 
-use self::flow::{FAST, Flows, NONE, State, is_after, ticks};
+use self::flow::{FAST, Flows, State, is_after, ticks};
 use self::params::{Config, PARAMS};
 use self::throttle::Throttled;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of};
 use crate::Instant;
+use crate::turns::Turns;
 
 const BANDS: usize = 3;
 
 /// Packets the fast path holds while there are others.
 const FAST_MAX: usize = 8;
+
+/// Flows that are woken at the same time.
+const PARTY: usize = 16;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
@@ -60,40 +64,27 @@ pub(super) const FQ: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Flows in the order they are served, linked through [`Flow::link`](flow::Flow).
-#[derive(Clone, Copy, Debug)]
-struct FlowList {
-    first: u32,
-    last: u32,
-}
-
-impl FlowList {
-    const EMPTY: Self = Self { first: NONE, last: NONE };
-}
-
 /// Which list of a band a flow is in: one that has been idle is new.
 type Age = usize;
 const NEW: Age = 0;
 const OLD: Age = 1;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Band {
     /// Bytes it may still send in this round.
     credit: i64,
     /// By age.
-    lists: [FlowList; 2],
+    lists: [Turns; 2],
     packets: u32,
 }
 
 impl Band {
-    const IDLE: Self = Self { credit: 0, lists: [FlowList::EMPTY; 2], packets: 0 };
-
     /// The flow to serve, if the band may send, and its list: the new ones first.
     #[inline]
     fn first(&self) -> Option<(Age, u32)> {
-        let age = if self.lists[NEW].first == NONE { OLD } else { NEW };
-        let first = self.lists[age].first;
-        (self.credit > 0 && first != NONE).then_some((age, first))
+        let age = if self.lists[NEW].is_empty() { OLD } else { NEW };
+        let first = self.lists[age].first()?;
+        (self.credit > 0).then_some((age, first))
     }
 }
 
@@ -137,7 +128,7 @@ impl Fq {
             config,
             flows: Flows::new(),
             throttled: Throttled::default(),
-            bands: [Band::IDLE; BANDS],
+            bands: Default::default(),
             band: 0,
             inactive: 0,
             backlog: Backlog::default(),
@@ -233,20 +224,13 @@ impl Fq {
     fn append(&mut self, index: u32, age: Age) {
         let flow = self.flows.get_mut(index);
         flow.state = State::Listed;
-        flow.link = NONE;
-        let list = &mut self.bands[usize::from(flow.band)].lists[age];
-        if list.first == NONE {
-            list.first = index;
-        } else {
-            self.flows.get_mut(list.last).link = index;
-        }
-        list.last = index;
+        self.bands[usize::from(flow.band)].lists[age].push_back(index);
     }
 
-    /// Takes the first flow, `index`, from a list of the current band.
+    /// Takes the first flow from a list of the current band.
     #[inline]
-    fn unlink_first(&mut self, age: Age, index: u32) {
-        self.bands[self.band].lists[age].first = self.flows.get(index).link;
+    fn unlink_first(&mut self, age: Age) {
+        self.bands[self.band].lists[age].pop_front();
     }
 
     /// Wakes flows whose time has come.
@@ -261,8 +245,23 @@ impl Fq {
             let latency_ns = &mut self.stats.latency_ns;
             *latency_ns = *latency_ns - (*latency_ns >> 3) + (late_ns >> 3);
         }
-        while let Some(index) = self.throttled.pop_due(&self.flows, ahead_ns) {
-            self.append(index, OLD);
+        // In parties, so that the processor fetches the flows of one at the same time.
+        loop {
+            let (mut party, mut size) = ([0; PARTY], 0);
+            while size < PARTY
+                && let Some(index) = self.throttled.pop_due(&self.flows, ahead_ns)
+            {
+                self.flows.prefetch_flow(index);
+                party[size] = index;
+                size += 1;
+            }
+            for &index in &party[..size] {
+                self.flows.prefetch_packet(index);
+                self.append(index, OLD);
+            }
+            if size < PARTY {
+                return;
+            }
         }
     }
 
@@ -300,16 +299,20 @@ impl Fq {
     /// Takes a packet from the first flow of a list of the current band, or moves the flow on.
     #[inline]
     fn serve(&mut self, age: Age, index: u32, now_ns: u64) -> Option<Packet> {
+        if let Some([far, _, near]) = self.bands[self.band].lists[age].look_ahead() {
+            self.flows.prefetch_flow(far);
+            self.flows.prefetch_packet(near);
+        }
         let flow = self.flows.get_mut(index);
         if flow.credit <= 0 {
             flow.credit += self.config.quantum;
-            self.unlink_first(age, index);
+            self.unlink_first(age);
             self.append(index, OLD);
             return None;
         }
         let time_next_ns = flow.time_next_ns;
         let Some(head) = self.flows.head(index) else {
-            self.unlink_first(age, index);
+            self.unlink_first(age);
             if age == NEW {
                 // A round among the old ones keeps new flows from starving them.
                 self.append(index, OLD);
@@ -322,7 +325,7 @@ impl Fq {
         };
         let due_ns = head.time_ns.max(time_next_ns);
         if due_ns > now_ns.saturating_add(self.config.offload_horizon_ns) {
-            self.unlink_first(age, index);
+            self.unlink_first(age);
             self.flows.get_mut(index).time_next_ns = due_ns;
             self.throttled.push(&mut self.flows, index);
             self.stats.throttled += 1;
@@ -476,13 +479,17 @@ impl Qdisc for Fq {
             && (held < config.flow_limit || self.flows.held(pkt.flow) < config.flow_limit)
     }
 
+    fn foresee(&self, coming: &PacketList, most: u32) {
+        self.flows.foresee(coming.metas().take(most as usize).map(|meta| meta.flow));
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         for pkt in self.flows.drain().chain(self.peeked.take()) {
             cx.drop(pkt, DropReason::Purged);
         }
         self.flows = Flows::new();
         self.throttled.clear();
-        self.bands = [Band::IDLE; BANDS];
+        self.bands = Default::default();
         self.band = 0;
         self.inactive = 0;
         self.backlog = Backlog::default();

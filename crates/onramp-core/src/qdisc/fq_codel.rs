@@ -266,6 +266,11 @@ impl Qdisc for FqCodel {
         Verdict::Queued
     }
 
+    fn foresee(&self, coming: &PacketList, most: u32) {
+        let flows = coming.metas().take(most as usize).map(|meta| meta.flow);
+        self.flows.foresee(flows.map(|flow| self.buckets.hash(flow)));
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.flows.reset());
         if let Some(pkt) = self.peeked.take() {

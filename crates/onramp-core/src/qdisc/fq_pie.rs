@@ -6,7 +6,7 @@
 //! are updated in one period, also beyond 2,048.
 //! Invariant: as those of `pie`, for each flow, and of `fq_codel`.
 
-use onramp_queue::{DropReason, Packet};
+use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::buckets::Buckets;
@@ -200,6 +200,11 @@ impl Qdisc for FqPie {
     fn accepts(&self, pkt: &Packet) -> bool {
         let memory = self.memory() + u64::from(pkt.len) + HEADER;
         self.packets() < self.limit && memory <= self.memory_limit
+    }
+
+    fn foresee(&self, coming: &PacketList, most: u32) {
+        let flows = coming.metas().take(most as usize).map(|meta| meta.flow);
+        self.flows.foresee(flows.map(|flow| self.buckets.hash(flow)));
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -4,11 +4,12 @@
 
 use std::ops::IndexMut;
 
-use onramp_queue::Packet;
+use onramp_queue::{Packet, prefetch};
 
-use super::classes::{Links, List};
+use super::classes::Table;
 use super::{Backlog, Cx, Dequeue, Peek, Verdict};
 use crate::Child;
+use crate::turns::Turns;
 
 const _: () = assert!(size_of::<Option<Turn>>() == 64);
 
@@ -21,11 +22,33 @@ pub(super) struct Turn {
     pub(super) quantum: u64,
     /// Bytes it may still send.
     pub(super) deficit: u64,
+    /// It is among the [`Rounds`].
+    active: bool,
 }
 
 impl Turn {
     pub(super) fn new(quantum: u64) -> Self {
-        Self { child: Child::pfifo(), quantum: bounded(quantum), deficit: 0 }
+        Self { child: Child::pfifo(), quantum: bounded(quantum), deficit: 0, active: false }
+    }
+}
+
+/// Where children lie, each at a place of its own.
+pub(super) trait Places: IndexMut<usize, Output = Turn> {
+    /// Asks the processor for a child, and does not look at it.
+    fn prefetch(&self, number: usize);
+}
+
+impl Places for Vec<Turn> {
+    #[inline]
+    fn prefetch(&self, number: usize) {
+        prefetch(&self[number]);
+    }
+}
+
+impl Places for Table<Turn> {
+    #[inline]
+    fn prefetch(&self, number: usize) {
+        self.prefetch(number);
     }
 }
 
@@ -35,17 +58,31 @@ pub(super) fn bounded(quantum: u64) -> u64 {
     quantum.clamp(256, 1 << 20)
 }
 
+/// Numbers of children are places of classes or bands.
+#[expect(clippy::cast_possible_truncation, reason = "there are at most 65,536 of these")]
+#[inline]
+const fn short(number: usize) -> u32 {
+    number as u32
+}
+
 /// The children that hold something, in the order they are served; each by a number.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    links: Links,
-    active: List,
+    active: Turns,
 }
 
 impl Rounds {
-    /// Makes room for child `number`.
-    pub(super) fn grow(&mut self, number: usize) {
-        self.links.grow(number);
+    /// None of these children holds anything any more.
+    pub(super) fn clear<'a>(&mut self, turns: impl Iterator<Item = &'a mut Turn>) {
+        self.active.clear();
+        turns.for_each(|turn| turn.active = false);
+    }
+
+    /// Packets for these children are about to come.
+    pub(super) fn foresee(turns: &impl Places, numbers: impl Iterator<Item = usize> + Clone) {
+        numbers.clone().for_each(|number| turns.prefetch(number));
+        numbers.clone().for_each(|number| turns[number].child.prefetch());
+        numbers.for_each(|number| turns[number].child.prefetch_packets());
     }
 
     #[inline]
@@ -65,13 +102,24 @@ impl Rounds {
     /// Lets a child in that holds something now, and one out that does not.
     #[inline]
     pub(super) fn look(&mut self, number: usize, turn: &mut Turn) {
-        match (turn.child.held().packets > 0, self.links.has(number)) {
+        match (turn.child.held().packets > 0, turn.active) {
             (true, false) => {
-                self.active.push_back(&mut self.links, number);
-                turn.deficit = turn.quantum;
+                self.active.push_back(short(number));
+                (turn.deficit, turn.active) = (turn.quantum, true);
             }
-            (false, true) => self.active.remove(&mut self.links, number),
+            (false, true) => self.retire(number, turn),
             _ => {}
+        }
+    }
+
+    /// A child leaves: mostly the one whose turn it is.
+    #[inline]
+    fn retire(&mut self, number: usize, turn: &mut Turn) {
+        turn.active = false;
+        if self.active.first() == Some(short(number)) {
+            self.active.pop_front();
+        } else {
+            self.active.remove(short(number));
         }
     }
 
@@ -79,11 +127,17 @@ impl Rounds {
     #[inline]
     pub(super) fn dequeue(
         &mut self,
-        turns: &mut impl IndexMut<usize, Output = Turn>,
+        turns: &mut impl Places,
         cx: &mut Cx<'_>,
         sum: &mut Backlog,
     ) -> Dequeue {
-        while let Some(number) = self.active.first() {
+        while let Some(first) = self.active.first() {
+            if let Some([far, nearer, near]) = self.active.look_ahead() {
+                turns.prefetch(far as usize);
+                turns[nearer as usize].child.prefetch();
+                turns[near as usize].child.prefetch_packets();
+            }
+            let number = first as usize;
             let turn = &mut turns[number];
             match turn.child.peek(cx, sum) {
                 Peek::Ready(len) if u64::from(len) <= turn.deficit => {
@@ -94,11 +148,12 @@ impl Rounds {
                 }
                 Peek::Ready(_) => {
                     turn.deficit += turn.quantum;
-                    self.active.move_back(&mut self.links, number);
+                    self.active.pop_front();
+                    self.active.push_back(first);
                 }
                 Peek::NotBefore(then) => return Dequeue::NotBefore(then),
                 // All that it held has died as it was asked.
-                Peek::Empty => self.active.remove(&mut self.links, number),
+                Peek::Empty => self.retire(number, turn),
             }
         }
         Dequeue::Empty

@@ -317,6 +317,7 @@ impl Qdisc for Sfq {
             if first == NONE {
                 return Dequeue::Empty;
             }
+            self.slots.look_ahead();
             let slot = self.slots.get(first);
             if slot.credit <= 0 {
                 slot.credit += self.quantum;
@@ -360,6 +361,11 @@ impl Qdisc for Sfq {
     fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
         self.peeked = Some(pkt);
         Verdict::Queued
+    }
+
+    fn foresee(&self, coming: &PacketList, most: u32) {
+        let flows = coming.metas().take(most as usize).map(|pkt| pkt.flow);
+        self.slots.foresee(flows.map(|flow| self.buckets.hash(flow)));
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

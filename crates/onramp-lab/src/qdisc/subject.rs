@@ -3,15 +3,13 @@
 use onramp_core::qdisc::{ClassKind, Kind};
 use onramp_core::{Setup, Tree};
 
-use super::{LEN, PACKET_NS};
+use super::{LEN, PACKET_NS, ROOT};
 use crate::Error;
 
 /// Largest packet of the device, link header included.
 const MTU: u32 = 1514;
 /// Classes that a qdisc is given at most.
 const CLASSES_MAX: u32 = 65_000;
-/// The handle of the root.
-const ROOT: u32 = 1;
 
 /// A kind, or what it is compared to.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +55,6 @@ impl Subject {
     /// Bands of a qdisc that chooses between them.
     fn bands(&self) -> Option<u32> {
         matches!(self.name(), "prio" | "ets" | "multiq").then_some(16)
-    }
-
-    /// The priority of a flow's packets: it names their class, where there are classes.
-    pub(super) fn priority(&self, flow: u32, flows: u32) -> u32 {
-        match self.classes(flows) {
-            Some(classes) => ROOT << 16 | (flow % classes + 1),
-            None => flow % 3,
-        }
     }
 
     /// The tree to measure.

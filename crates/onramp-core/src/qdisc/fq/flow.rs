@@ -12,9 +12,10 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use onramp_queue::{Packet, PacketList};
+use onramp_queue::{Packet, PacketList, prefetch};
 
 use super::index::Index;
+use crate::turns::MANY;
 
 /// Names no flow, or no heap.
 pub(super) const NONE: u32 = u32::MAX;
@@ -51,8 +52,8 @@ pub(super) struct Flow {
     pub(super) time_next_ns: u64,
     /// Bytes it may still send in this round.
     pub(super) credit: i32,
-    /// Listed: the next flow of the list. Throttled: its place among those that wait. Detached:
-    /// when that happened, in ticks. Free: the next free one.
+    /// Throttled: its place among those that wait. Detached: when that happened, in ticks. Free:
+    /// the next free one.
     pub(super) link: u32,
     /// Its heap of packets out of order.
     late: u32,
@@ -182,6 +183,31 @@ impl Flows {
     pub(super) fn held(&self, key: u64) -> usize {
         let is = |index: u32| self.slab[index as usize].key == key;
         self.index.find(self.index.hash(key), is).map_or(0, |index| self.packets(index))
+    }
+
+    /// Packets of these flows are about to come: asks for their slots, then for the flows, then
+    /// for the packets that they come behind.
+    #[inline]
+    pub(super) fn foresee(&self, keys: impl Iterator<Item = u64> + Clone) {
+        if self.slab.len() <= MANY {
+            return;
+        }
+        let guesses = || keys.clone().filter_map(|key| self.index.guess(self.index.hash(key)));
+        keys.clone().for_each(|key| self.index.prefetch(self.index.hash(key)));
+        guesses().for_each(|index| prefetch(self.get(index)));
+        guesses().for_each(|index| self.get(index).queue.prefetch_back());
+    }
+
+    /// Asks the processor for a flow.
+    #[inline]
+    pub(super) fn prefetch_flow(&self, index: u32) {
+        prefetch(self.get(index));
+    }
+
+    /// Asks the processor for the first packet of a flow.
+    #[inline]
+    pub(super) fn prefetch_packet(&self, index: u32) {
+        self.get(index).queue.prefetch_front();
     }
 
     /// Finds the flow of `key`, or makes one with `credit`; beyond `room` flows, it then first

@@ -5,6 +5,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use onramp_queue::prefetch;
+
 /// Slots of an empty table; a power of two, as always.
 const SLOTS_MIN: usize = 64;
 
@@ -54,6 +56,18 @@ impl Index {
             }
             at = (at + 1) & mask;
         }
+    }
+
+    /// Asks the processor for where probing for this hash begins.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(&self.slots[home(hash) & (self.slots.len() - 1)]);
+    }
+
+    /// The first place with this hash, without a look at its key.
+    #[inline]
+    pub(super) fn guess(&self, hash: u64) -> Option<u32> {
+        self.find(hash, |_| true)
     }
 
     /// Adds a place, which is not 0, and not in here yet.

@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 
-use onramp_queue::Packet;
+use onramp_queue::{Meta, Packet, prefetch};
+
+use crate::turns::{MANY, Turns};
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -21,45 +23,42 @@ pub(super) struct Slot {
     pub(super) credit: i32,
     /// The bucket it stands for.
     pub(super) bucket: u32,
-    /// The next one to be served.
-    next: u32,
-    /// Neighbours among those of the same length.
-    before: u32,
-    after: u32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64, "a slot is one cache line");
 
+/// Neighbours of a slot among those of the same length; apart from the slots, of which they would
+/// each touch two more.
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    before: u32,
+    after: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Box<[Slot]>,
+    neighbours: Box<[Neighbours]>,
     /// The slot of each bucket.
     buckets: Box<[u32]>,
     /// The first slot of each length.
     by_len: Box<[u32]>,
     /// The greatest length there is.
     longest: usize,
-    /// The slot served last: its next one is the first of the ring.
-    tail: u32,
+    /// Slots with packets, in the order they are served.
+    ring: Turns,
 }
 
 impl Slots {
     pub(super) fn new(flows: u32, buckets: u32, depth: u32) -> Self {
-        let fresh = || Slot {
-            queue: VecDeque::new(),
-            bytes: 0,
-            credit: 0,
-            bucket: 0,
-            next: NONE,
-            before: NONE,
-            after: NONE,
-        };
+        let fresh = || Slot { queue: VecDeque::new(), bytes: 0, credit: 0, bucket: 0 };
         let mut slots = Self {
             slots: (0..flows).map(|_| fresh()).collect(),
+            neighbours: vec![Neighbours { before: NONE, after: NONE }; flows as usize].into(),
             buckets: vec![NONE; buckets as usize].into(),
             by_len: vec![NONE; depth as usize + 1].into(),
             longest: 0,
-            tail: NONE,
+            ring: Turns::default(),
         };
         (0..flows).for_each(|slot| slots.file(slot));
         slots
@@ -109,7 +108,7 @@ impl Slots {
         let len = slot.queue.len();
         if len == 1 {
             slot.credit = credit;
-            self.join(index);
+            self.ring.push_back(index);
         }
         self.longest = self.longest.max(len);
         self.file(index);
@@ -134,28 +133,23 @@ impl Slots {
     /// The slot to serve next, or [`NONE`].
     #[inline]
     pub(super) fn first(&self) -> u32 {
-        if self.tail == NONE { NONE } else { self.slots[self.tail as usize].next }
+        self.ring.first().unwrap_or(NONE)
     }
 
     /// The first of the ring becomes the last.
     #[inline]
     pub(super) fn turn(&mut self) {
-        self.tail = self.first();
+        let first = self.first();
+        self.ring.pop_front();
+        self.ring.push_back(first);
     }
 
     /// The first of the ring leaves it, and its bucket: it has no packets any more.
     #[inline]
     pub(super) fn leave(&mut self) {
-        let first = self.first();
-        let slot = self.get(first);
-        let (next, bucket) = (slot.next, slot.bucket);
+        let bucket = self.get(self.first()).bucket;
         self.buckets[bucket as usize] = NONE;
-        if next == first {
-            self.tail = NONE;
-        } else {
-            let tail = self.tail;
-            self.get(tail).next = next;
-        }
+        self.ring.pop_front();
     }
 
     /// The longest slot; of several, the one that came to its length last. Of those with one packet
@@ -178,20 +172,31 @@ impl Slots {
 
     /// Nobody is served, until somebody joins.
     pub(super) fn disband(&mut self) {
-        self.tail = NONE;
+        self.ring.clear();
     }
 
-    /// Puts a slot at the end of the ring.
+    /// Packets of these buckets are about to come: asks the processor for their slots, and for the
+    /// ends of the queues in there.
     #[inline]
-    fn join(&mut self, index: u32) {
-        if self.tail == NONE {
-            self.get(index).next = index;
-        } else {
-            let tail = self.tail;
-            let first = std::mem::replace(&mut self.get(tail).next, index);
-            self.get(index).next = first;
+    pub(super) fn foresee(&self, buckets: impl Iterator<Item = usize> + Clone) {
+        if self.slots.len() <= MANY {
+            return;
         }
-        self.tail = index;
+        let slots = || buckets.clone().filter_map(|at| self.slots.get(self.buckets[at] as usize));
+        buckets.clone().for_each(|at| prefetch(&self.buckets[at]));
+        slots().for_each(prefetch);
+        slots().filter_map(|slot| slot.queue.back()).for_each(prefetch);
+    }
+
+    /// A turn is about to begin: asks the processor for what those to come need.
+    #[inline]
+    pub(super) fn look_ahead(&self) {
+        if let Some([far, nearer, near]) = self.ring.look_ahead() {
+            prefetch(&self.slots[far as usize]);
+            self.slots[nearer as usize].queue.front().into_iter().for_each(prefetch);
+            let front = self.slots[near as usize].queue.front();
+            front.into_iter().for_each(|pkt| prefetch::<Meta>(pkt));
+        }
     }
 
     /// Puts a slot at the head of the list of its length.
@@ -199,25 +204,24 @@ impl Slots {
     fn file(&mut self, index: u32) {
         let len = self.get(index).queue.len();
         let after = std::mem::replace(&mut self.by_len[len], index);
-        let slot = self.get(index);
-        (slot.before, slot.after) = (NONE, after);
+        self.neighbours[index as usize] = Neighbours { before: NONE, after };
         if after != NONE {
-            self.get(after).before = index;
+            self.neighbours[after as usize].before = index;
         }
     }
 
     /// Takes a slot out of the list of its length.
     #[inline]
     fn unfile(&mut self, index: u32) {
-        let slot = self.get(index);
-        let (before, after, len) = (slot.before, slot.after, slot.queue.len());
+        let len = self.get(index).queue.len();
+        let Neighbours { before, after } = self.neighbours[index as usize];
         if before == NONE {
             self.by_len[len] = after;
         } else {
-            self.get(before).after = after;
+            self.neighbours[before as usize].after = after;
         }
         if after != NONE {
-            self.get(after).before = before;
+            self.neighbours[after as usize].before = before;
         }
     }
 }
