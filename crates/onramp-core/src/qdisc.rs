@@ -37,6 +37,7 @@
 //! | `choke` | one queue, from which flows that fill it drop each other |
 //! | `pie` | one queue, from which packets are dropped at random to keep their wait short |
 //! | `fq_pie` | a queue for each flow, served in turn and kept short at random |
+//! | `dualpi2` | two queues, a short one for packets that can be marked, coupled by one law |
 //! | `cake` | a shaper, tins by importance, and fair, short queues |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
@@ -85,6 +86,19 @@
 //! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | state of the law; bytes per second |
 //! | `pkts_in`, `dropped`, `overlimit`, `overmemory` | `pie`, `fq_pie` | taken in, dropped, why |
 //! | `maxq` | `pie` | packets held at most |
+//!
+//! # Statistics of `dualpi2`
+//!
+//! | name | meaning |
+//! |---|---|
+//! | `prob_ppm` | base probability, before it is squared for one queue and coupled to the other |
+//! | `delay_c_ns`, `delay_l_ns` | how long the first packet of either queue waits |
+//! | `packets_in_c`, `packets_in_l` | taken into either queue |
+//! | `maxq` | packets held at most |
+//! | `ecn_mark`, `step_marks` | packets marked; of these, beyond `step_thresh` |
+//! | `credit_c`, `credit_l` | by how much the one or the other queue is ahead, percent of bytes |
+//! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged for packets |
+//!
 //! # Statistics of `cake`
 //!
 //! | name | meaning |
@@ -454,6 +468,7 @@ qdiscs! {
     pie: PIE;
     fq_pie: FQ_PIE;
     cake: CAKE;
+    dualpi2: DUALPI2;
 }
 
 mod classes;

@@ -47,6 +47,8 @@ fn specs() -> Vec<Spec> {
         "cake bandwidth 20mbit diffserv8 overhead 30 memlimit 20kb",
         "cake diffserv4 flowblind lan memlimit 9kb",
         "cake bandwidth 1mbit besteffort dual-dsthost ethernet datacentre",
+        "dualpi2 target 1ms tupdate 500us alpha 40 beta 800 limit 30 any_ect overflow",
+        "dualpi2 max_rtt 2ms memlimit 20000 drop_enqueue classic_protection 40",
         "netem delay 3ms 2ms distribution pareto loss gemodel 2% 20% duplicate 9% corrupt 5%",
         "netem delay 2ms rate 20mbit reorder 30% gap 3 loss state 3%",
         "netem delay 1ms loss 10% ecn duplicate 20% slot 3ms 5ms packets 9",
@@ -94,7 +96,7 @@ fn most(spec: &Spec) -> Backlog {
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
-        "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" => {
+        "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" | "dualpi2" => {
             (values.number("limit"), u64::MAX)
         }
         // Every packet is charged for more than its bytes; one may have been looked at.

@@ -166,21 +166,6 @@ impl Framing {
     }
 }
 
-/// What Linux charges for the memory of a datagram of this length on the wire: its buffer, of the
-/// sizes that its allocators have, and its header.
-#[inline]
-pub(super) fn memory(len: u32) -> u64 {
-    const HEADROOM: u64 = 17;
-    const TRAILER: u64 = 320;
-    const HEADER: u64 = 256;
-    /// What fits the cache for small heads, and its size.
-    const SMALL: (u32, u64) = (239, 576);
-    if len <= SMALL.0 {
-        return SMALL.1 + HEADER;
-    }
-    (u64::from(len) + HEADROOM + TRAILER).next_power_of_two() + HEADER
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,15 +221,6 @@ mod tests {
         let mut pkt = Packet::with_payload(&[0; 2500]);
         (pkt.gso_size, pkt.len) = (1000, 2500 + 3 * 42);
         assert_eq!(framing.size(&pkt, |_, _| {}), 2 * alone(1042) + alone(542));
-    }
-
-    #[test]
-    fn memory_is_charged_as_in_linux() {
-        for (len, bytes) in
-            [(60, 832), (239, 832), (240, 1280), (687, 1280), (688, 2304), (1514, 2304)]
-        {
-            assert_eq!(memory(len), bytes, "{len}");
-        }
     }
 
     #[test]
