@@ -59,6 +59,9 @@ pub enum Unit {
     Forms(&'static [Form]),
     /// A service curve: `m1 RATE d TIME m2 RATE`. In a list, in bytes per second and nanoseconds.
     Curve,
+    /// Places in a row, at most so many: `2@0 1@2` are two from 0 on, and that numbered 2. Each
+    /// is kept as 65,536 times how many they are, and the first.
+    Ranges(usize),
     /// A number with a fraction: `0.16`. In units of 2^-8.
     Gain,
     /// A time, as [`Unit::Usecs`], or packets: `5p`. Twice the nanoseconds, or twice the packets
@@ -217,6 +220,18 @@ impl Param {
                 }
                 Ok(Value::List(list))
             }
+            Unit::Ranges(most) => {
+                let mut list = Vec::new();
+                while let Some(word) = words.clone().next().filter(|word| word.contains('@')) {
+                    words.next();
+                    list.push(parse_range(word).ok_or_else(|| wrong(word))?);
+                }
+                match list.len() {
+                    0 => Err(wrong(words.next().unwrap_or_default())),
+                    len if len > most => Err(wrong("")),
+                    _ => Ok(Value::List(list)),
+                }
+            }
             Unit::Row(must, units) => self.row(at, must, units, Vec::new(), words),
             Unit::Forms(forms) => {
                 let named = words.clone().next();
@@ -297,7 +312,7 @@ impl Param {
             Unit::TimeOrPackets => parse_time_or_packets(word),
             Unit::Signed => word.parse::<i32>().ok().map(|n| u64::from(n.cast_unsigned())),
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
-            Unit::Forms(_) | Unit::Curve => None,
+            Unit::Forms(_) | Unit::Curve | Unit::Ranges(_) => None,
         };
         number.filter(|n| (self.min..=self.max).contains(n))
     }
@@ -338,6 +353,7 @@ impl Param {
                 };
                 forms.iter().enumerate().map(usage).collect::<Vec<_>>().join(" | ")
             }
+            Unit::Ranges(most) => format!("COUNT@FIRST such as 2@0, at most {most} of them"),
             Unit::Curve => curve::EXPECTED.into(),
             Unit::Signed => "a whole number, -2147483648 to 2147483647".into(),
             Unit::Masked => "bits and their mask, such as 0x1/0x3, each 0 to 0xff".into(),
@@ -427,6 +443,12 @@ impl Param {
                         (form.units, list)
                     }
                     (Unit::Curve, list) => return curve::write(line, list, word),
+                    (Unit::Ranges(_), list) => {
+                        for n in list {
+                            let _ = write!(line, " {}@{}", n >> 16, n & 0xFFFF);
+                        }
+                        return;
+                    }
                     (_, list) => (&[Unit::Count][..], list),
                 };
                 for (i, n) in list.iter().enumerate() {
@@ -444,6 +466,7 @@ impl Param {
             Unit::Choice(names) => format!("{} {}", self.key, names.join(" | ")),
             Unit::List(len) => format!("{} N1 .. N{len}", self.key),
             Unit::Many(_) => format!("{} N1 N2 ..", self.key),
+            Unit::Ranges(_) => format!("{} COUNT@FIRST ..", self.key),
             Unit::Row(..) | Unit::Forms(_) => format!("{} {}", self.key, self.expected()),
             Unit::Named(list) => {
                 let names = list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" | ");
@@ -492,7 +515,8 @@ impl Unit {
             Self::Curve => "CURVE",
             Self::Gain => "NUMBER",
             Self::TimeOrPackets => "TIME | PACKETS",
-            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) | Self::Forms(_) => "",
+            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) => "",
+            Self::Forms(_) | Self::Ranges(_) => "",
         }
     }
 }
@@ -526,6 +550,13 @@ fn parse_time_or_packets(word: &str) -> Option<u64> {
         None => parse_time(word, 1_000).filter(|ns| (1_000..=4_294_967_000).contains(ns))? * 2,
     };
     Some(value)
+}
+
+/// What [`Unit::Ranges`] means.
+fn parse_range(word: &str) -> Option<u64> {
+    let (count, first) = word.split_once('@')?;
+    let number = |word| parse_decimal(word).filter(|n| *n <= u64::from(u16::MAX));
+    Some(number(count)? << 16 | number(first)?)
 }
 
 /// Digits alone.

@@ -27,6 +27,8 @@
 //! | `ets` | bands with a qdisc each: some strictly in order, the others in turn |
 //! | `qfq` | classes that share by weight, each soon after it should have sent |
 //! | `multiq` | bands with a qdisc each, served in turn |
+//! | `mq` | a qdisc for each transmit queue, which are served in turn |
+//! | `mqprio` | transmit queues for each class of traffic, which are served in turn |
 //! | `skbprio` | the highest priority first; when full, the lowest one makes room |
 //! | `plug` | keeps packets until it is told to let them go |
 //! | `noqueue` | what the device does not take at once is dropped |
@@ -138,6 +140,7 @@ use crate::params::{Param, Values};
 mod time_queue;
 
 pub(crate) use self::fifo::default_pfifo;
+pub(crate) use self::pfifo_fast::default_pfifo_fast;
 
 pub use crate::spec::Spec;
 
@@ -420,6 +423,12 @@ impl Kind {
         if self.id == "htb" { htb::DEPTH_MAX } else { usize::MAX }
     }
 
+    /// Whether it stands at the root alone: its classes are the device's transmit queues.
+    #[must_use]
+    pub fn stands_at_root(&self) -> bool {
+        matches!(self.id, "mq" | "mqprio")
+    }
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {
@@ -469,6 +478,7 @@ qdiscs! {
     fq_pie: FQ_PIE;
     cake: CAKE;
     dualpi2: DUALPI2;
+    mq: MQ, MQPRIO;
 }
 
 mod classes;

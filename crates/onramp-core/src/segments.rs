@@ -33,7 +33,9 @@ pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     for datagram in pkt.datagrams().take(count as usize - 1) {
         let mut part = Packet::with_payload(datagram);
         part.set_dest(pkt.dest());
-        part.set_queue(pkt.queue());
+        if let Some(queue) = pkt.chosen_queue() {
+            part.set_queue(queue);
+        }
         *part = onramp_queue::Meta::clone(&pkt);
         (part.len, part.gso_size) = (full, 0);
         parts.push_back(part);

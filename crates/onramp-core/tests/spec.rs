@@ -207,6 +207,10 @@ fn option(param: &'static Param) -> BoxedStrategy<String> {
             })
             .boxed(),
         Unit::Curve => curve().prop_map(|curve| vec![curve]).boxed(),
+        Unit::Ranges(most) => {
+            let range = (any::<u16>(), any::<u16>()).prop_map(|(n, first)| format!("{n}@{first}"));
+            prop::collection::vec(range, 1..=most).boxed()
+        }
         unit => word(param, unit).prop_map(|word| vec![word]).boxed(),
     };
     words.prop_map(move |words| format!("{key} {}", words.join(" "))).boxed()
