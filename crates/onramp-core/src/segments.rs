@@ -5,7 +5,7 @@
 
 use onramp_queue::{Layer, Packet, PacketList};
 
-use crate::qdisc::Cx;
+use crate::qdisc::{Cx, Verdict};
 
 /// Whether a packet can be taken apart: it carries several datagrams, and their bytes.
 #[inline]
@@ -46,6 +46,23 @@ pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     (pkt.len, pkt.gso_size) = (last, 0);
     parts.push_back(pkt);
     parts
+}
+
+/// Takes a packet apart, and enqueues its parts: it is dropped if all of them are.
+pub(crate) fn each(
+    pkt: Packet,
+    cx: &mut Cx<'_>,
+    mut enqueue: impl FnMut(Packet, &mut Cx<'_>) -> Verdict,
+) -> Verdict {
+    let mut verdict = Verdict::Dropped;
+    for part in split(pkt, cx) {
+        match enqueue(part, cx) {
+            Verdict::Queued if verdict == Verdict::Dropped => verdict = Verdict::Queued,
+            Verdict::Congested => verdict = Verdict::Congested,
+            Verdict::Queued | Verdict::Dropped => {}
+        }
+    }
+    verdict
 }
 
 #[cfg(test)]

@@ -42,7 +42,9 @@ pub struct Meta {
     pub priority: u32,
     /// Mark, as in `SO_MARK` (`skb->mark`).
     pub mark: u32,
-    /// Bytes of payload in each datagram, if the payload is several of them; 0 = one datagram.
+    /// Bytes of payload in each datagram, if the payload is several of them (GSO); 0 = one
+    /// datagram. A qdisc may take such a packet apart; what becomes of the last datagram is what
+    /// its sender learns.
     pub gso_size: u16,
     /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,

@@ -358,13 +358,7 @@ impl Qdisc for DualPi2 {
         if !self.config.split_gso || !segments::is_several(&pkt) {
             return self.take(pkt, queue, cx);
         }
-        let mut verdict = Verdict::Dropped;
-        for part in segments::split(pkt, cx) {
-            if self.take(part, queue, cx) == Verdict::Queued {
-                verdict = Verdict::Queued;
-            }
-        }
-        verdict
+        segments::each(pkt, cx, |part, cx| self.take(part, queue, cx))
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 use onramp_queue::Packet;
 
 use crate::params::Values;
+use crate::segments;
 
 /// What a largest packet's link header takes; `raw` sizes have it.
 const LINK_HEADER: u32 = 14;
@@ -142,11 +143,7 @@ impl Framing {
         if pkt.gso_size == 0 {
             return self.one(pkt.len, &mut told);
         }
-        let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
-        let count = payload.div_ceil(pkt.gso_size.into()).max(1);
-        let headers = pkt.len.saturating_sub(payload) / count;
-        let full = headers + u32::from(pkt.gso_size);
-        let last = pkt.len.saturating_sub(full.saturating_mul(count - 1));
+        let (count, full, last) = segments::sizes(pkt);
         let before =
             if count > 1 { self.one(full, &mut told).saturating_mul(count - 1) } else { 0 };
         before.saturating_add(self.one(last, &mut told))
