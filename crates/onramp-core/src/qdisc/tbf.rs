@@ -2,8 +2,8 @@
 //!
 //! A packet leaves when the bucket has its bytes, and, with `peakrate`, when a second bucket has
 //! them that is `mtu` bytes deep and fills at that rate. Below stands a `bfifo` of `limit` bytes,
-//! or what was grafted to class 1. A packet of several datagrams (GSO) that is larger than the bucket is taken apart, if none of
-//! them is.
+//! or what was grafted to class 1. A packet of several datagrams (GSO) that is larger than the
+//! bucket is taken apart, if none of them is.
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
 //! Differs: nothing known.
