@@ -12,8 +12,7 @@
 //!
 //! Source: RFC 9332; `tc-dualpi2(8)`; behaviour of Linux 7.2 `net/sched/sch_dualpi2.c`.
 //! Differs: chance has a seed; the first period of `tupdate` begins with the first call; a packet
-//! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). A packet that no
-//! filter knows is a classic one; in Linux it depends on what its memory held before. Options that
+//! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Options that
 //! `max_rtt` overrides, and zeros that `tc` takes for "not given", are errors. A line of `change`
 //! replaces all options.
 //! Invariant: packets of a queue leave in order; while C holds packets, it sends
