@@ -91,6 +91,21 @@ pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
     (micros * 125 / 8 * 64).cast_signed()
 }
 
+/// What Linux charges for the memory of a datagram of this length on the wire: its buffer, of the
+/// sizes that its allocators have, and its header.
+#[inline]
+pub(crate) fn memory(len: u32) -> u64 {
+    const HEADROOM: u64 = 17;
+    const TRAILER: u64 = 320;
+    const HEADER: u64 = 256;
+    /// What fits the cache for small heads, and its size.
+    const SMALL: (u32, u64) = (239, 576);
+    if len <= SMALL.0 {
+        return SMALL.1 + HEADER;
+    }
+    (u64::from(len) + HEADROOM + TRAILER).next_power_of_two() + HEADER
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,5 +136,14 @@ mod tests {
         assert_eq!(ticked_ns(875_000, 15_000), 267_843 * 64);
         assert_eq!(ticked_ns(1_250_000, 15_000), 12_000_000);
         assert_eq!(ticked_ns(1_000_000_000, 100), 0);
+    }
+
+    #[test]
+    fn memory_is_charged_as_in_linux() {
+        for (len, bytes) in
+            [(60, 832), (239, 832), (240, 1280), (687, 1280), (688, 2304), (1514, 2304)]
+        {
+            assert_eq!(memory(len), bytes, "{len}");
+        }
     }
 }

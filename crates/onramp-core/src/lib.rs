@@ -20,6 +20,7 @@ pub mod qdisc;
 mod rate;
 mod red;
 mod rng;
+mod segments;
 mod setup;
 mod share;
 mod spec;

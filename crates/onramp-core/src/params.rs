@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use crate::rate;
 use crate::units::{
-    Size, Time, exact_fraction, exact_size, exact_time, parse_count, parse_fraction, parse_size,
-    parse_time,
+    Size, Time, exact_fraction, exact_size, exact_time, parse_count, parse_fraction, parse_scaled,
+    parse_size, parse_time,
 };
 use crate::{ConfigError, Handle, Rate};
 
@@ -59,6 +59,14 @@ pub enum Unit {
     Forms(&'static [Form]),
     /// A service curve: `m1 RATE d TIME m2 RATE`. In a list, in bytes per second and nanoseconds.
     Curve,
+    /// Places in a row, at most so many: `2@0 1@2` are two from 0 on, and that numbered 2. Each
+    /// is kept as 65,536 times how many they are, and the first.
+    Ranges(usize),
+    /// A number with a fraction: `0.16`. In units of 2^-8.
+    Gain,
+    /// A time, as [`Unit::Usecs`], or packets: `5p`. Twice the nanoseconds, or twice the packets
+    /// and one.
+    TimeOrPackets,
 }
 
 /// A form of [`Unit::Forms`].
@@ -212,6 +220,18 @@ impl Param {
                 }
                 Ok(Value::List(list))
             }
+            Unit::Ranges(most) => {
+                let mut list = Vec::new();
+                while let Some(word) = words.clone().next().filter(|word| word.contains('@')) {
+                    words.next();
+                    list.push(parse_range(word).ok_or_else(|| wrong(word))?);
+                }
+                match list.len() {
+                    0 => Err(wrong(words.next().unwrap_or_default())),
+                    len if len > most => Err(wrong("")),
+                    _ => Ok(Value::List(list)),
+                }
+            }
             Unit::Row(must, units) => self.row(at, must, units, Vec::new(), words),
             Unit::Forms(forms) => {
                 let named = words.clone().next();
@@ -288,9 +308,11 @@ impl Param {
                 Some(_) => None,
                 None => parse_count(word).filter(|n| *n == 0),
             },
+            Unit::Gain => parse_scaled(word, 256.0, &[]),
+            Unit::TimeOrPackets => parse_time_or_packets(word),
             Unit::Signed => word.parse::<i32>().ok().map(|n| u64::from(n.cast_unsigned())),
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
-            Unit::Forms(_) | Unit::Curve => None,
+            Unit::Forms(_) | Unit::Curve | Unit::Ranges(_) => None,
         };
         number.filter(|n| (self.min..=self.max).contains(n))
     }
@@ -331,12 +353,19 @@ impl Param {
                 };
                 forms.iter().enumerate().map(usage).collect::<Vec<_>>().join(" | ")
             }
+            Unit::Ranges(most) => format!("COUNT@FIRST such as 2@0, at most {most} of them"),
             Unit::Curve => curve::EXPECTED.into(),
             Unit::Signed => "a whole number, -2147483648 to 2147483647".into(),
             Unit::Masked => "bits and their mask, such as 0x1/0x3, each 0 to 0xff".into(),
             Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
             Unit::Fraction => "a probability such as 0.02, 0 to 1".into(),
             Unit::Percent => "a percentage such as 5%, 0% to 100%".into(),
+            Unit::Gain => {
+                format!("a number such as 0.16, {} to {}", exact_gain(min), exact_gain(max))
+            }
+            Unit::TimeOrPackets => {
+                "a time such as 1ms, up to 4294967us, or packets such as 5p".into()
+            }
             Unit::Words(names) | Unit::Choice(names) => names.join(" or "),
             Unit::Minus => match max {
                 U32_MAX => "a whole number, zero or below".into(),
@@ -366,6 +395,7 @@ impl Param {
             Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
+            Unit::TimeOrPackets if n % 2 == 0 => exact_time(n / 2),
             _ => plain(unit, n),
         });
     }
@@ -383,6 +413,7 @@ impl Param {
             Unit::Masked => format!("{:#x}/{:#x}", n & 0xFF, n >> 8),
             Unit::Fraction => exact_fraction(n, 1.0),
             Unit::Percent => format!("{}%", exact_fraction(n, 100.0)),
+            Unit::TimeOrPackets if n % 2 == 0 => Time(n / 2).to_string(),
             _ => plain(unit, n),
         });
     }
@@ -412,6 +443,12 @@ impl Param {
                         (form.units, list)
                     }
                     (Unit::Curve, list) => return curve::write(line, list, word),
+                    (Unit::Ranges(_), list) => {
+                        for n in list {
+                            let _ = write!(line, " {}@{}", n >> 16, n & 0xFFFF);
+                        }
+                        return;
+                    }
                     (_, list) => (&[Unit::Count][..], list),
                 };
                 for (i, n) in list.iter().enumerate() {
@@ -429,6 +466,7 @@ impl Param {
             Unit::Choice(names) => format!("{} {}", self.key, names.join(" | ")),
             Unit::List(len) => format!("{} N1 .. N{len}", self.key),
             Unit::Many(_) => format!("{} N1 N2 ..", self.key),
+            Unit::Ranges(_) => format!("{} COUNT@FIRST ..", self.key),
             Unit::Row(..) | Unit::Forms(_) => format!("{} {}", self.key, self.expected()),
             Unit::Named(list) => {
                 let names = list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" | ");
@@ -475,7 +513,10 @@ impl Unit {
             Self::Choice(_) => "NAME",
             Self::Signed => "NUMBER",
             Self::Curve => "CURVE",
-            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) | Self::Forms(_) => "",
+            Self::Gain => "NUMBER",
+            Self::TimeOrPackets => "TIME | PACKETS",
+            Self::List(_) | Self::Many(_) | Self::Row(..) | Self::Words(_) => "",
+            Self::Forms(_) | Self::Ranges(_) => "",
         }
     }
 }
@@ -488,8 +529,39 @@ fn plain(unit: Unit, n: u64) -> String {
             names.get(place).copied().unwrap_or_default().to_owned()
         }
         Unit::Minus if n > 0 => format!("-{n}"),
+        Unit::Gain => exact_gain(n),
+        Unit::TimeOrPackets => format!("{}p", n / 2),
         _ => n.to_string(),
     }
+}
+
+/// Parts of 256 as a decimal number.
+#[expect(clippy::cast_precision_loss, reason = "a gain has 32 bits")]
+fn exact_gain(n: u64) -> String {
+    (n as f64 / 256.0).to_string()
+}
+
+/// What [`Unit::TimeOrPackets`] means: neither may be zero.
+fn parse_time_or_packets(word: &str) -> Option<u64> {
+    const SUFFIXES: &[&str] = &["packets", "packet", "pkts", "pkt", "p"];
+    let value = match SUFFIXES.iter().find_map(|suffix| word.strip_suffix(suffix)) {
+        Some(digits) => parse_decimal(digits).filter(|n| (1..=U32_MAX).contains(n))? * 2 + 1,
+        // Linux keeps nanoseconds in 32 bits.
+        None => parse_time(word, 1_000).filter(|ns| (1_000..=4_294_967_000).contains(ns))? * 2,
+    };
+    Some(value)
+}
+
+/// What [`Unit::Ranges`] means.
+fn parse_range(word: &str) -> Option<u64> {
+    let (count, first) = word.split_once('@')?;
+    let number = |word| parse_decimal(word).filter(|n| *n <= u64::from(u16::MAX));
+    Some(number(count)? << 16 | number(first)?)
+}
+
+/// Digits alone.
+fn parse_decimal(word: &str) -> Option<u64> {
+    if word.starts_with(|c: char| c.is_ascii_digit()) { word.parse().ok() } else { None }
 }
 
 /// Values in a row, for people.

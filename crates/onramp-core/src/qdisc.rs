@@ -27,6 +27,8 @@
 //! | `ets` | bands with a qdisc each: some strictly in order, the others in turn |
 //! | `qfq` | classes that share by weight, each soon after it should have sent |
 //! | `multiq` | bands with a qdisc each, served in turn |
+//! | `mq` | a qdisc for each transmit queue, which are served in turn |
+//! | `mqprio` | transmit queues for each class of traffic, which are served in turn |
 //! | `skbprio` | the highest priority first; when full, the lowest one makes room |
 //! | `plug` | keeps packets until it is told to let them go |
 //! | `noqueue` | what the device does not take at once is dropped |
@@ -37,6 +39,7 @@
 //! | `choke` | one queue, from which flows that fill it drop each other |
 //! | `pie` | one queue, from which packets are dropped at random to keep their wait short |
 //! | `fq_pie` | a queue for each flow, served in turn and kept short at random |
+//! | `dualpi2` | two queues, a short one for packets that can be marked, coupled by one law |
 //! | `cake` | a shaper, tins by importance, and fair, short queues |
 //!
 //! [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
@@ -85,6 +88,19 @@
 //! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | state of the law; bytes per second |
 //! | `pkts_in`, `dropped`, `overlimit`, `overmemory` | `pie`, `fq_pie` | taken in, dropped, why |
 //! | `maxq` | `pie` | packets held at most |
+//!
+//! # Statistics of `dualpi2`
+//!
+//! | name | meaning |
+//! |---|---|
+//! | `prob_ppm` | base probability, before it is squared for one queue and coupled to the other |
+//! | `delay_c_ns`, `delay_l_ns` | how long the first packet of either queue waits |
+//! | `packets_in_c`, `packets_in_l` | taken into either queue |
+//! | `maxq` | packets held at most |
+//! | `ecn_mark`, `step_marks` | packets marked; of these, beyond `step_thresh` |
+//! | `credit_c`, `credit_l` | by how much the one or the other queue is ahead, percent of bytes |
+//! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged for packets |
+//!
 //! # Statistics of `cake`
 //!
 //! | name | meaning |
@@ -124,6 +140,7 @@ use crate::params::{Param, Values};
 mod time_queue;
 
 pub(crate) use self::fifo::default_pfifo;
+pub(crate) use self::pfifo_fast::default_pfifo_fast;
 
 pub use crate::spec::Spec;
 
@@ -413,6 +430,12 @@ impl Kind {
         if self.id == "htb" { htb::DEPTH_MAX } else { usize::MAX }
     }
 
+    /// Whether it stands at the root alone: its classes are the device's transmit queues.
+    #[must_use]
+    pub fn stands_at_root(&self) -> bool {
+        matches!(self.id, "mq" | "mqprio")
+    }
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {
@@ -461,6 +484,8 @@ qdiscs! {
     pie: PIE;
     fq_pie: FQ_PIE;
     cake: CAKE;
+    dualpi2: DUALPI2;
+    mq: MQ, MQPRIO;
 }
 
 mod classes;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::filter::{FilterSpec, Head, Reader};
 use crate::params::{Param, Site, Value, Values};
-use crate::qdisc::{ClassKind, Cx, Qdisc, Spec};
+use crate::qdisc::{ClassKind, Cx, Qdisc, Spec, default_pfifo_fast};
 use crate::spec::{Words, check, read_options};
 use crate::{ConfigError, Handle, Instant};
 
@@ -196,6 +196,35 @@ impl Setup {
         self.root.map(|root| self.build_node(root, mtu, seed))
     }
 
+    /// Builds what stands in front of transmit queue `queue` of a device that has several, each
+    /// with a wire of its own: the whole tree, or, of an `mq`, what stands below its class
+    /// `queue + 1`, where nothing does, a `pfifo_fast`.
+    #[must_use]
+    pub fn build_port(&self, queue: usize, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
+        let root = self.root?;
+        if self.qdiscs[&root].spec.kind().id != "mq" {
+            return self.build(mtu, seed);
+        }
+        let class = u16::try_from(queue + 1).ok().map(|minor| Handle::new(root, minor));
+        let below = class.and_then(|class| self.below(Some(class)));
+        Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
+    }
+
+    /// Itself, if it can stand in front of a device that has several transmit queues.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: it has no root, or one that chooses among queues itself (`mqprio`).
+    pub fn for_ports(&self) -> Result<&Self, ConfigError> {
+        let root = self.with_root()?.root.and_then(|root| self.spec(root));
+        if root.is_some_and(|spec| spec.kind().id == "mqprio") {
+            let why = "a link's ports are its queues, and a flow stays on its port; use mq, and \
+                prio or ets below its classes";
+            return Err(ConfigError::new("qdisc", "", "mqprio", why));
+        }
+        Ok(self)
+    }
+
     /// The qdiscs of the tree.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.qdiscs.values().map(|node| &node.spec)
@@ -353,6 +382,13 @@ impl Setup {
         words: &mut Words<'_>,
     ) -> Result<Change, ConfigError> {
         let spec = Spec::read_words(words, false)?;
+        let id = spec.kind().id;
+        if spec.kind().stands_at_root()
+            && let Some(parent) = parent
+        {
+            let why = format!("{id} stands at the root alone: its classes are transmit queues");
+            return Err(ConfigError::new("qdisc", "parent", &parent.to_string(), why));
+        }
         let major = match (handle, there) {
             (Some(major), there) if there == Some(major) => major,
             (Some(major), _) => match self.qdiscs.contains_key(&major) {

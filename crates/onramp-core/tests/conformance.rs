@@ -43,10 +43,14 @@ fn specs() -> Vec<Spec> {
         "ets strict 2",
         "ets bands 5 strict 2 quanta 300 3000 priomap 4 3 2 1 0 1 2 3",
         "multiq bands 4",
+        "mq queues 4",
+        "mqprio num_tc 3 map 0 1 2 0 1 2 queues 2@0 1@2 2@3 hw 0",
         "plug limit 9kb release_indefinite",
         "cake bandwidth 20mbit diffserv8 overhead 30 memlimit 20kb",
         "cake diffserv4 flowblind lan memlimit 9kb",
         "cake bandwidth 1mbit besteffort dual-dsthost ethernet datacentre",
+        "dualpi2 target 1ms tupdate 500us alpha 40 beta 800 limit 30 any_ect overflow",
+        "dualpi2 max_rtt 2ms memlimit 20000 drop_enqueue classic_protection 40",
         "netem delay 3ms 2ms distribution pareto loss gemodel 2% 20% duplicate 9% corrupt 5%",
         "netem delay 2ms rate 20mbit reorder 30% gap 3 loss state 3%",
         "netem delay 1ms loss 10% ecn duplicate 20% slot 3ms 5ms packets 9",
@@ -64,6 +68,7 @@ fn must_be_given(id: &str) -> &'static str {
         "cbs" => " idleslope 8000 sendslope -2000 hicredit 459 locredit -1071",
         "tbf" => " rate 20mbit burst 3kb limit 9kb",
         "red" => " limit 30000 min 3000 avpkt 1000 ecn",
+        "mqprio" => " queues 1@0 1@1 1@2 1@3 1@4 1@5 1@6 1@7 hw 0",
         "choke" => " limit 12 min 2 max 9 bandwidth 10mbit ecn",
         _ => "",
     }
@@ -76,6 +81,9 @@ fn most(spec: &Spec) -> Backlog {
         "pfifo" | "pfifo_head_drop" | "skbprio" => (values.number("limit"), u64::MAX),
         "bfifo" | "plug" | "tbf" => (u64::MAX, values.number("limit")),
         "pfifo_fast" => (3 * values.number("txqueuelen"), u64::MAX),
+        // A pfifo_fast in each queue.
+        "mq" => (3000 * values.number("queues").max(1), u64::MAX),
+        "mqprio" => (3000 * 8, u64::MAX),
         // A pfifo in each band.
         "prio" | "multiq" => (1000 * values.number("bands"), u64::MAX),
         "ets" => (1000 * values.number("bands").max(2), u64::MAX),
@@ -94,7 +102,7 @@ fn most(spec: &Spec) -> Backlog {
         // Each band, and the fast path.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
-        "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" => {
+        "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" | "dualpi2" => {
             (values.number("limit"), u64::MAX)
         }
         // Every packet is charged for more than its bytes; one may have been looked at.

@@ -207,6 +207,10 @@ fn option(param: &'static Param) -> BoxedStrategy<String> {
             })
             .boxed(),
         Unit::Curve => curve().prop_map(|curve| vec![curve]).boxed(),
+        Unit::Ranges(most) => {
+            let range = (any::<u16>(), any::<u16>()).prop_map(|(n, first)| format!("{n}@{first}"));
+            prop::collection::vec(range, 1..=most).boxed()
+        }
         unit => word(param, unit).prop_map(|word| vec![word]).boxed(),
     };
     words.prop_map(move |words| format!("{key} {}", words.join(" "))).boxed()
@@ -236,6 +240,12 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
         Unit::Masked => number.prop_map(|n| format!("{:#x}/{}", n & 0xFF, n >> 8)).boxed(),
         Unit::Fraction => (0_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 1e3)).boxed(),
+        Unit::Gain => (1_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 64.0)).boxed(),
+        Unit::TimeOrPackets => prop_oneof![
+            (1_000_u64..=4_294_967_000).prop_map(|n| format!("{n}ns")),
+            any::<u32>().prop_map(|n| format!("{}p", n.max(1))),
+        ]
+        .boxed(),
         Unit::Percent => (0_u32..=1000).prop_map(|n| format!("{}%", f64::from(n) / 1e1)).boxed(),
         _ => number.prop_map(|n| n.to_string()).boxed(),
     }

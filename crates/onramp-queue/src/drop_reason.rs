@@ -45,6 +45,8 @@ reasons! {
         "A qdisc that manages its queue dropped it, to tell the sender of congestion.";
     FloodProtection = "flood_protection",
         "The control law for flows that do not answer to congestion dropped it (BLUE, PIE's cap).";
+    L4sStepNonEcn = "l4s_step_non_ecn",
+        "It waited too long for dualpi2's L-queue, and its sender does not understand marks.";
     TooBig = "too_big",
         "It is larger than the bucket of its qdisc will ever be.";
     Unclassified = "unclassified",

@@ -42,7 +42,9 @@ pub struct Meta {
     pub priority: u32,
     /// Mark, as in `SO_MARK` (`skb->mark`).
     pub mark: u32,
-    /// Bytes of payload in each datagram, if the payload is several of them; 0 = one datagram.
+    /// Bytes of payload in each datagram, if the payload is several of them (GSO); 0 = one
+    /// datagram. A qdisc may take such a packet apart; what becomes of the last datagram is what
+    /// its sender learns.
     pub gso_size: u16,
     /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
@@ -77,8 +79,8 @@ pub(crate) struct Tail {
     dest: Option<SocketAddr>,
     payload_len: u32,
     capacity: u32,
-    /// Which of the device's queues.
-    queue: u16,
+    /// Which of the device's queues, if anybody has said so.
+    queue: Option<u16>,
     layer: Layer,
     /// What the pool charged for the packet, bytes.
     pub(crate) charge: u32,
@@ -120,7 +122,7 @@ impl Node {
             dest: None,
             payload_len: 0,
             capacity,
-            queue: 0,
+            queue: None,
             layer: Layer::Datagram,
             charge: 0,
             submitted: false,
@@ -215,7 +217,7 @@ impl Node {
         *tail = Tail {
             dest: None,
             payload_len: 0,
-            queue: 0,
+            queue: None,
             layer: Layer::Datagram,
             charge,
             submitted: false,
@@ -287,7 +289,7 @@ impl Packet {
         let mut copy = Self::with_payload(self.payload());
         copy.set_dest(self.dest());
         copy.set_layer(self.layer());
-        copy.set_queue(self.queue());
+        copy.tail_mut().queue = self.chosen_queue();
         *copy = Meta::clone(self);
         copy
     }
@@ -372,17 +374,24 @@ impl Packet {
         self.tail_mut().layer = layer;
     }
 
-    /// Which of the device's queues it is for (`skb->queue_mapping`).
+    /// Which of the device's queues it is for (`skb->queue_mapping`); 0 if nobody has said so.
     #[must_use]
     #[inline]
     pub fn queue(&self) -> u16 {
+        self.tail().queue.unwrap_or(0)
+    }
+
+    /// Which of the device's queues it is for, if anybody has said so.
+    #[must_use]
+    #[inline]
+    pub fn chosen_queue(&self) -> Option<u16> {
         self.tail().queue
     }
 
     /// Says which of the device's queues it is for.
     #[inline]
     pub fn set_queue(&mut self, queue: u16) {
-        self.tail_mut().queue = queue;
+        self.tail_mut().queue = Some(queue);
     }
 
     /// Notes whether a link accepted it: only then its way home counts as a completion.

@@ -149,12 +149,14 @@ impl LinkBuilder {
     /// Default: `fq`.
     #[must_use]
     pub fn qdisc(mut self, qdisc: &str) -> Self {
-        self.tree = Spec::with_units(qdisc).map(onramp_core::Setup::of);
+        let tree = Spec::with_units(qdisc).map(onramp_core::Setup::of);
+        self.tree = tree.and_then(|tree| tree.for_ports().cloned());
         self
     }
 
     /// The tree of qdiscs, classes and filters in front of each port, in the place of
-    /// [`qdisc`](Self::qdisc).
+    /// [`qdisc`](Self::qdisc). Of a tree whose root is `mq`, each port gets what stands below the
+    /// class of its number: `1:1` is the first port.
     ///
     /// ```no_run
     /// use onramp::{Link, Setup};
@@ -172,7 +174,7 @@ impl LinkBuilder {
     /// ```
     #[must_use]
     pub fn tree(mut self, tree: &onramp_core::Setup) -> Self {
-        self.tree = tree.with_root().cloned();
+        self.tree = tree.for_ports().cloned();
         self
     }
 

@@ -263,6 +263,9 @@ impl Sender {
 
     /// Stages a packet.
     ///
+    /// One of several datagrams ([`gso_size`](onramp_queue::Meta::gso_size)) counts with the
+    /// headers of each, if its length is that of one datagram still.
+    ///
     /// # Errors
     ///
     /// Gives the packet back, `Full` when the port's intake is at its cap.
@@ -271,8 +274,11 @@ impl Sender {
     ///
     /// Panics when another link made `flow`.
     #[inline]
-    pub fn submit(&mut self, flow: &Flow, packet: Packet) -> Result<(), Rejected> {
+    pub fn submit(&mut self, flow: &Flow, mut packet: Packet) -> Result<(), Rejected> {
         assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
+        if packet.gso_size > 0 {
+            charge_all(&mut packet, flow.overhead);
+        }
         let mut list = PacketList::new();
         list.push_back(packet);
         let port = self.port_of(flow);
@@ -384,6 +390,17 @@ impl Sender {
 
     fn shared(&self) -> &Shared {
         &self.handle.shared
+    }
+}
+
+/// Counts the headers of each datagram of a packet, of which those of one were counted.
+#[cold]
+fn charge_all(packet: &mut Packet, overhead: u32) {
+    let payload = packet.payload().len();
+    let datagrams = payload.div_ceil(packet.gso_size.into()).max(1);
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    if packet.len == count(payload).saturating_add(overhead) {
+        packet.len = count(payload).saturating_add(count(datagrams).saturating_mul(overhead));
     }
 }
 

@@ -63,7 +63,8 @@ impl Plan {
     /// The tree for a port, whose device says that its packets have at most `mtu` bytes.
     pub(crate) fn build(&self, port: usize, mtu: u32) -> Option<Box<dyn Qdisc>> {
         // Neighbours in the sequence of any good generator have nothing to do with each other.
-        self.tree.build(self.mtu.unwrap_or(mtu), self.seed.wrapping_add(port as u64))
+        let seed = self.seed.wrapping_add(port as u64);
+        self.tree.build_port(port, self.mtu.unwrap_or(mtu), seed)
     }
 }
 

@@ -14,8 +14,7 @@
 //! of the Ethernet frame, where the payload is one (as long as the packet on the wire). Else the
 //! code point is 0, all packets come from one host, and go to that of their
 //! [`dest`](Packet::dest). `nat` and the filters of acknowledgements do nothing: nobody keeps
-//! connections, and datagrams have no acknowledgements. A packet of several datagrams is charged
-//! for each of them, and stays whole also with `split-gso`. A packet waits since it was pushed
+//! connections, and datagrams have no acknowledgements. A packet waits since it was pushed
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `autorate-ingress` is refused. Among
 //! `overhead`, `mpu`, `atm` and the word for a link, order does not matter: overheads add up, and
 //! what is given for itself is taken. There are no statistics of single queues.
@@ -39,15 +38,15 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use self::classify::{Classifier, Mode};
 use self::cobalt::since;
 use self::heap::{Heap, tin_and_queue};
-use self::shape::{Framing, Pace, Sizes, memory};
+use self::shape::{Framing, Pace, Sizes};
 use self::tin::Tin;
 use self::tins::Plan;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::Instant;
-use crate::codel;
+use crate::cost::memory;
 use crate::filter::Filters;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::rng::Rng;
+use crate::{Instant, codel, segments};
 
 const RTT_NS: u64 = 100_000_000;
 /// Round trips that have a name.
@@ -99,7 +98,7 @@ pub(super) const CAKE: Kind = Kind {
             &["no-ack-filter", "ack-filter", "ack-filter-aggressive"],
             "drops acknowledgements that others make superfluous; no effect",
         ),
-        either("split-gso", &["split-gso", "no-split-gso"], "takes large packets apart; no effect"),
+        either("split-gso", &["split-gso", "no-split-gso"], "takes large packets apart"),
         Param::new("rtt", Unit::Named(PRESETS), Default::Number(RTT_NS), "the usual round trip")
             .or(&[
                 "datacentre",
@@ -141,6 +140,7 @@ pub(super) const CAKE: Kind = Kind {
 struct Cake {
     classifier: Classifier,
     ingress: bool,
+    split_gso: bool,
     framing: Framing,
     sizes: Sizes,
     rate: u64,
@@ -185,6 +185,7 @@ impl Cake {
             tins: plan.tins.iter().map(tin).collect(),
             classifier: Classifier::new(values, mode, plan),
             ingress: values.number("ingress") == 1,
+            split_gso: values.number("split-gso") == 0,
             framing: Framing::new(values),
             sizes: Sizes::NONE,
             rate,
@@ -255,6 +256,16 @@ impl Cake {
             }
         }
         len.cast_signed()
+    }
+
+    /// Puts a packet at the end of a queue.
+    #[inline]
+    fn push(&mut self, tin: usize, queue: usize, pkt: Packet) {
+        self.framing.size(&pkt, |net, adjusted| self.sizes.note(net, adjusted));
+        self.backlog.add(&pkt);
+        self.memory += memory(pkt.len);
+        self.memory_max = self.memory_max.max(self.memory);
+        self.tins[tin].push(queue, pkt);
     }
 
     /// Takes the packet at the head of a queue.
@@ -424,13 +435,16 @@ impl Qdisc for Cake {
         let tin = &mut self.tins[place];
         let queue = if self.classifier.is_blind() { 0 } else { tin.place(hashes) };
         codel::stamp(&mut pkt, cx.now);
-        self.framing.size(&pkt, |net, adjusted| self.sizes.note(net, adjusted));
-        tin.stats.came(pkt.len);
-        self.backlog.add(&pkt);
-        self.memory += memory(pkt.len);
-        self.memory_max = self.memory_max.max(self.memory);
-        tin.push(queue, pkt);
-        tin.wake(queue, &mut self.rng);
+        if self.split_gso && segments::is_several(&pkt) {
+            let len = pkt.len;
+            let parts = segments::split(pkt, cx);
+            tin.stats.came(parts.len(), len);
+            parts.for_each(|part| self.push(place, queue, part));
+        } else {
+            tin.stats.came(1, pkt.len);
+            self.push(place, queue, pkt);
+        }
+        self.tins[place].wake(queue, &mut self.rng);
         if self.heap.is_known() {
             self.heap.grown(place, queue, bytes_of(&self.tins));
         }

@@ -26,22 +26,109 @@ pub(super) const MULTIQ: Kind = Kind {
     build: |values| {
         Box::new(Multiq {
             handle: values.site.handle,
-            bands: (0..values.number("bands")).map(|_| Child::pfifo()).collect(),
-            current: 0,
-            held: Backlog::default(),
+            bands: Turns::new((0..values.number("bands")).map(|_| Child::pfifo()).collect()),
             filters: Filters::default(),
         })
     },
     ..Kind::LEAF
 };
 
+/// Which of so many places a flow goes to (Fibonacci hashing: the upper half of the product is
+/// evenly spread).
+#[inline]
+pub(super) fn spread(flow: u64, places: usize) -> usize {
+    let hash = flow.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    usize::try_from((hash * places as u64) >> 32).unwrap_or(0)
+}
+
+/// Children that send a packet each, in turn.
+#[derive(Debug)]
+pub(super) struct Turns {
+    pub(super) children: Vec<Child>,
+    /// The one that sent last.
+    current: usize,
+    pub(super) held: Backlog,
+}
+
+impl Turns {
+    pub(super) fn new(children: Vec<Child>) -> Self {
+        Self { children, current: 0, held: Backlog::default() }
+    }
+
+    #[inline]
+    pub(super) fn enqueue(&mut self, place: usize, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.children[place].enqueue(pkt, cx, &mut self.held)
+    }
+
+    /// The children in the order they are asked.
+    fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let next = self.current + 1;
+        (next..self.children.len()).chain(0..next)
+    }
+
+    #[inline]
+    pub(super) fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        let mut wait = Dequeue::Empty;
+        for place in self.order() {
+            if self.children[place].is_idle() {
+                continue;
+            }
+            match self.children[place].dequeue(cx, &mut self.held) {
+                Dequeue::Ready(pkt) => {
+                    self.current = place;
+                    return Dequeue::Ready(pkt);
+                }
+                later => wait = wait.or_sooner(later),
+            }
+        }
+        wait
+    }
+
+    pub(super) fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        let mut wait = Peek::Empty;
+        for place in self.order() {
+            if self.children[place].is_idle() {
+                continue;
+            }
+            match self.children[place].peek(cx, &mut self.held) {
+                Peek::Ready(len) => return Peek::Ready(len),
+                later => wait = wait.or_sooner(later),
+            }
+        }
+        wait
+    }
+
+    pub(super) fn reset(&mut self, cx: &mut Cx<'_>) {
+        for child in &mut self.children {
+            child.reset(cx, &mut self.held);
+        }
+        self.current = 0;
+    }
+
+    pub(super) fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        self.children.get_mut(usize::from(minor).wrapping_sub(1))
+    }
+
+    pub(super) fn graft(&mut self, minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        if let Some(child) = self.children.get_mut(usize::from(minor).wrapping_sub(1)) {
+            child.reset(cx, &mut self.held);
+            *child = Child::new(qdisc);
+            self.held.packets += child.held().packets;
+            self.held.bytes += child.held().bytes;
+        }
+    }
+
+    pub(super) fn recount(&mut self, minor: u16) {
+        if let Some(child) = self.children.get_mut(usize::from(minor).wrapping_sub(1)) {
+            child.recount(&mut self.held);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Multiq {
     handle: Handle,
-    bands: Vec<Child>,
-    /// The band that sent last.
-    current: usize,
-    held: Backlog,
+    bands: Turns,
     filters: Filters,
 }
 
@@ -49,25 +136,16 @@ impl Multiq {
     /// The band of a packet; none: an action said that it dies.
     #[inline]
     fn band(&mut self, pkt: &mut Packet, now: Instant) -> Option<usize> {
+        let bands = self.bands.children.len();
         let band = match self.filters.classify(pkt, now) {
             Decision::Drop => return None,
             Decision::Class(class) if class.major == self.handle.major => {
                 usize::from(class.minor).wrapping_sub(1)
             }
             Decision::Class(_) => 0,
-            Decision::Unknown => {
-                // The upper half of the product is evenly spread (Fibonacci hashing).
-                let hash = pkt.flow.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-                usize::try_from((hash * self.bands.len() as u64) >> 32).unwrap_or(0)
-            }
+            Decision::Unknown => spread(pkt.flow, bands),
         };
-        Some(if band < self.bands.len() { band } else { 0 })
-    }
-
-    /// The bands in the order they are asked.
-    fn order(&self) -> impl Iterator<Item = usize> + use<> {
-        let next = self.current + 1;
-        (next..self.bands.len()).chain(0..next)
+        Some(if band < bands { band } else { 0 })
     }
 }
 
@@ -78,50 +156,24 @@ impl Qdisc for Multiq {
             cx.drop(pkt, DropReason::Filter);
             return Verdict::Dropped;
         };
-        self.bands[band].enqueue(pkt, cx, &mut self.held)
+        self.bands.enqueue(band, pkt, cx)
     }
 
     #[inline]
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
-        let mut wait = Dequeue::Empty;
-        for band in self.order() {
-            if self.bands[band].is_idle() {
-                continue;
-            }
-            match self.bands[band].dequeue(cx, &mut self.held) {
-                Dequeue::Ready(pkt) => {
-                    self.current = band;
-                    return Dequeue::Ready(pkt);
-                }
-                later => wait = wait.or_sooner(later),
-            }
-        }
-        wait
+        self.bands.dequeue(cx)
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        let mut wait = Peek::Empty;
-        for band in self.order() {
-            if self.bands[band].is_idle() {
-                continue;
-            }
-            match self.bands[band].peek(cx, &mut self.held) {
-                Peek::Ready(len) => return Peek::Ready(len),
-                later => wait = wait.or_sooner(later),
-            }
-        }
-        wait
+        self.bands.peek(cx)
     }
 
     fn backlog(&self) -> Backlog {
-        self.held
+        self.bands.held
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
-        for band in &mut self.bands {
-            band.reset(cx, &mut self.held);
-        }
-        self.current = 0;
+        self.bands.reset(cx);
     }
 
     fn classes(&mut self) -> Option<&mut dyn Classes> {
@@ -135,12 +187,10 @@ impl Qdisc for Multiq {
 
 impl Classes for Multiq {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
-        self.bands.get_mut(usize::from(minor).wrapping_sub(1))
+        self.bands.child(minor)
     }
 
     fn recount(&mut self, minor: u16) {
-        if let Some(band) = self.bands.get_mut(usize::from(minor).wrapping_sub(1)) {
-            band.recount(&mut self.held);
-        }
+        self.bands.recount(minor);
     }
 }

@@ -14,14 +14,14 @@
 
 mod chance;
 
-use onramp_queue::{DropReason, Packet};
+use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
 use super::time_queue::TimeQueue;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::params::{Default as Absent, Form, Param, Unit, Values, signed};
 use crate::rng::Rng;
-use crate::{Child, Classes, Instant};
+use crate::{Child, Classes, Instant, segments};
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 /// `tc` counts delays in 32 bits of 64 ns.
@@ -275,11 +275,18 @@ impl Netem {
         }
         let copy = (copies > 1).then(|| pkt.duplicate());
         cx.made += u32::from(copy.is_some());
+        let mut rest = PacketList::new();
         if self.corrupt.happens(&mut self.rng) {
+            if segments::is_several(&pkt) {
+                rest = segments::split(pkt, cx);
+                // A packet of several has a first one.
+                pkt = rest.pop_front().unwrap_or_else(|| Packet::new(0));
+            }
             self.damage(&mut pkt);
         }
         if !self.accepts(&pkt) {
             cx.drop(pkt, DropReason::Overlimit);
+            rest.for_each(|part| cx.drop(part, DropReason::Overlimit));
             copy.into_iter().for_each(|copy| cx.drop(copy, DropReason::Overlimit));
             return Verdict::Dropped;
         }
@@ -288,6 +295,10 @@ impl Netem {
             let _ = self.pass(copy, false, cx);
         }
         self.put(pkt, cx.now);
+        // The first one is queued, whatever becomes of these.
+        for part in rest {
+            let _ = self.enqueue(part, cx);
+        }
         Verdict::Queued
     }
 

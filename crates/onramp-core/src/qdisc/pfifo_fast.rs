@@ -12,27 +12,38 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Peek, Qdisc, Verdict, band_of};
 use crate::params::{Default, Param, Unit};
 
+/// What Linux gives devices.
+const TXQUEUELEN: u32 = 1000;
+
 pub(super) const PFIFO_FAST: Kind = Kind {
     id: "pfifo_fast",
     about: "three bands by priority, the first one first",
     params: &[Param::new(
         "txqueuelen",
         Unit::Packets,
-        Default::Number(1000),
+        Default::Number(TXQUEUELEN as u64),
         "packets held at most in each band",
     )
     .within(1, u32::MAX as u64)],
-    build: |values| {
-        let size = values.number32("txqueuelen");
-        let ring = || Ring { size, list: PacketList::new(), head: 0, used: 0 };
-        Box::new(PfifoFast { bands: [ring(), ring(), ring()] })
-    },
+    build: |values| Box::new(PfifoFast::new(values.number32("txqueuelen"))),
     ..Kind::LEAF
 };
 
 #[derive(Debug)]
 struct PfifoFast {
     bands: [Ring; 3],
+}
+
+impl PfifoFast {
+    fn new(size: u32) -> Self {
+        let ring = || Ring { size, list: PacketList::new(), head: 0, used: 0 };
+        Self { bands: [ring(), ring(), ring()] }
+    }
+}
+
+/// What a transmit queue holds until somebody grafts something else (`default_qdisc_ops`).
+pub(crate) fn default_pfifo_fast() -> Box<dyn Qdisc> {
+    Box::new(PfifoFast::new(TXQUEUELEN))
 }
 
 /// A band; `list` is what a ring of `size` places holds.

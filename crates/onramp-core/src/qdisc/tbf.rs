@@ -2,11 +2,11 @@
 //!
 //! A packet leaves when the bucket has its bytes, and, with `peakrate`, when a second bucket has
 //! them that is `mtu` bytes deep and fills at that rate. Below stands a `bfifo` of `limit` bytes,
-//! or what was grafted to class 1.
+//! or what was grafted to class 1. A packet of several datagrams (GSO) that is larger than the
+//! bucket is taken apart, if none of them is.
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
-//! Differs: several datagrams in one packet (GSO) are not cut apart: if it is larger than the
-//! bucket, they are dropped together.
+//! Differs: nothing known.
 //! Invariant: from any packet to any later one, those that leave take no longer at `rate` than the
 //! time between the two and `burst`.
 
@@ -16,7 +16,7 @@ use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::bucket::Bucket;
 use crate::cost::{Cost, Framing, LINKLAYER, MPU, OVERHEAD};
 use crate::params::{Default, Param, Unit, Values};
-use crate::{Child, Classes, Instant, Rate};
+use crate::{Child, Classes, Instant, Rate, segments};
 
 pub(super) const TBF: Kind = Kind {
     id: "tbf",
@@ -153,14 +153,29 @@ impl Tbf {
         }
         Ok(())
     }
+
+    /// Whether each datagram of a packet fits the buckets.
+    fn fits_in_parts(&self, pkt: &Packet) -> bool {
+        let (_, full, last) = segments::sizes(pkt);
+        segments::is_several(pkt) && full.max(last) <= self.largest
+    }
+
+    /// Takes in a packet that is too large for the buckets, datagram by datagram, or drops it.
+    #[cold]
+    fn enqueue_parts(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if !self.fits_in_parts(&pkt) {
+            cx.drop(pkt, DropReason::TooBig);
+            return Verdict::Dropped;
+        }
+        segments::each(pkt, cx, |part, cx| self.child.enqueue(part, cx, &mut self.held))
+    }
 }
 
 impl Qdisc for Tbf {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         if pkt.len > self.largest {
-            cx.drop(pkt, DropReason::TooBig);
-            return Verdict::Dropped;
+            return self.enqueue_parts(pkt, cx);
         }
         self.child.enqueue(pkt, cx, &mut self.held)
     }
@@ -195,7 +210,7 @@ impl Qdisc for Tbf {
 
     #[inline]
     fn accepts(&self, pkt: &Packet) -> bool {
-        pkt.len <= self.largest && self.child.accepts(pkt)
+        (pkt.len <= self.largest || self.fits_in_parts(pkt)) && self.child.accepts(pkt)
     }
 
     /// Keeps what is held, with full buckets.

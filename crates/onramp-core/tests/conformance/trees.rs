@@ -37,9 +37,10 @@ fn leaves() -> Vec<String> {
     lines
 }
 
-/// Kinds with classes.
-fn inner_kinds() -> Vec<&'static Kind> {
-    KINDS.iter().filter(|kind| !matches!(kind.classes, ClassKind::None)).collect()
+/// Kinds with classes that may stand at this level.
+fn inner_kinds(level: u32) -> Vec<&'static Kind> {
+    let has_classes = |kind: &&Kind| !matches!(kind.classes, ClassKind::None);
+    KINDS.iter().filter(has_classes).filter(|kind| level == 0 || !kind.stands_at_root()).collect()
 }
 
 /// The line of a qdisc with so many classes.
@@ -87,12 +88,13 @@ impl Scribe {
                 say(format!("qdisc add dev e {parent} handle {handle:x}: {leaf}"));
             }
             Place::Inner(number, below) => {
-                let kinds = inner_kinds();
+                let kinds = inner_kinds(level);
                 let kind = kinds[number % kinds.len()];
-                // What has one class does not choose.
+                // What has one class does not choose, and transmit queues are not for filters.
                 let chooses = kind.params.iter().any(|param| param.key == "bands")
                     || matches!(kind.classes, ClassKind::Added { .. });
-                let below = if chooses { &below[..] } else { &below[..1] };
+                let several = chooses || kind.stands_at_root();
+                let below = if several { &below[..] } else { &below[..1] };
                 let spec = with_classes(kind, below.len());
                 say(format!("qdisc add dev e {parent} handle {handle:x}: {spec}"));
                 for n in 0..below.len() {

@@ -52,7 +52,8 @@ pub(crate) fn run(bytes: &[u8]) {
 
 /// A line for a qdisc at `place`, and those of what is below it.
 fn plant(bytes: &mut Bytes<'_>, place: &str, depth: u32, lines: &mut Vec<String>) {
-    let kind = &KINDS[bytes.below(KINDS.len())];
+    let kinds: Vec<_> = KINDS.iter().filter(|kind| depth == 1 || !kind.stands_at_root()).collect();
+    let kind = kinds[bytes.below(kinds.len())];
     let major = lines.len() + 1;
     let options = required(kind);
     lines.push(format!("qdisc add dev fuzz {place} handle {major:x}: {} {options}", kind.id));
@@ -88,6 +89,7 @@ fn required(kind: &Kind) -> &'static str {
         "etf" => "clockid CLOCK_TAI delta 100000",
         // A credit is a whole number of nanoseconds, or it would ask in vain: see `cbs_reference`.
         "cbs" => "idleslope 8000 sendslope -2000 hicredit 459 locredit -1071",
+        "mqprio" => "num_tc 2 map 0 1 queues 1@0 2@1 hw 0",
         _ => "",
     }
 }

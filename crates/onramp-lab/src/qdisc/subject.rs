@@ -36,9 +36,11 @@ impl Subject {
         }
     }
 
-    /// Whether it lets packets out that have no departure time, and nobody asks to.
+    /// Whether it lets packets out that have no departure time, and nobody asks to; and does not
+    /// stand for the queues of a device.
     pub(super) fn is_measured(kind: &Kind) -> bool {
-        !matches!(kind.id, "noqueue" | "blackhole" | "noop" | "plug" | "etf")
+        !kind.stands_at_root()
+            && !matches!(kind.id, "noqueue" | "blackhole" | "noop" | "plug" | "etf")
     }
 
     /// Classes that the packets of so many flows go to.
@@ -89,7 +91,7 @@ impl Subject {
             ),
             // Linux holds 127 packets of a flow at most.
             "sfq" => format!("limit {room} depth 127 divisor 65536 flows 65408"),
-            "pie" | "fq_pie" => format!("limit {room} target 1000s"),
+            "pie" | "fq_pie" | "dualpi2" => format!("limit {room} target 1000s"),
             "red" | "choke" => red(self.name(), room),
             "tbf" => "rate 200gbit burst 64mb limit 4294967295b".into(),
             "cbs" => "idleslope 99000000 sendslope -1000000 hicredit 1514 locredit -1514 \

@@ -74,6 +74,7 @@ fn recorded(path: &Path) -> Result<Outcome, CaseError> {
             "GENERIC" | "NOT_SPECIFIED" | "TC_RECLASSIFY_LOOP" => Some(Reason::Unsaid),
             "OVERLIMIT" | "MAXFLOWS" => Some(Reason::Overlimit),
             "CONGESTED" => Some(Reason::Congested),
+            "L4S_STEP_NON_ECN" => Some(Reason::StepNonEcn),
             "FLOOD_PROTECTION" => Some(Reason::FloodProtection),
             "BAND_LIMIT" => Some(Reason::BandLimit),
             "FLOW_LIMIT" => Some(Reason::FlowLimit),

@@ -129,7 +129,7 @@ impl Link {
     ///
     /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`].
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
-        let tree = tree.with_root().map_err(PortError::Qdisc)?;
+        let tree = tree.for_ports().map_err(PortError::Qdisc)?;
         let shared = self.shared();
         let mut plan = shared.plan();
         if shared.gate.is_closed() {

@@ -110,3 +110,20 @@ fn a_wait_that_helps_gives_way() {
         assert!(helped);
     }
 }
+
+/// On the wire, each datagram has headers.
+#[test]
+fn several_datagrams_count_with_all_their_headers() {
+    for (gso_size, said, expected) in
+        [(0, None, 2_542), (1_000, None, 2_626), (2_500, None, 2_542), (1_000, Some(77), 77)]
+    {
+        let (mut sender, flow) = sender();
+        let mut packet = sender.packet(&flow, &[0; 2_500]).unwrap();
+        packet.gso_size = gso_size;
+        packet.len = said.unwrap_or(packet.len);
+        sender.cork();
+        sender.submit(&flow, packet).unwrap();
+        let held: u64 = sender.corked.iter().map(PacketList::bytes).sum();
+        assert_eq!(held, expected, "{gso_size}");
+    }
+}

@@ -50,6 +50,40 @@ fn a_tree_without_a_root_is_refused() {
     assert!(matches!(link.set_tree(&none), Err(PortError::Qdisc(_))));
 }
 
+/// The first class is the first port; what stands below the second one is for a port that there is
+/// not.
+#[test]
+fn a_class_of_mq_is_a_port() {
+    in_time(|| {
+        for (class, dropped) in [("1:1", 20), ("1:2", 0)] {
+            let gate = Gate::new(true);
+            let root = "qdisc add dev any root handle 1: mq";
+            let below = format!("qdisc add dev any parent {class} blackhole");
+            let link = gated(&gate, "pfifo").tree(&setup(&[root, &below])).build().unwrap();
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            for _ in 0..20 {
+                let packet = sender.packet(&flow, b"x").unwrap();
+                sender.submit(&flow, packet).unwrap();
+            }
+            assert!(sender.flush(LONG));
+            let stats = link.stats();
+            let counted = stats.dropped.get(&DropReason::Blackhole).copied().unwrap_or(0);
+            assert_eq!(counted, dropped, "{class}");
+            balanced(&stats);
+        }
+    });
+}
+
+#[test]
+fn mqprio_is_refused() {
+    let mqprio = "mqprio num_tc 1 map 0 queues 1@0 hw 0";
+    let error = Link::udp("127.0.0.1:0").qdisc(mqprio).build().expect_err("it chooses itself");
+    assert!(error.to_string().contains("a link's ports are its queues"), "{error}");
+    let link = Link::udp("127.0.0.1:0").ports(1).build().unwrap();
+    assert!(matches!(link.set_qdisc(mqprio), Err(PortError::Qdisc(_))));
+}
+
 /// What `netem` makes is sent, and was never submitted.
 #[test]
 fn duplicates_of_netem_are_counted() {

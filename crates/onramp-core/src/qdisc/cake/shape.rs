@@ -3,6 +3,7 @@
 use onramp_queue::Packet;
 
 use crate::params::Values;
+use crate::segments;
 
 /// What a largest packet's link header takes; `raw` sizes have it.
 const LINK_HEADER: u32 = 14;
@@ -142,11 +143,7 @@ impl Framing {
         if pkt.gso_size == 0 {
             return self.one(pkt.len, &mut told);
         }
-        let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
-        let count = payload.div_ceil(pkt.gso_size.into()).max(1);
-        let headers = pkt.len.saturating_sub(payload) / count;
-        let full = headers + u32::from(pkt.gso_size);
-        let last = pkt.len.saturating_sub(full.saturating_mul(count - 1));
+        let (count, full, last) = segments::sizes(pkt);
         let before =
             if count > 1 { self.one(full, &mut told).saturating_mul(count - 1) } else { 0 };
         before.saturating_add(self.one(last, &mut told))
@@ -164,21 +161,6 @@ impl Framing {
         told(net, size);
         size
     }
-}
-
-/// What Linux charges for the memory of a datagram of this length on the wire: its buffer, of the
-/// sizes that its allocators have, and its header.
-#[inline]
-pub(super) fn memory(len: u32) -> u64 {
-    const HEADROOM: u64 = 17;
-    const TRAILER: u64 = 320;
-    const HEADER: u64 = 256;
-    /// What fits the cache for small heads, and its size.
-    const SMALL: (u32, u64) = (239, 576);
-    if len <= SMALL.0 {
-        return SMALL.1 + HEADER;
-    }
-    (u64::from(len) + HEADROOM + TRAILER).next_power_of_two() + HEADER
 }
 
 #[cfg(test)]
@@ -236,15 +218,6 @@ mod tests {
         let mut pkt = Packet::with_payload(&[0; 2500]);
         (pkt.gso_size, pkt.len) = (1000, 2500 + 3 * 42);
         assert_eq!(framing.size(&pkt, |_, _| {}), 2 * alone(1042) + alone(542));
-    }
-
-    #[test]
-    fn memory_is_charged_as_in_linux() {
-        for (len, bytes) in
-            [(60, 832), (239, 832), (240, 1280), (687, 1280), (688, 2304), (1514, 2304)]
-        {
-            assert_eq!(memory(len), bytes, "{len}");
-        }
     }
 
     #[test]

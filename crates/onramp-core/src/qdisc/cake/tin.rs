@@ -88,8 +88,8 @@ pub(super) struct Stats {
 
 impl Stats {
     #[inline]
-    pub(super) fn came(&mut self, len: u32) {
-        self.packets += 1;
+    pub(super) fn came(&mut self, packets: u32, len: u32) {
+        self.packets += u64::from(packets);
         self.bytes += u64::from(len);
         self.max_len = self.max_len.max(len);
     }

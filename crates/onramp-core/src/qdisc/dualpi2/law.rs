@@ -1,0 +1,290 @@
+//! The law of `PI2`: a base probability that follows how long packets wait.
+//!
+//! Now and then it is moved by how far the longer of the two waits is from its target, and by how
+//! much it has grown. The classic queue drops with its square, the other one marks with its
+//! multiple: so both get about the same rate for a flow.
+//!
+//! Source: RFC 9332, appendix A; arithmetic as in Linux 7.2 `net/sched/sch_dualpi2.c`:
+//! probabilities are fractions of 32 bits, gains are rounded to what moves them by 2^-32 for each
+//! 64 ns, and a step counts with its lower 32 bits.
+
+use crate::Instant;
+use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::rng::Rng;
+
+use Default::{Number, Off};
+
+/// Certainty.
+const ONE: u32 = u32::MAX;
+
+/// Gains count in parts of a Hertz, so many bits behind the point.
+const GAIN_BITS: u32 = 8;
+
+/// Delays are multiplied with gains in nanoseconds, and the product is in units of so many bits.
+const DELAY_BITS: u32 = 6;
+
+const NS_PER_SEC: u64 = 1_000_000_000;
+
+/// As many microseconds as 32 bits of nanoseconds hold: Linux cuts off what is longer.
+pub(super) const US_MAX: u64 = U32_MAX / 1_000 * 1_000;
+
+/// The largest gain, as it is given.
+const GAIN_MAX: u64 = (1 << 31) - 1;
+
+pub(super) const TARGET: Param =
+    Param::new("target", Unit::Usecs, Number(15_000_000), "waiting time to aim at")
+        .within(1_000, U32_MAX * 1_000);
+
+pub(super) const TUPDATE: Param =
+    Param::new("tupdate", Unit::Usecs, Number(16_000_000), "how often the probability is moved")
+        .within(1_000, US_MAX);
+
+pub(super) const ALPHA: Param =
+    Param::new("alpha", Unit::Gain, Number(41), "weight of the delay, in Hertz")
+        .within(1, GAIN_MAX);
+
+pub(super) const BETA: Param =
+    Param::new("beta", Unit::Gain, Number(819), "weight of its growth, in Hertz")
+        .within(1, GAIN_MAX);
+
+pub(super) const MAX_RTT: Param = Param::new(
+    "max_rtt",
+    Unit::Usecs,
+    Off,
+    "longest round trip: target, tupdate, alpha and beta follow from it",
+)
+.within(1_000, U32_MAX * 1_000);
+
+pub(super) const TYPICAL_RTT: Param =
+    Param::new("typical_rtt", Unit::Usecs, Off, "usual round trip: a sixth of `max_rtt`")
+        .within(1_000, U32_MAX * 1_000);
+
+/// The law's numbers, as they are given: nanoseconds, and gains in 2^-8 Hertz.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Given {
+    target: u64,
+    tupdate: u64,
+    alpha: u64,
+    beta: u64,
+}
+
+/// Round trips, longest and usual, in microseconds, where one of them is given.
+fn rtts(values: &Values<'_>) -> Option<(u64, u64)> {
+    let micros = |key| values.is_given(key).then(|| values.number(key) / 1_000);
+    match (micros("max_rtt"), micros("typical_rtt")) {
+        (None, None) => None,
+        (Some(max), None) => Some((max, (max / 6).max(1))),
+        (None, Some(typical)) => Some((typical * 6, typical)),
+        (Some(max), Some(typical)) => Some((max, typical)),
+    }
+}
+
+/// What follows from round trips: RFC 9332, appendix A.1, in the numbers that `tc` makes of it.
+#[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`tc` rounds down")]
+fn given_by(max: u64, typical: u64) -> Given {
+    let third = max as f64 / 3.0;
+    let tupdate = (if (typical as f64) < third { typical } else { third as u64 }).max(1);
+    let longest = max as f64;
+    let alpha = tupdate as f64 / longest / longest * 1e6 * f64::from(0.1_f32);
+    let beta = f64::from(0.3_f32) / longest * 1e6;
+    let scaled = |gain: f64| (gain * f64::from(1 << GAIN_BITS)) as u64;
+    Given {
+        target: typical * 1_000,
+        tupdate: tupdate * 1_000,
+        alpha: scaled(alpha),
+        beta: scaled(beta),
+    }
+}
+
+impl Given {
+    fn of(values: &Values<'_>) -> Self {
+        let number = |key| values.number(key);
+        match rtts(values) {
+            Some((max, typical)) => given_by(max, typical),
+            None => Self {
+                target: number("target"),
+                tupdate: number("tupdate"),
+                alpha: number("alpha"),
+                beta: number("beta"),
+            },
+        }
+    }
+}
+
+/// What must hold between the parameters.
+pub(super) fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    let Some((max, typical)) = rtts(values) else { return Ok(()) };
+    let key = if values.is_given("max_rtt") { "max_rtt" } else { "typical_rtt" };
+    for other in ["target", "tupdate", "alpha", "beta"] {
+        if values.is_given(other) {
+            return Err((other, format!("it follows from `{key}`: give one of them")));
+        }
+    }
+    if typical > max {
+        return Err(("typical_rtt", format!("expected `max_rtt` or less, which is {max}us")));
+    }
+    let given = given_by(max, typical);
+    if given.alpha == 0 || given.beta == 0 {
+        return Err((key, format!("too long: {max}us leave no gain of 1/256 Hz or more")));
+    }
+    if given.tupdate > US_MAX {
+        return Err((key, format!("too long: expected a period of at most {}us", US_MAX / 1_000)));
+    }
+    Ok(())
+}
+
+/// The base probability, and what moves it.
+#[derive(Debug)]
+pub(super) struct Law {
+    target: u64,
+    tupdate: u64,
+    alpha: i64,
+    beta: i64,
+    coupling: u64,
+    /// The most that the base probability becomes.
+    pub(super) most: u32,
+    pub(super) probability: u32,
+    delay_before: u64,
+    /// When it is moved next; none before the first call.
+    next: Option<Instant>,
+    rng: Rng,
+}
+
+/// Of the 31 bits of a gain in 2^-8 Hertz: what a nanosecond's 2^-6 counts.
+fn scaled(gain: u64) -> i64 {
+    let scaled = ((gain * u64::from(ONE)) >> (GAIN_BITS - DELAY_BITS)) / NS_PER_SEC;
+    scaled.cast_signed()
+}
+
+/// Nanoseconds, signed: 292 years.
+fn signed(ns: u64) -> i64 {
+    ns.cast_signed()
+}
+
+impl Law {
+    /// `drops`: beyond all bounds, packets are dropped, and the base probability may become 1. Else
+    /// it ends where every packet of the L-queue is marked.
+    pub(super) fn new(values: &Values<'_>, drops: bool) -> Self {
+        let given = Given::of(values);
+        let coupling = values.number("coupling_factor");
+        let most = u64::from(ONE) / if drops { 1 } else { coupling.max(1) };
+        Self {
+            target: given.target,
+            tupdate: given.tupdate.max(1),
+            alpha: scaled(given.alpha),
+            beta: scaled(given.beta),
+            coupling,
+            most: u32::try_from(most).unwrap_or(ONE),
+            probability: 0,
+            delay_before: 0,
+            next: None,
+            rng: Rng::new(values.site.seed),
+        }
+    }
+
+    /// The same parameters as `new`, and what it had learned.
+    pub(super) fn change(&mut self, new: Self) {
+        let old = std::mem::replace(self, new);
+        (self.probability, self.delay_before) = (old.probability, old.delay_before);
+        (self.next, self.rng) = (old.next, old.rng);
+    }
+
+    /// The probability with which the L-queue marks, in units of 2^-32; beyond certainty, both
+    /// queues are overloaded.
+    #[inline]
+    pub(super) fn coupled(&self) -> u64 {
+        u64::from(self.probability) * self.coupling
+    }
+
+    /// Whether [`coupled`](Self::coupled) is more than certain.
+    #[inline]
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.coupled() > u64::from(ONE)
+    }
+
+    /// Is true with probability `chance`.
+    #[inline]
+    pub(super) fn roll(&mut self, chance: u64) -> bool {
+        chance > 0 && u64::from(self.rng.next_u32()) <= chance
+    }
+
+    /// Is true with the square of the base probability.
+    #[inline]
+    pub(super) fn roll_square(&mut self) -> bool {
+        let chance = self.probability.into();
+        self.roll(chance) && self.roll(chance)
+    }
+
+    /// Moves the base probability as often as it is time. The first packets of the queues have
+    /// stayed the same since the last call; `oldest` is when the older one of them came.
+    #[inline]
+    pub(super) fn update(&mut self, oldest: Option<u64>, now: Instant) {
+        let next = self.next.unwrap_or_else(|| now.after(self.tupdate));
+        self.next = Some(next);
+        if next <= now {
+            self.catch_up(oldest, next, now);
+        }
+    }
+
+    #[cold]
+    fn catch_up(&mut self, oldest: Option<u64>, mut next: Instant, now: Instant) {
+        while next <= now && next < Instant::MAX {
+            let delay = oldest.map_or(0, |since| next.since(Instant(since)));
+            let before = std::mem::replace(&mut self.delay_before, delay);
+            let step = self.step(delay, before);
+            // While nothing is held, all periods do the same; and once it is as large as it
+            // becomes, it stays there as long as the delay only grows.
+            let alike = match oldest {
+                None => before == 0,
+                Some(_) => {
+                    delay == before + self.tupdate && step > 0 && self.probability == self.most
+                }
+            };
+            let times = if alike { now.since(next) / self.tupdate + 1 } else { 1 };
+            if oldest.is_some() {
+                self.delay_before += (times - 1) * self.tupdate;
+            }
+            self.move_by(step, times);
+            next = next.after(times.saturating_mul(self.tupdate));
+        }
+        self.next = Some(next);
+    }
+
+    /// What a period adds to the base probability, in units of 2^-38.
+    fn step(&self, delay: u64, before: u64) -> i64 {
+        let off = (signed(delay) - signed(self.target)).wrapping_mul(self.alpha);
+        let growth = (signed(delay) - signed(before)).wrapping_mul(self.beta);
+        off.wrapping_add(growth)
+    }
+
+    fn move_by(&mut self, step: i64, times: u64) {
+        #[expect(clippy::cast_possible_truncation, reason = "as Linux does")]
+        let once = (step.unsigned_abs() >> DELAY_BITS) as u32;
+        let all = u32::try_from(times.saturating_mul(once.into())).unwrap_or(ONE);
+        let moved = if step > 0 {
+            self.probability.saturating_add(all)
+        } else {
+            self.probability.saturating_sub(all)
+        };
+        self.probability = moved.min(self.most);
+    }
+
+    /// The base probability is forgotten; what is known of delays and the clock stays.
+    pub(super) fn reset(&mut self) {
+        self.probability = 0;
+    }
+}
+
+#[cfg(test)]
+impl Law {
+    /// What the next update depends on beside the probability.
+    pub(super) fn known(&self) -> (u64, Option<Instant>) {
+        (self.delay_before, self.next)
+    }
+
+    /// Its parameters.
+    pub(super) fn numbers(&self) -> (u64, u64, i64, i64) {
+        (self.target, self.tupdate, self.alpha, self.beta)
+    }
+}

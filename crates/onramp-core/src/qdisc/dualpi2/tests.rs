@@ -1,0 +1,318 @@
+use super::*;
+use crate::qdisc::Spec;
+
+const MTU: u32 = 1514;
+const NOW: Instant = Instant(20_000_000_000);
+
+fn qdisc(options: &str) -> DualPi2 {
+    let spec: Spec = format!("dualpi2 {options}").parse().expect("a correct line");
+    let mut values = spec.values(MTU);
+    values.site.handle = Handle::new(1, 0);
+    DualPi2::new(&values)
+}
+
+fn packet(len: u32, ecn: u8) -> Packet {
+    let mut pkt = Packet::new(len);
+    pkt.ecn = ecn;
+    pkt
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Fates {
+    marked: f64,
+    dropped: f64,
+}
+
+/// What becomes of many packets at a base probability, as parts of them.
+fn fates(options: &str, probability: f64, make: impl Fn() -> Packet) -> Fates {
+    const MANY: u32 = 20_000;
+    let mut qdisc = qdisc(&format!("{options} tupdate 4s"));
+    let mut drops = PacketList::new();
+    let mut cx = Cx::new(NOW, &mut drops);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 1")]
+    let base = (probability * f64::from(u32::MAX)) as u32;
+    qdisc.law.probability = base.min(qdisc.law.most);
+    let mut marked = 0;
+    for number in 0..MANY {
+        let _ = qdisc.enqueue(make(), &mut cx);
+        // Many enough that there are always some beside the one that is judged.
+        if number >= 100
+            && qdisc.backlog().packets > 99
+            && let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx)
+        {
+            marked += u32::from(pkt.ecn == 3);
+        }
+    }
+    let part = |count: u32| f64::from(count) / f64::from(MANY);
+    Fates { marked: part(marked), dropped: part(drops.len()) }
+}
+
+fn near(fates: Fates, marked: f64, dropped: f64) -> bool {
+    (fates.marked - marked).abs() < 0.015 && (fates.dropped - dropped).abs() < 0.015
+}
+
+/// RFC 9332: `p_CL = k p'`, `p_C = p'^2`.
+#[test]
+fn marks_go_with_the_probability_and_drops_with_its_square() {
+    let classid = |minor: u32| {
+        move || {
+            let mut pkt = packet(MTU, 0);
+            pkt.priority = 0x1_0000 + minor;
+            pkt
+        }
+    };
+    for early in ["drop_enqueue", "drop_dequeue"] {
+        assert!(near(fates(early, 0.25, || packet(MTU, 1)), 0.5, 0.0), "L");
+        assert!(near(fates(early, 0.25, || packet(MTU, 2)), 0.0625, 0.0), "C, ECT(0)");
+        assert!(near(fates(early, 0.25, || packet(MTU, 0)), 0.0, 0.0625), "C, not ECT");
+        assert!(near(fates(early, 0.25, classid(1)), 0.0, 0.5), "L by class, not ECT");
+        assert!(near(fates(early, 0.25, classid(2)), 0.0, 0.0), "spared");
+        assert!(near(fates(early, 0.25, classid(3)), 0.0, 0.0625), "no such class");
+    }
+    let options = "coupling_factor 3";
+    assert!(near(fates(options, 0.25, || packet(MTU, 1)), 0.75, 0.0), "k");
+    assert!(near(fates("any_ect", 0.25, || packet(MTU, 2)), 0.5, 0.0), "any_ect");
+}
+
+#[test]
+fn an_overload_drops_in_both_queues_or_in_none() {
+    let all = |options, ecn| fates(options, 0.8, || packet(MTU, ecn));
+    // Of those that are not dropped, L marks all.
+    assert!(near(all("drop_on_overload", 1), 0.36, 0.64));
+    assert!(near(all("drop_on_overload", 2), 0.0, 0.64));
+    assert!(near(all("drop_on_overload", 0), 0.0, 0.64));
+    // The base probability ends at 1/k.
+    assert!(near(all("overflow", 1), 1.0, 0.0));
+    assert!(near(all("overflow", 2), 0.25, 0.0));
+    assert!(near(all("overflow", 0), 0.0, 0.25));
+}
+
+#[test]
+fn few_bytes_are_left_alone() {
+    let mut qdisc = qdisc("");
+    let mut drops = PacketList::new();
+    let mut cx = Cx::new(NOW, &mut drops);
+    qdisc.law.probability = u32::MAX;
+    // Beside the one that is judged, there are two of 1,513 bytes.
+    for _ in 0..3 {
+        let _ = qdisc.enqueue(packet(MTU - 1, 0), &mut cx);
+    }
+    for _ in 0..3 {
+        assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
+    }
+    assert!(cx.drops.is_empty());
+    // And now of 1,514.
+    for _ in 0..3 {
+        let _ = qdisc.enqueue(packet(MTU, 0), &mut cx);
+    }
+    assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
+    assert_eq!((qdisc.backlog().packets, drops.len()), (1, 1));
+}
+
+/// By bytes, give or take a packet.
+#[test]
+fn the_classic_queue_gets_its_part() {
+    for (weight, l_len, c_len) in
+        [(10, 1514, 1514), (10, 100, 1500), (50, 1500, 60), (90, 700, 800)]
+    {
+        let mut qdisc = qdisc(&format!("classic_protection {weight}% step_thresh 4294967us"));
+        let mut drops = PacketList::new();
+        let mut cx = Cx::new(NOW, &mut drops);
+        for _ in 0..3000 {
+            let _ = qdisc.enqueue(packet(l_len, 1), &mut cx);
+            let _ = qdisc.enqueue(packet(c_len, 0), &mut cx);
+        }
+        let mut sent = [0_u64; 2];
+        for _ in 0..1000 {
+            let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("6,000 are held") };
+            sent[usize::from(pkt.ecn)] += u64::from(pkt.len);
+            // The debt of the one is the credit of the other.
+            let off = sent[0] * (100 - weight) / 100;
+            let off = off.abs_diff(sent[1] * weight / 100);
+            assert!(off <= 2 * u64::from(MTU), "{weight}: {sent:?}");
+        }
+    }
+    // None, and all.
+    for (weight, first) in [(0, 1), (100, 0)] {
+        let mut qdisc = qdisc(&format!("classic_protection {weight}"));
+        let mut drops = PacketList::new();
+        let mut cx = Cx::new(NOW, &mut drops);
+        for ecn in [0, 1, 0, 1] {
+            let _ = qdisc.enqueue(packet(MTU, ecn), &mut cx);
+        }
+        let mut ecns = Vec::new();
+        while let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) {
+            ecns.push(pkt.ecn);
+        }
+        assert_eq!(ecns, [first, first, 1 - first, 1 - first]);
+    }
+}
+
+/// Enqueues so many packets, waits, and says which of those that leave are marked.
+fn stepped(options: &str, count: u32, ecn: u8, wait_ns: u64) -> (Vec<bool>, PacketList) {
+    let mut qdisc = qdisc(options);
+    let mut drops = PacketList::new();
+    let mut cx = Cx::new(NOW, &mut drops);
+    for _ in 0..count {
+        let mut pkt = packet(100, ecn);
+        pkt.priority = 0x1_0001;
+        let _ = qdisc.enqueue(pkt, &mut cx);
+    }
+    cx.now = NOW.after(wait_ns);
+    let mut marks = Vec::new();
+    while let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) {
+        marks.push(pkt.ecn == 3);
+    }
+    (marks, drops)
+}
+
+#[test]
+fn what_waited_too_long_is_marked() {
+    assert_eq!(stepped("", 3, 1, 1_000_000).0, [false; 3]);
+    assert_eq!(stepped("", 3, 1, 1_000_001).0, [true; 3]);
+    // So many behind it.
+    assert_eq!(stepped("step_thresh 2p", 5, 1, 0).0, [true, true, false, false, false]);
+    // So many before it, when it came.
+    assert_eq!(stepped("min_qlen_step 2", 4, 1, 9_000_000).0, [false, false, true, true]);
+    let (marks, drops) = stepped("", 3, 0, 1_000_001);
+    assert!(marks.is_empty());
+    let reasons: Vec<_> = drops.metas().map(|meta| meta.drop_reason).collect();
+    assert_eq!(reasons, [Some(DropReason::L4sStepNonEcn); 3]);
+}
+
+#[test]
+fn limits_hold_for_both_queues_together() {
+    let mut qdisc = qdisc("limit 3");
+    let mut drops = PacketList::new();
+    let mut cx = Cx::new(NOW, &mut drops);
+    let verdicts: Vec<_> =
+        [0, 1, 0, 1].iter().map(|ecn| qdisc.enqueue(packet(100, *ecn), &mut cx)).collect();
+    assert_eq!(verdicts[2..], [Verdict::Queued, Verdict::Dropped]);
+    // Classic packets go first.
+    let spec: Spec = "dualpi2 limit 1".parse().expect("a correct line");
+    assert!(qdisc.change(&spec.values(MTU), &mut cx));
+    assert_eq!((qdisc.classic.len(), qdisc.l_queue.len(), cx.drops.len()), (0, 1, 3));
+    // A datagram of 1,000 bytes takes 2,304.
+    let mut qdisc = self::qdisc("memlimit 7000");
+    let mut drops = PacketList::new();
+    let mut cx = Cx::new(NOW, &mut drops);
+    for _ in 0..5 {
+        let _ = qdisc.enqueue(packet(1000, 2), &mut cx);
+    }
+    assert_eq!((qdisc.memory, drops.len()), (6_912, 2));
+}
+
+#[test]
+fn large_packets_are_taken_apart_unless_told_not_to() {
+    for (options, held) in [("", 3), ("no_split_gso", 1)] {
+        let mut qdisc = qdisc(options);
+        let mut drops = PacketList::new();
+        let mut cx = Cx::new(NOW, &mut drops);
+        let mut pkt = Packet::with_payload(&[0; 2500]);
+        (pkt.gso_size, pkt.len, pkt.ecn) = (1000, 2500 + 3 * 42, 1);
+        assert_eq!(qdisc.enqueue(pkt, &mut cx), Verdict::Queued);
+        assert_eq!((qdisc.l_queue.len(), cx.made), (held, held - 1));
+        assert_eq!(qdisc.backlog().bytes, 2626);
+    }
+}
+
+/// Appendix A of the RFC, in floating point: `p' += alpha (q - target) + beta (q - q_before)`.
+struct Reference {
+    p: f64,
+    before: f64,
+    gains: (f64, f64),
+    target: f64,
+}
+
+impl Reference {
+    fn update(&mut self, delay: f64) {
+        let (alpha, beta) = self.gains;
+        let step = alpha * (delay - self.target) + beta * (delay - self.before);
+        (self.p, self.before) = ((self.p + step).clamp(0.0, 1.0), delay);
+    }
+}
+
+#[test]
+fn the_probability_is_that_of_the_rfc() {
+    let spec: Spec = "dualpi2 target 15ms tupdate 16ms alpha 0.16015625 beta 3.19921875"
+        .parse()
+        .expect("a correct line");
+    let mut law = Law::new(&spec.values(MTU), true);
+    let gains = (41.0 / 256.0, 819.0 / 256.0);
+    let mut reference = Reference { p: 0.0, before: 0.0, gains, target: 0.015 };
+    law.update(None, NOW);
+    let mut rng = crate::rng::Rng::new(5);
+    let mut now = NOW;
+    for round in 0..500 {
+        now = now.after(16_000_000);
+        // Waits of up to 100 ms, and now and then none.
+        let delay = if round % 50 < 10 { 0 } else { u64::from(rng.below(100_000_000)) };
+        law.update((delay > 0).then(|| now.0 - delay), now);
+        #[expect(clippy::cast_precision_loss, reason = "a tenth of a second")]
+        reference.update(delay as f64 / 1e9);
+        let p = f64::from(law.probability) / f64::from(u32::MAX);
+        // The gains are rounded down to 44 and 879 of 44.02 and 879.4.
+        assert!((p - reference.p).abs() < 0.01, "{round}: {p}, {}", reference.p);
+    }
+}
+
+/// What stands between two calls is the same as a call for each period.
+#[test]
+fn a_long_pause_is_all_its_periods() {
+    let options = ["", "overflow", "target 1ms tupdate 300us alpha 0.00390625 beta 0.00390625"];
+    for options in options {
+        for (start, since) in
+            [(0, Some(0)), (1 << 31, Some(7_000_000)), (u32::MAX, None), (9, None)]
+        {
+            let build = || {
+                let spec: Spec = format!("dualpi2 {options}").parse().expect("a correct line");
+                let mut law = Law::new(&spec.values(MTU), !options.contains("overflow"));
+                law.update(None, NOW);
+                law.probability = start.min(law.most);
+                law
+            };
+            let oldest = since.map(|ns| NOW.0 + ns);
+            let (mut once, mut often) = (build(), build());
+            let end = NOW.after(3_000_000_000);
+            once.update(oldest, end);
+            let mut now = NOW;
+            while now < end {
+                now = now.after(100_000);
+                often.update(oldest, now);
+            }
+            let state = |law: &Law| (law.probability, law.known());
+            assert_eq!(state(&once), state(&often), "{options}: {start}, {since:?}");
+        }
+    }
+    // A billion of them take no time, and the end of time is none.
+    let spec: Spec = "dualpi2 tupdate 1us".parse().expect("a correct line");
+    let mut law = Law::new(&spec.values(MTU), true);
+    law.update(None, NOW);
+    law.update(None, NOW.after(1_000_000_000_000_000));
+    law.update(Some(NOW.0), Instant::MAX);
+    law.update(Some(NOW.0), Instant::MAX);
+}
+
+#[test]
+fn round_trips_stand_for_four_options() {
+    let law = |options: &str| {
+        let spec: Spec = format!("dualpi2 {options}").parse().expect("a correct line");
+        Law::new(&spec.values(MTU), true).numbers()
+    };
+    let given = "target 16666us tupdate 16666us alpha 0.1640625 beta 3";
+    assert_eq!(law("max_rtt 100ms"), law(given));
+    let given = "target 5ms tupdate 5ms alpha 0.5546875 beta 10";
+    assert_eq!(law("max_rtt 30ms typical_rtt 5ms"), law(given));
+    assert_eq!(law("typical_rtt 5ms"), law("max_rtt 30ms typical_rtt 5ms"));
+    // A third of the longest one is the longest period.
+    let given = "target 10ms tupdate 4ms alpha 2.77734375 beta 25";
+    assert_eq!(law("max_rtt 12ms typical_rtt 10ms"), law(given));
+    for (options, why) in [
+        ("max_rtt 10ms target 5ms", "it follows from `max_rtt`"),
+        ("max_rtt 10ms typical_rtt 20ms", "expected `max_rtt` or less"),
+        ("max_rtt 60s", "too long"),
+    ] {
+        let error = format!("dualpi2 {options}").parse::<Spec>().expect_err(options).to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

@@ -1,0 +1,235 @@
+//! A qdisc for each transmit queue of a device, at the root: `mq`, and `mqprio`, which gives
+//! classes of traffic queues of their own.
+//!
+//! A packet's queue is the one that was chosen for it ([`set_queue`](Packet::set_queue)), if it may
+//! go there, else one that its flow's key says: of all queues, or of those of the traffic class
+//! that `map` says of the low four bits of its priority.
+//!
+//! In Linux the queues are the device's, which takes from each as it likes. A [`Tree`](crate::Tree)
+//! has one wire: it takes a packet from each queue in turn. The ports of a link are its queues: see
+//! [`Setup::build_port`](crate::Setup::build_port).
+//!
+//! Source: `tc-mq(8)`, `tc-mqprio(8)`; behaviour of Linux 7.2 `net/sched/sch_mq.c`,
+//! `sch_mqprio.c`, `net/core/dev.c` (`skb_tx_hash`).
+//! Differs: `mq` has as many queues as `queues` says, or else as the highest class that was given a
+//! qdisc; `mqprio` has those that `queues` names. The hash is one of our own. Nothing is left to
+//! hardware: `mqprio` needs `hw 0`, and has no `mode`, `shaper`, `min_rate` and `max_rate`. What
+//! stands below a class that lost its qdisc is a `pfifo`; in Linux, packets die there.
+//! Invariant: between two packets of a queue that always holds some, every other queue sends one at
+//! most; packets of a traffic class leave through its own queues alone.
+
+use onramp_queue::Packet;
+
+use super::multiq::{Turns, spread};
+use super::pfifo_fast::default_pfifo_fast;
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::params::{Default, Param, Unit, Value, Values};
+use crate::{Child, Classes};
+
+/// Transmit queues that a device has at most.
+const QUEUES_MAX: u16 = 4096;
+
+/// Traffic classes (`TC_QOPT_MAX_QUEUE`).
+const CLASSES_MAX: usize = 16;
+
+pub(super) const MQ: Kind = Kind {
+    id: "mq",
+    about: "a qdisc for each transmit queue, which are served in turn",
+    params: &[Param::new(
+        "queues",
+        Unit::Count,
+        Default::Off,
+        "transmit queues; off: as many as are given qdiscs",
+    )
+    .within(1, QUEUES_MAX as u64)],
+    classes: ClassKind::Fixed(|values| {
+        u16::try_from(values.number("queues")).ok().filter(|n| *n > 0).unwrap_or(QUEUES_MAX)
+    }),
+    build: |values| {
+        let fixed = values.is_given("queues");
+        let queues = values.number("queues").max(1);
+        Box::new(Mq { queues: turns(queues), fixed, map: None })
+    },
+    ..Kind::LEAF
+};
+
+pub(super) const MQPRIO: Kind = Kind {
+    id: "mqprio",
+    about: "transmit queues for each class of traffic, which are served in turn",
+    params: &[
+        Param::new("num_tc", Unit::Count, Default::Number(8), "classes of traffic")
+            .within(1, CLASSES_MAX as u64),
+        Param::new(
+            "map",
+            Unit::Many(16),
+            Default::List(&[0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 1, 1, 3, 3, 3, 3]),
+            "the class of traffic of each priority, the first is 0",
+        )
+        .within(0, CLASSES_MAX as u64 - 1),
+        Param::new(
+            "queues",
+            Unit::Ranges(CLASSES_MAX),
+            Default::Needed,
+            "of each class of traffic, the number of its queues and the first one",
+        ),
+        Param::new("hw", Unit::Count, Default::Needed, "0: nothing is left to hardware")
+            .within(0, 0),
+    ],
+    check,
+    classes: ClassKind::Fixed(|values| {
+        u16::try_from(ranges(values).iter().map(|range| range.end()).max().unwrap_or(0))
+            .unwrap_or(0)
+    }),
+    build: |values| {
+        let ranges = ranges(values);
+        let count = ranges.iter().map(|range| range.end()).max().unwrap_or(1).max(1);
+        Box::new(Mq {
+            queues: turns(count as u64),
+            fixed: true,
+            map: Some(Box::new(map(values).map(|tc| {
+                // Where nothing was checked, there is one.
+                ranges.get(tc).copied().unwrap_or(Range { count: 1, first: 0 })
+            }))),
+        })
+    },
+};
+
+/// The queues of a class of traffic.
+#[derive(Clone, Copy, Debug, Default)]
+struct Range {
+    count: usize,
+    first: usize,
+}
+
+impl Range {
+    /// The one behind the last.
+    const fn end(self) -> usize {
+        self.first + self.count
+    }
+}
+
+fn ranges(values: &Values<'_>) -> Vec<Range> {
+    let range = |number: &u64| Range {
+        count: usize::try_from(number >> 16).unwrap_or(0),
+        first: usize::from(u16::try_from(number & 0xFFFF).unwrap_or(0)),
+    };
+    let list = values.list("queues");
+    let most = usize::try_from(values.number("num_tc")).unwrap_or(CLASSES_MAX);
+    list.iter().take(most).map(range).collect()
+}
+
+/// The class of traffic of each priority. Behind those that are given, it is 0.
+fn map(values: &Values<'_>) -> [usize; 16] {
+    let mut map = [0; 16];
+    for (place, tc) in map.iter_mut().zip(values.list("map")) {
+        *place = usize::try_from(tc).unwrap_or(0);
+    }
+    map
+}
+
+fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    let wrong = |why: String| Err(("queues", why));
+    let classes = usize::try_from(values.number("num_tc")).unwrap_or(CLASSES_MAX);
+    if let Some(tc) = map(values).iter().find(|tc| **tc >= classes) {
+        let why = format!("it names class {tc}: there are {classes}, 0 to {}", classes - 1);
+        return Err(("map", why));
+    }
+    let ranges = ranges(values);
+    for tc in 0..classes {
+        let range = ranges.get(tc).filter(|range| range.count > 0);
+        let Some(range) = range else { return wrong(format!("no queues for class {tc}")) };
+        if range.end() > usize::from(QUEUES_MAX) {
+            return wrong(format!("those of class {tc} exceed the {QUEUES_MAX} there may be"));
+        }
+        for (other, before) in ranges[..tc].iter().enumerate() {
+            if range.first < before.end() && before.first < range.end() {
+                return wrong(format!(
+                    "class {other}: {}@{} overlap with class {tc}: {}@{}",
+                    before.count, before.first, range.count, range.first
+                ));
+            }
+        }
+    }
+    match values.get("queues") {
+        Some(Value::List(list)) if list.len() > classes => {
+            wrong(format!("there are {classes} classes, and queues for {}", list.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn turns(queues: u64) -> Turns {
+    Turns::new((0..queues).map(|_| Child::new(default_pfifo_fast())).collect())
+}
+
+#[derive(Debug)]
+struct Mq {
+    queues: Turns,
+    /// There are no more queues than these, whatever is grafted.
+    fixed: bool,
+    /// The queues of each priority; none: all of them.
+    map: Option<Box<[Range; 16]>>,
+}
+
+impl Mq {
+    #[inline]
+    fn queue(&self, pkt: &Packet) -> usize {
+        let all = Range { count: self.queues.children.len(), first: 0 };
+        let range = self.map.as_ref().map_or(all, |map| map[(pkt.priority & 15) as usize]);
+        match pkt.chosen_queue().map(usize::from) {
+            Some(chosen) if (range.first..range.end()).contains(&chosen) => chosen,
+            _ => range.first + spread(pkt.flow, range.count),
+        }
+    }
+}
+
+impl Qdisc for Mq {
+    #[inline]
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        self.queues.enqueue(self.queue(&pkt), pkt, cx)
+    }
+
+    #[inline]
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        self.queues.dequeue(cx)
+    }
+
+    fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
+        self.queues.peek(cx)
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.queues.held
+    }
+
+    #[inline]
+    fn accepts(&self, pkt: &Packet) -> bool {
+        self.queues.children[self.queue(pkt)].accepts(pkt)
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        self.queues.reset(cx);
+    }
+
+    fn classes(&mut self) -> Option<&mut dyn Classes> {
+        Some(self)
+    }
+}
+
+impl Classes for Mq {
+    fn child(&mut self, minor: u16) -> Option<&mut Child> {
+        self.queues.child(minor)
+    }
+
+    fn recount(&mut self, minor: u16) {
+        self.queues.recount(minor);
+    }
+
+    fn graft(&mut self, minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        let children = &mut self.queues.children;
+        if !self.fixed && usize::from(minor) > children.len() {
+            children.resize_with(minor.into(), || Child::new(default_pfifo_fast()));
+        }
+        self.queues.graft(minor, qdisc, cx);
+    }
+}

@@ -1,0 +1,173 @@
+//! Packets of several datagrams: what they count for, who takes them apart, and that nothing of
+//! them is lost. Where Linux has told numbers, they are those of a kernel 7.2.
+
+use onramp_core::qdisc::{Dequeue, KINDS, Spec};
+use onramp_core::{Instant, Tree};
+use onramp_queue::{DropReason, Packet};
+use proptest::prelude::*;
+
+const MTU: u32 = 1514;
+const HEADERS: u32 = 42;
+const START: Instant = Instant(5_000_000_000);
+
+/// Datagrams of `size` bytes, whose payload counts upwards from `from`.
+fn packet(from: usize, payload: usize, size: u16) -> Packet {
+    let bytes: Vec<u8> = (from..from + payload).map(|n| n.to_le_bytes()[0]).collect();
+    let mut pkt = Packet::with_payload(&bytes);
+    let datagrams = u32::try_from(payload.div_ceil(usize::from(size).max(1))).expect("few");
+    pkt.gso_size = size;
+    pkt.len += HEADERS * datagrams.max(1);
+    pkt
+}
+
+fn tree(line: &str) -> Tree {
+    Tree::new(&line.parse::<Spec>().expect(line), MTU)
+}
+
+/// All that leaves, as it may: when, lengths, and payloads.
+fn drain(tree: &mut Tree) -> Vec<(u64, Packet)> {
+    let (mut now, mut out) = (START, Vec::new());
+    loop {
+        match tree.dequeue(now) {
+            Dequeue::Ready(pkt) => out.push((now.since(START), pkt)),
+            Dequeue::NotBefore(then) if then < START.after(10_000_000_000) => now = then,
+            _ => return out,
+        }
+    }
+}
+
+fn lens(out: &[(u64, Packet)]) -> Vec<u32> {
+    out.iter().map(|(_, pkt)| pkt.len).collect()
+}
+
+fn stat(tree: &Tree, wanted: &str) -> u64 {
+    let mut found = None;
+    tree.stats(&mut |name, value| {
+        if name == wanted {
+            found = Some(value);
+        }
+    });
+    found.expect(wanted)
+}
+
+/// 5,210 bytes in five datagrams of 1,042, 8.336 ms each.
+#[test]
+fn tbf_takes_apart_what_its_bucket_does_not_hold() {
+    let mut tree = tree("tbf rate 1mbit burst 3000 limit 100000");
+    let _ = tree.enqueue(START, packet(0, 5000, 1000));
+    assert_eq!((tree.backlog().packets, tree.backlog().bytes), (5, 5210));
+    let out = drain(&mut tree);
+    assert_eq!(lens(&out), [1042; 5]);
+    // 3,000 bytes at once; then as many as are missing.
+    let times: Vec<u64> = out.iter().map(|(at, _)| at / 1000).collect();
+    assert_eq!(times, [0, 0, 1_008, 9_344, 17_680]);
+    let payload: Vec<u8> = out.iter().flat_map(|(_, pkt)| pkt.payload().to_vec()).collect();
+    assert_eq!(payload, packet(0, 5000, 1000).payload());
+    assert_eq!((tree.totals().enqueued_packets, tree.totals().made_packets), (5, 4));
+}
+
+#[test]
+fn tbf_keeps_whole_what_fits_and_drops_what_never_will() {
+    let outcome = |burst: u32, limit: u32| {
+        let mut tree = tree(&format!("tbf rate 1mbit burst {burst} limit {limit}"));
+        let _ = tree.enqueue(START, packet(0, 5000, 1000));
+        let sent = lens(&drain(&mut tree));
+        let dropped = |reason| tree.totals().dropped(reason);
+        (sent, dropped(DropReason::TooBig), dropped(DropReason::Overlimit))
+    };
+    assert_eq!(outcome(6000, 100_000), (vec![5210], 0, 0));
+    assert_eq!(outcome(1100, 100_000), (vec![1042; 5], 0, 0));
+    assert_eq!(outcome(1041, 100_000), (vec![], 1, 0));
+    // What fits the limit stays.
+    assert_eq!(outcome(3000, 3200), (vec![1042; 3], 0, 2));
+    // Nobody knows the bytes of this one.
+    let mut tree = tree("tbf rate 1mbit burst 3000 limit 100000");
+    let mut bare = Packet::new(5210);
+    bare.gso_size = 1000;
+    let _ = tree.enqueue(START, bare);
+    assert_eq!(tree.totals().dropped(DropReason::TooBig), 1);
+}
+
+#[test]
+fn cake_takes_all_apart_unless_told_not_to() {
+    for (option, parts) in [("split-gso", 10), ("no-split-gso", 2)] {
+        let mut tree = tree(&format!("cake bandwidth 2mbit besteffort flowblind {option}"));
+        for _ in 0..2 {
+            // COBALT marks one of them, and would drop it else.
+            let mut pkt = packet(0, 4500, 1000);
+            pkt.ecn = 1;
+            let _ = tree.enqueue(START, pkt);
+        }
+        assert_eq!((tree.backlog().packets, tree.backlog().bytes), (parts, 9420), "{option}");
+        let told = ["tin0_pkts", "tin0_bytes", "tin0_max_len"].map(|name| stat(&tree, name));
+        assert_eq!(told, [parts.into(), 9420, 4710], "{option}");
+        let sizes = ["min_adj_size", "max_adj_size"].map(|name| stat(&tree, name));
+        assert_eq!(sizes, [542, 1042], "{option}");
+        assert_eq!(drain(&mut tree).len(), parts as usize, "{option}");
+    }
+}
+
+#[test]
+fn netem_damages_one_datagram_of_several() {
+    for (options, parts) in [("delay 1ms", 1), ("delay 1ms corrupt 100%", 5)] {
+        let mut tree = tree(&format!("netem {options}"));
+        let pkt = packet(0, 4500, 1000);
+        let before = pkt.payload().to_vec();
+        let _ = tree.enqueue(START, pkt);
+        assert_eq!((tree.backlog().packets, tree.backlog().bytes), (parts, 4710), "{options}");
+        let out = drain(&mut tree);
+        let after: Vec<u8> = out.iter().flat_map(|(_, pkt)| pkt.payload().to_vec()).collect();
+        let bits: u32 = before.iter().zip(&after).map(|(a, b)| (a ^ b).count_ones()).sum();
+        assert_eq!((after.len(), bits), (before.len(), if parts > 1 { 5 } else { 0 }));
+    }
+}
+
+/// Of every kind: all bytes that went in come out, or are dropped; so are all packets, those that
+/// were made included.
+fn nothing_is_lost(line: &str, packets: &[(u16, u16, bool)]) -> Result<(), TestCaseError> {
+    let mut tree = tree(line);
+    let (mut came, mut gone) = (0, 0);
+    let mut now = START;
+    for (payload, size, ask) in packets {
+        let mut pkt = packet(0, (*payload).into(), *size);
+        pkt.flow = u64::from(payload % 3);
+        (pkt.ecn, pkt.priority) = ((payload % 4).to_le_bytes()[0], (payload % 3).into());
+        came += u64::from(pkt.len);
+        let _ = tree.enqueue(now, pkt);
+        gone += tree.drops().map(|pkt| u64::from(pkt.len)).sum::<u64>();
+        if *ask && let Dequeue::Ready(pkt) = tree.dequeue(now) {
+            gone += u64::from(pkt.len);
+        }
+        gone += tree.drops().map(|pkt| u64::from(pkt.len)).sum::<u64>();
+        now = now.after(3_000_000);
+        let (totals, backlog) = (tree.totals(), tree.backlog());
+        prop_assert_eq!(came, gone + backlog.bytes, "{}", line);
+        let packets = totals.sent_packets + totals.dropped_packets() + u64::from(backlog.packets);
+        prop_assert_eq!(totals.enqueued_packets, packets, "{}", line);
+    }
+    tree.reset(now);
+    gone += tree.drops().map(|pkt| u64::from(pkt.len)).sum::<u64>();
+    prop_assert_eq!(came, gone, "{}", line);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_kind_loses_a_datagram(
+        packets in prop::collection::vec((1_u16..8000, 0_u16..2000, any::<bool>()), 0..60),
+    ) {
+        let bare = KINDS.iter().map(|kind| kind.id).filter(|id| id.parse::<Spec>().is_ok());
+        let small = [
+            "tbf rate 5mbit burst 1600 limit 9kb",
+            "cake bandwidth 5mbit memlimit 20kb",
+            "dualpi2 limit 9 target 1ms tupdate 1ms",
+            "dualpi2 memlimit 20000 no_split_gso",
+            "netem delay 2ms limit 9 corrupt 50%",
+        ];
+        for line in bare.chain(small) {
+            nothing_is_lost(line, &packets)?;
+        }
+    }
+}
