@@ -12,6 +12,8 @@ use crate::{BEGIN, SEC, Sim};
 
 /// The round trip without any queue, milliseconds, but where trips differ.
 pub const TRIP_MS: u64 = 100;
+/// How much longer a trip may be, by chance: without it, flows that get the same move in step.
+const TRIP_MORE_MS: u64 = 10;
 /// Round trips of the flows of [`Scenario::RttMix`].
 pub const TRIPS_MS: [u64; 4] = [20, 50, 100, 200];
 /// Bulk flows of mild and of heavy congestion: those of the paper on PIE (Pan et al., 2013).
@@ -72,14 +74,14 @@ impl Scenario {
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
-            Self::Mild => "5 bulk flows, round trips of 100 ms",
-            Self::Heavy => "50 bulk flows, round trips of 100 ms",
+            Self::Mild => "5 bulk flows, round trips of 100 to 110 ms",
+            Self::Heavy => "50 bulk flows, round trips of 100 to 110 ms",
             Self::Unresponsive => {
                 "5 bulk flows beside one of 1.5 times the rate that never answers"
             }
             Self::Bursts => "a bulk flow, 2 short flows a second, a video of 2.4 Mbit/s, a call",
             Self::RttMix => "4 bulk flows, round trips of 20, 50, 100 and 200 ms",
-            Self::Ecn => "5 bulk flows, round trips of 100 ms, marks instead of drops",
+            Self::Ecn => "5 bulk flows, round trips of 100 to 110 ms, marks instead of drops",
         }
     }
 
@@ -158,7 +160,7 @@ pub(super) fn members(plan: &Plan, scenario: Scenario) -> Vec<Member> {
     let mut crowd = Crowd { chance: Chance::new(plan.seed), marks: scenario.marks(), all: vec![] };
     let bulk = |crowd: &mut Crowd, count| {
         for _ in 0..count {
-            crowd.bulk(TRIP_MS);
+            crowd.bulk(TRIP_MS, TRIP_MORE_MS);
         }
     };
     match scenario {
@@ -174,7 +176,7 @@ pub(super) fn members(plan: &Plan, scenario: Scenario) -> Vec<Member> {
             crowd.add(Role::Voice, 0, 0);
             crowd.web(plan.whole_ns());
         }
-        Scenario::RttMix => TRIPS_MS.iter().for_each(|trip_ms| crowd.bulk(*trip_ms)),
+        Scenario::RttMix => TRIPS_MS.iter().for_each(|trip_ms| crowd.bulk(*trip_ms, 0)),
     }
     crowd.all
 }
@@ -193,9 +195,9 @@ impl Crowd {
         self.all.push(Member { role, trip_ns, traffic });
     }
 
-    /// A bulk flow. A little of chance keeps flows of one trip from moving in step.
-    fn bulk(&mut self, trip_ms: u64) {
-        let trip_ns = trip_ms * MS + self.chance.below(MS);
+    /// A bulk flow whose trip is up to `more_ms` longer.
+    fn bulk(&mut self, trip_ms: u64, more_ms: u64) {
+        let trip_ns = trip_ms * MS + self.chance.below(more_ms * MS);
         let from_ns = self.chance.below(BEGIN_WITHIN_NS);
         self.add(Role::Bulk, trip_ns, from_ns);
     }

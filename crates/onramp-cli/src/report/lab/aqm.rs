@@ -41,10 +41,11 @@ fn scenario(row: &Row) -> &str {
 }
 
 fn of_scenario(document: &Document, scenario: &str) -> Vec<Chart> {
-    let view = View {
-        rows: document.rows().iter().filter(|row| self::scenario(row) == scenario).collect(),
-        ours: document.story().map_or("", |story| story.ours),
-    };
+    let ours = document.story().map_or("", |story| story.ours);
+    let rows = document.rows().iter().filter(|row| self::scenario(row) == scenario);
+    let mut view = View { rows: rows.collect(), ours };
+    // The highlighted one last, so that the others have the same colours in all kinds of charts.
+    view.rows.sort_by_key(|row| row.main == ours);
     let drawn = [
         ("delay", view.delay()),
         ("distribution", view.distribution()),
@@ -139,7 +140,7 @@ impl View<'_> {
             flows.iter().map(point).collect()
         };
         let first = trips(self.rows.first()?)?;
-        let ticks: Vec<f64> = first.iter().map(|point| point.at.round()).collect();
+        let ticks: Vec<f64> = first.iter().map(|point| point.at.floor()).collect();
         let least = ticks.iter().copied().fold(f64::INFINITY, f64::min);
         if ticks.iter().all(|trip| *trip < TRIPS_DIFFER * least) {
             return None;
