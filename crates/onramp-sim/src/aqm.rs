@@ -61,7 +61,7 @@ pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Cell, C
     for member in &members {
         member.join(&mut sim, plan);
     }
-    // The first and the last instant are one too many.
+    // Half open: the first instant is part of it, the last is not.
     sim.stop_at(BEGIN.after(plan.whole_ns() - 1));
     let mut cell = Cell::new(plan, scenario, subject, &members);
     for fate in &mut sim {
