@@ -23,7 +23,7 @@ fn delay(cell: &Cell, part: u32) -> u64 {
     cell.delays().per_mille(part).expect("packets were sent").div_ceil(MS)
 }
 
-/// RFC 7928, 8.2.1: a few flows. Tail drop is a second of waiting, whatever the round trip; what
+/// RFC 7928, 8.2: a few flows. Tail drop is a second of waiting, whatever the round trip; what
 /// aims at 5 ms stays below, what aims at 15 ms too, and the link stays busy.
 #[test]
 fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
@@ -43,7 +43,7 @@ fn under_mild_load_delays_are_near_the_target_and_the_link_is_busy() {
     assert!((20..72).contains(&median), "{median}");
 }
 
-/// RFC 7928, 8.2.3: many flows, whose windows are less than two packets each. None can keep 5 ms:
+/// RFC 7928, 8.2: many flows, whose windows are less than two packets each. None can keep 5 ms:
 /// there, delays are tens of milliseconds, but still a tenth of those of tail drop.
 #[test]
 fn under_heavy_load_delays_stay_bounded_and_no_flow_starves() {
@@ -110,8 +110,8 @@ fn bursts_pass_and_a_call_is_not_heard_to_wait() {
     }
 }
 
-/// RFC 7928, 6: one over the trip is the least that Reno favours short trips by; queues of their own
-/// do not favour anybody, but who has a long trip leaves some of its share unused.
+/// RFC 7928, 6: with the same losses, Reno's rates are as one to the trips. Queues of their own
+/// favour nobody, but who has a long trip leaves some of its share unused.
 #[test]
 fn flows_of_longer_trips_get_more_where_flows_have_queues() {
     let spread = |kind| {
@@ -128,7 +128,7 @@ fn flows_of_longer_trips_get_more_where_flows_have_queues() {
     }
 }
 
-/// RFC 7928, 4.3 and 4.5; RFC 3168: marks do what drops do, and nothing is lost.
+/// RFC 7928, 4.5; RFC 3168: marks do what drops do, and nothing is lost.
 #[test]
 fn with_marks_nothing_is_dropped_and_delays_are_the_same() {
     for kind in ["red", "codel", "fq_codel", "cake", "pie"] {

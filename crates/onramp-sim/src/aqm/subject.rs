@@ -42,12 +42,12 @@ impl Subject {
             "red" => {
                 let scaled = |bytes: u64| bytes * rate.0 / 1_250_000;
                 format!(
-                    "red limit {} min {} max {} avpkt 1000 burst {} adaptive bandwidth {}bps{ecn}",
+                    "red limit {} min {} max {} avpkt 1000 burst {} adaptive bandwidth {}{ecn}",
                     scaled(400_000).max(40_000),
                     scaled(30_000).max(3_000),
                     scaled(90_000).max(9_000),
                     scaled(55).max(6),
-                    rate.0,
+                    rate,
                 )
             }
             "codel" | "pie" => format!("{}{ecn}", self.name),

@@ -4,9 +4,9 @@
 //! window limits what is known to be on its way), RFC 3042 (two packets more while a loss is likely
 //! but not known), RFC 3168 (CE halves the window once a round trip).
 //!
-//! What is simpler than a TCP: the receiver tells of each packet, at once, and nothing that it tells
-//! is lost. There is no handshake. One packet is as good as another: for a lost one a new one is
-//! sent, if there is an end to what is sent, and it is done when as many have arrived. Three later
+//! What is simpler than a TCP: the receiver tells of each packet, at once, and nothing of that is
+//! lost. There is no handshake. One packet is as good as another: for a lost one a new one is sent,
+//! if there is an end to what is sent, and it is done when as many have arrived. Three later
 //! arrivals tell that a packet is lost. After a timeout nothing counts as on its way.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ const INITIAL_WINDOW: f64 = 10.0;
 const REORDERING: u64 = 3;
 /// Packets beyond the window that may be sent for such arrivals.
 const LIMITED: u64 = 2;
-/// How much longer than a round trip a timeout is, at least, as Linux has it; and the first timeout.
+/// By how much a timeout is longer than a round trip, at least (as in Linux), and the first one.
 const TIMEOUT_SLACK_NS: f64 = 2e8;
 const TIMEOUT_FIRST_NS: u64 = SEC;
 /// Doublings of it, at most.

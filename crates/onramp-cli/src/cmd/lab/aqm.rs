@@ -21,18 +21,17 @@ const PACE: u64 = 500_000;
 /// Queue management by the guidelines of RFC 7928: who gets what, and how long it waits
 ///
 /// Flows that answer to congestion as TCP Reno does, and others that do not, share one link, in
-/// front of which lies the qdisc. Time is virtual: the same command prints the same bytes,
-/// on any machine. docs/aqm/README.md says what the scenarios are and what they show.
+/// front of which lies the qdisc. Time is virtual: the same command prints the same bytes.
+/// docs/aqm/README.md says what the scenarios are and what they show.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The figures are of the flows that answer, where not said otherwise, behind a warm-up of half as many
-seconds again:
+The figures are of the flows that answer, if nothing else is said, after a warm-up half as long:
   goodput      what arrived of them; link: share of the link in use, by all flows
   delay        time from when a packet came until its first bit left
   dropped      share of their packets that were dropped; marked: with CE
   Jain         index of fairness of what the bulk flows got: 1 is even
   of fair      what they got beside the flow that never answers, of what would be theirs
-  short flow   how long one of 30 packets took, from its first to its last arrival at the other end
+  short flow   how long one of 30 packets took, from its beginning until its last bit arrived
   call, video  delay of the call's packets; share of the video's packets that were dropped
 
 Examples:
