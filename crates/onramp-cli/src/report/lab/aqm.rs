@@ -32,9 +32,10 @@ pub(super) fn charts(document: &Document) -> Vec<Chart> {
 }
 
 /// How it is told what charts show.
-pub(super) const HOW: &str = "Time is virtual, and each figure is of one run. Delays are those of packets of flows that \
-     answer to congestion, from when they came until their first bit left; over time, the means \
-     of parts of it, warm-up included. The tables have all figures.";
+pub(super) const HOW: &str = "\
+Time is virtual, and each figure is of one run. Delays are those of packets of flows that answer \
+to congestion, from when they came until their first bit left; over time, the means of parts of \
+it, warm-up included. The tables have all figures.";
 
 fn scenario(row: &Row) -> &str {
     row.values.get("scenario").and_then(Value::as_str).unwrap_or_default()
