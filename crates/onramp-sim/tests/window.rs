@@ -79,11 +79,12 @@ fn congestion_avoidance_adds_one_a_trip() {
 }
 
 /// Mathis et al. 1997: where every `k`th packet is lost, the window saws between W and W/2, and
-/// `sqrt(3/2 k)` packets are sent in a trip, in the mean: 1/sqrt(p).
+/// `sqrt(3/2 k)` packets are sent in a trip, in the mean: 1/sqrt(p). It is a little less, by the
+/// fractions of packets that are not sent and by the trip in which the window does not grow.
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "counts")]
 fn the_rate_goes_with_one_over_the_root_of_loss_and_of_marks() {
-    for period in [64, 256, 1024] {
+    for period in [256, 1024, 4096] {
         for bad in [Way::Lost, Way::Marked] {
             let way = |number| if number % period == period - 1 { bad } else { Way::Passes };
             let (sent, _) = play(endless(), TRIP, 600 * SEC, way);
