@@ -65,6 +65,7 @@ enum Lab {
     Layout(cmd::lab::layout::Args),
     Kernel(cmd::lab::kernel::Args),
     Qdisc(cmd::lab::qdisc::Args),
+    Aqm(cmd::lab::aqm::Args),
     Report(cmd::lab::report::Args),
 }
 
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Layout(args)) => cmd::lab::layout::run(&args),
         Command::Lab(Lab::Kernel(args)) => cmd::lab::kernel::run(&args),
         Command::Lab(Lab::Qdisc(args)) => cmd::lab::qdisc::run(&args),
+        Command::Lab(Lab::Aqm(args)) => cmd::lab::aqm::run(&args),
         Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)

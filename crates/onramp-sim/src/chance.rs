@@ -16,6 +16,11 @@ impl Chance {
         z ^ (z >> 31)
     }
 
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        u64::try_from((u128::from(self.next()) * u128::from(end)) >> 64).unwrap_or(0)
+    }
+
     /// An exponentially distributed number of this mean, as gaps between independent events are.
     #[expect(clippy::cast_precision_loss, reason = "53 bits of chance")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
@@ -28,6 +33,15 @@ impl Chance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_below_an_end_are_even() {
+        let mut chance = Chance::new(7);
+        let mut counts = [0_u32; 5];
+        (0..50_000).for_each(|_| counts[usize::try_from(chance.below(5)).expect("small")] += 1);
+        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 400), "{counts:?}");
+        assert_eq!(chance.below(1), 0);
+    }
 
     #[test]
     fn gaps_are_exponential() {

@@ -1,7 +1,8 @@
 //! Qdiscs in virtual time.
 //!
 //! [`Sim`] plays packets of [`source`]s through a tree in front of a [`Wire`]; a [`Sink`] counts
-//! what became of them. [`recording`] does the same with what a real kernel did, to compare.
+//! what became of them. [`recording`] does the same with what a real kernel did, to compare, and
+//! [`aqm`] has the scenarios that show what queue management does.
 //!
 //! Nothing here reads a clock, and chance comes from seeds: the same run gives the same packets.
 //!
@@ -26,6 +27,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod aqm;
 mod chance;
 mod histogram;
 pub mod recording;

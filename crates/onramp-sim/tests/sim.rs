@@ -209,7 +209,8 @@ fn codel_keeps_the_queue_of_windows_short_and_the_wire_busy() {
             let median = sink.sojourns().per_mille(500);
             assert!(median < Some(12 * MSEC), "{kind}: {median:?}");
             let sent = sink.total().sent_bits_per_second();
-            assert!(sent > Some(9.5e6), "{kind}: {sent:?}");
+            // Flows of one trip, each with a queue of its own, halve their windows in step.
+            assert!(sent > Some(9e6), "{kind}: {sent:?}");
             assert!(sink.jain() > Some(0.9), "{kind}: {:?}", sink.jain());
         }
         assert!(dropped.total().dropped_packets > 20 && dropped.total().marked == 0, "{kind}");

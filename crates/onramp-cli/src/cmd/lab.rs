@@ -1,5 +1,6 @@
 //! `onramp lab`: the experiments of the laboratory.
 
+pub(crate) mod aqm;
 mod common;
 pub(crate) mod contention;
 pub(crate) mod instances;

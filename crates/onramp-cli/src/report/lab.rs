@@ -4,6 +4,7 @@
 //! Designs, figures and axes are those that the rows have. What is known of an experiment is only
 //! what to call it and which figures matter most ([`Story`]).
 
+mod aqm;
 mod charts;
 mod data;
 mod reading;
@@ -32,7 +33,7 @@ struct Story {
     figures: &'static [&'static str],
 }
 
-const STORIES: [Story; 7] = [
+const STORIES: [Story; 8] = [
     Story {
         kind: "contention",
         title: "Contention: many threads, one queue",
@@ -73,6 +74,12 @@ const STORIES: [Story; 7] = [
         title: "Qdiscs: what an enqueue and a dequeue cost",
         ours: "fq",
         figures: &["ns_per_packet"],
+    },
+    Story {
+        kind: aqm::KIND,
+        title: "Queue management: who gets what, and how long it waits (RFC 7928)",
+        ours: "fq_codel",
+        figures: &["goodput_bits_per_second", "sojourn_ns.p50", "sojourn_ns.p99"],
     },
     Story {
         kind: "layout",
@@ -131,6 +138,7 @@ fn names(documents: &[Document]) -> Vec<String> {
 
 fn section(document: &Document) -> Markup {
     let charts = charts::all(document);
+    let machine = document.part("machine");
     html! {
         p class="soft" { (document.machine_summary()) }
         "\n"
@@ -146,13 +154,18 @@ fn section(document: &Document) -> Markup {
         h3 { "How it was measured" }
         p { code { (document.command()) } }
         (page::list(&words::entries(document.part("parameters"))))
-        h3 { "Machine" }
-        (page::list(&words::entries(document.part("machine"))))
+        @if !machine.is_empty() {
+            h3 { "Machine" }
+            (page::list(&words::entries(machine)))
+        }
     }
 }
 
 /// What charts show.
 fn how(document: &Document) -> String {
+    if document.kind() == aqm::KIND {
+        return aqm::HOW.to_owned();
+    }
     let base = document.base().map_or_else(String::new, |base| {
         let divided = |key: &&str| document.rows().iter().any(|r| document.ratio(r, key).is_some());
         let keys: Vec<_> = document.figures().into_iter().filter(divided).collect();

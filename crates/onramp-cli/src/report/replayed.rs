@@ -343,7 +343,7 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
         highlighted,
     };
     let times = |title: &str, lines, width, words: Words| {
-        Times { title: title.to_owned(), lines, width, words }.draw()
+        Times { title: title.to_owned(), lines, width, words, fitting: false }.draw()
     };
     let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
     let plain: Words = |x| format!("{x:.4}").trim_end_matches('0').trim_end_matches('.').into();

@@ -1,8 +1,13 @@
 //! A source that answers to congestion.
 //!
-//! Source: RFC 5681 (slow start, congestion avoidance, halving), RFC 6298 (timeout), RFC 3168 (CE
-//! halves the window once a round trip). It sends without end, so that it repeats nothing: what is
-//! lost only counts. Three arrivals behind a packet that has not arrived tell that it is lost.
+//! Source: RFC 5681 (slow start, congestion avoidance, halving), RFC 6298 (timeout), RFC 6675 (the
+//! window limits what is known to be on its way), RFC 3042 (two packets more while a loss is likely
+//! but not known), RFC 3168 (CE halves the window once a round trip).
+//!
+//! What is simpler than a TCP: the receiver tells of each packet, at once, and nothing of that is
+//! lost. There is no handshake. One packet is as good as another: for a lost one a new one is sent,
+//! if there is an end to what is sent, and it is done when as many have arrived. Three later
+//! arrivals tell that a packet is lost. After a timeout nothing counts as on its way.
 
 use std::collections::VecDeque;
 
@@ -16,14 +21,16 @@ use crate::SEC;
 const INITIAL_WINDOW: f64 = 10.0;
 /// Later packets whose arrival tells that one is lost.
 const REORDERING: u64 = 3;
-/// The shortest and the first timeout.
-const TIMEOUT_MIN_NS: u64 = SEC / 5;
+/// Packets beyond the window that may be sent for such arrivals.
+const LIMITED: u64 = 2;
+/// By how much a timeout is longer than a round trip, at least (as in Linux), and the first one.
+const TIMEOUT_SLACK_NS: f64 = 2e8;
 const TIMEOUT_FIRST_NS: u64 = SEC;
 /// Doublings of it, at most.
 const BACKOFFS_MAX: u32 = 6;
 
 /// A sender with a window, as TCP Reno has it, and ECN if its packets may be marked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Window {
     traffic: Traffic,
     back_ns: u64,
@@ -34,8 +41,12 @@ pub struct Window {
     next: u64,
     /// Numbers and times of packets in flight, in order.
     flying: VecDeque<(u64, Instant)>,
-    /// The window shrinks no more for packets before this one.
+    /// The window neither shrinks nor grows for packets before this one.
     settled: u64,
+    /// Arrivals behind the first packet in flight.
+    beyond: u64,
+    /// Packets that are still to arrive; none: without end.
+    left: Option<u64>,
     /// Smoothed round trip and its variance.
     trip_ns: Option<(f64, f64)>,
     /// Timeouts since something arrived.
@@ -58,19 +69,29 @@ impl Window {
             next: 0,
             flying: VecDeque::new(),
             settled: 0,
+            beyond: 0,
+            left: None,
             trip_ns: None,
             backoffs: 0,
         }
     }
 
+    /// With an end: it sends until so many packets have arrived.
+    #[must_use]
+    pub fn packets(self, packets: u64) -> Self {
+        Self { left: Some(packets), ..self }
+    }
+
     fn is_open(&self) -> bool {
-        self.flying.is_empty() || ((self.flying.len() + 1) as f64) <= self.window
+        let flying = self.flying.len() as u64;
+        self.left.is_none_or(|left| flying < left)
+            && (flying == 0 || (flying + 1) as f64 <= self.window + self.beyond.min(LIMITED) as f64)
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     fn timeout_ns(&self) -> u64 {
         let plain = self.trip_ns.map_or(TIMEOUT_FIRST_NS, |(smooth, off)| {
-            ((smooth + 4.0 * off) as u64).max(TIMEOUT_MIN_NS)
+            (smooth + (4.0 * off).max(TIMEOUT_SLACK_NS)) as u64
         });
         plain.saturating_mul(1 << self.backoffs)
     }
@@ -102,6 +123,9 @@ impl Window {
 
 impl Source for Window {
     fn due(&mut self) -> Option<Instant> {
+        if self.left == Some(0) {
+            return None;
+        }
         let due = match self.is_open() {
             true => self.timer,
             false => self.timer.after(self.timeout_ns()),
@@ -116,6 +140,7 @@ impl Source for Window {
             self.settled = self.next;
             self.backoffs = (self.backoffs + 1).min(BACKOFFS_MAX);
             self.flying.clear();
+            self.beyond = 0;
         }
         if self.flying.is_empty() {
             self.timer = now;
@@ -135,21 +160,25 @@ impl Source for Window {
             return;
         };
         let Some((number, sent)) = self.flying.remove(place) else { return };
+        self.left = self.left.map(|left| left.saturating_sub(1));
         self.measure(now.since(sent));
         self.backoffs = 0;
         self.timer = now;
         let lost = |flying: &VecDeque<(u64, Instant)>| {
             flying.front().map(|(first, _)| *first).filter(|first| first + REORDERING <= number)
         };
-        let mut whole = true;
+        match self.flying.front() {
+            Some((first, _)) if *first < number => self.beyond += 1,
+            _ => self.beyond = 0,
+        }
         while let Some(first) = lost(&self.flying) {
             self.flying.pop_front();
+            self.beyond = 0;
             self.shrink(first);
-            whole = false;
         }
         if news.ce {
             self.shrink(number);
-        } else if whole {
+        } else if number >= self.settled {
             self.grow();
         }
     }

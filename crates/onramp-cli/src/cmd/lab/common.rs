@@ -146,7 +146,8 @@ impl LoadArgs {
 pub(super) struct Run {
     json: Option<Output>,
     looks: Looks,
-    machine: Machine,
+    /// None: it makes no difference.
+    machine: Option<Machine>,
     progress: Progress,
 }
 
@@ -160,15 +161,20 @@ impl Run {
 
     /// The same for an experiment that is expected to take so long.
     pub(super) fn expecting(reports: &Reports, expected: Duration) -> Result<Self> {
+        Ok(Self { machine: Some(Machine::here()), ..Self::in_virtual_time(reports, expected)? })
+    }
+
+    /// The same for one whose results depend on no machine and no clock.
+    pub(super) fn in_virtual_time(reports: &Reports, expected: Duration) -> Result<Self> {
         let json = reports.json.as_deref().map(Output::new).transpose()?;
         let looks = Looks::new(&reports.pages, json.as_ref())?;
         output::distinct(&[("--json", json.as_ref()), ("--html", looks.html.as_ref())])?;
-        Ok(Self { json, looks, machine: Machine::here(), progress: Progress::new(expected) })
+        Ok(Self { json, looks, machine: None, progress: Progress::new(expected) })
     }
 
-    /// The machine it runs on.
-    pub(super) fn machine(&self) -> &Machine {
-        &self.machine
+    /// Processors that the machine has for it.
+    pub(super) fn cpus(&self) -> usize {
+        self.machine.as_ref().map_or_else(cpus, |machine| machine.cpus)
     }
 
     /// Shows what is being done.
@@ -190,7 +196,7 @@ impl Run {
         document.insert("schema".into(), format!("onramp.lab.{schema}").into());
         document.insert("version".into(), 1.into());
         document.insert("command".into(), command().into());
-        document.insert("machine".into(), json!(machine));
+        document.extend(machine.as_ref().map(|machine| ("machine".into(), json!(machine))));
         document.insert("parameters".into(), parameters);
         document.extend(results);
         let document = Value::Object(document);
@@ -203,8 +209,11 @@ impl Run {
             done.push(document.and_then(|document| looks.write(&[document])));
         }
         if ![&json, &looks.html].into_iter().flatten().any(Output::is_stdout) {
-            let busy = machine.was_busy().map_or_else(String::new, |line| format!("{line}\n"));
-            done.push(output::print(&format!("{}\n{busy}\n{table}", machine.summary())));
+            let head = machine.map_or_else(String::new, |machine| {
+                let busy = machine.was_busy().map_or_else(String::new, |line| format!("{line}\n"));
+                format!("{}\n{busy}\n", machine.summary())
+            });
+            done.push(output::print(&format!("{head}{table}")));
         }
         output::all(done)
     }

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let most = plan.threads.iter().copied().max().unwrap_or(0);
     limits::check(most + 1, 0)?;
     let rows = contention::run(&plan, &mut |what| run.show(what)).map_err(told)?;
-    let results = Results { cpus: run.machine().cpus, plan, rows };
+    let results = Results { cpus: run.cpus(), plan, rows };
     let table = table::contention(&results, args.histograms);
     run.conclude("contention", json::parameters(&results.plan), json::results(&results), &table)
 }

@@ -16,6 +16,8 @@ pub(crate) struct Times {
     pub(crate) width: f64,
     /// How figures are written.
     pub(crate) words: Words,
+    /// Upwards it is logarithmic, where figures are far apart.
+    pub(crate) fitting: bool,
 }
 
 /// A line.
@@ -48,8 +50,13 @@ impl Times {
         let height = HEIGHT.max(TOP + BELOW + self.lines.len() as f64 * LINE);
         let (top, bottom) = (TOP + GAP, height - BELOW);
         let most = self.lines.iter().map(TimeLine::most).fold(0.0, f64::max);
-        let up = Scale::linear(most, (bottom, top));
-        let mut scene = Scene::new(self.title.clone(), height);
+        let figures = || self.lines.iter().flat_map(|line| line.points.iter().flatten().copied());
+        let up = match self.fitting {
+            true => Scale::fitting(figures(), (bottom, top)),
+            false => Scale::linear(most, (bottom, top)),
+        };
+        let title = if up.is_log() { " (log scale)" } else { "" };
+        let mut scene = Scene::new(format!("{}{title}", self.title), height);
         let ticks: Vec<_> = up.ticks().into_iter().map(|tick| (tick, (self.words)(tick))).collect();
         let left = ticks.iter().map(|(_, text)| font::width(text, LETTERS)).fold(0.0, f64::max);
         let left = left + GAP;
@@ -151,6 +158,7 @@ mod tests {
             lines: vec![line("mean", true), line("most", false)],
             width: 0.5,
             words: |figure| figure.to_string(),
+            fitting: false,
         }
     }
 
@@ -160,6 +168,24 @@ mod tests {
             assert!(times(points).draw().is_none(), "{points:?}");
         }
         assert!(times(&[Some(0.0)]).draw().is_some(), "zero is a figure");
+    }
+
+    #[test]
+    fn figures_far_apart_are_on_a_logarithmic_axis_if_they_may() {
+        let mut times = times(&[Some(1.0), Some(10.0), Some(100.0)]);
+        assert_eq!(times.draw().expect("lines").title, "Title");
+        times.fitting = true;
+        let scene = times.draw().expect("lines");
+        assert_eq!(scene.title, "Title (log scale)");
+        let svg = scene.svg();
+        let xml = roxmltree::Document::parse(&svg).expect("XML");
+        let line = xml.descendants().find(|n| n.attribute("data-series") == Some("mean"));
+        let path = line.and_then(|node| node.attribute("d")).expect("a path");
+        let places: Vec<f64> =
+            path[1..].split(['L', ' ']).map(|number| number.parse().expect("a place")).collect();
+        assert!((places[1] - 2.0 * places[3] + places[5]).abs() < 0.3, "{places:?}");
+        times.lines.iter_mut().for_each(|line| line.points = vec![Some(1.0), Some(2.0)]);
+        assert_eq!(times.draw().expect("lines").title, "Title");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::aqm;
 use super::data::{Document, Row};
 use super::words::{self, count, label, words};
 use crate::report::chart::{Across, Bar, Bars, Labels, Line, Lines, Point, Scene};
@@ -16,6 +17,9 @@ pub(super) struct Chart {
 
 /// All charts, in the order of the page.
 pub(super) fn all(document: &Document) -> Vec<Chart> {
+    if document.kind() == aqm::KIND {
+        return aqm::charts(document);
+    }
     let (figures, places) = (document.figures(), document.places());
     let mut charts = Vec::new();
     if let Some(axis) = document.axis() {

@@ -131,7 +131,7 @@ pub(super) fn plain(value: f64) -> String {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-const LABELS: [(&str, &str); 29] = [
+const LABELS: [(&str, &str); 35] = [
     ("packets_per_second", "packets a second"),
     ("cpu_ns_per_packet", "CPU per packet"),
     ("cpu_ns_per_request", "CPU per request"),
@@ -160,6 +160,12 @@ const LABELS: [(&str, &str); 29] = [
     ("load_1m", "load in the minute before"),
     ("onramp", "Onramp"),
     ("started_unix", "started"),
+    ("goodput_bits_per_second", "goodput, bits a second"),
+    ("completion_ns", "short flow"),
+    ("voice_sojourn_ns", "a call's delay"),
+    ("share_of_fair", "of the fair share"),
+    ("video_dropped_share", "dropped of the video"),
+    ("trip_ns", "round trip"),
     ("scaling", "rate to that of the first number"),
 ];
 

@@ -1,0 +1,138 @@
+//! `onramp lab aqm`.
+
+mod json;
+mod table;
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use onramp_core::Rate;
+use onramp_sim::aqm::{self, Cell, Plan, Scenario, Subject};
+
+use super::common::{Reports, Run, cpus, once};
+use crate::error::usage;
+
+/// Rates that a run of packets makes sense at, and ends in its time, bytes a second.
+const RATES: std::ops::RangeInclusive<u64> = 12_500..=1_250_000_000;
+/// Packets a second of real time, about: for the progress line.
+const PACE: u64 = 500_000;
+
+/// Queue management by the guidelines of RFC 7928: who gets what, and how long it waits
+///
+/// Flows that answer to congestion as TCP Reno does, and others that do not, share one link, in
+/// front of which lies the qdisc. Time is virtual: the same command prints the same bytes.
+/// docs/aqm/README.md says what the scenarios are and what they show.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The figures are of the flows that answer, if nothing else is said, after a warm-up half as long:
+  goodput      what arrived of them; link: share of the link in use, by all flows
+  delay        time from when a packet came until its first bit left
+  dropped      share of their packets that were dropped; marked: with CE
+  Jain         index of fairness of what the bulk flows got: 1 is even
+  of fair      what they got beside the flow that never answers, of what would be theirs
+  short flow   how long one of 30 packets took, from its beginning until its last bit arrived
+  call, video  delay of the call's packets; share of the video's packets that were dropped
+
+Examples:
+  onramp lab aqm
+  onramp lab aqm --kinds pfifo,codel,fq_codel --scenarios bursts
+  onramp lab aqm --rate 100mbit --seconds 20 --json aqm.json --html aqm.html")]
+pub(crate) struct Args {
+    /// Qdiscs; besides those of the default, any that needs no parameters
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "pfifo,red,codel,fq_codel,pie,cake"
+    )]
+    kinds: Vec<String>,
+    /// Traffic: mild, heavy, unresponsive, bursts, rtt-mix, ecn or all
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "all")]
+    scenarios: Vec<String>,
+    /// The link's rate, 100kbit to 10gbit
+    #[arg(long, value_name = "RATE", default_value = "10mbit", value_parser = rate)]
+    rate: Rate,
+    /// Seconds of virtual time that count
+    #[arg(long, value_name = "S", default_value = "30",
+          value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+    /// Where chance begins
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    reports: Reports,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let subjects = once(args.kinds.iter().map(String::as_str));
+    let subjects = subjects.into_iter().map(subject).collect::<Result<Vec<_>>>()?;
+    let scenarios = scenarios(&args.scenarios)?;
+    let seconds = NonZeroU64::new(args.seconds).ok_or_else(|| anyhow!("no seconds"))?;
+    let plan = Plan { rate: args.rate, seconds, seed: args.seed };
+    let count = (subjects.len() * scenarios.len()) as u64;
+    let packets = count * plan.rate.0 / u64::from(aqm::MTU) * args.seconds;
+    let mut run =
+        Run::in_virtual_time(&args.reports, Duration::from_secs(packets / PACE / cpus() as u64))?;
+    run.show(&format!("{count} runs"));
+    let cells = cells(&plan, &scenarios, &subjects)?;
+    let rows = cells.iter().map(json::row).collect();
+    let results = [("rows".to_owned(), rows)].into_iter().collect();
+    let parameters = json::parameters(&plan, &scenarios, &subjects);
+    run.conclude("aqm", parameters, results, &table::all(&plan, &scenarios, &subjects, &cells))
+}
+
+/// All cells, scenario by scenario. Each is a world of its own, so they may run side by side.
+fn cells(plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<Vec<Cell>> {
+    let jobs: Vec<_> =
+        scenarios.iter().flat_map(|s| subjects.iter().map(move |q| (*s, q))).collect();
+    let workers = cpus().min(jobs.len()).max(1);
+    let work = |first: usize| {
+        let own = jobs.iter().skip(first).step_by(workers);
+        own.map(|(scenario, subject)| aqm::run(plan, *scenario, subject)).collect::<Vec<_>>()
+    };
+    let work = &work;
+    let mut done: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|n| scope.spawn(move || work(n))).collect();
+        let joined = threads.into_iter().map(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).into_iter()
+        });
+        joined.collect()
+    });
+    let in_order = (0..jobs.len()).filter_map(|job| done[job % workers].next());
+    in_order
+        .map(|cell| cell.map_err(|error| usage(format!("--rate {}: {error}", plan.rate))))
+        .collect()
+}
+
+fn subject(name: &str) -> Result<Subject> {
+    Subject::new(name).map_err(|error| {
+        usage(format!(
+            "--kinds {name}: {error}; there are {}, and any that needs no parameters",
+            Subject::KINDS.join(", ")
+        ))
+    })
+}
+
+fn scenarios(names: &[String]) -> Result<Vec<Scenario>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(Scenario::ALL.into());
+    }
+    let find = |name: &String| {
+        Scenario::ALL.into_iter().find(|scenario| scenario.name() == name).ok_or_else(|| {
+            let known = Scenario::ALL.map(Scenario::name).join(", ");
+            usage(format!("--scenarios {name}: there are {known}, and all"))
+        })
+    };
+    Ok(once(names.iter().map(find).collect::<Result<Vec<_>>>()?))
+}
+
+/// Parses the rate of the link.
+fn rate(text: &str) -> Result<Rate, String> {
+    let rate = text.parse::<Rate>().ok().filter(|rate| RATES.contains(&rate.0));
+    let unit = text.parse::<f64>().is_err();
+    rate.filter(|_| unit).ok_or_else(|| {
+        "expected a rate with its unit, such as 10mbit, 100kbit to 10gbit".to_owned()
+    })
+}

@@ -1,0 +1,77 @@
+//! Results of `onramp lab aqm` for people.
+
+use std::fmt::Write;
+
+use onramp_sim::Histogram;
+use onramp_sim::aqm::{Cell, Plan, Scenario, Subject, TRIPS_MS};
+
+use crate::cmd::lab::common::{self, Column};
+
+/// A table for each scenario, below what they have in common.
+pub(super) fn all(
+    plan: &Plan,
+    scenarios: &[Scenario],
+    subjects: &[Subject],
+    cells: &[Cell],
+) -> String {
+    let mut text = format!(
+        "{}, {} s after {} s of warm-up, seed {}\n\n",
+        plan.rate,
+        plan.seconds,
+        plan.warm_up_seconds(),
+        plan.seed
+    );
+    // What marks, where it is told to, is told so in the one scenario that is about it.
+    for subject in subjects {
+        let _ = writeln!(text, "{}", subject.line(scenarios == [Scenario::Ecn], plan.rate));
+    }
+    for (scenario, cells) in scenarios.iter().zip(cells.chunks(subjects.len().max(1))) {
+        let _ = write!(text, "\n{}: {}\n{}", scenario.name(), scenario.about(), one(cells));
+    }
+    text
+}
+
+/// The table of a scenario.
+fn one(cells: &[Cell]) -> String {
+    let percent = |share: f64, digits: usize| format!("{:.digits$}", share * 100.0);
+    let optional = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let mut columns = vec![
+        Column::new("qdisc", |cell: &Cell| cell.subject.name().to_owned()),
+        Column::new("goodput Mbit/s", |cell: &Cell| format!("{:.2}", cell.goodput() / 1e6)),
+        Column::new("link %", move |cell: &Cell| percent(cell.utilisation(), 1)),
+        Column::new("delay ms p50", |cell: &Cell| ms(cell.delays(), 500)),
+        Column::new("p95", |cell: &Cell| ms(cell.delays(), 950)),
+        Column::new("p99", |cell: &Cell| ms(cell.delays(), 990)),
+        Column::new("dropped %", move |cell: &Cell| percent(cell.dropped_share(), 2)),
+        Column::new("marked %", move |cell: &Cell| {
+            optional(cell.scenario.marks().then(|| percent(cell.marked_share(), 2)))
+        }),
+        Column::new("Jain", move |cell: &Cell| {
+            optional(cell.jain().map(|jain| format!("{jain:.3}")))
+        }),
+        Column::new("of fair %", move |cell: &Cell| {
+            optional(cell.share_of_fair().map(|share| percent(share, 1)))
+        }),
+        Column::new("short flow ms p50", |cell: &Cell| later(cell.completions(), 500)),
+        Column::new("p95", |cell: &Cell| later(cell.completions(), 950)),
+        Column::new("call ms p99", |cell: &Cell| later(cell.voice_delays(), 990)),
+        Column::new("video dropped %", move |cell: &Cell| {
+            optional(cell.video_dropped_share().map(|share| percent(share, 2)))
+        }),
+    ];
+    columns.extend(TRIPS_MS.iter().enumerate().map(|(place, trip)| {
+        Column::new(format!("{trip} ms"), move |cell: &Cell| {
+            let flow = cell.flows().get(place).filter(|_| cell.scenario == Scenario::RttMix);
+            optional(flow.map(|flow| format!("{:.2}", cell.bits_per_second(flow) / 1e6)))
+        })
+    }));
+    common::table(cells, &columns)
+}
+
+fn ms(all: &Histogram, part: u32) -> String {
+    all.per_mille(part).map_or_else(|| "-".to_owned(), |ns| format!("{:.1}", ns as f64 / 1e6))
+}
+
+fn later(all: Option<&Histogram>, part: u32) -> String {
+    all.map_or_else(|| "-".to_owned(), |all| ms(all, part))
+}

@@ -1,0 +1,166 @@
+//! The charts of `onramp lab aqm`: what its rows have is not medians of rounds, but figures of one
+//! run in virtual time, and how they came about.
+
+use serde_json::Value;
+
+use super::charts::Chart;
+use super::data::{Document, Row};
+use super::words;
+use crate::report::chart::{
+    Across, Bar, Bars, Labels, Line, Lines, Point, Scene, TimeLine, Times, Words,
+};
+
+/// The name of the experiment.
+pub(super) const KIND: &str = "aqm";
+/// What a logarithmic axis shows in place of no delay, milliseconds.
+const NO_DELAY_MS: f64 = 0.1;
+/// The least share that is drawn: more would make its axis logarithmic.
+const SHARE_LEAST: f64 = 0.05;
+/// Trips that differ by less are the same, but for a little chance.
+const TRIPS_DIFFER: f64 = 1.2;
+
+/// All charts, scenario by scenario.
+pub(super) fn charts(document: &Document) -> Vec<Chart> {
+    let mut scenarios: Vec<&str> = Vec::new();
+    for row in document.rows() {
+        let scenario = scenario(row);
+        if !scenarios.contains(&scenario) {
+            scenarios.push(scenario);
+        }
+    }
+    scenarios.into_iter().flat_map(|scenario| of_scenario(document, scenario)).collect()
+}
+
+/// How it is told what charts show.
+pub(super) const HOW: &str = "\
+Time is virtual, and each figure is of one run. Delays are those of packets of flows that answer \
+to congestion, from when they came until their first bit left; over time, the means of parts of \
+it, warm-up included. The tables have all figures.";
+
+fn scenario(row: &Row) -> &str {
+    row.values.get("scenario").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn of_scenario(document: &Document, scenario: &str) -> Vec<Chart> {
+    let ours = document.story().map_or("", |story| story.ours);
+    let rows = document.rows().iter().filter(|row| self::scenario(row) == scenario);
+    let mut view = View { rows: rows.collect(), ours };
+    // The highlighted one last, so that the others have the same colours in all kinds of charts.
+    view.rows.sort_by_key(|row| row.main == ours);
+    let drawn = [
+        ("delay", view.delay()),
+        ("distribution", view.distribution()),
+        ("goodput", view.bars("Goodput, Mbit/s", mbit, "goodput_bits_per_second", 1e6)),
+        ("share", view.bars("Of the fair share", words::percent, "share_of_fair", 1.0)),
+        ("short", view.bars("Short flows, median", words::nanoseconds, "completion_ns.p50", 1.0)),
+        ("call", view.bars("A call's delay, p99", words::nanoseconds, "voice_sojourn_ns.p99", 1.0)),
+        ("trips", view.trips()),
+    ];
+    let chart = |(name, scene): (&str, Option<Scene>)| {
+        let (name, heading) = (format!("{scenario}-{name}"), scenario.to_owned());
+        Some(Chart { name, heading, scene: scene? })
+    };
+    drawn.into_iter().filter_map(chart).collect()
+}
+
+fn mbit(figure: f64) -> String {
+    format!("{figure:.2}")
+}
+
+/// The rows of a scenario.
+struct View<'d> {
+    rows: Vec<&'d Row>,
+    ours: &'d str,
+}
+
+impl View<'_> {
+    fn is_ours(&self, row: &Row) -> bool {
+        row.main == self.ours
+    }
+
+    /// Delay over time.
+    fn delay(&self) -> Option<Scene> {
+        let width =
+            self.rows.first()?.values.get("sojourn_parts")?.get("width_seconds")?.as_f64()?;
+        let line = |row: &&Row| {
+            let parts = row.values.get("sojourn_parts")?.get("mean_ns")?.as_array()?;
+            let ms = |part: &Value| part.as_f64().map(|ns| (ns / 1e6).max(NO_DELAY_MS));
+            let points = parts.iter().map(ms).collect();
+            Some(TimeLine { name: row.main.clone(), points, highlighted: self.is_ours(row) })
+        };
+        let lines = self.rows.iter().filter_map(line).collect();
+        let title = "Delay over time, ms".to_owned();
+        Times { title, lines, width, words: words::plain, fitting: true }.draw()
+    }
+
+    /// Which share of packets waited no longer.
+    fn distribution(&self) -> Option<Scene> {
+        let line = |row: &&Row| {
+            let quantiles = row.values.get("sojourn_quantiles")?.as_array()?;
+            let point = |quantile: &Value| {
+                let number = |key: &str| quantile.get(key)?.as_f64();
+                let (figure, ns) = (number("share")?, number("ns")?);
+                let at = (ns / 1e6).max(NO_DELAY_MS);
+                (figure >= SHARE_LEAST).then_some(Some(Point { at, figure, range: None }))
+            };
+            let points = quantiles.iter().filter_map(point).collect();
+            Some(Line { name: row.main.clone(), points, highlighted: self.is_ours(row) })
+        };
+        let lines = Lines {
+            title: "Share of packets that waited no longer".to_owned(),
+            across: Across { name: "delay, ms".to_owned(), words: words::plain, ticks: None },
+            lines: self.rows.iter().filter_map(line).collect(),
+            words: words::percent,
+            labels: Labels::List,
+        };
+        lines.draw()
+    }
+
+    /// A bar for each qdisc; none, if no row has the figure.
+    fn bars(&self, title: &str, words: Words, key: &str, unit: f64) -> Option<Scene> {
+        let bar = |row: &&Row| Bar {
+            name: row.main.clone(),
+            figure: row.figure(key).map(|figure| figure.median / unit),
+            range: None,
+            note: String::new(),
+            highlighted: self.is_ours(row),
+        };
+        let bars: Vec<Bar> = self.rows.iter().map(bar).collect();
+        Bars { title: title.to_owned(), bars, words }.draw()
+    }
+
+    /// What bulk flows got by their round trips, where these differ.
+    fn trips(&self) -> Option<Scene> {
+        let trips = |row: &Row| -> Option<Vec<Point>> {
+            let flows = row.values.get("bulk_flows")?.as_array()?;
+            let point = |flow: &Value| {
+                let number = |key: &str| flow.get(key)?.as_f64();
+                let (at, figure) = (number("trip_ns")? / 1e6, number("bits_per_second")? / 1e6);
+                Some(Point { at, figure, range: None })
+            };
+            flows.iter().map(point).collect()
+        };
+        let first = trips(self.rows.first()?)?;
+        let ticks: Vec<f64> = first.iter().map(|point| point.at.floor()).collect();
+        let least = ticks.iter().copied().fold(f64::INFINITY, f64::min);
+        if ticks.iter().all(|trip| *trip < TRIPS_DIFFER * least) {
+            return None;
+        }
+        let line = |row: &&Row| {
+            let points = trips(row)?.into_iter().map(Some).collect();
+            Some(Line { name: row.main.clone(), points, highlighted: self.is_ours(row) })
+        };
+        let lines = Lines {
+            title: "What a flow got by its round trip, Mbit/s".to_owned(),
+            across: Across {
+                name: "round trip, ms".to_owned(),
+                words: words::plain,
+                ticks: Some(ticks),
+            },
+            lines: self.rows.iter().filter_map(line).collect(),
+            words: words::plain,
+            labels: Labels::List,
+        };
+        lines.draw()
+    }
+}

@@ -1,0 +1,160 @@
+//! `onramp lab aqm`, and `docs/aqm`, which is what it writes.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
+
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/aqm");
+/// Set, it has the test write what it would compare with.
+const WRITE: &str = "ONRAMP_WRITE_DOCS";
+
+/// Runs `line`, which must succeed.
+fn done(line: &str) -> String {
+    let output = run(line);
+    assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
+    assert!(stderr(&output).is_empty(), "{line}: {}", stderr(&output));
+    String::from_utf8(output.stdout).expect("tables are UTF-8")
+}
+
+/// `page` with the blocks between fences of `text` as `printed` has them: each is known by what
+/// stands before its first colon or comma.
+fn renewed(page: &str, printed: &str) -> String {
+    let name = |text: &str| text.split([':', ',', '\n']).next().map(str::to_owned);
+    // The first two are one: what all have in common.
+    let (first, rest) = printed.split_once("\n\n").expect("blocks");
+    let (second, rest) = rest.split_once("\n\n").expect("blocks");
+    let common = format!("{first}\n\n{second}");
+    let blocks = || std::iter::once(common.as_str()).chain(rest.trim_end().split("\n\n"));
+    let mut used = 0;
+    let parts: Vec<String> = page
+        .split("```")
+        .map(|part| match part.strip_prefix("text\n") {
+            Some(old) => {
+                let block = blocks().find(|block| name(block) == name(old)).expect("it is printed");
+                used += 1;
+                format!("text\n{block}\n")
+            }
+            None => part.to_owned(),
+        })
+        .collect();
+    assert_eq!(used, blocks().count(), "each block is shown");
+    parts.join("```")
+}
+
+#[test]
+fn the_documentation_is_what_the_command_writes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let printed = done(&format!("lab aqm --charts {}", folder.path().display()));
+    let write = std::env::var_os(WRITE).is_some();
+    let page_path = Path::new(DOCS).join("README.md");
+    let page = fs::read_to_string(&page_path).expect("the page");
+    let fresh = renewed(&page, &printed);
+    if write {
+        fs::write(&page_path, &fresh).expect("the page can be written");
+    } else {
+        assert!(page == fresh, "docs/aqm/README.md is stale: set {WRITE}=1 and run this test");
+    }
+    let mut charts = 0;
+    for entry in fs::read_dir(folder.path()).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|end| end != "svg") {
+            continue;
+        }
+        charts += 1;
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(page.contains(&format!("({name})")), "{name} is not shown");
+        let svg = fs::read_to_string(&path).expect("a chart");
+        assert!(svg.len() < 30_000, "{name}: {} bytes", svg.len());
+        let kept = Path::new(DOCS).join(name);
+        if write {
+            fs::write(kept, svg).expect("a chart can be written");
+        } else {
+            let kept = fs::read_to_string(kept).unwrap_or_default();
+            assert!(kept == svg, "docs/aqm/{name} is stale: set {WRITE}=1 and run this test");
+        }
+    }
+    let kept = fs::read_dir(DOCS).expect("the folder").count();
+    assert_eq!((charts, kept), (22, 23), "nothing else lies there");
+}
+
+#[test]
+fn every_key_is_documented_and_the_same_command_writes_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let json = at("aqm.json");
+    let line =
+        "lab aqm --kinds pfifo,fq_codel --scenarios unresponsive,bursts --seconds 8 --seed 7";
+    let line = format!("{line} --json {} --html {}", json.display(), at("aqm.html").display());
+    let table = done(&line);
+    let text = fs::read_to_string(&json).expect("the JSON");
+    assert_eq!(table, done(&line));
+    assert_eq!(text, fs::read_to_string(&json).expect("the JSON"));
+
+    let document = read_json(&json);
+    assert_eq!(document["schema"], "onramp.lab.aqm");
+    assert_eq!((&document["version"], document.get("machine")), (&1.into(), None));
+    let rows = document["rows"].as_array().expect("rows");
+    let cells: Vec<_> =
+        rows.iter().map(|row| (row["scenario"].as_str(), row["design"].as_str())).collect();
+    let cell = |scenario, design| (Some(scenario), Some(design));
+    let [first, second] = ["unresponsive", "bursts"];
+    let want = [first, second].map(|one| [cell(one, "pfifo"), cell(one, "fq_codel")]);
+    assert_eq!(cells, want.concat());
+    let tables = "onramp.lab.aqm";
+    let parameters = format!("### `parameters` of `{tables}`");
+    assert_documented_keys(&parameters, &document["parameters"]);
+    for row in rows {
+        assert_documented_keys(&format!("### Each row of `{tables}`"), row);
+        assert_documented_keys("### Each of `bulk_flows`", &row["bulk_flows"][0]);
+        let there = |key: &str| !row[key].is_null();
+        let bursts = row["scenario"] == "bursts";
+        for key in ["completion_ns", "voice_sojourn_ns", "video_dropped_share"] {
+            assert_eq!(there(key), bursts, "{key}: {row}");
+        }
+        assert_eq!((there("jain"), there("share_of_fair")), (!bursts, !bursts), "{row}");
+        assert!(row["sojourn_ns"]["p99"].as_u64() >= row["sojourn_ns"]["p50"].as_u64());
+        let parts = row["sojourn_parts"]["mean_ns"].as_array().map(Vec::len);
+        assert_eq!(parts, Some(120));
+    }
+    assert!(table.starts_with("10Mbit, 8 s after 4 s of warm-up, seed 7\n"), "{table}");
+
+    // The page of the run is that of its JSON.
+    let page = fs::read_to_string(at("aqm.html")).expect("the page");
+    assert_eq!(page, done(&format!("lab report {} --html -", json.display())));
+    for part in ["<h3>unresponsive</h3>", "Short flows, median", "Time is virtual"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("Machine"), "there is none");
+}
+
+#[test]
+fn marks_are_drops_elsewhere_and_other_kinds_may_come_along() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("aqm.json");
+    let line = "lab aqm --kinds codel,sfq,codel --scenarios ecn --rate 2mbit --seconds 4";
+    let table = done(&format!("{line} --json {}", json.display()));
+    assert!(table.contains("\ncodel ecn\nsfq\n\necn: "), "{table}");
+    let document = read_json(&json);
+    let rows = document["rows"].as_array().expect("rows");
+    let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str()).collect();
+    assert_eq!(designs, [Some("codel"), Some("sfq")]);
+    let share = |row: &Value, key: &str| row[key].as_f64().expect("a share");
+    assert!(share(&rows[0], "marked_share") > 0.0 && share(&rows[1], "marked_share") == 0.0);
+}
+
+#[test]
+fn what_cannot_be_is_told() {
+    for (line, words) in [
+        ("--kinds codel,foo", &["--kinds foo", "pfifo, red", "needs no parameters"][..]),
+        ("--kinds tbf", &["--kinds tbf", "rate"]),
+        ("--scenarios mild,foo", &["--scenarios foo", "rtt-mix", "all"]),
+        ("--rate 10", &["--rate", "100kbit to 10gbit"]),
+        ("--rate 1kbit", &["--rate", "100kbit to 10gbit"]),
+        ("--seconds 0", &["--seconds", "1"]),
+    ] {
+        assert_fails(&run(&format!("lab aqm {line}")), 2, words);
+    }
+}

@@ -1,0 +1,346 @@
+//! The numbers that RFC 8289 (CoDel), RFC 8290 (FQ-CoDel) and RFC 8033 (PIE) give, with Linux's
+//! defaults, which are theirs.
+
+use std::collections::VecDeque;
+
+use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::{Instant, Tree};
+use onramp_queue::{DropReason, Packet};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const START: Instant = Instant(20_000 * MS);
+const LEN: u32 = 1_000;
+
+fn tree(line: &str) -> Tree {
+    Tree::new(&line.parse::<Spec>().expect(line), 1514)
+}
+
+fn push(tree: &mut Tree, now: Instant, flow: u64, ecn: u8) -> Verdict {
+    let mut pkt = Packet::new(LEN);
+    (pkt.flow, pkt.ecn, pkt.enqueued_ns) = (flow, ecn, now.0);
+    tree.enqueue(now, pkt)
+}
+
+fn pop(tree: &mut Tree, now: Instant) -> Option<Packet> {
+    match tree.dequeue(now) {
+        Dequeue::Ready(pkt) => Some(pkt),
+        _ => None,
+    }
+}
+
+fn stat(tree: &Tree, name: &str) -> u64 {
+    let mut found = None;
+    tree.stats(&mut |key, value| {
+        if key == name {
+            found = Some(value);
+        }
+    });
+    found.unwrap_or_else(|| panic!("{name} is a statistic"))
+}
+
+/// RFC 8289, 3.3 and 5.6: while the queue stands, the n-th drop is followed by the next after
+/// `interval / sqrt(n)`. Linux comes near the root in steps of Newton's method, of which the first
+/// are rough: the law holds from the tenth drop on.
+#[test]
+fn codel_drops_at_intervals_over_the_root_of_their_number() {
+    let mut tree = tree("codel limit 100000");
+    for _ in 0..60_000 {
+        assert_eq!(push(&mut tree, START, 0, 0), Verdict::Queued);
+    }
+    // One leaves every 100 us.
+    let mut times = Vec::new();
+    for step in 1..=50_000 {
+        let now = START.after(step * 100 * US);
+        assert!(pop(&mut tree, now).is_some());
+        times.extend(tree.drops().map(|_| step / 10));
+    }
+    // The sojourn is too long from 5 ms on, for an interval; the second follows after another.
+    assert_eq!(times[..2], [105, 205]);
+    assert!(times.len() > 500, "{}", times.len());
+    let mut since = times[9];
+    let mut law = 0.0;
+    for (number, time) in times.iter().enumerate().skip(10) {
+        law += 100.0 / f64::from(u32::try_from(number).expect("few")).sqrt();
+        let took = f64::from(u32::try_from(time - since).expect("short"));
+        assert!((took - law).abs() < 2.0 + law / 50.0, "drop {number}: {took} ms, not {law}");
+        if number % 50 == 0 {
+            (since, law) = (*time, 0.0);
+        }
+    }
+}
+
+/// RFC 8289, 3.2 and 4.2: a queue that goes within an interval is a good one, however long it was.
+#[test]
+fn codel_lets_a_burst_shorter_than_an_interval_pass() {
+    for (burst, drops) in [(1_000, 0), (1_040, 0), (1_200, 1)] {
+        let mut tree = tree("codel limit 10000");
+        for _ in 0..burst {
+            let _ = push(&mut tree, START, 0, 0);
+        }
+        let mut now = START;
+        while tree.backlog().packets > 0 {
+            now = now.after(100 * US);
+            let _ = pop(&mut tree, now);
+        }
+        // The sojourn of the last is 104 ms, of which 99 are above the target: just good.
+        assert_eq!(tree.drops().len(), drops, "{burst}");
+    }
+}
+
+/// RFC 8289, 3.1: what counts is the least sojourn of an interval. One short one begins it anew.
+#[test]
+fn codel_begins_anew_after_one_short_wait() {
+    // The queue stands for 65 to 85 ms of 90, then for 95 to 115 of 120.
+    for (period, drops) in [(90, false), (120, true)] {
+        let mut tree = tree("codel");
+        for ms in 0..2_000 {
+            let now = START.after(ms * MS);
+            // A burst of as many packets as it takes, and then one for one.
+            let count = if ms % period == 0 { 20 } else { u64::from(ms % period < period - 25) };
+            for _ in 0..count {
+                let _ = push(&mut tree, now, 0, 0);
+            }
+            let _ = pop(&mut tree, now);
+        }
+        assert_eq!(!tree.drops().is_empty(), drops, "{period}");
+    }
+}
+
+/// RFC 8290, 5.2: limit 10240, quantum, 1024 flows, target, interval, and ECN, by default.
+#[test]
+fn fq_codel_has_the_defaults() {
+    let by_default = |line: &str| {
+        let mut tree = tree(line);
+        let (mut log, mut now) = (Vec::new(), START);
+        for number in 0..12_000 {
+            let verdict = push(&mut tree, START, number % 7, 2);
+            log.push((number, u8::from(verdict == Verdict::Queued)));
+        }
+        for _ in 0..2_000 {
+            now = now.after(500 * US);
+            log.extend(pop(&mut tree, now).map(|pkt| (pkt.flow, pkt.ecn)));
+        }
+        (log, tree.drops().len())
+    };
+    let spelt =
+        "fq_codel limit 10240 flows 1024 quantum 1514 target 5ms interval 100ms drop_batch 64 ecn";
+    let (log, dropped) = by_default("fq_codel");
+    assert!((&log, dropped) == (&by_default(spelt).0, by_default(spelt).1));
+    assert!(dropped > 0 && log.iter().any(|(_, ecn)| *ecn == 3));
+    for other in ["limit 10000", "quantum 300", "target 50ms", "interval 20ms", "noecn"] {
+        assert!(log != by_default(&format!("fq_codel {other}")).0, "{other} makes a difference");
+    }
+}
+
+/// RFC 8290, 1.3 and 4.2: a flow that builds no queue is served before all that do; after its
+/// quantum it is one of them.
+#[test]
+fn fq_codel_serves_sparse_flows_first() {
+    let mut tree = tree("fq_codel");
+    for number in 0..300 {
+        let _ = push(&mut tree, START, number % 3, 0);
+    }
+    for _ in 0..12 {
+        assert!(pop(&mut tree, START).is_some_and(|pkt| pkt.flow < 3));
+    }
+    // Packets of 1,000 bytes: two of them use up a quantum of 1,514.
+    for _ in 0..4 {
+        let _ = push(&mut tree, START, 9, 0);
+    }
+    let flows: Vec<u64> = (0..12).filter_map(|_| pop(&mut tree, START)).map(|p| p.flow).collect();
+    assert_eq!(flows[..2], [9, 9]);
+    assert!(flows[2] < 3 && flows.iter().filter(|flow| **flow == 9).count() == 4, "{flows:?}");
+    // It ran empty. Once its turn among the others has passed, it is a sparse flow again.
+    for number in 0..20 {
+        let now = START.after(number * MS);
+        for _ in 0..8 {
+            assert!(pop(&mut tree, now).is_some_and(|pkt| pkt.flow < 3));
+        }
+        let _ = push(&mut tree, now, 9, 0);
+        assert_eq!(pop(&mut tree, now).map(|pkt| pkt.flow), Some(9));
+    }
+}
+
+/// RFC 8290, 4.1: beyond the limit, packets are dropped from the head of the queue with the largest
+/// backlog: half of it, or 64 packets, whichever is less.
+#[test]
+fn fq_codel_drops_from_the_fattest_flow_in_batches() {
+    for (fat, dropped) in [(1_000, 64), (128, 64), (100, 51), (21, 11)] {
+        let mut tree = tree(&format!("fq_codel limit {}", fat + 30));
+        for number in 0..30 {
+            let _ = push(&mut tree, START, 1 + number % 3, 0);
+        }
+        // One more than fits.
+        for number in 0..=fat {
+            let mut pkt = Packet::new(LEN);
+            (pkt.flow, pkt.cookie, pkt.enqueued_ns) = (0, number, START.0);
+            let _ = tree.enqueue(START, pkt);
+        }
+        let drops: Vec<_> =
+            tree.drops().map(|pkt| (pkt.flow, pkt.cookie, pkt.drop_reason)).collect();
+        let head: Vec<_> = (0..dropped).map(|n| (0, n, Some(DropReason::Overlimit))).collect();
+        assert_eq!(drops, head, "{fat}");
+    }
+}
+
+/// RFC 8290, 4.2: each queue has a CoDel of its own. Where one stands, another does not suffer.
+#[test]
+fn fq_codel_judges_each_flow_by_itself() {
+    let mut tree = tree("fq_codel");
+    let mut dropped = [0, 0];
+    for ms in 0..1_000 {
+        let now = START.after(ms * MS);
+        // The link takes 20 packets in 20 ms: one flow sends 24, the other 5.
+        let count = if ms % 5 == 0 { 6 } else { 0 };
+        (0..count).for_each(|_| assert_eq!(push(&mut tree, now, 0, 0), Verdict::Queued));
+        if ms % 4 == 0 {
+            let _ = push(&mut tree, now, 1, 0);
+        }
+        let _ = pop(&mut tree, now);
+        tree.drops().for_each(|pkt| dropped[usize::from(pkt.flow == 1)] += 1);
+    }
+    assert!(dropped[0] > 5 && dropped[1] == 0, "{dropped:?}");
+}
+
+/// What RFC 8033, 4.2 and 5.5 say of an update, with alpha 1/8, beta 1 1/4 and a target of 15 ms.
+fn updated(p: f64, delay: f64, before: f64) -> f64 {
+    let mut step = 0.125 * (delay - 0.015) + 1.25 * (delay - before);
+    let divisors = [(1e-6, 2048.0), (1e-5, 512.0), (1e-4, 128.0), (1e-3, 32.0), (1e-2, 8.0)];
+    let divisor = divisors.iter().find(|(below, _)| p < *below).map(|(_, divisor)| *divisor);
+    step /= divisor.unwrap_or(if p < 0.1 { 2.0 } else { 1.0 });
+    if p >= 0.1 && step > 0.02 {
+        step = 0.02;
+    }
+    if delay > 0.25 {
+        step += 0.02;
+    }
+    (p + step).clamp(0.0, 1.0)
+}
+
+/// A queue in which each packet waits for `delay_ms`, however many are dropped: one comes every
+/// 100 us. `watch` is told of each arrival: whether it was let in, and the probability.
+fn waiting(tree: &mut Tree, delay_ms: u64, ms: u64, mut watch: impl FnMut(u64, bool, f64)) {
+    let mut held = VecDeque::new();
+    for step in 0..ms * 10 {
+        let now = START.after(step * 100 * US);
+        while held.front().is_some_and(|at: &Instant| at.after(delay_ms * MS) <= now) {
+            held.pop_front();
+            assert!(pop(tree, now).is_some());
+        }
+        let entered = push(tree, now, 0, 0) == Verdict::Queued;
+        if entered {
+            held.push_back(now);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a probability")]
+        watch(step, entered, stat(tree, "prob_ppm") as f64 / 1e6);
+    }
+}
+
+/// Linux's timer rounds 15 ms up to its tick, and adds one: 30 ms. The steps are those of the RFC.
+#[test]
+fn pie_moves_its_probability_as_the_law_says() {
+    for delay_ms in [16, 20, 40, 100, 300] {
+        let mut tree = tree("pie limit 100000");
+        let delay = Instant(delay_ms * MS).0 as f64 / 1e9;
+        let (mut p, mut before) = (0.0, 0.0);
+        let mut compared = 0;
+        waiting(&mut tree, delay_ms, 3_000, |step, _, ours| {
+            if step > 0 && step % 300 == 0 {
+                // Nothing has left yet: no delay is known.
+                let known = if step > delay_ms * 10 { delay } else { 0.0 };
+                p = updated(p, known, before);
+                before = known;
+                compared += 1;
+            }
+            // The RFC holds it at 1; Linux lets it grow.
+            let ours = ours.min(1.0);
+            assert!((ours - p).abs() < 3e-6 + p / 100.0, "{delay_ms} ms, {step}: {ours}, not {p}");
+        });
+        assert!(compared > 90 && p > 1e-5, "{delay_ms} ms: {p}");
+    }
+}
+
+/// RFC 8033, 5.4: between two drops, probabilities add up to 0.85 at least and 8.5 at most.
+#[test]
+fn pie_drops_neither_too_early_nor_too_late() {
+    let mut tree = tree("pie limit 100000");
+    let (mut sum, mut gaps) = (0.0, Vec::new());
+    waiting(&mut tree, 40, 3_000, |_, entered, p| {
+        sum += p;
+        if !entered {
+            gaps.push(sum);
+            sum = 0.0;
+        }
+    });
+    // The first one waits for the burst to be over.
+    let (least, most) = gaps[1..]
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(least, most), gap| (least.min(*gap), most.max(*gap)));
+    assert!(gaps.len() > 500 && least > 0.84 && most < 8.6, "{} {least} {most}", gaps.len());
+    assert!(least < 1.2 && most > 2.5, "it is chance: {least} {most}");
+}
+
+/// RFC 8033, 4.4: nothing is dropped for 150 ms, whatever the delay; then it is.
+#[test]
+fn pie_allows_a_burst_of_150_ms() {
+    let mut tree = tree("pie limit 100000");
+    let mut first = None;
+    waiting(&mut tree, 100, 1_000, |step, entered, p| {
+        if !entered && first.is_none() {
+            first = Some((step / 10, p));
+        }
+    });
+    // Time counts between dequeues: the first packet leaves after 100 ms.
+    assert!(matches!(first, Some((250..400, _))), "{first:?}");
+}
+
+/// RFC 8033, 4.1: no drop while the delay is below half the target and the probability below 20 %;
+/// none while less than two of the largest packets are held.
+#[test]
+fn pie_spares_short_queues() {
+    for (until, spared) in [(0.15, true), (0.5, false)] {
+        let mut ms = 0;
+        waiting(&mut tree("pie limit 100000"), 60, 6_000, |step, _, p| {
+            if p < until {
+                ms = step / 10 + 1;
+            }
+        });
+        // The same again, but only until the probability is as wanted.
+        let mut tree = tree("pie limit 100000");
+        waiting(&mut tree, 60, ms, |_, _, _| {});
+        let end = START.after(ms * MS);
+        while pop(&mut tree, end).is_some() {}
+        tree.drops().for_each(drop);
+        let refused = (0..200).filter(|_| push(&mut tree, end, 0, 0) != Verdict::Queued).count();
+        assert_eq!(refused == 0, spared, "{until}: {refused} of 200");
+        while pop(&mut tree, end).is_some() {}
+        for _ in 0..200 {
+            assert_eq!(push(&mut tree, end, 0, 0), Verdict::Queued);
+            assert!(pop(&mut tree, end).is_some());
+        }
+    }
+}
+
+/// RFC 8033, 4.2: an idle queue forgets, by 2 % an update; Linux by a 64th.
+#[test]
+fn pie_forgets_while_idle() {
+    let mut tree = tree("pie limit 100000");
+    waiting(&mut tree, 60, 2_000, |_, _, _| {});
+    let end = START.after(2_000 * MS);
+    while pop(&mut tree, end).is_some() {}
+    // Two updates until both delays are nothing.
+    let later = |tree: &mut Tree, ms: u64| {
+        let _ = pop(tree, end.after(ms * MS));
+        stat(tree, "prob_ppm")
+    };
+    let first = later(&mut tree, 90);
+    assert!(first > 10_000, "{first}");
+    let mut before = first;
+    for update in 1..=20 {
+        let now = later(&mut tree, 90 + update * 30);
+        // A growth that the law takes back, too: an eighth of 15 ms.
+        assert!(now < before - before / 70, "{update}: {now} after {before}");
+        before = now;
+    }
+}
