@@ -89,8 +89,8 @@ impl Turns {
         (self.ring, self.head, self.tail) = (ring.into(), 0, len);
     }
 
-    /// Flows to ask the processor for, if there are several: for the state of the first one, for what
-    /// that of the second points to, and for what lies behind that of the third.
+    /// Flows to ask the processor for, if there are several: for the state of the first one, for
+    /// what that of the second points to, and for what lies behind that of the third.
     #[inline]
     pub(crate) fn look_ahead(&self) -> Option<[u32; 3]> {
         (self.len() >= SEVERAL).then(|| AHEAD.map(|turns| self.ahead(turns)))

@@ -265,7 +265,7 @@ fn classes_and_flows_cost_little() {
             };
             let class =
                 |minor| format!("class add dev x parent 1: classid 1:{minor:x} {} {rate}", kind.id);
-            let (empty, _) = build(&[root.clone()]);
+            let (empty, _) = build(std::slice::from_ref(&root));
             let lines: Vec<_> = [root].into_iter().chain((1..=COUNT).map(class)).collect();
             let each = (build(&lines).0 - empty) / COUNT;
             println!("{}: {each} bytes a class", kind.id);
