@@ -229,7 +229,7 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
 
 /// Does what a line says; programs may stand in files.
 fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
-    setup.apply(&filter::with_files(line, fs::read)?)
+    setup.apply(&filter::with_files(line, |file| fs::read(file))?)
 }
 
 /// Parses the rate of a link.
