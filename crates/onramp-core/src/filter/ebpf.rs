@@ -223,12 +223,12 @@ impl Ebpf {
     pub(super) fn act(&self, look: &mut Look, pkt: &Packet, class: Handle) -> Match {
         let Some(said) = self.answer(look, pkt, class.minor.into()) else { return Match::No };
         match said.value {
-            // There is no other device here to redirect to.
-            act::OK | act::REDIRECT => {
+            act::OK => {
                 let minor = Handle::from_priority(said.class).minor;
                 Match::Class(Handle::new(class.major, minor))
             }
-            act::SHOT | act::STOLEN | act::TRAP => Match::Drop,
+            // No qdisc redirects.
+            act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Match::Drop,
             _ => Match::No,
         }
     }
