@@ -1,12 +1,9 @@
 //! Any text as lines of `tc`: an error or a tree that can be built, and nothing else.
 #![no_main]
+// It shares its file with random trees.
+#![allow(dead_code)]
 
-use onramp_core::Setup;
+#[path = "../../crates/onramp-core/tests/ops/mod.rs"]
+mod ops;
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
-    let mut setup = Setup::default();
-    for line in text.lines() {
-        let _ = setup.apply(line);
-    }
-    drop(setup.build(1514, 1));
-});
+libfuzzer_sys::fuzz_target!(|text: &str| ops::set_up(text));

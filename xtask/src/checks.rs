@@ -91,22 +91,41 @@ pub(crate) fn soak(args: &[String]) -> Outcome {
     run(command.arg("--").args(args))
 }
 
-/// Feeds random bytes to all targets of `fuzz/`, for `--seconds N` each (default 60).
+/// The targets of `fuzz/`, and how many bytes are worth it.
+const FUZZED: &[(&str, u32)] =
+    &[("qdisc", 400), ("setup", 400), ("dissect", 256), ("capture", 1024), ("bytecode", 512)];
+
+/// Feeds random bytes to the targets of `fuzz/`, all or one, for `--seconds N` each (default 60).
 pub(crate) fn fuzz(args: &[String]) -> Outcome {
     toolchain::nightly(&[])?;
+    let usage = || {
+        let names: Vec<&str> = FUZZED.iter().map(|(name, _)| *name).collect();
+        let names = names.join("|");
+        Failure::Unable(format!("usage: cargo xtask fuzz [{names}] [--seconds N]"))
+    };
+    let (only, args) = match args.split_first() {
+        Some((name, rest)) if !name.starts_with('-') => (Some(name), rest),
+        _ => (None, args),
+    };
     let seconds = match args {
         [] => "60",
         [key, seconds] if key == "--seconds" => seconds,
-        _ => return Err(Failure::Unable("usage: cargo xtask fuzz [--seconds N]".into())),
+        _ => return Err(usage()),
     };
+    let wanted = |(name, _): &&(&str, u32)| only.is_none_or(|only| only == name);
+    let targets: Vec<_> = FUZZED.iter().filter(wanted).collect();
+    if targets.is_empty() {
+        return Err(usage());
+    }
     if !succeeds(Command::new("cargo").args(["fuzz", "--version"])) {
         let why = "cargo-fuzz is missing; install it with `cargo install cargo-fuzz`";
         return Err(Failure::Unable(why.into()));
     }
-    for target in ["qdisc", "setup"] {
+    for (target, length) in targets {
         // No sanitizer: what is fuzzed has no unsafe code of its own.
         let mut command = cargo_nightly(&["fuzz", "run", "-s", "none", target, "--"]);
-        command.args([&format!("-max_total_time={seconds}"), "-max_len=400", "-verbosity=0"]);
+        command.args([format!("-max_total_time={seconds}"), format!("-max_len={length}")]);
+        command.arg("-verbosity=0");
         run(&mut command)?;
     }
     Ok(())

@@ -22,7 +22,7 @@ usage: cargo xtask COMMAND
   shuttle         senders, port, runner and credits together, under random schedules
   miri            tests of onramp-queue in the interpreter that finds undefined behaviour
   tsan            stress tests under ThreadSanitizer
-  fuzz            random bytes to trees of qdiscs and to lines of tc: --seconds N (default 60)
+  fuzz            random bytes as trees, lines of tc, packets, captures, programs: see HACKING.md
   conformance     our qdiscs against recordings of a real kernel: see --help
   soak            links under random faults: --minutes N (default 10), --seed N
   aarch64         type-check the workspace for another processor

@@ -10,10 +10,12 @@ use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 
 /// Buffer for blocks: several times the largest packet that tools capture (256 KiB). Small in unit
-/// tests, where it has to grow.
-const BUFFER: usize = if cfg!(test) { 64 } else { 1 << 20 };
+/// tests and where it is fuzzed: there it has to grow.
+const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 1 << 20 };
 /// Blocks of a capture, at most. A length beyond is a damaged file.
-const BLOCK_MAX: usize = if cfg!(test) { 16 << 10 } else { 16 << 20 };
+const BLOCK_MAX: usize = if cfg!(any(test, fuzzing)) { 16 << 10 } else { 16 << 20 };
+/// Blocks of a pcapng, at least: type, length, and the length again.
+const BLOCK_MIN: u32 = 12;
 
 /// How captures begin: pcap in both byte orders, with times in micro- and in nanoseconds, and as
 /// patched systems wrote it; pcapng.
@@ -64,6 +66,7 @@ pub(crate) struct Advice {
 /// The blocks of a capture.
 pub(crate) struct Blocks<'i> {
     reader: Box<dyn PcapReaderIterator + Send + 'i>,
+    pcapng: bool,
     capacity: usize,
     name: String,
     /// Why the input could not be read: the parser does not say.
@@ -99,13 +102,15 @@ impl<'i> Blocks<'i> {
         let read = input.by_ref().take(8).read_to_end(&mut head);
         read.map_err(|error| cannot_read(name, &error))?;
         let capture = MAGICS.iter().any(|magic| head.starts_with(magic));
+        let pcapng = head.starts_with(&PCAPNG);
         let compressed = COMPRESSED.iter().find(|(magic, _)| head.starts_with(magic));
         let failed = Failed::default();
         let source =
             Source { input: io::Cursor::new(head).chain(input), failed: Arc::clone(&failed) };
         let error = match create_reader(BUFFER, source) {
             Ok(reader) => {
-                return Ok(Self { reader, capacity: BUFFER, name: name.to_owned(), failed });
+                let name = name.to_owned();
+                return Ok(Self { reader, pcapng, capacity: BUFFER, name, failed });
             }
             Err(PcapError::Eof) => anyhow!("{name} is empty, no capture"),
             Err(PcapError::Incomplete(_)) if capture => {
@@ -148,6 +153,9 @@ impl<'i> Blocks<'i> {
     ) -> Result<Option<T>> {
         let reader = &mut self.reader;
         loop {
+            if let Some(length) = too_short(reader.data()).filter(|_| self.pcapng) {
+                bail!("the capture is damaged: a block of {length} bytes");
+            }
             let problem = match reader.next() {
                 Ok((length, block)) => {
                     let done = take(block)?;
@@ -188,6 +196,15 @@ enum Problem {
     Larger,
     CutOff,
     Damaged,
+}
+
+/// The length of a block of a pcapng, if it is less than it takes to say it: the parser would
+/// subtract from it. In which order its bytes are does not matter: in the other one it would be
+/// more than `BLOCK_MAX`.
+fn too_short(block: &[u8]) -> Option<u32> {
+    let length: [u8; 4] = block.get(4..8)?.try_into().ok()?;
+    let length = u32::from_le_bytes(length).min(u32::from_be_bytes(length));
+    (length < BLOCK_MIN).then_some(length)
 }
 
 fn cannot_read(name: &str, error: &io::Error) -> anyhow::Error {

@@ -1,5 +1,7 @@
 //! What `onramp replay` does: a capture through a tree, in virtual time.
 
+#[cfg(test)]
+mod any;
 mod frame;
 mod player;
 mod rows;

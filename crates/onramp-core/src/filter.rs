@@ -13,7 +13,7 @@
 //! | `basic` | an expression of `cmp`, `u32`, `meta`, `nbyte` |
 //! | `flower` | fields of the headers |
 //! | `flow` | fields, from which it computes the class |
-//! | `bpf` | what a program says |
+//! | `bpf` | what a program says, classic or eBPF |
 //!
 //! | action | what it does |
 //! |---|---|
@@ -60,7 +60,9 @@
 
 mod action;
 mod bpf;
+mod ebpf;
 mod ematch;
+mod files;
 mod flow;
 mod flower;
 mod police;
@@ -73,7 +75,6 @@ mod words;
 use onramp_queue::Packet;
 
 use self::action::Control;
-use self::bpf::Program;
 use self::ematch::Tree;
 use self::flow::Flow;
 use self::flower::Flower;
@@ -81,6 +82,9 @@ use self::words::Selector;
 use crate::dissect::Dissected;
 use crate::{Handle, Instant};
 
+pub use self::bpf::Bpf;
+pub use self::ebpf::Ebpf;
+pub use self::files::with_files;
 pub use self::read::FilterSpec;
 pub(crate) use self::read::Head;
 pub(crate) use self::reader::Reader;
@@ -119,7 +123,9 @@ enum Matcher {
     Basic(Tree),
     Flower(Box<Flower>),
     Flow(Box<Flow>),
-    Bpf(Program),
+    Bpf(Bpf),
+    /// With `direct-action`, the class that the program gets.
+    Ebpf(Ebpf, Option<Handle>),
 }
 
 /// What a filter says of a packet.
@@ -131,6 +137,8 @@ enum Match {
     Yes,
     /// Yes, and it belongs to this class.
     Class(Handle),
+    /// Yes, and it dies.
+    Drop,
 }
 
 /// What was found out of a packet, when somebody asked.
@@ -159,6 +167,17 @@ impl From<bool> for Match {
     }
 }
 
+impl Match {
+    /// What the answer of a program means.
+    fn answered(value: u32) -> Self {
+        match value {
+            0 => Self::No,
+            u32::MAX => Self::Yes,
+            class => Self::Class(Handle::from_priority(class)),
+        }
+    }
+}
+
 impl Matcher {
     #[inline]
     fn test(&self, look: &mut Look, pkt: &Packet, now: Instant) -> Match {
@@ -178,11 +197,11 @@ impl Matcher {
             Self::Basic(tree) => tree.holds(look, pkt).into(),
             Self::Flower(flower) => flower.matches(look, pkt).into(),
             Self::Flow(flow) => flow.class_of(look, pkt, now).map_or(Match::No, Match::Class),
-            Self::Bpf(program) => match program.run(look, pkt) {
-                0 => Match::No,
-                u32::MAX => Match::Yes,
-                class => Match::Class(Handle::from_priority(class)),
-            },
+            Self::Bpf(program) => Match::answered(program.answer(look, pkt)),
+            Self::Ebpf(program, None) => {
+                program.answer(look, pkt, 0).map_or(Match::No, |said| Match::answered(said.value))
+            }
+            Self::Ebpf(program, Some(class)) => program.act(look, pkt, *class),
         }
     }
 
@@ -243,6 +262,7 @@ impl Filters {
                 }
                 Match::Yes => filter.class.unwrap_or_default(),
                 Match::Class(class) => class,
+                Match::Drop => return Decision::Drop,
             };
             match action::run(&mut filter.actions, &mut look, pkt, now) {
                 Control::Ok | Control::Pipe | Control::Jump(_) => return Decision::Class(class),

@@ -1,18 +1,42 @@
 //! What fuzzing found worth keeping, again.
 
+#[path = "ops/bytecode.rs"]
+mod bytecode;
+#[path = "ops/dissect.rs"]
+mod dissect;
 mod ops;
 
 use std::fs;
 use std::path::Path;
 
-#[test]
-fn the_corpus_breaks_no_qdisc() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/qdisc");
+/// Gives each file of a corpus to `run`.
+fn replay(name: &str, run: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let entries = fs::read_dir(&corpus).expect("the corpus is in the repository");
     let mut count = 0;
     for entry in entries {
-        ops::run(&fs::read(entry.expect("readable").path()).expect("a file"));
+        run(&fs::read(entry.expect("readable").path()).expect("a file"));
         count += 1;
     }
     assert!(count > 0, "{} is empty", corpus.display());
+}
+
+#[test]
+fn the_corpus_breaks_no_qdisc() {
+    replay("qdisc", ops::run);
+}
+
+#[test]
+fn the_corpus_is_taken_apart() {
+    replay("dissect", dissect::run);
+}
+
+#[test]
+fn the_corpus_runs_as_programs() {
+    replay("bytecode", bytecode::run);
+}
+
+#[test]
+fn the_corpus_makes_trees_or_errors() {
+    replay("setup", |text| ops::set_up(&String::from_utf8_lossy(text)));
 }

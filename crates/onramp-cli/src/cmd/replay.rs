@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use onramp_core::qdisc::Spec;
-use onramp_core::{Rate, Setup, Tree};
+use onramp_core::{ConfigError, Rate, Setup, Tree, filter};
 
 use crate::capture::{Advice, Blocks};
 use crate::error::{tell, usage};
@@ -208,7 +208,7 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
             anyhow!("cannot read {file}: {error}; name a file with lines of tc")
         })?;
         for (number, line) in (1..).zip(text.lines()) {
-            setup.apply(line).map_err(|error| anyhow!("{file}: line {number}: {error}"))?;
+            apply(&mut setup, line).map_err(|error| anyhow!("{file}: line {number}: {error}"))?;
             let line = line.split('#').next().unwrap_or_default().trim();
             if !line.is_empty() {
                 lines.push(line.to_owned());
@@ -221,10 +221,15 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     }
     for filter in &args.filter {
         let line = format!("filter add dev {device} {filter}");
-        setup.apply(&line).map_err(|error| usage(format!("--filter: {error}")))?;
+        apply(&mut setup, &line).map_err(|error| usage(format!("--filter: {error}")))?;
         lines.push(line);
     }
     Ok((setup, lines))
+}
+
+/// Does what a line says; programs may stand in files.
+fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
+    setup.apply(&filter::with_files(line, |file| fs::read(file))?)
 }
 
 /// Parses the rate of a link.

@@ -326,23 +326,8 @@ fn packet(
 mod tests {
     use etherparse::PacketBuilder;
 
+    use super::super::any::played;
     use super::*;
-    use crate::capture::Advice;
-
-    /// Plays bytes; says how many packets were read, and why no more.
-    fn played(bytes: &[u8]) -> (u64, Result<()>) {
-        let advice = Advice { compressed: "", other: "" };
-        let blocks = match Blocks::new(bytes, "bytes", advice) {
-            Ok(blocks) => blocks,
-            Err(error) => return (0, Err(error)),
-        };
-        let mut player = Player::new(blocks);
-        while player.due().is_some() {
-            player.packet().expect("it is due");
-        }
-        let (read, failed) = player.into_read();
-        (read.packets, failed)
-    }
 
     fn frame() -> Vec<u8> {
         let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64);
@@ -401,6 +386,22 @@ mod tests {
                     let (packets, _) = played(&bytes);
                     assert!(packets <= 3, "{value} at {at}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_is_longer_than_its_own_length() {
+        // Blocks of every kind that the parser knows, and of one that it does not.
+        for kind in [1, 2, 3, 4, 5, 6, 9, 10, 0xbad, 0x4000_0bad, 0x8000_0001, 77] {
+            for length in 0..12 {
+                let section = &pcapng()[..28];
+                let bytes = [section, &words(&[kind, length, 0, 0, 0])].concat();
+                let (packets, ended) = played(&bytes);
+                let said = format!("{:#}", ended.expect_err("it is damaged"));
+                let expected =
+                    format!("bytes: at byte 28: the capture is damaged: a block of {length} bytes");
+                assert_eq!((packets, said), (0, expected), "{kind:#x}");
             }
         }
     }

@@ -311,6 +311,34 @@ fn filters_find_the_headers_behind_every_link_header() {
 }
 
 #[test]
+fn filters_take_programs_from_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frames: Frames = [7, 8, 9].iter().map(|port| (0, frame(500, *port, 0))).collect();
+    let file = write(folder.path(), "in", &pcap(1, 1, &frames));
+    // From port 8, as `tcpdump -ddd` writes it: class 1:2. All are to port 53, for the object 1:1.
+    let code = write(folder.path(), "8", b"4\n40 0 0 34\n21 0 1 8\n6 0 0 65538\n6 0 0 0\n");
+    let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../onramp-core/tests/ebpf/ports.o");
+    let lines = format!(
+        "qdisc add dev e root handle 1: prio\nfilter add dev e pref 1 bpf bytecode-file {code}\n\
+         filter add dev e pref 2 bpf object-file {object} section classifier # DNS\n"
+    );
+    let setup = write(folder.path(), "tree.tc", lines.as_bytes());
+    let rows = succeeded(&run(&format!("replay {file} --setup {setup} --rate 1mbit --csv -")));
+    let order: Vec<_> = rows.lines().skip(1).map(|row| &row[..1]).collect();
+    assert_eq!(order, ["1", "3", "2"], "{rows}");
+
+    for (filter, says) in [
+        (format!("bpf obj {object} sec map"), "maps, data or functions"),
+        (format!("bpf obj {object} sec other"), "but: classifier, act, map"),
+        (format!("bpf obj {file} sec act"), "clang -target bpf -c"),
+        (format!("bpf bcf {file}.none"), "No such file"),
+    ] {
+        let line = format!("replay {file} --qdisc prio --filter '{filter}'");
+        assert_fails(&run(&line), 2, &["--filter: filter bpf: ", says]);
+    }
+}
+
+#[test]
 fn copies_leave_as_their_originals_did() {
     let folder = tempfile::tempdir().expect("a folder");
     let cooked = [&[7; 14][..], &[8, 0]].concat();

@@ -6,10 +6,11 @@
 //!
 //! Source: McCanne and Jacobson, "The BSD Packet Filter", 1993; `tc-bpf(8)`; behaviour of Linux 7.2
 //! `net/core/filter.c` and `net/sched/cls_bpf.c`.
-//! Differs: no eBPF (`object-file`, `direct-action`): a program in C needs a machine for 64-bit
-//! code with maps and helpers, which is larger than all filters together. Of Linux's extensions,
-//! protocol, packet type, mark, queue and VLAN tag.
+//! Differs: of Linux's extensions, protocol, packet type, mark, queue and VLAN tag; no
+//! `direct-action`. Programs of the newer kind are in [`ebpf`](super::ebpf).
 //! Invariant: a checked program runs at most one step for each of its instructions.
+
+use std::str::FromStr;
 
 use onramp_queue::Packet;
 
@@ -27,8 +28,20 @@ const NETWORK: i32 = -0x10_0000;
 /// Offsets from here on count from the link header.
 const LINK: i32 = -0x20_0000;
 
+/// A checked program.
+///
+/// ```
+/// use onramp_core::filter::Bpf;
+/// use onramp_queue::Packet;
+///
+/// // As `tcpdump -ddd` writes it, with commas: whether the packet is longer than 99 bytes.
+/// let program: Bpf = "4,128 0 0 0,53 0 1 100,6 0 0 1,6 0 0 0".parse()?;
+/// assert_eq!(program.run(&Packet::new(100)), 1);
+/// assert_eq!(program.run(&Packet::new(99)), 0);
+/// # Ok::<(), onramp_core::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Program(Vec<Step>);
+pub struct Bpf(Vec<Step>);
 
 /// A second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +163,7 @@ impl Beside {
 }
 
 /// A number of `size` bytes.
-fn load(dissected: &Dissected, pkt: &Packet, size: u8, at: i32) -> Option<u32> {
+pub(super) fn load(dissected: &Dissected, pkt: &Packet, size: u8, at: i32) -> Option<u32> {
     let from = if at >= 0 {
         i64::from(at)
     } else if at >= NETWORK {
@@ -166,9 +179,29 @@ fn load(dissected: &Dissected, pkt: &Packet, size: u8, at: i32) -> Option<u32> {
     })
 }
 
-impl Program {
+impl FromStr for Bpf {
+    type Err = ConfigError;
+
+    /// Reads `COUNT,CODE JT JF K,CODE JT JF K,…`.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let mut words = Reader::new(text.split_ascii_whitespace());
+        words.at = "bpf".into();
+        let program = Self::read(&mut words)?;
+        match words.next() {
+            None => Ok(program),
+            Some(word) => Err(words.wrong("bytecode", word, "expected the end")),
+        }
+    }
+}
+
+impl Bpf {
     /// What the program returns; 0 if it reads beyond the packet.
-    pub(super) fn run(&self, look: &mut Look, pkt: &Packet) -> u32 {
+    #[must_use]
+    pub fn run(&self, pkt: &Packet) -> u32 {
+        self.answer(&mut Look::default(), pkt)
+    }
+
+    pub(super) fn answer(&self, look: &mut Look, pkt: &Packet) -> u32 {
         self.steps(look.at(pkt), pkt).unwrap_or(0)
     }
 

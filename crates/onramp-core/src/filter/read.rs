@@ -3,7 +3,8 @@
 use onramp_queue::Packet;
 
 use super::action::{self, Action};
-use super::bpf::Program;
+use super::bpf::Bpf;
+use super::ebpf::Ebpf;
 use super::ematch::Tree;
 use super::flow::Flow;
 use super::flower::{self, Flower};
@@ -263,23 +264,45 @@ impl FilterSpec {
     }
 
     fn read_bpf(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
-        let mut program = None;
-        self.read_rest(words, "bytecode, classid, action, police", |word, words| match word {
-            "run" => Ok(true),
-            "bytecode" | "bc" => {
-                program = Some(Program::read(words)?);
-                Ok(true)
+        let (mut classic, mut program, mut direct) = (None, None, false);
+        let knows = "bytecode, ebpf-bytecode, direct-action, classid, action, police";
+        self.read_rest(words, knows, |word, words| {
+            match word {
+                "run" => {}
+                "bytecode" | "bc" => classic = Some(Bpf::read(words)?),
+                "ebpf-bytecode" => {
+                    let digits = words.next().unwrap_or_default();
+                    let read = digits.parse::<Ebpf>();
+                    program =
+                        Some(read.map_err(|error| words.wrong(word, &error.value, error.why))?);
+                }
+                "direct-action" | "da" => direct = true,
+                "bytecode-file" | "bcf" | "object-file" | "obj" => {
+                    let why = "files are not read here: `filter::with_files` does";
+                    return Err(words.wrong(word, "", why));
+                }
+                "object-pinned" | "pinned" => {
+                    return Err(words.wrong(word, "", "there is no kernel here that has it"));
+                }
+                _ => return Ok(false),
             }
-            "bytecode-file" | "bcf" => {
-                Err(words.wrong(word, "", "files are not read here: use bytecode"))
-            }
-            "object-file" | "obj" | "object-pinned" | "pinned" | "direct-action" | "da" => {
-                Err(words.wrong(word, "", "there is no eBPF here: use bytecode, the classic kind"))
-            }
-            _ => Ok(false),
+            Ok(true)
         })?;
-        let missing = || words.wrong("bytecode", "", "expected it, as tcpdump -ddd writes it");
-        self.matcher = Matcher::Bpf(program.ok_or_else(missing)?);
+        let wrong = |key: &str, why: &str| Err(words.wrong(key, "", why));
+        self.matcher = match (classic, program) {
+            (Some(_), Some(_)) => return wrong("bytecode", "there is ebpf-bytecode, too"),
+            (Some(_), None) if direct => return wrong("direct-action", "it is for ebpf-bytecode"),
+            (Some(program), None) => Matcher::Bpf(program),
+            (None, Some(_)) if direct && !self.actions.is_empty() => {
+                return wrong("action", "with direct-action, the program says what happens");
+            }
+            (None, Some(program)) => {
+                Matcher::Ebpf(program, direct.then(|| self.class.unwrap_or_default()))
+            }
+            (None, None) => {
+                return wrong("bytecode", "expected it, as tcpdump -ddd writes it");
+            }
+        };
         Ok(())
     }
 
@@ -369,7 +392,7 @@ impl FilterSpec {
         let group = &group[..group.partition_point(|other| key(other) == key(self))];
         let inside = match &self.matcher {
             // The last comes first.
-            Matcher::Basic(_) | Matcher::Bpf(_) => 0,
+            Matcher::Basic(_) | Matcher::Bpf(_) | Matcher::Ebpf(..) => 0,
             // By number.
             Matcher::U32(..) => group.partition_point(|other| other.handle < self.handle),
             // Behind those with the same mask.

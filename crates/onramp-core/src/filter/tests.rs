@@ -7,7 +7,7 @@ use super::{Decision, FilterSpec, Filters, Head, Reader};
 use crate::{ConfigError, Handle, Instant};
 
 /// A frame from 10.9.0.1 to 10.9.0.2, UDP to port 9.
-fn frame(port: u16, tos: u8, len: usize) -> Vec<u8> {
+pub(super) fn frame(port: u16, tos: u8, len: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend([0x45, tos, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2]);
     frame.extend([port.to_be_bytes(), [0, 9], [0, 0], [0, 0]].concat());
@@ -15,7 +15,7 @@ fn frame(port: u16, tos: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-fn packet(bytes: &[u8]) -> Packet {
+pub(super) fn packet(bytes: &[u8]) -> Packet {
     let mut pkt = Packet::with_payload(bytes);
     pkt.set_layer(Layer::Ethernet);
     pkt
@@ -40,19 +40,19 @@ fn try_filters(lines: &[&str]) -> Result<Filters, ConfigError> {
     Ok(filters)
 }
 
-fn filters(lines: &[&str]) -> Filters {
+pub(super) fn filters(lines: &[&str]) -> Filters {
     try_filters(lines).expect("correct lines")
 }
 
-fn error(lines: &[&str]) -> String {
+pub(super) fn error(lines: &[&str]) -> String {
     try_filters(lines).expect_err("a mistake").to_string()
 }
 
-fn class(minor: u16) -> Decision {
+pub(super) fn class(minor: u16) -> Decision {
     Decision::Class(Handle::new(1, minor))
 }
 
-fn ask(filters: &mut Filters, pkt: &mut Packet) -> Decision {
+pub(super) fn ask(filters: &mut Filters, pkt: &mut Packet) -> Decision {
     filters.classify(pkt, Instant(1_000_000_000))
 }
 
@@ -395,7 +395,19 @@ filter flow: "handle": expected one before the kind, other than 0
 > handle 1 flow hash keys src,colour
 filter flow: illegal "keys" "src,colour": expected keys with commas between: src, dst, proto, ...
 > bpf object-file x.o
-filter bpf: "object-file": there is no eBPF here: use bytecode, the classic kind
+filter bpf: "object-file": files are not read here: `filter::with_files` does
+> bpf object-pinned /sys/fs/bpf/x
+filter bpf: "object-pinned": there is no kernel here that has it
+> bpf ebpf-bytecode 95
+filter bpf: illegal "ebpf-bytecode" "1 bytes": expected 1 to 4096 instructions of 8 bytes
+> bpf ebpf-bytecode 9500000000000000
+filter bpf: "ebpf-bytecode": instruction 0: it reads r0, which was not written
+> bpf bytecode '1,6 0 0 1' da
+filter bpf: "direct-action": it is for ebpf-bytecode
+> bpf ebpf-bytecode b7000000000000009500000000000000 da action drop
+filter bpf: "action": with direct-action, the program says what happens
+> bpf classid 1:1
+filter bpf: "bytecode": expected it, as tcpdump -ddd writes it
 > matchall action jump
 filter matchall: "jump": expected a whole number, 0 to 65535
 > matchall action mirred
@@ -477,6 +489,8 @@ fn line() -> impl Strategy<Value = String> {
         "handle 2 flow map key dst rshift 31 addend -1 xor 4 or 9",
         "bpf bytecode '4,80 0 0 4294967295,64 0 0 2147483647,84 0 0 15,22 0 0 0'",
         "bpf bytecode '3,177 0 0 4293918720,72 0 0 4293918720,22 0 0 0' action jump 1 action pipe",
+        "bpf ebpf-bytecode 610008000000000061114c0000000000711017000000000095 da classid 1:2",
+        "bpf ebpf-bytecode 61100800000000009500000000000000 classid 1:2 action pass",
         "matchall action ok random netrand goto chain 3 7 action skbedit inheritdsfield",
     ];
     let nearly = (prop::sample::select(LINES), any::<prop::sample::Index>(), word());

@@ -50,6 +50,15 @@ pub(crate) fn run(bytes: &[u8]) {
     books.drain(&lines);
 }
 
+/// Takes any text as lines of `tc`: an error or a tree that can be built, and nothing else.
+pub(crate) fn set_up(text: &str) {
+    let mut setup = Setup::default();
+    for line in text.lines() {
+        let _ = setup.apply(line);
+    }
+    drop(setup.build(MTU, 1));
+}
+
 /// A line for a qdisc at `place`, and those of what is below it.
 fn plant(bytes: &mut Bytes<'_>, place: &str, depth: u32, lines: &mut Vec<String>) {
     let kinds: Vec<_> = KINDS.iter().filter(|kind| depth == 1 || !kind.stands_at_root()).collect();

@@ -1,0 +1,67 @@
+//! Any bytes, played as a capture, with what has to hold whatever they are: for unit tests, for
+//! fuzzing, and for the corpus that came of it.
+
+use anyhow::Result;
+use onramp_sim::BEGIN;
+
+use super::player::Player;
+use crate::capture::{Advice, Blocks};
+
+/// Bytes of the smallest block with a packet in it: a simple packet without any data.
+const RECORD_MIN: usize = 16;
+/// An Ethernet header, which stands for a cooked one.
+const HEAD: usize = 14;
+
+/// Plays bytes; says how many packets were read, and why no more.
+///
+/// # Panics
+///
+/// If packets come out of nothing, or an error does not say where.
+pub(crate) fn played(bytes: &[u8]) -> (u64, Result<()>) {
+    let advice = Advice { compressed: "", other: "" };
+    let blocks = match Blocks::new(bytes, "bytes", advice) {
+        Ok(blocks) => blocks,
+        Err(error) => {
+            // No block was found: it is no capture, or ends before there is one.
+            let said = format!("{error:#}");
+            let known = ["neither a pcap nor", "empty", "compressed", "at byte 0:"];
+            assert!(known.iter().any(|what| said.contains(what)), "{said}");
+            return (0, Err(error));
+        }
+    };
+    let mut player = Player::new(blocks);
+    let (mut packets, mut payload) = (0, 0);
+    let (mut last, mut consumed) = (BEGIN, 0);
+    while let Some(due) = player.due() {
+        assert!(due >= last, "the clock goes on");
+        let pkt = player.packet().expect("it is due");
+        assert!(player.consumed() >= consumed + RECORD_MIN as u64, "a packet is made of bytes");
+        (last, consumed) = (due, player.consumed());
+        (packets, payload) = (packets + 1, payload + pkt.payload().len());
+    }
+    assert!(player.consumed() <= bytes.len() as u64);
+    assert!(payload <= bytes.len() + HEAD * packets, "{payload} bytes of {}", bytes.len());
+    let (read, failed) = player.into_read();
+    assert_eq!(read.packets, packets as u64);
+    if let Err(error) = &failed {
+        let said = format!("{error:#}");
+        let at = said.strip_prefix("bytes: at byte ").and_then(|rest| rest.split_once(": "));
+        let at = at.and_then(|(at, _)| at.parse().ok());
+        assert!(at.is_some_and(|at: usize| at <= bytes.len()), "{said}");
+    }
+    (read.packets, failed)
+}
+
+mod tests {
+    #[test]
+    fn the_corpus_breaks_no_player() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/capture");
+        let entries = std::fs::read_dir(corpus).expect("the corpus is in the repository");
+        let mut played = 0;
+        for entry in entries {
+            let bytes = std::fs::read(entry.expect("readable").path()).expect("a file");
+            played += super::played(&bytes).0;
+        }
+        assert!(played > 0, "the corpus has captures");
+    }
+}

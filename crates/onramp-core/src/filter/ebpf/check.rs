@@ -1,0 +1,286 @@
+//! From instructions to steps that can be run.
+
+use super::{FRAME, INSTRUCTION, Math, Operand, Register, Step, Test};
+
+/// The helper that copies bytes of the packet.
+const SKB_LOAD_BYTES: i32 = 26;
+
+/// Registers that a call leaves unwritten.
+const SCRATCHED: u16 = 0b11_1110;
+
+const MATHS: [Math; 12] = [
+    Math::Add,
+    Math::Sub,
+    Math::Mul,
+    Math::Div,
+    Math::Or,
+    Math::And,
+    Math::Left,
+    Math::Right,
+    Math::Mod,
+    Math::Xor,
+    Math::Move,
+    Math::SignedRight,
+];
+
+const TESTS: [Test; 11] = [
+    Test::Equal,
+    Test::Greater,
+    Test::GreaterEqual,
+    Test::Bits,
+    Test::NotEqual,
+    Test::SignedGreater,
+    Test::SignedGreaterEqual,
+    Test::Less,
+    Test::LessEqual,
+    Test::SignedLess,
+    Test::SignedLessEqual,
+];
+
+/// An instruction, taken apart.
+#[derive(Clone, Copy)]
+struct Raw {
+    code: u8,
+    to: Register,
+    from: Register,
+    at: i16,
+    k: i32,
+}
+
+impl Raw {
+    fn of(bytes: [u8; INSTRUCTION]) -> Self {
+        let [code, registers, a0, a1, k0, k1, k2, k3] = bytes;
+        Self {
+            code,
+            to: registers & 15,
+            from: registers >> 4,
+            at: i16::from_le_bytes([a0, a1]),
+            k: i32::from_le_bytes([k0, k1, k2, k3]),
+        }
+    }
+
+    /// None, if a field is not zero that this instruction does not use.
+    fn only(self, to: bool, from: bool, at: bool, k: bool) -> Option<()> {
+        let unused = (to || self.to == 0)
+            && (from || self.from == 0)
+            && (at || self.at == 0)
+            && (k || self.k == 0);
+        unused.then_some(())
+    }
+
+    /// The second operand: a number or a register.
+    fn operand(self, at: bool) -> Option<Operand> {
+        if self.code & 8 == 0 {
+            self.only(true, false, at, true)?;
+            Some(Operand::K(i64::from(self.k).cast_unsigned()))
+        } else {
+            self.only(true, true, at, false)?;
+            Some(Operand::Register(self.from))
+        }
+    }
+
+    fn size(self) -> u8 {
+        [4, 2, 1, 8][usize::from(self.code >> 3 & 3)]
+    }
+}
+
+/// What an instruction does; or what it is.
+fn step(raw: Raw) -> Result<Step, &'static str> {
+    const UNKNOWN: &str = "it is none that is known";
+    let Raw { code, to, from, at, k } = raw;
+    if to > FRAME || from > FRAME {
+        return Err("there are registers r0 to r10");
+    }
+    let step =
+        match code & 7 {
+            // LD
+            0 => {
+                match code {
+                    0x20 | 0x28 | 0x30 => raw
+                        .only(false, false, false, true)
+                        .map(|()| Step::Legacy { size: raw.size(), at: k, more: None }),
+                    0x40 | 0x48 | 0x50 => raw
+                        .only(false, true, false, true)
+                        .map(|()| Step::Legacy { size: raw.size(), at: k, more: Some(from) }),
+                    _ => None,
+                }
+            }
+            // LDX
+            1 if code & 0xe0 == 0x60 => {
+                let load = Step::Load { size: raw.size(), to, base: from, at };
+                raw.only(true, true, true, false).map(|()| load)
+            }
+            // ST, STX
+            class @ (2 | 3) if code & 0xe0 == 0x60 => {
+                let value = match class {
+                    2 => raw
+                        .only(true, false, true, true)
+                        .map(|()| Operand::K(i64::from(k).cast_unsigned())),
+                    _ => raw.only(true, true, true, false).map(|()| Operand::Register(from)),
+                };
+                value.map(|value| Step::Store { size: raw.size(), base: to, at, value })
+            }
+            3 if code & 0xe0 == 0xc0 => return Err("there are no atomics here"),
+            class @ (4 | 7) => compute(raw, class == 7),
+            class @ (5 | 6) => return jump(raw, class == 5).and_then(|step| step.ok_or(UNKNOWN)),
+            _ => None,
+        };
+    step.ok_or(UNKNOWN)
+}
+
+fn compute(raw: Raw, wide: bool) -> Option<Step> {
+    let Raw { code, to, k, .. } = raw;
+    match code >> 4 {
+        8 => (code & 8 == 0)
+            .then(|| raw.only(true, false, false, false))
+            .flatten()
+            .map(|()| Step::Negate { wide, to }),
+        // In the wide class, it would be the unconditional swap of a later version.
+        13 if !wide => {
+            let bits = u8::try_from(k).ok().filter(|bits| matches!(bits, 16 | 32 | 64))?;
+            raw.only(true, false, false, true)?;
+            Some(Step::Order { big: code & 8 != 0, bits, to })
+        }
+        place => {
+            let math = match place {
+                0..=7 => MATHS[usize::from(place)],
+                9..=12 => MATHS[usize::from(place) - 1],
+                _ => return None,
+            };
+            Some(Step::Compute { wide, math, to, with: raw.operand(false)? })
+        }
+    }
+}
+
+/// None: it is no jump, call or exit.
+fn jump(raw: Raw, wide: bool) -> Result<Option<Step>, &'static str> {
+    let Raw { code, to, from, at, k } = raw;
+    Ok(match code {
+        0x95 => raw.only(false, false, false, false).map(|()| Step::Exit),
+        0x85 if raw.only(false, true, false, true).is_none() => None,
+        0x85 => match (from, k) {
+            (0, SKB_LOAD_BYTES) => Some(Step::LoadBytes),
+            (0, _) => return Err("of the helpers, there is bpf_skb_load_bytes (26) here"),
+            _ => return Err("there are no functions besides the main one here: inline them"),
+        },
+        0x05 => match raw.only(false, false, true, false) {
+            Some(()) => Some(Step::Jump { over: forward(at)? }),
+            None => None,
+        },
+        _ => {
+            let test = match code >> 4 {
+                place @ 1..=7 => TESTS[usize::from(place) - 1],
+                place @ 10..=13 => TESTS[usize::from(place) - 3],
+                _ => return Ok(None),
+            };
+            let Some(with) = raw.operand(true) else { return Ok(None) };
+            Some(Step::Branch { wide, test, left: to, with, over: forward(at)? })
+        }
+    })
+}
+
+fn forward(at: i16) -> Result<u16, &'static str> {
+    u16::try_from(at).map_err(|_| "it jumps back: there are no loops here, unroll them")
+}
+
+/// Makes steps of instructions; or says which is none, and why.
+pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Step>, (usize, String)> {
+    let (raws, _) = bytes.as_chunks::<INSTRUCTION>();
+    let mut raws = raws.iter().map(|bytes| Raw::of(*bytes)).enumerate();
+    let mut steps = Vec::with_capacity(raws.len());
+    while let Some((place, raw)) = raws.next() {
+        if raw.code != 0x18 {
+            let step = step(raw);
+            steps.push(step.map_err(|why| (place, format!("{why} ({:#04x})", raw.code)))?);
+            continue;
+        }
+        let wrong = |why: &str| (place, why.to_owned());
+        if raw.from != 0 {
+            return Err(wrong("there are no maps here"));
+        }
+        let half = raws.next().map(|(_, half)| half);
+        let half =
+            half.filter(|half| half.code == 0 && half.only(false, false, false, true).is_some());
+        let half = half.ok_or_else(|| wrong("its second half is missing"))?;
+        if raw.to > FRAME || raw.at != 0 {
+            return Err(wrong("it is none that is known (0x18)"));
+        }
+        let value = u64::from(half.k.cast_unsigned()) << 32 | u64::from(raw.k.cast_unsigned());
+        steps.extend([Step::Set { to: raw.to, value }, Step::Half]);
+    }
+    Ok(steps)
+}
+
+/// What is wrong with a program, and where.
+pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
+    // Of each step, which registers are written on all ways to it.
+    let mut written = vec![u16::MAX; steps.len()];
+    // At first, the context and the frame.
+    let mut now = 1 << 1 | 1 << FRAME;
+    for (place, step) in steps.iter().enumerate() {
+        now &= written[place];
+        let wrong = |why: &str| Some((place, why.to_owned()));
+        let (reads, writes) = uses(step);
+        if let Some(register) = (0..=FRAME).find(|register| reads & !now & 1 << register != 0) {
+            return wrong(&format!("it reads r{register}, which was not written"));
+        }
+        if writes & 1 << FRAME != 0 {
+            return wrong("r10 is not written to");
+        }
+        if matches!(step, Step::LoadBytes | Step::Legacy { .. }) {
+            now &= !SCRATCHED;
+        }
+        now |= writes;
+        match *step {
+            Step::Jump { over } | Step::Branch { over, .. } => {
+                let target = place + 1 + usize::from(over);
+                match steps.get(target) {
+                    None => return wrong("it jumps beyond the end"),
+                    Some(Step::Half) => return wrong("it jumps into an instruction"),
+                    Some(_) => written[target] &= now,
+                }
+            }
+            Step::Compute { math: Math::Div | Math::Mod, with: Operand::K(0), .. } => {
+                return wrong("it divides by zero");
+            }
+            Step::Compute { math, wide, with: Operand::K(bits), .. }
+                if matches!(math, Math::Left | Math::Right | Math::SignedRight)
+                    && bits >= if wide { 64 } else { 32 } =>
+            {
+                return wrong("it shifts by more bits than there are");
+            }
+            _ => {}
+        }
+        // Nothing goes on from there to the next.
+        if matches!(step, Step::Jump { .. } | Step::Exit) {
+            now = u16::MAX;
+        }
+    }
+    match steps.last() {
+        Some(Step::Exit) => None,
+        _ => Some((steps.len().saturating_sub(1), "the last has to be exit".to_owned())),
+    }
+}
+
+/// Registers that a step reads, and that it writes.
+fn uses(step: &Step) -> (u16, u16) {
+    let bit = |register: Register| 1_u16 << register;
+    let operand = |operand: Operand| match operand {
+        Operand::K(_) => 0,
+        Operand::Register(register) => bit(register),
+    };
+    match *step {
+        Step::Compute { math: Math::Move, to, with, .. } => (operand(with), bit(to)),
+        Step::Compute { to, with, .. } => (bit(to) | operand(with), bit(to)),
+        Step::Negate { to, .. } | Step::Order { to, .. } => (bit(to), bit(to)),
+        Step::Set { to, .. } => (0, bit(to)),
+        Step::Half | Step::Jump { .. } => (0, 0),
+        Step::Load { to, base, .. } => (bit(base), bit(to)),
+        Step::Store { base, value, .. } => (bit(base) | operand(value), 0),
+        // The context is in r6.
+        Step::Legacy { more, .. } => (bit(6) | more.map_or(0, bit), bit(0)),
+        Step::Branch { left, with, .. } => (bit(left) | operand(with), 0),
+        Step::LoadBytes => (bit(1) | bit(2) | bit(3) | bit(4), bit(0)),
+        Step::Exit => (bit(0), 0),
+    }
+}

@@ -1,0 +1,74 @@
+//! Programs that a line of `tc` names by their files.
+
+use std::fmt;
+
+use super::ebpf::Ebpf;
+use crate::ConfigError;
+
+/// The section that `tc` takes where none is named.
+const SECTION: &str = "classifier";
+
+/// Puts the programs into a line of `tc` that stand in files, which `read` reads: `bytecode-file
+/// FILE` becomes `bytecode …`, `object-file FILE section NAME` becomes `ebpf-bytecode …`. Other
+/// lines stay as they are, but for comments.
+///
+/// ```
+/// use onramp_core::filter::with_files;
+/// let line = "filter add dev e0 bpf bytecode-file port.txt classid 1:1";
+/// let line = with_files(line, |file| {
+///     assert_eq!(file, "port.txt");
+///     Ok::<_, &str>(b"1\n6 0 0 4294967295\n".to_vec())
+/// })?;
+/// assert_eq!(line, "filter add dev e0 bpf bytecode 1,6 0 0 4294967295, classid 1:1");
+/// # Ok::<(), onramp_core::ConfigError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`ConfigError`]: what `read` says of the file, or what is wrong with it.
+pub fn with_files<E: fmt::Display>(
+    line: &str,
+    mut read: impl FnMut(&str) -> Result<Vec<u8>, E>,
+) -> Result<String, ConfigError> {
+    let line = line.split('#').next().unwrap_or_default();
+    let mut words = line.split_ascii_whitespace().peekable();
+    if !words.clone().any(|word| word == "bpf") {
+        return Ok(line.to_owned());
+    }
+    let mut out: Vec<String> = Vec::new();
+    while let Some(word) = words.next() {
+        let wrong = |value: &str, why: &str| ConfigError::new("filter bpf", word, value, why);
+        let mut file = || {
+            let name = words.next().unwrap_or_default().trim_matches(['\'', '"']);
+            read(name).map(|bytes| (name, bytes)).map_err(|why| wrong(name, &why.to_string()))
+        };
+        match word {
+            "bytecode-file" | "bcf" => {
+                let (name, bytes) = file()?;
+                let text = String::from_utf8(bytes).map_err(|_| wrong(name, "it is no text"))?;
+                out.extend(["bytecode".into(), text.replace(['\n', '\r'], ",").trim().into()]);
+            }
+            "object-file" | "obj" => {
+                let (name, bytes) = file()?;
+                let mut section = SECTION;
+                while let Some(word) = words.next_if(|word| is_of_object(word)) {
+                    if matches!(word, "section" | "sec") {
+                        section = words.next().unwrap_or_default();
+                    }
+                }
+                let object = Ebpf::digits(&bytes, section);
+                let digits = object.map_err(|error| {
+                    let about = if error.value.is_empty() { name } else { &error.value };
+                    wrong(about, &error.why)
+                })?;
+                out.extend(["ebpf-bytecode".into(), digits]);
+            }
+            word => out.push(word.into()),
+        }
+    }
+    Ok(out.join(" "))
+}
+
+fn is_of_object(word: &str) -> bool {
+    matches!(word, "section" | "sec" | "verbose" | "verb")
+}
