@@ -11,13 +11,13 @@
 mod class;
 mod curve;
 mod sched;
-mod sorted;
+
+use std::collections::BTreeMap;
 
 use onramp_queue::{DropReason, Packet};
 
 use self::class::{Class, Limit, Real, Share};
 use self::curve::{Curve, tick, tick_ns};
-use self::sorted::Sorted;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::{Decision, Filters};
 use crate::params::{Default as Absent, Param, Unit, Values};
@@ -82,9 +82,9 @@ struct Hfsc {
     /// Places by minor numbers, sorted.
     minors: Vec<(u16, usize)>,
     /// Classes with guarantees, not eligible yet: by when they are.
-    waiting: Sorted<(u64, u64)>,
+    waiting: BTreeMap<(u64, u64), usize>,
     /// Those eligible: by deadline, then as they were above.
-    ready: Sorted<(u64, u64, u64)>,
+    ready: BTreeMap<(u64, u64, u64), usize>,
     /// How many have been put in order yet.
     turn: u64,
     /// When the next class may be ready, the last time none was.
@@ -103,8 +103,8 @@ impl Hfsc {
             default: u16::try_from(values.number("default")).unwrap_or(0),
             classes: vec![Class::new(0, None)],
             minors: vec![(0, ROOT)],
-            waiting: Sorted::default(),
-            ready: Sorted::default(),
+            waiting: BTreeMap::new(),
+            ready: BTreeMap::new(),
             turn: 0,
             timer: Instant(0),
             child_waits: false,
@@ -157,7 +157,7 @@ impl Hfsc {
             return Ok((class, true));
         }
         self.furthest_behind(now_tick).map(|class| (class, false)).ok_or_else(|| {
-            let eligible = self.waiting.first().map(|((e, _), _)| e);
+            let eligible = self.waiting.first_key_value().map(|((e, _), _)| *e);
             let allowed = Some(self.classes[ROOT].below.f_min()).filter(|f| *f > 0);
             let next = eligible.into_iter().chain(allowed).min().unwrap_or(0);
             self.timer = Instant(tick_ns(next)).max(now.after(1));

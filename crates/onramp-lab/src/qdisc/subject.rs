@@ -91,11 +91,12 @@ impl Subject {
             ),
             // Linux holds 127 packets of a flow at most.
             "sfq" => format!("limit {room} depth 127 divisor 65536 flows 65408"),
-            "pie" | "fq_pie" | "dualpi2" => format!("limit {room} target 1000s"),
+            "pie" | "dualpi2" => format!("limit {room} target 1000s"),
+            "fq_pie" => format!("limit {room} target 1000s memory_limit 2gb"),
             "red" | "choke" => red(self.name(), room),
             "tbf" => "rate 200gbit burst 64mb limit 4294967295b".into(),
-            "cbs" => "idleslope 99000000 sendslope -1000000 hicredit 1514 locredit -1514 \
-                      port_rate 100gbit"
+            "cbs" => "idleslope 199000000 sendslope -1000000 hicredit 1514 locredit -1514 \
+                      port_rate 200gbit"
                 .into(),
             "prio" | "ets" | "multiq" => "bands 16".into(),
             // By flows, not by hosts: a flow gets so small a part of its host's turn that hundreds
@@ -106,7 +107,8 @@ impl Subject {
         let kind = if let Self::PacedFq = self { "fq" } else { self.name() };
         let mut lines = vec![format!("qdisc add dev lab root handle {ROOT}: {kind} {options}")];
         let class = match kind {
-            "htb" => "rate 1gbit ceil 100gbit burst 1mb cburst 1mb quantum 1514",
+            // All packets may be of one class.
+            "htb" => "rate 200gbit burst 1mb cburst 1mb quantum 1514",
             "hfsc" => "ls rate 1gbit",
             _ => "",
         };
@@ -121,6 +123,9 @@ impl Subject {
             if classes < 1_000 {
                 lines.push(format!("qdisc add dev lab parent {ROOT}:{minor:x} pfifo limit {room}"));
             }
+        }
+        if kind == "cbs" {
+            lines.push(format!("qdisc add dev lab parent {ROOT}:1 pfifo limit {room}"));
         }
         lines
     }

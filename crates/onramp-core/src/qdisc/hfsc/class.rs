@@ -1,7 +1,8 @@
 //! What the scheduler knows of a class.
 
+use std::collections::BTreeMap;
+
 use super::curve::{Curve, Path};
-use super::sorted::Sorted;
 use crate::filter::Filters;
 use crate::{Child, Instant};
 
@@ -145,9 +146,9 @@ impl Limit {
 #[derive(Debug, Default)]
 pub(super) struct Below {
     /// By virtual time; among equal ones, the one longest there is first.
-    pub(super) by_vt: Sorted<(u64, u64)>,
+    pub(super) by_vt: BTreeMap<(u64, u64), usize>,
     /// By the time when they may send.
-    pub(super) by_f: Sorted<(u64, usize)>,
+    pub(super) by_f: BTreeMap<(u64, usize), usize>,
     /// The virtual time of the last that was chosen.
     pub(super) vt_min: u64,
     /// The greatest virtual time of those that have become passive.
@@ -157,6 +158,6 @@ pub(super) struct Below {
 impl Below {
     /// When the first of them may send; zero without any.
     pub(super) fn f_min(&self) -> u64 {
-        self.by_f.first().map_or(0, |((f, _), _)| f)
+        self.by_f.first_key_value().map_or(0, |((f, _), _)| *f)
     }
 }

@@ -43,16 +43,16 @@ impl Hfsc {
         match place {
             Place::Waiting => self.waiting.insert((e, turn), class),
             Place::Ready => self.ready.insert((d, e, turn), class),
-            Place::Nowhere => {}
-        }
+            Place::Nowhere => None,
+        };
     }
 
     fn take_out(&mut self, (place, e, d, turn): (Place, u64, u64, u64)) {
         match place {
-            Place::Waiting => self.waiting.remove((e, turn)),
-            Place::Ready => self.ready.remove((d, e, turn)),
-            Place::Nowhere => {}
-        }
+            Place::Waiting => self.waiting.remove(&(e, turn)),
+            Place::Ready => self.ready.remove(&(d, e, turn)),
+            Place::Nowhere => None,
+        };
     }
 
     /// `class` has nothing any more to be sent by a deadline.
@@ -65,14 +65,14 @@ impl Hfsc {
 
     /// Of the classes eligible, the one with the first deadline; of these, the one eligible first.
     pub(super) fn most_urgent(&mut self, now: u64) -> Option<usize> {
-        while let Some(((e, turn), class)) = self.waiting.first().filter(|((e, _), _)| *e <= now) {
-            self.waiting.remove((e, turn));
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let ((e, turn), class) = first.remove_entry();
             if let Some(real) = &mut self.classes[class].real {
                 real.place = Place::Ready;
                 self.ready.insert((real.d, e, turn), class);
             }
         }
-        self.ready.first().map(|(_, class)| class)
+        self.ready.first_key_value().map(|(_, class)| *class)
     }
 
     /// From the root down, the first by virtual time of those that their limits let send.
@@ -84,7 +84,7 @@ impl Hfsc {
         while self.classes[class].level > 0 {
             let share = |class: usize| self.classes[class].share.as_ref();
             let fits = |class: &usize| share(*class).is_some_and(|share| share.f <= now);
-            let next = self.classes[class].below.by_vt.iter().find(fits)?;
+            let next = self.classes[class].below.by_vt.values().copied().find(fits)?;
             let vt = share(next).map_or(0, |share| share.vt);
             let below = &mut self.classes[class].below;
             below.vt_min = below.vt_min.max(vt);
@@ -108,7 +108,7 @@ impl Hfsc {
                 let (period, active) =
                     above.share.as_ref().map_or((0, 0), |share| (share.period, share.active));
                 let below = &mut above.below;
-                if let Some(((last, _), _)) = below.by_vt.last() {
+                if let Some((&(last, _), _)) = below.by_vt.last_key_value() {
                     // Between the first and the last of those that are active.
                     let vt = match below.vt_min {
                         0 => last,
@@ -165,7 +165,7 @@ impl Hfsc {
                     leaves = share.active == 0;
                 }
                 let below = &mut above.below;
-                below.by_vt.remove((share.vt, share.turn));
+                below.by_vt.remove(&(share.vt, share.turn));
                 share.vt = share.path.tick_of(own.total).wrapping_add(share.correction);
                 if share.vt < below.vt_min {
                     // Its limit kept it back when others were served: it gets no more for that.
@@ -175,7 +175,7 @@ impl Hfsc {
                 }
                 if leaves {
                     below.vt_offset = below.vt_offset.max(share.vt);
-                    below.by_f.remove((share.f, class));
+                    below.by_f.remove(&(share.f, class));
                 } else {
                     share.turn = turn;
                     below.by_vt.insert((share.vt, turn), class);
@@ -196,7 +196,7 @@ impl Hfsc {
         let limit = share.limit.as_ref().map_or(0, |limit| limit.f);
         let f = limit.max(own.below.f_min());
         if f != share.f {
-            above.below.by_f.remove((share.f, class));
+            above.below.by_f.remove(&(share.f, class));
             above.below.by_f.insert((f, class), class);
             share.f = f;
         }
