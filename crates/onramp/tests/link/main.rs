@@ -8,6 +8,7 @@ mod cork;
 mod death;
 mod device;
 mod flush;
+mod moves;
 mod network;
 mod order;
 mod pace;
