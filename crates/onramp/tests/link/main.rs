@@ -8,6 +8,7 @@ mod cork;
 mod death;
 mod device;
 mod flush;
+mod kinds;
 mod moves;
 mod network;
 mod order;
