@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onramp::{Clock, Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted, dev};
 
-use crate::common::{LONG, credits, in_time};
+use crate::common::{Gate, LONG, balanced, credits, in_time, until};
 
 /// Notes the cookies it took, together with the other devices.
 struct Noting {
@@ -78,4 +78,39 @@ fn pull(wait: Duration) {
 #[test]
 fn packets_on_their_way_into_a_port_that_goes_are_not_overtaken() {
     in_time(|| (0..100).for_each(|turn| pull(Duration::from_micros(turn % 50 * 5))));
+}
+
+/// Whoever waits for what came late into a port whose device takes nothing waits until the deadline
+/// of its removal.
+#[test]
+fn nobody_waits_for_ever_for_what_came_late() {
+    in_time(|| {
+        for turn in 0..40 {
+            let (shut, open) = (Gate::new(false), Gate::new(true));
+            let link = Link::devices([shut.device(), open.device()]).qdisc("pfifo limit 10000");
+            let link = link.credits(credits(4_001)).build().unwrap();
+            let (mut sender, pulls) = (link.sender(), AtomicBool::new(false));
+            let flow = sender.flow_with(None, Mapping::Port(0));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    sender.cork();
+                    (0..4_000).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+                    pulls.store(true, Ordering::SeqCst);
+                    while sender.uncork().is_err() {
+                        thread::yield_now();
+                    }
+                    until("it goes on elsewhere", || {
+                        let _ = sender.try_send(&flow, b"behind");
+                        !open.taken().is_empty()
+                    });
+                    shut.open();
+                    assert!(sender.flush(LONG));
+                });
+                until("the cork is pulled", || pulls.load(Ordering::SeqCst));
+                thread::sleep(Duration::from_micros(turn % 20 * 5));
+                let _ = link.remove_port(0, Duration::from_millis(20)).unwrap();
+            });
+            balanced(&link.stats());
+        }
+    });
 }
