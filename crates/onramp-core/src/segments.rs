@@ -7,12 +7,14 @@ use onramp_queue::{Layer, Packet, PacketList};
 
 use crate::qdisc::{Cx, Verdict};
 
-/// Whether a packet can be taken apart: it carries several datagrams, and their bytes.
+/// Whether a packet can be taken apart: it carries several datagrams, and their bytes. Not one that
+/// is said to be shorter than these: its parts would be longer than the whole.
 #[inline]
 pub(crate) fn is_several(pkt: &Packet) -> bool {
     pkt.gso_size > 0
         && pkt.layer() == Layer::Datagram
         && pkt.payload().len() > usize::from(pkt.gso_size)
+        && pkt.payload().len() <= pkt.len as usize
 }
 
 /// How many datagrams a packet carries, the bytes on the wire of each but the last one, and of

@@ -2,7 +2,7 @@
 //! them is lost. Where Linux has told numbers, they are those of a kernel 7.2.
 
 use onramp_core::qdisc::{Dequeue, KINDS, Spec};
-use onramp_core::{Instant, Tree};
+use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;
 
@@ -120,6 +120,25 @@ fn netem_damages_one_datagram_of_several() {
         let bits: u32 = before.iter().zip(&after).map(|(a, b)| (a ^ b).count_ones()).sum();
         assert_eq!((after.len(), bits), (before.len(), if parts > 1 { 5 } else { 0 }));
     }
+}
+
+/// Whoever says that a packet is shorter than its payload gets it sent as it is: parts longer than
+/// the whole would be charged for what nobody sends, and be too large for who took the whole.
+#[test]
+fn a_packet_shorter_than_its_payload_stays_whole() {
+    let mut setup = Setup::default();
+    for line in [
+        "qdisc add dev x root handle 1: tbf rate 1mbit burst 950 limit 100kb",
+        "qdisc add dev x parent 1:1 handle 2: cake",
+    ] {
+        setup.apply(line).expect(line);
+    }
+    let mut tree = Tree::of(&setup, MTU, 1).expect("a root");
+    let mut pkt = packet(0, 2500, 1000);
+    pkt.len = 900;
+    let _ = tree.enqueue(START, pkt);
+    assert_eq!((tree.backlog().packets, tree.backlog().bytes), (1, 900));
+    assert_eq!(lens(&drain(&mut tree)), [900]);
 }
 
 /// Of every kind: all bytes that went in come out, or are dropped; so are all packets, those that

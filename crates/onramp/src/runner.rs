@@ -40,8 +40,14 @@ pub(crate) struct Slot<D> {
     asked: AtomicU64,
     woke: AtomicU64,
     state: AtomicU8,
-    /// The ports that took over its flows, once it is gone.
-    heirs: OnceLock<Box<[usize]>>,
+    heirs: OnceLock<Heirs>,
+}
+
+/// The ports that took over the flows of one that is gone.
+struct Heirs {
+    ports: Box<[usize]>,
+    /// How long they wait for packets that were on their way into that one.
+    patience: Instant,
 }
 
 impl<D> Slot<D> {
@@ -81,19 +87,25 @@ impl<D> Slot<D> {
         self.state.store(Self::LEAVING, Ordering::Relaxed); // Relaxed: as in `Gate::is_open`.
     }
 
-    /// Its flows are those of `heirs` from now on.
-    pub(crate) fn go(&self, heirs: Box<[usize]>) {
-        let _ = self.heirs.set(heirs); // It goes once.
+    /// Its flows are those of the `ports` from now on, which wait until `patience` for packets that
+    /// were on their way into it.
+    pub(crate) fn go(&self, ports: Box<[usize]>, patience: Instant) {
+        let _ = self.heirs.set(Heirs { ports, patience }); // It goes once.
         self.state.store(Self::GONE, Ordering::Relaxed); // Relaxed: `heirs` is what counts.
     }
 
     /// Who has the flow `key` now; `None`: this one.
     pub(crate) fn heir(&self, key: u64) -> Option<usize> {
-        let heirs = self.heirs.get()?;
+        let ports = &self.heirs.get()?.ports;
         // Mixed: the flows of one port have keys that are alike.
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let index = (mixed as usize) % heirs.len();
-        Some(heirs[index])
+        let index = (mixed as usize) % ports.len();
+        Some(ports[index])
+    }
+
+    /// Until when its heirs wait for what came late; `None`: it has none.
+    pub(crate) fn patience(&self) -> Option<Instant> {
+        self.heirs.get().map(|heirs| heirs.patience)
     }
 
     /// Times it asked for a visit, and times that took a wake-up.

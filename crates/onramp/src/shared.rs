@@ -150,7 +150,17 @@ impl Shared {
     /// Whether a port takes nothing just now. A hint.
     pub(crate) fn is_full(&self, port: usize) -> bool {
         let slot = self.slot(port);
-        slot.port.is_full() || slot.is_leaving()
+        slot.port.is_full() || self.is_leaving(slot)
+    }
+
+    /// Whether a port takes no packets, and still has some: it is to go, or it went as some were on
+    /// their way in. What goes to its heirs meanwhile could overtake these.
+    pub(crate) fn is_leaving(&self, slot: &Slot<BoxDevice>) -> bool {
+        let waits = |patience| {
+            // Who brought one finds it here, or sent.
+            !slot.port.is_quiet() && !self.gate.is_closed() && self.clock.now() < patience
+        };
+        slot.is_leaving() || slot.patience().is_some_and(waits)
     }
 
     pub(crate) fn ports(&self) -> usize {
@@ -184,10 +194,13 @@ impl Shared {
 
     #[cold]
     fn heir(&self, mut port: usize, key: u64) -> usize {
-        while let Some(heir) = self.slot(port).heir(key) {
-            port = heir;
+        loop {
+            let slot = self.slot(port);
+            match slot.heir(key) {
+                Some(heir) if !self.is_leaving(slot) => port = heir,
+                _ => return port,
+            }
         }
-        port
     }
 
     /// Numbers a new flow.

@@ -142,7 +142,8 @@ impl<D: Device> Root<D> {
     }
 
     /// Moves up to `most` packets of what came into the qdisc, but, if `asks`, none that it would
-    /// drop for its limits; gives their number.
+    /// drop for its limits; gives their number. Those that it makes of them count: it may take one
+    /// apart into thousands.
     fn enqueue(
         &mut self,
         most: u32,
@@ -154,9 +155,9 @@ impl<D: Device> Root<D> {
     ) -> u32 {
         let mut drops = PacketList::new();
         let mut cx = Cx::new(now, &mut drops);
-        let (most, mut came) = (most.min(quota.enqueue), 0);
+        let (most, mut came) = (most.min(quota.enqueue), 0_u32);
         self.qdisc.foresee(&self.inbox, most);
-        while came < most
+        while came.saturating_add(cx.made) < most
             && self.inbox.front().is_some_and(|pkt| !asks || self.qdisc.accepts(pkt))
             && let Some(pkt) = self.inbox.pop_front()
         {
@@ -165,7 +166,7 @@ impl<D: Device> Root<D> {
             came += 1;
         }
         let made = cx.made;
-        quota.enqueue -= came;
+        quota.enqueue = quota.enqueue.saturating_sub(came.saturating_add(made));
         self.pace.enqueued(came);
         stats.enqueued.add(u64::from(came));
         self.count_made(made, stats);

@@ -2,6 +2,7 @@
 //! what is promised, and has to say so here.
 
 use onramp_core::Ran;
+use onramp_queue::{Packet, PacketList};
 
 use crate::busy::make_busy;
 use crate::world::{START, World};
@@ -113,6 +114,31 @@ fn a_run_feeds_the_qdisc_two_hundred_and_fifty_six_packets() {
         world.check();
         let _ = world.next_visit();
     }
+}
+
+/// Whoever comes by with a packet takes no more than that apart, but for the last one's parts.
+#[test]
+fn what_a_qdisc_makes_counts_for_what_a_run_feeds_it() {
+    const DATAGRAMS: u64 = 40;
+    let mut world = World::new("cake unlimited memlimit 100mb", 1_000);
+    let several = |cookie| {
+        let mut pkt = Packet::with_payload(&[0; 4_000]);
+        (pkt.gso_size, pkt.cookie, pkt.enqueued_ns) = (100, cookie, world.now.0);
+        pkt
+    };
+    let list: PacketList = (0..300).map(several).collect();
+    let ran = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+    assert_eq!(ran, Some(Ran { done: 64, again: true }));
+    let mut before = 0;
+    while before < 300 * DATAGRAMS {
+        let enqueued = world.stats().enqueued;
+        assert!(enqueued - before < 256 + DATAGRAMS, "{} in one run", enqueued - before);
+        before = enqueued;
+        let _ = world.next_visit();
+    }
+    let _ = world.settle();
+    let stats = world.stats();
+    assert_eq!((stats.sent, stats.made), (300 * DATAGRAMS, 300 * (DATAGRAMS - 1)));
 }
 
 #[test]

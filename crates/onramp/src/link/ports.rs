@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onramp_core::Setup;
 use onramp_core::qdisc::Spec;
-use onramp_core::{Clock, ConfigError, Device, Keeper, Rate};
+use onramp_core::{Clock, ConfigError, Device, Instant, Keeper, Rate};
 
 use super::{CloseReport, Link};
 
@@ -96,6 +96,7 @@ impl Link {
         let live = |heir: &&usize| shared.slot(**heir).port.death().is_none();
         let living: Box<[usize]> = heirs.iter().filter(live).copied().collect();
         let heirs = if living.is_empty() { heirs } else { living };
+        let deadline = shared.clock.now() + timeout;
         slot.leave();
         shared.gate.note_change();
         let flushed = shared.flush(timeout, |this| this == port);
@@ -103,8 +104,9 @@ impl Link {
         if !flushed {
             shared.close_port(slot);
         }
-        // Otherwise it stays open for a packet that was on its way in: that is sent, too.
-        slot.go(heirs);
+        // Otherwise it stays open for a packet that was on its way in: that is sent, too, and those
+        // that come behind it wait.
+        slot.go(heirs, if flushed { deadline } else { Instant(0) });
         shared.share_out(0);
         drop(plan);
         Ok(CloseReport { flushed, purged: shared.purged() - before })

@@ -57,35 +57,24 @@ impl Sender {
         list.is_empty() || self.push_now(port, list)
     }
 
-    /// Packets for `port` after ports changed: stages those that have another port now, and leaves
-    /// the others in the list. False: none of these may be staged now.
+    /// Packets for `port` after ports changed: stages those that have another port now. False: what
+    /// is left in the list may not be staged now.
     #[cold]
     fn push_changed(&mut self, port: usize, list: &mut PacketList) -> bool {
-        let slot = self.shared().slot(port);
-        if slot.is_open() {
+        if self.shared().slot(port).is_open() {
             return true;
         }
-        if slot.is_leaving() {
-            return false;
-        }
-        let mut stays = PacketList::new();
-        let mut all = true;
         while let Some(packet) = list.pop_front() {
             let heir = self.shared().route(port, packet.flow);
             let mut one = PacketList::from_iter([packet]);
-            if heir == port {
-                stays.append(&mut one);
-                continue;
-            }
-            if self.shared().slot(heir).is_leaving() || !self.push_now(heir, &mut one) {
-                // The port may have gone in the middle of the list.
-                stays.append(&mut one);
-                stays.append(list);
-                all = false;
+            // The port may go, or get a packet that was on its way, in the middle of the list.
+            if !self.shared().slot(heir).is_open() || !self.push_now(heir, &mut one) {
+                one.append(list);
+                *list = one;
+                return false;
             }
         }
-        *list = stays;
-        all
+        true
     }
 
     #[inline]

@@ -8,6 +8,8 @@ mod cork;
 mod death;
 mod device;
 mod flush;
+mod kinds;
+mod moves;
 mod network;
 mod order;
 mod pace;

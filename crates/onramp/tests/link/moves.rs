@@ -1,0 +1,116 @@
+//! Order, as a port goes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use onramp::{Clock, Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted, dev};
+
+use crate::common::{Gate, LONG, balanced, credits, in_time, until};
+
+/// Notes the cookies it took, together with the other devices.
+struct Noting {
+    info: DeviceInfo,
+    taken: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Device for Noting {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _: Instant,
+    ) -> Transmitted {
+        self.taken.lock().unwrap().extend(burst.metas().map(|meta| meta.cookie));
+        done.append(burst);
+        Transmitted { calls: 1, messages: 1, retry_at: None }
+    }
+}
+
+/// A cork is pulled as its port goes, which is empty: so many packets are on their way into it for
+/// long. What comes behind them, to another port, does not overtake them.
+fn pull(wait: Duration) {
+    const PACKETS: u32 = 8_000;
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let device = || {
+        let info = DeviceInfo::new("notes".to_owned(), 1_514);
+        Box::new(Noting { info, taken: taken.clone() }) as Box<dyn Device>
+    };
+    let qdisc = "fq maxrate 2gbit flow_limit 10000";
+    let link = Link::devices([device(), device()]).qdisc(qdisc).credits(credits(PACKETS + 1));
+    let link = link.build().unwrap();
+    let (mut sender, pulls) = (link.sender(), AtomicBool::new(false));
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    let submit = |sender: &mut onramp::Sender, cookie| {
+        let mut packet = sender.packet(&flow, &[0; 100]).unwrap();
+        packet.cookie = cookie;
+        while let Err(back) = sender.submit(&flow, packet) {
+            packet = back.packet;
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sender.cork();
+            (0..PACKETS).for_each(|cookie| submit(&mut sender, cookie.into()));
+            pulls.store(true, Ordering::SeqCst);
+            while sender.uncork().is_err() {
+                thread::yield_now();
+            }
+            submit(&mut sender, PACKETS.into());
+            assert!(sender.flush(LONG));
+        });
+        while !pulls.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        let start = dev::MonotonicClock.now();
+        while dev::MonotonicClock.now() < start + wait {}
+        assert!(link.remove_port(0, LONG).unwrap().flushed);
+    });
+    assert!(taken.lock().unwrap().is_sorted(), "overtaken");
+}
+
+#[test]
+fn packets_on_their_way_into_a_port_that_goes_are_not_overtaken() {
+    in_time(|| (0..100).for_each(|turn| pull(Duration::from_micros(turn % 50 * 5))));
+}
+
+/// Whoever waits for what came late into a port whose device takes nothing waits until the deadline
+/// of its removal.
+#[test]
+fn nobody_waits_for_ever_for_what_came_late() {
+    in_time(|| {
+        for turn in 0..40 {
+            let (shut, open) = (Gate::new(false), Gate::new(true));
+            let link = Link::devices([shut.device(), open.device()]).qdisc("pfifo limit 10000");
+            let link = link.credits(credits(4_001)).build().unwrap();
+            let (mut sender, pulls) = (link.sender(), AtomicBool::new(false));
+            let flow = sender.flow_with(None, Mapping::Port(0));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    sender.cork();
+                    (0..4_000).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+                    pulls.store(true, Ordering::SeqCst);
+                    while sender.uncork().is_err() {
+                        thread::yield_now();
+                    }
+                    until("it goes on elsewhere", || {
+                        let _ = sender.try_send(&flow, b"behind");
+                        !open.taken().is_empty()
+                    });
+                    shut.open();
+                    assert!(sender.flush(LONG));
+                });
+                until("the cork is pulled", || pulls.load(Ordering::SeqCst));
+                thread::sleep(Duration::from_micros(turn % 20 * 5));
+                let _ = link.remove_port(0, Duration::from_millis(20)).unwrap();
+            });
+            balanced(&link.stats());
+        }
+    });
+}
