@@ -4,7 +4,7 @@ use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc, Spec};
 use onramp_core::{Setup, Tree};
 use proptest::prelude::*;
 
-use crate::{Books, MTU, Op, must_be_given, ops};
+use crate::{Books, MTU, Op, conserves_work, must_be_given, ops};
 
 /// Flows, marks and priorities are below this.
 const MARKS: u32 = 8;
@@ -159,7 +159,8 @@ impl Books {
         let false_hopes = 2 * u32::try_from(setup.specs().count()).expect("few");
         let plugged = setup.specs().any(|spec| spec.kind().id == "plug");
         let plain = Self::new(&Spec::new(&KINDS[0]));
-        Self { tree, most, timed: false, false_hopes, plugged, ..plain }
+        let conserves_work = setup.specs().all(conserves_work);
+        Self { tree, most, timed: false, false_hopes, plugged, conserves_work, ..plain }
     }
 }
 
