@@ -32,6 +32,9 @@ fn leaves() -> Vec<String> {
     for line in ["pfifo limit 3", "bfifo limit 4kb", "pfifo_head_drop limit 3", "skbprio limit 3"] {
         lines.push(line.to_owned());
     }
+    // What the list of kinds leaves out: one has options that must be given, one never opens.
+    lines.push(format!("choke{}", must_be_given("choke")));
+    lines.push("plug limit 9kb release_indefinite".to_owned());
     // What has to wait, and what a flow may not be overtaken in.
     lines.push("fq maxrate 20mbit limit 40".to_owned());
     lines
