@@ -436,6 +436,11 @@ impl Kind {
         matches!(self.id, "mq" | "mqprio")
     }
 
+    /// Whether it has a place for one child, which is no choice of a class.
+    pub(crate) fn has_one_place(&self) -> bool {
+        matches!(self.id, "cbs" | "netem" | "red" | "tbf")
+    }
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {

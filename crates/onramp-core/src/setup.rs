@@ -579,6 +579,10 @@ impl Setup {
         match kind.classes {
             ClassKind::None => Err(wrong(format!("{} has no classes", kind.id))),
             ClassKind::Fixed(count) => {
+                // As in Linux, a place for one child is found by any number, also by none.
+                if kind.has_one_place() {
+                    return Ok(Handle::new(parent.major, 1));
+                }
                 let most = count(&node.spec.values(0));
                 if (1..=most).contains(&parent.minor) {
                     return Ok(parent);

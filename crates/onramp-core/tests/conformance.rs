@@ -115,6 +115,16 @@ fn most(spec: &Spec) -> Backlog {
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
 }
 
+/// Whether a qdisc sends something at once whenever it holds something, as long as those below it
+/// do.
+fn conserves_work(spec: &Spec) -> bool {
+    match spec.kind().id {
+        "cbs" | "etf" | "fq" | "hfsc" | "htb" | "netem" | "plug" | "tbf" => false,
+        "cake" => spec.values(MTU).number("bandwidth") == 0,
+        _ => true,
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Enqueue {
@@ -174,6 +184,8 @@ struct Books {
     false_hopes: u32,
     /// It has a `plug`, which waits for a command, and whose parents ask again and again.
     plugged: bool,
+    /// It never waits while it holds something.
+    conserves_work: bool,
     now: Instant,
     known: Vec<Known>,
     /// By cookies, with the number of those that are equal.
@@ -202,6 +214,7 @@ impl Books {
             // First the last packet has to pass the link; only then it counts credits.
             false_hopes: u32::from(spec.kind().id == "cbs"),
             plugged: false,
+            conserves_work: conserves_work(spec),
             now: Instant(START_NS),
             known: Vec::new(),
             held: BTreeMap::new(),
@@ -296,6 +309,7 @@ impl Books {
             Dequeue::NotBefore(then) => {
                 prop_assert!(then > self.now, "asks to be asked at once");
                 prop_assert!(!self.held.is_empty(), "waits with nothing");
+                prop_assert!(!self.conserves_work, "waits, and has something to send");
                 return Ok(Some(then));
             }
             Dequeue::Empty => prop_assert!(self.held.is_empty(), "holds, and says it is empty"),
@@ -313,6 +327,8 @@ impl Books {
         }
         self.settle_drops()?;
         prop_assert!(stopped != Stopped::Empty || self.held.is_empty());
+        let waits = matches!(stopped, Stopped::NotBefore(_));
+        prop_assert!(!waits || !self.conserves_work, "waits, and has something to send");
         Ok(())
     }
 

@@ -164,3 +164,21 @@ fn fq_pie_limits_memory() {
     assert_eq!(fates[3..], [Verdict::Queued, Verdict::Dropped]);
     assert_eq!((stat(&tree, "overmemory"), stat(&tree, "memory_used")), (1, 4 * 1128));
 }
+
+/// RFC 8033, 4.4: a burst of 150 ms passes, however likely drops have become meanwhile.
+#[test]
+fn a_burst_passes_and_no_more() {
+    let line = "pie limit 100000 target 1ms tupdate 1ms alpha 32 beta 32";
+    let mut tree = Tree::new(&line.parse().expect("a correct line"), 1514);
+    let begin = Instant(5_000_000_000);
+    let first = (0_u64..10_000).find(|step| {
+        let now = begin.after(step * 100_000);
+        let _ = tree.enqueue(now, Packet::new(1000));
+        if step % 5 == 0 {
+            let _ = tree.dequeue(now);
+        }
+        tree.drops().count() > 0
+    });
+    let first_ms = first.expect("a drop") / 10;
+    assert!((150..160).contains(&first_ms), "{first_ms} ms");
+}

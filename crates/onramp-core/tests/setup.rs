@@ -152,3 +152,23 @@ fn a_qdisc_below_another_is_reached_through_both() {
     tree.apply(NOW, "qdisc del dev eth0 parent 1:2").expect("it was there");
     assert_eq!((tree.drops().count(), tree.backlog().packets), (3, 0));
 }
+
+/// As in Linux: such a qdisc has one child, wherever it is said to stand.
+#[test]
+fn a_place_for_one_child_is_found_by_any_number() {
+    for kind in [
+        "tbf rate 1mbit burst 3kb limit 9kb",
+        "netem delay 1ms",
+        "red limit 60kb avpkt 1000",
+        "cbs idleslope 8000 sendslope -2000 hicredit 459 locredit -1071",
+    ] {
+        let root = format!("qdisc add dev e root handle 1: {kind}");
+        for place in ["1:", "1:1", "1:5"] {
+            let mut setup = setup(&[&root, &format!("qdisc add dev e parent {place} pfifo")]);
+            let again = setup.apply("qdisc add dev e parent 1:1 handle 3: pfifo");
+            assert!(again.is_err(), "{kind}: a second child");
+            let limit = format!("qdisc change dev e parent {place} pfifo limit 1");
+            setup.apply(&limit).unwrap_or_else(|error| panic!("{kind}, {place}: {error}"));
+        }
+    }
+}

@@ -59,6 +59,36 @@ fn the_peak_rate_spreads_a_burst() {
 }
 
 #[test]
+fn nothing_leaves_a_nanosecond_early() {
+    let mut tree = Tree::new(&spec("tbf rate 8mbit burst 1000 limit 10k"), MTU);
+    for _ in 0..2 {
+        let _ = tree.enqueue(START, Packet::new(1000));
+    }
+    assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
+    let due = START.after(1_000_000);
+    for ns in [0, 1, 999_000, 999_999] {
+        let answer = tree.dequeue(START.after(ns));
+        assert!(matches!(answer, Dequeue::NotBefore(then) if then == due), "{ns}: {answer:?}");
+    }
+    assert!(matches!(tree.dequeue(due), Dequeue::Ready(_)));
+}
+
+#[test]
+fn a_reset_fills_the_buckets() {
+    for line in [
+        "tbf rate 8mbit burst 1000 limit 10k",
+        "tbf rate 8mbit burst 1000 limit 10k peakrate 16mbit mtu 1000",
+    ] {
+        let mut tree = Tree::new(&spec(line), MTU);
+        for _ in 0..2 {
+            let _ = tree.enqueue(START, Packet::new(1000));
+            assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)), "{line}");
+            tree.reset(START);
+        }
+    }
+}
+
+#[test]
 fn what_is_larger_than_a_bucket_is_dropped() {
     for line in [
         "tbf rate 8mbit burst 999 limit 10k",

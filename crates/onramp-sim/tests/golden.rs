@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onramp_sim::recording::{Case, CaseError};
+use onramp_sim::recording::Case;
 
 #[test]
 fn as_linux_did() {
@@ -26,16 +26,15 @@ fn as_linux_did() {
     for path in &cases {
         let case = match Case::read(path) {
             Ok(case) => case,
-            Err(error @ CaseError::Unsupported { .. }) => {
-                eprintln!("{}: not there yet: {error}", path.display());
+            Err(error) => {
+                failures.push(format!("{}: {error}", path.display()));
                 continue;
             }
-            Err(error) => panic!("{}: {error}", path.display()),
         };
         let verdict = case.replay();
         passed += usize::from(verdict.pass);
         failures.extend(verdict.differences.iter().map(|d| format!("{}: {d}", case.name)));
     }
-    assert!(passed > 0, "{} has cases, but none of a kind we have", golden.display());
+    assert!(!cases.is_empty(), "{} has no cases", golden.display());
     assert!(failures.is_empty(), "{passed} pass\n  {}", failures.join("\n  "));
 }

@@ -4,7 +4,7 @@ use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc, Spec};
 use onramp_core::{Setup, Tree};
 use proptest::prelude::*;
 
-use crate::{Books, MTU, Op, must_be_given, ops};
+use crate::{Books, MTU, Op, conserves_work, must_be_given, ops};
 
 /// Flows, marks and priorities are below this.
 const MARKS: u32 = 8;
@@ -32,6 +32,9 @@ fn leaves() -> Vec<String> {
     for line in ["pfifo limit 3", "bfifo limit 4kb", "pfifo_head_drop limit 3", "skbprio limit 3"] {
         lines.push(line.to_owned());
     }
+    // What the list of kinds leaves out: one has options that must be given, one never opens.
+    lines.push(format!("choke{}", must_be_given("choke")));
+    lines.push("plug limit 9kb release_indefinite".to_owned());
     // What has to wait, and what a flow may not be overtaken in.
     lines.push("fq maxrate 20mbit limit 40".to_owned());
     lines
@@ -159,7 +162,8 @@ impl Books {
         let false_hopes = 2 * u32::try_from(setup.specs().count()).expect("few");
         let plugged = setup.specs().any(|spec| spec.kind().id == "plug");
         let plain = Self::new(&Spec::new(&KINDS[0]));
-        Self { tree, most, timed: false, false_hopes, plugged, ..plain }
+        let conserves_work = setup.specs().all(conserves_work);
+        Self { tree, most, timed: false, false_hopes, plugged, conserves_work, ..plain }
     }
 }
 

@@ -201,7 +201,7 @@ impl Totals {
         let mut sojourns = Vec::with_capacity(outcome.dequeues.len());
         for event in &outcome.dequeues {
             let Some(arrival) = case.arrivals.get(event.packet) else { continue };
-            totals.marks += f64::from(u8::from(event.ecn != arrival.ecn));
+            totals.marks += f64::from(u8::from(event.ecn != arrival.ecn & 3));
             *totals.flow_bytes.entry(arrival.flow).or_default() += f64::from(arrival.len);
             sojourns.push(event.time_ns.saturating_sub(arrival.time_ns));
         }

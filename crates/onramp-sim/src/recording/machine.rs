@@ -59,7 +59,7 @@ pub(super) fn replay(case: &Case, seed: u64) -> Outcome {
         pkt.enqueued_ns = arrival.time_ns;
         pkt.flow = arrival.flow;
         pkt.priority = arrival.priority;
-        pkt.ecn = arrival.ecn;
+        pkt.ecn = arrival.ecn & 3;
         pkt.txtime_ns = arrival.txtime_ns;
         pkt.pacing_rate = arrival.pacing_rate;
         machine.arrive(arrival.time_ns, pkt, case.bypass);
