@@ -166,6 +166,10 @@ impl Setup {
             words.next();
         }
         let Some(object) = words.next() else { return Ok(Change::Nothing) };
+        if !matches!(object, "qdisc" | "class" | "filter") {
+            let why = "expected qdisc, class or filter";
+            return Err(ConfigError::new("tc", "", object, why));
+        }
         let verb = words.next();
         let verb = match verb {
             Some("add") => Verb::Add,
@@ -177,16 +181,14 @@ impl Setup {
                 return Err(ConfigError::new(object, "", verb.unwrap_or_default(), why));
             }
         };
-        self.check_device(object, &mut words)?;
-        match object {
+        let device = self.device(object, &mut words)?;
+        let change = match object {
             "qdisc" => self.qdisc(verb, words),
             "class" => self.class(verb, words),
-            "filter" => self.filter(verb, words),
-            _ => {
-                let why = "expected qdisc, class or filter";
-                Err(ConfigError::new("tc", "", object, why))
-            }
-        }
+            _ => self.filter(verb, words),
+        }?;
+        self.device.get_or_insert_with(|| device.to_owned());
+        Ok(change)
     }
 
     /// Builds the tree for packets of at most `mtu` bytes, link header included; none, if it has no
@@ -313,7 +315,7 @@ impl Setup {
     }
 
     /// Reads `dev NAME`. All lines name the same device.
-    fn check_device(&mut self, at: &str, words: &mut Words<'_>) -> Result<(), ConfigError> {
+    fn device<'w>(&self, at: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
         let (key, name) = (words.next(), words.next());
         let (Some("dev"), Some(name)) = (key, name) else {
             let why = "expected `dev NAME`";
@@ -324,10 +326,7 @@ impl Setup {
                 let why = format!("there is one device, and lines before named it {device}");
                 Err(ConfigError::new(at, "dev", name, why))
             }
-            _ => {
-                self.device = Some(name.to_owned());
-                Ok(())
-            }
+            _ => Ok(name),
         }
     }
 
@@ -335,6 +334,11 @@ impl Setup {
         let (mut parent, mut handle) = (None, None);
         while let Some(word) = words.clone().next() {
             match word {
+                "root" | "parent" if parent.is_some() => {
+                    let why = "expected one place, root or a parent";
+                    return Err(ConfigError::new("qdisc", word, "", why));
+                }
+                "handle" if handle.is_some() => return Err(twice("qdisc", word)),
                 "root" => parent = Some(None),
                 "parent" => {
                     words.next();
@@ -358,11 +362,11 @@ impl Setup {
         match (verb, there) {
             (Verb::Add, Some(there)) => {
                 let why = format!("{} is there already; use replace", Handle::new(there, 0));
-                Err(ConfigError::new("qdisc", "", &place(parent), why))
+                Err(ConfigError::new("qdisc", &place(parent), "", why))
             }
             (Verb::Change | Verb::Delete, None) => {
                 let why = "no qdisc is there; use add";
-                Err(ConfigError::new("qdisc", "", &place(parent), why))
+                Err(ConfigError::new("qdisc", &place(parent), "", why))
             }
             (Verb::Delete, Some(there)) => {
                 self.remove(there);
@@ -405,7 +409,7 @@ impl Setup {
         let same = there.filter(|there| self.qdiscs[there].spec.kind().id == spec.kind().id);
         if let (Verb::Change, None) = (verb, same) {
             let why = "a qdisc cannot change its kind; use replace";
-            return Err(ConfigError::new("qdisc", "", spec.kind().id, why));
+            return Err(ConfigError::new("qdisc", spec.kind().id, "", why));
         }
         // What is of the same kind, and keeps its handle, keeps its classes.
         if let Some(there) = same.filter(|there| *there == major) {
@@ -483,6 +487,9 @@ impl Setup {
         let (mut parent, mut class) = (None, None);
         while let Some(key @ ("parent" | "classid" | "root")) = words.clone().next() {
             words.next();
+            if if key == "classid" { class.is_some() } else { parent.is_some() } {
+                return Err(twice("class", key));
+            }
             if key == "root" {
                 parent = self.root.map(|root| Handle::new(root, 0));
                 continue;
@@ -498,7 +505,10 @@ impl Setup {
 
     fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
         let below = self.below(Some(class));
-        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
+        let Some(node) = self.qdiscs.get_mut(&class.major) else {
+            let why = format!("there is no qdisc {}", class.qdisc());
+            return Err(ConfigError::new(at, "", "", why));
+        };
         let Some(there) = node.classes.iter().position(|other| other.minor == class.minor) else {
             return Err(ConfigError::new(at, "", "", "there is no such class"));
         };
@@ -611,6 +621,10 @@ fn class_params(spec: &Spec) -> &'static [Param] {
         ClassKind::Added { params, .. } => params,
         _ => &[],
     }
+}
+
+fn twice(at: &str, key: &str) -> ConfigError {
+    ConfigError::new(at, key, "", "given twice")
 }
 
 fn place(parent: Option<Handle>) -> String {

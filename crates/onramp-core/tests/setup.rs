@@ -40,7 +40,7 @@ fn out(tree: &mut Tree) -> Vec<u64> {
 /// Each `>` is typed behind the lines above, and answered by what follows.
 const MISTAKES: &str = r#"
 > qdisc add dev eth0 root pfifo
-qdisc: what is "root"? 1: is there already; use replace
+qdisc: "root": 1: is there already; use replace
 > qdisc add dev eth1 root pfifo
 qdisc: illegal "dev" "eth1": there is one device, and lines before named it eth0
 > qdisc add dev eth0 parent 1:4 pfifo
@@ -60,19 +60,29 @@ qdisc: what is "pfifo"? expected `root` or `parent MAJOR:MINOR`
 > qdisc add root pfifo
 qdisc: what is "root"? expected `dev NAME`
 > qdisc change dev eth0 parent 1:3 pfifo
-qdisc: what is "parent 1:3"? no qdisc is there; use add
+qdisc: "parent 1:3": no qdisc is there; use add
 > qdisc change dev eth0 parent 1:1 fq
-qdisc: what is "fq"? a qdisc cannot change its kind; use replace
+qdisc: "fq": a qdisc cannot change its kind; use replace
 > qdisc replace dev eth0 parent 1:1 pfifo limit many
 qdisc pfifo: illegal "limit" "many": expected a number such as 100 or 1k, 0 to 4294967295 packets
 > qdisc add dev eth0 root handle 1: prio bands 17
-qdisc: what is "root"? 1: is there already; use replace
+qdisc: "root": 1: is there already; use replace
 > qdisc replace dev eth0 root handle 1: prio bands 17
 qdisc prio: illegal "bands" "17": expected a whole number, 2 to 16
 > qdisc replace dev eth0 root handle 1: prio bands 2
 qdisc prio: "priomap": it names band 2: there are 2, 0 to 1
 > qdisc show dev eth0
 qdisc: what is "show"? expected add, replace, change or delete
+> qdisc replace dev eth0 root parent 1:1 pfifo
+qdisc: "parent": expected one place, root or a parent
+> qdisc replace dev eth0 root handle 1: handle 2: pfifo
+qdisc: "handle": given twice
+> class add dev eth0 parent 1: classid 1:1 classid 1:2 prio
+class: "classid": given twice
+> class add dev eth0 root parent 1: classid 1:1 prio
+class: "parent": given twice
+> class del dev eth0 classid 3:1
+class 3:1: there is no qdisc 3:
 > class add dev eth0 parent 1: classid 1:1 prio
 class 1:1: illegal "classid" "1:1": the classes of prio follow from its parameters
 > class add dev eth0 parent 1: classid 3:1 prio
@@ -80,6 +90,8 @@ class 3:1: illegal "classid" "3:1": there is no qdisc 3:
 > class add dev eth0 parent 1: prio
 class: "classid": expected `classid MAJOR:MINOR`
 > link add dev eth0 root
+tc: what is "link"? expected qdisc, class or filter
+> link set eth0 up
 tc: what is "link"? expected qdisc, class or filter
 > filter add dev eth0 parent 7: matchall classid 7:1
 filter: illegal "parent" "7:": there is no qdisc 7:
@@ -99,8 +111,17 @@ fn mistakes_name_the_word_and_change_nothing() {
         assert_eq!(format!("{setup:?}"), before, "{typed}");
     }
     let gone = tree.apply(NOW, "qdisc del dev eth0 root").expect_err("no root is left");
-    assert_eq!(gone.to_string(), r#"qdisc: what is "root"? a tree has a root; replace it"#);
+    assert_eq!(gone.to_string(), r#"qdisc: "root": a tree has a root; replace it"#);
     assert!(tree.apply(NOW, "qdisc del dev eth0 parent 1:1").is_ok());
+}
+
+#[test]
+fn a_line_that_is_wrong_names_no_device() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev eth1 root best").expect_err("no such kind");
+    setup.apply("qdisc add dev eth0 root pfifo").expect("the first line that is right");
+    let error = setup.apply("qdisc replace dev eth1 root pfifo").expect_err("another device");
+    assert!(error.to_string().ends_with("lines before named it eth0"), "{error}");
 }
 
 #[test]
