@@ -173,3 +173,68 @@ fn a_qdisc_below_another_is_reached_through_both() {
     tree.apply(NOW, "qdisc del dev eth0 parent 1:2").expect("it was there");
     assert_eq!((tree.drops().count(), tree.backlog().packets), (3, 0));
 }
+
+/// What would take minutes if a line took time for each before it.
+#[test]
+fn a_tree_may_be_as_large_as_its_numbers_allow() {
+    let mut broad = setup(&["qdisc add dev e root handle 1: htb"]);
+    let mut apply = |line: String| broad.apply(&line).expect(&line);
+    for minor in 1..=u16::MAX {
+        apply(format!("class add dev e parent 1: classid 1:{minor:x} htb rate 1mbit"));
+    }
+    for minor in 1..0x7ffe {
+        apply(format!("qdisc add dev e parent 1:{minor:x} pfifo limit 1"));
+    }
+    let error = broad.apply("qdisc add dev e parent 1:9000 pfifo").map(|()| "no error");
+    assert!(error.is_ok(), "{error:?}");
+    let error = broad.apply("qdisc add dev e parent 1:9001 pfifo").expect_err("no handle is left");
+    assert_eq!(error.to_string(), "qdisc: no handle is left: the tree has 32,766 qdiscs");
+    let mut tree = Tree::of(&broad, 1514, 0).expect("a root");
+    for (cookie, minor) in [(1, 1), (2, 0x7ffd), (3, 0xffff)] {
+        let _ = tree.enqueue(NOW, packet(cookie, 1 << 16 | minor));
+    }
+    let mut left = out(&mut tree);
+    left.sort_unstable();
+    assert_eq!(left, [1, 2, 3]);
+
+    let mut deep = setup(&["qdisc add dev e root handle 1: hfsc default 2710"]);
+    for minor in 1..=10_000 {
+        let above = if minor == 1 { String::new() } else { format!("{:x}", minor - 1) };
+        let place = format!("parent 1:{above} classid 1:{minor:x}");
+        deep.apply(&format!("class add dev e {place} hfsc ls rate 1mbit")).expect(&place);
+    }
+    let mut tree = Tree::of(&deep, 1514, 0).expect("a root");
+    let _ = tree.enqueue(NOW, packet(7, 0));
+    assert_eq!(out(&mut tree), [7]);
+}
+
+#[test]
+fn handles_and_classes_that_went_come_again() {
+    let mut setup = setup(&[
+        "qdisc add dev e root handle 1: htb",
+        "class add dev e parent 1: classid 1:1 htb rate 1mbit",
+        "class add dev e parent 1:1 classid 1:2 htb rate 1mbit",
+        "class add dev e parent 1: classid 1:3 htb rate 1mbit",
+        "qdisc add dev e parent 1:2 pfifo",
+        "qdisc add dev e parent 1:3 pfifo",
+    ]);
+    let before = format!("{setup:?}");
+    let error = setup.apply("class del dev e classid 1:1").expect_err("a class stands below it");
+    assert_eq!(error.to_string(), "class 1:1: classes stand below it");
+    for line in [
+        "class del dev e classid 1:2",
+        "qdisc del dev e parent 1:3",
+        "class del dev e classid 1:3",
+        "class add dev e parent 1:1 classid 1:2 htb rate 1mbit",
+        "class add dev e parent 1: classid 1:3 htb rate 1mbit",
+        "qdisc add dev e parent 1:2 pfifo",
+        "qdisc add dev e parent 1:3 pfifo",
+    ] {
+        setup.apply(line).expect(line);
+    }
+    assert_eq!(format!("{setup:?}"), before);
+    setup.apply("class del dev e classid 1:2").expect("a leaf");
+    setup.apply("class del dev e classid 1:1").expect("a leaf now");
+    let tree = Tree::of(&setup, 1514, 0).expect("a root");
+    assert_eq!(tree.backlog().packets, 0);
+}
