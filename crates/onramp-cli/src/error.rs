@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 
 /// Characters of one word, and of a whole message, at most.
 const WORD_MAX: usize = 160;
@@ -56,6 +56,16 @@ pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
     let parts: Vec<_> = text.lines().map(str::trim).filter(wanted).collect();
     let message = parts.join(" ").replace(" tip: ", "; tip: ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
+    // Read as options, as their names begin alike.
+    let below_zero = error.kind() == ErrorKind::UnknownArgument
+        && error.get(ContextKind::InvalidArg).is_some_and(|word| {
+            word.to_string().starts_with('-')
+                && word.to_string()[1..].starts_with(|c: char| c.is_ascii_digit())
+        });
+    let message = match below_zero {
+        true => format!("{message}: no option takes a number below zero"),
+        false => message.to_owned(),
+    };
     tell(&format!("{message}; try --help"));
     ExitCode::from(2)
 }

@@ -327,7 +327,8 @@ impl Param {
             Unit::Bytes => format!("a whole number, {min} to {max} bytes"),
             Unit::Size => format!("a size such as 1514 or 15kb, {min} to {max} bytes"),
             Unit::Rate => {
-                format!("{}, {} to {}", &rate::EXPECTED["expected ".len()..], Rate(min), Rate(max))
+                let zero = if min == 0 { "0bit, or " } else { "" };
+                format!("{}, {zero}{} to {}", rate::LOOK, Rate(min.max(1)), Rate(max))
             }
             Unit::Usecs | Unit::Named(_) => {
                 let (min, max) = (exact_time(min), exact_time(max));
@@ -341,7 +342,13 @@ impl Param {
             Unit::Many(most) => {
                 format!("whole numbers, at most {most}, each {min} to {max}")
             }
-            Unit::Row(must, units) => row_usage(must, units),
+            Unit::Row(must, units) => {
+                let mut usage = row_usage(must, units);
+                if units.contains(&Unit::Usecs) {
+                    let _ = write!(usage, ", times up to {}", exact_time(max));
+                }
+                usage
+            }
             Unit::Forms(forms) => {
                 let usage = |(place, form): (usize, &Form)| {
                     let row = row_usage(form.must, form.units);

@@ -2,12 +2,13 @@
 //!
 //! Source: behaviour of iproute2 6.1 (`tc(8)`, section "UNITS"): `bit` means bits, `bps` means
 //! bytes per second; `k`, `m`, `g`, `t` are powers of 1,000, and of 1,024 with an `i` behind.
+//! Differs: `tc` takes what is less than a byte per second for zero, which often means no limit.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::ConfigError;
-use crate::units::parse_scaled;
+use crate::units::{is_zero, parse_scaled};
 
 const KI: f64 = 1024.0;
 
@@ -35,7 +36,8 @@ const SUFFIXES: &[(&str, f64)] = &[
 
 /// Bytes per second.
 ///
-/// A bare number counts bits per second, as in `tc`; what is less than a byte is cut off.
+/// A bare number counts bits per second, as in `tc`; what is less than a byte is cut off, but not
+/// the only one.
 ///
 /// ```
 /// use onramp_core::Rate;
@@ -47,8 +49,10 @@ const SUFFIXES: &[(&str, f64)] = &[
 pub struct Rate(pub u64);
 
 impl Rate {
+    /// None also of what is more than nothing and less than a byte: zero means something else.
     pub(crate) fn parse(word: &str) -> Option<Self> {
-        parse_scaled(word, 1.0 / 8.0, SUFFIXES).map(Self)
+        let rate = parse_scaled(word, 1.0 / 8.0, SUFFIXES)?;
+        (rate > 0 || is_zero(word)).then_some(Self(rate))
     }
 
     /// In the shortest word that reads back as the same rate.
@@ -66,12 +70,13 @@ impl Rate {
 impl FromStr for Rate {
     type Err = ConfigError;
     fn from_str(word: &str) -> Result<Self, ConfigError> {
-        Self::parse(word).ok_or_else(|| ConfigError::new("rate", "rate", word, EXPECTED))
+        let wrong = || ConfigError::new("rate", "rate", word, format!("expected {LOOK}"));
+        Self::parse(word).ok_or_else(wrong)
     }
 }
 
 /// What a rate looks like.
-pub(crate) const EXPECTED: &str = "expected a rate such as 8mbit or 1mbps (bytes)";
+pub(crate) const LOOK: &str = "a rate such as 8mbit or 1mbps (bytes)";
 
 /// As `tc` prints it: five digits or more are cut to thousands, so that it can lose some.
 impl fmt::Display for Rate {

@@ -263,7 +263,7 @@ impl Red {
 }
 
 /// The weight of a new value in the average, as a power of 1/2: the greatest with which a burst
-/// just reaches `min` from nothing. None if `burst` is too small for that.
+/// just reaches `min` from nothing. None if `burst` is too small for that, or by far too large.
 pub(crate) fn weight(min: u32, burst: u32, average_packet: u32) -> Option<u32> {
     let needed = f64::from(burst) + 1.0 - f64::from(min) / f64::from(average_packet.max(1));
     if needed < 1.0 {
@@ -296,7 +296,11 @@ pub(crate) fn check(
     }
     weight(min, burst, average_packet).ok_or_else(|| {
         let least = min.div_ceil(average_packet.max(1));
-        ("burst", format!("{burst} is too small: expected {least} or more packets"))
+        let why = match burst < least {
+            true => format!("{burst} is too small: expected {least} or more packets"),
+            false => format!("{burst} is too large: so slow an average never reaches min, {min}"),
+        };
+        ("burst", why)
     })
 }
 

@@ -35,6 +35,10 @@ pub struct Setup {
     /// By major number.
     qdiscs: BTreeMap<u16, Node>,
     root: Option<u16>,
+    /// The qdisc below each class, and the root below none.
+    places: BTreeMap<Option<Handle>, u16>,
+    /// All own handles below this one are taken.
+    free: u16,
 }
 
 /// A qdisc of the tree.
@@ -43,8 +47,7 @@ struct Node {
     /// The class it stands below; none: the device.
     parent: Option<Handle>,
     spec: Spec,
-    /// In the order they came.
-    classes: Vec<Class>,
+    classes: Added,
     /// With the class where they are asked.
     filters: Vec<(u16, FilterSpec)>,
 }
@@ -55,6 +58,54 @@ struct Class {
     /// 0 = the qdisc.
     parent: u16,
     given: Vec<Option<Value>>,
+    /// How many classes there are from it up to the qdisc.
+    depth: usize,
+    /// How many stand right below it.
+    children: u32,
+}
+
+/// Classes that were added.
+#[derive(Clone, Debug, Default)]
+struct Added {
+    /// In the order they came.
+    rows: Vec<Class>,
+    /// By minor number.
+    places: BTreeMap<u16, usize>,
+}
+
+impl Added {
+    fn get(&self, minor: u16) -> Option<&Class> {
+        self.places.get(&minor).map(|place| &self.rows[*place])
+    }
+
+    /// Whether classes stand below this one.
+    fn is_inner(&self, minor: u16) -> bool {
+        self.get(minor).is_some_and(|class| class.children > 0)
+    }
+
+    /// Adds a class, or gives one other parameters.
+    fn set(&mut self, minor: u16, parent: u16, given: Vec<Option<Value>>) {
+        if let Some(place) = self.places.get(&minor) {
+            self.rows[*place].given = given;
+            return;
+        }
+        let above = self.places.get(&parent).map(|place| &mut self.rows[*place]);
+        let depth = above.map_or(1, |above| {
+            above.children += 1;
+            above.depth + 1
+        });
+        self.places.insert(minor, self.rows.len());
+        self.rows.push(Class { minor, parent, given, depth, children: 0 });
+    }
+
+    fn remove(&mut self, minor: u16) {
+        let Some(gone) = self.places.remove(&minor) else { return };
+        let above = self.rows.remove(gone).parent;
+        self.places.values_mut().filter(|place| **place > gone).for_each(|place| *place -= 1);
+        if let Some(place) = self.places.get(&above) {
+            self.rows[*place].children -= 1;
+        }
+    }
 }
 
 /// What a line changed.
@@ -84,36 +135,22 @@ enum Verb {
 }
 
 impl Node {
-    /// How many classes there are from `minor` up to the qdisc.
-    fn depth(&self, minor: u16) -> usize {
-        let class = |minor| self.classes.iter().find(|class| class.minor == minor);
-        std::iter::successors(class(minor), |below| class(below.parent)).count()
-    }
-
-    /// What keeps `class` from standing below `parent`; `there` is where it stands already.
-    fn why_not_below(
-        &self,
-        parent: Handle,
-        class: Handle,
-        nested: bool,
-        there: Option<usize>,
-    ) -> Option<String> {
+    /// What keeps `class` from standing below `parent`.
+    fn why_not_below(&self, parent: Handle, class: Handle, nested: bool) -> Option<String> {
         let id = self.spec.kind().id;
-        let known = self.classes.iter().any(|other| other.minor == parent.minor);
+        let (above, there) = (self.classes.get(parent.minor), self.classes.get(class.minor));
+        let deepest = self.spec.kind().deepest();
         if parent == class {
             Some("a class cannot be its own parent".into())
         } else if parent.major != class.major {
             Some(format!("it has to belong to {}", class.qdisc()))
         } else if parent.minor != 0 && !nested {
             Some(format!("classes of {id} stand below {} alone", class.qdisc()))
-        } else if parent.minor != 0 && !known {
+        } else if parent.minor != 0 && above.is_none() {
             Some("there is no such class".into())
-        } else if there.is_none() && self.depth(parent.minor) >= self.spec.kind().deepest() {
-            Some(format!(
-                "{id} has at most {} classes below one another",
-                self.spec.kind().deepest()
-            ))
-        } else if there.is_some_and(|there| self.classes[there].parent != parent.minor) {
+        } else if there.is_none() && above.is_some_and(|above| above.depth >= deepest) {
+            Some(format!("{id} has at most {deepest} classes below one another"))
+        } else if there.is_some_and(|there| there.parent != parent.minor) {
             Some("a class cannot move; delete it first".into())
         } else {
             None
@@ -132,7 +169,7 @@ impl Node {
             None
         } else if !nested {
             Some(format!("{} asks filters at {} alone", kind.id, parent.qdisc()))
-        } else if !self.classes.iter().any(|class| class.minor == parent.minor) {
+        } else if self.classes.get(parent.minor).is_none() {
             Some("there is no such class".into())
         } else {
             None
@@ -144,9 +181,9 @@ impl Setup {
     /// A tree of one qdisc.
     #[must_use]
     pub fn of(spec: Spec) -> Self {
-        let node = Node { parent: None, spec, classes: Vec::new(), filters: Vec::new() };
-        let root = FIRST_OWN_HANDLE;
-        Self { device: None, qdiscs: BTreeMap::from([(root, node)]), root: Some(root) }
+        let mut setup = Self::default();
+        setup.insert(None, FIRST_OWN_HANDLE, spec);
+        setup
     }
 
     /// Does what a line of `tc` says: `qdisc`, `class` or `filter`, with `add`, `replace`, `change`
@@ -166,6 +203,10 @@ impl Setup {
             words.next();
         }
         let Some(object) = words.next() else { return Ok(Change::Nothing) };
+        if !matches!(object, "qdisc" | "class" | "filter") {
+            let why = "expected qdisc, class or filter";
+            return Err(ConfigError::new("tc", "", object, why));
+        }
         let verb = words.next();
         let verb = match verb {
             Some("add") => Verb::Add,
@@ -177,16 +218,14 @@ impl Setup {
                 return Err(ConfigError::new(object, "", verb.unwrap_or_default(), why));
             }
         };
-        self.check_device(object, &mut words)?;
-        match object {
+        let device = self.device(object, &mut words)?;
+        let change = match object {
             "qdisc" => self.qdisc(verb, words),
             "class" => self.class(verb, words),
-            "filter" => self.filter(verb, words),
-            _ => {
-                let why = "expected qdisc, class or filter";
-                Err(ConfigError::new("tc", "", object, why))
-            }
-        }
+            _ => self.filter(verb, words),
+        }?;
+        self.device.get_or_insert_with(|| device.to_owned());
+        Ok(change)
     }
 
     /// Builds the tree for packets of at most `mtu` bytes, link header included; none, if it has no
@@ -276,7 +315,7 @@ impl Setup {
     /// The class above a class, and its parameters.
     pub(crate) fn class_values(&self, class: Handle, site: Site) -> Option<(u16, Values<'_>)> {
         let node = self.qdiscs.get(&class.major)?;
-        let row = node.classes.iter().find(|row| row.minor == class.minor)?;
+        let row = node.classes.get(class.minor)?;
         Some((row.parent, Values { params: class_params(&node.spec), given: &row.given, site }))
     }
 
@@ -294,14 +333,12 @@ impl Setup {
         let mut cx = Cx::new(Instant(0), &mut drops);
         if let Some(classes) = qdisc.classes() {
             let params = class_params(&node.spec);
-            for class in &node.classes {
+            for class in &node.classes.rows {
                 let values = Values { params, given: &class.given, site };
                 classes.set(class.minor, class.parent, &values, cx.now);
             }
-            for (child, below) in &self.qdiscs {
-                if let Some(parent) = below.parent.filter(|parent| parent.major == major) {
-                    classes.graft(parent.minor, self.build_node(*child, mtu, seed), &mut cx);
-                }
+            for (minor, child) in self.children(major) {
+                classes.graft(minor, self.build_node(child, mtu, seed), &mut cx);
             }
         }
         for (minor, filter) in &node.filters {
@@ -313,7 +350,7 @@ impl Setup {
     }
 
     /// Reads `dev NAME`. All lines name the same device.
-    fn check_device(&mut self, at: &str, words: &mut Words<'_>) -> Result<(), ConfigError> {
+    fn device<'w>(&self, at: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
         let (key, name) = (words.next(), words.next());
         let (Some("dev"), Some(name)) = (key, name) else {
             let why = "expected `dev NAME`";
@@ -324,10 +361,7 @@ impl Setup {
                 let why = format!("there is one device, and lines before named it {device}");
                 Err(ConfigError::new(at, "dev", name, why))
             }
-            _ => {
-                self.device = Some(name.to_owned());
-                Ok(())
-            }
+            _ => Ok(name),
         }
     }
 
@@ -335,6 +369,11 @@ impl Setup {
         let (mut parent, mut handle) = (None, None);
         while let Some(word) = words.clone().next() {
             match word {
+                "root" | "parent" if parent.is_some() => {
+                    let why = "expected one place, root or a parent";
+                    return Err(ConfigError::new("qdisc", word, "", why));
+                }
+                "handle" if handle.is_some() => return Err(twice("qdisc", word)),
                 "root" => parent = Some(None),
                 "parent" => {
                     words.next();
@@ -358,11 +397,11 @@ impl Setup {
         match (verb, there) {
             (Verb::Add, Some(there)) => {
                 let why = format!("{} is there already; use replace", Handle::new(there, 0));
-                Err(ConfigError::new("qdisc", "", &place(parent), why))
+                Err(ConfigError::new("qdisc", &place(parent), "", why))
             }
             (Verb::Change | Verb::Delete, None) => {
                 let why = "no qdisc is there; use add";
-                Err(ConfigError::new("qdisc", "", &place(parent), why))
+                Err(ConfigError::new("qdisc", &place(parent), "", why))
             }
             (Verb::Delete, Some(there)) => {
                 self.remove(there);
@@ -400,12 +439,16 @@ impl Setup {
                 }
             },
             (None, Some(there)) if verb == Verb::Change => there,
-            (None, _) => self.free_handle()?,
+            (None, _) => {
+                let major = self.free_handle()?;
+                self.free = major + 1;
+                major
+            }
         };
         let same = there.filter(|there| self.qdiscs[there].spec.kind().id == spec.kind().id);
         if let (Verb::Change, None) = (verb, same) {
             let why = "a qdisc cannot change its kind; use replace";
-            return Err(ConfigError::new("qdisc", "", spec.kind().id, why));
+            return Err(ConfigError::new("qdisc", spec.kind().id, "", why));
         }
         // What is of the same kind, and keeps its handle, keeps its classes.
         if let Some(there) = same.filter(|there| *there == major) {
@@ -417,12 +460,17 @@ impl Setup {
         if let Some(there) = there {
             self.remove(there);
         }
-        let node = Node { parent, spec, classes: Vec::new(), filters: Vec::new() };
+        self.insert(parent, major, spec);
+        Ok(Change::Qdisc(major))
+    }
+
+    fn insert(&mut self, parent: Option<Handle>, major: u16, spec: Spec) {
+        let node = Node { parent, spec, classes: Added::default(), filters: Vec::new() };
         self.qdiscs.insert(major, node);
+        self.places.insert(parent, major);
         if parent.is_none() {
             self.root = Some(major);
         }
-        Ok(Change::Qdisc(major))
     }
 
     fn class(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
@@ -444,7 +492,7 @@ impl Setup {
             };
             return Err(wrong("classid", &class.to_string(), why));
         };
-        let there = node.classes.iter().position(|other| other.minor == class.minor);
+        let there = node.classes.get(class.minor);
         let parent = match (verb, parent, there) {
             (Verb::Add, _, Some(_)) => {
                 return Err(wrong("", "", "it is there already; use change or replace".into()));
@@ -452,9 +500,9 @@ impl Setup {
             (Verb::Change, _, None) => {
                 return Err(wrong("", "", "there is no such class; use add".into()));
             }
-            (_, None, there) => there.map_or(0, |there| node.classes[there].parent),
-            (_, Some(parent), there) => {
-                let why = node.why_not_below(parent, class, nested, there);
+            (_, None, there) => there.map_or(0, |there| there.parent),
+            (_, Some(parent), _) => {
+                let why = node.why_not_below(parent, class, nested);
                 if let Some(why) = why {
                     return Err(wrong("parent", &parent.to_string(), why));
                 }
@@ -470,11 +518,7 @@ impl Setup {
         }
         let given = read_options(&at, params, &mut words, false, false)?;
         check(&at, agree, &Values { params, given: &given, site: Site::default() })?;
-        let row = Class { minor: class.minor, parent, given };
-        match there {
-            Some(there) => node.classes[there] = row,
-            None => node.classes.push(row),
-        }
+        node.classes.set(class.minor, parent, given);
         Ok(Change::Class(class))
     }
 
@@ -483,6 +527,9 @@ impl Setup {
         let (mut parent, mut class) = (None, None);
         while let Some(key @ ("parent" | "classid" | "root")) = words.clone().next() {
             words.next();
+            if if key == "classid" { class.is_some() } else { parent.is_some() } {
+                return Err(twice("class", key));
+            }
             if key == "root" {
                 parent = self.root.map(|root| Handle::new(root, 0));
                 continue;
@@ -498,11 +545,14 @@ impl Setup {
 
     fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
         let below = self.below(Some(class));
-        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
-        let Some(there) = node.classes.iter().position(|other| other.minor == class.minor) else {
-            return Err(ConfigError::new(at, "", "", "there is no such class"));
+        let Some(node) = self.qdiscs.get_mut(&class.major) else {
+            let why = format!("there is no qdisc {}", class.qdisc());
+            return Err(ConfigError::new(at, "", "", why));
         };
-        if node.classes.iter().any(|other| other.parent == class.minor) {
+        if node.classes.get(class.minor).is_none() {
+            return Err(ConfigError::new(at, "", "", "there is no such class"));
+        }
+        if node.classes.is_inner(class.minor) {
             return Err(ConfigError::new(at, "", "", "classes stand below it"));
         }
         if node.filters.iter().any(|(at, filter)| {
@@ -510,7 +560,7 @@ impl Setup {
         }) {
             return Err(ConfigError::new(at, "", "", "filters name it"));
         }
-        node.classes.remove(there);
+        node.classes.remove(class.minor);
         if let Some(below) = below {
             self.remove(below);
         }
@@ -549,18 +599,25 @@ impl Setup {
 
     /// The qdisc that stands below `parent`.
     fn below(&self, parent: Option<Handle>) -> Option<u16> {
-        self.qdiscs.iter().find(|(_, node)| node.parent == parent).map(|(major, _)| *major)
+        self.places.get(&parent).copied()
+    }
+
+    /// The qdiscs below the classes of one, and their minor numbers.
+    fn children(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
+        let classes = Some(Handle::new(major, 0))..=Some(Handle::new(major, u16::MAX));
+        let below = self.places.range(classes);
+        below.filter_map(|(parent, child)| parent.map(|parent| (parent.minor, *child)))
     }
 
     /// Removes a qdisc and all that stands below it.
     fn remove(&mut self, major: u16) {
         let mut gone = vec![major];
         while let Some(major) = gone.pop() {
-            self.qdiscs.remove(&major);
-            let below = |(child, node): (&u16, &Node)| {
-                node.parent.is_some_and(|parent| parent.major == major).then_some(*child)
-            };
-            gone.extend(self.qdiscs.iter().filter_map(below));
+            gone.extend(self.children(major).map(|(_, child)| child));
+            if let Some(node) = self.qdiscs.remove(&major) {
+                self.places.remove(&node.parent);
+            }
+            self.free = self.free.min(major);
             if self.root == Some(major) {
                 self.root = None;
             }
@@ -591,10 +648,10 @@ impl Setup {
                 Err(wrong(format!("its classes are {:x}:1 to {last}", parent.major)))
             }
             ClassKind::Added { .. } => {
-                if !node.classes.iter().any(|class| class.minor == parent.minor) {
+                if node.classes.get(parent.minor).is_none() {
                     return Err(wrong("there is no such class".into()));
                 }
-                if node.classes.iter().any(|class| class.parent == parent.minor) {
+                if node.classes.is_inner(parent.minor) {
                     return Err(wrong("classes stand below it: it is no leaf".into()));
                 }
                 Ok(parent)
@@ -603,7 +660,7 @@ impl Setup {
     }
 
     fn free_handle(&self) -> Result<u16, ConfigError> {
-        let mut own = FIRST_OWN_HANDLE..u16::MAX;
+        let mut own = self.free.max(FIRST_OWN_HANDLE)..u16::MAX;
         own.find(|major| !self.qdiscs.contains_key(major)).ok_or_else(|| {
             ConfigError::new("qdisc", "", "", "no handle is left: the tree has 32,766 qdiscs")
         })
@@ -615,6 +672,10 @@ fn class_params(spec: &Spec) -> &'static [Param] {
         ClassKind::Added { params, .. } => params,
         _ => &[],
     }
+}
+
+fn twice(at: &str, key: &str) -> ConfigError {
+    ConfigError::new(at, key, "", "given twice")
 }
 
 fn place(parent: Option<Handle>) -> String {

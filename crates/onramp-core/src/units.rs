@@ -55,6 +55,11 @@ pub(crate) fn parse_scaled(word: &str, bare: f64, suffixes: &[(&str, f64)]) -> O
     whole(number * scale)
 }
 
+/// Whether the number that `word` starts with is zero.
+pub(crate) fn is_zero(word: &str) -> bool {
+    split_number(word).is_some_and(|(number, _)| number == 0.0)
+}
+
 /// The decimal number `word` starts with (sign, digits, point, exponent), and the rest.
 fn split_number(word: &str) -> Option<(f64, &str)> {
     let bytes = word.as_bytes();

@@ -67,6 +67,11 @@ fn mistakes_are_told() {
             "red limit 100000 avpkt 1000 burst 2",
             "qdisc red: \"burst\": 2 is too small: expected 9 or more packets",
         ),
+        (
+            "red limit 100000 avpkt 1000 burst 100000000",
+            "qdisc red: \"burst\": 100000000 is too large: \
+             so slow an average never reaches min, 8333",
+        ),
         ("red limit 9000 avpkt 1000 nodrop", "qdisc red: \"nodrop\": has a meaning only with ecn"),
     ] {
         assert_eq!(line.parse::<Spec>().expect_err(line).to_string(), said);

@@ -38,9 +38,14 @@ qdisc fq: illegal "quantum" "0": expected a whole number, 256 to 1048576 bytes
 > fq quantum 3k
 qdisc fq: illegal "quantum" "3k": expected a whole number, 256 to 1048576 bytes
 > fq maxrate 8q
-qdisc fq: illegal "maxrate" "8q": expected a rate such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit
+qdisc fq: illegal "maxrate" "8q": expected a rate such as 8mbit or 1mbps (bytes), 0bit, or \
+8bit to 8000Tbit
 > fq maxrate fast
-qdisc fq: illegal "maxrate" "fast": expected a rate such as 8mbit or 1mbps (bytes), 0bit to 8000Tbit
+qdisc fq: illegal "maxrate" "fast": expected a rate such as 8mbit or 1mbps (bytes), 0bit, or \
+8bit to 8000Tbit
+> cake bandwidth 7bit
+qdisc cake: illegal "bandwidth" "7bit": expected a rate such as 8mbit or 1mbps (bytes), 0bit, or \
+8bit to 8000Tbit
 > fq horizon 5h
 qdisc fq: illegal "horizon" "5h": expected a time such as 10ms or 40us, 0us to 4294967295us
 > fq timer_slack 5s
@@ -64,7 +69,7 @@ gemodel PERCENT [PERCENT] [PERCENT] [PERCENT]
 > netem delay 10ms distribution normal
 qdisc netem: "distribution": it needs a delay and its jitter
 > netem delay 300s
-qdisc netem: illegal "delay" "300s": expected TIME [TIME] [PERCENT]
+qdisc netem: illegal "delay" "300s": expected TIME [TIME] [PERCENT], times up to 274877906880ns
 > netem distribution cauchy
 qdisc netem: illegal "distribution" "cauchy": expected uniform or normal or pareto or paretonormal
 > netem slot 5ms 4ms

@@ -1,7 +1,7 @@
 //! `onramp replay`.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +24,9 @@ const STDIN: &str = "standard input";
 const DEVICE: &str = "link";
 /// Captures of fewer bytes need no progress line.
 const LONG: u64 = 16 << 20;
+/// Bytes of a tree's lines, or of a program in a file, at most: a tree with all the classes that
+/// there can be has a tenth.
+const TEXT_MAX: u64 = 64 << 20;
 /// The fastest link, bytes per second: as in `tc`.
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 
@@ -34,6 +37,7 @@ const RATE_MAX: u64 = 1_000_000_000_000_000;
 /// what Linux makes of the type of service (DSCP) of packets that it sends; its ECN code point is
 /// that of its IP header.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("tree").required(true)))]
 #[command(after_help = "\
 Examples:
   onramp replay uplink.pcap --qdisc fq --rate 10mbit --html report.html
@@ -45,10 +49,10 @@ pub(crate) struct Args {
     #[arg(value_name = "CAPTURE")]
     capture: PathBuf,
     /// The qdisc at the root, 1: in filters, in the syntax of tc
-    #[arg(long, value_name = "QDISC", required_unless_present = "setup", conflicts_with = "setup")]
+    #[arg(long, value_name = "QDISC", group = "tree")]
     qdisc: Option<String>,
     /// The tree: lines of tc (qdisc, class and filter add)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "tree")]
     setup: Option<PathBuf>,
     /// A filter, as behind `tc filter add dev DEV`; at the root, unless it says `parent`. May be
     /// given more than once
@@ -204,7 +208,10 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
     }
     if let Some(path) = &args.setup {
         let file = path.display();
-        let text = fs::read_to_string(path).map_err(|error| {
+        let text = read(path).and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| io::Error::other("it is no text"))
+        });
+        let text = text.map_err(|error| {
             anyhow!("cannot read {file}: {error}; name a file with lines of tc")
         })?;
         for (number, line) in (1..).zip(text.lines()) {
@@ -229,7 +236,17 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
 
 /// Does what a line says; programs may stand in files.
 fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
-    setup.apply(&filter::with_files(line, |file| fs::read(file))?)
+    setup.apply(&filter::with_files(line, |file| read(Path::new(file)))?)
+}
+
+/// Reads a file, unless it is one without end, as `/dev/zero` is.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(TEXT_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 {
+        ..=TEXT_MAX => Ok(bytes),
+        _ => Err(io::Error::other(format!("it has more than {} MiB", TEXT_MAX >> 20))),
+    }
 }
 
 /// Parses the rate of a link.

@@ -332,6 +332,7 @@ fn filters_take_programs_from_files() {
         (format!("bpf obj {object} sec other"), "but: classifier, act, map"),
         (format!("bpf obj {file} sec act"), "clang -target bpf -c"),
         (format!("bpf bcf {file}.none"), "No such file"),
+        ("bpf bcf /dev/zero".into(), "more than 64 MiB"),
     ] {
         let line = format!("replay {file} --qdisc prio --filter '{filter}'");
         assert_fails(&run(&line), 2, &["--filter: filter bpf: ", says]);
@@ -493,12 +494,13 @@ fn times_that_go_back_or_are_not_there() {
 fn usage_errors_name_the_option_and_what_would_be_right() {
     let wrong: &[(&str, &[&str])] = &[
         ("replay", &["<CAPTURE>", "--qdisc"]),
-        ("replay x.pcap", &["--qdisc"]),
+        ("replay x.pcap", &["--qdisc", "--setup"]),
         ("replay x.pcap --qdisc fq --setup y", &["--qdisc", "--setup"]),
         ("replay x.pcap --qdisc 'fq limit -1'", &["--qdisc", "limit", "0 to 4294967295"]),
         ("replay x.pcap --qdisc 'fq maxrate 8'", &["--qdisc", "maxrate", "unit is missing"]),
         ("replay x.pcap --qdisc 'best'", &["--qdisc", "best", "pfifo"]),
         ("replay x.pcap --qdisc fq --rate 10", &["--rate", "10mbit", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc fq --rate -5mbit", &["-5", "number below zero"]),
         ("replay x.pcap --qdisc fq --rate 0mbit", &["--rate", "8bit to 8000tbit"]),
         ("replay x.pcap --qdisc prio --filter all", &["--filter", "all", "matchall"]),
         ("replay x.pcap --qdisc prio --filter 'parent 2: matchall'", &["--filter", "no qdisc 2:"]),
@@ -524,6 +526,8 @@ fn outputs_that_would_replace_each_other_or_what_is_read() {
     let setup = write(folder.path(), "tree.tc", b"qdisc add dev eth0 root fq\n");
     let output = run(&format!("replay {file} --setup {setup} --json {setup}"));
     assert_fails(&output, 2, &["--json and --setup", "replaced"]);
+    let endless = format!("replay {file} --setup /dev/zero");
+    assert_fails(&run(&endless), 1, &["/dev/zero", "more than 64 MiB", "lines of tc"]);
     let missing = format!("{line} --csv {both}/missing/file");
     assert_fails(&run(&missing), 1, &["cannot write", "make it"]);
 }

@@ -132,8 +132,8 @@ impl Line {
             }
             words.next();
             match word {
-                "rate" => self.rate = Some(words.value(word, crate::rate::EXPECTED, rate)?),
-                "peakrate" => self.peak = Some(words.value(word, crate::rate::EXPECTED, rate)?),
+                "rate" => self.rate = Some(words.value(word, crate::rate::LOOK, rate)?),
+                "peakrate" => self.peak = Some(words.value(word, crate::rate::LOOK, rate)?),
                 "burst" | "buffer" | "maxburst" => {
                     self.burst = Some(words.value(word, SIZE, size)?);
                 }

@@ -183,6 +183,9 @@ impl FilterSpec {
             }
             let Some(word) = words.next() else { return Ok(()) };
             match word {
+                "classid" | "flowid" if self.class.is_some() => {
+                    return Err(words.wrong("classid", "", "given twice"));
+                }
                 "classid" | "flowid" => self.class = Some(words.class("classid")?),
                 // There is no hardware here to skip.
                 "skip_hw" => {}

@@ -362,6 +362,8 @@ filter: illegal "pref" "0": expected a whole number, 1 to 65535
 filter: illegal "protocol" "ipx": expected all, ip, ipv6, arp, 802.1q, 802.1ad or a number
 > matchall classid x
 filter matchall: illegal "classid" "x": expected a class such as 1:20, hexadecimal
+> matchall classid 1:1 flowid 1:2
+filter matchall: "classid": given twice
 > matchall mark 1
 filter matchall: what is "mark"? matchall takes classid, action, police
 > handle x fw classid 1:1
@@ -412,6 +414,8 @@ filter bpf: "bytecode": expected it, as tcpdump -ddd writes it
 filter matchall: "jump": expected a whole number, 0 to 65535
 > matchall action mirred
 filter matchall: illegal "action" "mirred": expected an action: ok, pass, drop, shot, pipe, ...
+> matchall action police rate fast
+filter matchall: illegal "rate" "fast": expected a rate such as 8mbit or 1mbps (bytes)
 > matchall action police burst 5k
 filter matchall: "police": expected rate, pkts_rate or mtu
 > matchall action police rate 1mbit

@@ -207,7 +207,14 @@ impl Hfsc {
         self.classes.push(Class::new(minor, Some(parent)));
         let place = self.minors.partition_point(|(other, _)| *other < minor);
         self.minors.insert(place, (minor, class));
-        self.count_levels();
+        let (mut below, mut level) = (class, 0);
+        while let Some(parent) = self.classes[below].parent
+            && self.classes[parent].level <= level
+        {
+            level += 1;
+            self.classes[parent].level = level;
+            below = parent;
+        }
         class
     }
 

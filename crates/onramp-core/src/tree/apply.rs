@@ -19,7 +19,7 @@ impl Tree {
         let change = setup.change(line)?;
         if setup.root().is_none() {
             let why = "a tree has a root; replace it";
-            return Err(ConfigError::new("qdisc", "", "root", why));
+            return Err(ConfigError::new("qdisc", "root", "", why));
         }
         self.setup = setup;
         match change {
