@@ -107,9 +107,13 @@ pub(crate) fn fuzz(args: &[String]) -> Outcome {
         Some((name, rest)) if !name.starts_with('-') => (Some(name), rest),
         _ => (None, args),
     };
-    let seconds = match args {
-        [] => "60",
-        [key, seconds] if key == "--seconds" => seconds,
+    // libFuzzer takes 0 for "without end", and what is no number for 0.
+    let seconds: u32 = match args {
+        [] => 60,
+        [key, seconds] if key == "--seconds" => match seconds.parse() {
+            Ok(seconds @ 1..) => seconds,
+            _ => return Err(usage()),
+        },
         _ => return Err(usage()),
     };
     let wanted = |(name, _): &&(&str, u32)| only.is_none_or(|only| only == name);
