@@ -44,7 +44,7 @@ use self::params::{Config, PARAMS};
 use self::throttle::Throttled;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of};
 use crate::Instant;
-use crate::turns::Turns;
+use crate::turns::{MANY, Turns};
 
 const BANDS: usize = 3;
 
@@ -480,7 +480,10 @@ impl Qdisc for Fq {
     }
 
     fn foresee(&self, coming: &PacketList, most: u32) {
-        self.flows.foresee(coming.metas().take(most as usize).map(|meta| meta.flow));
+        // Few flows stay in the caches, but not if each holds many packets.
+        if self.flows.len().max(self.backlog.packets as usize) > MANY {
+            self.flows.foresee(coming.metas().take(most as usize).map(|meta| meta.flow));
+        }
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -15,7 +15,6 @@ use std::collections::BinaryHeap;
 use onramp_queue::{Packet, PacketList, prefetch};
 
 use super::index::Index;
-use crate::turns::MANY;
 
 /// Names no flow, or no heap.
 pub(super) const NONE: u32 = u32::MAX;
@@ -189,9 +188,6 @@ impl Flows {
     /// for the packets that they come behind.
     #[inline]
     pub(super) fn foresee(&self, keys: impl Iterator<Item = u64> + Clone) {
-        if self.slab.len() <= MANY {
-            return;
-        }
         let guesses = || keys.clone().filter_map(|key| self.index.guess(self.index.hash(key)));
         keys.clone().for_each(|key| self.index.prefetch(self.index.hash(key)));
         guesses().for_each(|index| prefetch(self.get(index)));
