@@ -22,12 +22,109 @@ pub struct ConfigError {
     pub value: String,
     /// What is wrong with it, and what would be right.
     pub why: String,
+    /// Who would have said so in Linux, and how.
+    pub fault: Fault,
+}
+
+/// Who says no in Linux: `tc`, which cannot read a word, or the kernel, which will not do it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// `tc` cannot read it, and ends with 1.
+    #[default]
+    Usage,
+    /// `tc` cannot read an argument that is no option of a kind, and ends with 255 (`invarg`).
+    Argument,
+    /// The kernel will not do it, and `tc` ends with 2.
+    Kernel(Errno, Option<&'static str>),
+}
+
+/// What the kernel answers, where it does not say more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errno {
+    /// `EBUSY`
+    Busy,
+    /// `EEXIST`
+    Exists,
+    /// `EINVAL`
+    Invalid,
+    /// `ELOOP`
+    Loop,
+    /// `ENODEV`
+    NoDevice,
+    /// `ENOENT`
+    NoEntry,
+    /// `ENOSPC`
+    NoSpace,
+    /// `EOPNOTSUPP`
+    NotSupported,
+    /// `ERANGE`
+    Range,
+}
+
+impl Errno {
+    /// As `strerror(3)` says it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Busy => "Device or resource busy",
+            Self::Exists => "File exists",
+            Self::Invalid => "Invalid argument",
+            Self::Loop => "Too many levels of symbolic links",
+            Self::NoDevice => "No such device",
+            Self::NoEntry => "No such file or directory",
+            Self::NoSpace => "No space left on device",
+            Self::NotSupported => "Operation not supported",
+            Self::Range => "Numerical result out of range",
+        }
+    }
+}
+
+impl Fault {
+    /// The exit status of `tc`.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Usage => 1,
+            Self::Argument => 255,
+            Self::Kernel(..) => 2,
+        }
+    }
+
+    /// What `tc` prints of a kernel that said no.
+    #[must_use]
+    pub fn kernel_text(self) -> Option<String> {
+        match self {
+            Self::Usage | Self::Argument => None,
+            Self::Kernel(_, Some(said)) => Some(format!("Error: {said}.")),
+            Self::Kernel(errno, None) => Some(format!("RTNETLINK answers: {}", errno.text())),
+        }
+    }
 }
 
 impl ConfigError {
     /// Says that `value` is no good for `key`.
     pub(crate) fn new(at: &str, key: &str, value: &str, why: impl Into<String>) -> Self {
-        Self { at: at.into(), key: key.into(), value: value.into(), why: why.into() }
+        Self {
+            at: at.into(),
+            key: key.into(),
+            value: value.into(),
+            why: why.into(),
+            fault: Fault::Usage,
+        }
+    }
+
+    /// The same, said by the kernel.
+    #[expect(dead_code, reason = "the tree's, which comes")]
+    pub(crate) fn kernel(mut self, errno: Errno, said: &'static str) -> Self {
+        self.fault = Fault::Kernel(errno, (!said.is_empty()).then_some(said));
+        self
+    }
+
+    /// The same, said of an argument.
+    #[expect(dead_code, reason = "the grammar's, which comes")]
+    pub(crate) fn argument(mut self) -> Self {
+        self.fault = Fault::Argument;
+        self
     }
 }
 

@@ -5,11 +5,12 @@ mod curve;
 use std::fmt::Write as _;
 
 use crate::rate;
+use crate::show::Out;
 use crate::units::{
     Size, Time, exact_fraction, exact_size, exact_time, parse_count, parse_fraction, parse_scaled,
     parse_size, parse_time,
 };
-use crate::{ConfigError, Handle, Rate};
+use crate::{ConfigError, Errno, Fault, Handle, Rate};
 
 /// What a parameter counts, and how `tc` reads and writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,13 @@ pub struct Param {
     pub max: u64,
     /// One line for people.
     pub help: &'static str,
+    /// Whether a change that does not give it sets it back to its default: `tc` sends it as a part
+    /// of a whole. Others keep their value, as netlink attributes do.
+    pub resets: bool,
+    /// Who refuses what is out of range.
+    pub bounds: Fault,
+    /// Says no to a change that gives it: it is chosen once.
+    pub fixed: Option<Fault>,
 }
 
 /// The value of a parameter: packets, bytes, bytes per second or nanoseconds.
@@ -138,7 +146,19 @@ impl Param {
             Unit::Minor | Unit::Masked => u16::MAX as u64,
             _ => U32_MAX,
         };
-        Self { key, aliases: &[], unit, default, min: 0, max, help }
+        let bounds = Fault::Kernel(Errno::Invalid, None);
+        Self {
+            key,
+            aliases: &[],
+            unit,
+            default,
+            min: 0,
+            max,
+            help,
+            resets: false,
+            bounds,
+            fixed: None,
+        }
     }
 
     /// The same, within these bounds.
@@ -159,6 +179,27 @@ impl Param {
     #[must_use]
     pub const fn or(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
+        self
+    }
+
+    /// The same, set back to its default by a change that does not give it.
+    #[must_use]
+    pub const fn reset(mut self) -> Self {
+        self.resets = true;
+        self
+    }
+
+    /// The same, chosen once: to give it again is refused so.
+    #[must_use]
+    pub const fn once(mut self, fault: Fault) -> Self {
+        self.fixed = Some(fault);
+        self
+    }
+
+    /// The same, with what is out of range refused so.
+    #[must_use]
+    pub const fn refused(mut self, bounds: Fault) -> Self {
+        self.bounds = bounds;
         self
     }
 
@@ -198,7 +239,9 @@ impl Param {
                 let why = format!("the value is missing: expected {}", self.expected());
                 Err(ConfigError::new(at, self.key, "", why))
             }
-            Some(word) => self.number(unit, word).ok_or_else(|| wrong(word)),
+            Some(word) => self
+                .number(unit, word)
+                .ok_or_else(|| ConfigError { fault: self.fault(unit, word), ..wrong(word) }),
         };
         match self.unit {
             Unit::Words(names) => {
@@ -264,7 +307,9 @@ impl Param {
                 }
                 let missing = if word.is_none() { "the value is missing: " } else { "" };
                 let why = format!("{missing}expected {}", self.expected());
-                return Err(ConfigError::new(at, self.key, word.unwrap_or_default(), why));
+                let word = word.unwrap_or_default();
+                let fault = self.fault(*unit, word);
+                return Err(ConfigError { fault, ..ConfigError::new(at, self.key, word, why) });
             };
             words.next();
             list.push(number);
@@ -288,7 +333,16 @@ impl Param {
     }
 
     fn number(&self, unit: Unit, word: &str) -> Option<u64> {
-        let number = match unit {
+        Self::read(unit, word).filter(|n| (self.min..=self.max).contains(n))
+    }
+
+    /// Who refuses `word`: a number out of range is one that `tc` can read.
+    fn fault(&self, unit: Unit, word: &str) -> Fault {
+        if Self::read(unit, word).is_some() { self.bounds } else { Fault::Usage }
+    }
+
+    fn read(unit: Unit, word: &str) -> Option<u64> {
+        match unit {
             Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),
             Unit::Rate => Rate::parse(word).map(|rate| rate.0),
@@ -313,8 +367,7 @@ impl Param {
             Unit::Signed => word.parse::<i32>().ok().map(|n| u64::from(n.cast_unsigned())),
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
             Unit::Forms(_) | Unit::Curve | Unit::Ranges(_) => None,
-        };
-        number.filter(|n| (self.min..=self.max).contains(n))
+        }
     }
 
     /// What a value has to look like, for messages.
@@ -464,6 +517,28 @@ impl Param {
                 }
             }
         }
+    }
+
+    /// Writes the option as `tc qdisc show` does, as text or as JSON.
+    pub(crate) fn show(&self, value: &Value, out: &mut Out) {
+        let mut line = String::new();
+        self.write_shown(&mut line, value);
+        out.text(format_args!("{} ", line.trim_start()));
+        out.json(|json| match (self.unit, value) {
+            (Unit::Words(_), _) => json.raw(Some(self.key), format_args!("true")),
+            // As iproute2 does: times in microseconds, rates in bytes per second.
+            (Unit::Usecs | Unit::Named(_), Value::Number(n)) => {
+                json.raw(Some(self.key), format_args!("{}", n / 1_000));
+            }
+            (_, Value::Number(n)) => json.raw(Some(self.key), format_args!("{n}")),
+            (_, Value::List(list)) => {
+                json.open_array(Some(self.key));
+                for n in list {
+                    json.raw(None, format_args!("{n}"));
+                }
+                json.close_array();
+            }
+        });
     }
 
     /// One line for people: the option, what it does, its default.
@@ -626,6 +701,15 @@ pub struct Site {
 }
 
 impl Values<'_> {
+    /// Writes every parameter that has a value as `tc qdisc show` does, with a space behind each.
+    pub fn show(&self, out: &mut Out) {
+        for param in self.params {
+            if let Some(value) = self.get(param.key) {
+                param.show(&value, out);
+            }
+        }
+    }
+
     /// Whether `key` was given.
     ///
     /// # Panics

@@ -136,6 +136,7 @@ use crate::Instant;
 use crate::class::Classes;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
+use crate::view::Shown;
 
 mod time_queue;
 
@@ -391,6 +392,8 @@ pub struct Kind {
     pub classes: ClassKind,
     /// Builds one.
     pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
+    /// How `tc` shows it, where the table of parameters does not say it all.
+    pub shown: Shown,
 }
 
 /// Checks parameters against each other; an error names one of them, and says what is wrong.
@@ -423,6 +426,7 @@ impl Kind {
         check: |_| Ok(()),
         classes: ClassKind::None,
         build: |_| unreachable!("every kind says how it is built"),
+        shown: Shown::TABLE,
     };
 
     /// How many classes may stand below one another (`TC_HTB_MAXDEPTH`).

@@ -8,6 +8,7 @@
 mod builder;
 mod error;
 mod flow;
+pub mod host;
 mod link;
 mod runner;
 mod sender;
@@ -18,6 +19,7 @@ mod stats;
 pub use builder::{BuildError, LinkBuilder};
 pub use error::{Rejected, SendError, TrySendError};
 pub use flow::{Flow, Mapping};
+pub use host::Host;
 pub use link::{CloseReport, Link, PortError};
 pub use onramp_core::{
     Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Setup, Stopped, Totals,

@@ -49,6 +49,7 @@ pub(super) const CBS: Kind = Kind {
             peeked: None,
         })
     },
+    ..Kind::LEAF
 };
 
 const I32_MAX: u64 = i32::MAX as u64;

@@ -46,6 +46,7 @@ pub(super) const ETS: Kind = Kind {
     check,
     classes: ClassKind::Fixed(|values| u16::try_from(bands(values)).unwrap_or(0)),
     build: |values| Box::new(Ets::new(values)),
+    ..Kind::LEAF
 };
 
 fn bands(values: &Values<'_>) -> u64 {

@@ -52,6 +52,7 @@ pub(super) const HTB: Kind = Kind {
     check: |_| Ok(()),
     classes: ClassKind::Added { params: CLASS, check: |_| Ok(()), nested: true },
     build: |values| Box::new(Htb::new(values)),
+    ..Kind::LEAF
 };
 
 const CLASS: &[Param] = &[

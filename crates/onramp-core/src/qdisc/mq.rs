@@ -92,6 +92,7 @@ pub(super) const MQPRIO: Kind = Kind {
             }))),
         })
     },
+    ..Kind::LEAF
 };
 
 /// The queues of a class of traffic.

@@ -77,6 +77,7 @@ pub(super) const NETEM: Kind = Kind {
     check,
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(Netem::new(values)),
+    ..Kind::LEAF
 };
 
 fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {

@@ -47,6 +47,7 @@ pub(super) const PRIO: Kind = Kind {
             held: Backlog::default(),
         })
     },
+    ..Kind::LEAF
 };
 
 /// What was given, and the default for the rest.

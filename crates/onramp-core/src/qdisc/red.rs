@@ -58,6 +58,7 @@ pub(super) const RED: Kind = Kind {
     },
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(RedQdisc::new(values)),
+    ..Kind::LEAF
 };
 
 /// What the law is told, and the weight it uses.

@@ -41,6 +41,7 @@ pub(super) const TBF: Kind = Kind {
     check,
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(Tbf::new(values)),
+    ..Kind::LEAF
 };
 
 fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {

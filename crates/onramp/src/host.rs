@@ -1,0 +1,101 @@
+//! Devices by name, and the commands of `tc` and `ip` that configure them.
+//!
+//! A [`Host`] is to Onramp what a network namespace is to Linux: it has devices, each a [`Link`]
+//! with a tree of qdiscs, and carries out commands one after another, as the kernel does under
+//! `rtnl_lock`. Traffic waits for none of them.
+
+mod event;
+
+use std::path::Path;
+
+use onramp_core::stats::PortSnapshot;
+use onramp_core::view::QdiscView;
+
+use crate::Link;
+
+pub use self::event::{Event, What};
+
+/// What a command printed, and how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// The exit status: 0, 1 (not understood), 2 (not done), 255 (an argument is wrong).
+    pub code: u8,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+/// A device as it is now.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceView {
+    /// Its name.
+    pub name: String,
+    /// Its number, which is not used again.
+    pub index: u32,
+    /// What it is: `dummy`, `veth`, …
+    pub kind: &'static str,
+    /// Whether it takes packets.
+    pub up: bool,
+    /// Largest packet without its link header, bytes.
+    pub mtu: u32,
+    /// Packets that `pfifo` and its like hold by default.
+    pub txqueuelen: u32,
+    /// The other end of a `veth`.
+    pub peer: Option<String>,
+    /// Its transmit queues.
+    pub queues: Vec<PortSnapshot>,
+    /// Its qdiscs, each with the transmit queue that it stands in front of; parents first.
+    pub qdiscs: Vec<(usize, QdiscView)>,
+}
+
+/// Devices by name.
+#[derive(Debug, Default)]
+pub struct Host {}
+
+impl Host {
+    /// A host without devices.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Does what a command says: `tc qdisc add dev d0 root fq`, `ip link show`. Files that it names
+    /// are looked for below `folder`.
+    pub fn exec(&mut self, words: &[&str], folder: &Path) -> Reply {
+        let _ = folder;
+        let why = format!("what is {:?}?", words.first().copied().unwrap_or_default());
+        Reply { code: 1, err: why, ..Reply::default() }
+    }
+
+    /// Brings the host to what `text` describes, a command a line, or, if one of them cannot be
+    /// done, leaves all as it was. Gives the commands that it took to get there.
+    ///
+    /// # Errors
+    ///
+    /// The line that cannot be done, from 1 on, and what it said.
+    pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
+        let _ = (text, folder);
+        Ok(Vec::new())
+    }
+
+    /// All devices, by their numbers.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceView> {
+        Vec::new()
+    }
+
+    /// The link below a device, to send through.
+    #[must_use]
+    pub fn link(&self, name: &str) -> Option<Link> {
+        let _ = name;
+        None
+    }
+
+    /// What happens from now on. A listener that does not listen loses the oldest events.
+    #[must_use]
+    pub fn subscribe(&mut self) -> std::sync::mpsc::Receiver<Event> {
+        std::sync::mpsc::sync_channel(1).1
+    }
+}
