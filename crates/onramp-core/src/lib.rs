@@ -4,6 +4,7 @@
 mod bucket;
 mod buckets;
 mod class;
+pub mod cmd;
 mod codel;
 mod cost;
 mod device;
@@ -38,7 +39,7 @@ pub use error::{ConfigError, Errno, Fault};
 pub use handle::Handle;
 pub use port::{COLLECT, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS};
 pub use rate::Rate;
-pub use setup::Setup;
+pub use setup::{Facts, Setup};
 pub use share::{Share, SharedRate};
 pub use time::{Clock, Instant};
 pub use tree::{Stopped, Totals, Tree};

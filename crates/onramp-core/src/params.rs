@@ -680,6 +680,27 @@ pub(crate) fn options(id: &str, params: &[Param]) -> String {
     format!("{id} takes {}", names.join(", "))
 }
 
+/// What holds after a change: what it gives, and of what was there `before`, what it leaves.
+pub(crate) fn merged(
+    at: &str,
+    params: &[Param],
+    before: Option<&[Option<Value>]>,
+    mut given: Vec<Option<Value>>,
+) -> Result<Vec<Option<Value>>, ConfigError> {
+    let Some(before) = before else { return Ok(given) };
+    for ((param, given), before) in params.iter().zip(&mut given).zip(before) {
+        match (&given, param.fixed) {
+            (Some(_), Some(fault)) => {
+                let why = "it is chosen once, when the qdisc is added; add another";
+                return Err(ConfigError { fault, ..ConfigError::new(at, param.key, "", why) });
+            }
+            (None, _) if !param.resets => given.clone_from(before),
+            _ => {}
+        }
+    }
+    Ok(given)
+}
+
 /// The values to build a qdisc with: those given, and the defaults of the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {

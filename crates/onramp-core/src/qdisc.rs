@@ -138,6 +138,7 @@ use crate::filter::Filters;
 use crate::params::{Param, Values};
 use crate::view::Shown;
 
+pub(crate) mod ingress;
 mod time_queue;
 
 pub(crate) use self::fifo::default_pfifo;

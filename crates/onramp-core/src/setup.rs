@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 
+mod class;
+mod order;
+mod qdisc;
+
+use self::order::{ClassOrder, QdiscOrder};
+use crate::cmd::{self, INGRESS_MAJOR, OBJECTS, Verb, unshorten};
 use crate::filter::{FilterSpec, Head, Reader};
 use crate::params::{Param, Site, Value, Values};
 use crate::qdisc::{ClassKind, Cx, Qdisc, Spec, default_pfifo_fast};
-use crate::spec::{Words, check, read_options};
+use crate::spec::Words;
 use crate::{ConfigError, Handle, Instant};
 
 use onramp_queue::PacketList;
@@ -20,7 +26,7 @@ pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 /// let mut setup = Setup::default();
 /// for line in [
 ///     "tc qdisc add dev eth0 root handle 1: pfifo limit 100",
-///     "tc qdisc replace dev eth0 root handle 1: fq",
+///     "tc qdisc replace dev eth0 root handle 2: fq",
 /// ] {
 ///     setup.apply(line)?;
 /// }
@@ -39,6 +45,24 @@ pub struct Setup {
     places: BTreeMap<Option<Handle>, u16>,
     /// All own handles below this one are taken.
     free: u16,
+    /// The qdiscs below others, as Linux lists them.
+    order: QdiscOrder,
+    /// What the device is.
+    facts: Facts,
+    /// What looks at packets that come in, and, if it is a `clsact`, go out.
+    ingress: Option<Box<Node>>,
+}
+
+/// What a tree knows of its device.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// What stands at the root when nobody has put a qdisc there, with a handle of zero; none: a
+    /// tree without a root is no tree.
+    pub fallback: Option<Spec>,
+    /// Its transmit queues; zero: nobody knows.
+    pub queues: u16,
+    /// Packets that `pfifo` and its like hold by default; zero: 1,000.
+    pub txqueuelen: u32,
 }
 
 /// A qdisc of the tree.
@@ -71,6 +95,8 @@ struct Added {
     rows: Vec<Class>,
     /// By minor number.
     places: BTreeMap<u16, usize>,
+    /// As Linux lists them.
+    order: ClassOrder,
 }
 
 impl Added {
@@ -84,7 +110,8 @@ impl Added {
     }
 
     /// Adds a class, or gives one other parameters.
-    fn set(&mut self, minor: u16, parent: u16, given: Vec<Option<Value>>) {
+    fn set(&mut self, class: Handle, parent: u16, given: Vec<Option<Value>>) {
+        let minor = class.minor;
         if let Some(place) = self.places.get(&minor) {
             self.rows[*place].given = given;
             return;
@@ -94,12 +121,14 @@ impl Added {
             above.children += 1;
             above.depth + 1
         });
+        self.order.add(class.major, minor);
         self.places.insert(minor, self.rows.len());
         self.rows.push(Class { minor, parent, given, depth, children: 0 });
     }
 
-    fn remove(&mut self, minor: u16) {
-        let Some(gone) = self.places.remove(&minor) else { return };
+    fn remove(&mut self, class: Handle) {
+        let Some(gone) = self.places.remove(&class.minor) else { return };
+        self.order.remove(class.major, class.minor);
         let above = self.rows.remove(gone).parent;
         self.places.values_mut().filter(|place| **place > gone).for_each(|place| *place -= 1);
         if let Some(place) = self.places.get(&above) {
@@ -116,6 +145,10 @@ pub(crate) enum Change {
     Qdisc(u16),
     /// The qdisc below a class has gone.
     Gone(Handle),
+    /// The root has gone; what a device has by itself stands there.
+    RootGone,
+    /// What looks at packets that come in is new, or has gone.
+    Ingress,
     /// A qdisc has other parameters.
     Parameters(u16),
     /// A class is new, or has other parameters.
@@ -125,44 +158,18 @@ pub(crate) enum Change {
     Filters(Handle),
 }
 
-/// What a command does with the thing it names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verb {
-    Add,
-    Replace,
-    Change,
-    Delete,
-}
-
 impl Node {
-    /// What keeps `class` from standing below `parent`.
-    fn why_not_below(&self, parent: Handle, class: Handle, nested: bool) -> Option<String> {
-        let id = self.spec.kind().id;
-        let (above, there) = (self.classes.get(parent.minor), self.classes.get(class.minor));
-        let deepest = self.spec.kind().deepest();
-        if parent == class {
-            Some("a class cannot be its own parent".into())
-        } else if parent.major != class.major {
-            Some(format!("it has to belong to {}", class.qdisc()))
-        } else if parent.minor != 0 && !nested {
-            Some(format!("classes of {id} stand below {} alone", class.qdisc()))
-        } else if parent.minor != 0 && above.is_none() {
-            Some("there is no such class".into())
-        } else if there.is_none() && above.is_some_and(|above| above.depth >= deepest) {
-            Some(format!("{id} has at most {deepest} classes below one another"))
-        } else if there.is_some_and(|there| there.parent != parent.minor) {
-            Some("a class cannot move; delete it first".into())
-        } else {
-            None
-        }
+    fn new(parent: Option<Handle>, spec: Spec) -> Self {
+        Self { parent, spec, classes: Added::default(), filters: Vec::new() }
     }
-}
 
-impl Node {
     /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it.
     fn why_no_filters(&self, parent: Handle) -> Option<String> {
         let kind = self.spec.kind();
         let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
+        if matches!(kind.id, "ingress" | "clsact") {
+            return None;
+        }
         if self.spec.build(1514).filters(0).is_none() {
             Some(format!("{} asks no filters", kind.id))
         } else if parent.minor == 0 {
@@ -202,37 +209,40 @@ impl Setup {
         if words.clone().next() == Some("tc") {
             words.next();
         }
-        let Some(object) = words.next() else { return Ok(Change::Nothing) };
-        if !matches!(object, "qdisc" | "class" | "filter") {
+        let Some(word) = words.next() else { return Ok(Change::Nothing) };
+        let Some(object) = unshorten(word, OBJECTS) else {
             let why = "expected qdisc, class or filter";
-            return Err(ConfigError::new("tc", "", object, why));
-        }
-        let verb = words.next();
-        let verb = match verb {
-            Some("add") => Verb::Add,
-            Some("replace") => Verb::Replace,
-            Some("change") => Verb::Change,
-            Some("del" | "delete") => Verb::Delete,
-            _ => {
-                let why = "expected add, replace, change or delete";
-                return Err(ConfigError::new(object, "", verb.unwrap_or_default(), why));
-            }
+            return Err(ConfigError::new("tc", "", word, why).argument());
         };
-        let device = self.device(object, &mut words)?;
-        let change = match object {
+        let verb = cmd::verb(object, words.next())?;
+        match object {
             "qdisc" => self.qdisc(verb, words),
             "class" => self.class(verb, words),
             _ => self.filter(verb, words),
-        }?;
-        self.device.get_or_insert_with(|| device.to_owned());
-        Ok(change)
+        }
+    }
+
+    /// Has this name from now on, and is for a device of this kind.
+    pub fn of_device(&mut self, name: &str, facts: Facts) {
+        self.device = Some(name.to_owned());
+        self.facts = facts;
+    }
+
+    /// What the device is.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// Builds the tree for packets of at most `mtu` bytes, link header included; none, if it has no
     /// root. The same `seed` makes the same choices.
     #[must_use]
     pub fn build(&self, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
-        self.root.map(|root| self.build_node(root, mtu, seed))
+        let fallback = || {
+            let site = Site { mtu, seed, ..Site::default() };
+            self.facts.fallback.as_ref().map(|spec| spec.build_at(site))
+        };
+        self.root.map(|root| self.build_node(root, mtu, seed)).or_else(fallback)
     }
 
     /// Builds what stands in front of transmit queue `queue` of a device that has several, each
@@ -240,10 +250,8 @@ impl Setup {
     /// `queue + 1`, where nothing does, a `pfifo_fast`.
     #[must_use]
     pub fn build_port(&self, queue: usize, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
-        let root = self.root?;
-        if self.qdiscs[&root].spec.kind().id != "mq" {
-            return self.build(mtu, seed);
-        }
+        let root = self.root.filter(|root| self.qdiscs[root].spec.kind().id == "mq");
+        let Some(root) = root else { return self.build(mtu, seed) };
         let class = u16::try_from(queue + 1).ok().map(|minor| Handle::new(root, minor));
         let below = class.and_then(|class| self.below(Some(class)));
         Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
@@ -275,9 +283,9 @@ impl Setup {
     ///
     /// [`ConfigError`]: it has none, and cannot be built.
     pub fn with_root(&self) -> Result<&Self, ConfigError> {
-        match self.root {
-            Some(_) => Ok(self),
-            None => {
+        match (self.root, &self.facts.fallback) {
+            (Some(_), _) | (_, Some(_)) => Ok(self),
+            (None, None) => {
                 let why = "the tree has no root; add one: `qdisc add dev NAME root KIND`";
                 Err(ConfigError::new("qdisc", "", "", why))
             }
@@ -365,213 +373,20 @@ impl Setup {
         }
     }
 
-    fn qdisc(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
-        let (mut parent, mut handle) = (None, None);
-        while let Some(word) = words.clone().next() {
-            match word {
-                "root" | "parent" if parent.is_some() => {
-                    let why = "expected one place, root or a parent";
-                    return Err(ConfigError::new("qdisc", word, "", why));
-                }
-                "handle" if handle.is_some() => return Err(twice("qdisc", word)),
-                "root" => parent = Some(None),
-                "parent" => {
-                    words.next();
-                    parent = Some(Some(self.class_named("qdisc", words.next())?));
-                    continue;
-                }
-                "handle" => {
-                    words.next();
-                    handle = Some(qdisc_handle(words.next())?);
-                    continue;
-                }
-                _ => break,
-            }
-            words.next();
-        }
-        let Some(parent) = parent else {
-            let why = "expected `root` or `parent MAJOR:MINOR`";
-            return Err(ConfigError::new("qdisc", "", words.next().unwrap_or_default(), why));
-        };
-        let there = self.below(parent);
-        match (verb, there) {
-            (Verb::Add, Some(there)) => {
-                let why = format!("{} is there already; use replace", Handle::new(there, 0));
-                Err(ConfigError::new("qdisc", &place(parent), "", why))
-            }
-            (Verb::Change | Verb::Delete, None) => {
-                let why = "no qdisc is there; use add";
-                Err(ConfigError::new("qdisc", &place(parent), "", why))
-            }
-            (Verb::Delete, Some(there)) => {
-                self.remove(there);
-                Ok(parent.map_or(Change::Nothing, Change::Gone))
-            }
-            _ => self.put(parent, there, handle, verb, &mut words),
-        }
+    fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
+        let device = self.device("filter", &mut words)?;
+        self.filter_line(verb, words).inspect(|_| self.name(device))
     }
 
-    /// Puts a qdisc below `parent`, where `there` stood.
-    fn put(
-        &mut self,
-        parent: Option<Handle>,
-        there: Option<u16>,
-        handle: Option<u16>,
-        verb: Verb,
-        words: &mut Words<'_>,
-    ) -> Result<Change, ConfigError> {
-        let spec = Spec::read_words(words, false)?;
-        let id = spec.kind().id;
-        if spec.kind().stands_at_root()
-            && let Some(parent) = parent
-        {
-            let why = format!("{id} stands at the root alone: its classes are transmit queues");
-            return Err(ConfigError::new("qdisc", "parent", &parent.to_string(), why));
-        }
-        let major = match (handle, there) {
-            (Some(major), there) if there == Some(major) => major,
-            (Some(major), _) => match self.qdiscs.contains_key(&major) {
-                false => major,
-                true => {
-                    let why = "a qdisc of the tree has this handle already";
-                    let handle = Handle::new(major, 0).to_string();
-                    return Err(ConfigError::new("qdisc", "handle", &handle, why));
-                }
-            },
-            (None, Some(there)) if verb == Verb::Change => there,
-            (None, _) => {
-                let major = self.free_handle()?;
-                self.free = major + 1;
-                major
-            }
-        };
-        let same = there.filter(|there| self.qdiscs[there].spec.kind().id == spec.kind().id);
-        if let (Verb::Change, None) = (verb, same) {
-            let why = "a qdisc cannot change its kind; use replace";
-            return Err(ConfigError::new("qdisc", spec.kind().id, "", why));
-        }
-        // What is of the same kind, and keeps its handle, keeps its classes.
-        if let Some(there) = same.filter(|there| *there == major) {
-            if let Some(node) = self.qdiscs.get_mut(&there) {
-                node.spec = spec;
-            }
-            return Ok(Change::Parameters(there));
-        }
-        if let Some(there) = there {
-            self.remove(there);
-        }
-        self.insert(parent, major, spec);
-        Ok(Change::Qdisc(major))
-    }
-
-    fn insert(&mut self, parent: Option<Handle>, major: u16, spec: Spec) {
-        let node = Node { parent, spec, classes: Added::default(), filters: Vec::new() };
-        self.qdiscs.insert(major, node);
-        self.places.insert(parent, major);
-        if parent.is_none() {
-            self.root = Some(major);
-        }
-    }
-
-    fn class(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
-        let (parent, class) = self.class_place(&mut words)?;
-        let at = format!("class {class}");
-        let wrong = |key: &str, value: &str, why: String| ConfigError::new(&at, key, value, why);
-        if verb == Verb::Delete {
-            return self.delete_class(&at, class);
-        }
-        let Some(node) = self.qdiscs.get_mut(&class.major) else {
-            let why = format!("there is no qdisc {}", class.qdisc());
-            return Err(wrong("classid", &class.to_string(), why));
-        };
-        let kind = node.spec.kind();
-        let ClassKind::Added { params, check: agree, nested } = kind.classes else {
-            let why = match kind.classes {
-                ClassKind::None => format!("{} has no classes", kind.id),
-                _ => format!("the classes of {} follow from its parameters", kind.id),
-            };
-            return Err(wrong("classid", &class.to_string(), why));
-        };
-        let there = node.classes.get(class.minor);
-        let parent = match (verb, parent, there) {
-            (Verb::Add, _, Some(_)) => {
-                return Err(wrong("", "", "it is there already; use change or replace".into()));
-            }
-            (Verb::Change, _, None) => {
-                return Err(wrong("", "", "there is no such class; use add".into()));
-            }
-            (_, None, there) => there.map_or(0, |there| there.parent),
-            (_, Some(parent), _) => {
-                let why = node.why_not_below(parent, class, nested);
-                if let Some(why) = why {
-                    return Err(wrong("parent", &parent.to_string(), why));
-                }
-                parent.minor
-            }
-        };
-        match words.next() {
-            Some(id) if id == kind.id => {}
-            other => {
-                let why = format!("expected {}: {} is of that kind", kind.id, class.qdisc());
-                return Err(wrong("", other.unwrap_or_default(), why));
-            }
-        }
-        let given = read_options(&at, params, &mut words, false, false)?;
-        check(&at, agree, &Values { params, given: &given, site: Site::default() })?;
-        node.classes.set(class.minor, parent, given);
-        Ok(Change::Class(class))
-    }
-
-    /// Reads `parent` and `classid`, in any order.
-    fn class_place(&self, words: &mut Words<'_>) -> Result<(Option<Handle>, Handle), ConfigError> {
-        let (mut parent, mut class) = (None, None);
-        while let Some(key @ ("parent" | "classid" | "root")) = words.clone().next() {
-            words.next();
-            if if key == "classid" { class.is_some() } else { parent.is_some() } {
-                return Err(twice("class", key));
-            }
-            if key == "root" {
-                parent = self.root.map(|root| Handle::new(root, 0));
-                continue;
-            }
-            let handle = handle_of("class", key, words.next())?;
-            *(if key == "parent" { &mut parent } else { &mut class }) = Some(handle);
-        }
-        let class = class.filter(|class| class.minor != 0).ok_or_else(|| {
-            ConfigError::new("class", "classid", "", "expected `classid MAJOR:MINOR`")
-        })?;
-        Ok((parent, class))
-    }
-
-    fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
-        let below = self.below(Some(class));
-        let Some(node) = self.qdiscs.get_mut(&class.major) else {
-            let why = format!("there is no qdisc {}", class.qdisc());
-            return Err(ConfigError::new(at, "", "", why));
-        };
-        if node.classes.get(class.minor).is_none() {
-            return Err(ConfigError::new(at, "", "", "there is no such class"));
-        }
-        if node.classes.is_inner(class.minor) {
-            return Err(ConfigError::new(at, "", "", "classes stand below it"));
-        }
-        if node.filters.iter().any(|(at, filter)| {
-            *at == class.minor || filter.class().is_some_and(|named| named == class)
-        }) {
-            return Err(ConfigError::new(at, "", "", "filters name it"));
-        }
-        node.classes.remove(class.minor);
-        if let Some(below) = below {
-            self.remove(below);
-        }
-        Ok(Change::ClassGone(class))
-    }
-
-    fn filter(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
+    fn filter_line(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
         let mut words = Reader::new(words);
         let head = Head::read(&mut words)?;
         let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
-        let Some(node) = self.qdiscs.get_mut(&parent.major) else {
+        let node = match &mut self.ingress {
+            Some(node) if parent.major == INGRESS_MAJOR => Some(&mut **node),
+            _ => self.qdiscs.get_mut(&parent.major),
+        };
+        let Some(node) = node else {
             let why = format!("there is no qdisc {}", parent.qdisc());
             return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
         };
@@ -616,54 +431,15 @@ impl Setup {
             gone.extend(self.children(major).map(|(_, child)| child));
             if let Some(node) = self.qdiscs.remove(&major) {
                 self.places.remove(&node.parent);
+                if node.parent.is_some() {
+                    self.order.remove(major);
+                }
             }
             self.free = self.free.min(major);
             if self.root == Some(major) {
                 self.root = None;
             }
         }
-    }
-
-    /// Reads a class that a qdisc can stand below.
-    fn class_named(&self, at: &str, word: Option<&str>) -> Result<Handle, ConfigError> {
-        let parent = handle_of(at, "parent", word)?;
-        let word = word.unwrap_or_default();
-        let wrong = |why: String| ConfigError::new(at, "parent", word, why);
-        let Some(node) = self.qdiscs.get(&parent.major) else {
-            return Err(wrong(format!("there is no qdisc {}", parent.qdisc())));
-        };
-        let kind = node.spec.kind();
-        match kind.classes {
-            ClassKind::None => Err(wrong(format!("{} has no classes", kind.id))),
-            ClassKind::Fixed(count) => {
-                // As in Linux, a place for one child is found by any number, also by none.
-                if kind.has_one_place() {
-                    return Ok(Handle::new(parent.major, 1));
-                }
-                let most = count(&node.spec.values(0));
-                if (1..=most).contains(&parent.minor) {
-                    return Ok(parent);
-                }
-                let last = Handle::new(parent.major, most);
-                Err(wrong(format!("its classes are {:x}:1 to {last}", parent.major)))
-            }
-            ClassKind::Added { .. } => {
-                if node.classes.get(parent.minor).is_none() {
-                    return Err(wrong("there is no such class".into()));
-                }
-                if node.classes.is_inner(parent.minor) {
-                    return Err(wrong("classes stand below it: it is no leaf".into()));
-                }
-                Ok(parent)
-            }
-        }
-    }
-
-    fn free_handle(&self) -> Result<u16, ConfigError> {
-        let mut own = self.free.max(FIRST_OWN_HANDLE)..u16::MAX;
-        own.find(|major| !self.qdiscs.contains_key(major)).ok_or_else(|| {
-            ConfigError::new("qdisc", "", "", "no handle is left: the tree has 32,766 qdiscs")
-        })
     }
 }
 
@@ -672,26 +448,4 @@ fn class_params(spec: &Spec) -> &'static [Param] {
         ClassKind::Added { params, .. } => params,
         _ => &[],
     }
-}
-
-fn twice(at: &str, key: &str) -> ConfigError {
-    ConfigError::new(at, key, "", "given twice")
-}
-
-fn place(parent: Option<Handle>) -> String {
-    parent.map_or_else(|| "root".into(), |parent| format!("parent {parent}"))
-}
-
-fn handle_of(at: &str, key: &str, word: Option<&str>) -> Result<Handle, ConfigError> {
-    let read = word.unwrap_or_default().parse::<Handle>();
-    read.map_err(|error| ConfigError { at: at.into(), key: key.into(), ..error })
-}
-
-fn qdisc_handle(word: Option<&str>) -> Result<u16, ConfigError> {
-    let word = word.unwrap_or_default();
-    let handle = word.parse::<Handle>().ok().filter(|h| h.minor == 0 && h.major != 0);
-    handle.map(|handle| handle.major).ok_or_else(|| {
-        let why = "expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:";
-        ConfigError::new("qdisc", "handle", word, why)
-    })
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::params::{self, Default, Param, Site, Value, Values};
 use crate::qdisc::{Check, KINDS, Kind, Qdisc};
 use crate::setup::FIRST_OWN_HANDLE;
-use crate::{ConfigError, Handle};
+use crate::{ConfigError, Errno, Fault, Handle};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
 ///
@@ -33,6 +33,11 @@ impl Spec {
     #[must_use]
     pub fn new(kind: &'static Kind) -> Self {
         Self { kind, given: vec![None; kind.params.len()] }
+    }
+
+    /// What stands where packets come in, by its name.
+    pub(crate) fn ingress(id: &str) -> Option<Self> {
+        crate::qdisc::ingress::KINDS.iter().find(|kind| kind.id == id).map(Self::new)
     }
 
     /// The kind.
@@ -106,21 +111,60 @@ impl Spec {
 
     /// Reads a kind and its options, to the end.
     pub(crate) fn read_words(words: &mut Words<'_>, units: bool) -> Result<Self, ConfigError> {
-        let kinds = || KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ");
         let Some(id) = words.next() else {
             let why = format!("the kind is missing: expected one of {}", kinds());
             return Err(ConfigError::new("qdisc", "", "", why));
         };
+        let spec = Self::read_kind(id, words, units)?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Reads the options of a kind, to the end, and refuses what `tc` refuses.
+    pub(crate) fn read_kind(
+        id: &str,
+        words: &mut Words<'_>,
+        units: bool,
+    ) -> Result<Self, ConfigError> {
         let Some(kind) = KINDS.iter().find(|kind| kind.id == id) else {
+            if words.clone().next().is_none() {
+                return Err(Self::unknown(id));
+            }
             let why = format!("unknown qdisc kind; there are {}", kinds());
             return Err(ConfigError::new("qdisc", "", id, why));
         };
         let at = format!("qdisc {id}");
         let given = read_options(&at, kind.params, words, units, false)?;
         let spec = Self { kind, given };
-        check(&at, kind.check, &spec.values(0))?;
-        Ok(spec)
+        match spec.check() {
+            Err(error) if !matches!(error.fault, Fault::Kernel(..)) => Err(error),
+            _ => Ok(spec),
+        }
     }
+
+    /// Checks parameters against each other.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: which one is wrong, and why.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values(0))
+    }
+
+    /// Itself, changed by what `other`, of the same kind, was given.
+    pub(crate) fn changed_by(&self, other: &Self) -> Result<Self, ConfigError> {
+        let at = format!("qdisc {}", self.kind.id);
+        let (before, given) = (Some(&self.given[..]), other.given.clone());
+        let given = params::merged(&at, self.kind.params, before, given)?;
+        let changed = Self { kind: self.kind, given };
+        changed.check()?;
+        Ok(changed)
+    }
+}
+
+/// The names of all kinds.
+pub(crate) fn kinds() -> String {
+    KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ")
 }
 
 /// What is left of a line.
@@ -169,7 +213,8 @@ pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), C
         let why = format!("it is missing: expected {}", param.expected());
         return Err(ConfigError::new(at, param.key, "", why));
     }
-    check(values).map_err(|(key, why)| ConfigError::new(at, key, "", why))
+    check(values)
+        .map_err(|(key, why)| ConfigError::new(at, key, "", why).kernel(Errno::Invalid, ""))
 }
 
 /// The shortest line that reads back as the same.

@@ -137,7 +137,7 @@ fn they_stand_at_the_root_and_ask_no_filters() {
     let below = "qdisc add dev e parent 1:3 pfifo";
     assert!(refused(&[mq], below).contains("its classes are 1:1 to 1:2"));
     let class = "class add dev e parent 1: classid 1:9 mq";
-    assert!(refused(&[mq], class).contains("follow from its parameters"));
+    assert!(refused(&[mq], class).contains("no classes are added to such a qdisc"));
 }
 
 #[test]

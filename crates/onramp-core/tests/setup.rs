@@ -1,7 +1,7 @@
 //! Trees from lines of `tc`, built and changed while they run.
 
-use onramp_core::qdisc::Dequeue;
-use onramp_core::{Instant, Setup, Tree};
+use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::{ConfigError, Facts, Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 
 const NOW: Instant = Instant(1_000);
@@ -37,82 +37,207 @@ fn out(tree: &mut Tree) -> Vec<u64> {
     std::iter::from_fn(next).collect()
 }
 
-/// Each `>` is typed behind the lines above, and answered by what follows.
+/// Each `>` is typed behind the lines above, and answered by what follows: ours, and, behind how
+/// `tc` ends, what Linux says.
 const MISTAKES: &str = r#"
 > qdisc add dev eth0 root pfifo
 qdisc: "root": 1: is there already; use replace
+2 Error: Exclusivity flag on, cannot modify.
+> qdisc add dev eth0 root handle 2: pfifo
+qdisc: illegal "root" "2:": 1: is there already; use replace
+2 Error: NLM_F_REPLACE needed to override.
 > qdisc add dev eth1 root pfifo
 qdisc: illegal "dev" "eth1": there is one device, and lines before named it eth0
+1
 > qdisc add dev eth0 parent 1:4 pfifo
 qdisc: illegal "parent" "1:4": its classes are 1:1 to 1:3
+2 Error: Specified class not found.
 > qdisc add dev eth0 parent 2:1 pfifo
 qdisc: illegal "parent" "2:1": there is no qdisc 2:
+2 Error: Failed to find specified qdisc.
 > qdisc add dev eth0 parent 11:1 pfifo
 qdisc: illegal "parent" "11:1": pfifo has no classes
+2 Error: Parent qdisc is not classful.
 > qdisc add dev eth0 parent 1:3 handle 11: pfifo
 qdisc: illegal "handle" "11:": a qdisc of the tree has this handle already
-> qdisc add dev eth0 parent 1:3 handle 11:2 pfifo
-qdisc: illegal "handle" "11:2": expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:
+2 Error: Exclusivity flag on, cannot override.
+> qdisc add dev eth0 root handle 10000: pfifo
+qdisc: illegal "handle" "10000:": expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:
+255
 > qdisc add dev eth0 parent one pfifo
-qdisc: illegal "parent" "one": expected a handle such as 1: or 1:20, hexadecimal, 1 to ffff
+qdisc: illegal "parent" "one": expected a class such as 1:20, hexadecimal, a qdisc such as 1:, or root
+255
 > qdisc add dev eth0 pfifo
-qdisc: what is "pfifo"? expected `root` or `parent MAJOR:MINOR`
+qdisc: expected `root` or `parent MAJOR:MINOR`, or the handle of a qdisc
+2 Error: Handle cannot be zero.
 > qdisc add root pfifo
-qdisc: what is "root"? expected `dev NAME`
+qdisc: "dev": expected `dev NAME`
+2 RTNETLINK answers: No such device
 > qdisc change dev eth0 parent 1:3 pfifo
 qdisc: "parent 1:3": no qdisc is there; use add
-> qdisc change dev eth0 parent 1:1 fq
-qdisc: "fq": a qdisc cannot change its kind; use replace
+2 Error: Qdisc not found. To create specify NLM_F_CREATE flag.
+> qdisc link dev eth0 parent 1:3 handle 11:
+qdisc: illegal "handle" "11:": it stands elsewhere; delete it there, and add another
+2 Error: Cannot move an existing qdisc to a different parent.
+> qdisc replace dev eth0 parent 1:3 handle 11: pfifo
+qdisc: illegal "handle" "11:": it stands elsewhere; delete it there, and add another
+2 Error: Cannot move an existing qdisc to a different parent.
+> qdisc replace dev eth0 root handle 1: pfifo
+qdisc: illegal "root" "pfifo": a prio is there; use replace with another handle
+2 Error: Invalid qdisc name: must match existing qdisc.
+> qdisc change dev eth0 root handle 7: prio
+qdisc: illegal "root" "7:": 1: is there already; use replace
+2 Error: NLM_F_REPLACE needed to override.
 > qdisc replace dev eth0 parent 1:1 pfifo limit many
 qdisc pfifo: illegal "limit" "many": expected a number such as 100 or 1k, 0 to 4294967295 packets
+1
 > qdisc add dev eth0 root handle 1: prio bands 17
-qdisc: "root": 1: is there already; use replace
+qdisc prio: illegal "bands" "17": expected a whole number, 2 to 16
+2 RTNETLINK answers: Invalid argument
 > qdisc replace dev eth0 root handle 1: prio bands 17
 qdisc prio: illegal "bands" "17": expected a whole number, 2 to 16
+2 RTNETLINK answers: Invalid argument
 > qdisc replace dev eth0 root handle 1: prio bands 2
 qdisc prio: "priomap": it names band 2: there are 2, 0 to 1
-> qdisc show dev eth0
-qdisc: what is "show"? expected add, replace, change or delete
+2 RTNETLINK answers: Invalid argument
+> qdisc replace dev eth0 parent 1:1 mq
+qdisc: illegal "parent 1:1" "mq": mq stands at the root alone: its classes are transmit queues
+2 RTNETLINK answers: Operation not supported
+> qdisc best dev eth0
+qdisc: what is "best"? expected add, replace, change or delete
+255
 > qdisc replace dev eth0 root parent 1:1 pfifo
-qdisc: "parent": expected one place, root or a parent
+qdisc: "parent": expected one place: root, parent CLASS, ingress or clsact
+255
 > qdisc replace dev eth0 root handle 1: handle 2: pfifo
 qdisc: "handle": given twice
-> class add dev eth0 parent 1: classid 1:1 classid 1:2 prio
+255
+> qdisc replace dev eth0 root handle
+qdisc: "handle": the line ends where its value is missing
+255
+> qdisc del dev eth0 root handle 2:
+qdisc: illegal "root" "2:": 1: is there
+2 Error: Invalid handle.
+> qdisc del dev eth0 root pfifo
+qdisc: illegal "root" "pfifo": a prio is there; use replace with another handle
+2 Error: Invalid qdisc name: must match existing qdisc.
+> qdisc del dev eth0 parent 1:3
+qdisc: "parent 1:3": no qdisc is there; use add
+2 Error: Cannot delete qdisc with handle of zero.
+> qdisc del dev eth0 parent 5:1
+qdisc: illegal "parent" "5:1": there is no qdisc 5:
+2 Error: Failed to find qdisc with specified classid.
+> qdisc del dev eth0 handle 7:
+qdisc: illegal "handle" "7:": there is no such qdisc
+2 Error: Failed to find qdisc with specified handle.
+> qdisc del dev eth0 handle 11:
+qdisc: "parent": say where it stands: root or parent CLASS
+2 Error: Classid cannot be zero.
+> qdisc del dev eth0 ingress
+qdisc: "parent ffff:fff1": there is none
+2 Error: Cannot find specified qdisc on specified device.
+> class add dev eth0 parent 1: classid 1:1 classid 1:2 drr
 class: "classid": given twice
-> class add dev eth0 root parent 1: classid 1:1 prio
+255
+> class add dev eth0 root parent 1: classid 1:1 drr
 class: "parent": given twice
+255
+> class add dev eth0 parent 1: classid zz drr
+class: illegal "classid" "zz": expected a class such as 1:20, hexadecimal, a qdisc such as 1:, or root
+255
 > class del dev eth0 classid 3:1
 class 3:1: there is no qdisc 3:
+2 RTNETLINK answers: No such file or directory
+> class del dev eth0 classid 1:1
+class 1:1: the classes of prio follow from its parameters
+2 RTNETLINK answers: Operation not supported
+> class del dev eth0 classid 1:7
+class 1:7: there is no such class
+2 RTNETLINK answers: No such file or directory
 > class add dev eth0 parent 1: classid 1:1 prio
-class 1:1: illegal "classid" "1:1": the classes of prio follow from its parameters
-> class add dev eth0 parent 1: classid 3:1 prio
-class 3:1: illegal "classid" "3:1": there is no qdisc 3:
-> class add dev eth0 parent 1: prio
-class: "classid": expected `classid MAJOR:MINOR`
+class: what is "prio"? no classes are added to such a qdisc, but to htb, drr, qfq, hfsc
+1
+> class add dev eth0 parent 1: classid 1:9 drr
+class 1:9: the classes of prio follow from its parameters
+2 RTNETLINK answers: Operation not supported
+> class add dev eth0 parent 1: classid 3:1 drr
+class: illegal "parent" "1:": it has to belong to 3:
+2 RTNETLINK answers: Invalid argument
+> class add dev eth0 parent 1: drr
+class 1:: the classes of prio follow from its parameters
+2 RTNETLINK answers: Operation not supported
+> class add dev eth0 parent 1: classid ffff:ffff drr
+class: illegal "parent" "1:": it has to belong to ffff:
+2 RTNETLINK answers: Invalid argument
 > link add dev eth0 root
 tc: what is "link"? expected qdisc, class or filter
-> link set eth0 up
-tc: what is "link"? expected qdisc, class or filter
+255
 > filter add dev eth0 parent 7: matchall classid 7:1
 filter: illegal "parent" "7:": there is no qdisc 7:
+1
 "#;
+
+fn answer(error: &ConfigError) -> String {
+    let linux = error.fault.kernel_text().unwrap_or_default();
+    format!("{error}\n{} {linux}", error.fault.code()).trim_end().to_owned()
+}
 
 #[test]
 fn mistakes_name_the_word_and_change_nothing() {
     let mut setup = setup(&PRIO);
     let mut tree = Tree::of(&setup, 1514, 0).expect("a root");
     let before = format!("{setup:?}");
-    let mut lines = MISTAKES.trim().lines();
-    while let (Some(typed), Some(answer)) = (lines.next(), lines.next()) {
-        let typed = typed.strip_prefix('>').expect("typed lines are marked").trim();
+    for case in MISTAKES.trim().split("> ").skip(1) {
+        let (typed, answered) = case.trim_end().split_once('\n').expect("two lines at least");
         let error = setup.apply(typed).expect_err(typed);
-        assert_eq!(error.to_string(), answer, "{typed}");
+        assert_eq!(answer(&error), answered, "{typed}");
         assert_eq!(tree.apply(NOW, typed).expect_err(typed), error);
         assert_eq!(format!("{setup:?}"), before, "{typed}");
     }
     let gone = tree.apply(NOW, "qdisc del dev eth0 root").expect_err("no root is left");
     assert_eq!(gone.to_string(), r#"qdisc: "root": a tree has a root; replace it"#);
     assert!(tree.apply(NOW, "qdisc del dev eth0 parent 1:1").is_ok());
+}
+
+#[test]
+fn an_unknown_kind_is_the_kernels_to_refuse_and_its_options_are_tcs() {
+    let mut setup = setup(&PRIO);
+    let error = setup.apply("qdisc add dev eth0 parent 1:3 best").expect_err("no such kind");
+    assert!(error.to_string().starts_with("qdisc: what is \"best\"? there is no such kind; "));
+    let said = error.fault.kernel_text();
+    assert_eq!(said.as_deref(), Some("Error: Specified qdisc kind is unknown."));
+    let error = setup.apply("qdisc add dev eth0 parent 1:3 best limit 7").expect_err("no options");
+    assert_eq!(error.fault.code(), 1);
+}
+
+#[test]
+fn a_change_keeps_what_it_does_not_give() {
+    let mut setup = setup(&["qdisc add dev e root handle 1: fq_codel limit 1000 target 7ms"]);
+    setup.apply("qdisc change dev e root fq_codel interval 50ms").expect("options");
+    let root = setup.specs().next().expect("a root");
+    assert_eq!(root.to_string(), "fq_codel limit 1000 target 7ms interval 50ms");
+    // Another kind is another qdisc, as long as nobody names the handle.
+    setup.apply("qdisc change dev e root pfifo limit 7").expect("another kind");
+    assert_eq!(setup.specs().next().expect("a root").to_string(), "pfifo limit 7");
+}
+
+#[test]
+fn a_device_has_a_qdisc_of_its_own_when_nobody_gives_it_one() {
+    let mut setup = Setup::default();
+    let fallback = "pfifo limit 2".parse().ok();
+    setup.of_device("e", Facts { fallback, ..Facts::default() });
+    let refused = setup.apply("qdisc del dev e root").expect_err("it has no handle");
+    let said = refused.fault.kernel_text();
+    assert_eq!(said.as_deref(), Some("Error: Cannot delete qdisc with handle of zero."));
+    let mut tree = Tree::of(&setup, 1514, 0).expect("the device's own");
+    let fits = |tree: &mut Tree| {
+        (0..5).filter(|cookie| tree.enqueue(NOW, packet(*cookie, 0)) == Verdict::Queued).count()
+    };
+    assert_eq!(fits(&mut tree), 2);
+    tree.apply(NOW, "qdisc add dev e root handle 1: pfifo limit 4").expect("nobody added one");
+    assert_eq!(fits(&mut tree), 4);
+    tree.apply(NOW, "qdisc del dev e root").expect("it was added");
+    assert_eq!((tree.backlog().packets, fits(&mut tree)), (0, 2));
 }
 
 #[test]

@@ -17,13 +17,14 @@ impl Tree {
     pub fn apply(&mut self, now: Instant, line: &str) -> Result<(), ConfigError> {
         let mut setup = self.setup.clone();
         let change = setup.change(line)?;
-        if setup.root().is_none() {
+        if setup.root().is_none() && setup.facts().fallback.is_none() {
             let why = "a tree has a root; replace it";
             return Err(ConfigError::new("qdisc", "root", "", why));
         }
         self.setup = setup;
         match change {
-            Change::Nothing => {}
+            Change::Nothing | Change::Ingress => {}
+            Change::RootGone => self.fall_back(now),
             Change::Qdisc(major) => self.renew(now, major),
             Change::Gone(parent) => self.at(now, parent.major, |qdisc, cx| {
                 if let Some(classes) = qdisc.classes() {
@@ -58,6 +59,14 @@ impl Tree {
                     }
                 });
             }
+        }
+    }
+
+    /// Puts there what a device has by itself.
+    fn fall_back(&mut self, now: Instant) {
+        if let Some(built) = self.setup.build(self.mtu, self.seed) {
+            self.call(now, |root, cx| root.reset(cx));
+            self.root = built;
         }
     }
 

@@ -1,0 +1,235 @@
+//! `tc class add | replace | change | del`, as Linux does it.
+//!
+//! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_ctl_tclass`), `sch_htb.c`,
+//! `sch_hfsc.c`, `sch_drr.c`, `sch_qfq.c`, `sch_ets.c`, tried case by case.
+
+use super::{Change, Node, Setup, class_params};
+use crate::cmd::{ClassHead, ROOT, Verb, class_of};
+use crate::params::{Param, Site, Value, Values, merged};
+use crate::qdisc::{ClassKind, KINDS, Kind};
+use crate::spec::{Words, check, read_options};
+use crate::{ConfigError, Errno, Handle};
+
+fn refused(at: &str, errno: Errno, said: &'static str, why: impl Into<String>) -> ConfigError {
+    ConfigError::new(at, "", "", why).kernel(errno, said)
+}
+
+/// Options of a class, as given.
+type Given = Vec<Option<Value>>;
+
+impl Setup {
+    pub(super) fn class(
+        &mut self,
+        verb: Verb,
+        mut words: Words<'_>,
+    ) -> Result<Change, ConfigError> {
+        let head = ClassHead::read(&mut words)?;
+        let options = head.kind.map(|id| read_class(id, &mut words)).transpose()?;
+        let device = self.named("class", head.device)?;
+        let (class, parent) = self.class_numbers(head)?;
+        let at = format!("class {class}");
+        let node = self.qdiscs.get(&class.major).ok_or_else(|| {
+            refused(&at, Errno::NoEntry, "", format!("there is no qdisc {}", class.qdisc()))
+        })?;
+        let there = class.minor != 0 && node.has_class(class.minor);
+        let change = match (verb, there) {
+            (Verb::Delete, true) => self.delete_class(&at, class),
+            (Verb::Delete, false) => {
+                Err(refused(&at, Errno::NoEntry, "", "there is no such class"))
+            }
+            (Verb::Change | Verb::Link, false) => {
+                Err(refused(&at, Errno::NoEntry, "", "there is no such class; use add"))
+            }
+            (Verb::Add, true) => {
+                let why = "it is there already; use change or replace";
+                Err(refused(&at, Errno::Exists, "", why))
+            }
+            (_, there) => self.set_class(&at, class, parent, there, head.kind.zip(options)),
+        }?;
+        self.name(device);
+        Ok(change)
+    }
+
+    /// The class that a line means, and the parent that it names.
+    fn class_numbers(&self, head: ClassHead<'_>) -> Result<(Handle, Option<Handle>), ConfigError> {
+        let (parent, class) = (head.parent.unwrap_or(0), class_of(head.class.unwrap_or(0)));
+        let root = self.root.unwrap_or(0);
+        let above = class_of(parent);
+        let major = match (class.major, above.major) {
+            (0, _) if parent == ROOT => root,
+            (major, _) if parent == ROOT => major,
+            (0, 0) => root,
+            (0, major) | (major, 0) => major,
+            (major, other) if major == other => major,
+            _ => {
+                let why = format!("it has to belong to {}", class.qdisc());
+                let error = ConfigError::new("class", "parent", &above.to_string(), why);
+                return Err(error.kernel(Errno::Invalid, ""));
+            }
+        };
+        if (class.major, class.minor) == (u16::MAX, u16::MAX) {
+            let said = "Cannot create traffic class with classid TC_H_ROOT";
+            return Err(refused("class", Errno::Invalid, said, "this number means the root"));
+        }
+        let parent = (parent != ROOT && parent != 0).then(|| Handle::new(major, above.minor));
+        Ok((Handle::new(major, class.minor), parent))
+    }
+
+    fn set_class(
+        &mut self,
+        at: &str,
+        class: Handle,
+        parent: Option<Handle>,
+        there: bool,
+        options: Option<(&str, Given)>,
+    ) -> Result<Change, ConfigError> {
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
+        let kind = node.spec.kind();
+        let ClassKind::Added { params, check: agree, nested } = kind.classes else {
+            return Err(match kind.classes {
+                ClassKind::None => {
+                    refused(at, Errno::Invalid, "", format!("{} has no classes", kind.id))
+                }
+                _ => {
+                    let why = format!("the classes of {} follow from its parameters", kind.id);
+                    refused(at, Errno::NotSupported, "", why)
+                }
+            });
+        };
+        if class.minor == 0 {
+            let why = "expected `classid MAJOR:MINOR`";
+            return Err(ConfigError::new("class", "classid", "", why).kernel(Errno::Invalid, ""));
+        }
+        let given = match options {
+            Some((id, given)) if id == kind.id => given,
+            None => vec![None; params.len()],
+            Some((id, _)) => {
+                let why = format!("expected {}: {} is of that kind", kind.id, class.qdisc());
+                return Err(ConfigError::new(at, "", id, why).kernel(Errno::Invalid, ""));
+            }
+        };
+        let parent = node.class_parent(at, kind, class, parent, nested)?;
+        let before = if there { node.classes.get(class.minor) } else { None };
+        let given = merged(at, params, before.map(|row| &row.given[..]), given)?;
+        check(at, agree, &Values { params, given: &given, site: Site::default() })?;
+        node.classes.set(class, parent, given);
+        Ok(Change::Class(class))
+    }
+
+    fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
+        let below = self.below(Some(class));
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
+        let kind = node.spec.kind();
+        let ClassKind::Added { .. } = kind.classes else {
+            let why = format!("the classes of {} follow from its parameters", kind.id);
+            return Err(refused(at, Errno::NotSupported, "", why));
+        };
+        let filters = || {
+            node.filters.iter().any(|(at, filter)| {
+                *at == class.minor || filter.class().is_some_and(|named| named == class)
+            })
+        };
+        let in_use = match kind.id {
+            "htb" => "HTB class in use",
+            "hfsc" => "HFSC class in use",
+            "drr" => "DRR class is in use",
+            "qfq" => "QFQ class in use",
+            _ => "",
+        };
+        if node.classes.is_inner(class.minor) {
+            return Err(refused(at, Errno::Busy, in_use, "classes stand below it"));
+        }
+        if filters() {
+            return Err(refused(at, Errno::Busy, in_use, "filters name it"));
+        }
+        node.classes.remove(class);
+        if let Some(below) = below {
+            self.remove(below);
+        }
+        Ok(Change::ClassGone(class))
+    }
+}
+
+impl Node {
+    /// Whether it has this class.
+    pub(super) fn has_class(&self, minor: u16) -> bool {
+        match self.spec.kind().classes {
+            ClassKind::None => false,
+            ClassKind::Fixed(count) => (1..=count(&self.spec.values(0))).contains(&minor),
+            ClassKind::Added { .. } => self.classes.get(minor).is_some(),
+        }
+    }
+
+    /// The minor number of the class that `class` shall stand below.
+    fn class_parent(
+        &self,
+        at: &str,
+        kind: &Kind,
+        class: Handle,
+        parent: Option<Handle>,
+        nested: bool,
+    ) -> Result<u16, ConfigError> {
+        let wrong = |errno, said, why: String| {
+            let name = parent.map(|parent| parent.to_string()).unwrap_or_default();
+            Err(ConfigError::new(at, "parent", &name, why).kernel(errno, said))
+        };
+        let there = self.classes.get(class.minor).map(|row| row.parent);
+        let Some(minor) = parent.map(|parent| parent.minor).filter(|minor| *minor != 0) else {
+            return Ok(there.unwrap_or(0));
+        };
+        if !nested {
+            let why = format!("classes of {} stand below {} alone", kind.id, class.qdisc());
+            return wrong(Errno::Invalid, "", why);
+        }
+        if let Some(there) = there {
+            let why = "a class cannot move; delete it first".to_owned();
+            return if there == minor { Ok(there) } else { wrong(Errno::Invalid, "", why) };
+        }
+        if minor == class.minor {
+            return wrong(Errno::Invalid, "", "a class cannot be its own parent".into());
+        }
+        let Some(above) = self.classes.get(minor) else {
+            return wrong(Errno::NoEntry, "", "there is no such class".into());
+        };
+        let deepest = kind.deepest();
+        if above.depth >= deepest {
+            let why = format!("{} has at most {deepest} classes below one another", kind.id);
+            return wrong(Errno::Invalid, "tree is too deep", why);
+        }
+        Ok(minor)
+    }
+}
+
+/// Reads the options of a class of this kind.
+fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
+    let kind = KINDS.iter().find(|kind| kind.id == id);
+    let params: Option<&'static [Param]> = kind.and_then(|kind| match kind.classes {
+        ClassKind::Added { params, .. } => Some(params),
+        _ => None,
+    });
+    let Some(params) = params else {
+        let ids = KINDS.iter().filter(|kind| matches!(kind.classes, ClassKind::Added { .. }));
+        let ids = ids.map(|kind| kind.id).collect::<Vec<_>>().join(", ");
+        let why = format!("no classes are added to such a qdisc, but to {ids}");
+        return Err(ConfigError::new("class", "", id, why));
+    };
+    read_options(&format!("class {id}"), params, words, false, false)
+}
+
+/// The classes of a qdisc, as Linux lists them.
+impl Setup {
+    /// The classes of a qdisc that were added, in the order in which Linux lists them, with the
+    /// class above; zero: the qdisc.
+    pub(crate) fn added_classes(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
+        let node = self.qdiscs.get(&major);
+        node.into_iter().flat_map(|node| {
+            let classes = &node.classes;
+            classes.order.iter().filter_map(|minor| Some((minor, classes.get(minor)?.parent)))
+        })
+    }
+
+    /// The table of a class's parameters.
+    pub(crate) fn class_params(&self, major: u16) -> &'static [Param] {
+        self.spec(major).map_or(&[], class_params)
+    }
+}

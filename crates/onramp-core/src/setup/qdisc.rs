@@ -1,0 +1,413 @@
+//! `tc qdisc add | replace | change | link | del`, as Linux does it.
+//!
+//! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_modify_qdisc`, `tc_get_qdisc`), tried
+//! case by case.
+//! Differs: a qdisc without a name of its own below a class is not listed as one.
+
+use super::{Change, FIRST_OWN_HANDLE, Node, Setup};
+use crate::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
+use crate::qdisc::{ClassKind, Kind, Spec};
+use crate::spec::Words;
+use crate::{ConfigError, Errno, Fault, Handle};
+
+/// What a command means, and what stands there.
+enum Target {
+    /// The root, or a class; there stands the qdisc of this number.
+    Place(Option<Handle>, Option<u16>),
+    Ingress,
+    /// Where the qdisc of this handle stands.
+    Named(u16),
+}
+
+/// A qdisc that is missing, or stands in the way.
+fn refused(errno: Errno, said: &'static str, key: &str, value: &str, why: &str) -> ConfigError {
+    ConfigError::new("qdisc", key, value, why).kernel(errno, said)
+}
+
+impl Setup {
+    pub(super) fn qdisc(
+        &mut self,
+        verb: Verb,
+        mut words: Words<'_>,
+    ) -> Result<Change, ConfigError> {
+        let head = QdiscHead::read(&mut words)?;
+        if head.parent == Some(INGRESS) {
+            let device = self.named("qdisc", head.device)?;
+            return self.ingress_line(verb, head, words).inspect(|_| self.name(device));
+        }
+        let spec = head.kind.map(|kind| Spec::read_kind(kind, &mut words, false)).transpose()?;
+        let device = self.named("qdisc", head.device)?;
+        let change = match verb {
+            Verb::Delete => self.delete_qdisc(head, spec.as_ref()),
+            _ => self.modify_qdisc(verb, head, spec),
+        }?;
+        self.name(device);
+        Ok(change)
+    }
+
+    /// The device that a line names, which has to be that of the lines before.
+    pub(super) fn named<'w>(
+        &self,
+        at: &str,
+        device: Option<&'w str>,
+    ) -> Result<&'w str, ConfigError> {
+        match (device, &self.device) {
+            (None, _) => {
+                let why = "expected `dev NAME`";
+                Err(ConfigError::new(at, "dev", "", why).kernel(Errno::NoDevice, ""))
+            }
+            (Some(name), Some(device)) if device != name => {
+                let why = format!("there is one device, and lines before named it {device}");
+                Err(ConfigError::new(at, "dev", name, why))
+            }
+            (Some(name), _) => Ok(name),
+        }
+    }
+
+    pub(super) fn name(&mut self, device: &str) {
+        self.device.get_or_insert_with(|| device.to_owned());
+    }
+
+    /// Where a qdisc is meant to stand.
+    fn target(&self, head: QdiscHead<'_>, missing: &'static str) -> Result<Target, ConfigError> {
+        let Some(parent) = head.parent.filter(|parent| *parent != 0) else {
+            return Ok(Target::Named(head.handle.unwrap_or(0)));
+        };
+        if parent == ROOT {
+            return Ok(Target::Place(None, self.root));
+        }
+        let class = class_of(parent);
+        if class.major == INGRESS_MAJOR && parent == INGRESS {
+            return Ok(Target::Ingress);
+        }
+        let class = self.leaf_place(class, missing)?;
+        Ok(Target::Place(Some(class), self.below(Some(class))))
+    }
+
+    /// The class as a place for a qdisc: what has one place for a child has it at :1.
+    fn leaf_place(&self, class: Handle, missing: &'static str) -> Result<Handle, ConfigError> {
+        let name = class.to_string();
+        let wrong = |errno, said, why: &str| Err(refused(errno, said, "parent", &name, why));
+        let Some(node) = self.qdiscs.get(&class.major) else {
+            let why = format!("there is no qdisc {}", class.qdisc());
+            return wrong(Errno::NoEntry, missing, &why);
+        };
+        let kind = node.spec.kind();
+        const NO_CLASS: &str = "Specified class not found";
+        match kind.classes {
+            ClassKind::None => {
+                let why = format!("{} has no classes", kind.id);
+                wrong(Errno::NotSupported, "Parent qdisc is not classful", &why)
+            }
+            ClassKind::Fixed(_) if kind.has_one_place() => Ok(Handle::new(class.major, 1)),
+            ClassKind::Fixed(count) => {
+                let most = match (kind.id, self.facts.queues) {
+                    ("mq", queues @ 1..) => queues,
+                    _ => count(&node.spec.values(0)),
+                };
+                if (1..=most).contains(&class.minor) {
+                    return Ok(class);
+                }
+                let last = Handle::new(class.major, most);
+                let why = format!("its classes are {:x}:1 to {last}", class.major);
+                wrong(Errno::NoEntry, NO_CLASS, &why)
+            }
+            ClassKind::Added { .. } if node.classes.get(class.minor).is_none() => {
+                wrong(Errno::NoEntry, NO_CLASS, "there is no such class")
+            }
+            ClassKind::Added { .. } => Ok(class),
+        }
+    }
+
+    fn delete_qdisc(
+        &mut self,
+        head: QdiscHead<'_>,
+        spec: Option<&Spec>,
+    ) -> Result<Change, ConfigError> {
+        let (place, there) =
+            match self.target(head, "Failed to find qdisc with specified classid")? {
+                Target::Ingress => {
+                    return self.ingress_line(Verb::Delete, head, "".split_ascii_whitespace());
+                }
+                Target::Named(major) => {
+                    if self.qdiscs.contains_key(&major) && major != 0 {
+                        let why = "say where it stands: root or parent CLASS";
+                        let said = "Classid cannot be zero";
+                        return Err(refused(Errno::Invalid, said, "parent", "", why));
+                    }
+                    let (said, why) =
+                        ("Failed to find qdisc with specified handle", "there is no such qdisc");
+                    return Err(refused(Errno::NoEntry, said, "handle", &handle(major), why));
+                }
+                Target::Place(place, there) => (place, there),
+            };
+        let at = place_name(place);
+        if let Some(given) = head.handle.filter(|given| *given != 0 && there != Some(*given)) {
+            let why = there.map_or_else(
+                || "no qdisc that somebody added is there".into(),
+                |there| format!("{} is there", handle(there)),
+            );
+            return Err(refused(Errno::Invalid, "Invalid handle", &at, &handle(given), &why));
+        }
+        let kind = self.kind_at(place, there);
+        if let (Some(spec), Some(kind)) = (spec, kind)
+            && spec.kind().id != kind.id
+        {
+            return Err(other_kind(&at, spec.kind(), kind));
+        }
+        let Some(there) = there else {
+            let (said, why) =
+                ("Cannot delete qdisc with handle of zero", "no qdisc is there; use add");
+            return Err(refused(Errno::NoEntry, said, &at, "", why));
+        };
+        self.remove(there);
+        Ok(place.map_or(Change::RootGone, Change::Gone))
+    }
+
+    /// The kind of the qdisc at a place, that of a default included.
+    fn kind_at(&self, place: Option<Handle>, there: Option<u16>) -> Option<&'static Kind> {
+        match (there, place) {
+            (Some(there), _) => self.spec(there).map(Spec::kind),
+            (None, None) => self.facts.fallback.as_ref().map(Spec::kind),
+            (None, Some(_)) => None,
+        }
+    }
+
+    fn modify_qdisc(
+        &mut self,
+        verb: Verb,
+        head: QdiscHead<'_>,
+        spec: Option<Spec>,
+    ) -> Result<Change, ConfigError> {
+        let given = head.handle.filter(|handle| *handle != 0);
+        let (place, there) = match self.target(head, "Failed to find specified qdisc")? {
+            Target::Ingress => return self.ingress_line(verb, head, "".split_ascii_whitespace()),
+            Target::Named(0) => {
+                let why = "expected `root` or `parent MAJOR:MINOR`, or the handle of a qdisc";
+                let said = "Handle cannot be zero";
+                return Err(refused(Errno::Invalid, said, "", "", why));
+            }
+            Target::Named(major) => return self.change_qdisc(verb, Some(major), spec),
+            Target::Place(place, there) => (place, there),
+        };
+        let at = place_name(place);
+        match (there, given) {
+            // It is the one that is there.
+            (Some(there), Some(given)) if there == given => {}
+            (Some(there), Some(given)) if !verb.replaces() => {
+                let why = format!("{} is there already; use replace", handle(there));
+                let said = "NLM_F_REPLACE needed to override";
+                return Err(refused(Errno::Exists, said, &at, &handle(given), &why));
+            }
+            (_, Some(given)) if !self.qdiscs.contains_key(&given) => {
+                return self.create(verb, place, there, given, spec);
+            }
+            (_, Some(given)) => return Err(self.why_not_moved(verb, &at, given, spec.as_ref())),
+            (None, None) => {
+                let own = self.free_handle()?;
+                return self.create(verb, place, None, own, spec);
+            }
+            // Whoever names another kind means a new qdisc, also with `change`.
+            (Some(there), None) if verb != Verb::Add && self.is_other(there, spec.as_ref()) => {
+                let own = self.free_handle()?;
+                return self.create(Verb::Replace, place, Some(there), own, spec);
+            }
+            (Some(_), None) => {}
+        }
+        self.change_qdisc(verb, there, spec)
+    }
+
+    fn is_other(&self, there: u16, spec: Option<&Spec>) -> bool {
+        let kind = self.spec(there).map(|spec| spec.kind().id);
+        spec.is_some_and(|spec| Some(spec.kind().id) != kind)
+    }
+
+    /// What keeps a qdisc that stands elsewhere from coming here.
+    fn why_not_moved(&self, verb: Verb, at: &str, given: u16, spec: Option<&Spec>) -> ConfigError {
+        let name = handle(given);
+        if verb.excludes() {
+            let why = "a qdisc of the tree has this handle already";
+            let said = "Exclusivity flag on, cannot override";
+            return refused(Errno::Exists, said, "handle", &name, why);
+        }
+        let there = self.spec(given).map(Spec::kind);
+        if let (Some(spec), Some(there)) = (spec, there)
+            && spec.kind().id != there.id
+        {
+            return other_kind(at, spec.kind(), there);
+        }
+        let why = "it stands elsewhere; delete it there, and add another";
+        let said = "Cannot move an existing qdisc to a different parent";
+        refused(Errno::Invalid, said, "handle", &name, why)
+    }
+
+    /// Gives a qdisc other parameters.
+    fn change_qdisc(
+        &mut self,
+        verb: Verb,
+        there: Option<u16>,
+        spec: Option<Spec>,
+    ) -> Result<Change, ConfigError> {
+        let node = there.and_then(|there| self.qdiscs.get_mut(&there));
+        let (Some(there), Some(node)) = (there, node) else {
+            let why = "there is no such qdisc; use add";
+            let said = "Specified qdisc not found";
+            return Err(refused(Errno::NoEntry, said, "", "", why));
+        };
+        let at = place_name(node.parent);
+        if verb.excludes() {
+            let why = format!("{} is there already; use replace", handle(there));
+            let said = "Exclusivity flag on, cannot modify";
+            return Err(refused(Errno::Exists, said, &at, "", &why));
+        }
+        let Some(spec) = spec else { return Ok(Change::Nothing) };
+        if spec.kind().id != node.spec.kind().id {
+            return Err(other_kind(&at, spec.kind(), node.spec.kind()));
+        }
+        node.spec = node.spec.changed_by(&spec)?;
+        Ok(Change::Parameters(there))
+    }
+
+    /// Puts a new qdisc there.
+    fn create(
+        &mut self,
+        verb: Verb,
+        place: Option<Handle>,
+        there: Option<u16>,
+        major: u16,
+        spec: Option<Spec>,
+    ) -> Result<Change, ConfigError> {
+        let at = place_name(place);
+        if !verb.creates() {
+            let why = "no qdisc is there; use add";
+            let said = "Qdisc not found. To create specify NLM_F_CREATE flag";
+            return Err(refused(Errno::NoEntry, said, &at, "", why));
+        }
+        let Some(spec) = spec else {
+            return Err(Spec::unknown(""));
+        };
+        spec.check()?;
+        let kind = spec.kind();
+        if let (true, Some(_)) = (kind.stands_at_root(), place) {
+            let why =
+                format!("{} stands at the root alone: its classes are transmit queues", kind.id);
+            return Err(refused(Errno::NotSupported, "", &at, kind.id, &why));
+        }
+        if let (true, 1) = (kind.stands_at_root(), self.facts.queues) {
+            let why = format!("the device has one transmit queue, and {} needs several", kind.id);
+            return Err(refused(Errno::NotSupported, "", &at, kind.id, &why));
+        }
+        if let Some(class) = place
+            && self.qdiscs.get(&class.major).is_some_and(|node| node.classes.is_inner(class.minor))
+        {
+            let why = "classes stand below it: it is no leaf";
+            return Err(refused(Errno::Invalid, "", "parent", &class.to_string(), why));
+        }
+        let above = place.into_iter().flat_map(|class| self.path_up(class));
+        if above.into_iter().any(|above| Some(above) == there) {
+            let said = "Qdisc parent/child loop detected";
+            return Err(refused(Errno::Loop, said, &at, "", "it would stand below itself"));
+        }
+        if let Some(there) = there {
+            self.remove(there);
+        }
+        if major >= FIRST_OWN_HANDLE && major >= self.free {
+            self.free = major + u16::from(major < u16::MAX);
+        }
+        self.insert(place, major, spec);
+        Ok(Change::Qdisc(major))
+    }
+
+    /// The qdiscs from a class up to the root.
+    fn path_up(&self, class: Handle) -> Vec<u16> {
+        std::iter::successors(Some(class.major), |major| Some(self.parent(*major)?.major)).collect()
+    }
+
+    pub(super) fn insert(&mut self, parent: Option<Handle>, major: u16, spec: Spec) {
+        self.qdiscs.insert(major, Node::new(parent, spec));
+        self.places.insert(parent, major);
+        if parent.is_none() {
+            self.root = Some(major);
+        } else {
+            self.order.add(major);
+        }
+    }
+
+    fn free_handle(&self) -> Result<u16, ConfigError> {
+        let mut own = self.free.max(FIRST_OWN_HANDLE)..u16::MAX;
+        own.find(|major| !self.qdiscs.contains_key(major)).ok_or_else(|| {
+            let why = "no handle is left: the tree has 32,766 qdiscs";
+            refused(Errno::NoSpace, "", "", "", why)
+        })
+    }
+
+    /// `ingress` and `clsact`: a place for filters, not for packets.
+    fn ingress_line(
+        &mut self,
+        verb: Verb,
+        head: QdiscHead<'_>,
+        mut words: Words<'_>,
+    ) -> Result<Change, ConfigError> {
+        let id = head.kind.unwrap_or_default();
+        if let Some(word) = words.next() {
+            return Err(ConfigError::new("qdisc", "", word, format!("{id} takes no options")));
+        }
+        let there = self.ingress.as_ref().map(|node| node.spec.kind().id);
+        let at = "parent ffff:fff1";
+        match (verb, there) {
+            (Verb::Delete, None) => {
+                let said = "Cannot find specified qdisc on specified device";
+                return Err(refused(Errno::NoEntry, said, at, "", "there is none"));
+            }
+            (Verb::Delete, Some(there)) if !id.is_empty() && there != id => {
+                let said = "Invalid qdisc name: must match existing qdisc";
+                return Err(refused(Errno::Invalid, said, at, id, &format!("{there} is there")));
+            }
+            (Verb::Delete, Some(_)) => self.ingress = None,
+            (Verb::Add, Some(there)) => {
+                let said = "Exclusivity flag on, cannot modify";
+                return Err(refused(Errno::Exists, said, at, id, &format!("{there} is there")));
+            }
+            (_, Some(there)) if there == id || id.is_empty() => return Ok(Change::Nothing),
+            (_, Some(there)) => {
+                let said = "Invalid qdisc name: must match existing qdisc";
+                return Err(refused(Errno::Invalid, said, at, id, &format!("{there} is there")));
+            }
+            (Verb::Change | Verb::Link, None) => {
+                let said = "Qdisc not found. To create specify NLM_F_CREATE flag";
+                return Err(refused(Errno::NoEntry, said, at, id, "there is none; use add"));
+            }
+            (_, None) => {
+                let spec = Spec::ingress(id).ok_or_else(|| Spec::unknown(id))?;
+                self.ingress = Some(Box::new(Node::new(None, spec)));
+            }
+        }
+        Ok(Change::Ingress)
+    }
+}
+
+fn other_kind(at: &str, wanted: &Kind, there: &Kind) -> ConfigError {
+    let why = format!("a {} is there; use replace with another handle", there.id);
+    let said = "Invalid qdisc name: must match existing qdisc";
+    refused(Errno::Invalid, said, at, wanted.id, &why)
+}
+
+fn handle(major: u16) -> String {
+    Handle::new(major, 0).to_string()
+}
+
+pub(super) fn place_name(parent: Option<Handle>) -> String {
+    parent.map_or_else(|| "root".into(), |parent| format!("parent {parent}"))
+}
+
+impl Spec {
+    /// There is no such kind.
+    pub(crate) fn unknown(id: &str) -> ConfigError {
+        let why = format!("there is no such kind; there are {}", crate::spec::kinds());
+        let error = ConfigError::new("qdisc", "", id, why);
+        ConfigError {
+            fault: Fault::Kernel(Errno::NoEntry, Some("Specified qdisc kind is unknown")),
+            ..error
+        }
+    }
+}
