@@ -272,6 +272,12 @@ impl Setup {
         Ok(self)
     }
 
+    /// The name of the root's kind; `None`: there is no root.
+    #[must_use]
+    pub fn root_id(&self) -> Option<&'static str> {
+        Some(self.qdiscs.get(&self.root?)?.spec.kind().id)
+    }
+
     /// The qdiscs of the tree.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.qdiscs.values().map(|node| &node.spec)

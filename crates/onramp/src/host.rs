@@ -4,12 +4,17 @@
 //! with a tree of qdiscs, and carries out commands one after another, as the kernel does under
 //! `rtnl_lock`. Traffic waits for none of them.
 
+mod device;
 mod event;
+mod ip;
+mod netdev;
 
 use std::path::Path;
+use std::time::Duration;
 
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::QdiscView;
+use onramp_dev::Receiver;
 
 use crate::Link;
 
@@ -52,7 +57,9 @@ pub struct DeviceView {
 
 /// Devices by name.
 #[derive(Debug, Default)]
-pub struct Host {}
+pub struct Host {
+    devices: netdev::Netdevs,
+}
 
 impl Host {
     /// A host without devices.
@@ -65,6 +72,9 @@ impl Host {
     /// are looked for below `folder`.
     pub fn exec(&mut self, words: &[&str], folder: &Path) -> Reply {
         let _ = folder;
+        if let Some(("ip", words)) = words.split_first().map(|(first, rest)| (*first, rest)) {
+            return ip::exec(&mut self.devices, words);
+        }
         let why = format!("what is {:?}?", words.first().copied().unwrap_or_default());
         Reply { code: 1, err: why, ..Reply::default() }
     }
@@ -83,14 +93,39 @@ impl Host {
     /// All devices, by their numbers.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceView> {
-        Vec::new()
+        let view = |device: &netdev::Netdev| DeviceView {
+            name: device.name.clone(),
+            index: device.index,
+            kind: device.kind.name,
+            up: device.up,
+            mtu: device.mtu,
+            txqueuelen: device.txqueuelen,
+            peer: device.peer.and_then(|peer| Some(self.devices.by_index(peer)?.name.clone())),
+            queues: device.link.stats().ports,
+            qdiscs: Vec::new(),
+        };
+        self.devices.iter().map(view).collect()
     }
 
     /// The link below a device, to send through.
     #[must_use]
     pub fn link(&self, name: &str) -> Option<Link> {
-        let _ = name;
-        None
+        Some(self.devices.get(name)?.link.clone())
+    }
+
+    /// What arrives at a device from now on: of `veth`, what the other end sends, of `loopback`,
+    /// what itself sends. What nobody reads is counted and freed.
+    ///
+    /// `None`: there is no such device, somebody reads already, or nothing arrives at devices of
+    /// its type.
+    #[must_use]
+    pub fn receiver(&self, name: &str) -> Option<Receiver> {
+        self.devices.get(name)?.receiver()
+    }
+
+    /// Ends all devices: what they hold may leave until `timeout` has passed.
+    pub fn close(&mut self, timeout: Duration) {
+        self.devices.close(timeout);
     }
 
     /// What happens from now on. A listener that does not listen loses the oldest events.

@@ -1,0 +1,151 @@
+//! Datagrams of others, sent through a link: who cannot shape what they send has it shaped here.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use onramp_dev::Udp;
+
+use super::Refusal;
+use super::side::{Side, Source};
+use super::types::refusal;
+use crate::{Flow, Link, Mapping, Sender};
+
+/// The largest datagram.
+const DATAGRAM_MAX: usize = 65_535;
+/// How long a relay may not learn that it shall end, if what should wake it is lost.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Senders whose flows are known at once; beyond, all are learned again.
+const FLOWS_MAX: usize = 4_096;
+
+/// A socket whose datagrams a link shall send.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: UdpSocket,
+    side: Arc<Side>,
+}
+
+impl Listener {
+    pub(crate) fn bind(address: SocketAddr, side: &Arc<Side>) -> Result<Self, Refusal> {
+        let refused = |error: io::Error| refusal("listen at", address, &error);
+        let socket = UdpSocket::bind(address).map_err(refused)?;
+        socket.set_read_timeout(Some(PATIENCE)).map_err(refused)?;
+        Ok(Self { socket, side: side.clone() })
+    }
+}
+
+/// A thread that receives and sends. Its drop ends it.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    end: Arc<AtomicBool>,
+    /// To wake it.
+    socket: UdpSocket,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Sends through `link` what `listener` receives. Each sender is a flow.
+    pub(crate) fn start(listener: Listener, link: &Link) -> io::Result<Self> {
+        let end = Arc::<AtomicBool>::default();
+        let socket = listener.socket.try_clone()?;
+        let source = listener.side.source();
+        let inbound = Inbound {
+            flows: Flows { known: HashMap::new(), hash: RandomState::new() },
+            sender: link.sender(),
+            listener,
+            source,
+        };
+        let theirs = end.clone();
+        let thread = thread::Builder::new()
+            .name("onramp-relay".to_owned())
+            .spawn(move || inbound.run(&theirs))?;
+        Ok(Self { end, socket, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed); // Relaxed: the thread may see it late.
+        if let Some(mut own) = self.address() {
+            if own.ip().is_unspecified() {
+                own.set_ip(match own {
+                    SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                    SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+                });
+            }
+            // A datagram from itself wakes it. If that is lost, it wakes by itself soon.
+            let _ = self.socket.send_to(&[], own);
+        }
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say: a panic was printed by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Inbound {
+    listener: Listener,
+    source: Arc<Source>,
+    sender: Sender,
+    flows: Flows,
+}
+
+/// The flow of each sender.
+struct Flows {
+    known: HashMap<SocketAddr, Flow>,
+    hash: RandomState,
+}
+
+impl Flows {
+    fn get(&mut self, from: SocketAddr, sender: &Sender) -> &Flow {
+        if self.known.len() >= FLOWS_MAX && !self.known.contains_key(&from) {
+            self.known.clear();
+        }
+        let hash = self.hash.hash_one(from);
+        self.known.entry(from).or_insert_with(|| sender.flow_with(None, Mapping::Hash(hash)))
+    }
+}
+
+impl Inbound {
+    fn run(mut self, end: &AtomicBool) {
+        let mut buffer = vec![0; DATAGRAM_MAX].into_boxed_slice();
+        // Relaxed: it is told by a datagram, or soon by the time.
+        while !end.load(Ordering::Relaxed) {
+            match self.listener.socket.recv_from(&mut buffer) {
+                // Who ends us sends such a one.
+                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: as above.
+                Ok((len, from)) => self.forward(&buffer[..len], from),
+                // Time passed, or an error of an earlier packet (ICMP): the next one may come.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn forward(&mut self, payload: &[u8], from: SocketAddr) {
+        let flow = self.flows.get(from, &self.sender);
+        let up = self.listener.side.is_up();
+        // Tried twice: the second time it makes room if it can.
+        let mut taken = up && self.sender.try_send(flow, payload).is_ok();
+        if up && !taken {
+            taken = self.sender.try_send(flow, payload).is_ok();
+        }
+        if taken {
+            self.source.packets.add(1);
+            let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+            self.source.bytes.add(Udp::wire_len(len, from.is_ipv6()).into());
+        } else {
+            self.source.dropped.add(1);
+        }
+    }
+}

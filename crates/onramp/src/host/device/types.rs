@@ -1,0 +1,172 @@
+//! The table of types, and how each is made.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use onramp_core::{Device, DeviceInfo};
+use onramp_dev::{Null, Udp, UdpOptions};
+
+use super::side::{Switched, Wire};
+use super::{End, Listener, Operand, Opt, Refusal, Request, Side, Type};
+
+/// Bytes of Ethernet in front of a packet.
+const ETHERNET: u32 = 14;
+/// What Linux lets the devices of a host have.
+const ETHER_MTU: [u32; 3] = [68, 1_500, 65_535];
+
+/// All types of devices.
+pub(crate) const TYPES: &[Type] = &[
+    Type {
+        name: "dummy",
+        help: "takes packets, sends nothing, and counts",
+        options: &[],
+        layer: "ether",
+        flags: &["BROADCAST", "NOARP"],
+        carrier: false,
+        header: ETHERNET,
+        mtu: [0, 1_500, 0],
+        no_queue: true,
+        make: dummy,
+    },
+    Type {
+        name: "loopback",
+        help: "receives what it sends",
+        options: &[],
+        layer: "loopback",
+        flags: &["LOOPBACK"],
+        carrier: false,
+        header: ETHERNET,
+        mtu: [0, 65_536, 0],
+        no_queue: true,
+        make: loopback,
+    },
+    Type {
+        name: "veth",
+        help: "one end of a pair: what it sends, the other receives",
+        options: &[Opt {
+            key: "peer",
+            what: Operand::Peer,
+            needed: false,
+            help: "the other end: its name, and what may stand before `type`",
+        }],
+        layer: "ether",
+        flags: &["BROADCAST", "MULTICAST"],
+        carrier: true,
+        header: ETHERNET,
+        mtu: ETHER_MTU,
+        no_queue: true,
+        make: veth,
+    },
+    Type {
+        name: "udp",
+        help: "sends datagrams from sockets of the kernel's",
+        options: &[
+            Opt {
+                key: "local",
+                what: Operand::Address,
+                needed: true,
+                help: "the address that it sends from; port 0: any",
+            },
+            Opt {
+                key: "remote",
+                what: Operand::Address,
+                needed: false,
+                help: "where packets go that say nothing else",
+            },
+            Opt {
+                key: "listen",
+                what: Operand::Address,
+                needed: false,
+                help: "sends the datagrams that arrive here to `remote`",
+            },
+        ],
+        layer: "none",
+        flags: &["POINTOPOINT", "NOARP"],
+        carrier: false,
+        header: ETHERNET,
+        mtu: ETHER_MTU,
+        no_queue: false,
+        make: udp,
+    },
+];
+
+fn boxed(devices: impl Iterator<Item = impl Device + 'static>) -> Vec<Box<dyn Device>> {
+    devices.map(|device| Box::new(device) as Box<dyn Device>).collect()
+}
+
+fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let side = Arc::<Side>::default();
+    let queues = Null::new(request.mtu[0].saturating_add(ETHERNET)).queues(request.queues[0]);
+    let queues = boxed(queues.into_iter().map(|queue| Switched::new(side.clone(), queue)));
+    Ok(vec![End { queues, side, listener: None }])
+}
+
+/// Queues from one side to another.
+fn wires(name: &str, count: usize, mtu: u32, from: &Arc<Side>, to: &Arc<Side>) -> End {
+    let wire = |queue| {
+        let info = DeviceInfo::new(format!("{name} {queue}"), mtu.saturating_add(ETHERNET));
+        Some(Switched::new(from.clone(), Wire::new(info, to)?))
+    };
+    let queues = boxed((0..count).filter_map(wire));
+    End { queues, side: from.clone(), listener: None }
+}
+
+fn loopback(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let side = Arc::new(Side::with_inbox());
+    Ok(vec![wires("loopback", request.queues[0], request.mtu[0], &side, &side)])
+}
+
+fn veth(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let sides = [0, 1].map(|_| Arc::new(Side::with_inbox()));
+    let end = |me: usize| {
+        let (from, to) = (&sides[me], &sides[1 - me]);
+        wires("veth", request.queues[me], request.mtu[me], from, to)
+    };
+    Ok(vec![end(0), end(1)])
+}
+
+fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let given = request.given;
+    let invalid = |why: &str| Refusal::new("RTNETLINK answers: Invalid argument", why);
+    let Some(local) = given.address("local") else {
+        return Err(invalid("give the address to send from: local 0.0.0.0:0"));
+    };
+    let remote = given.address("remote");
+    if request.queues[0] > 1 && local.port() != 0 {
+        return Err(invalid("each queue has a socket: with numtxqueues, leave the port open, :0"));
+    }
+    if remote.is_some_and(|remote| remote.is_ipv4() != local.is_ipv4() || remote.port() == 0) {
+        return Err(invalid("remote needs a port, and an address of the same family as local"));
+    }
+    let side = Arc::<Side>::default();
+    let mut queues = Vec::new();
+    for _ in 0..request.queues[0] {
+        queues.push(socket(local, remote, request.mtu[0])?);
+    }
+    let listener = match (given.address("listen"), remote) {
+        (None, _) => None,
+        (Some(_), None) => return Err(invalid("listen sends to remote: give both")),
+        (Some(listen), Some(_)) => Some(Listener::bind(listen, &side)?),
+    };
+    let queues = boxed(queues.into_iter().map(|queue| Switched::new(side.clone(), queue)));
+    Ok(vec![End { queues, side, listener }])
+}
+
+fn socket(local: SocketAddr, remote: Option<SocketAddr>, mtu: u32) -> Result<Udp, Refusal> {
+    let refused = |error: std::io::Error| refusal("bind a UDP socket to", local, &error);
+    let socket = std::net::UdpSocket::bind(local).map_err(refused)?;
+    if let Some(remote) = remote {
+        let refused = |error| refusal("connect a UDP socket to", remote, &error);
+        socket.connect(remote).map_err(refused)?;
+    }
+    let options = UdpOptions { mtu: mtu.saturating_add(ETHERNET), ..UdpOptions::default() };
+    Udp::new(socket, options)
+        .map_err(|error| Refusal::new("RTNETLINK answers: Invalid argument", error.to_string()))
+}
+
+/// What the real kernel said of a socket.
+pub(super) fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -> Refusal {
+    let said = error.to_string();
+    let said = said.split(" (os error").next().unwrap_or_default();
+    Refusal::new(&format!("RTNETLINK answers: {said}"), format!("cannot {what} {address}"))
+}

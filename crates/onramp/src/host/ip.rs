@@ -1,0 +1,128 @@
+//! Commands of `ip`.
+//!
+//! Source: behaviour of iproute2 6.1's `ip link`, tried word by word.
+//! Differs: nothing is coloured; `-h`, `-r`, `-t`, `-N` and `-4` to `-B` are read and change
+//! nothing; what Linux's devices alone have (`gso_max_size`, `addrgenmode`) is not shown.
+
+mod add;
+mod ask;
+mod help;
+mod set;
+mod show;
+mod words;
+
+use onramp_core::show::Style;
+
+use self::words::{Fault, Words};
+use super::Reply;
+use super::netdev::Netdevs;
+
+/// What a command printed, or what was wrong with it.
+type Done = Result<String, Fault>;
+
+/// The options of `ip` that stand before its object.
+#[derive(Clone, Copy, Debug, Default)]
+struct Options {
+    style: Style,
+    /// `-br`: a line for each device.
+    brief: bool,
+    /// `-o`: a line for each device, with all that there is.
+    one_line: bool,
+}
+
+/// An option of `ip`, and what it does. Those that come first win.
+type Switch = (&'static str, fn(&mut Options) -> Done);
+
+const GO_ON: fn(&mut Options) -> Done = |_| Ok(String::new());
+
+/// The options that take no argument, in the order in which a beginning of theirs is looked up.
+const SWITCHES: &[Switch] = &[
+    ("-4", GO_ON),
+    ("-6", GO_ON),
+    ("-0", GO_ON),
+    ("-M", GO_ON),
+    ("-B", GO_ON),
+    ("-human-readable", GO_ON),
+    ("-iec", GO_ON),
+    ("-stats", |options| set(&mut options.style.stats)),
+    ("-statistics", |options| set(&mut options.style.stats)),
+    ("-details", |options| set(&mut options.style.details)),
+    ("-resolve", GO_ON),
+    ("-oneline", |options| set(&mut options.one_line)),
+    ("-timestamp", GO_ON),
+    ("-tshort", GO_ON),
+    ("-Version", |_| Err(Fault::version())),
+    ("-force", GO_ON),
+    ("-brief", |options| set(&mut options.brief)),
+    ("-json", |options| set(&mut options.style.json)),
+    ("-pretty", |options| set(&mut options.style.pretty)),
+    ("-help", |_| Err(Fault::usage(help::IP))),
+    ("-Numeric", GO_ON),
+    ("-all", GO_ON),
+];
+
+fn set(flag: &mut bool) -> Done {
+    *flag = true;
+    Ok(String::new())
+}
+
+/// Does what the words behind `ip` say.
+pub(crate) fn exec(devices: &mut Netdevs, words: &[&str]) -> Reply {
+    match run(devices, &mut Words::new(words)) {
+        Ok(out) => Reply { code: 0, out, err: String::new() },
+        Err(fault) => fault.into(),
+    }
+}
+
+fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
+    let options = switches(words)?;
+    let Some(object) = words.next() else { return Err(Fault::usage(help::IP)) };
+    // In front of `l2tp`, which begins so, too.
+    match object {
+        _ if begins(object, "link") => link(devices, words, options),
+        _ if begins(object, "help") => Err(Fault::usage(help::IP)),
+        _ => Err(Fault::said(1, format!("Object \"{object}\" is unknown, try \"ip help\"."))),
+    }
+}
+
+/// Reads the options in front of the object.
+fn switches(words: &mut Words<'_>) -> Result<Options, Fault> {
+    let mut options = Options::default();
+    while let Some(word) = words.peek().filter(|word| word.starts_with('-')) {
+        words.next();
+        if word == "--" {
+            break;
+        }
+        // Two dashes are as good as one.
+        let word = if word.starts_with("--") { &word[1..] } else { word };
+        let known = SWITCHES.iter().find(|(name, _)| begins(word, name));
+        let Some((_, act)) = known else {
+            let why = format!("Option \"{word}\" is unknown, try \"ip -help\".");
+            return Err(Fault::said(255, why));
+        };
+        act(&mut options)?;
+    }
+    Ok(options)
+}
+
+fn link(devices: &mut Netdevs, words: &mut Words<'_>, options: Options) -> Done {
+    let Some(verb) = words.next() else { return show::run(devices, words, options) };
+    let is = |names: &[&str]| names.iter().any(|name| begins(verb, name));
+    match verb {
+        _ if is(&["add"]) => add::run(devices, words),
+        _ if is(&["set", "change"]) => set::run(devices, words),
+        _ if is(&["replace"]) => add::run(devices, words),
+        _ if is(&["delete"]) => set::delete(devices, words),
+        _ if is(&["show", "lst", "list"]) => show::run(devices, words, options),
+        _ if is(&["help"]) => Err(Fault::usage(&help::link())),
+        _ => {
+            let why = format!("Command \"{verb}\" is unknown, try \"ip link help\".");
+            Err(Fault::said(255, why))
+        }
+    }
+}
+
+/// Whether `word` is `name` or its beginning.
+fn begins(word: &str, name: &str) -> bool {
+    !word.is_empty() && name.starts_with(word)
+}

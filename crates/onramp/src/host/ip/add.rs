@@ -1,0 +1,248 @@
+//! `ip link add`.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+
+use onramp_core::Setup;
+
+use super::ask::Ask;
+use super::words::{Fault, Words};
+use super::{Done, begins, help, show};
+use crate::host::What;
+use crate::host::device::{self, End, Given, Operand, Refusal, Relay, Request, Type};
+use crate::host::netdev::{Netdev, Netdevs};
+use crate::{Link, LinkBuilder};
+use onramp_queue::Credits;
+
+/// Transmit queues of a device, at most: as many as `mq` has classes for.
+const QUEUES_MAX: i32 = 65_535;
+/// Packets of others that a relay may have below it: the qdisc's limit shall come first.
+const RELAY_CREDITS: Credits = Credits { packets: Credits::PACKETS_MAX, bytes: 64 << 20 };
+
+pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
+    let ask = Ask::read(words)?;
+    if ask.dev.is_some() && ask.name.is_some_and(|name| Some(name) != ask.dev) {
+        let why = "both \"name\" and \"dev\" cannot be used when creating devices.";
+        return Err(Fault::said(255, why));
+    }
+    let Some(kind) = ask.kind else { return Err(Fault::missing(1, "type", "")) };
+    let Some(kind) = device::find(kind) else {
+        let names: Vec<&str> = device::TYPES.iter().map(|kind| kind.name).collect();
+        let why = format!("{kind:?}: there are {}", names.join(", "));
+        return Err(Fault::kernel("Error: Unknown device type.", &why));
+    };
+    let (given, peer) = options(kind, words)?;
+    let first = Wanted::new(kind, &ask)?;
+    let second = Wanted::new(kind, &peer.unwrap_or_default())?;
+    let request = Request {
+        queues: [first.queues, second.queues],
+        mtu: [first.mtu, second.mtu],
+        given: &given,
+    };
+    create(devices, kind, [first, second], &given, &request)?;
+    Ok(String::new())
+}
+
+/// Reads what follows the type.
+fn options<'a>(
+    kind: &'static Type,
+    words: &mut Words<'a>,
+) -> Result<(Given, Option<Ask<'a>>), Fault> {
+    let (mut given, mut peer) = (Given::default(), None);
+    let usage = || Fault::said(1, help::of(kind).trim_end());
+    while let Some(word) = words.next() {
+        let option = kind.options.iter().find(|option| option.key == word).ok_or_else(usage)?;
+        match option.what {
+            Operand::Peer => {
+                let ask = Ask::read(words)?;
+                if let Some(kind) = ask.kind {
+                    return Err(Fault::again("type", kind));
+                }
+                peer = Some(ask);
+            }
+            Operand::Address => {
+                let word = words.value()?;
+                let wrong = || {
+                    let why = "expected an address and a port, such as 127.0.0.1:4000";
+                    Fault::argument(word, &format!("Invalid \"{}\" value: {why}", option.key))
+                };
+                let alone = || word.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
+                let address = word.parse().or_else(|_| alone()).map_err(|_| wrong())?;
+                if given.address(option.key).is_some() {
+                    return Err(Fault::again(option.key, word));
+                }
+                given.0.push((option.key, address));
+            }
+        }
+    }
+    for option in kind.options.iter().filter(|option| option.needed) {
+        if given.address(option.key).is_none() {
+            return Err(Fault::missing(1, option.key, ""));
+        }
+    }
+    Ok((given, peer))
+}
+
+/// A device that shall be.
+#[derive(Debug)]
+struct Wanted {
+    name: Option<String>,
+    index: Option<u32>,
+    up: bool,
+    mtu: u32,
+    txqueuelen: u32,
+    queues: usize,
+    address: Option<[u8; 6]>,
+}
+
+impl Wanted {
+    fn new(kind: &Type, ask: &Ask<'_>) -> Result<Self, Fault> {
+        let mtu = match ask.mtu {
+            None => kind.mtu[1],
+            Some(mtu) => {
+                let fits = |mtu: &u32| mtu_fault(kind, *mtu).is_none();
+                let wrong = || {
+                    let why = format!("mtu {mtu}: {}", mtu_range(kind));
+                    Fault::kernel("RTNETLINK answers: Invalid argument", &why)
+                };
+                u32::try_from(mtu).ok().filter(fits).ok_or_else(wrong)?
+            }
+        };
+        let queues = ask.numtxqueues.unwrap_or(1);
+        if !(1..=QUEUES_MAX).contains(&queues) {
+            let why = format!("numtxqueues {queues}: 1 to {QUEUES_MAX}");
+            return Err(Fault::kernel("Error: Invalid number of transmit queues.", &why));
+        }
+        Ok(Self {
+            name: ask.name.or(ask.dev).map(str::to_owned),
+            index: ask.index,
+            up: ask.up.unwrap_or(false),
+            mtu,
+            txqueuelen: ask.txqueuelen.unwrap_or(1_000),
+            queues: usize::try_from(queues).unwrap_or(1),
+            address: ask.address,
+        })
+    }
+}
+
+/// What the kernel says of an mtu that devices of this type cannot have.
+pub(super) fn mtu_fault(kind: &Type, mtu: u32) -> Option<&'static str> {
+    let [least, _, most] = kind.mtu;
+    if mtu < least {
+        Some("Error: mtu less than device minimum.")
+    } else if most > 0 && mtu > most {
+        Some("Error: mtu greater than device maximum.")
+    } else {
+        None
+    }
+}
+
+pub(super) fn mtu_range(kind: &Type) -> String {
+    match kind.mtu {
+        [least, _, 0] => format!("{} takes {least} and more", kind.name),
+        [least, _, most] => format!("{} takes {least} to {most}", kind.name),
+    }
+}
+
+/// Makes what is wanted, or nothing.
+fn create(
+    devices: &mut Netdevs,
+    kind: &'static Type,
+    wanted: [Wanted; 2],
+    given: &Given,
+    request: &Request<'_>,
+) -> Result<(), Fault> {
+    let names = names(devices, kind, &wanted)?;
+    let ends = (kind.make)(request)?;
+    let mut made: Vec<Netdev> = Vec::new();
+    for ((end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
+        made.push(build(kind, end, wanted, name, given)?);
+    }
+    // The other end comes first.
+    for index in (0..made.len()).rev() {
+        if made[index].index == 0 {
+            made[index].index = devices.new_index();
+        }
+    }
+    if let [one, two] = &mut made[..] {
+        (one.peer, two.peer) = (Some(two.index), Some(one.index));
+    }
+    for device in made.into_iter().rev() {
+        let name = device.name.clone();
+        devices.add(device);
+        show::tell(devices, What::Added, &name);
+    }
+    Ok(())
+}
+
+/// The names of both, given or free.
+fn names(devices: &Netdevs, kind: &Type, wanted: &[Wanted; 2]) -> Result<[String; 2], Fault> {
+    let exists = |why: String| Fault::kernel("RTNETLINK answers: File exists", &why);
+    let [first, second] = wanted.each_ref().map(|wanted| wanted.name.clone());
+    let first = first.unwrap_or_else(|| devices.free_name(kind.name, second.as_deref()));
+    let second = second.unwrap_or_else(|| devices.free_name("veth", Some(&first)));
+    let pair = kind.options.iter().any(|option| option.what == Operand::Peer);
+    let taken = |name: &str| devices.get(name).is_some();
+    if taken(&first) || (pair && (taken(&second) || first == second)) {
+        let name = if taken(&first) { &first } else { &second };
+        return Err(exists(format!("there is a device {name:?} already")));
+    }
+    for index in wanted.iter().filter_map(|wanted| wanted.index) {
+        if !devices.is_fresh(index) {
+            return Err(exists(format!("number {index} is, or was, that of another device")));
+        }
+    }
+    Ok([first, second])
+}
+
+fn build(
+    kind: &'static Type,
+    end: End,
+    wanted: Wanted,
+    name: String,
+    given: &Given,
+) -> Result<Netdev, Fault> {
+    let End { queues, side, listener } = end;
+    let link = builder(kind, queues, listener.is_some());
+    let link = link.build().map_err(|error| Fault::from(Refusal::from(error)))?;
+    let refused = |error: std::io::Error| {
+        let why = format!("cannot start a thread: {error}");
+        Fault::kernel("RTNETLINK answers: Cannot allocate memory", &why)
+    };
+    let relay = listener.map(|listener| Relay::start(listener, &link)).transpose();
+    side.set_up(wanted.up);
+    Ok(Netdev {
+        address: wanted.address.unwrap_or_else(|| new_address(kind)),
+        name,
+        index: wanted.index.unwrap_or(0),
+        kind,
+        given: given.clone(),
+        up: wanted.up,
+        was_up: wanted.up,
+        mtu: wanted.mtu,
+        txqueuelen: wanted.txqueuelen,
+        queues: wanted.queues,
+        peer: None,
+        link,
+        tree: Setup::default(),
+        side,
+        relay: relay.map_err(refused)?,
+    })
+}
+
+/// The link of a new device, with the qdisc that it begins with.
+fn builder(kind: &Type, queues: Vec<Box<dyn crate::Device>>, relays: bool) -> LinkBuilder {
+    let count = queues.len();
+    let qdisc = if kind.no_queue { "noqueue" } else { "pfifo_fast" };
+    let link = Link::devices(queues).ports_max(count).qdisc(qdisc);
+    if relays { link.credits(RELAY_CREDITS) } else { link }
+}
+
+/// An address of one's own: locally administered, and not of a group.
+fn new_address(kind: &Type) -> [u8; 6] {
+    if !begins(kind.layer, "ether") {
+        return [0; 6];
+    }
+    let [a, b, c, d, e, f, ..] = RandomState::new().hash_one(0).to_be_bytes();
+    [(a & 0xFC) | 0x02, b, c, d, e, f]
+}

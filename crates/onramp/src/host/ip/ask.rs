@@ -1,0 +1,101 @@
+//! What `ip link add` and `ip link set` say of a device.
+
+use super::words::{Fault, Words, check_name};
+
+/// What was said of a device.
+#[derive(Debug, Default)]
+pub(super) struct Ask<'a> {
+    /// The device: alone, or behind `dev`.
+    pub(super) dev: Option<&'a str>,
+    /// Behind `name`.
+    pub(super) name: Option<&'a str>,
+    pub(super) up: Option<bool>,
+    pub(super) mtu: Option<i32>,
+    pub(super) txqueuelen: Option<u32>,
+    pub(super) numtxqueues: Option<i32>,
+    pub(super) index: Option<u32>,
+    pub(super) address: Option<[u8; 6]>,
+    /// Behind `type`; what follows belongs to the type.
+    pub(super) kind: Option<&'a str>,
+}
+
+/// Keeps the first of a kind.
+fn once<T>(place: &mut Option<T>, key: &str, word: &str, value: T) -> Result<(), Fault> {
+    if place.is_some() {
+        return Err(Fault::again(key, word));
+    }
+    *place = Some(value);
+    Ok(())
+}
+
+impl<'a> Ask<'a> {
+    /// Reads words up to the type, or to the end.
+    pub(super) fn read(words: &mut Words<'a>) -> Result<Self, Fault> {
+        let mut ask = Self::default();
+        while let Some(word) = words.next() {
+            ask.word(word, words)?;
+            if ask.kind.is_some() {
+                break;
+            }
+        }
+        Ok(ask)
+    }
+
+    fn word(&mut self, word: &'a str, words: &mut Words<'a>) -> Result<(), Fault> {
+        match word {
+            "up" | "down" => self.up = Some(word == "up"),
+            "name" => once(&mut self.name, word, words.peek().unwrap_or(""), words.name(word)?)?,
+            "mtu" => once(&mut self.mtu, word, words.peek().unwrap_or(""), words.number(word)?)?,
+            "txqueuelen" | "txqlen" | "qlen" => {
+                let (key, given) = ("txqueuelen", words.peek().unwrap_or(""));
+                // As C has it: -1 is the greatest of all.
+                let length = words.number(key)?.cast_unsigned();
+                once(&mut self.txqueuelen, key, given, length)?;
+            }
+            "numtxqueues" => {
+                let given = words.peek().unwrap_or("");
+                once(&mut self.numtxqueues, word, given, words.number(word)?)?;
+            }
+            // They receive where nobody counts queues.
+            "numrxqueues" => drop(words.number(word)?),
+            "index" => {
+                let given = words.peek().unwrap_or("");
+                let index = u32::try_from(words.number(word)?).ok().filter(|index| *index > 0);
+                let wrong = || Fault::argument(given, "Invalid \"index\" value");
+                once(&mut self.index, word, given, index.ok_or_else(wrong)?)?;
+            }
+            "address" => {
+                let given = words.value()?;
+                let wrong = || Fault::said(1, format!("\"{given}\" is invalid lladdr."));
+                self.address = Some(hardware(given).ok_or_else(wrong)?);
+            }
+            "help" => return Err(Fault::usage(&super::help::link())),
+            _ if word.len() > 1 && "type".starts_with(word) => self.kind = Some(words.value()?),
+            _ => self.device(word, words)?,
+        }
+        Ok(())
+    }
+
+    fn device(&mut self, word: &'a str, words: &mut Words<'a>) -> Result<(), Fault> {
+        let name = if word == "dev" { words.value()? } else { word };
+        if self.dev.is_some() {
+            return Err(Fault::twice("dev", name));
+        }
+        check_name(name, "dev")?;
+        self.dev = Some(name);
+        Ok(())
+    }
+}
+
+/// Six bytes: `02:00:00:00:00:01`.
+fn hardware(word: &str) -> Option<[u8; 6]> {
+    let mut bytes = word.split(':').map(|byte| {
+        let sound = (1..=2).contains(&byte.len()) && byte.bytes().all(|c| c.is_ascii_hexdigit());
+        if sound { u8::from_str_radix(byte, 16).ok() } else { None }
+    });
+    let mut address = [0; 6];
+    for place in &mut address {
+        *place = bytes.next()??;
+    }
+    bytes.next().is_none().then_some(address)
+}

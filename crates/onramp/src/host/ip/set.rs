@@ -1,0 +1,73 @@
+//! `ip link set`, `ip link del`.
+
+use std::time::Duration;
+
+use super::add::{mtu_fault, mtu_range};
+use super::ask::Ask;
+use super::show;
+use super::words::{Fault, Words};
+use super::{Done, help};
+use crate::host::What;
+use crate::host::netdev::{Netdev, Netdevs};
+
+pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
+    let ask = Ask::read(words)?;
+    let name = ask.dev.ok_or_else(|| Fault::missing(255, "dev", "."))?;
+    let device = devices.get(name).ok_or_else(|| Fault::no_device(name))?;
+    if ask.kind.is_some() {
+        return Err(Fault::said(1, help::of(device.kind).trim_end()));
+    }
+    if ask.numtxqueues.is_some() || ask.index.is_some() {
+        let why = "transmit queues and numbers are chosen when a device is added";
+        return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
+    }
+    let mtu = ask.mtu.map(|mtu| new_mtu(device, mtu)).transpose()?;
+    let new = ask.name.filter(|new| *new != name);
+    if let Some(new) = new.filter(|new| devices.get(new).is_some()) {
+        let why = format!("there is a device {new:?} already");
+        return Err(Fault::kernel("RTNETLINK answers: File exists", &why));
+    }
+    // From here on nothing can fail.
+    let Some(device) = devices.get_mut(name) else { return Err(Fault::no_device(name)) };
+    let before = device.up;
+    device.mtu = mtu.unwrap_or(device.mtu);
+    device.txqueuelen = ask.txqueuelen.unwrap_or(device.txqueuelen);
+    device.address = ask.address.unwrap_or(device.address);
+    device.set_up(ask.up.unwrap_or(before));
+    let now = device.up;
+    if let Some(new) = new {
+        devices.rename(name, new);
+    }
+    let what = match (before, now) {
+        (false, true) => What::Up,
+        (true, false) => What::Down,
+        _ => What::Changed,
+    };
+    show::tell(devices, what, new.unwrap_or(name));
+    Ok(String::new())
+}
+
+fn new_mtu(device: &Netdev, mtu: i32) -> Result<u32, Fault> {
+    let why = || format!("mtu {mtu}: {}", mtu_range(device.kind));
+    let below = || Fault::kernel("Error: mtu less than device minimum.", &why());
+    let mtu = u32::try_from(mtu).map_err(|_| below())?;
+    match mtu_fault(device.kind, mtu) {
+        Some(said) => Err(Fault::kernel(said, &why())),
+        None => Ok(mtu),
+    }
+}
+
+pub(super) fn delete(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
+    let ask = Ask::read(words)?;
+    let name = ask.dev.ok_or_else(|| Fault::missing(255, "dev", "."))?;
+    let device = devices.get(name).ok_or_else(|| Fault::no_device(name))?;
+    let peer = device.peer.and_then(|peer| devices.by_index(peer)).map(|peer| peer.name.clone());
+    for name in [Some(name.to_owned()), peer].into_iter().flatten() {
+        show::tell(devices, What::Deleted, &name);
+        if let Some(device) = devices.remove(&name) {
+            // What is held goes with it, as in Linux.
+            device.close(Duration::ZERO);
+        }
+    }
+    Ok(String::new())
+}

@@ -1,0 +1,168 @@
+//! The words of a command, one after another, and what may be wrong with them.
+
+use crate::host::Reply;
+use crate::host::device::Refusal;
+use crate::host::netdev::NAME_MAX;
+
+/// Why a command was not done.
+#[derive(Debug)]
+pub(super) struct Fault(Reply);
+
+impl From<Fault> for Reply {
+    fn from(fault: Fault) -> Self {
+        fault.0
+    }
+}
+
+impl Fault {
+    /// Ends with `code` and a line.
+    pub(super) fn said(code: u8, line: impl Into<String>) -> Self {
+        let mut err: String = line.into();
+        err.push('\n');
+        Self(Reply { code, out: String::new(), err })
+    }
+
+    /// Tells how it is used (`usage`).
+    pub(super) fn usage(text: &str) -> Self {
+        Self(Reply { code: 255, out: String::new(), err: text.to_owned() })
+    }
+
+    /// Tells what it is, which is no fault.
+    pub(super) fn version() -> Self {
+        let out = format!("ip utility, onramp-{}\n", env!("CARGO_PKG_VERSION"));
+        Self(Reply { code: 0, out, err: String::new() })
+    }
+
+    /// A word is wrong (`invarg`).
+    pub(super) fn argument(word: &str, why: &str) -> Self {
+        Self::said(255, format!("Error: argument \"{word}\" is wrong: {why}"))
+    }
+
+    /// A word comes twice (`duparg2`).
+    pub(super) fn twice(key: &str, word: &str) -> Self {
+        let why = format!("Error: either \"{key}\" is duplicate, or \"{word}\" is a garbage.");
+        Self::said(255, why)
+    }
+
+    /// An option comes twice (`duparg`).
+    pub(super) fn again(key: &str, word: &str) -> Self {
+        Self::said(255, format!("Error: duplicate \"{key}\": \"{word}\" is the second value."))
+    }
+
+    /// A word is missing.
+    pub(super) fn missing(code: u8, key: &str, stop: &str) -> Self {
+        Self::said(code, format!("Not enough information: \"{key}\" argument is required{stop}"))
+    }
+
+    /// The kernel would not do it.
+    pub(super) fn kernel(said: &str, why: &str) -> Self {
+        let more = if why.is_empty() { String::new() } else { format!("\n{why}") };
+        Self::said(2, format!("{said}{more}"))
+    }
+
+    /// There is no such device.
+    pub(super) fn no_device(name: &str) -> Self {
+        Self::said(1, format!("Cannot find device \"{name}\""))
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::kernel(&refusal.said, &refusal.why)
+    }
+}
+
+/// Words that are still to be read.
+#[derive(Debug)]
+pub(super) struct Words<'a> {
+    words: &'a [&'a str],
+}
+
+impl<'a> Words<'a> {
+    pub(super) const fn new(words: &'a [&'a str]) -> Self {
+        Self { words }
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'a str> {
+        let (first, rest) = self.words.split_first()?;
+        self.words = rest;
+        Some(first)
+    }
+
+    pub(super) fn peek(&self) -> Option<&'a str> {
+        self.words.first().copied()
+    }
+
+    /// The word behind an option.
+    pub(super) fn value(&mut self) -> Result<&'a str, Fault> {
+        let missing = || Fault::said(255, "Command line is not complete. Try option \"help\"");
+        self.next().ok_or_else(missing)
+    }
+
+    /// The number behind `key`, of 32 bits, and perhaps negative.
+    pub(super) fn number(&mut self, key: &str) -> Result<i32, Fault> {
+        let word = self.value()?;
+        // iproute2 ends this line twice.
+        let wrong = || Fault::argument(word, &format!("Invalid \"{key}\" value\n"));
+        integer(word).ok_or_else(wrong)
+    }
+
+    /// The name behind `key`.
+    pub(super) fn name(&mut self, key: &str) -> Result<&'a str, Fault> {
+        let word = self.value()?;
+        check_name(word, key)?;
+        Ok(word)
+    }
+}
+
+/// As `strtol` reads it with the base 0.
+fn integer(word: &str) -> Option<i32> {
+    let (sign, digits) = match word.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, word.strip_prefix('+').unwrap_or(word)),
+    };
+    let (base, digits) = match digits.get(..2) {
+        Some("0x" | "0X") => (16, &digits[2..]),
+        Some(two) if two.starts_with('0') => (8, &digits[1..]),
+        _ => (10, digits),
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    i32::try_from(sign * i64::from_str_radix(digits, base).ok()?).ok()
+}
+
+/// Says whether a device may be called so.
+pub(super) fn check_name(name: &str, key: &str) -> Result<(), Fault> {
+    let sound = |byte: u8| byte != b'/' && !byte.is_ascii_whitespace();
+    let long = name.len() > NAME_MAX;
+    // `ip` itself looks at how long a new name is, and leaves it to the kernel otherwise.
+    if name.is_empty() || !name.bytes().all(sound) || (long && key == "name") {
+        return Err(Fault::argument(name, &format!("\"{key}\" not a valid ifname")));
+    }
+    if long {
+        let why = format!("{name:?}: a device's name has at most {NAME_MAX} bytes");
+        return Err(Fault::kernel("Error: Attribute failed policy validation.", &why));
+    }
+    if name == "." || name == ".." || name.contains(':') {
+        let why = format!("no device may be called {name:?}");
+        return Err(Fault::kernel("RTNETLINK answers: Invalid argument", &why));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_c_reads_them() {
+        let read = [("0x500", 1_280), ("010", 8), ("-1", -1), ("+7", 7), ("0", 0), ("00", 0)];
+        for (word, number) in read {
+            assert_eq!(integer(word), Some(number), "{word}");
+        }
+        for word in ["", "-", "1e3", "08", "0x", "--1", "+-1", "2147483648", "1 ", "a"] {
+            assert_eq!(integer(word), None, "{word}");
+        }
+    }
+}
