@@ -250,8 +250,12 @@ impl Setup {
     /// `queue + 1`, where nothing does, a `pfifo_fast`.
     #[must_use]
     pub fn build_port(&self, queue: usize, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
-        let root = self.root.filter(|root| self.qdiscs[root].spec.kind().id == "mq");
-        let Some(root) = root else { return self.build(mtu, seed) };
+        let fallback = self.facts.fallback.as_ref();
+        let kind = self.root.and_then(|root| self.spec(root)).or(fallback)?.kind();
+        if kind.id != "mq" {
+            return self.build(mtu, seed);
+        }
+        let root = self.root.unwrap_or(0);
         let class = u16::try_from(queue + 1).ok().map(|minor| Handle::new(root, minor));
         let below = class.and_then(|class| self.below(Some(class)));
         Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
@@ -295,6 +299,30 @@ impl Setup {
                 let why = "the tree has no root; add one: `qdisc add dev NAME root KIND`";
                 Err(ConfigError::new("qdisc", "", "", why))
             }
+        }
+    }
+
+    /// The qdiscs below others, in the order in which Linux lists them.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = u16> {
+        self.order.iter()
+    }
+
+    /// What stands where packets come in.
+    pub(crate) fn ingress_spec(&self) -> Option<&Spec> {
+        self.ingress.as_ref().map(|node| &node.spec)
+    }
+
+    /// The qdisc below a class.
+    pub(crate) fn qdisc_below(&self, class: Handle) -> Option<u16> {
+        self.below(Some(class))
+    }
+
+    /// How many classes a qdisc has whose parameters say so.
+    pub(crate) fn fixed_classes(&self, spec: &Spec) -> u16 {
+        match (spec.kind().classes, spec.kind().id, self.facts.queues) {
+            (ClassKind::Fixed(_), "mq", queues @ 1..) => queues,
+            (ClassKind::Fixed(count), ..) => count(&spec.values(0)),
+            _ => 0,
         }
     }
 

@@ -35,6 +35,13 @@ impl Spec {
         Self { kind, given: vec![None; kind.params.len()] }
     }
 
+    /// A kind that there is.
+    pub(crate) fn named(id: &str) -> Self {
+        let kind = KINDS.iter().find(|kind| kind.id == id).unwrap_or(&KINDS[0]);
+        debug_assert_eq!(kind.id, id);
+        Self::new(kind)
+    }
+
     /// What stands where packets come in, by its name.
     pub(crate) fn ingress(id: &str) -> Option<Self> {
         crate::qdisc::ingress::KINDS.iter().find(|kind| kind.id == id).map(Self::new)

@@ -1,11 +1,15 @@
 //! What a running tree says of itself, and how `tc` shows it.
 
 use crate::Handle;
+mod list;
+
 use crate::params::Values;
 use crate::qdisc::{Backlog, Kind};
 use crate::show::Out;
 use crate::stats::BUCKETS;
 use onramp_queue::DropReason;
+
+pub use self::list::{Listed, Query};
 
 /// What passed a qdisc or a class (`gnet_stats_basic`, `gnet_stats_queue`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

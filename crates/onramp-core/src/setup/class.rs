@@ -227,9 +227,4 @@ impl Setup {
             classes.order.iter().filter_map(|minor| Some((minor, classes.get(minor)?.parent)))
         })
     }
-
-    /// The table of a class's parameters.
-    pub(crate) fn class_params(&self, major: u16) -> &'static [Param] {
-        self.spec(major).map_or(&[], class_params)
-    }
 }

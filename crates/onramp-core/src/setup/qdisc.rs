@@ -100,11 +100,8 @@ impl Setup {
                 wrong(Errno::NotSupported, "Parent qdisc is not classful", &why)
             }
             ClassKind::Fixed(_) if kind.has_one_place() => Ok(Handle::new(class.major, 1)),
-            ClassKind::Fixed(count) => {
-                let most = match (kind.id, self.facts.queues) {
-                    ("mq", queues @ 1..) => queues,
-                    _ => count(&node.spec.values(0)),
-                };
+            ClassKind::Fixed(_) => {
+                let most = self.fixed_classes(&node.spec);
                 if (1..=most).contains(&class.minor) {
                     return Ok(class);
                 }
