@@ -3,7 +3,7 @@
 //! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_ctl_tclass`), `sch_htb.c`,
 //! `sch_hfsc.c`, `sch_drr.c`, `sch_qfq.c`, `sch_ets.c`, tried case by case.
 
-use super::{Change, Node, Setup, class_params};
+use super::{Change, Node, Setup};
 use crate::cmd::{ClassHead, ROOT, Verb, class_of};
 use crate::params::{Param, Site, Value, Values, merged};
 use crate::qdisc::{ClassKind, KINDS, Kind};

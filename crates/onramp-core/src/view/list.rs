@@ -76,8 +76,10 @@ impl<'a> Listed<'a> {
         let setup = self.setup;
         let mut lines = Vec::new();
         let queues = u32::from(setup.facts().queues.max(1));
-        let root =
-            setup.root().and_then(|major| setup.spec(major)).or(setup.facts().fallback.as_ref());
+        let root = setup
+            .root()
+            .and_then(|major| setup.spec(major))
+            .or_else(|| setup.facts().fallback.as_ref());
         let major = setup.root().unwrap_or(0);
         if let Some(spec) = root {
             let refcnt = match spec.kind().id {
