@@ -5,8 +5,10 @@ use std::fmt::Debug;
 use onramp_queue::Packet;
 
 use crate::Instant;
+use crate::meter::Meter;
 use crate::params::Values;
 use crate::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
+use crate::view::Counters;
 
 /// The classes of a qdisc, by their minor numbers (`Qdisc_class_ops`).
 ///
@@ -26,8 +28,19 @@ pub trait Classes: Debug {
     /// Class `minor` may hold another number of packets than when the qdisc last looked.
     fn recount(&mut self, minor: u16);
 
+    /// Whether the qdisc itself is one of its classes, number 0.
+    fn has_root(&self) -> bool {
+        false
+    }
+
     /// Names and values of a class's own statistics, as `tc -s class show` prints them.
     fn stats(&self, _minor: u16, _out: &mut dyn FnMut(&'static str, i64)) {}
+
+    /// What passed a class, and what it holds. Most classes count nothing, and show what the qdisc
+    /// below them counts.
+    fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
+        self.child(minor).map_or_else(Default::default, |child| child.counters())
+    }
 
     /// Puts `qdisc` below class `minor`, and drops what its predecessor held.
     fn graft(&mut self, minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
@@ -35,6 +48,7 @@ pub trait Classes: Debug {
             child.qdisc.reset(cx);
             child.qdisc = qdisc;
             child.idle = false;
+            child.meter.restart();
             self.recount(minor);
         }
     }
@@ -47,6 +61,7 @@ pub struct Child {
     held: Backlog,
     /// Has said that it is empty, and got nothing since.
     idle: bool,
+    meter: Meter,
 }
 
 impl Child {
@@ -54,7 +69,7 @@ impl Child {
     #[must_use]
     pub fn new(qdisc: Box<dyn Qdisc>) -> Self {
         let held = qdisc.backlog();
-        Self { qdisc, held, idle: false }
+        Self { qdisc, held, idle: false, meter: Meter::default() }
     }
 
     /// What Linux puts below a class that nobody gave a qdisc: `pfifo`.
@@ -75,6 +90,36 @@ impl Child {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.idle
+    }
+
+    /// Calls `f` with the qdisc, and counts what that drops. As with [`qdisc`](Self::qdisc), the
+    /// parent looks afterwards.
+    pub(crate) fn visit<R>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R,
+    ) -> R {
+        let before = cx.drops.len();
+        let result = f(&mut *self.qdisc, cx);
+        self.meter.look(before, cx);
+        result
+    }
+
+    /// The qdisc, and what passed it.
+    pub(crate) fn metered(&mut self) -> (&mut dyn Qdisc, &Meter) {
+        (&mut *self.qdisc, &self.meter)
+    }
+
+    /// What passed the qdisc, and what it holds.
+    pub(crate) fn counters(&self) -> (Counters, Backlog) {
+        let overlimits = self.qdisc.overlimits();
+        (Counters { overlimits, ..self.meter.qdisc() }, self.held)
+    }
+
+    /// The same of a class that counts for itself: what left through it, whatever qdisc was below,
+    /// and what was dropped as it came.
+    pub(crate) fn class_counters(&self) -> (Counters, Backlog) {
+        (self.meter.class(), self.held)
     }
 
     /// The qdisc itself. Whoever changes what it holds calls [`Classes::recount`].
@@ -104,7 +149,12 @@ impl Child {
     /// [`Qdisc::enqueue`]; keeps `sum`, what the parent holds in all its children.
     #[inline]
     pub fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>, sum: &mut Backlog) -> Verdict {
+        let before = cx.drops.len();
         let verdict = self.qdisc.enqueue(pkt, cx);
+        self.meter.look(before, cx);
+        if verdict == Verdict::Dropped {
+            self.meter.refuse();
+        }
         self.idle = false;
         self.recount(sum);
         verdict
@@ -113,7 +163,12 @@ impl Child {
     /// [`Qdisc::dequeue`]; keeps `sum`.
     #[inline]
     pub fn dequeue(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Dequeue {
+        let before = cx.drops.len();
         let answer = self.qdisc.dequeue(cx);
+        self.meter.look(before, cx);
+        if let Dequeue::Ready(pkt) = &answer {
+            self.meter.count(pkt, cx);
+        }
         self.idle = matches!(answer, Dequeue::Empty);
         self.recount(sum);
         answer
@@ -122,7 +177,9 @@ impl Child {
     /// [`Qdisc::peek`]; keeps `sum`: to look may drop.
     #[inline]
     pub fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
+        let before = cx.drops.len();
         let answer = self.qdisc.peek(cx);
+        self.meter.look(before, cx);
         self.idle = matches!(answer, Peek::Empty);
         self.recount(sum);
         answer
@@ -130,7 +187,7 @@ impl Child {
 
     /// [`Qdisc::reset`]; keeps `sum`.
     pub fn reset(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) {
-        self.qdisc.reset(cx);
+        self.visit(cx, |qdisc, cx| qdisc.reset(cx));
         self.idle = false;
         self.recount(sum);
     }

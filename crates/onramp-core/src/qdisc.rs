@@ -151,17 +151,29 @@ pub use crate::spec::Spec;
 pub struct Cx<'a> {
     /// The present, the same for a whole burst.
     pub now: Instant,
-    /// Dropped packets, freed by the caller after it has let go of the qdisc.
+    /// Dropped packets, freed by the caller after it has let go of the qdisc. They come here by
+    /// [`drop`](Self::drop).
     pub drops: &'a mut PacketList,
     /// Packets that qdiscs have made themselves: they are enqueued like those that came.
     pub made: u32,
+    /// Whether each qdisc measures how long packets take from push to dequeue.
+    pub(crate) measures: bool,
+    /// Why the last packet was dropped, and how many were dropped before all that were dropped for
+    /// the same in a row.
+    last: Option<(DropReason, u32)>,
 }
 
 impl<'a> Cx<'a> {
     /// Drops go to `drops`.
     #[inline]
     pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
-        Self { now, drops, made: 0 }
+        Self { now, drops, made: 0, measures: false, last: None }
+    }
+
+    /// The same; `measures` says whether each qdisc measures how long packets stay.
+    #[inline]
+    pub(crate) fn measuring(self, measures: bool) -> Self {
+        Self { measures, ..self }
     }
 }
 
@@ -169,7 +181,16 @@ impl Cx<'_> {
     /// Drops `pkt`, saying why.
     pub fn drop(&mut self, mut pkt: Packet, reason: DropReason) {
         pkt.drop_reason = Some(reason);
+        if self.last.is_none_or(|(last, _)| last != reason) {
+            self.last = Some((reason, self.drops.len()));
+        }
         self.drops.push_back(pkt);
+    }
+
+    /// Why all packets were dropped that came after the first `before`, if that is one reason.
+    #[inline]
+    pub(crate) fn reason_since(&self, before: u32) -> Option<DropReason> {
+        self.last.filter(|(_, since)| *since <= before).map(|(reason, _)| reason)
     }
 
     /// Drops all of `list`.
@@ -373,6 +394,17 @@ pub trait Qdisc: Send + Debug {
         None
     }
 
+    /// How often it held packets back, or met its limit, where Linux counts it
+    /// (`qdisc_qstats_overlimit`).
+    fn overlimits(&self) -> u64 {
+        0
+    }
+
+    /// Drops below it that it does not count, where Linux does not.
+    fn uncounted(&self) -> u64 {
+        0
+    }
+
     /// Names and values of its own statistics, such as `tc -s qdisc show` prints below the common
     /// ones. Allocates nothing.
     fn stats(&self, _out: &mut dyn FnMut(&'static str, u64)) {}
@@ -444,6 +476,16 @@ impl Kind {
     /// Whether it has a place for one child, which is no choice of a class.
     pub(crate) fn has_one_place(&self) -> bool {
         matches!(self.id, "cbs" | "netem" | "red" | "tbf")
+    }
+
+    /// What stands below its classes if nobody says, where `tc qdisc show` lists it
+    /// (`qdisc_hash_add`, not invisible).
+    pub(crate) fn shown_below(&self) -> Option<&'static str> {
+        match self.id {
+            "mq" | "mqprio" => Some("pfifo_fast"),
+            "cbs" => Some("pfifo"),
+            _ => None,
+        }
     }
 
     /// Help for people: a line on the qdisc, then one for each option.

@@ -17,6 +17,12 @@ pub(crate) fn is_several(pkt: &Packet) -> bool {
         && pkt.payload().len() <= pkt.len as usize
 }
 
+/// How many datagrams a packet carries.
+#[inline]
+pub(crate) fn count(pkt: &Packet) -> u32 {
+    if is_several(pkt) { sizes(pkt).0 } else { 1 }
+}
+
 /// How many datagrams a packet carries, the bytes on the wire of each but the last one, and of
 /// that.
 pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {

@@ -451,8 +451,14 @@ impl Setup {
         self.places.get(&parent).copied()
     }
 
+    /// The classes that were added to a qdisc, and the classes above them; 0: the qdisc.
+    pub(crate) fn class_rows(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
+        let rows = self.qdiscs.get(&major).map_or(&[][..], |node| &node.classes.rows);
+        rows.iter().map(|class| (class.minor, class.parent))
+    }
+
     /// The qdiscs below the classes of one, and their minor numbers.
-    fn children(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
+    pub(crate) fn children(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
         let classes = Some(Handle::new(major, 0))..=Some(Handle::new(major, u16::MAX));
         let below = self.places.range(classes);
         below.filter_map(|(parent, child)| parent.map(|parent| (parent.minor, *child)))

@@ -11,6 +11,13 @@ pub struct Histogram([Counter; BUCKETS]);
 /// Buckets of a [`Histogram`].
 pub const BUCKETS: usize = 40;
 
+/// The bucket that counts `value`.
+#[inline]
+pub(crate) fn bucket_of(value: u64) -> usize {
+    let bits = (u64::BITS - value.leading_zeros()) as usize;
+    bits.min(BUCKETS - 1)
+}
+
 impl Default for Histogram {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Counter::new()))
@@ -21,8 +28,7 @@ impl Histogram {
     /// Counts `value`. Writer only.
     #[inline]
     pub fn record(&self, value: u64) {
-        let bits = (u64::BITS - value.leading_zeros()) as usize;
-        self.0[bits.min(BUCKETS - 1)].add(1);
+        self.0[bucket_of(value)].add(1);
     }
 
     /// The counts by bucket.

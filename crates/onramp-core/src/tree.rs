@@ -1,11 +1,15 @@
 //! A qdisc alone, to embed where packets and time come from elsewhere.
 
 mod apply;
+mod look;
+mod trunk;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
 use crate::{Instant, Setup};
+
+pub use self::trunk::Trunk;
 
 /// A qdisc without threads, sockets or clock: packets go in and out by calls, and time is an
 /// argument.
@@ -50,13 +54,14 @@ use crate::{Instant, Setup};
 /// ```
 #[derive(Debug)]
 pub struct Tree {
-    root: Box<dyn Qdisc>,
+    root: Trunk,
     /// What the root was built from.
     setup: Setup,
     mtu: u32,
     seed: u64,
     drops: PacketList,
     totals: Totals,
+    measures: bool,
 }
 
 /// What passed a [`Tree`] since it was made.
@@ -123,7 +128,9 @@ impl Tree {
     }
 
     fn with(setup: Setup, root: Box<dyn Qdisc>, mtu: u32, seed: u64) -> Self {
-        Self { root, setup, mtu, seed, drops: PacketList::new(), totals: Totals::ZERO }
+        let root = Trunk::new(root);
+        let drops = PacketList::new();
+        Self { root, setup, mtu, seed, drops, totals: Totals::ZERO, measures: false }
     }
 
     /// Gives `pkt` back, counted as sent, if nothing is held and the root lets packets pass it by
@@ -135,12 +142,14 @@ impl Tree {
     ///
     /// What [`enqueue`](Self::enqueue) said.
     pub fn pass_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Result<Packet, Verdict> {
-        if self.root.backlog().packets > 0 || !self.root.can_bypass() {
+        if self.root.backlog().packets > 0 || !self.root.qdisc().can_bypass() {
             return Err(self.enqueue(now, pkt));
         }
         self.totals.enqueued_packets += 1;
         self.totals.sent_packets += 1;
         self.totals.sent_bytes += u64::from(pkt.len);
+        let mut drops = PacketList::new();
+        self.root.passed(&pkt, &Cx::new(now, &mut drops).measuring(self.measures));
         Ok(pkt)
     }
 
@@ -148,9 +157,9 @@ impl Tree {
     /// nothing is held, it has passed the qdisc, and is the next to leave, whatever comes.
     pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
-        let passes = self.root.backlog().packets == 0 && self.root.can_bypass();
+        let passes = self.root.backlog().packets == 0 && self.root.qdisc().can_bypass();
         self.call(now, |root, cx| match passes {
-            true => root.keep_passing(pkt, cx),
+            true => root.qdisc_mut().keep_passing(pkt, cx),
             false => root.enqueue(pkt, cx),
         })
     }
@@ -165,7 +174,7 @@ impl Tree {
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
-            root.foresee(&packets, packets.len());
+            root.qdisc().foresee(&packets, packets.len());
             for pkt in packets {
                 // What is dropped is counted below.
                 let _ = root.enqueue(pkt, cx);
@@ -218,7 +227,7 @@ impl Tree {
 
     /// The root itself, for its classes and filters. What goes in or out here is not counted.
     pub fn root(&mut self) -> &mut dyn Qdisc {
-        &mut *self.root
+        self.root.qdisc_mut()
     }
 
     /// What is held, drops not counted.
@@ -229,7 +238,13 @@ impl Tree {
 
     /// Drops all that is held, and forgets all flows; totals stay.
     pub fn reset(&mut self, now: Instant) {
-        self.call(now, |root, cx| root.reset(cx));
+        self.call(now, |root, cx| root.qdisc_mut().reset(cx));
+    }
+
+    /// From now on, each qdisc of the tree measures how long packets take from push to dequeue, or
+    /// no longer does.
+    pub fn measure(&mut self, measures: bool) {
+        self.measures = measures;
     }
 
     /// What passed since the tree was made.
@@ -240,15 +255,16 @@ impl Tree {
 
     /// Names and values of the qdisc's own statistics: see [`Qdisc::stats`].
     pub fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        self.root.stats(out);
+        self.root.qdisc().stats(out);
     }
 
     /// Calls the qdisc; counts and keeps what it drops.
     #[inline]
-    fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
+    fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut Trunk, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops);
-        let result = f(&mut *self.root, &mut cx);
+        let mut cx = Cx::new(now, &mut drops).measuring(self.measures);
+        let result = f(&mut self.root, &mut cx);
+        self.root.look(0, &cx);
         self.totals.made_packets += u64::from(cx.made);
         self.totals.enqueued_packets += u64::from(cx.made);
         while let Some(pkt) = drops.pop_front() {

@@ -11,6 +11,7 @@ mod read;
 use std::path::PathBuf;
 
 use onramp_core::Setup;
+use onramp_core::view::QdiscView;
 use onramp_queue::DropReason;
 
 pub use self::compare::{Comparison, Mode};
@@ -139,5 +140,17 @@ impl Case {
     #[must_use]
     pub fn replay(&self) -> Comparison {
         compare::compare(self)
+    }
+
+    /// What can be compared: everything, or, where chance has a part in it, distributions.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        compare::mode(self)
+    }
+
+    /// What our qdiscs say of themselves after the workload, where chance begins at `seed`.
+    #[must_use]
+    pub fn views(&self, seed: u64) -> Vec<QdiscView> {
+        machine::replay(self, seed).1
     }
 }

@@ -8,11 +8,11 @@ use super::pace::Pace;
 use super::{LONG_QUOTA, Mode, QUOTA, TICK_NS};
 use crate::qdisc::{Cx, Dequeue, KINDS, Qdisc, Spec};
 use crate::stats::PortStats;
-use crate::{Device, Instant, Share};
+use crate::{Device, Instant, Share, Trunk};
 
 /// What the owner works on.
 pub(super) struct Root<D> {
-    qdisc: Box<dyn Qdisc>,
+    trunk: Trunk,
     device: D,
     /// The part in a rate that ports have together.
     share: Option<Share>,
@@ -66,7 +66,7 @@ pub(super) enum Stop {
 impl<D> Root<D> {
     pub(super) fn new(qdisc: Box<dyn Qdisc>, device: D, share: Option<Share>) -> Self {
         Self {
-            qdisc,
+            trunk: Trunk::new(qdisc),
             device,
             share,
             now: Instant(0),
@@ -156,15 +156,16 @@ impl<D: Device> Root<D> {
         let mut drops = PacketList::new();
         let mut cx = Cx::new(now, &mut drops);
         let (most, mut came) = (most.min(quota.enqueue), 0_u32);
-        self.qdisc.foresee(&self.inbox, most);
+        self.trunk.qdisc().foresee(&self.inbox, most);
         while came.saturating_add(cx.made) < most
-            && self.inbox.front().is_some_and(|pkt| !asks || self.qdisc.accepts(pkt))
+            && self.inbox.front().is_some_and(|pkt| !asks || self.trunk.qdisc().accepts(pkt))
             && let Some(pkt) = self.inbox.pop_front()
         {
             // The verdict is told by `drops`.
-            let _ = self.qdisc.enqueue(pkt, &mut cx);
+            let _ = self.trunk.enqueue(pkt, &mut cx);
             came += 1;
         }
+        self.trunk.look(0, &cx);
         let made = cx.made;
         quota.enqueue = quota.enqueue.saturating_sub(came.saturating_add(made));
         self.pace.enqueued(came);
@@ -215,6 +216,7 @@ impl<D: Device> Root<D> {
             stats.count_out(gone, gone_bytes, now.since(oldest), &mut out);
             done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
+                self.trunk.count_requeues(self.burst.len());
                 // A device that does not say when is asked after a tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
                 return Stop::Until(self.retry_at);
@@ -237,11 +239,11 @@ impl<D: Device> Root<D> {
                 break Stop::Quota;
             }
             if let Some(at) = self.share.as_mut().and_then(|share| share.not_before(now))
-                && self.qdisc.backlog().packets > 0
+                && self.trunk.backlog().packets > 0
             {
                 break Stop::Until(at);
             }
-            match self.qdisc.dequeue(&mut cx) {
+            match self.trunk.dequeue(&mut cx) {
                 Dequeue::Ready(pkt) => {
                     pkt.prefetch();
                     if let Some(share) = &mut self.share {
@@ -253,6 +255,7 @@ impl<D: Device> Root<D> {
                 Dequeue::Empty => break Stop::Empty,
             }
         };
+        self.trunk.look(0, &cx);
         let made = cx.made;
         self.count_made(made, stats);
         stats.count_drops(&drops);
@@ -313,7 +316,7 @@ impl<D: Device> Root<D> {
     }
 
     pub(super) fn backlog(&self) -> u64 {
-        let packets = self.inbox.len() + self.burst.len() + self.qdisc.backlog().packets;
+        let packets = self.inbox.len() + self.burst.len() + self.trunk.backlog().packets;
         u64::from(packets)
     }
 
@@ -328,7 +331,7 @@ impl<D: Device> Root<D> {
         let mut made = 0;
         loop {
             let mut cx = Cx::new(at, &mut drops);
-            let answer = self.qdisc.dequeue(&mut cx);
+            let answer = self.trunk.qdisc_mut().dequeue(&mut cx);
             made += cx.made;
             match answer {
                 Dequeue::Ready(pkt) => moved.push_back(pkt),
@@ -336,17 +339,18 @@ impl<D: Device> Root<D> {
                 Dequeue::NotBefore(_) | Dequeue::Empty => break,
             }
         }
-        self.qdisc.reset(&mut Cx::new(at, &mut drops));
+        self.trunk.qdisc_mut().reset(&mut Cx::new(at, &mut drops));
         stats.count_drops(&drops);
         done.append(&mut drops);
         if let Some(next) = self.next_qdisc.take() {
-            drop(std::mem::replace(&mut self.qdisc, next));
+            drop(self.trunk.put(next));
         }
         let mut drops = PacketList::new();
         let mut cx = Cx::new(now, &mut drops);
         for pkt in moved {
-            let _ = self.qdisc.enqueue(pkt, &mut cx);
+            let _ = self.trunk.enqueue(pkt, &mut cx);
         }
+        self.trunk.look(0, &cx);
         made += cx.made;
         self.count_made(made, stats);
         stats.count_drops(&drops);
@@ -369,7 +373,7 @@ impl<D: Device> Root<D> {
         for pkt in held {
             cx.drop(pkt, reason);
         }
-        self.qdisc.reset(&mut cx);
+        self.trunk.qdisc_mut().reset(&mut cx);
         stats.count_drops(&drops);
         done.append(&mut drops);
         Stop::Empty
@@ -380,7 +384,7 @@ impl<D: Device> Root<D> {
     pub(super) fn bury(&mut self, stats: &PortStats) {
         self.closed = Some(DropReason::PortDead);
         self.share = None; // As in `purge`.
-        let qdisc = std::mem::replace(&mut self.qdisc, Spec::new(&KINDS[0]).build(0));
+        let qdisc = self.trunk.put(Spec::new(&KINDS[0]).build(0));
         // They may be broken, and panic again.
         for qdisc in [Some(qdisc), self.next_qdisc.take()] {
             let drops = AssertUnwindSafe(|| drop(qdisc));

@@ -494,6 +494,10 @@ impl Qdisc for Cake {
         (minor == 0).then_some(&mut self.classifier.filters)
     }
 
+    fn overlimits(&self) -> u64 {
+        self.overlimits
+    }
+
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         self.tell(out);
     }

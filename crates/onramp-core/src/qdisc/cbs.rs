@@ -12,6 +12,7 @@ use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::params::{Default, Param, Unit, Values};
+use crate::view::Counters;
 use crate::{Child, Classes, Instant};
 
 pub(super) const CBS: Kind = Kind {
@@ -222,6 +223,11 @@ impl Qdisc for Cbs {
         }
     }
 
+    /// Linux does not count here what the child drops as it comes.
+    fn uncounted(&self) -> u64 {
+        self.child.class_counters().0.drops
+    }
+
     fn classes(&mut self) -> Option<&mut dyn Classes> {
         Some(self)
     }
@@ -230,6 +236,11 @@ impl Qdisc for Cbs {
 impl Classes for Cbs {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         (minor == 1).then_some(&mut self.child)
+    }
+
+    /// As in Linux, its class counts nothing.
+    fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
+        (Counters::default(), Backlog::default())
     }
 
     fn recount(&mut self, _minor: u16) {

@@ -86,6 +86,7 @@ struct Stats {
     early: u64,
     pdrop: u64,
     matched: u64,
+    overlimits: u64,
 }
 
 impl Choke {
@@ -156,6 +157,7 @@ impl Choke {
         } else if !self.law.draws(&mut self.average) {
             return None;
         }
+        self.stats.overlimits += 1;
         if self.ecn && ecn::mark(pkt) {
             self.stats.marked += 1;
             return None;
@@ -215,6 +217,10 @@ impl Qdisc for Choke {
         }
         self.backlog = Backlog::default();
         self.average = Average::EMPTY;
+    }
+
+    fn overlimits(&self) -> u64 {
+        self.stats.overlimits
     }
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {

@@ -18,6 +18,7 @@ use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
 use crate::turns::MANY;
+use crate::view::Counters;
 use crate::{Child, Classes, Instant};
 
 pub(super) const DRR: Kind = Kind {
@@ -142,6 +143,11 @@ impl Classes for Drr {
 
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         self.classes.get_mut(minor).map(|class| &mut class.child)
+    }
+
+    fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
+        self.child(minor)
+            .map_or_else(std::default::Default::default, |child| child.class_counters())
     }
 
     fn recount(&mut self, minor: u16) {

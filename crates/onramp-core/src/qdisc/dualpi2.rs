@@ -186,6 +186,7 @@ struct Stats {
     maxq: u32,
     ecn_mark: u64,
     step_marks: u64,
+    overlimits: u64,
     max_memory: u64,
 }
 
@@ -235,6 +236,7 @@ impl DualPi2 {
     #[inline]
     fn take(&mut self, mut pkt: Packet, queue: Queue, cx: &mut Cx<'_>) -> Verdict {
         if !self.accepts(&pkt) {
+            self.stats.overlimits += 1;
             cx.drop(pkt, DropReason::Overlimit);
             return Verdict::Dropped;
         }
@@ -442,6 +444,10 @@ impl Qdisc for DualPi2 {
 
     fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
         (minor == 0).then_some(&mut self.filters)
+    }
+
+    fn overlimits(&self) -> u64 {
+        self.stats.overlimits
     }
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {

@@ -56,6 +56,7 @@ pub(super) const ETF: Kind = Kind {
             last_ns: 0,
             queue: TimeQueue::default(),
             held: Backlog::default(),
+            overlimits: 0,
         })
     },
     ..Kind::LEAF
@@ -69,6 +70,8 @@ struct Etf {
     last_ns: u64,
     queue: TimeQueue,
     held: Backlog,
+    /// Packets that were late when their turn came.
+    overlimits: u64,
 }
 
 impl Etf {
@@ -87,6 +90,7 @@ impl Etf {
             while self.queue.first_ns().is_some_and(|first_ns| first_ns <= now_ns)
                 && let Some(pkt) = self.pop()
             {
+                self.overlimits += 1;
                 cx.drop(pkt, DropReason::Late);
             }
         }
@@ -137,6 +141,10 @@ impl Qdisc for Etf {
 
     fn backlog(&self) -> Backlog {
         self.held
+    }
+
+    fn overlimits(&self) -> u64 {
+        self.overlimits
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -21,6 +21,7 @@ use self::curve::{Curve, tick, tick_ns};
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::{Decision, Filters};
 use crate::params::{Default as Absent, Param, Unit, Values};
+use crate::view::Counters;
 use crate::{Child, Classes, Handle, Instant};
 
 /// Linux keeps rates in 32 bits of bytes per second, and times in 32 bits of microseconds.
@@ -94,6 +95,8 @@ struct Hfsc {
     peeked: Option<Packet>,
     /// Without what was peeked.
     held: Backlog,
+    /// How often no class could send.
+    overlimits: u64,
 }
 
 impl Hfsc {
@@ -110,6 +113,7 @@ impl Hfsc {
             child_waits: false,
             peeked: None,
             held: Backlog::default(),
+            overlimits: 0,
         }
     }
 
@@ -282,7 +286,10 @@ impl Qdisc for Hfsc {
         while self.held.packets > 0 {
             let (class, guaranteed) = match self.choose(cx.now) {
                 Ok(chosen) => chosen,
-                Err(then) => return Dequeue::NotBefore(then),
+                Err(then) => {
+                    self.overlimits += 1;
+                    return Dequeue::NotBefore(then);
+                }
             };
             let dropped = cx.drops.len();
             let answer = self.classes[class].child.dequeue(cx, &mut self.held);
@@ -332,6 +339,10 @@ impl Qdisc for Hfsc {
         self.ready.clear();
     }
 
+    fn overlimits(&self) -> u64 {
+        self.overlimits
+    }
+
     fn classes(&mut self) -> Option<&mut dyn Classes> {
         Some(self)
     }
@@ -370,6 +381,15 @@ impl Classes for Hfsc {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         let class = self.leaf(minor).filter(|class| *class != ROOT)?;
         Some(&mut self.classes[class].child)
+    }
+
+    fn has_root(&self) -> bool {
+        true
+    }
+
+    fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
+        let class = self.find(minor).map(|class| &self.classes[class].child);
+        class.map_or_else(Default::default, Child::class_counters)
     }
 
     fn stats(&self, minor: u16, out: &mut dyn FnMut(&'static str, i64)) {

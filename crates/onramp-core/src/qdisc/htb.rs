@@ -303,6 +303,10 @@ impl Qdisc for Htb {
         }
     }
 
+    fn overlimits(&self) -> u64 {
+        self.overlimits
+    }
+
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("direct_packets_stat", self.direct_packets);
         out("overlimits", self.overlimits);

@@ -21,6 +21,7 @@ use super::time_queue::TimeQueue;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::params::{Default as Absent, Form, Param, Unit, Values, signed};
 use crate::rng::Rng;
+use crate::view::Counters;
 use crate::{Child, Classes, Instant, segments};
 
 const NS_PER_SEC: u64 = 1_000_000_000;
@@ -457,6 +458,11 @@ impl Qdisc for Netem {
 impl Classes for Netem {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         self.child.as_mut().filter(|_| minor == 1)
+    }
+
+    /// As in Linux, its class counts nothing.
+    fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
+        (Counters::default(), Backlog::default())
     }
 
     fn recount(&mut self, _minor: u16) {

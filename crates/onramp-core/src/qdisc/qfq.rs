@@ -22,6 +22,7 @@ use super::classes::Table;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
+use crate::view::Counters;
 use crate::{Child, Classes, Instant};
 
 const PACKET_MAX: u32 = 1 << 16;
@@ -61,9 +62,9 @@ struct Qfq {
     peeked: Option<Packet>,
 }
 
-const _: () = assert!(size_of::<Option<Class>>() == 64);
+const _: () = assert!(size_of::<Option<Class>>() == 128);
 
-/// A cache line.
+/// Two cache lines, which processors fetch together.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Class {
@@ -270,6 +271,11 @@ impl Classes for Qfq {
 
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         self.classes.get_mut(minor).map(|class| &mut class.child)
+    }
+
+    fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
+        self.child(minor)
+            .map_or_else(std::default::Default::default, |child| child.class_counters())
     }
 
     fn recount(&mut self, minor: u16) {

@@ -14,6 +14,7 @@ use onramp_queue::{DropReason, Packet};
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::red::{self, Adaption, Average, Red, Shape};
+use crate::view::Counters;
 use crate::{Child, Classes, ecn};
 
 pub(super) const RED: Kind = Kind {
@@ -91,6 +92,7 @@ struct Stats {
     marked: u64,
     early: u64,
     pdrop: u64,
+    overlimits: u64,
 }
 
 impl RedQdisc {
@@ -115,6 +117,7 @@ impl RedQdisc {
     /// Whether a packet goes, which might be marked instead.
     #[cold]
     fn goes(&mut self, pkt: &mut Packet, forced: bool) -> bool {
+        self.stats.overlimits += 1;
         if self.ecn && !(forced && self.harddrop) {
             if ecn::mark(pkt) {
                 self.stats.marked += 1;
@@ -182,6 +185,10 @@ impl Qdisc for RedQdisc {
         Some(self)
     }
 
+    fn overlimits(&self) -> u64 {
+        self.stats.overlimits
+    }
+
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("marked", self.stats.marked);
         out("early", self.stats.early);
@@ -192,6 +199,11 @@ impl Qdisc for RedQdisc {
 impl Classes for RedQdisc {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         (minor == 1).then_some(&mut self.child)
+    }
+
+    /// As in Linux, its class counts nothing.
+    fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
+        (Counters::default(), Backlog::default())
     }
 
     fn recount(&mut self, _minor: u16) {

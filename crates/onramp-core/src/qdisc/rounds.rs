@@ -11,9 +11,9 @@ use super::{Backlog, Cx, Dequeue, Peek, Verdict};
 use crate::Child;
 use crate::turns::Turns;
 
-const _: () = assert!(size_of::<Option<Turn>>() == 64);
+const _: () = assert!(size_of::<Option<Turn>>() == 128);
 
-/// A child that takes part in rounds; a cache line.
+/// A child that takes part in rounds; two cache lines, which processors fetch together.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Turn {

@@ -383,6 +383,10 @@ impl Qdisc for Sfq {
         (minor == 0).then_some(&mut self.buckets.filters)
     }
 
+    fn overlimits(&self) -> u64 {
+        self.red.as_ref().map_or(0, |red| red.stats.as_flattened().iter().sum())
+    }
+
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         let Some(red) = &self.red else { return };
         for (names, values) in [

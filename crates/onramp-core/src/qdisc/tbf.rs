@@ -16,6 +16,7 @@ use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::bucket::Bucket;
 use crate::cost::{Cost, Framing, LINKLAYER, MPU, OVERHEAD};
 use crate::params::{Default, Param, Unit, Values};
+use crate::view::Counters;
 use crate::{Child, Classes, Instant, Rate, segments};
 
 pub(super) const TBF: Kind = Kind {
@@ -239,6 +240,10 @@ impl Qdisc for Tbf {
         Some(self)
     }
 
+    fn overlimits(&self) -> u64 {
+        self.overlimits
+    }
+
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("overlimits", self.overlimits);
     }
@@ -254,6 +259,11 @@ impl Classes for Tbf {
         self.child = Child::new(qdisc);
         self.held = self.child.held();
         self.own_child = false;
+    }
+
+    /// As in Linux, its class counts nothing.
+    fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
+        (Counters::default(), Backlog::default())
     }
 
     fn recount(&mut self, _minor: u16) {

@@ -48,8 +48,8 @@ impl Tree {
         let built = self.setup.build_node(major, self.mtu, self.seed);
         match self.setup.parent(major) {
             None => {
-                self.call(now, |root, cx| root.reset(cx));
-                self.root = built;
+                self.call(now, |root, cx| root.qdisc_mut().reset(cx));
+                self.root.put(built);
             }
             Some(parent) => {
                 let mut built = Some(built);
@@ -106,7 +106,7 @@ impl Tree {
     /// Calls `f` with qdisc `major`, on the way through its parents, which count anew.
     fn at(&mut self, now: Instant, major: u16, mut f: impl FnMut(&mut dyn Qdisc, &mut Cx<'_>)) {
         let path = self.setup.path(major);
-        self.call(now, |root, cx| descend(root, &path, cx, &mut f));
+        self.call(now, |root, cx| descend(root.qdisc_mut(), &path, cx, &mut f));
     }
 }
 
@@ -119,7 +119,7 @@ fn descend(
     let [minor, rest @ ..] = path else { return f(qdisc, cx) };
     let Some(classes) = qdisc.classes() else { return };
     if let Some(child) = classes.child(*minor) {
-        descend(child.qdisc(), rest, cx, f);
+        child.visit(cx, |qdisc, cx| descend(qdisc, rest, cx, f));
     }
     classes.recount(*minor);
 }

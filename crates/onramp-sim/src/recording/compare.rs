@@ -49,8 +49,12 @@ pub struct Comparison {
     pub differences: Vec<String>,
 }
 
+pub(super) fn mode(case: &Case) -> Mode {
+    if is_random(case) { Mode::Distribution } else { Mode::Exact }
+}
+
 pub(super) fn compare(case: &Case) -> Comparison {
-    let (ours, theirs) = (&machine::replay(case, 1), &case.recorded);
+    let (ours, theirs) = (&machine::replay(case, 1).0, &case.recorded);
     let order = ours.dequeues.iter().map(|e| e.packet).eq(theirs.dequeues.iter().map(|e| e.packet));
     let drops = ours.drops.len() == theirs.drops.len()
         && ours.drops.iter().zip(&theirs.drops).all(|(ours, theirs)| same_drop(ours, theirs));
@@ -60,7 +64,7 @@ pub(super) fn compare(case: &Case) -> Comparison {
     let marks = both().all(|(ours, theirs)| ours.ecn == theirs.ecn);
     let worst = both().map(|(ours, theirs)| ours.time_ns.abs_diff(theirs.time_ns)).max();
     let exact = order && drops && marks && worst.unwrap_or(0) == 0;
-    let mode = if is_random(case) { Mode::Distribution } else { Mode::Exact };
+    let mode = mode(case);
     let differences = match mode {
         _ if exact => Vec::new(),
         Mode::Exact => first_differences(ours, theirs),
@@ -150,7 +154,7 @@ fn words(event: Option<&Event>) -> String {
 /// further from the mean over our seeds than it may, and than two of their standard deviations.
 fn distributions(case: &Case, theirs: &Outcome) -> Vec<String> {
     let runs: Vec<Totals> =
-        (1..=SEEDS).map(|seed| Totals::of(case, &machine::replay(case, seed))).collect();
+        (1..=SEEDS).map(|seed| Totals::of(case, &machine::replay(case, seed).0)).collect();
     let theirs = Totals::of(case, theirs);
     let mut told = Vec::new();
     let mut compare = |what: &str, of: &dyn Fn(&Totals) -> f64, off: f64, least: f64| {

@@ -1,6 +1,7 @@
 //! The machine of the recordings: a wire that takes one packet at a time, and timers.
 
 use onramp_core::qdisc::Dequeue;
+use onramp_core::view::QdiscView;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 
@@ -40,8 +41,9 @@ struct Machine {
     outcome: Outcome,
 }
 
-pub(super) fn replay(case: &Case, seed: u64) -> Outcome {
-    let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Outcome::default() };
+/// Plays a case through; gives what left and died, and what the tree says of itself in the end.
+pub(super) fn replay(case: &Case, seed: u64) -> (Outcome, Vec<QdiscView>) {
+    let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Default::default() };
     let mut machine = Machine {
         tree,
         rate: case.link_bps,
@@ -72,7 +74,7 @@ pub(super) fn replay(case: &Case, seed: u64) -> Outcome {
         machine.advance(now_ns);
     }
     machine.outcome.drops.sort();
-    machine.outcome
+    (machine.outcome, machine.tree.views())
 }
 
 /// The slack of the tree's timers: only `fq` has any.

@@ -3,7 +3,8 @@
 use super::class::{Below, Class, Config, Mode, ROOT};
 use super::{ABOVE_ALL, Htb, NONE};
 use crate::params::Values;
-use crate::qdisc::Cx;
+use crate::qdisc::{Backlog, Cx};
+use crate::view::Counters;
 use crate::{Child, Classes, Instant};
 
 impl Htb {
@@ -106,6 +107,16 @@ impl Classes for Htb {
             0 => self.deactivate(place),
             _ => self.activate(place),
         }
+    }
+
+    fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
+        let Some(place) = self.place(minor) else { return Default::default() };
+        let class = &self.classes[place];
+        let held = match &class.below {
+            Below::Leaf(child) => child.held(),
+            Below::Inner(_) => Backlog::default(),
+        };
+        (class.stats.counters(), held)
     }
 
     fn stats(&self, minor: u16, out: &mut dyn FnMut(&'static str, i64)) {

@@ -7,6 +7,7 @@ use crate::bucket::Bucket;
 use crate::cost::{Cost, Framing, ticked_ns};
 use crate::filter::Filters;
 use crate::params::Values;
+use crate::view::Counters;
 use crate::{Child, Instant};
 
 /// Levels that classes can stand on; leaves stand on level 0, classes below the qdisc that are no
@@ -59,6 +60,13 @@ pub(super) struct Stats {
     pub(super) overlimits: u64,
     pub(super) lended: u64,
     pub(super) borrowed: u64,
+}
+
+impl Stats {
+    pub(super) fn counters(&self) -> Counters {
+        let Self { bytes, packets, drops, overlimits, .. } = *self;
+        Counters { bytes, packets, drops, overlimits, requeues: 0 }
+    }
 }
 
 #[derive(Debug)]

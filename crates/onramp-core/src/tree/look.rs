@@ -1,0 +1,149 @@
+//! What a running tree says of itself.
+
+use super::{Tree, Trunk};
+use crate::meter::Meter;
+use crate::qdisc::{ClassKind, KINDS, Kind, Qdisc};
+use crate::view::{ClassView, Counters, Extra, QdiscView};
+use crate::{Classes, Handle, Setup};
+
+/// Where a qdisc stands, and what it is.
+struct Place {
+    /// Its major number; 0: nobody named it.
+    major: u16,
+    parent: Option<Handle>,
+    kind: &'static Kind,
+    /// What the device did not take.
+    requeues: u64,
+}
+
+impl Tree {
+    /// What every qdisc of the tree has counted, and holds; parents first.
+    pub fn views(&mut self) -> Vec<QdiscView> {
+        let major = self.setup.root();
+        self.root.views(&self.setup, major, None)
+    }
+}
+
+impl Trunk {
+    /// The same; the trunk is qdisc `major` of `setup` and stands below `parent`. A trunk that the
+    /// setup does not name is a `pfifo_fast`.
+    pub fn views(
+        &mut self,
+        setup: &Setup,
+        major: Option<u16>,
+        parent: Option<Handle>,
+    ) -> Vec<QdiscView> {
+        let kind = major.and_then(|major| Some(setup.spec(major)?.kind()));
+        let Some(kind) = kind.or_else(|| kind_named("pfifo_fast")) else { return Vec::new() };
+        let mut views = Vec::new();
+        let (qdisc, meter, requeues) = self.metered();
+        let place = Place { major: major.unwrap_or(0), parent, kind, requeues };
+        look(qdisc, meter, &place, setup, &mut views);
+        views
+    }
+}
+
+fn kind_named(id: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.id == id)
+}
+
+fn look(
+    qdisc: &mut dyn Qdisc,
+    meter: &Meter,
+    place: &Place,
+    setup: &Setup,
+    views: &mut Vec<QdiscView>,
+) {
+    let counted = meter.qdisc();
+    let counters = Counters {
+        drops: counted.drops.saturating_sub(qdisc.uncounted()),
+        overlimits: qdisc.overlimits(),
+        requeues: place.requeues,
+        ..counted
+    };
+    let mut extra = Extra::default();
+    qdisc.stats(&mut |name, value| extra.0.push((name, i64::try_from(value).unwrap_or(i64::MAX))));
+    let at = views.len();
+    views.push(QdiscView {
+        handle: Handle::new(place.major, 0),
+        parent: place.parent,
+        kind: place.kind,
+        counters,
+        backlog: qdisc.backlog(),
+        drops: meter.drops(),
+        sojourn_ns: meter.sojourn_ns(),
+        extra,
+        classes: Vec::new(),
+    });
+    // What stands below a qdisc that nobody named is of its own making.
+    let Some(classes) = qdisc.classes().filter(|_| place.major != 0) else { return };
+    let rows = rows(classes, place, setup);
+    views[at].classes = rows.iter().map(|row| class_view(classes, row, place.major)).collect();
+    for row in &rows {
+        let Some((qdisc, meter)) = classes.child(row.minor).map(|child| child.metered()) else {
+            continue;
+        };
+        let Some((major, kind)) = row.below(place.kind, setup) else { continue };
+        // What a qdisc with one place makes for itself stands below the qdisc.
+        let minor = if major == 0 && place.kind.has_one_place() { 0 } else { row.minor };
+        let parent = Some(Handle::new(place.major, minor));
+        look(qdisc, meter, &Place { major, parent, kind, requeues: 0 }, setup, views);
+    }
+}
+
+/// A class of a qdisc.
+struct Row {
+    minor: u16,
+    /// The class above; 0: the qdisc.
+    parent: u16,
+    /// The qdisc below; 0: one that nobody named.
+    leaf: u16,
+}
+
+impl Row {
+    /// The qdisc below the class, if it is shown: most that nobody named are not.
+    fn below(&self, parent: &Kind, setup: &Setup) -> Option<(u16, &'static Kind)> {
+        match self.leaf {
+            0 => Some((0, kind_named(parent.shown_below()?)?)),
+            leaf => Some((leaf, setup.spec(leaf)?.kind())),
+        }
+    }
+}
+
+/// The classes of a qdisc, in the order they came.
+fn rows(classes: &mut dyn Classes, place: &Place, setup: &Setup) -> Vec<Row> {
+    let mut rows: Vec<Row> = match place.kind.classes {
+        ClassKind::None => Vec::new(),
+        ClassKind::Added { .. } => {
+            let root = classes.has_root().then_some((0, 0));
+            let all = root.into_iter().chain(setup.class_rows(place.major));
+            all.map(|(minor, parent)| Row { minor, parent, leaf: 0 }).collect()
+        }
+        ClassKind::Fixed(_) => (1..=u16::MAX)
+            .take_while(|minor| classes.child(*minor).is_some())
+            .map(|minor| Row { minor, parent: 0, leaf: 0 })
+            .collect(),
+    };
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|row| rows[*row].minor);
+    for (minor, child) in setup.children(place.major) {
+        if let Ok(found) = order.binary_search_by_key(&minor, |row| rows[*row].minor) {
+            rows[order[found]].leaf = child;
+        }
+    }
+    rows
+}
+
+fn class_view(classes: &mut dyn Classes, row: &Row, major: u16) -> ClassView {
+    let (counters, backlog) = classes.counters(row.minor);
+    let mut extra = Extra::default();
+    classes.stats(row.minor, &mut |name, value| extra.0.push((name, value)));
+    ClassView {
+        handle: Handle::new(major, row.minor),
+        parent: (row.parent != 0).then(|| Handle::new(major, row.parent)),
+        leaf: (row.leaf != 0).then_some(row.leaf),
+        counters,
+        backlog,
+        extra,
+    }
+}
