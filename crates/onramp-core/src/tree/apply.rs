@@ -65,8 +65,8 @@ impl Tree {
     /// Puts there what a device has by itself.
     fn fall_back(&mut self, now: Instant) {
         if let Some(built) = self.setup.build(self.mtu, self.seed) {
-            self.call(now, |root, cx| root.reset(cx));
-            self.root = built;
+            self.call(now, |root, cx| root.qdisc_mut().reset(cx));
+            self.root.put(built);
         }
     }
 
