@@ -488,6 +488,16 @@ impl Kind {
         }
     }
 
+    /// Help for people: a line for each option of its classes.
+    #[must_use]
+    pub fn class_help(&self) -> String {
+        let ClassKind::Added { params, .. } = self.classes else {
+            return format!("Qdisc \"{}\" is classless.\n", self.id);
+        };
+        let lines = params.iter().map(|param| format!("  {}\n", param.help()));
+        lines.fold(format!("classes of {}:\n", self.id), |text, line| text + &line)
+    }
+
     /// Help for people: a line on the qdisc, then one for each option.
     #[must_use]
     pub fn help(&self) -> String {

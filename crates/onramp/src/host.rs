@@ -8,6 +8,7 @@ mod device;
 mod event;
 mod ip;
 mod netdev;
+mod tc;
 
 use std::path::Path;
 use std::time::Duration;
@@ -72,11 +73,15 @@ impl Host {
     /// are looked for below `folder`.
     pub fn exec(&mut self, words: &[&str], folder: &Path) -> Reply {
         let _ = folder;
-        if let Some(("ip", words)) = words.split_first().map(|(first, rest)| (*first, rest)) {
-            return ip::exec(&mut self.devices, words);
+        match words.split_first() {
+            Some((&"ip", words)) => ip::exec(&mut self.devices, words),
+            Some((&"tc", words)) => tc::exec(&mut self.devices, words),
+            other => {
+                let word = other.map_or("", |(first, _)| first);
+                let err = format!("what is {word:?}? expected tc or ip\n");
+                Reply { code: 255, err, ..Reply::default() }
+            }
         }
-        let why = format!("what is {:?}?", words.first().copied().unwrap_or_default());
-        Reply { code: 1, err: why, ..Reply::default() }
     }
 
     /// Brings the host to what `text` describes, a command a line, or, if one of them cannot be

@@ -81,7 +81,8 @@ impl<'a> Listed<'a> {
             .and_then(|major| setup.spec(major))
             .or_else(|| setup.facts().fallback.as_ref());
         let major = setup.root().unwrap_or(0);
-        if let Some(spec) = root {
+        let listed = setup.root().is_some() || !setup.facts().dormant;
+        if let Some(spec) = root.filter(|_| listed) {
             let refcnt = match spec.kind().id {
                 id if spec.kind().stands_at_root() && id != "noqueue" => 1,
                 _ if major == 0 => 2,

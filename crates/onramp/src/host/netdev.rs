@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::Setup;
+use onramp_core::{Facts, Setup};
 use onramp_dev::Receiver;
 use onramp_queue::DropReason;
 
@@ -63,6 +63,7 @@ impl Netdev {
         self.up = up;
         self.was_up |= up;
         self.side.set_up(up);
+        self.describe();
     }
 
     /// Largest packet with its link header, bytes (`psched_mtu`): what qdiscs go by.
@@ -76,10 +77,30 @@ impl Netdev {
             Some(kind) => kind,
             // Nobody asked for one, and it was not up yet.
             None if !self.was_up => "noop",
-            None if self.kind.no_queue || self.txqueuelen == 0 => "noqueue",
-            None if self.queues > 1 => "mq",
-            None => "pfifo_fast",
+            None => self.fallback(),
         }
+    }
+
+    /// The kind that it has when nobody gives it one.
+    fn fallback(&self) -> &'static str {
+        if self.kind.no_queue || self.txqueuelen == 0 {
+            "noqueue"
+        } else if self.queues > 1 {
+            "mq"
+        } else {
+            "pfifo_fast"
+        }
+    }
+
+    /// Tells its tree what it is now.
+    pub(crate) fn describe(&mut self) {
+        let facts = Facts {
+            fallback: self.fallback().parse().ok(),
+            queues: u16::try_from(self.queues).unwrap_or(u16::MAX),
+            txqueuelen: self.txqueuelen,
+            dormant: !self.was_up,
+        };
+        self.tree.of_device(&self.name, facts);
     }
 
     /// What arrives at the device from now on, to be read by one; `None`: somebody reads, or
@@ -171,7 +192,8 @@ impl Netdevs {
     }
 
     /// Adds a device, whose name and number no other has.
-    pub(crate) fn add(&mut self, device: Netdev) {
+    pub(crate) fn add(&mut self, mut device: Netdev) {
+        device.describe();
         self.last = self.last.max(device.index);
         self.by_name.insert(device.name.clone(), device.index);
         self.by_index.insert(device.index, device);
@@ -189,6 +211,7 @@ impl Netdevs {
         self.by_name.insert(new.to_owned(), index);
         if let Some(device) = self.by_index.get_mut(&index) {
             new.clone_into(&mut device.name);
+            device.describe();
         }
         true
     }
