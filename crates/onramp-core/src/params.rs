@@ -237,7 +237,7 @@ impl Param {
         let mut one = |unit| match words.next() {
             None => {
                 let why = format!("the value is missing: expected {}", self.expected());
-                Err(ConfigError::new(at, self.key, "", why))
+                Err(ConfigError::new(at, self.key, "", why).argument())
             }
             Some(word) => self
                 .number(unit, word)
@@ -307,8 +307,8 @@ impl Param {
                 }
                 let missing = if word.is_none() { "the value is missing: " } else { "" };
                 let why = format!("{missing}expected {}", self.expected());
+                let fault = word.map_or(Fault::Argument, |word| self.fault(*unit, word));
                 let word = word.unwrap_or_default();
-                let fault = self.fault(*unit, word);
                 return Err(ConfigError { fault, ..ConfigError::new(at, self.key, word, why) });
             };
             words.next();

@@ -211,15 +211,27 @@ pub(crate) fn read_options(
     Ok(given)
 }
 
-/// Checks that nothing is missing, and parameters against each other.
-pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
+/// Checks that nothing is missing that `tc` asks for.
+pub(crate) fn complete(
+    at: &str,
+    params: &[Param],
+    given: &[Option<Value>],
+) -> Result<(), ConfigError> {
     let missing = |(param, given): &(&Param, &Option<Value>)| {
         param.default == Default::Needed && given.is_none()
     };
-    if let Some((param, _)) = values.params.iter().zip(values.given).find(missing) {
-        let why = format!("it is missing: expected {}", param.expected());
-        return Err(ConfigError::new(at, param.key, "", why));
+    match params.iter().zip(given).find(missing) {
+        None => Ok(()),
+        Some((param, _)) => {
+            let why = format!("it is missing: expected {}", param.expected());
+            Err(ConfigError::new(at, param.key, "", why))
+        }
     }
+}
+
+/// Checks that nothing is missing, and parameters against each other.
+pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
+    complete(at, values.params, values.given)?;
     check(values)
         .map_err(|(key, why)| ConfigError::new(at, key, "", why).kernel(Errno::Invalid, ""))
 }

@@ -60,8 +60,14 @@ pub(crate) fn is_zero(word: &str) -> bool {
     split_number(word).is_some_and(|(number, _)| number == 0.0)
 }
 
-/// The decimal number `word` starts with (sign, digits, point, exponent), and the rest.
+/// The number `word` starts with, hexadecimal or decimal (sign, digits, point, exponent), and the
+/// rest.
 fn split_number(word: &str) -> Option<(f64, &str)> {
+    if let Some(digits) = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        let end = digits.bytes().take_while(u8::is_ascii_hexdigit).count();
+        let number = u32::from_str_radix(&digits[..end], 16).ok()?;
+        return Some((f64::from(number), &digits[end..]));
+    }
     let bytes = word.as_bytes();
     let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
     let mut end = usize::from(bytes.first() == Some(&b'+'));

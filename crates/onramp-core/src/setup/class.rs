@@ -7,7 +7,7 @@ use super::{Change, Node, Setup};
 use crate::cmd::{ClassHead, ROOT, Verb, class_of};
 use crate::params::{Param, Site, Value, Values, merged};
 use crate::qdisc::{ClassKind, KINDS, Kind};
-use crate::spec::{Words, check, read_options};
+use crate::spec::{Words, check, complete, read_options};
 use crate::{ConfigError, Errno, Handle};
 
 fn refused(at: &str, errno: Errno, said: &'static str, why: impl Into<String>) -> ConfigError {
@@ -189,6 +189,10 @@ impl Node {
             return wrong(Errno::Invalid, "", "a class cannot be its own parent".into());
         }
         let Some(above) = self.classes.get(minor) else {
+            // As in Linux: what htb does not find stands below the root.
+            if kind.id == "htb" {
+                return Ok(0);
+            }
             return wrong(Errno::NoEntry, "", "there is no such class".into());
         };
         let deepest = kind.deepest();
@@ -213,7 +217,10 @@ fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
         let why = format!("no classes are added to such a qdisc, but to {ids}");
         return Err(ConfigError::new("class", "", id, why));
     };
-    read_options(&format!("class {id}"), params, words, false, false)
+    let at = format!("class {id}");
+    let given = read_options(&at, params, words, false, false)?;
+    complete(&at, params, &given)?;
+    Ok(given)
 }
 
 /// The classes of a qdisc, as Linux lists them.

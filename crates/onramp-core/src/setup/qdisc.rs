@@ -35,10 +35,13 @@ impl Setup {
             let device = self.named("qdisc", head.device)?;
             return self.ingress_line(verb, head, words).inspect(|_| self.name(device));
         }
-        let spec = head.kind.map(|kind| Spec::read_kind(kind, &mut words, false)).transpose()?;
+        // To delete, a name is enough, of whatever kind.
+        let named = verb == Verb::Delete && words.clone().next().is_none();
+        let kind = head.kind.filter(|_| !named);
+        let spec = kind.map(|kind| Spec::read_kind(kind, &mut words, false)).transpose()?;
         let device = self.named("qdisc", head.device)?;
         let change = match verb {
-            Verb::Delete => self.delete_qdisc(head, spec.as_ref()),
+            Verb::Delete => self.delete_qdisc(head),
             _ => self.modify_qdisc(verb, head, spec),
         }?;
         self.name(device);
@@ -116,11 +119,7 @@ impl Setup {
         }
     }
 
-    fn delete_qdisc(
-        &mut self,
-        head: QdiscHead<'_>,
-        spec: Option<&Spec>,
-    ) -> Result<Change, ConfigError> {
+    fn delete_qdisc(&mut self, head: QdiscHead<'_>) -> Result<Change, ConfigError> {
         let (place, there) =
             match self.target(head, "Failed to find qdisc with specified classid")? {
                 Target::Ingress => {
@@ -147,10 +146,10 @@ impl Setup {
             return Err(refused(Errno::Invalid, "Invalid handle", &at, &handle(given), &why));
         }
         let kind = self.kind_at(place, there);
-        if let (Some(spec), Some(kind)) = (spec, kind)
-            && spec.kind().id != kind.id
+        if let (Some(named), Some(kind)) = (head.kind, kind)
+            && named != kind.id
         {
-            return Err(other_kind(&at, spec.kind(), kind));
+            return Err(other_kind(&at, named, kind));
         }
         let Some(there) = there else {
             let (said, why) =
@@ -231,7 +230,7 @@ impl Setup {
         if let (Some(spec), Some(there)) = (spec, there)
             && spec.kind().id != there.id
         {
-            return other_kind(at, spec.kind(), there);
+            return other_kind(at, spec.kind().id, there);
         }
         let why = "it stands elsewhere; delete it there, and add another";
         let said = "Cannot move an existing qdisc to a different parent";
@@ -259,7 +258,7 @@ impl Setup {
         }
         let Some(spec) = spec else { return Ok(Change::Nothing) };
         if spec.kind().id != node.spec.kind().id {
-            return Err(other_kind(&at, spec.kind(), node.spec.kind()));
+            return Err(other_kind(&at, spec.kind().id, node.spec.kind()));
         }
         node.spec = node.spec.changed_by(&spec)?;
         Ok(Change::Parameters(there))
@@ -383,10 +382,10 @@ impl Setup {
     }
 }
 
-fn other_kind(at: &str, wanted: &Kind, there: &Kind) -> ConfigError {
+fn other_kind(at: &str, wanted: &str, there: &Kind) -> ConfigError {
     let why = format!("a {} is there; use replace with another handle", there.id);
     let said = "Invalid qdisc name: must match existing qdisc";
-    refused(Errno::Invalid, said, at, wanted.id, &why)
+    refused(Errno::Invalid, said, at, wanted, &why)
 }
 
 fn handle(major: u16) -> String {

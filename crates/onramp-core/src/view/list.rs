@@ -220,7 +220,9 @@ impl<'a> Listed<'a> {
                 let parent = (!at_root).then_some(Handle::new(major, 0));
                 for minor in 1..=setup.fixed_classes(spec) {
                     let class = Handle::new(major, minor);
-                    if meant(class) {
+                    // A netem lists the place below it when something stands there.
+                    let there = kind.id != "netem" || setup.qdisc_below(class).is_some();
+                    if there && meant(class) {
                         let values = Values { params: &[], given: &[], site };
                         self.class(spec, class, parent, &values, out);
                     }
