@@ -283,7 +283,10 @@ impl<'a> Listed<'a> {
         (kind.shown.class)(values, &extra, out);
         out.close();
         out.text(format_args!("\n"));
-        if out.style.stats {
+        if out.style.stats && kind.has_one_place() {
+            // Linux counts nothing of it, and `tc` ends the line that it has begun.
+            out.text(format_args!("\n"));
+        } else if out.style.stats {
             counters.show(!matches!(kind.classes, ClassKind::None), backlog, out);
             (kind.shown.class_extra)(&extra, out);
         }
