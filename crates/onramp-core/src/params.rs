@@ -120,6 +120,8 @@ pub struct Param {
     pub bounds: Fault,
     /// Says no to a change that gives it: it is chosen once.
     pub fixed: Option<Fault>,
+    /// Whether zero means that it is not given.
+    pub unsaid: bool,
 }
 
 /// The value of a parameter: packets, bytes, bytes per second or nanoseconds.
@@ -158,6 +160,7 @@ impl Param {
             resets: false,
             bounds,
             fixed: None,
+            unsaid: false,
         }
     }
 
@@ -194,6 +197,18 @@ impl Param {
     pub const fn once(mut self, fault: Fault) -> Self {
         self.fixed = Some(fault);
         self
+    }
+
+    /// The same, not given where it is zero: `tc` does not send it then.
+    #[must_use]
+    pub const fn zero_is_unsaid(mut self) -> Self {
+        self.unsaid = true;
+        self
+    }
+
+    /// Whether `value` is as good as none.
+    pub(crate) fn is_unsaid(&self, value: &Value) -> bool {
+        self.unsaid && *value == Value::Number(0)
     }
 
     /// The same, with what is out of range refused so.
@@ -333,12 +348,17 @@ impl Param {
     }
 
     fn number(&self, unit: Unit, word: &str) -> Option<u64> {
-        Self::read(unit, word).filter(|n| (self.min..=self.max).contains(n))
+        let fits = |n: &u64| (self.min..=self.max).contains(n) || (self.unsaid && *n == 0);
+        Self::read(unit, word).filter(fits)
     }
 
-    /// Who refuses `word`: a number out of range is one that `tc` can read.
+    /// Who refuses `word`: a number out of range is one that `tc` can read, if it has 32 bits.
     fn fault(&self, unit: Unit, word: &str) -> Fault {
-        if Self::read(unit, word).is_some() { self.bounds } else { Fault::Usage }
+        let long = |n| n > U32_MAX && unit.is_short();
+        match Self::read(unit, word) {
+            Some(n) if !long(n) => self.bounds,
+            _ => Fault::Usage,
+        }
     }
 
     fn read(unit: Unit, word: &str) -> Option<u64> {
@@ -580,6 +600,12 @@ impl Param {
 }
 
 impl Unit {
+    /// Whether `tc` reads it into 32 bits.
+    fn is_short(self) -> bool {
+        use Unit::{Bytes, Count, Packets, ScaledPackets, Size};
+        matches!(self, Bytes | Count | Packets | ScaledPackets | Size)
+    }
+
     fn metavariable(self) -> &'static str {
         match self {
             Self::Count | Self::Minus => "NUMBER",
@@ -739,6 +765,11 @@ impl Values<'_> {
     #[must_use]
     pub fn is_given(&self, key: &str) -> bool {
         self.given[self.place(key)].is_some()
+    }
+
+    /// Whether there is such a parameter.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.params.iter().any(|param| param.key == key)
     }
 
     fn place(&self, key: &str) -> usize {

@@ -9,28 +9,33 @@
 
 use onramp_queue::Packet;
 
-use crate::Instant;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::qdisc::shown;
 use crate::rng::Rng;
+use crate::show::Out;
+use crate::{Fault, Instant};
 
 use Default::{Number, Off};
 
 const US_MAX: u64 = U32_MAX * 1_000;
 
+/// A number of which zero means that nothing is said.
+const fn param(key: &'static str, unit: Unit, default: u64, help: &'static str) -> Param {
+    Param::new(key, unit, Number(default), help).refused(Fault::Usage).zero_is_unsaid()
+}
+
 pub(crate) const TARGET: Param =
-    Param::new("target", Unit::Usecs, Number(15_000_000), "waiting time to aim at")
-        .within(1_000, US_MAX);
+    param("target", Unit::Usecs, 15_000_000, "waiting time to aim at").within(1_000, US_MAX);
 
 pub(crate) const TUPDATE: Param =
-    Param::new("tupdate", Unit::Usecs, Number(15_000_000), "how often the probability is moved")
+    param("tupdate", Unit::Usecs, 15_000_000, "how often the probability is moved")
         .within(1_000, US_MAX);
 
 pub(crate) const ALPHA: Param =
-    Param::new("alpha", Unit::Count, Number(2), "weight of the delay, in sixteenths").within(1, 32);
+    param("alpha", Unit::Count, 2, "weight of the delay, in sixteenths").within(1, 32);
 
 pub(crate) const BETA: Param =
-    Param::new("beta", Unit::Count, Number(20), "weight of its growth, in sixteenths")
-        .within(1, 32);
+    param("beta", Unit::Count, 20, "weight of its growth, in sixteenths").within(1, 32);
 
 pub(crate) const ECN: Param =
     Param::new("ecn", Unit::Words(&["noecn", "ecn"]), Off, "marks while few packets are dropped");
@@ -48,6 +53,25 @@ pub(crate) const ESTIMATOR: Param = Param::new(
     Off,
     "the delay follows from backlog and rate, not from times in packets",
 );
+
+/// Writes what the law aims at, as the kernel keeps it: in ticks, and the time between updates in
+/// ticks of its other clock.
+pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
+    let target_ns = ticks(values.number("target") / 1_000 * 1_000) << 6;
+    shown::time(out, "target", target_ns / 1_000);
+    shown::time(out, "tupdate", values.number("tupdate").next_multiple_of(JIFFY_NS) / 1_000);
+    shown::number(out, "alpha", values.number("alpha"));
+    shown::number(out, "beta", values.number("beta"));
+}
+
+/// Writes the switches that are on.
+pub(crate) fn show_switches(values: &Values<'_>, out: &mut Out) {
+    for key in ["ecn", "bytemode", "dq_rate_estimator"] {
+        if values.number(key) == 1 {
+            shown::flag(out, key);
+        }
+    }
+}
 
 /// Certainty.
 pub(crate) const ONE: u64 = u64::MAX >> 8;
@@ -319,6 +343,7 @@ impl Pie {
     /// What `tc -s` shows of the state.
     pub(crate) fn stats(&self, law: &Law, out: &mut dyn FnMut(&'static str, u64)) {
         out("prob_ppm", self.probability / (ONE / 1_000_000));
+        out("prob", self.probability);
         out("delay_ns", self.delay << 6);
         if law.estimator {
             out("avg_dq_rate", bytes_per_sec(self.rate));

@@ -552,3 +552,4 @@ qdiscs! {
 
 mod classes;
 mod rounds;
+pub(crate) mod shown;

@@ -8,6 +8,10 @@
 //! "Adaptive RED", 2001; arithmetic as in Linux 7.2 `include/net/red.h`, constants as `tc` chooses
 //! them.
 
+mod shape;
+
+pub(crate) use self::shape::{Shape, show_flows, show_queue};
+
 use crate::Instant;
 use crate::params::{Default, Param, Unit};
 use crate::rng::Rng;
@@ -34,17 +38,6 @@ pub(crate) enum Verdict {
     Early,
     /// The average is too long.
     Forced,
-}
-
-/// How a user describes the law; bytes, or packets where `average_packet` is 1.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) min: u32,
-    pub(crate) max: u32,
-    /// Packets that may come at once.
-    pub(crate) burst: u32,
-    /// 2^32 is one.
-    pub(crate) probability: u32,
 }
 
 /// How much an idle queue's average shrinks: by so many bits after so many cells of time.
@@ -102,20 +95,21 @@ impl Average {
 }
 
 impl Red {
-    /// `weight` comes from [`weight`].
+    /// `weight` comes from [`Shape::check`].
     pub(crate) fn new(shape: &Shape, weight: u32, seed: u64) -> Self {
+        let probability = shape.max_p();
         let span = shape.max.saturating_sub(shape.min).max(1);
         let mut red = Self {
             weight,
             min: u64::from(shape.min) << weight,
             max: u64::from(shape.max) << weight,
             span,
-            max_p: shape.probability,
+            max_p: probability,
             slope: 0,
             damping: None,
             rng: Rng::new(seed),
         };
-        red.set_max_p(shape.probability, shape.probability / span);
+        red.set_max_p(probability, probability / span);
         red
     }
 
@@ -123,13 +117,7 @@ impl Red {
     /// gone out at `bytes_per_sec`. The table counts in ticks of 64 ns what is looked up in
     /// microseconds, so that averages shrink 15.6 times as slowly as they should, in Linux too.
     pub(crate) fn damp(&mut self, average_packet: u32, bytes_per_sec: u64) {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let rate = bytes_per_sec.max(1) as f64;
-        let ticks = (f64::from(average_packet) * 1e9 / rate / TICK_NS).trunc().max(1.0);
-        let share = 0.5_f64.powi(i32::try_from(self.weight).unwrap_or(i32::MAX));
-        let bits_per_tick = -(1.0 - share).ln() / ticks;
-        let spans = |log: &u32| 31.0 / bits_per_tick / f64::from(1_u32 << log) < 512.0;
-        let cell_log = (0..32).find(spans).unwrap_or(31);
+        let (bits_per_tick, cell_log) = shrinking(self.weight, average_packet, bytes_per_sec);
         let mut bits = [31; 256];
         for (place, bits) in (0_u32..).zip(&mut bits[..255]) {
             let shrunk = f64::from(place) * f64::from(1_u32 << cell_log) * bits_per_tick;
@@ -210,6 +198,18 @@ impl Red {
     }
 }
 
+/// By how many bits an average shrinks in a tick while nothing comes, and so many ticks, as a power
+/// of two, for which it is looked up at once.
+fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32) {
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    let rate = bytes_per_sec.max(1) as f64;
+    let ticks = (f64::from(average_packet) * 1e9 / rate / TICK_NS).trunc().max(1.0);
+    let share = 0.5_f64.powi(i32::try_from(weight).unwrap_or(i32::MAX));
+    let bits_per_tick = -(1.0 - share).ln() / ticks;
+    let spans = |log: &u32| 31.0 / bits_per_tick / f64::from(1_u32 << log) < 512.0;
+    (bits_per_tick, (0..32).find(spans).unwrap_or(31))
+}
+
 /// Adaptive RED looks at the average so often: every half second, and a tick of 10 ms, as long as
 /// timers of Linux take with `HZ=100`.
 const ADAPT_NS: u64 = 510_000_000;
@@ -262,50 +262,9 @@ impl Red {
     }
 }
 
-/// The weight of a new value in the average, as a power of 1/2: the greatest with which a burst
-/// just reaches `min` from nothing. None if `burst` is too small for that, or by far too large.
-pub(crate) fn weight(min: u32, burst: u32, average_packet: u32) -> Option<u32> {
-    let needed = f64::from(burst) + 1.0 - f64::from(min) / f64::from(average_packet.max(1));
-    if needed < 1.0 {
-        return None;
-    }
-    (1..32).find(|weight| {
-        let share = 0.5_f64.powi(i32::try_from(*weight).unwrap_or(i32::MAX));
-        needed <= (1.0 - (1.0 - share).powf(f64::from(burst))) / share
-    })
-}
-
-/// The burst `tc` assumes, by the rule of Floyd's advice on parameters.
-pub(crate) fn usual_burst(min: u32, max: u32, average_packet: u32) -> u32 {
-    let bytes = 2 * u64::from(min) + u64::from(max);
-    u32::try_from(bytes / (3 * u64::from(average_packet.max(1)))).unwrap_or(u32::MAX)
-}
-
-/// Checks a shape whose queue has at most `limit`, and gives its [`weight`].
-pub(crate) fn check(
-    shape: &Shape,
-    limit: u32,
-    average_packet: u32,
-) -> Result<u32, (&'static str, String)> {
-    let Shape { min, max, burst, .. } = *shape;
-    if max > limit {
-        return Err(("max", format!("{max} is more than the limit, {limit}")));
-    }
-    if min >= max {
-        return Err(("min", format!("{min} is not less than max, {max}")));
-    }
-    weight(min, burst, average_packet).ok_or_else(|| {
-        let least = min.div_ceil(average_packet.max(1));
-        let why = match burst < least {
-            true => format!("{burst} is too small: expected {least} or more packets"),
-            false => format!("{burst} is too large: so slow an average never reaches min, {min}"),
-        };
-        ("burst", why)
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::shape::weight;
     use super::*;
 
     /// What `tc` shows as `ewma` and `Scell_log`.

@@ -7,6 +7,7 @@ mod json;
 
 use std::fmt::{self, Write as _};
 
+pub(crate) use self::json::General;
 pub use self::json::Json;
 
 /// What a listing shall contain, and how it looks: the options of `tc`.

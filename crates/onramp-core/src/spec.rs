@@ -206,7 +206,7 @@ pub(crate) fn read_options(
         if units && let Some(value) = words.clone().next() {
             param.check_unit(at, word, value)?;
         }
-        given[place] = Some(param.parse(at, word, words)?);
+        given[place] = Some(param.parse(at, word, words)?).filter(|value| !param.is_unsaid(value));
     }
     Ok(given)
 }

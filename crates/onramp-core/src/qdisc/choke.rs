@@ -13,11 +13,13 @@ use std::collections::VecDeque;
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::ecn;
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::red::{self, Average, Red, Shape};
 use crate::rng::Rng;
+use crate::show::Out;
+use crate::view::{Extra, Shown};
+use crate::{Fault, ecn};
 
 const LIMIT_MAX: u64 = (128 << 10) - 1;
 
@@ -29,42 +31,71 @@ pub(super) const CHOKE: Kind = Kind {
     about: "one queue, from which flows that fill it drop each other",
     params: &[
         Param::new("limit", Unit::Packets, Default::Off, "packets held at most; to be given")
-            .within(1, LIMIT_MAX),
-        Param::new("min", Unit::Packets, Default::Off, "average from which packets are dropped"),
-        Param::new("max", Unit::Packets, Default::Off, "average from which all are"),
-        Param::new("burst", Unit::Packets, Default::Off, "packets that may come at once"),
-        Param::new("avpkt", Unit::Bytes, Default::Number(1000), "usual packet").within(1, U32_MAX),
-        red::PROBABILITY,
+            .reset(),
+        Param::new("min", Unit::Packets, Default::Off, "average from which packets are dropped")
+            .reset(),
+        Param::new("max", Unit::Packets, Default::Off, "average from which all are").reset(),
+        Param::new("burst", Unit::Packets, Default::Off, "packets that may come at once").reset(),
+        Param::new("avpkt", Unit::Bytes, Default::Number(1000), "usual packet")
+            .at_least(1)
+            .refused(Fault::Usage)
+            .reset(),
+        red::PROBABILITY.reset(),
         Param::new(
             "bandwidth",
             Unit::Rate,
             Default::Off,
             "of the link, by which an idle queue forgets; to be given",
         )
-        .within(1, 1_000_000_000_000),
-        Param::new("ecn", Unit::Words(&["ecn"]), Default::Off, "marks where it can"),
+        .within(0, U32_MAX)
+        .refused(Fault::Usage)
+        .reset(),
+        Param::new("ecn", Unit::Words(&["ecn"]), Default::Off, "marks where it can").reset(),
     ],
-    check: |values| {
-        for (key, what) in [("limit", "packets, 1 to 131071"), ("bandwidth", "a rate")] {
-            if !values.is_given(key) {
-                return Err((key, format!("is missing: expected {what}")));
-            }
-        }
-        shape(values).map(|_| ())
-    },
+    check,
     build: |values| Box::new(Choke::new(values)),
+    shown: Shown {
+        options: show,
+        extra: |extra, out| {
+            shown::row(out, extra, "  ", &["marked", "early", "pdrop", "other", "matched"]);
+            out.text(format_args!("\n"));
+        },
+        ..Shown::TABLE
+    },
     ..Kind::LEAF
 };
 
-/// What the law is told, and the weight it uses.
-fn shape(values: &Values<'_>) -> Result<(Shape, u32), (&'static str, String)> {
-    let or = |key, default| if values.number(key) == 0 { default } else { values.number32(key) };
-    let limit = values.number32("limit");
-    let max = or("max", limit / 4);
-    let min = or("min", max / 3);
-    let burst = or("burst", red::usual_burst(min, max, 1));
-    let shape = Shape { min, max, burst, probability: values.number32("probability") };
-    red::check(&shape, limit, 1).map(|weight| (shape, weight))
+fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    for (key, what) in [("limit", "packets, 1 to 131071"), ("bandwidth", "a rate")] {
+        if values.number(key) == 0 {
+            return Err((key, format!("is missing: expected {what}")));
+        }
+    }
+    let (shape, limit) = (shape(values), values.number32("limit"));
+    shape.check_limit(limit)?;
+    let weight = shape.check()?;
+    if u64::from(limit) > LIMIT_MAX {
+        return Err(("limit", format!("{limit} is too much: expected at most {LIMIT_MAX}")));
+    }
+    if shape.is_too_long(weight) {
+        let why = format!("with an average over so many packets, {} is too much", shape.max);
+        return Err(("max", why));
+    }
+    Ok(())
+}
+
+/// What the law is told.
+fn shape(values: &Values<'_>) -> Shape {
+    Shape::of(values, values.number32("limit"), 1)
+}
+
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    let (shape, weight) = shape(values).checked();
+    shown::packets(out, "limit", values.number("limit"));
+    shown::packets(out, "min", shape.min.into());
+    shown::packets(out, "max", shape.max.into());
+    let idle = (values.number32("avpkt"), values.number("bandwidth"));
+    red::show_queue(values, (shape, weight), idle, out);
 }
 
 #[derive(Debug)]
@@ -91,8 +122,7 @@ struct Stats {
 
 impl Choke {
     fn new(values: &Values<'_>) -> Self {
-        let fallback = Shape { min: 1, max: 2, burst: 1, probability: 1 };
-        let (shape, weight) = shape(values).unwrap_or((fallback, 1));
+        let (shape, weight) = shape(values).checked();
         let mut rng = Rng::new(values.site.seed);
         let mut law = Red::new(&shape, weight, rng.next_u64());
         law.damp(values.number32("avpkt"), values.number("bandwidth"));
@@ -227,6 +257,7 @@ impl Qdisc for Choke {
         out("marked", self.stats.marked);
         out("early", self.stats.early);
         out("pdrop", self.stats.pdrop);
+        out("other", 0);
         out("matched", self.stats.matched);
     }
 }

@@ -14,12 +14,13 @@ use onramp_queue::{Packet, PacketList};
 
 use super::classes::Table;
 use super::rounds::{Rounds, Turn, bounded};
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
 use crate::turns::MANY;
-use crate::view::Counters;
-use crate::{Child, Classes, Instant};
+use crate::units::Size;
+use crate::view::{Counters, Shown};
+use crate::{Child, Classes, Errno, Fault, Instant};
 
 pub(super) const DRR: Kind = Kind {
     id: "drr",
@@ -31,7 +32,8 @@ pub(super) const DRR: Kind = Kind {
             Default::Mtus(1),
             "bytes sent in each round, at least 256",
         )
-        .within(1, u32::MAX as u64)],
+        .at_least(1)
+        .refused(Fault::Kernel(Errno::Invalid, Some("Specified DRR quantum cannot be zero")))],
         check: |_| Ok(()),
         nested: false,
     },
@@ -43,6 +45,14 @@ pub(super) const DRR: Kind = Kind {
             filters: Filters::default(),
             peeked: None,
         })
+    },
+    shown: Shown {
+        class: |values, _, out| shown::size(out, "quantum", bounded(values.number("quantum"))),
+        class_extra: |extra, out| {
+            let deficit = extra.get("deficit").unsigned_abs();
+            out.uint("deficit", deficit, format_args!(" deficit {} \n", Size(deficit)));
+        },
+        ..Shown::TABLE
     },
     ..Kind::LEAF
 };

@@ -12,33 +12,40 @@
 use onramp_queue::{DropReason, Packet};
 
 use super::prio::{BANDS_MAX, Choice};
-use super::rounds::{Rounds, Turn};
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::rounds::{Rounds, Turn, bounded};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
-use crate::{Child, Classes};
+use crate::show::Out;
+use crate::view::{Extra, Shown};
+use crate::{Child, Classes, Fault};
 
 const MAX: u64 = BANDS_MAX as u64;
+
+/// A parameter that `tc` checks, and that every change sets anew.
+const fn param(key: &'static str, unit: Unit, help: &'static str) -> Param {
+    Param::new(key, unit, Default::Off, help).refused(Fault::Usage).reset()
+}
 
 pub(super) const ETS: Kind = Kind {
     id: "ets",
     about: "bands with a qdisc each: some strictly in order, the others in turn",
     params: &[
-        Param::new("bands", Unit::Count, Default::Off, "bands, if more than strict and quanta say")
-            .within(1, MAX),
-        Param::new("strict", Unit::Count, Default::Off, "of them, the first so many are strict")
-            .within(0, MAX),
-        Param::new(
+        param("bands", Unit::Count, "bands, if more than strict and quanta say")
+            .within(0, MAX)
+            .zero_is_unsaid(),
+        param("strict", Unit::Count, "of them, the first so many are strict")
+            .within(0, MAX)
+            .zero_is_unsaid(),
+        param(
             "quanta",
-            Unit::Many(BANDS_MAX),
-            Default::Off,
+            Unit::Many(QUANTA_MAX),
             "bytes each of the others sends in a round, at least 256; if not named, a packet",
         )
-        .within(1, u32::MAX as u64),
-        Param::new(
+        .at_least(1),
+        param(
             "priomap",
             Unit::Many(16),
-            Default::Off,
             "the band of each priority, the first is band 0; of those not named, the last",
         )
         .within(0, MAX - 1),
@@ -46,12 +53,45 @@ pub(super) const ETS: Kind = Kind {
     check,
     classes: ClassKind::Fixed(|values| u16::try_from(bands(values)).unwrap_or(0)),
     build: |values| Box::new(Ets::new(values)),
+    shown: Shown { options: show, class: |_, _, _| {}, ..Shown::TABLE },
     ..Kind::LEAF
 };
+
+/// So many quanta are read; how many there may be, the kernel says.
+const QUANTA_MAX: usize = 64;
 
 fn bands(values: &Values<'_>) -> u64 {
     let named = values.number("strict") + values.list("quanta").len() as u64;
     values.number("bands").max(named).max(1)
+}
+
+/// The bytes of a round of each band that is not strict.
+fn quanta(values: &Values<'_>) -> Vec<u64> {
+    let others = bands(values) - values.number("strict");
+    let packet = std::iter::repeat(values.site.mtu.into());
+    let quanta = values.list("quanta").into_iter().chain(packet);
+    (0..others).zip(quanta).map(|(_, quantum)| bounded(quantum)).collect()
+}
+
+/// The band of each priority.
+fn priomap(values: &Values<'_>) -> [u64; 16] {
+    let mut priomap = [bands(values) - 1; 16];
+    for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
+        *band = given;
+    }
+    priomap
+}
+
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    let (strict, quanta) = (values.number("strict"), quanta(values));
+    shown::number(out, "bands", bands(values));
+    if strict > 0 {
+        shown::number(out, "strict", strict);
+    }
+    if !quanta.is_empty() {
+        shown::list(out, "quanta", &quanta);
+    }
+    shown::list(out, "priomap", &priomap(values));
 }
 
 fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
@@ -94,17 +134,11 @@ struct Ets {
 
 impl Ets {
     fn new(values: &Values<'_>) -> Self {
-        let count = bands(values);
-        let mut priomap = [u8::try_from(count - 1).unwrap_or(0); 16];
-        for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
-            *band = u8::try_from(given).unwrap_or(0);
-        }
+        let priomap = priomap(values).map(|band| u8::try_from(band).unwrap_or(0));
         let strict = usize::try_from(values.number("strict")).unwrap_or(BANDS_MAX);
-        let packet = std::iter::repeat(values.site.mtu.into());
-        let quanta = values.list("quanta").into_iter().chain(packet);
-        let quanta = std::iter::repeat_n(0, strict).chain(quanta);
-        let bands: Vec<_> = (0..count).zip(quanta).map(|(_, quantum)| Turn::new(quantum)).collect();
-        let choice = Choice::new(values, count, priomap);
+        let quanta = std::iter::repeat_n(0, strict).chain(quanta(values));
+        let bands: Vec<_> = quanta.map(Turn::new).collect();
+        let choice = Choice::new(values, bands.len() as u64, priomap);
         Self {
             choice,
             strict,

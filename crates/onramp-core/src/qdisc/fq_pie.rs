@@ -8,12 +8,14 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::buckets::Buckets;
 use crate::flows::{Flow, Flows, NEW, OLD};
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::params::{Default, Param, Unit, Values};
 use crate::pie::{self, Clock, Law, ONE};
-use crate::{codel, ecn};
+use crate::show::Out;
+use crate::view::{Extra, Shown};
+use crate::{Errno, Fault, codel, ecn};
 
 /// What a packet takes beside its bytes.
 const HEADER: u64 = 128;
@@ -23,25 +25,62 @@ pub(super) const FQ_PIE: Kind = Kind {
     about: "a queue for each flow, served in turn and kept short at random",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(10_240), "packets held at most")
-            .within(1, U32_MAX),
+            .zero_is_unsaid(),
         Param::new("flows", Unit::Count, Default::Number(1024), "queues that flows are hashed to")
-            .within(1, 65_536),
+            .within(1, 65_536)
+            .refused(invalid("sch_fq_pie: Number of flows must range in [1..65536]"))
+            .zero_is_unsaid()
+            .once(invalid("sch_fq_pie: Number of flows cannot be changed")),
         pie::TARGET,
         pie::TUPDATE,
         pie::ALPHA,
         pie::BETA,
         Param::new("quantum", Unit::Size, Default::Mtus(1), "bytes a flow may send in a round")
-            .within(256, 1 << 20),
-        Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most"),
+            .within(1, 1 << 20)
+            .refused(Fault::Kernel(Errno::Range, Some("integer out of range")))
+            .zero_is_unsaid(),
+        Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most")
+            .zero_is_unsaid(),
         Param::new("ecn_prob", Unit::Count, Default::Number(10), "percentage up to which it marks")
-            .within(1, 100),
+            .within(1, 99)
+            .refused(Fault::Usage)
+            .zero_is_unsaid(),
         pie::ECN,
         pie::BYTEMODE,
         pie::ESTIMATOR,
     ],
     build: |values| Box::new(FqPie::new(values)),
+    shown: Shown { options: show, extra: show_stats, ..Shown::TABLE },
     ..Kind::LEAF
 };
+
+const fn invalid(said: &'static str) -> Fault {
+    Fault::Kernel(Errno::Invalid, Some(said))
+}
+
+/// The bytes of a round: a very small one would take many of them.
+fn quantum(values: &Values<'_>) -> u32 {
+    values.number32("quantum").max(256)
+}
+
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    shown::packets(out, "limit", values.number("limit"));
+    shown::number(out, "flows", values.number("flows"));
+    pie::show_aim(values, out);
+    shown::size(out, "quantum", quantum(values).into());
+    shown::size(out, "memory_limit", values.number("memory_limit"));
+    shown::number(out, "ecn_prob", values.number("ecn_prob"));
+    pie::show_switches(values, out);
+}
+
+fn show_stats(extra: &Extra, out: &mut Out) {
+    let rows: [(&str, &[&str]); 2] = [
+        ("  ", &["pkts_in", "overlimit", "overmemory", "dropped", "ecn_mark"]),
+        ("\n  ", &["new_flow_count", "new_flows_len", "old_flows_len", "memory_used"]),
+    ];
+    rows.iter().for_each(|(begin, names)| shown::row(out, extra, begin, names));
+    out.text(format_args!("\n"));
+}
 
 /// A flow's state, and how many periods it knows of.
 #[derive(Debug, std::default::Default)]
@@ -97,7 +136,7 @@ impl FqPie {
             law: Law::new(values),
             clock: Clock::default(),
             buckets: Buckets::new(values, count),
-            flows: Flows::new(count, values.number32("quantum")),
+            flows: Flows::new(count, quantum(values)),
             backlog: Backlog::default(),
             peeked: None,
             stats: Stats::default(),

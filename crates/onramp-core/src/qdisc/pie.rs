@@ -3,16 +3,17 @@
 //!
 //! Source: RFC 8033; `tc-pie(8)`; behaviour of Linux 7.2 `net/sched/sch_pie.c`.
 //! Differs: chance has a seed; the first period of `tupdate` begins with the first call; a packet
-//! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Zeros that `tc`
-//! takes for "not given" are errors.
+//! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
 //! Invariant: nothing is dropped early in the first 150 ms of a busy queue, nor when less than two
 //! of the largest packets are held.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, U32_MAX, Unit};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use crate::params::{Default, Param, Unit};
 use crate::pie::{self, Clock, Law, ONE};
+use crate::show::{General, Out};
+use crate::view::{Extra, Shown};
 use crate::{codel, ecn};
 
 pub(super) const PIE: Kind = Kind {
@@ -20,7 +21,7 @@ pub(super) const PIE: Kind = Kind {
     about: "one queue, from which packets are dropped at random to keep their wait short",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(1000), "packets held at most")
-            .within(1, U32_MAX),
+            .zero_is_unsaid(),
         pie::TARGET,
         pie::TUPDATE,
         pie::ALPHA,
@@ -40,8 +41,30 @@ pub(super) const PIE: Kind = Kind {
             stats: Stats::default(),
         })
     },
+    shown: Shown {
+        options: |values, _, out| {
+            shown::packets(out, "limit", values.number("limit"));
+            pie::show_aim(values, out);
+            pie::show_switches(values, out);
+        },
+        extra: show_stats,
+        ..Shown::TABLE
+    },
     ..Kind::LEAF
 };
+
+fn show_stats(extra: &Extra, out: &mut Out) {
+    #[expect(clippy::cast_precision_loss, reason = "six digits of it are written")]
+    let probability = extra.get("prob") as f64 / ONE as f64;
+    out.float("prob", probability, format_args!("  prob {}", General(probability)));
+    let us = extra.get("delay_ns").unsigned_abs() / 1_000;
+    out.uint("delay", us, format_args!(" delay {}", shown::micros(us)));
+    if extra.find("avg_dq_rate").is_some() {
+        shown::row(out, extra, " ", &["avg_dq_rate"]);
+    }
+    shown::row(out, extra, "\n  ", &["pkts_in", "overlimit", "dropped", "maxq", "ecn_mark"]);
+    out.text(format_args!("\n"));
+}
 
 #[derive(Debug)]
 struct Pie {

@@ -19,13 +19,15 @@ use onramp_queue::{DropReason, Packet};
 
 use self::schedule::Schedule;
 use super::classes::Table;
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
-use crate::view::Counters;
-use crate::{Child, Classes, Instant};
+use crate::view::{Counters, Shown};
+use crate::{Child, Classes, Errno, Fault, Instant};
 
 const PACKET_MAX: u32 = 1 << 16;
+
+const RANGE: Fault = Fault::Kernel(Errno::Range, Some("integer out of range"));
 
 pub(super) const QFQ: Kind = Kind {
     id: "qfq",
@@ -33,9 +35,13 @@ pub(super) const QFQ: Kind = Kind {
     classes: ClassKind::Added {
         params: &[
             Param::new("weight", Unit::Count, Default::Number(1), "the class's share")
-                .within(1, 1024),
+                .within(1, 1024)
+                .refused(RANGE)
+                .reset(),
             Param::new("maxpkt", Unit::Bytes, Default::Mtus(1), "its largest packet")
-                .within(512, PACKET_MAX as u64),
+                .within(512, PACKET_MAX as u64)
+                .refused(RANGE)
+                .reset(),
         ],
         check: |_| Ok(()),
         nested: false,
@@ -48,6 +54,13 @@ pub(super) const QFQ: Kind = Kind {
             filters: Filters::default(),
             peeked: None,
         })
+    },
+    shown: Shown {
+        class: |values, _, out| {
+            shown::number(out, "weight", values.number("weight"));
+            shown::number(out, "maxpkt", values.number("maxpkt"));
+        },
+        ..Shown::TABLE
     },
     ..Kind::LEAF
 };

@@ -11,67 +11,107 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::red::{self, Adaption, Average, Red, Shape};
-use crate::view::Counters;
-use crate::{Child, Classes, ecn};
+use crate::show::Out;
+use crate::view::{Counters, Extra, Shown};
+use crate::{Child, Classes, Fault, ecn};
+
+/// What an idle queue sends, if nobody says so: 10 Mbit/s.
+const BANDWIDTH: u64 = 10_000_000 / 8;
+
+/// Whether packets are marked, and which.
+const fn switch(words: &'static [&'static str], help: &'static str) -> Param {
+    Param::new(words[0], Unit::Words(words), Default::Off, help).reset()
+}
 
 pub(super) const RED: Kind = Kind {
     id: "red",
     about: "one queue, from which packets are dropped at random before it is full",
     params: &[
-        Param::new("limit", Unit::Size, Default::Off, "bytes held at most; to be given")
-            .within(1, U32_MAX),
-        Param::new("min", Unit::Size, Default::Off, "average from which packets are dropped"),
-        Param::new("max", Unit::Size, Default::Off, "average from which all are"),
-        Param::new("avpkt", Unit::Size, Default::Off, "usual packet, bytes; to be given")
-            .within(1, U32_MAX),
-        Param::new("burst", Unit::Count, Default::Off, "packets that may come at once"),
-        red::PROBABILITY,
+        Param::new("limit", Unit::Size, Default::Off, "bytes held at most; to be given").reset(),
+        Param::new("min", Unit::Size, Default::Off, "average from which packets are dropped")
+            .reset(),
+        Param::new("max", Unit::Size, Default::Off, "average from which all are").reset(),
+        Param::new("avpkt", Unit::Size, Default::Off, "usual packet, bytes; to be given").reset(),
+        Param::new("burst", Unit::Count, Default::Off, "packets that may come at once").reset(),
+        red::PROBABILITY.reset(),
         Param::new(
             "bandwidth",
             Unit::Rate,
-            Default::Number(10_000_000 / 8),
+            Default::Number(BANDWIDTH),
             "of the link, by which an idle queue forgets",
         )
-        .within(1, 1_000_000_000_000),
-        Param::new("ecn", Unit::Words(&["ecn"]), Default::Off, "marks where it can"),
-        Param::new("harddrop", Unit::Words(&["harddrop"]), Default::Off, "but not beyond `max`"),
-        Param::new("nodrop", Unit::Words(&["nodrop"]), Default::Off, "never drops, but at `limit`"),
+        .within(0, U32_MAX)
+        .refused(Fault::Usage)
+        .reset(),
+        switch(&["ecn"], "marks where it can"),
+        switch(&["harddrop"], "but not beyond `max`"),
+        switch(&["nodrop"], "never drops, but at `limit`"),
         Param::new(
             "adaptive",
             Unit::Words(&["adaptive", "adaptative"]),
             Default::Off,
             "moves `probability` to keep the average in the middle",
-        ),
+        )
+        .reset(),
     ],
-    check: |values| {
-        for key in ["limit", "avpkt"] {
-            if !values.is_given(key) {
-                return Err((key, "is missing: expected bytes, 1 to 4294967295".into()));
-            }
-        }
-        if values.is_given("nodrop") && !values.is_given("ecn") {
-            return Err(("nodrop", "has a meaning only with ecn".into()));
-        }
-        shape(values).map(|_| ())
-    },
+    check,
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(RedQdisc::new(values)),
+    shown: Shown {
+        options: show,
+        extra: |extra, out| {
+            shown::row(out, extra, "  ", &["marked", "early", "pdrop", "other"]);
+            out.text(format_args!(" \n"));
+        },
+        class: |_, _, _| {},
+        ..Shown::TABLE
+    },
     ..Kind::LEAF
 };
 
-/// What the law is told, and the weight it uses.
-fn shape(values: &Values<'_>) -> Result<(Shape, u32), (&'static str, String)> {
+fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    for key in ["limit", "avpkt"] {
+        if values.number(key) == 0 {
+            return Err((key, "is missing: expected bytes, 1 to 4294967295".into()));
+        }
+    }
+    let shape = shape(values);
+    let weight = shape.check()?;
+    if shape.is_too_long(weight) {
+        let why = format!("with an average over so many packets, {} is too much", shape.max);
+        return Err(("max", why));
+    }
+    if values.is_given("nodrop") && !values.is_given("ecn") {
+        return Err(("nodrop", "has a meaning only with ecn".into()));
+    }
+    Ok(())
+}
+
+/// What the law is told.
+fn shape(values: &Values<'_>) -> Shape {
     let or = |key, default| if values.number(key) == 0 { default } else { values.number32(key) };
     let (limit, avpkt) = (values.number32("limit"), values.number32("avpkt"));
     let given_min = values.number32("min");
     let max = or("max", if given_min == 0 { limit / 4 } else { given_min.saturating_mul(3) });
     let min = or("min", max / 3);
-    let burst = or("burst", red::usual_burst(min, max, avpkt));
-    let shape = Shape { min, max, burst, probability: values.number32("probability") };
-    red::check(&shape, u32::MAX, avpkt).map(|weight| (shape, weight))
+    Shape::of_bounds(values, min, max, avpkt)
+}
+
+/// The usual packet, and the rate at which an idle queue would send it.
+fn idle(values: &Values<'_>) -> (u32, u64) {
+    let rate = values.number("bandwidth");
+    (values.number32("avpkt"), if rate == 0 { BANDWIDTH } else { rate })
+}
+
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    let (shape, weight) = shape(values).checked();
+    shown::size(out, "limit", values.number("limit"));
+    shown::size(out, "min", shape.min.into());
+    shown::size(out, "max", shape.max.into());
+    red::show_queue(values, (shape, weight), idle(values), out);
 }
 
 #[derive(Debug)]
@@ -97,10 +137,10 @@ struct Stats {
 
 impl RedQdisc {
     fn new(values: &Values<'_>) -> Self {
-        let fallback = Shape { min: 1, max: 2, burst: 1, probability: 1 };
-        let (shape, weight) = shape(values).unwrap_or((fallback, 1));
+        let (shape, weight) = shape(values).checked();
         let mut law = Red::new(&shape, weight, values.site.seed);
-        law.damp(values.number32("avpkt"), values.number("bandwidth"));
+        let (packet, rate) = idle(values);
+        law.damp(packet, rate);
         Self {
             child: Child::new(super::fifo::bfifo(values.number("limit"), values.site.mtu)),
             held: Backlog::default(),
@@ -193,6 +233,7 @@ impl Qdisc for RedQdisc {
         out("marked", self.stats.marked);
         out("early", self.stats.early);
         out("pdrop", self.stats.pdrop);
+        out("other", 0);
     }
 }
 

@@ -13,77 +13,177 @@ mod slots;
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::slots::{NONE, Slots};
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::Instant;
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::buckets::Buckets;
-use crate::ecn;
 use crate::filter::Filters;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::red::{self, Average, Red, Shape};
 use crate::rng::Rng;
+use crate::show::Out;
+use crate::view::{Extra, Shown};
+use crate::{Errno, Fault, Instant, ecn};
 
 /// Packets a queue holds at most, whatever the user says.
 const DEPTH_MAX: u32 = 127;
-const FLOWS_MAX: u64 = 65_408;
+const FLOWS_MAX: u32 = 65_408;
+/// Seconds that the kernel's timer can count, with `HZ=100`.
+const PERTURB_MAX: u64 = i32::MAX as u64 / 100;
+/// Bytes of a round, at most.
+const QUANTUM_MAX: u64 = 1 << 20;
 const AVERAGE_PACKET: u64 = 1000;
+
+/// What the kernel says of any change.
+const FIXED: Fault =
+    Fault::Kernel(Errno::NotSupported, Some("Change operation not supported by specified qdisc"));
+
+/// A parameter; none can be changed.
+const fn param(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Param {
+    Param::new(key, unit, default, help).once(FIXED)
+}
+
+const fn invalid(said: &'static str) -> Fault {
+    Fault::Kernel(Errno::Invalid, Some(said))
+}
 
 pub(super) const SFQ: Kind = Kind {
     id: "sfq",
     about: "a short queue for each flow, served in turn",
     params: &[
-        Param::new("limit", Unit::Packets, Default::Number(127), "packets held at most")
-            .within(2, U32_MAX),
-        Param::new("quantum", Unit::Size, Default::Mtus(1), "bytes a flow may send in a round")
-            .within(256, i32::MAX as u64),
-        Param::new("depth", Unit::Packets, Default::Number(127), "packets held at most of a flow")
-            .within(1, DEPTH_MAX as u64),
-        Param::new("headdrop", Unit::Words(&["headdrop"]), Default::Off, "old packets go first"),
-        Param::new("flows", Unit::Count, Default::Number(128), "flows held at most")
-            .within(1, FLOWS_MAX),
-        Param::new("divisor", Unit::Count, Default::Number(1024), "buckets flows are hashed to")
-            .within(1, 65_536),
-        Param::new("perturb", Unit::Count, Default::Off, "seconds after which flows are rehashed")
-            .within(0, i32::MAX as u64 / 1000),
-        Param::new(
+        param("limit", Unit::Packets, Default::Number(127), "packets held at most")
+            .within(2, U32_MAX)
+            .refused(Fault::Usage),
+        param("quantum", Unit::Size, Default::Mtus(1), "bytes a flow may send in a round")
+            .within(1, QUANTUM_MAX)
+            .refused(invalid("sch_sfq: quantum too large"))
+            .zero_is_unsaid(),
+        param("depth", Unit::Packets, Default::Number(127), "packets held at most of a flow")
+            .zero_is_unsaid(),
+        param("headdrop", Unit::Words(&["headdrop"]), Default::Off, "old packets go first"),
+        param("flows", Unit::Count, Default::Number(128), "flows held at most").zero_is_unsaid(),
+        param("divisor", Unit::Count, Default::Number(1024), "buckets flows are hashed to")
+            .within(1, 65_536)
+            .zero_is_unsaid(),
+        param("perturb", Unit::Signed, Default::Off, "seconds after which flows are rehashed")
+            .within(0, PERTURB_MAX)
+            .refused(invalid("sch_sfq: invalid perturb period")),
+        param(
             "redflowlimit",
             Unit::Bytes,
             Default::Off,
             "a flow's bytes from which RED's defaults follow; RED is on if it is given",
         )
-        .within(1, U32_MAX),
-        Param::new("min", Unit::Bytes, Default::Off, "average of a flow from which RED drops"),
-        Param::new("max", Unit::Bytes, Default::Off, "average of a flow from which all goes"),
-        Param::new("avpkt", Unit::Bytes, Default::Number(AVERAGE_PACKET), "usual packet")
-            .within(1, U32_MAX),
-        Param::new("burst", Unit::Packets, Default::Off, "packets RED lets pass at once"),
-        red::PROBABILITY,
-        Param::new("ecn", Unit::Words(&["ecn"]), Default::Off, "RED marks where it can"),
-        Param::new("harddrop", Unit::Words(&["harddrop"]), Default::Off, "but not beyond `max`"),
+        .zero_is_unsaid(),
+        param("min", Unit::Bytes, Default::Off, "average of a flow from which RED drops"),
+        param("max", Unit::Bytes, Default::Off, "average of a flow from which all goes"),
+        param("avpkt", Unit::Bytes, Default::Number(AVERAGE_PACKET), "usual packet")
+            .at_least(1)
+            .refused(Fault::Usage),
+        param("burst", Unit::Packets, Default::Off, "packets RED lets pass at once"),
+        red::PROBABILITY.once(FIXED),
+        param("ecn", Unit::Words(&["ecn"]), Default::Off, "RED marks where it can"),
+        param("harddrop", Unit::Words(&["harddrop"]), Default::Off, "but not beyond `max`"),
     ],
-    check: |values| {
-        if !values.number32("divisor").is_power_of_two() {
-            return Err(("divisor", "expected a power of two, 1 to 65536".into()));
-        }
-        match values.is_given("redflowlimit") {
-            true => shape(values).map(|_| ()),
-            false => Ok(()),
-        }
-    },
+    check,
     build: |values| Box::new(Sfq::new(values)),
+    shown: Shown {
+        options: show,
+        class_extra: |extra, out| {
+            shown::row(out, extra, "  ", &["allot"]);
+            out.text(format_args!("\n"));
+        },
+        ..Shown::TABLE
+    },
     ..Kind::LEAF
 };
 
-/// What RED does to each flow, and its weight.
-fn shape(values: &Values<'_>) -> Result<(Shape, u32), (&'static str, String)> {
-    let limit = values.number32("redflowlimit");
-    let or = |key, default| if values.number(key) == 0 { default } else { values.number32(key) };
-    let max = or("max", limit / 4);
-    let min = or("min", max / 3);
-    let avpkt = values.number32("avpkt");
-    let burst = or("burst", red::usual_burst(min, max, avpkt));
-    let shape = Shape { min, max, burst, probability: values.number32("probability") };
-    red::check(&shape, limit, avpkt).map(|weight| (shape, weight))
+/// What only RED has.
+const OF_RED: [&str; 7] = ["min", "max", "avpkt", "burst", "probability", "ecn", "harddrop"];
+
+fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+    if values.is_given("redflowlimit") {
+        let (shape, limit) = (shape(values), values.number32("redflowlimit"));
+        shape.check_limit(limit)?;
+        let weight = shape.check()?;
+        if shape.is_too_long(weight) {
+            let why = format!("with an average over so many packets, {} is too much", shape.max);
+            return Err(("max", why));
+        }
+    } else if let Some(key) = OF_RED.into_iter().find(|key| values.is_given(key)) {
+        return Err((key, "it needs redflowlimit".into()));
+    }
+    if !values.number32("divisor").is_power_of_two() {
+        return Err(("divisor", "expected a power of two, 1 to 65536".into()));
+    }
+    match Limits::new(values).limit {
+        0 | 1 => Err(("limit", "flows and depth leave room for less than two packets".into())),
+        _ => Ok(()),
+    }
 }
+
+/// How much is held at most, where options limit each other.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    limit: u32,
+    depth: u32,
+    flows: u32,
+}
+
+impl Limits {
+    fn new(values: &Values<'_>) -> Self {
+        let depth = values.number32("depth").min(DEPTH_MAX);
+        let mut flows = values.number32("flows").min(FLOWS_MAX);
+        let mut limit = values.number32("limit");
+        if values.is_given("divisor") {
+            flows = flows.min(values.number32("divisor"));
+        }
+        if values.is_given("limit") {
+            limit = limit.min(flows * depth);
+            flows = flows.min(limit);
+        }
+        Self { limit, depth, flows }
+    }
+}
+
+/// The bytes of a round: a very small one would take many of them.
+fn quantum(values: &Values<'_>) -> u64 {
+    values.number("quantum").max(256)
+}
+
+/// What RED does to each flow.
+fn shape(values: &Values<'_>) -> Shape {
+    Shape::of(values, values.number32("redflowlimit"), values.number32("avpkt"))
+}
+
+fn show(values: &Values<'_>, extra: &Extra, out: &mut Out) {
+    let Limits { limit, depth, flows } = Limits::new(values);
+    shown::packets(out, "limit", limit.into());
+    shown::size(out, "quantum", quantum(values));
+    shown::number(out, "depth", depth.into());
+    if values.is_given("headdrop") {
+        shown::flag(out, "headdrop");
+    }
+    if out.style.details {
+        shown::number(out, "flows", flows.into());
+    }
+    shown::number(out, "divisor", values.number("divisor"));
+    let perturb = values.number("perturb");
+    if perturb > 0 {
+        out.uint("perturb", perturb, format_args!("perturb {perturb}sec "));
+    }
+    if values.is_given("redflowlimit") {
+        red::show_flows(values, shape(values).checked(), out);
+        if out.style.stats {
+            shown::row(out, extra, "\n  ", &NAMES[0]);
+            shown::row(out, extra, "\n  ", &NAMES[1]);
+        }
+    }
+}
+
+/// What RED did by chance, and beyond `max`.
+const NAMES: [[&str; 3]; 2] = [
+    ["prob_mark", "prob_mark_head", "prob_drop"],
+    ["forced_mark", "forced_mark_head", "forced_drop"],
+];
 
 #[derive(Debug)]
 struct Sfq {
@@ -123,13 +223,12 @@ struct Perturb {
 
 impl Sfq {
     fn new(values: &Values<'_>) -> Self {
-        let (divisor, depth) = (values.number32("divisor"), values.number32("depth"));
-        let flows = values.number32("flows").min(divisor);
-        let limit = values.number32("limit").min(flows.saturating_mul(depth));
-        let flows = flows.min(limit);
+        let divisor = values.number32("divisor");
+        let Limits { limit, depth, flows } = Limits::new(values);
+        let flows = flows.min(divisor);
         let seed = values.site.seed;
-        let red = shape(values).ok().filter(|_| values.is_given("redflowlimit"));
-        let red = red.map(|(shape, weight)| {
+        let red = values.is_given("redflowlimit").then(|| {
+            let (shape, weight) = shape(values).checked();
             Box::new(FlowRed {
                 law: Red::new(&shape, weight, seed),
                 averages: vec![Average::EMPTY; flows as usize].into(),
@@ -143,7 +242,7 @@ impl Sfq {
         Self {
             limit,
             depth: depth as usize,
-            quantum: i32::try_from(values.number("quantum")).unwrap_or(i32::MAX),
+            quantum: i32::try_from(quantum(values)).unwrap_or(i32::MAX),
             headdrop: values.is_given("headdrop"),
             buckets: Buckets::new(values, divisor),
             slots: Slots::new(flows, divisor, depth),
@@ -389,10 +488,7 @@ impl Qdisc for Sfq {
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         let Some(red) = &self.red else { return };
-        for (names, values) in [
-            (["prob_mark", "prob_mark_head", "prob_drop"], red.stats[0]),
-            (["forced_mark", "forced_mark_head", "forced_drop"], red.stats[1]),
-        ] {
+        for (names, values) in NAMES.into_iter().zip(red.stats) {
             names.into_iter().zip(values).for_each(|(name, value)| out(name, value));
         }
     }

@@ -20,7 +20,12 @@ const PRIORITIES: usize = 64;
 pub(super) const SKBPRIO: Kind = Kind {
     id: "skbprio",
     about: "the highest priority first; when full, the lowest one makes room",
-    params: &[Param::new("limit", Unit::Count, Default::Number(64), "packets held at most")],
+    params: &[Param::new(
+        "limit",
+        Unit::ScaledPackets,
+        Default::Number(64),
+        "packets held at most",
+    )],
     build: |values| {
         Box::new(SkbPrio {
             limit: values.number32("limit"),

@@ -1,0 +1,62 @@
+//! Words that many listings of `tc` have: a key and what it is, with a space behind.
+
+use crate::show::{General, Json, Out};
+use crate::units::{Size, Time};
+use crate::view::Extra;
+
+/// A plain number.
+pub(crate) fn number(out: &mut Out, key: &str, n: u64) {
+    out.uint(key, n, format_args!("{key} {n} "));
+}
+
+/// Packets.
+pub(crate) fn packets(out: &mut Out, key: &str, n: u64) {
+    out.uint(key, n, format_args!("{key} {n}p "));
+}
+
+/// Bytes.
+pub(crate) fn size(out: &mut Out, key: &str, n: u64) {
+    out.uint(key, n, format_args!("{key} {} ", Size(n)));
+}
+
+/// A time, in whole microseconds.
+pub(crate) fn time(out: &mut Out, key: &str, us: u64) {
+    out.uint(key, us, format_args!("{key} {} ", micros(us)));
+}
+
+/// A number with a fraction.
+pub(crate) fn float(out: &mut Out, key: &str, n: f64) {
+    out.float(key, n, format_args!("{key} {} ", General(n)));
+}
+
+/// What is so, by its name.
+pub(crate) fn flag(out: &mut Out, key: &str) {
+    out.flag(key, true, format_args!("{key} "));
+}
+
+/// Microseconds, as `tc` writes them.
+pub(crate) fn micros(us: u64) -> String {
+    match us {
+        0 => "0us".into(),
+        us => Time(us.saturating_mul(1_000)).to_string(),
+    }
+}
+
+/// The numbers of a line of statistics: each with its name before it, the first behind `begin`.
+pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
+    for (place, name) in names.iter().enumerate() {
+        let (space, value) = (if place == 0 { begin } else { " " }, extra.get(name));
+        out.int(name, value, format_args!("{space}{name} {value}"));
+    }
+}
+
+/// Numbers in a row: `quanta 1500 3000 `.
+pub(crate) fn list(out: &mut Out, key: &str, numbers: &[u64]) {
+    out.json(|json| json.open_array(Some(key)));
+    out.text(format_args!("{key} "));
+    for n in numbers {
+        out.json(|json| json.raw(None, format_args!("{n}")));
+        out.text(format_args!("{n} "));
+    }
+    out.json(Json::close_array);
+}
