@@ -1,7 +1,9 @@
 //! The commands.
 
 pub(crate) mod bench;
+pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod lab;
+pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod send;

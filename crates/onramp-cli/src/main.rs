@@ -31,7 +31,10 @@ Examples:
   onramp demo
   onramp bench udp --threads 240 --size 120 --rounds 5 --json out.json
   onramp send udp://127.0.0.1:4000 --from voice.pcapng --rate 10mbit
-  onramp replay uplink.pcap --qdisc fq --rate 10mbit --html report.html"
+  onramp replay uplink.pcap --qdisc fq --rate 10mbit --html report.html
+  onramp daemon
+  onramp ip link add d0 up type dummy
+  onramp tc qdisc add dev d0 root fq"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -46,6 +49,13 @@ enum Command {
     Bench(Bench),
     Send(cmd::send::Args),
     Replay(cmd::replay::Args),
+    Daemon(cmd::daemon::Args),
+    /// Configure qdiscs, classes and filters of the daemon's devices, as iproute2's tc does
+    #[command(disable_help_flag = true)]
+    Tc(cmd::remote::Words),
+    /// Make, change and show the daemon's devices, as iproute2's ip does
+    #[command(disable_help_flag = true)]
+    Ip(cmd::remote::Words),
     /// Run an experiment of the laboratory: old designs beside Onramp's
     #[command(subcommand)]
     Lab(Lab),
@@ -70,6 +80,10 @@ enum Lab {
 }
 
 fn main() -> ExitCode {
+    // What tc and ip are told is their own business: clap would read options into it.
+    if let Some((program, words)) = cmd::remote::called(std::env::args_os()) {
+        return cmd::remote::run(program, &words);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return error::report_usage(&error),
@@ -79,6 +93,8 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Udp(args)) => cmd::bench::run(args),
         Command::Send(args) => cmd::send::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
+        Command::Daemon(args) => cmd::daemon::run(args),
+        Command::Tc(_) | Command::Ip(_) => unreachable!("they were called above"),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
         Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),

@@ -1,2 +1,18 @@
 //! The daemon: it owns a [`Host`](onramp::Host) and serves it on a Unix socket and over HTTP.
+//!
+//! [`serve::run`] is the daemon; [`client`] is what `onramp tc` and `onramp ip` are. What they say
+//! to each other is in [`wire`], and for people in `docs/json.md`.
 #![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod client;
+mod config;
+pub mod hub;
+mod notify;
+pub mod serve;
+mod session;
+mod socket;
+pub mod wire;
+
+pub use hub::Hub;
+pub use socket::{default_path, find_path};

@@ -69,6 +69,11 @@ impl Given {
     pub(crate) fn address(&self, key: &str) -> Option<SocketAddr> {
         self.0.iter().find(|(given, _)| *given == key).map(|(_, address)| *address)
     }
+
+    /// Puts another address in the place of that behind `key`.
+    pub(crate) fn set(&mut self, key: &str, address: SocketAddr) {
+        self.0.iter_mut().filter(|(given, _)| *given == key).for_each(|place| place.1 = address);
+    }
 }
 
 /// What a device of a type shall be.

@@ -210,13 +210,19 @@ fn build(
         Fault::kernel("RTNETLINK answers: Cannot allocate memory", &why)
     };
     let relay = listener.map(|listener| Relay::start(listener, &link)).transpose();
+    let relay = relay.map_err(refused)?;
+    let mut given = given.clone();
+    if let Some(address) = relay.as_ref().and_then(Relay::address) {
+        // With the port that the kernel chose.
+        given.set("listen", address);
+    }
     side.set_up(wanted.up);
     Ok(Netdev {
         address: wanted.address.unwrap_or_else(|| new_address(kind)),
         name,
         index: wanted.index.unwrap_or(0),
         kind,
-        given: given.clone(),
+        given,
         up: wanted.up,
         was_up: wanted.up,
         mtu: wanted.mtu,
@@ -226,7 +232,7 @@ fn build(
         link,
         tree: Setup::default(),
         side,
-        relay: relay.map_err(refused)?,
+        relay,
     })
 }
 

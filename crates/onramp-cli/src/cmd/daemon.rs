@@ -1,0 +1,52 @@
+//! `onramp daemon`: owns devices, and does what tc and ip say.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use onramp_daemon::serve::{self, Limits, Options};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::error::usage;
+
+/// Own devices, and do what `onramp tc` and `onramp ip` say
+///
+/// It stays in the foreground and logs to standard error. SIGTERM and SIGINT end it; SIGHUP reads
+/// the configuration again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The control socket [default: $ONRAMP_SOCKET, else $XDG_RUNTIME_DIR/onramp.sock, else
+    /// /run/onramp/onramp.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// A file of commands to begin with, one a line: `ip link add d0 type dummy`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to serve metrics and the web page, such as 127.0.0.1:9100 [default: nowhere]
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+    /// Let the web page change things; without it, it shows them
+    #[arg(long, requires = "metrics")]
+    web_control: bool,
+    /// What is logged: error, warn, info, debug or trace; or for parts, as in
+    /// `info,onramp_daemon=debug` [default: $RUST_LOG, else info]
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let Args { socket, config, metrics, web_control, log } = args;
+    let filter = log.or_else(|| std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()));
+    let filter = filter.unwrap_or_else(|| "info".to_owned());
+    let filter: Targets = filter.parse().map_err(|error| {
+        usage(format!("--log {filter:?}: {error}; expected such as info, or onramp_daemon=debug"))
+    })?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    let limits = Limits::default();
+    serve::run(Options { socket, config, metrics, web_control, limits })
+        .map_err(|error| anyhow!(error))
+}

@@ -1,0 +1,220 @@
+//! `onramp tc` and `onramp ip`: what they are told goes to the daemon as it is.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use onramp::host::Reply;
+use onramp_daemon::batch::{Line, Lines};
+use onramp_daemon::client::{Client, ClientError};
+use onramp_daemon::{find_path, wire};
+
+/// Commands of a batch, and bytes of them, that go to the daemon at once.
+const CHUNK: usize = 1_000;
+const CHUNK_BYTES: usize = wire::LINE_MAX / 4;
+
+/// The words of a command, for `--help` to name.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Words {
+    /// The command, as iproute2 has it; `help` tells more
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// Which program this was called as, and what it was told: `onramp tc …`, or a link or a copy of
+/// this program that is called `tc`. `None`: neither.
+pub(crate) fn called(
+    mut args: impl Iterator<Item = OsString>,
+) -> Option<(&'static str, Vec<OsString>)> {
+    let own = args.next()?;
+    let find = |name: &OsString| wire::PROGRAMS.into_iter().find(|program| name == program);
+    let own = Path::new(&own).file_name().map(OsString::from);
+    let program = own.as_ref().and_then(find).or_else(|| find(&args.next()?))?;
+    Some((program, args.collect()))
+}
+
+/// What went wrong here, and not in the daemon: the exit code, and why.
+struct Fault(u8, String);
+
+impl From<ClientError> for Fault {
+    fn from(error: ClientError) -> Self {
+        // As of a kernel that does not answer.
+        Self(2, format!("onramp: {error}"))
+    }
+}
+
+/// Has the daemon do it.
+pub(crate) fn run(program: &str, words: &[OsString]) -> ExitCode {
+    let code = told(program, words).unwrap_or_else(|Fault(code, why)| {
+        // There is nobody left to tell if that fails.
+        let _ = writeln!(io::stderr(), "{why}");
+        code
+    });
+    ExitCode::from(code)
+}
+
+fn told(program: &str, words: &[OsString]) -> Result<u8, Fault> {
+    let mut argv = vec![program.to_owned()];
+    for word in words {
+        let Some(word) = word.to_str() else {
+            return Err(Fault(1, format!("onramp: {word:?} is not UTF-8")));
+        };
+        argv.push(word.to_owned());
+    }
+    let folder =
+        env::current_dir().ok().and_then(|folder| folder.into_os_string().into_string().ok());
+    let folder = folder.unwrap_or_else(|| "/".to_owned());
+    match Switches::read(program, &argv[1..]) {
+        Some(switches) => batch(program, &switches, &folder),
+        None => {
+            let reply = Client::connect(&find_path())?.exec(&argv, &folder)?;
+            show(&reply);
+            Ok(reply.code)
+        }
+    }
+}
+
+/// Prints a reply. Who does not read it has seen enough.
+fn show(reply: &Reply) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(reply.out.as_bytes()).and_then(|()| out.flush());
+    let _ = io::stderr().write_all(reply.err.as_bytes());
+}
+
+/// What stands in front of a batch.
+struct Switches<'a> {
+    /// The file, or `-`.
+    file: &'a str,
+    force: bool,
+    /// The other options, which hold for each command.
+    others: Vec<&'a str>,
+}
+
+impl<'a> Switches<'a> {
+    /// Reads the options in front; `None`: there is no `-batch`.
+    fn read(program: &str, words: &'a [String]) -> Option<Self> {
+        let mut words = words.iter().map(String::as_str);
+        let (mut file, mut force, mut others) = (None, false, Vec::new());
+        while let Some(word) = words.next().filter(|word| word.starts_with('-')) {
+            // Two dashes are as good as one.
+            let short = if word.starts_with("--") { &word[1..] } else { word };
+            let is = |name: &str, least: usize| short.len() >= least && name.starts_with(short);
+            if is("-batch", 2) {
+                // Without a file: the daemon says what is missing.
+                file = Some(words.next()?);
+            } else if is("-force", if program == "ip" { 3 } else { 2 }) {
+                force = true;
+            } else {
+                others.push(word);
+            }
+        }
+        Some(Self { file: file?, force, others })
+    }
+}
+
+fn batch(program: &str, switches: &Switches<'_>, folder: &str) -> Result<u8, Fault> {
+    if switches.file == "-" {
+        let unread = |error| Fault(1, format!("onramp: cannot read standard input: {error}"));
+        let input = io::stdin().as_fd().try_clone_to_owned().map_err(unread)?;
+        return send(program, switches, folder, input.into());
+    }
+    let file = File::open(switches.file).map_err(|error| {
+        let said = error.to_string();
+        let said = said.split(" (os error").next().unwrap_or_default();
+        Fault(1, format!("Cannot open file \"{}\" for reading: {said}", switches.file))
+    })?;
+    send(program, switches, folder, file)
+}
+
+/// Sends the commands of a file on. What is there is sent at once; who writes to standard input
+/// line by line has each done as it comes.
+fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Result<u8, Fault> {
+    let mut client = Client::connect(&find_path())?;
+    let mut lines = Lines::new(BufReader::with_capacity(CHUNK_BYTES, input));
+    let mut code = 0;
+    loop {
+        let (numbers, commands) = chunk(program, switches, &mut lines)?;
+        if commands.is_empty() {
+            return Ok(code);
+        }
+        let done = client.batch(&commands, folder, switches.force)?;
+        for (place, reply) in &done.said {
+            show(reply);
+            if reply.code != 0 {
+                code = 1;
+                let number = numbers.get(*place).copied().unwrap_or_default();
+                let _ = writeln!(io::stderr(), "Command failed {}:{number}", switches.file);
+            }
+        }
+        if code != 0 && !switches.force {
+            return Ok(code);
+        }
+    }
+}
+
+/// Reads as many commands as are there, with the numbers of their lines.
+fn chunk(
+    program: &str,
+    switches: &Switches<'_>,
+    lines: &mut Lines<BufReader<File>>,
+) -> Result<(Vec<usize>, Vec<Vec<String>>), Fault> {
+    let (mut numbers, mut commands, mut bytes) = (Vec::new(), Vec::new(), 0);
+    while let Some(line) = lines.next() {
+        let Line { number, words } = line
+            .map_err(|error| Fault(1, format!("onramp: cannot read {}: {error}", switches.file)))?;
+        let others = switches.others.iter().map(|word| (*word).to_owned());
+        let argv: Vec<String> =
+            std::iter::once(program.to_owned()).chain(others).chain(words).collect();
+        bytes += argv.iter().map(|word| word.len() + 3).sum::<usize>();
+        numbers.push(number);
+        commands.push(argv);
+        // For what is not there yet, nobody waits before the rest is done.
+        let more = lines.reader().buffer().contains(&b'\n');
+        if commands.len() >= CHUNK || bytes >= CHUNK_BYTES || !more {
+            break;
+        }
+    }
+    Ok((numbers, commands))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn called_as(line: &str) -> Option<(&'static str, usize)> {
+        let (program, words) = called(line.split(' ').map(OsString::from))?;
+        Some((program, words.len()))
+    }
+
+    #[test]
+    fn the_name_of_the_program_or_the_first_word_counts() {
+        assert_eq!(called_as("/usr/bin/onramp tc qdisc show"), Some(("tc", 2)));
+        assert_eq!(called_as("onramp ip --help"), Some(("ip", 1)));
+        assert_eq!(called_as("/opt/bin/tc qdisc"), Some(("tc", 1)));
+        assert_eq!(called_as("ip tc"), Some(("ip", 1)));
+        assert_eq!(called_as("onramp"), None);
+        assert_eq!(called_as("onramp demo tc"), None);
+        assert_eq!(called_as("tcx tc -s"), Some(("tc", 1)));
+    }
+
+    fn switches(program: &str, line: &str) -> Option<(String, bool, usize)> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let read = Switches::read(program, &words)?;
+        Some((read.file.to_owned(), read.force, read.others.len()))
+    }
+
+    #[test]
+    fn a_batch_is_found_among_the_options() {
+        assert_eq!(switches("tc", "-b x"), Some(("x".into(), false, 0)));
+        assert_eq!(switches("tc", "-s -f --batch - -j"), Some(("-".into(), true, 2)));
+        assert_eq!(switches("ip", "-f -b x"), Some(("x".into(), false, 1)), "-family");
+        assert_eq!(switches("ip", "-fo -ba x link"), Some(("x".into(), true, 0)));
+        assert_eq!(switches("tc", "qdisc -b x"), None);
+        assert_eq!(switches("tc", "-br qdisc"), None);
+        assert_eq!(switches("tc", "-b"), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! Files of commands: `tc -batch FILE`.
+//!
+//! Source: behaviour of iproute2's `-batch`, tried: `#` begins a comment, also within a word; a
+//! backslash at the end of a line continues it; quotes, single or double, keep a word together.
+
+use std::io::{self, BufRead};
+
+/// A command of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The number of its last line, from 1 on.
+    pub number: usize,
+    /// Its words.
+    pub words: Vec<String>,
+}
+
+/// The commands of a file.
+#[derive(Debug)]
+pub struct Lines<R> {
+    reader: R,
+    number: usize,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Reads from `reader`.
+    pub const fn new(reader: R) -> Self {
+        Self { reader, number: 0 }
+    }
+
+    /// What it reads from.
+    pub const fn reader(&self) -> &R {
+        &self.reader
+    }
+
+    /// The next line without its comment; true: it goes on in the next one.
+    fn line(&mut self) -> io::Result<Option<(String, bool)>> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        let line = line.strip_suffix('\n').unwrap_or(&line);
+        let (line, commented) = match line.split_once('#') {
+            Some((line, _)) => (line, true),
+            None => (line, false),
+        };
+        Ok(Some(match line.strip_suffix('\\') {
+            Some(begun) if !commented => (begun.to_owned(), true),
+            _ => (line.to_owned(), false),
+        }))
+    }
+
+    /// The next command, those without words left out.
+    fn command(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            let Some((mut whole, mut goes_on)) = self.line()? else { return Ok(None) };
+            while goes_on {
+                let Some((more, again)) = self.line()? else { break };
+                whole.push_str(&more);
+                goes_on = again;
+            }
+            let words = split(&whole);
+            if !words.is_empty() {
+                return Ok(Some(Line { number: self.number, words }));
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for Lines<R> {
+    type Item = io::Result<Line>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.command().transpose()
+    }
+}
+
+/// The words of a line.
+fn split(line: &str) -> Vec<String> {
+    let blank = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
+    let mut words = Vec::new();
+    let mut rest = line.trim_start_matches(blank);
+    while let Some(first) = rest.chars().next() {
+        let (word, behind) = match first {
+            '\'' | '"' => rest[1..].split_once(first).unwrap_or_else(|| (&rest[1..], "")),
+            _ => rest.split_once(blank).unwrap_or((rest, "")),
+        };
+        words.push(word.to_owned());
+        rest = behind.trim_start_matches(blank);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<(usize, Vec<String>)> {
+        let lines = Lines::new(text.as_bytes()).map(|line| line.expect("it can be read"));
+        lines.map(|line| (line.number, line.words)).collect()
+    }
+
+    #[test]
+    fn comments_continuations_and_quotes() {
+        let text = "# all of it\n\n  qdisc add dev d0 root # fq\nqdisc \\\n  show \\\n\
+                    dev 'd 0' \"a # b\"\n\tclass\r\nfilter";
+        let words = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<_>>();
+        let want = [
+            (3, words("qdisc|add|dev|d0|root")),
+            // A comment begins anywhere, also within quotes.
+            (6, words("qdisc|show|dev|d 0|a ")),
+            (7, words("class")),
+            (8, words("filter")),
+        ];
+        assert_eq!(lines(text), want);
+    }
+
+    #[test]
+    fn the_end_may_come_anywhere() {
+        assert!(lines("").is_empty());
+        assert_eq!(lines("a \\"), [(1, vec!["a".to_owned()])]);
+        assert_eq!(lines("a '"), [(1, vec!["a".to_owned(), String::new()])]);
+        assert_eq!(
+            lines("a \\ # b\nc"),
+            [(1, vec!["a".into(), "\\".into()]), (2, vec!["c".into()])]
+        );
+    }
+}

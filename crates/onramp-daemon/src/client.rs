@@ -1,0 +1,143 @@
+//! A client of the daemon: what `onramp tc` and `onramp ip` are.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use onramp::host::Reply;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::wire::VERSION;
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+    id: u64,
+}
+
+/// Why the daemon could not be asked.
+#[derive(Debug)]
+pub enum ClientError {
+    /// No daemon is there.
+    Absent(PathBuf, io::Error),
+    /// It went, or did not let us in.
+    Lost(io::Error),
+    /// It said something else than the protocol has.
+    Strange(String),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(path, error) => write!(
+                f,
+                "no daemon at {}: {error}; start one with `onramp daemon`, or say where it is: \
+                 ONRAMP_SOCKET=PATH",
+                path.display()
+            ),
+            Self::Lost(error) => write!(f, "the daemon does not answer: {error}"),
+            Self::Strange(what) => write!(f, "the daemon answers what nobody expects: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// What came of a batch.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Commands that were tried.
+    pub tried: usize,
+    /// What they said, those that said something or failed: their places, and the replies.
+    pub said: Vec<(usize, Reply)>,
+}
+
+/// A reply, of either kind.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    v: u64,
+    id: Option<u64>,
+    code: u8,
+    #[serde(default)]
+    out: String,
+    #[serde(default)]
+    err: String,
+    tried: Option<usize>,
+    #[serde(default)]
+    said: Vec<Said>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Said {
+    command: usize,
+    code: u8,
+    out: String,
+    err: String,
+}
+
+impl Client {
+    /// Connects to the daemon at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Absent`]: there is none.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let absent = |error| ClientError::Absent(path.to_owned(), error);
+        let stream = UnixStream::connect(path).map_err(absent)?;
+        Ok(Self { reader: BufReader::new(stream), id: 0 })
+    }
+
+    /// Has a command done.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]: the daemon could not be asked. What the command says is in the reply.
+    pub fn exec<S: AsRef<str>>(&mut self, argv: &[S], folder: &str) -> Result<Reply, ClientError> {
+        let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
+        let answer = self.ask(json!({ "argv": argv, "cwd": folder }))?;
+        Ok(Reply { code: answer.code, out: answer.out, err: answer.err })
+    }
+
+    /// Has commands done, up to the first that fails, or all.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError`]: the daemon could not be asked.
+    pub fn batch(
+        &mut self,
+        commands: &[Vec<String>],
+        folder: &str,
+        force: bool,
+    ) -> Result<Batch, ClientError> {
+        let asked = json!({ "batch": commands, "cwd": folder, "force": force });
+        let answer = self.ask(asked)?;
+        let Some(tried) = answer.tried else { return Err(ClientError::Strange(answer.err)) };
+        let said = answer
+            .said
+            .into_iter()
+            .map(|Said { command, code, out, err }| (command, Reply { code, out, err }));
+        Ok(Batch { tried, said: said.collect() })
+    }
+
+    fn ask(&mut self, mut request: serde_json::Value) -> Result<Answer, ClientError> {
+        self.id += 1;
+        (request["v"], request["id"]) = (VERSION.into(), self.id.into());
+        // A daemon that lets nobody in says why, and hears nothing.
+        let sent = self.reader.get_ref().write_all(&crate::wire::line(&request));
+        let mut line = String::new();
+        let read = self.reader.read_line(&mut line).map_err(ClientError::Lost)?;
+        if read == 0 {
+            sent.map_err(ClientError::Lost)?;
+            return Err(ClientError::Lost(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let answer: Answer = serde_json::from_str(&line)
+            .map_err(|error| ClientError::Strange(format!("{error}: {}", line.trim_end())))?;
+        if answer.v != VERSION || answer.id.is_some_and(|id| id != self.id) {
+            return Err(ClientError::Strange(line.trim_end().to_owned()));
+        }
+        Ok(answer)
+    }
+}

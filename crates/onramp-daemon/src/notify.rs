@@ -1,0 +1,33 @@
+//! What a service manager is told (`sd_notify`).
+
+use std::env;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The daemon serves.
+pub(crate) const READY: &str = "READY=1";
+/// The daemon ends.
+pub(crate) const STOPPING: &str = "STOPPING=1";
+
+/// The daemon reads its configuration again; [`READY`] says when it has.
+pub(crate) fn reloading() -> String {
+    let now = clock_gettime(ClockId::Monotonic);
+    let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000);
+    format!("RELOADING=1\nMONOTONIC_USEC={usec}")
+}
+
+/// Tells `what`, if anybody wants to know (`$NOTIFY_SOCKET`).
+pub(crate) fn tell(what: &str) {
+    let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
+    let address = match path.to_str().and_then(|path| path.strip_prefix('@')) {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = address
+        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address));
+    if let Err(error) = sent {
+        tracing::warn!("cannot tell {}: {error}", path.display());
+    }
+}

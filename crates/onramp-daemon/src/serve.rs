@@ -1,0 +1,269 @@
+//! The daemon: opens its socket, listens to clients and signals, and ends in good order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onramp::Host;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::{error, info, warn};
+
+use crate::hub::Hub;
+use crate::session::{self, Session};
+use crate::socket::{Socket, find_path};
+use crate::{config, notify, wire};
+
+/// How long clients may take to hear the end of what they asked for, when the daemon ends.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long devices may send what they hold, when the daemon ends.
+const FLUSH: Duration = Duration::from_millis(500);
+/// How long nobody is let in after that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a daemon shall be.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where its socket is; `None`: `$ONRAMP_SOCKET`, or [`default_path`](crate::default_path).
+    pub socket: Option<PathBuf>,
+    /// The file of commands that it begins with, and that SIGHUP reads again.
+    pub config: Option<PathBuf>,
+    /// Where it serves metrics and the web page.
+    pub metrics: Option<SocketAddr>,
+    /// Whether the web page may change things.
+    pub web_control: bool,
+    /// What bounds clients.
+    pub limits: Limits,
+}
+
+/// What bounds clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Clients at once.
+    pub clients: usize,
+    /// Bytes of a request.
+    pub line: usize,
+    /// Requests a second of a client; those beyond wait.
+    pub rate: u32,
+    /// How long a request may take to arrive, from its first byte on, and how long a reply may
+    /// wait for its reader.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let patience = Duration::from_secs(10);
+        Self { clients: 2_048, line: wire::LINE_MAX, rate: 5_000, patience }
+    }
+}
+
+/// A daemon that has its socket, and serves nobody yet.
+#[derive(Debug)]
+pub struct Daemon {
+    options: Options,
+    hub: Hub,
+    socket: Socket,
+    listener: UnixListener,
+}
+
+/// Runs a daemon until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// Why it could not begin, for people.
+pub fn run(options: Options) -> Result<(), String> {
+    raise_limits();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let done = runtime.block_on(async {
+        let mut signals = Signals::listen().map_err(|error| format!("signals: {error}"))?;
+        let daemon = Daemon::open(options, Host::new()).await?;
+        daemon.serve(|hub, config| signals.wait(hub, config)).await;
+        Ok(())
+    });
+    // A command that hangs shall not keep the process.
+    runtime.shutdown_timeout(GRACE);
+    done
+}
+
+/// Each client is an open file.
+fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        warn!("cannot raise the limit of open files: {error}; too many clients will be refused");
+    }
+}
+
+impl Daemon {
+    /// Opens the socket and reads the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not, for people.
+    pub async fn open(options: Options, host: Host) -> Result<Self, String> {
+        let path = options.socket.clone().unwrap_or_else(find_path);
+        let (socket, listener) = Socket::open(&path)?;
+        let listener = UnixListener::from_std(listener)
+            .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
+        let hub = Hub::new(host);
+        if let Some(file) = &options.config {
+            let commands = config::load(&hub, file).await?;
+            info!("{}: {} commands", file.display(), commands.len());
+        }
+        info!("listening at {}", path.display());
+        Ok(Self { options, hub, socket, listener })
+    }
+
+    /// The host.
+    #[must_use]
+    pub const fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// Serves clients until `until`'s future ends, then ends in good order.
+    pub async fn serve<F: Future<Output = ()>>(
+        self,
+        until: impl FnOnce(Hub, Option<PathBuf>) -> F,
+    ) {
+        let Self { options, hub, socket, listener } = self;
+        let mut until = pin!(until(hub.clone(), options.config.clone()));
+        let (end, ending) = watch::channel(false);
+        let mut clients = Clients {
+            hub: hub.clone(),
+            limits: options.limits,
+            places: Arc::new(Semaphore::new(options.limits.clients)),
+            ending,
+            sessions: JoinSet::new(),
+        };
+        notify::tell(notify::READY);
+        loop {
+            tokio::select! {
+                () = &mut until => break,
+                client = listener.accept() => match client {
+                    Ok((stream, _)) => clients.welcome(stream),
+                    Err(error) => {
+                        warn!("cannot let a client in: {error}");
+                        sleep(PAUSE).await;
+                    }
+                },
+                Some(_) = clients.sessions.join_next() => {}
+            }
+        }
+        notify::tell(notify::STOPPING);
+        drop(listener);
+        drop(socket);
+        let _ = end.send(true); // Nobody may be left to hear it.
+        let rest = async { while clients.sessions.join_next().await.is_some() {} };
+        if timeout(GRACE, rest).await.is_err() {
+            warn!("clients did not take their replies in time");
+        }
+        if hub.with(|host| host.close(FLUSH)).await.is_err() {
+            error!("cannot close the devices in good order");
+        }
+        info!("ended");
+    }
+}
+
+/// Those who are served.
+struct Clients {
+    hub: Hub,
+    limits: Limits,
+    places: Arc<Semaphore>,
+    ending: watch::Receiver<bool>,
+    sessions: JoinSet<()>,
+}
+
+impl Clients {
+    fn welcome(&mut self, stream: UnixStream) {
+        let refusal = is_ours(&stream).err();
+        let place = self.places.clone().try_acquire_owned().ok();
+        let patience = self.limits.patience;
+        match (refusal, place) {
+            (None, Some(place)) => {
+                let session = Session::new(stream, self.hub.clone(), self.limits);
+                let ending = self.ending.clone();
+                self.sessions.spawn(async move {
+                    session.run(ending).await;
+                    drop(place);
+                });
+            }
+            (Some(why), _) => {
+                warn!("refused: {why}");
+                session::refuse(stream, &why, patience);
+            }
+            (None, None) => {
+                let clients = self.limits.clients;
+                warn!("refused: there are {clients} clients");
+                let why = format!("{clients} clients are served already; try again later");
+                session::refuse(stream, &why, patience);
+            }
+        }
+    }
+}
+
+/// Whether a client is of the daemon's user, or root.
+fn is_ours(stream: &UnixStream) -> Result<(), String> {
+    let peer = stream.peer_cred().map_err(|error| format!("cannot tell who asks: {error}"))?;
+    let own = rustix::process::geteuid().as_raw();
+    if peer.uid() == own || peer.uid() == 0 {
+        return Ok(());
+    }
+    Err(format!("user {} asks, and only {own} and root may", peer.uid()))
+}
+
+/// The signals that a daemon hears.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Reads the configuration again at each SIGHUP; ends with a signal to end.
+    async fn wait(&mut self, hub: Hub, config: Option<PathBuf>) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return info!("SIGTERM"),
+                _ = self.interrupt.recv() => return info!("SIGINT"),
+                _ = self.hangup.recv() => {}
+            }
+            reload(&hub, config.as_ref()).await;
+        }
+    }
+}
+
+async fn reload(hub: &Hub, config: Option<&PathBuf>) {
+    let Some(file) = config else {
+        return info!("SIGHUP: there is no --config to read again");
+    };
+    notify::tell(&notify::reloading());
+    match config::load(hub, file).await {
+        Ok(commands) if commands.is_empty() => {
+            info!("SIGHUP: {}: nothing has changed", file.display());
+        }
+        Ok(commands) => {
+            info!("SIGHUP: {}: {} commands", file.display(), commands.len());
+            for command in commands {
+                info!("+ {command}");
+            }
+        }
+        Err(why) => error!("SIGHUP: all stays as it was: {why}"),
+    }
+    notify::tell(notify::READY);
+}

@@ -1,0 +1,236 @@
+//! One client: reads its requests, has them done, writes the replies.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use onramp::Host;
+use onramp::host::Reply;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tracing::debug;
+
+use crate::hub::{Died, Hub};
+use crate::serve::Limits;
+use crate::wire::{self, Asked, Command, Request};
+
+/// Commands of a batch that are done before others have their turn.
+const TURN: usize = 64;
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    hub: Hub,
+    limits: Limits,
+    pace: Pace,
+}
+
+/// What a client sent next.
+#[derive(Debug)]
+enum Next {
+    Line(Vec<u8>),
+    End,
+    /// It cannot be understood, and what follows neither.
+    Lost(String),
+}
+
+/// Why a session ends early.
+#[derive(Debug)]
+struct Gone;
+
+impl From<io::Error> for Gone {
+    fn from(error: io::Error) -> Self {
+        debug!("a client is gone: {error}");
+        Self
+    }
+}
+
+impl Session {
+    pub(crate) fn new(stream: UnixStream, hub: Hub, limits: Limits) -> Self {
+        let (reader, writer) = stream.into_split();
+        Self { reader: BufReader::new(reader), writer, hub, limits, pace: Pace::new(limits.rate) }
+    }
+
+    /// Serves it until it leaves, or the daemon ends.
+    pub(crate) async fn run(mut self, mut ending: watch::Receiver<bool>) {
+        loop {
+            let next = tokio::select! {
+                next = next(&mut self.reader, self.limits) => next,
+                _ = ending.wait_for(|ending| *ending) => return,
+            };
+            let line = match next {
+                Ok(Next::Line(line)) => line,
+                Ok(Next::Lost(why)) => {
+                    let _ = self.write(&wire::refusal(None, &why)).await; // It may be gone.
+                    return;
+                }
+                Ok(Next::End) | Err(Gone) => return,
+            };
+            self.pace.wait().await;
+            if self.answer(&line).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn answer(&mut self, line: &[u8]) -> Result<(), Gone> {
+        let reply = match wire::parse(line) {
+            Ok(Asked { id, request }) => self.serve(id, request).await,
+            Err(wrong) => wire::refusal(wrong.id, &wrong.why),
+        };
+        self.write(&reply).await
+    }
+
+    async fn serve(&self, id: Option<u64>, request: Request) -> Vec<u8> {
+        match request {
+            Request::Exec(command) => match self.hub.with(move |host| exec(host, &command)).await {
+                Ok(reply) => wire::reply(id, &reply),
+                Err(died) => wire::refusal(id, &died.to_string()),
+            },
+            Request::Batch { commands, force } => match self.batch(commands, force).await {
+                Ok((tried, said)) => wire::batch_reply(id, tried, &said),
+                Err(died) => wire::refusal(id, &died.to_string()),
+            },
+            Request::Watch(what, _) => {
+                wire::refusal(id, &format!("there is nothing to watch that is called {what:?}"))
+            }
+        }
+    }
+
+    /// Does commands one after another. Gives how many it tried, and what they said.
+    async fn batch(
+        &self,
+        commands: Vec<Command>,
+        force: bool,
+    ) -> Result<(usize, Vec<(usize, Reply)>), Died> {
+        let (mut tried, mut said) = (0, Vec::new());
+        let mut commands = commands.into_iter().peekable();
+        while commands.peek().is_some() {
+            let some: Vec<Command> = commands.by_ref().take(TURN).collect();
+            let replies = self.hub.with(move |host| exec_some(host, &some, force)).await?;
+            for reply in replies {
+                let failed = reply.code != 0;
+                if reply != Reply::default() {
+                    said.push((tried, reply));
+                }
+                tried += 1;
+                if failed && !force {
+                    return Ok((tried, said));
+                }
+            }
+        }
+        Ok((tried, said))
+    }
+
+    /// Writes a reply to a reader that may be slow, but reads.
+    async fn write(&mut self, mut reply: &[u8]) -> Result<(), Gone> {
+        while !reply.is_empty() {
+            let written = timeout(self.limits.patience, self.writer.write(reply)).await;
+            let written = written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            if written == 0 {
+                return Err(Gone);
+            }
+            reply = &reply[written..];
+        }
+        Ok(())
+    }
+}
+
+/// Does commands up to the first that fails, or all.
+fn exec_some(host: &mut Host, commands: &[Command], force: bool) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    for command in commands {
+        let reply = exec(host, command);
+        let failed = reply.code != 0;
+        replies.push(reply);
+        if failed && !force {
+            break;
+        }
+    }
+    replies
+}
+
+fn exec(host: &mut Host, Command { argv, folder }: &Command) -> Reply {
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let reply = host.exec(&words, folder as &Path);
+    debug!("{} -> {}", argv.join(" "), reply.code);
+    reply
+}
+
+/// Tells a client that it is not served.
+pub(crate) fn refuse(mut stream: UnixStream, why: &str, patience: Duration) {
+    let refusal = wire::refusal(None, why);
+    tokio::spawn(async move {
+        // It may be gone, or not read: then it does not want to know.
+        let _ = timeout(patience, stream.write_all(&refusal)).await;
+        let _ = stream.shutdown().await;
+    });
+}
+
+/// Reads a line. Whoever has begun one has to end it in time.
+async fn next(reader: &mut BufReader<OwnedReadHalf>, limits: Limits) -> Result<Next, Gone> {
+    let mut line = Vec::new();
+    let mut deadline = None;
+    loop {
+        let more = match deadline {
+            None => reader.fill_buf().await?,
+            Some(deadline) => match timeout_at(deadline, reader.fill_buf()).await {
+                Ok(more) => more?,
+                Err(_) => return Ok(Next::Lost(slow(line.len(), limits))),
+            },
+        };
+        if more.is_empty() {
+            let why = "the request has no line end";
+            let whole = line.is_empty();
+            return Ok(if whole { Next::End } else { Next::Lost(why.to_owned()) });
+        }
+        deadline.get_or_insert_with(|| Instant::now() + limits.patience);
+        let end = more.iter().position(|byte| *byte == b'\n');
+        let taken = end.unwrap_or(more.len());
+        if line.len() + taken > limits.line {
+            let why = format!("a request has at most {} bytes", limits.line);
+            return Ok(Next::Lost(why));
+        }
+        line.extend_from_slice(&more[..taken]);
+        reader.consume(taken + usize::from(end.is_some()));
+        if end.is_some() {
+            return Ok(Next::Line(line));
+        }
+    }
+}
+
+fn slow(len: usize, limits: Limits) -> String {
+    format!("{len} bytes of a request, and no line end within {:?}", limits.patience)
+}
+
+/// Spaces requests out: a second's worth at once, then one after another.
+#[derive(Debug)]
+struct Pace {
+    interval: Duration,
+    ahead: Duration,
+    /// When the next one would be on time.
+    due: Instant,
+}
+
+impl Pace {
+    fn new(rate: u32) -> Self {
+        let interval = Duration::from_secs(1) / rate.max(1);
+        Self { interval, ahead: Duration::from_secs(1), due: Instant::now() }
+    }
+
+    async fn wait(&mut self) {
+        let now = Instant::now();
+        if let Some(late) = now.checked_sub(self.ahead) {
+            self.due = self.due.max(late);
+        }
+        self.due += self.interval;
+        if self.due > now {
+            sleep_until(self.due).await;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a client and the daemon say to each other: one JSON object a line.
+//!
+//! Each request has the protocol's version, `"v": 1`, and may have a number, `"id"`, that its reply
+//! repeats. A key that is not known is refused, so that nothing is asked for in vain.
+
+use std::path::PathBuf;
+
+use onramp::host::Reply;
+use serde_json::{Map, Value, json};
+
+/// The protocol's version.
+pub const VERSION: u64 = 1;
+/// Bytes of a request, at most, without its line end.
+pub const LINE_MAX: usize = 1 << 20;
+/// The programs that the daemon plays.
+pub const PROGRAMS: [&str; 2] = ["tc", "ip"];
+
+/// A request, and the number its reply shall have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The number.
+    pub id: Option<u64>,
+    /// What is to be done.
+    pub request: Request,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// A command.
+    Exec(Command),
+    /// Commands, one after another, up to the first that fails.
+    Batch {
+        /// The commands.
+        commands: Vec<Command>,
+        /// Goes on behind those that fail.
+        force: bool,
+    },
+    /// To be told from now on: what of, and how.
+    Watch(String, Map<String, Value>),
+}
+
+/// The words of a command, and where it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The words; the first is `tc` or `ip`.
+    pub argv: Vec<String>,
+    /// Where files are looked for that it names.
+    pub folder: PathBuf,
+}
+
+/// What is wrong with a request, and its number as far as it could be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The number.
+    pub id: Option<u64>,
+    /// What is wrong, and what would be right.
+    pub why: String,
+}
+
+/// Reads a request.
+///
+/// # Errors
+///
+/// [`Wrong`]: it is no request; what is wrong with it.
+pub fn parse(line: &[u8]) -> Result<Asked, Wrong> {
+    let nameless = |why: String| Wrong { id: None, why };
+    let text = std::str::from_utf8(line).map_err(|error| {
+        nameless(format!("the request is not UTF-8 from byte {} on", error.valid_up_to()))
+    })?;
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| nameless(format!("the request is no JSON: {error}")))?;
+    let Value::Object(mut object) = value else {
+        return Err(nameless(format!("a request is a JSON object, not {}", name(&value))));
+    };
+    let (id, is_number) = match object.remove("id") {
+        None | Some(Value::Null) => (None, true),
+        Some(value) => (value.as_u64(), value.is_u64()),
+    };
+    let request = if is_number {
+        body(object)
+    } else {
+        Err("\"id\" has to be a whole number, 0 to 18446744073709551615".to_owned())
+    };
+    request.map(|request| Asked { id, request }).map_err(|why| Wrong { id, why })
+}
+
+/// Reads what is left of a request without its number.
+fn body(mut object: Map<String, Value>) -> Result<Request, String> {
+    match object.remove("v") {
+        Some(Value::Number(version)) if version.as_u64() == Some(VERSION) => {}
+        Some(version) => {
+            return Err(format!("version {version}: this daemon speaks version {VERSION}"));
+        }
+        None => return Err(format!("the version is missing: \"v\": {VERSION}")),
+    }
+    if let Some(what) = object.remove("watch") {
+        let Value::String(what) = what else { return Err(wants("watch", "a word", &what)) };
+        return Ok(Request::Watch(what, object));
+    }
+    let folder = match object.remove("cwd") {
+        None => PathBuf::from("/"),
+        Some(Value::String(folder)) if folder.starts_with('/') => PathBuf::from(folder),
+        Some(other) => return Err(wants("cwd", "an absolute path", &other)),
+    };
+    let command = |argv| Command { argv, folder: folder.clone() };
+    let request = match (object.remove("argv"), object.remove("batch")) {
+        (Some(argv), None) => Request::Exec(command(words("argv", argv)?)),
+        (None, Some(Value::Array(lines))) => {
+            let lines = lines.into_iter().map(|line| words("batch", line).map(command));
+            let force = match object.remove("force") {
+                None => false,
+                Some(Value::Bool(force)) => force,
+                Some(other) => return Err(wants("force", "true or false", &other)),
+            };
+            Request::Batch { commands: lines.collect::<Result<_, _>>()?, force }
+        }
+        (None, Some(other)) => return Err(wants("batch", "a list of commands", &other)),
+        (Some(_), Some(_)) => return Err("either \"argv\" or \"batch\", not both".to_owned()),
+        (None, None) => {
+            return Err("what is to be done? give \"argv\", \"batch\" or \"watch\"".to_owned());
+        }
+    };
+    match object.keys().next() {
+        Some(key) => Err(format!("what is {key:?}? there are v, id, argv, batch, force, cwd")),
+        None => Ok(request),
+    }
+}
+
+/// Reads the words of a command.
+fn words(key: &str, value: Value) -> Result<Vec<String>, String> {
+    let expected = "a command, such as [\"tc\", \"qdisc\", \"show\"]";
+    let Value::Array(list) = value else { return Err(wants(key, expected, &value)) };
+    let word = |value| match value {
+        Value::String(word) => Ok(word),
+        other => Err(wants(key, expected, &other)),
+    };
+    let words: Vec<String> = list.into_iter().map(word).collect::<Result<_, _>>()?;
+    match words.first().map(String::as_str) {
+        Some(program) if PROGRAMS.contains(&program) => Ok(words),
+        Some(other) => Err(format!("{key:?}: {other:?} is no program here: tc, ip")),
+        None => Err(format!("{key:?}: the program is missing: {expected}")),
+    }
+}
+
+fn wants(key: &str, expected: &str, value: &Value) -> String {
+    format!("{key:?} has to be {expected}, not {}", name(value))
+}
+
+const fn name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a word",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The reply to a command.
+#[must_use]
+pub fn reply(id: Option<u64>, reply: &Reply) -> Vec<u8> {
+    let Reply { code, out, err } = reply;
+    line(&json!({ "v": VERSION, "id": id, "code": code, "out": out, "err": err }))
+}
+
+/// The reply to a request that could not be read, or that nobody serves.
+#[must_use]
+pub fn refusal(id: Option<u64>, why: &str) -> Vec<u8> {
+    let err = format!("onramp: {why}\n");
+    reply(id, &Reply { code: 2, out: String::new(), err })
+}
+
+/// The reply to a batch: how many commands were tried, and those that printed something or
+/// failed, each with its place, from 0 on.
+#[must_use]
+pub fn batch_reply(id: Option<u64>, tried: usize, said: &[(usize, Reply)]) -> Vec<u8> {
+    let code = u8::from(said.iter().any(|(_, reply)| reply.code != 0));
+    let said: Vec<Value> = said
+        .iter()
+        .map(|(place, Reply { code, out, err })| {
+            json!({ "command": place, "code": code, "out": out, "err": err })
+        })
+        .collect();
+    line(&json!({ "v": VERSION, "id": id, "code": code, "tried": tried, "said": said }))
+}
+
+/// JSON and a line end.
+#[must_use]
+pub fn line(value: &Value) -> Vec<u8> {
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}

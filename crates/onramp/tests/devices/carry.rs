@@ -1,0 +1,136 @@
+//! What devices carry, and what they count of it.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Long enough for anything to happen that shall.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends so many packets of 100 bytes and waits until nothing is held.
+fn send(host: &Host, device: &str, count: usize) {
+    let link = host.link(device).expect("there is such a device");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    for _ in 0..count {
+        sender.send(&flow, &[7; 100]).expect("it is taken");
+    }
+    assert!(link.flush(PATIENCE), "everything left");
+}
+
+/// Packets received, received and dropped, sent, and dropped at sending: `ip -s link`.
+fn counted(host: &mut Host, device: &str) -> [u64; 4] {
+    let shown = out(host, &format!("ip -s link show {device}"));
+    let lines: Vec<&str> = shown.lines().collect();
+    let column = |line: &str, place: usize| {
+        line.split_whitespace().nth(place).and_then(|word| word.parse().ok()).expect("a number")
+    };
+    let (received, sent) = (lines[3], lines[5]);
+    [column(received, 1), column(received, 3), column(sent, 1), column(sent, 3)]
+}
+
+#[test]
+fn a_dummy_swallows_and_counts() {
+    let mut host = host(&["ip link add d0 up numtxqueues 3 type dummy"]);
+    send(&host, "d0", 1_000);
+    assert_eq!(counted(&mut host, "d0"), [0, 0, 1_000, 0]);
+    assert!(host.receiver("d0").is_none(), "nothing arrives there");
+}
+
+#[test]
+fn a_device_that_is_down_drops_and_counts() {
+    let mut host = host(&["ip link add d0 type dummy"]);
+    send(&host, "d0", 10);
+    assert_eq!(counted(&mut host, "d0"), [0, 0, 0, 10]);
+    exec(&mut host, "ip link set d0 up");
+    send(&host, "d0", 5);
+    exec(&mut host, "ip link set d0 down");
+    send(&host, "d0", 1);
+    assert_eq!(counted(&mut host, "d0"), [0, 0, 5, 11]);
+}
+
+#[test]
+fn a_loopback_receives_what_it_sends() {
+    let mut host = host(&["ip link add l0 up type loopback"]);
+    send(&host, "l0", 10);
+    assert_eq!(counted(&mut host, "l0"), [10, 0, 10, 0], "nobody read, and they arrived");
+    let mut receiver = host.receiver("l0").expect("nobody else reads");
+    assert!(host.receiver("l0").is_none(), "one at a time");
+    send(&host, "l0", 3);
+    assert_eq!(receiver.recv_all().len(), 3);
+    assert_eq!(counted(&mut host, "l0"), [13, 0, 13, 0]);
+}
+
+#[test]
+fn what_one_end_sends_the_other_receives() {
+    let mut host = host(&["ip link add v0 up numtxqueues 2 type veth peer name v1 up"]);
+    let mut receiver = host.receiver("v1").expect("nobody else reads");
+    send(&host, "v0", 100);
+    let mut bytes = 0;
+    for packet in receiver.recv_all() {
+        assert_eq!(packet.payload(), [7; 100]);
+        bytes += 1;
+    }
+    assert_eq!(bytes, 100);
+    drop(receiver);
+    send(&host, "v1", 7);
+    assert_eq!(counted(&mut host, "v0"), [7, 0, 100, 0]);
+    assert_eq!(counted(&mut host, "v1"), [100, 0, 7, 0]);
+    // There is no carrier to an end that is down.
+    exec(&mut host, "ip link set v1 down");
+    send(&host, "v0", 4);
+    assert_eq!(counted(&mut host, "v0"), [7, 0, 100, 4]);
+}
+
+/// A slow reader loses nothing: packets wait for it.
+#[test]
+fn a_reader_gets_more_than_its_box_holds() {
+    let host = host(&["ip link add v0 up type veth peer name v1 up"]);
+    let mut receiver = host.receiver("v1").expect("nobody else reads");
+    let total: u32 = 20_000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| send(&host, "v0", total as usize));
+        let mut got = 0;
+        while got < total {
+            assert!(receiver.wait(PATIENCE), "{got} of {total} arrived");
+            got += receiver.recv_all().len();
+        }
+    });
+}
+
+fn listens_at(host: &mut Host, device: &str) -> SocketAddr {
+    let shown = out(host, &format!("ip -d link show {device}"));
+    let mut words = shown.split_whitespace().skip_while(|word| *word != "listen");
+    words.nth(1).and_then(|word| word.parse().ok()).expect("an address")
+}
+
+#[test]
+fn datagrams_of_others_go_through() {
+    let sink = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    sink.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let to = sink.local_addr().expect("an address");
+    let add = format!("ip link add u0 up type udp local 127.0.0.1 remote {to} listen 127.0.0.1:0");
+    let mut host = host(&[&add]);
+    let (at, client) = (listens_at(&mut host, "u0"), UdpSocket::bind("127.0.0.1:0").expect("one"));
+    for number in 0..50_u8 {
+        client.send_to(&[number; 64], at).expect("sent");
+        let mut buffer = [0; 128];
+        let (len, _) = sink.recv_from(&mut buffer).expect("it arrives");
+        assert_eq!(buffer[..len], [number; 64]);
+    }
+    let until = Instant::now_in_test() + PATIENCE;
+    while counted(&mut host, "u0") != [50, 0, 50, 0] {
+        assert!(Instant::now_in_test() < until, "{:?}", counted(&mut host, "u0"));
+        std::thread::yield_now();
+    }
+    // Down, it takes nothing; deleted, it leaves its sockets to others.
+    exec(&mut host, "ip link set u0 down");
+    client.send_to(&[1; 64], at).expect("sent");
+    while counted(&mut host, "u0") != [50, 1, 50, 0] {
+        assert!(Instant::now_in_test() < until, "{:?}", counted(&mut host, "u0"));
+        std::thread::yield_now();
+    }
+    assert_eq!(exec(&mut host, "ip link del u0"), Reply::default());
+    UdpSocket::bind(at).expect("the address is free again");
+}

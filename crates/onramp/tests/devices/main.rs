@@ -1,0 +1,31 @@
+//! Devices of a host: what `ip` says of them, and what they carry.
+
+mod carry;
+mod ip;
+
+use std::path::Path;
+
+use onramp::Host;
+use onramp::host::Reply;
+
+/// Does a line.
+fn exec(host: &mut Host, line: &str) -> Reply {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    host.exec(&words, Path::new("/"))
+}
+
+/// Does lines that cannot fail.
+fn host(lines: &[&str]) -> Host {
+    let mut host = Host::new();
+    for line in lines {
+        assert_eq!(exec(&mut host, line), Reply::default(), "{line}");
+    }
+    host
+}
+
+/// What a line prints.
+fn out(host: &mut Host, line: &str) -> String {
+    let Reply { code, out, err } = exec(host, line);
+    assert_eq!((code, err.as_str()), (0, ""), "{line}");
+    out
+}
