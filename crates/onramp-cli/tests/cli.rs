@@ -16,6 +16,8 @@ mod replay;
 mod report;
 #[path = "cli/send.rs"]
 mod send;
+#[path = "cli/tdc.rs"]
+mod tdc;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

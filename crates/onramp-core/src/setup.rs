@@ -63,6 +63,8 @@ pub struct Facts {
     pub queues: u16,
     /// Packets that `pfifo` and its like hold by default; zero: 1,000.
     pub txqueuelen: u32,
+    /// Its largest packet, link header included, bytes; zero: nobody knows.
+    pub mtu: u32,
     /// It was never up: what stands there by itself is not listed.
     pub dormant: bool,
 }

@@ -158,6 +158,14 @@ impl Spec {
         check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values(0))
     }
 
+    /// Has another value of `key`, one of its parameters.
+    pub(crate) fn give(&mut self, key: &str, value: Value) {
+        let place = self.kind.params.iter().position(|param| param.key == key);
+        if let Some(given) = place.and_then(|place| self.given.get_mut(place)) {
+            *given = Some(value);
+        }
+    }
+
     /// Itself, changed by what `other`, of the same kind, was given.
     pub(crate) fn changed_by(&self, other: &Self) -> Result<Self, ConfigError> {
         let at = format!("qdisc {}", self.kind.id);

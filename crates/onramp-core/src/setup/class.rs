@@ -5,10 +5,10 @@
 
 use super::{Change, Node, Setup};
 use crate::cmd::{ClassHead, ROOT, Verb, class_of};
-use crate::params::{Param, Site, Value, Values, merged};
+use crate::params::{Default, Param, Site, Unit, Value, Values, merged};
 use crate::qdisc::{ClassKind, KINDS, Kind};
 use crate::spec::{Words, check, complete, read_options};
-use crate::{ConfigError, Errno, Handle};
+use crate::{ConfigError, Errno, Fault, Handle};
 
 fn refused(at: &str, errno: Errno, said: &'static str, why: impl Into<String>) -> ConfigError {
     ConfigError::new(at, "", "", why).kernel(errno, said)
@@ -85,6 +85,9 @@ impl Setup {
     ) -> Result<Change, ConfigError> {
         let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
         let kind = node.spec.kind();
+        if let ("ets", Some(("ets", given))) = (kind.id, &options) {
+            return self.set_quantum(at, class, given);
+        }
         let ClassKind::Added { params, check: agree, nested } = kind.classes else {
             return Err(match kind.classes {
                 ClassKind::None => {
@@ -114,6 +117,38 @@ impl Setup {
         check(at, agree, &Values { params, given: &given, site: Site::default() })?;
         node.classes.set(class, parent, given);
         Ok(Change::Class(class))
+    }
+
+    /// The classes of `ets` follow from its parameters, of which a quantum is one.
+    fn set_quantum(
+        &mut self,
+        at: &str,
+        class: Handle,
+        given: &[Option<Value>],
+    ) -> Result<Change, ConfigError> {
+        let mtu = u64::from(self.facts.mtu);
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
+        if !node.has_class(class.minor) {
+            let said = "Fine-grained class addition and removal is not supported";
+            return Err(refused(
+                at,
+                Errno::NotSupported,
+                said,
+                "change bands of the qdisc instead",
+            ));
+        }
+        let [Some(Value::Number(quantum))] = given else { return Ok(Change::Nothing) };
+        let values = node.spec.values(self.facts.mtu);
+        let Some(place) = u64::from(class.minor - 1).checked_sub(values.number("strict")) else {
+            let said = "Strict bands do not have a configurable quantum";
+            return Err(refused(at, Errno::Invalid, said, "it is strict"));
+        };
+        let place = usize::try_from(place).unwrap_or(0);
+        let mut quanta = values.list("quanta");
+        quanta.resize(quanta.len().max(place + 1), mtu.max(1));
+        quanta[place] = *quantum;
+        node.spec.give("quanta", Value::List(quanta));
+        Ok(Change::Parameters(class.major))
     }
 
     fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
@@ -204,11 +239,17 @@ impl Node {
     }
 }
 
+/// What can be changed of a class of `ets`.
+const ETS: &[Param] = &[Param::new("quantum", Unit::Size, Default::Off, "bytes of a round")
+    .at_least(1)
+    .refused(Fault::Kernel(Errno::Invalid, Some("ETS quantum cannot be zero")))];
+
 /// Reads the options of a class of this kind.
 fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
     let kind = KINDS.iter().find(|kind| kind.id == id);
     let params: Option<&'static [Param]> = kind.and_then(|kind| match kind.classes {
         ClassKind::Added { params, .. } => Some(params),
+        ClassKind::Fixed(_) if kind.id == "ets" => Some(ETS),
         _ => None,
     });
     let Some(params) = params else {
@@ -231,7 +272,8 @@ impl Setup {
         let node = self.qdiscs.get(&major);
         node.into_iter().flat_map(|node| {
             let classes = &node.classes;
-            classes.order.iter().filter_map(|minor| Some((minor, classes.get(minor)?.parent)))
+            let parent = |minor| classes.get(minor).map_or(0, |class| class.parent);
+            classes.order.iter().map(move |minor| (minor, parent(minor)))
         })
     }
 }

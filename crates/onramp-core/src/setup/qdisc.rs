@@ -320,7 +320,12 @@ impl Setup {
     }
 
     pub(super) fn insert(&mut self, parent: Option<Handle>, major: u16, spec: Spec) {
-        self.qdiscs.insert(major, Node::new(parent, spec));
+        let mut node = Node::new(parent, spec);
+        if node.spec.kind().id == "hfsc" {
+            // Its root is a class itself, and listed as one.
+            node.classes.order.add(major, 0);
+        }
+        self.qdiscs.insert(major, node);
         self.places.insert(parent, major);
         if parent.is_none() {
             self.root = Some(major);

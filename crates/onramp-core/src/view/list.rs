@@ -228,13 +228,16 @@ impl<'a> Listed<'a> {
                     }
                 }
             }
-            ClassKind::Added { .. } => {
+            ClassKind::Added { params, .. } => {
+                let nothing = vec![None; params.len()];
                 for (minor, above) in setup.added_classes(major) {
                     let class = Handle::new(major, minor);
-                    if let (true, Some((_, values))) =
-                        (meant(class), setup.class_values(class, site))
-                    {
-                        let parent = (above != 0).then_some(Handle::new(major, above));
+                    // The root of hfsc is a class itself.
+                    let below = above != 0 || kind.id == "hfsc" && minor != 0;
+                    let parent = below.then_some(Handle::new(major, above));
+                    let none = Values { params, given: &nothing, site };
+                    let values = setup.class_values(class, site).map_or(none, |(_, values)| values);
+                    if meant(class) {
                         self.class(spec, class, parent, &values, out);
                     }
                 }

@@ -98,6 +98,7 @@ impl Netdev {
             fallback: self.fallback().parse().ok(),
             queues: u16::try_from(self.queues).unwrap_or(u16::MAX),
             txqueuelen: self.txqueuelen,
+            mtu: self.packet_max(),
             dormant: !self.was_up,
         };
         self.tree.of_device(&self.name, facts);

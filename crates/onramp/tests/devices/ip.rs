@@ -96,8 +96,14 @@ fn names_are_made_up_where_nobody_says() {
     let shown = out(&mut host, "ip -br link");
     let names: Vec<&str> = shown.lines().filter_map(|line| line.split(' ').next()).collect();
     let want = [
-        "dummy0", "dummy1", "veth1@veth0", "veth0@veth1", "veth4@veth2", "veth2@veth4",
-        "veth5@veth3", "veth3@veth5",
+        "dummy0",
+        "dummy1",
+        "veth1@veth0",
+        "veth0@veth1",
+        "veth4@veth2",
+        "veth2@veth4",
+        "veth5@veth3",
+        "veth3@veth5",
     ];
     assert_eq!(names, want);
 }
@@ -139,12 +145,24 @@ const FAILURES: &[(&str, u8, &str)] = &[
     ("ip link show v0 v1", 255, "Error: either \"dev\" is duplicate, or \"v1\" is a garbage."),
     ("ip link add x numtxqueues 0 type veth", 2, "Error: Invalid number of transmit queues."),
     ("ip link add x numtxqueues 70000 type veth", 2, "Error: Invalid number of transmit queues."),
-    ("ip link add a/b type veth", 255, "Error: argument \"a/b\" is wrong: \"dev\" not a valid ifname"),
+    (
+        "ip link add a/b type veth",
+        255,
+        "Error: argument \"a/b\" is wrong: \"dev\" not a valid ifname",
+    ),
     ("ip link set v0 name abcdefghijklmnop", 255, "Error: argument \"abcdefghijklmnop\" is wrong:"),
     ("ip link add dev abcdefghijklmnop type veth", 2, "Error: Attribute failed policy validation."),
     ("ip link add x1 name x2 type veth", 255, "both \"name\" and \"dev\" cannot be used when"),
-    ("ip link add x type veth peer type foo", 255, "Error: duplicate \"type\": \"foo\" is the second"),
-    ("ip link add x name y name z type veth", 255, "Error: duplicate \"name\": \"z\" is the second"),
+    (
+        "ip link add x type veth peer type foo",
+        255,
+        "Error: duplicate \"type\": \"foo\" is the second",
+    ),
+    (
+        "ip link add x name y name z type veth",
+        255,
+        "Error: duplicate \"name\": \"z\" is the second",
+    ),
     ("ip link add x type veth foo", 1, "Usage: ip link <options> type veth [peer <options>]"),
     ("ip link foo", 255, "Command \"foo\" is unknown, try \"ip link help\"."),
     ("ip foo", 1, "Object \"foo\" is unknown, try \"ip help\"."),
