@@ -38,9 +38,13 @@ pub use class::{Child, Classes};
 pub use device::{Device, DeviceInfo, Transmitted};
 pub use error::{ConfigError, Errno, Fault};
 pub use handle::Handle;
-pub use port::{COLLECT, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS};
+pub use port::{
+    COLLECT, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS, TooManyJobs,
+};
 pub use rate::Rate;
 pub use setup::{Facts, Setup};
 pub use share::{Share, SharedRate};
 pub use time::{Clock, Instant};
 pub use tree::{Stopped, Totals, Tree, Trunk};
+#[doc(hidden)]
+pub use {setup::Change, tree::Edit};

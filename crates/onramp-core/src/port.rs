@@ -21,6 +21,7 @@ mod pace;
 mod root;
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,9 +31,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
 use self::root::{Leave, Quota, Root, Stop};
-use crate::qdisc::Qdisc;
+use crate::qdisc::{Cx, Qdisc};
 use crate::stats::{PortSnapshot, PortStats};
-use crate::{Device, Instant, Share};
+use crate::{Device, Instant, Share, Trunk};
 
 /// Packets an owner sends before it leaves the rest to others (`dev_tx_weight`).
 pub const QUOTA: u32 = 64;
@@ -103,12 +104,30 @@ pub struct Port<D> {
     /// What the next owner has to do first, or the present one as soon as it is back from the
     /// device.
     wants: AtomicU8,
-    next_qdisc: Mutex<Option<Box<dyn Qdisc>>>,
+    jobs: Mutex<VecDeque<Job>>,
 }
+
+/// Something to do with the tree of a port: see [`Port::with`].
+pub type Job = Box<dyn FnOnce(&mut Trunk, &mut Cx<'_>) + Send>;
+
+/// A job that could not be taken: [`JOBS_MAX`] wait already.
+pub struct TooManyJobs(pub Job);
+
+impl fmt::Debug for TooManyJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TooManyJobs")
+    }
+}
+
+/// Jobs that may wait for a port whose owner does not come back from the device.
+pub const JOBS_MAX: usize = 1_024;
+
+/// How often an owner looks for jobs, in one run. More are left to the next one.
+const ERRANDS: u32 = 2;
 
 /// Bits of [`Port::wants`].
 const CLOSE: u8 = 1;
-const REPLACE: u8 = 2;
+const JOBS: u8 = 2;
 
 /// The owner counts on lines that producers do not touch.
 const _: () = {
@@ -146,7 +165,7 @@ impl<D: Device> Port<D> {
             mode,
             death: OnceLock::new(),
             wants: AtomicU8::new(0),
-            next_qdisc: Mutex::new(None),
+            jobs: Mutex::default(),
         }
     }
 
@@ -223,6 +242,7 @@ impl<D: Device> Port<D> {
         let mut quota =
             Quota { left: owner.quota(self.mode, now), enqueue: ENQUEUE_QUOTA, handed: 0 };
         let late = || keeper.elapsed(now) >= QUOTA_NS;
+        let mut errands = ERRANDS;
         self.stats.runs.add(1);
         let stop = loop {
             let takes = owner.inbox.len() <= QUOTA;
@@ -231,24 +251,18 @@ impl<D: Device> Port<D> {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
-            let turn = AssertUnwindSafe(|| {
-                let stop = owner.turn(&mut done, &mut quota, &late, now, &self.stats);
-                self.stats.backlog.set(owner.backlog());
-                stop
+            let turn = self.guard(&mut owner, keeper, |owner| {
+                owner.turn(&mut done, &mut quota, &late, now, &self.stats)
             });
-            let stop = catch_unwind(turn).unwrap_or_else(|panic| {
-                owner.bury(&self.stats);
-                self.stats.backlog.set(0);
-                // Who sees why it died finds senders told.
-                keeper.died();
-                let _ = self.death.set(why(&*panic)); // It dies once.
-                std::mem::forget(panic); // Its drop is anybody's code, too.
-                Stop::Empty
-            });
+            let stop = turn.unwrap_or(Stop::Empty);
             // Relaxed: who asks tries to own the port, or has the keeper come, after that. This is
             // for an owner that was away for long, in a device that blocks.
-            if self.wants.load(Ordering::Relaxed) != 0 && self.obey(&mut owner) {
+            if errands > 0 && self.wants.load(Ordering::Relaxed) != 0 && self.obey(&mut owner) {
+                errands -= 1;
                 continue;
+            }
+            if owner.has_errands() {
+                keeper.keep(now);
             }
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
@@ -317,51 +331,119 @@ impl<D: Device> Port<D> {
         Some(self.run(owner, PacketList::new(), now, keeper, true))
     }
 
+    /// Has `job` done with the tree: here and now, if nobody owns the port (then gives true), else
+    /// by the present owner as soon as it is back from the device, or by the keeper. Jobs are done
+    /// in the order they come. Nobody who sends waits for one, but for its time; and who brings one
+    /// sends nothing: a device that blocks does not keep it.
+    ///
+    /// What a job drops is counted, and goes home. One that panics kills the port. A dead port
+    /// drops all jobs.
+    ///
+    /// # Errors
+    ///
+    /// Gives the job back when [`JOBS_MAX`] of them wait: the device blocks.
+    pub fn with(&self, job: Job, now: Instant, keeper: &impl Keeper) -> Result<bool, TooManyJobs> {
+        let mut jobs = self.jobs();
+        if jobs.len() >= JOBS_MAX {
+            return Err(TooManyJobs(job));
+        }
+        jobs.push_back(job);
+        drop(jobs);
+        self.wants.fetch_or(JOBS, Ordering::Relaxed); // Relaxed: as in `run`; the lock has them.
+        if let Some(owner) = self.intake.own() {
+            self.attend(owner, now, keeper);
+            return Ok(true);
+        }
+        keeper.keep(now); // The owner may have looked for jobs for the last time.
+        Ok(false)
+    }
+
     /// Puts `qdisc` in the place of the one there is, and moves its packets over, in the order in
     /// which it would have sent them. What the old one does not let go of is dropped as
-    /// [`DropReason::Purged`]; the new one may drop by its limits.
+    /// [`DropReason::Purged`]; the new one may drop by its limits. A job: see [`with`](Self::with).
     ///
-    /// `None`: somebody owns the port, and does it as soon as it is back from the device, or the
-    /// keeper does.
+    /// # Errors
+    ///
+    /// As of [`with`](Self::with).
     pub fn replace(
         &self,
         qdisc: Box<dyn Qdisc>,
         now: Instant,
         keeper: &impl Keeper,
-    ) -> Option<Ran> {
-        let before = self.next_qdisc().replace(qdisc);
-        drop(before); // Nobody came to need it.
-        self.wants.fetch_or(REPLACE, Ordering::Relaxed); // Relaxed: as in `run`; the lock has it.
-        keeper.keep(now);
-        let owner = self.intake.own()?;
-        Some(self.run(owner, PacketList::new(), now, keeper, false))
+    ) -> Result<bool, TooManyJobs> {
+        self.with(Box::new(|trunk, cx| trunk.succeed(qdisc, cx)), now, keeper)
+    }
+
+    /// Does what others want, and sends nothing: that is the keeper's.
+    fn attend(&self, mut owner: Owner<'_, Root<D>>, now: Instant, keeper: &impl Keeper) {
+        let was_busy = owner.was_busy();
+        let now = now.max(owner.now); // As in `run`.
+        owner.now = now;
+        let mut done = PacketList::new(); // goes home when the port is let go
+        let held = owner.backlog();
+        while self.wants.load(Ordering::Relaxed) & JOBS != 0 && self.obey(&mut owner) {
+            self.guard(&mut owner, keeper, |owner| {
+                owner.run_errands(&mut done, &|| false, now, &self.stats);
+            });
+        }
+        // What is held may leave earlier now, and what came meanwhile wants somebody to look.
+        if held + owner.backlog() > 0 || owner.waiting() > 0 {
+            keeper.keep(now);
+        }
+        if was_busy {
+            owner.leave_busy();
+        } else if let Err(owner) = owner.leave_idle() {
+            keeper.keep(now);
+            owner.leave_busy();
+        }
+    }
+
+    /// Calls what may panic: anybody's code. `None`: it did, and the port is dead.
+    fn guard<R>(
+        &self,
+        owner: &mut Root<D>,
+        keeper: &impl Keeper,
+        f: impl FnOnce(&mut Root<D>) -> R,
+    ) -> Option<R> {
+        let call = AssertUnwindSafe(|| {
+            let result = f(owner);
+            self.stats.backlog.set(owner.backlog());
+            result
+        });
+        catch_unwind(call).map_err(|panic| self.die(owner, keeper, panic)).ok()
+    }
+
+    #[cold]
+    fn die(&self, owner: &mut Root<D>, keeper: &impl Keeper, panic: Box<dyn Any + Send>) {
+        owner.bury(&self.stats);
+        self.stats.backlog.set(0);
+        // Who sees why it died finds senders told.
+        keeper.died();
+        let _ = self.death.set(why(&*panic)); // It dies once.
+        std::mem::forget(panic); // Its drop is anybody's code, too.
     }
 
     /// Does what others want of the owner. True: there is more to do for it.
     #[cold]
     fn obey(&self, owner: &mut Root<D>) -> bool {
-        let mut more = false;
         // An owner waits for nobody: while somebody has the lock, the next owner does it, whom that
         // one has come.
-        let next = match self.next_qdisc.try_lock() {
+        let jobs = match self.jobs.try_lock() {
             Err(TryLockError::WouldBlock) => None,
             Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
             Ok(lock) => Some(lock),
         };
-        if let Some(mut next) = next
-            // Relaxed: the lock hands the qdisc over.
-            && self.wants.fetch_and(!REPLACE, Ordering::Relaxed) & REPLACE != 0
-            && let Some(qdisc) = next.take()
-        {
-            owner.replace_by(qdisc);
-            more = true;
+        if let Some(mut jobs) = jobs {
+            self.wants.fetch_and(!JOBS, Ordering::Relaxed); // Relaxed: the lock hands them over.
+            owner.send_on(&mut jobs);
         }
         let closes = self.wants.load(Ordering::Relaxed) & CLOSE != 0; // Relaxed: as in `run`.
-        more | (closes && owner.close(DropReason::Purged))
+        let closes = closes && owner.close(DropReason::Purged);
+        closes || owner.has_errands()
     }
 
-    fn next_qdisc(&self) -> MutexGuard<'_, Option<Box<dyn Qdisc>>> {
-        self.next_qdisc.lock().unwrap_or_else(PoisonError::into_inner)
+    fn jobs(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

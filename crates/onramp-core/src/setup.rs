@@ -143,7 +143,8 @@ impl Added {
 
 /// What a line changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
+    /// Nothing.
     Nothing,
     /// A qdisc is new.
     Qdisc(u16),
@@ -157,6 +158,7 @@ pub(crate) enum Change {
     Parameters(u16),
     /// A class is new, or has other parameters.
     Class(Handle),
+    /// A class has gone.
     ClassGone(Handle),
     /// Filters at a qdisc or class are other ones.
     Filters(Handle),
@@ -208,7 +210,12 @@ impl Setup {
     }
 
     /// The same; says what is different now.
-    pub(crate) fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
+    ///
+    /// # Errors
+    ///
+    /// As of [`apply`](Self::apply).
+    #[doc(hidden)]
+    pub fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
         let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
         if words.clone().next() == Some("tc") {
             words.next();
@@ -254,15 +261,35 @@ impl Setup {
     /// `queue + 1`, where nothing does, a `pfifo_fast`.
     #[must_use]
     pub fn build_port(&self, queue: usize, mtu: u32, seed: u64) -> Option<Box<dyn Qdisc>> {
-        let fallback = self.facts.fallback.as_ref();
-        let kind = self.root.and_then(|root| self.spec(root)).or(fallback)?.kind();
-        if kind.id != "mq" {
+        if !self.is_mq() {
             return self.build(mtu, seed);
         }
         let root = self.root.unwrap_or(0);
         let class = u16::try_from(queue + 1).ok().map(|minor| Handle::new(root, minor));
         let below = class.and_then(|class| self.below(Some(class)));
         Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
+    }
+
+    /// Builds what stands in front of a transmit queue, or, without one, the whole tree.
+    pub(crate) fn build_queue(
+        &self,
+        queue: Option<usize>,
+        mtu: u32,
+        seed: u64,
+    ) -> Option<Box<dyn Qdisc>> {
+        match queue {
+            Some(queue) => self.build_port(queue, mtu, seed),
+            None => self.build(mtu, seed),
+        }
+    }
+
+    /// The classes on the way to a qdisc from what stands in front of a transmit queue, or, without
+    /// one, from the root; `None`: it stands in front of another queue, or of all.
+    pub(crate) fn path_in(&self, major: u16, queue: Option<usize>) -> Option<Vec<u16>> {
+        let mut path = self.path(major);
+        let Some(queue) = queue.filter(|_| self.is_mq()) else { return Some(path) };
+        let is_its = path.first().is_some_and(|first| usize::from(*first) == queue + 1);
+        is_its.then(|| path.split_off(1))
     }
 
     /// Itself, if it can stand in front of a device that has several transmit queues.
@@ -453,6 +480,18 @@ impl Setup {
     /// The qdisc that stands below `parent`.
     fn below(&self, parent: Option<Handle>) -> Option<u16> {
         self.places.get(&parent).copied()
+    }
+
+    /// The qdisc that somebody put below a class.
+    pub(crate) fn child_at(&self, class: Handle) -> Option<u16> {
+        self.below(Some(class))
+    }
+
+    /// Whether a device's transmit queues have a qdisc each (`mq`), by the device's own choice or
+    /// somebody's.
+    pub(crate) fn is_mq(&self) -> bool {
+        let fallback = || self.facts.fallback.as_ref().map(|spec| spec.kind().id);
+        self.root.map_or_else(fallback, |_| self.root_id()) == Some("mq")
     }
 
     /// The classes that were added to a qdisc, and the classes above them; 0: the qdisc.

@@ -1,14 +1,18 @@
 //! A qdisc alone, to embed where packets and time come from elsewhere.
 
 mod apply;
+mod edit;
 mod look;
 mod trunk;
+
+use std::sync::Arc;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
 use crate::{Instant, Setup};
 
+pub use self::edit::Edit;
 pub use self::trunk::Trunk;
 
 /// A qdisc without threads, sockets or clock: packets go in and out by calls, and time is an
@@ -56,12 +60,11 @@ pub use self::trunk::Trunk;
 pub struct Tree {
     root: Trunk,
     /// What the root was built from.
-    setup: Setup,
+    setup: Arc<Setup>,
     mtu: u32,
     seed: u64,
     drops: PacketList,
     totals: Totals,
-    measures: bool,
 }
 
 /// What passed a [`Tree`] since it was made.
@@ -128,9 +131,9 @@ impl Tree {
     }
 
     fn with(setup: Setup, root: Box<dyn Qdisc>, mtu: u32, seed: u64) -> Self {
-        let root = Trunk::new(root);
+        let (root, setup) = (Trunk::new(root), Arc::new(setup));
         let drops = PacketList::new();
-        Self { root, setup, mtu, seed, drops, totals: Totals::ZERO, measures: false }
+        Self { root, setup, mtu, seed, drops, totals: Totals::ZERO }
     }
 
     /// Gives `pkt` back, counted as sent, if nothing is held and the root lets packets pass it by
@@ -149,7 +152,7 @@ impl Tree {
         self.totals.sent_packets += 1;
         self.totals.sent_bytes += u64::from(pkt.len);
         let mut drops = PacketList::new();
-        self.root.passed(&pkt, &Cx::new(now, &mut drops).measuring(self.measures));
+        self.root.passed(&pkt, &Cx::new(now, &mut drops).measuring(self.root.measures));
         Ok(pkt)
     }
 
@@ -244,7 +247,7 @@ impl Tree {
     /// From now on, each qdisc of the tree measures how long packets take from push to dequeue, or
     /// no longer does.
     pub fn measure(&mut self, measures: bool) {
-        self.measures = measures;
+        self.root.measure(measures);
     }
 
     /// What passed since the tree was made.
@@ -262,7 +265,7 @@ impl Tree {
     #[inline]
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut Trunk, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops).measuring(self.measures);
+        let mut cx = Cx::new(now, &mut drops).measuring(self.root.measures);
         let result = f(&mut self.root, &mut cx);
         self.root.look(0, &cx);
         self.totals.made_packets += u64::from(cx.made);

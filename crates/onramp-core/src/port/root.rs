@@ -1,12 +1,13 @@
 //! What the owner of a port works on, and its work.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use onramp_queue::{DropReason, PacketList};
 
 use super::pace::Pace;
-use super::{LONG_QUOTA, Mode, QUOTA, TICK_NS};
-use crate::qdisc::{Cx, Dequeue, KINDS, Qdisc, Spec};
+use super::{Job, LONG_QUOTA, Mode, QUOTA, TICK_NS};
+use crate::qdisc::{Cx, Dequeue, Qdisc};
 use crate::stats::PortStats;
 use crate::{Device, Instant, Share, Trunk};
 
@@ -26,8 +27,8 @@ pub(super) struct Root<D> {
     /// The device was full, and is not asked before then.
     pub(super) retry_at: Instant,
     pace: Pace,
-    /// To take the qdisc's place in the next turn.
-    next_qdisc: Option<Box<dyn Qdisc>>,
+    /// What others want done with the tree, in the next turn.
+    errands: VecDeque<Job>,
     /// Packets that came, ever.
     came: u64,
     /// Nothing is sent any more; what comes is dropped for this.
@@ -74,7 +75,7 @@ impl<D> Root<D> {
             burst: PacketList::new(),
             retry_at: Instant(0),
             pace: Pace::default(),
-            next_qdisc: None,
+            errands: VecDeque::new(),
             came: 0,
             closed: None,
         }
@@ -87,9 +88,14 @@ impl<D> Root<D> {
         was_open
     }
 
-    /// From the next turn on, `qdisc` is the qdisc.
-    pub(super) fn replace_by(&mut self, qdisc: Box<dyn Qdisc>) {
-        self.next_qdisc = Some(qdisc);
+    /// From the next turn on, `jobs` are done, in order.
+    pub(super) fn send_on(&mut self, jobs: &mut VecDeque<Job>) {
+        self.errands.append(jobs);
+    }
+
+    /// Whether something is to be done that nobody has come to yet.
+    pub(super) fn has_errands(&self) -> bool {
+        !self.errands.is_empty()
     }
 }
 
@@ -112,11 +118,11 @@ impl<D: Device> Root<D> {
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
+        if !self.errands.is_empty() {
+            self.run_errands(done, late, now, stats);
+        }
         if let Some(reason) = self.closed {
             return self.purge(reason, done, now, stats);
-        }
-        if self.next_qdisc.is_some() {
-            self.move_over(done, now, stats);
         }
         if let Some(oldest) = self.inbox.front() {
             // Only the oldest: its age says how long a list waited, and its length is known.
@@ -154,7 +160,7 @@ impl<D: Device> Root<D> {
         stats: &PortStats,
     ) -> u32 {
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops);
+        let mut cx = Cx::new(now, &mut drops).measuring(self.trunk.measures);
         let (most, mut came) = (most.min(quota.enqueue), 0_u32);
         self.trunk.qdisc().foresee(&self.inbox, most);
         while came.saturating_add(cx.made) < most
@@ -233,7 +239,7 @@ impl<D: Device> Root<D> {
     /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
     fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops);
+        let mut cx = Cx::new(now, &mut drops).measuring(self.trunk.measures);
         let stop = loop {
             if self.burst.len() >= left {
                 break Stop::Quota;
@@ -320,38 +326,26 @@ impl<D: Device> Root<D> {
         u64::from(packets)
     }
 
-    /// Puts the next qdisc in the place of the one there is, whose packets go before what came
-    /// since.
-    ///
-    /// They come out at the times they would have come out at. So the old qdisc keeps its own
-    /// order, and its clock only runs ahead. Both stay in the port until that is done: if the old
-    /// one panics, it is not dropped by the unwinding, where its drop might panic again.
-    fn move_over(&mut self, done: &mut PacketList, now: Instant, stats: &PortStats) {
-        let (mut moved, mut drops, mut at) = (PacketList::new(), PacketList::new(), now);
-        let mut made = 0;
-        loop {
-            let mut cx = Cx::new(at, &mut drops);
-            let answer = self.trunk.qdisc_mut().dequeue(&mut cx);
-            made += cx.made;
-            match answer {
-                Dequeue::Ready(pkt) => moved.push_back(pkt),
-                Dequeue::NotBefore(then) if then > at => at = then,
-                Dequeue::NotBefore(_) | Dequeue::Empty => break,
-            }
-        }
-        self.trunk.qdisc_mut().reset(&mut Cx::new(at, &mut drops));
-        stats.count_drops(&drops);
-        done.append(&mut drops);
-        if let Some(next) = self.next_qdisc.take() {
-            drop(self.trunk.put(next));
+    /// Does what others want done with the tree, but no more when it is `late`.
+    pub(super) fn run_errands(
+        &mut self,
+        done: &mut PacketList,
+        late: &dyn Fn() -> bool,
+        now: Instant,
+        stats: &PortStats,
+    ) {
+        if self.closed == Some(DropReason::PortDead) {
+            return self.errands.clear(); // Who waits for one learns that it is gone.
         }
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops);
-        for pkt in moved {
-            let _ = self.trunk.enqueue(pkt, &mut cx);
+        let mut cx = Cx::new(now, &mut drops).measuring(self.trunk.measures);
+        while let Some(job) = self.errands.pop_front() {
+            job(&mut self.trunk, &mut cx);
+            if late() {
+                break;
+            }
         }
-        self.trunk.look(0, &cx);
-        made += cx.made;
+        let made = cx.made;
         self.count_made(made, stats);
         stats.count_drops(&drops);
         done.append(&mut drops);
@@ -384,9 +378,8 @@ impl<D: Device> Root<D> {
     pub(super) fn bury(&mut self, stats: &PortStats) {
         self.closed = Some(DropReason::PortDead);
         self.share = None; // As in `purge`.
-        let qdisc = self.trunk.put(Spec::new(&KINDS[0]).build(0));
         // They may be broken, and panic again.
-        for qdisc in [Some(qdisc), self.next_qdisc.take()] {
+        for qdisc in self.trunk.bury() {
             let drops = AssertUnwindSafe(|| drop(qdisc));
             catch_unwind(drops).unwrap_or_else(std::mem::forget);
         }

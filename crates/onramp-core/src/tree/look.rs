@@ -2,7 +2,7 @@
 
 use super::{Tree, Trunk};
 use crate::meter::Meter;
-use crate::qdisc::{ClassKind, KINDS, Kind, Qdisc};
+use crate::qdisc::{ClassKind, KINDS, Kind, Qdisc, Spec};
 use crate::view::{ClassView, Counters, Extra, QdiscView};
 use crate::{Classes, Handle, Setup};
 
@@ -19,27 +19,38 @@ struct Place {
 impl Tree {
     /// What every qdisc of the tree has counted, and holds; parents first.
     pub fn views(&mut self) -> Vec<QdiscView> {
-        let major = self.setup.root();
-        self.root.views(&self.setup, major, None)
+        self.root.views(&self.setup, None)
     }
 }
 
 impl Trunk {
-    /// The same; the trunk is qdisc `major` of `setup` and stands below `parent`. A trunk that the
-    /// setup does not name is a `pfifo_fast`.
-    pub fn views(
-        &mut self,
-        setup: &Setup,
-        major: Option<u16>,
-        parent: Option<Handle>,
-    ) -> Vec<QdiscView> {
-        let kind = major.and_then(|major| Some(setup.spec(major)?.kind()));
-        let Some(kind) = kind.or_else(|| kind_named("pfifo_fast")) else { return Vec::new() };
+    /// The same, of what stands in front of transmit queue `queue`, or, without one, of the whole
+    /// tree that `setup` describes.
+    pub fn views(&mut self, setup: &Setup, queue: Option<usize>) -> Vec<QdiscView> {
+        let (major, parent, kind) = setup.first(queue);
         let mut views = Vec::new();
         let (qdisc, meter, requeues) = self.metered();
-        let place = Place { major: major.unwrap_or(0), parent, kind, requeues };
+        let place = Place { major, parent, kind, requeues };
         look(qdisc, meter, &place, setup, &mut views);
         views
+    }
+}
+
+impl Setup {
+    /// What stands first in front of a transmit queue, or, without one, the root: its major number,
+    /// 0 if nobody named it, the class it stands below, and its kind.
+    fn first(&self, queue: Option<usize>) -> (u16, Option<Handle>, &'static Kind) {
+        let default = kind_named("pfifo_fast").unwrap_or(&KINDS[0]);
+        let fallback = self.facts().fallback.as_ref().map_or(default, Spec::kind);
+        let kind = |major| self.spec(major).map_or(default, Spec::kind);
+        let root = self.root().map_or((0, None, fallback), |root| (root, None, kind(root)));
+        let queue = queue.and_then(|queue| u16::try_from(queue + 1).ok());
+        let Some(minor) = queue.filter(|_| root.2.id == "mq") else { return root };
+        let class = Handle::new(root.0, minor);
+        match self.child_at(class) {
+            Some(child) => (child, Some(class), kind(child)),
+            None => (0, Some(class), default),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The root of a tree.
 
-use onramp_queue::Packet;
+use onramp_queue::{Packet, PacketList};
 
 use crate::meter::Meter;
-use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict};
+use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict, default_pfifo};
 
 /// The root qdisc of a tree, and what passed it: for it, what [`Child`](crate::Child) is for the
 /// others.
@@ -13,11 +13,20 @@ pub struct Trunk {
     meter: Meter,
     /// Packets that were given back to be offered to the device again.
     requeues: u64,
+    /// Whether each qdisc measures how long packets take from push to dequeue.
+    pub(crate) measures: bool,
+    /// To take the qdisc's place.
+    next: Option<Box<dyn Qdisc>>,
 }
 
 impl Trunk {
     pub(crate) fn new(qdisc: Box<dyn Qdisc>) -> Self {
-        Self { qdisc, meter: Meter::roomy(), requeues: 0 }
+        Self { qdisc, meter: Meter::roomy(), requeues: 0, measures: false, next: None }
+    }
+
+    /// From now on, each qdisc measures how long packets take from push to dequeue, or no longer.
+    pub fn measure(&mut self, measures: bool) {
+        self.measures = measures;
     }
 
     /// The qdisc, only to look at.
@@ -73,7 +82,44 @@ impl Trunk {
 
     /// Puts `qdisc` in the place of the one there is, which has nothing left; counts anew.
     pub(crate) fn put(&mut self, qdisc: Box<dyn Qdisc>) -> Box<dyn Qdisc> {
-        std::mem::replace(self, Self::new(qdisc)).qdisc
+        let next = Self { measures: self.measures, ..Self::new(qdisc) };
+        std::mem::replace(self, next).qdisc
+    }
+
+    /// Puts `qdisc` in the place of the one there is, and moves its packets over, in the order in
+    /// which it would have sent them.
+    ///
+    /// They come out at the times they would have come out at. So the old qdisc keeps its own
+    /// order, and its clock only runs ahead. Both stay here until that is done: if the old one
+    /// panics, it is not dropped by the unwinding, where its drop might panic again.
+    pub fn succeed(&mut self, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        self.next = Some(qdisc);
+        let (mut moved, mut made) = (PacketList::new(), 0);
+        let mut ahead = Cx::new(cx.now, cx.drops);
+        loop {
+            match self.qdisc.dequeue(&mut ahead) {
+                Dequeue::Ready(pkt) => moved.push_back(pkt),
+                Dequeue::NotBefore(then) if then > ahead.now => ahead.now = then,
+                Dequeue::NotBefore(_) | Dequeue::Empty => break,
+            }
+        }
+        self.qdisc.reset(&mut ahead);
+        made += ahead.made;
+        if let Some(next) = self.next.take() {
+            drop(self.put(next));
+        }
+        let before = cx.drops.len();
+        for pkt in moved {
+            let _ = self.qdisc.enqueue(pkt, cx);
+        }
+        cx.made += made;
+        self.meter.look(before, cx);
+    }
+
+    /// The qdiscs, to be dropped: they may be broken, and panic.
+    pub(crate) fn bury(&mut self) -> [Option<Box<dyn Qdisc>>; 2] {
+        let next = self.next.take();
+        [Some(self.put(default_pfifo())), next]
     }
 
     /// What passed, and how often the device took nothing.

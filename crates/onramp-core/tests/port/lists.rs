@@ -345,7 +345,7 @@ mod storm {
                 Op::Replace => {
                     let spec: Spec = qdisc.parse().unwrap();
                     let qdisc = spec.build(crate::world::MTU);
-                    let _ = world.port.replace(qdisc, world.now, &world.keeper).unwrap();
+                    assert!(world.port.replace(qdisc, world.now, &world.keeper).unwrap());
                 }
             }
             world.check();

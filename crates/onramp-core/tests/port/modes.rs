@@ -12,8 +12,8 @@ fn world(qdisc: &str, mode: Mode) -> World {
 
 fn replace(world: &World, qdisc: &str) {
     let spec: Spec = qdisc.parse().expect("a qdisc");
-    let ran = world.port.replace(spec.build(MTU), world.now, &world.keeper);
-    assert!(ran.is_some(), "nobody is inside");
+    let done = world.port.replace(spec.build(MTU), world.now, &world.keeper).expect("few jobs");
+    assert!(done, "nobody is inside");
 }
 
 /// A push stages and calls the keeper, if nothing waited; nothing else does a thing.

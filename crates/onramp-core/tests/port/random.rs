@@ -120,7 +120,8 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
         Op::Replace => {
             let spec: Spec = qdisc.parse().expect("a qdisc");
             let qdisc = spec.build(crate::world::MTU);
-            let _ = world.port.replace(qdisc, world.now, &world.keeper).expect("nobody is inside");
+            let done = world.port.replace(qdisc, world.now, &world.keeper);
+            assert!(done.expect("few jobs"), "nobody is inside");
         }
         Op::Close => {
             let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");

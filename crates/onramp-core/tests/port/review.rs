@@ -200,7 +200,7 @@ fn broken(how: How) {
     assert!(push().is_ok(), "{how:?}: the panic went to the sender");
     if how == How::Twice {
         let pfifo = "pfifo".parse::<onramp_core::qdisc::Spec>().unwrap().build(MTU);
-        let _ = port.replace(pfifo, START, &keeper).unwrap();
+        assert!(port.replace(pfifo, START, &keeper).unwrap());
     } else {
         assert!(push().is_ok(), "{how:?}: the panic went to the sender");
     }

@@ -1,0 +1,205 @@
+//! Changes to a running tree.
+
+use std::sync::Arc;
+
+use super::Trunk;
+use crate::qdisc::{Cx, Qdisc, default_pfifo, default_pfifo_fast};
+use crate::setup::Change;
+use crate::{Handle, Setup};
+
+/// A change to a running tree, made ready by whoever wants it: what has to be built is built, so
+/// that it takes those who send no longer than it takes to put it there.
+#[derive(Debug)]
+pub struct Edit {
+    /// The tree as it shall be.
+    setup: Arc<Setup>,
+    mtu: u32,
+    seed: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Another qdisc stands at the root.
+    Root(Box<dyn Qdisc>),
+    /// Another qdisc stands below a class of the qdisc that this is the way to.
+    Graft(Path, u16, Box<dyn Qdisc>),
+    /// This qdisc has other parameters.
+    Parameters(Path, u16),
+    /// This class is new, or has other parameters.
+    Class(Path, Handle),
+    ClassGone(Path, u16),
+    /// Other filters are asked at this place.
+    Filters(Path, Handle),
+}
+
+/// The classes on the way from the root to a qdisc.
+type Path = Vec<u16>;
+
+impl Edit {
+    /// The one transmit queue that `change`, which led to `setup`, means something for; `None`: all
+    /// of them.
+    #[must_use]
+    pub fn queue(setup: &Setup, change: &Change) -> Option<usize> {
+        if !setup.is_mq() {
+            return None;
+        }
+        let path = match *change {
+            Change::Nothing | Change::Ingress | Change::RootGone => return None,
+            Change::Qdisc(major) | Change::Parameters(major) => setup.path(major),
+            Change::Class(place) | Change::ClassGone(place) | Change::Filters(place) => {
+                setup.path(place.major)
+            }
+            Change::Gone(class) => {
+                let mut path = setup.path(class.major);
+                path.push(class.minor);
+                path
+            }
+        };
+        path.first().and_then(|minor| usize::from(*minor).checked_sub(1))
+    }
+
+    /// What `change`, which led to `setup`, means for transmit queue `queue` of a device that has
+    /// several, or, without one, for the whole tree. `None`: nothing. `mtu` and `seed` are those
+    /// that the tree is built with.
+    #[must_use]
+    pub fn new(
+        setup: &Arc<Setup>,
+        change: &Change,
+        queue: Option<usize>,
+        mtu: u32,
+        seed: u64,
+    ) -> Option<Self> {
+        let place = |major| setup.path_in(major, queue);
+        let what = match *change {
+            Change::Nothing | Change::Ingress => return None,
+            Change::RootGone => return Self::root(setup, queue, mtu, seed),
+            Change::Qdisc(major) => {
+                let Some(class) = setup.parent(major) else {
+                    return Self::root(setup, queue, mtu, seed);
+                };
+                let build = || setup.build_node(major, mtu, seed);
+                Self::below(setup, class, queue, build)?
+            }
+            Change::Gone(class) => {
+                let is_queue = queue.is_some() && setup.is_mq();
+                let default = if is_queue && setup.root() == Some(class.major) {
+                    default_pfifo_fast
+                } else {
+                    default_pfifo
+                };
+                Self::below(setup, class, queue, default)?
+            }
+            Change::Parameters(major) => What::Parameters(place(major)?, major),
+            Change::Class(class) => What::Class(place(class.major)?, class),
+            Change::ClassGone(class) => What::ClassGone(place(class.major)?, class.minor),
+            Change::Filters(at) => What::Filters(place(at.major)?, at),
+        };
+        Some(Self { setup: setup.clone(), mtu, seed, what })
+    }
+
+    /// The whole tree anew.
+    fn root(setup: &Arc<Setup>, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
+        let what = What::Root(setup.build_queue(queue, mtu, seed)?);
+        Some(Self { setup: setup.clone(), mtu, seed, what })
+    }
+
+    /// Another qdisc below `class`; that of an `mq` is the queue.
+    fn below(
+        setup: &Setup,
+        class: Handle,
+        queue: Option<usize>,
+        build: impl FnOnce() -> Box<dyn Qdisc>,
+    ) -> Option<What> {
+        match setup.path_in(class.major, queue) {
+            Some(path) => Some(What::Graft(path, class.minor, build())),
+            None => {
+                let is_its = setup.parent(class.major).is_none()
+                    && queue.is_some_and(|queue| queue + 1 == usize::from(class.minor));
+                is_its.then(|| What::Root(build()))
+            }
+        }
+    }
+}
+
+impl Trunk {
+    /// Carries a change out. As in Linux, a qdisc that is replaced or deleted drops what it holds
+    /// (`purged`); one that is changed keeps it, if its kind can change in place.
+    pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
+        let Edit { setup, mtu, seed, what } = edit;
+        match what {
+            What::Root(built) => self.renew(built, cx),
+            What::Graft(path, minor, built) => self.graft(&path, minor, built, cx),
+            What::Parameters(path, major) => {
+                let (spec, site) = (setup.spec(major), setup.site(major, mtu, seed));
+                let mut changed = false;
+                self.at(&path, cx, |qdisc, cx| {
+                    changed = spec.is_some_and(|spec| qdisc.change(&spec.values_at(site), cx));
+                });
+                if !changed {
+                    let built = setup.build_node(major, mtu, seed);
+                    match path.split_last() {
+                        None => self.renew(built, cx),
+                        Some((minor, path)) => self.graft(path, *minor, built, cx),
+                    }
+                }
+            }
+            What::Class(path, class) => {
+                let values = setup.class_values(class, setup.site(class.major, mtu, seed));
+                self.at(&path, cx, |qdisc, cx| {
+                    if let (Some(classes), Some((parent, values))) = (qdisc.classes(), values) {
+                        classes.set(class.minor, parent, &values, cx.now);
+                    }
+                });
+            }
+            What::ClassGone(path, minor) => self.at(&path, cx, |qdisc, cx| {
+                if let Some(classes) = qdisc.classes() {
+                    classes.remove(minor, cx);
+                }
+            }),
+            What::Filters(path, place) => self.at(&path, cx, |qdisc, _cx| {
+                if let Some(filters) = qdisc.filters(place.minor) {
+                    filters.set(setup.filters_at(place));
+                }
+            }),
+        }
+    }
+
+    /// Puts another qdisc there, and drops what the one there is holds.
+    fn renew(&mut self, built: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        self.qdisc_mut().reset(cx);
+        self.put(built);
+    }
+
+    fn graft(&mut self, path: &[u16], minor: u16, built: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        self.at(path, cx, |qdisc, cx| {
+            if let Some(classes) = qdisc.classes() {
+                classes.graft(minor, built, cx);
+            }
+        });
+    }
+
+    /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew.
+    fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
+        let mut f = Some(f);
+        descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {
+            if let Some(f) = f.take() {
+                f(qdisc, cx);
+            }
+        });
+    }
+}
+
+fn descend(
+    qdisc: &mut dyn Qdisc,
+    path: &[u16],
+    cx: &mut Cx<'_>,
+    f: &mut dyn FnMut(&mut dyn Qdisc, &mut Cx<'_>),
+) {
+    let [minor, rest @ ..] = path else { return f(qdisc, cx) };
+    let Some(classes) = qdisc.classes() else { return };
+    if let Some(child) = classes.child(*minor) {
+        child.visit(cx, |qdisc, cx| descend(qdisc, rest, cx, f));
+    }
+    classes.recount(*minor);
+}
