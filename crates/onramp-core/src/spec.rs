@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::params::{self, Default, Param, Site, Value, Values};
 use crate::qdisc::{Check, KINDS, Kind, Qdisc};
 use crate::setup::FIRST_OWN_HANDLE;
-use crate::{ConfigError, Errno, Fault, Handle};
+use crate::{ConfigError, Fault, Handle};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
 ///
@@ -220,8 +220,10 @@ pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), C
         let why = format!("it is missing: expected {}", param.expected());
         return Err(ConfigError::new(at, param.key, "", why));
     }
-    check(values)
-        .map_err(|(key, why)| ConfigError::new(at, key, "", why).kernel(Errno::Invalid, ""))
+    check(values).map_err(|clash| ConfigError {
+        fault: clash.fault,
+        ..ConfigError::new(at, clash.key, "", clash.why)
+    })
 }
 
 /// The shortest line that reads back as the same.
