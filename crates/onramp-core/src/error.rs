@@ -126,6 +126,35 @@ impl ConfigError {
     }
 }
 
+/// Parameters that do not go with each other: which one is wrong, why, and who says so in Linux.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clash {
+    /// The option.
+    pub key: &'static str,
+    /// What is wrong with it, and what would be right.
+    pub why: String,
+    /// Who says so; the kernel, if nothing else is said.
+    pub fault: Fault,
+}
+
+impl<Why: Into<String>> From<(&'static str, Why)> for Clash {
+    fn from((key, why): (&'static str, Why)) -> Self {
+        Self { key, why: why.into(), fault: Fault::Kernel(Errno::Invalid, None) }
+    }
+}
+
+impl Clash {
+    /// `tc` itself says so.
+    pub(crate) fn usage(key: &'static str, why: impl Into<String>) -> Self {
+        Self { key, why: why.into(), fault: Fault::Usage }
+    }
+
+    /// The kernel says so, in these words.
+    pub(crate) fn said(self, errno: Errno, said: &'static str) -> Self {
+        Self { fault: Fault::Kernel(errno, Some(said)), ..self }
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.at)?;

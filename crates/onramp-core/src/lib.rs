@@ -36,7 +36,7 @@ pub mod view;
 
 pub use class::{Child, Classes};
 pub use device::{Device, DeviceInfo, Transmitted};
-pub use error::{ConfigError, Errno, Fault};
+pub use error::{Clash, ConfigError, Errno, Fault};
 pub use handle::Handle;
 pub use port::{
     COLLECT, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS, TooManyJobs,

@@ -56,6 +56,9 @@ pub enum Unit {
     /// Nanoseconds, as [`Unit::Usecs`], or one of these words in place of the option and its value.
     /// The words are aliases of the option, too.
     Named(&'static [(&'static str, u64)]),
+    /// As [`Unit::Rate`], or this word in place of the option and its value: zero. The word is an
+    /// alias of the option, too.
+    RateOr(&'static str),
     /// Rows that a word tells apart: the list begins with the place of the form.
     Forms(&'static [Form]),
     /// A service curve: `m1 RATE d TIME m2 RATE`. In a list, in bytes per second and nanoseconds.
@@ -144,7 +147,7 @@ impl Param {
     pub const fn new(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Self {
         let max = match unit {
             Unit::Usecs => U32_MAX * 1_000,
-            Unit::Rate | Unit::Row(..) | Unit::Forms(_) => RATE_MAX,
+            Unit::Rate | Unit::RateOr(_) | Unit::Row(..) | Unit::Forms(_) => RATE_MAX,
             Unit::Minor | Unit::Masked => u16::MAX as u64,
             _ => U32_MAX,
         };
@@ -249,6 +252,11 @@ impl Param {
         {
             return Ok(Value::Number(*number));
         }
+        if let Unit::RateOr(zero) = self.unit
+            && name == zero
+        {
+            return Ok(Value::Number(0));
+        }
         let mut one = |unit| match words.next() {
             None => {
                 let why = format!("the value is missing: expected {}", self.expected());
@@ -339,7 +347,10 @@ impl Param {
             Unit::Forms(forms) => forms[0].units[0],
             unit => unit,
         };
-        let guessed = matches!(unit, Unit::Rate | Unit::Usecs | Unit::Nsecs | Unit::Named(_));
+        let guessed = matches!(
+            unit,
+            Unit::Rate | Unit::RateOr(_) | Unit::Usecs | Unit::Nsecs | Unit::Named(_)
+        );
         if guessed && word.parse::<f64>().is_ok_and(|number| number != 0.0) {
             let why = format!("the unit is missing: expected {}", self.expected());
             return Err(ConfigError::new(at, key, word, why));
@@ -365,7 +376,7 @@ impl Param {
         match unit {
             Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),
-            Unit::Rate => Rate::parse(word).map(|rate| rate.0),
+            Unit::Rate | Unit::RateOr(_) => Rate::parse(word).map(|rate| rate.0),
             Unit::Usecs | Unit::Named(_) => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
             Unit::Minor => Handle::parse_minor(word).map(u64::from),
@@ -399,7 +410,7 @@ impl Param {
             Unit::ScaledPackets => format!("a number such as 100 or 1k, {min} to {max} packets"),
             Unit::Bytes => format!("a whole number, {min} to {max} bytes"),
             Unit::Size => format!("a size such as 1514 or 15kb, {min} to {max} bytes"),
-            Unit::Rate => {
+            Unit::Rate | Unit::RateOr(_) => {
                 let zero = if min == 0 { "0bit, or " } else { "" };
                 format!("{}, {zero}{} to {}", rate::LOOK, Rate(min.max(1)), Rate(max))
             }
@@ -468,7 +479,7 @@ impl Param {
     pub(crate) fn write_exact(&self, line: &mut String, value: &Value) {
         self.write(line, value, |unit, n| match unit {
             Unit::Size => exact_size(n),
-            Unit::Rate => Rate(n).exact(),
+            Unit::Rate | Unit::RateOr(_) => Rate(n).exact(),
             Unit::Usecs | Unit::Nsecs | Unit::Named(_) => exact_time(n),
             Unit::Minor => format!("{n:x}"),
             Unit::Signed => signed(n).to_string(),
@@ -485,7 +496,7 @@ impl Param {
         self.write(line, value, |unit, n| match unit {
             Unit::Packets | Unit::ScaledPackets => format!("{n}p"),
             Unit::Bytes | Unit::Size => Size(n).to_string(),
-            Unit::Rate => Rate(n).to_string(),
+            Unit::Rate | Unit::RateOr(_) => Rate(n).to_string(),
             Unit::Usecs if n == 0 => "0us".into(),
             Unit::Usecs | Unit::Nsecs | Unit::Named(_) => Time(n).to_string(),
             Unit::Minor => format!("{n:#x}"),
@@ -574,6 +585,7 @@ impl Param {
                 let names = list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" | ");
                 format!("{} TIME | {names}", self.key)
             }
+            Unit::RateOr(zero) => format!("{} RATE | {zero}", self.key),
             unit => format!("{} {}", self.key, unit.metavariable()),
         };
         if self.default == Default::Needed {
@@ -612,7 +624,7 @@ impl Unit {
             Self::Packets | Self::ScaledPackets => "PACKETS",
             Self::Bytes => "BYTES",
             Self::Size => "SIZE",
-            Self::Rate => "RATE",
+            Self::Rate | Self::RateOr(_) => "RATE",
             Self::Usecs | Self::Nsecs | Self::Named(_) => "TIME",
             Self::Minor => "MINOR",
             Self::Masked => "VALUE/MASK",

@@ -134,6 +134,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::Instant;
 use crate::class::Classes;
+use crate::error::Clash;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
 use crate::view::Shown;
@@ -430,7 +431,7 @@ pub struct Kind {
 }
 
 /// Checks parameters against each other; an error names one of them, and says what is wrong.
-pub type Check = fn(&Values<'_>) -> Result<(), (&'static str, String)>;
+pub type Check = fn(&Values<'_>) -> Result<(), Clash>;
 
 /// Where the classes of a qdisc come from.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::params::{self, Default, Param, Site, Value, Values};
 use crate::qdisc::{Check, KINDS, Kind, Qdisc};
 use crate::setup::FIRST_OWN_HANDLE;
-use crate::{ConfigError, Errno, Fault, Handle};
+use crate::{ConfigError, Fault, Handle};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
 ///
@@ -240,8 +240,10 @@ pub(crate) fn complete(
 /// Checks that nothing is missing, and parameters against each other.
 pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
     complete(at, values.params, values.given)?;
-    check(values)
-        .map_err(|(key, why)| ConfigError::new(at, key, "", why).kernel(Errno::Invalid, ""))
+    check(values).map_err(|clash| ConfigError {
+        fault: clash.fault,
+        ..ConfigError::new(at, clash.key, "", clash.why)
+    })
 }
 
 /// The shortest line that reads back as the same.

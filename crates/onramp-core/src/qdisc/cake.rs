@@ -14,11 +14,11 @@
 //! of the Ethernet frame, where the payload is one (as long as the packet on the wire). Else the
 //! code point is 0, all packets come from one host, and go to that of their
 //! [`dest`](Packet::dest). `nat` and the filters of acknowledgements do nothing: nobody keeps
-//! connections, and datagrams have no acknowledgements. A packet waits since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `autorate-ingress` is refused. Among
+//! connections, and datagrams have no acknowledgements. Nor does `autorate-ingress`: the rate is
+//! that of `bandwidth`. A packet waits since it was pushed
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Among
 //! `overhead`, `mpu`, `atm` and the word for a link, order does not matter: overheads add up, and
-//! what is given for itself is taken. There are no statistics of single queues.
-//! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
+//! what is given for itself is taken. //! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
 //! round at a time; Linux cuts it into as many parts, and takes as many steps for a packet.
 //! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
 //! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
@@ -29,6 +29,7 @@ mod cobalt;
 mod headers;
 mod heap;
 mod shape;
+mod show;
 mod stats;
 mod tin;
 mod tins;
@@ -46,7 +47,7 @@ use crate::cost::memory;
 use crate::filter::Filters;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::rng::Rng;
-use crate::{Instant, codel, segments};
+use crate::{Fault, Instant, codel, segments};
 
 const RTT_NS: u64 = 100_000_000;
 /// Round trips that have a name.
@@ -75,13 +76,13 @@ pub(super) const CAKE: Kind = Kind {
     id: "cake",
     about: "a shaper, tins by importance, and fair, short queues",
     params: &[
-        Param::new("bandwidth", Unit::Rate, Default::Off, "what leaves at most"),
-        Param::new("unlimited", Unit::Words(&["unlimited"]), Default::Off, "no shaper"),
+        Param::new("bandwidth", Unit::RateOr("unlimited"), Default::Off, "what leaves at most")
+            .or(&["unlimited"]),
         Param::new(
             "autorate-ingress",
             Unit::Words(&["autorate-ingress"]),
             Default::Off,
-            "a rate from what comes; not supported",
+            "a rate from what comes; no effect",
         ),
         either("diffserv", tins::MODES, "tins by importance"),
         either("flows", Mode::WORDS, "whom the queues are for"),
@@ -110,29 +111,22 @@ pub(super) const CAKE: Kind = Kind {
                 "satellite",
                 "interplanetary",
             ])
-            .within(1_000, U32_MAX * 1_000),
+            .within(1_000, U32_MAX * 1_000)
+            .refused(Fault::Usage)
+            .zero_is_unsaid(),
         Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Off, "the link's kind"),
         Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead"),
         Param::new("atm", Unit::Words(&["noatm", "atm", "ptm"]), Default::Off, "the link's cells"),
         Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet"),
         Param::new("mpu", Unit::Count, Default::Off, "bytes that each packet takes at least")
-            .within(0, 256),
-        Param::new("memlimit", Unit::Size, Default::Off, "memory used at most").within(1, U32_MAX),
+            .within(0, 256)
+            .refused(Fault::Usage),
+        Param::new("memlimit", Unit::Size, Default::Off, "memory used at most").zero_is_unsaid(),
         Param::new("fwmark", Unit::Count, Default::Off, "bits of the mark that name the tin"),
     ],
-    check: |values| {
-        if values.is_given("autorate-ingress") {
-            return Err(("autorate-ingress", "not supported; say which bandwidth".into()));
-        }
-        if values.is_given("unlimited") && values.is_given("bandwidth") {
-            return Err(("unlimited", "a bandwidth is given, too".into()));
-        }
-        if !(-64..=256).contains(&shape::given_overhead(values)) {
-            return Err(("overhead", "expected a whole number, -64 to 256 bytes".into()));
-        }
-        Ok(())
-    },
+    check: show::check,
     build: |values| Box::new(Cake::new(values)),
+    shown: show::SHOWN,
     ..Kind::LEAF
 };
 
@@ -262,6 +256,7 @@ impl Cake {
     #[inline]
     fn push(&mut self, tin: usize, queue: usize, pkt: Packet) {
         self.framing.size(&pkt, |net, adjusted| self.sizes.note(net, adjusted));
+        self.sizes.came();
         self.backlog.add(&pkt);
         self.memory += memory(pkt.len);
         self.memory_max = self.memory_max.max(self.memory);

@@ -34,7 +34,7 @@ pub(super) const CBS: Kind = Kind {
     check: |values| {
         if values.number("sendslope") > 0 && values.number("idleslope") == 0 {
             let why = "it is missing: `sendslope` takes credits that nothing gives back";
-            return Err(("idleslope", why.into()));
+            return Err(("idleslope", why).into());
         }
         Ok(())
     },

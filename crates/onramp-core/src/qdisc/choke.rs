@@ -19,7 +19,7 @@ use crate::red::{self, Average, Red, Shape};
 use crate::rng::Rng;
 use crate::show::Out;
 use crate::view::{Extra, Shown};
-use crate::{Fault, ecn};
+use crate::{Clash, Fault, ecn};
 
 const LIMIT_MAX: u64 = (128 << 10) - 1;
 
@@ -65,23 +65,19 @@ pub(super) const CHOKE: Kind = Kind {
     ..Kind::LEAF
 };
 
-fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+fn check(values: &Values<'_>) -> Result<(), Clash> {
     for (key, what) in [("limit", "packets, 1 to 131071"), ("bandwidth", "a rate")] {
         if values.number(key) == 0 {
-            return Err((key, format!("is missing: expected {what}")));
+            return Err(Clash::usage(key, format!("is missing: expected {what}")));
         }
     }
     let (shape, limit) = (shape(values), values.number32("limit"));
     shape.check_limit(limit)?;
-    let weight = shape.check()?;
+    shape.check()?;
     if u64::from(limit) > LIMIT_MAX {
-        return Err(("limit", format!("{limit} is too much: expected at most {LIMIT_MAX}")));
+        return Err(("limit", format!("{limit} is too much: expected at most {LIMIT_MAX}")).into());
     }
-    if shape.is_too_long(weight) {
-        let why = format!("with an average over so many packets, {} is too much", shape.max);
-        return Err(("max", why));
-    }
-    Ok(())
+    shape.check_bits()
 }
 
 /// What the law is told.

@@ -13,13 +13,13 @@
 //! Source: RFC 9332; `tc-dualpi2(8)`; behaviour of Linux 7.2 `net/sched/sch_dualpi2.c`.
 //! Differs: chance has a seed; the first period of `tupdate` begins with the first call; a packet
 //! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Options that
-//! `max_rtt` overrides, and zeros that `tc` takes for "not given", are errors. A line of `change`
-//! replaces all options.
+//! `max_rtt` overrides are errors.
 //! Invariant: packets of a queue leave in order; while C holds packets, it sends
 //! `classic_protection` percent of the bytes, give or take the largest packet; nothing is dropped
 //! or marked at random while less than two of the largest packets are held.
 
 mod law;
+mod show;
 #[cfg(test)]
 mod tests;
 
@@ -41,9 +41,9 @@ pub(super) const DUALPI2: Kind = Kind {
     about: "two queues, a short one for packets that can be marked, coupled by one law",
     params: &[
         Param::new("limit", Unit::Packets, Number(10_000), "packets held at most")
-            .within(1, U32_MAX),
+            .zero_is_unsaid(),
         Param::new("memlimit", Unit::Bytes, Off, "memory used at most: two MTUs for each packet")
-            .within(1, U32_MAX),
+            .zero_is_unsaid(),
         law::TARGET,
         law::TUPDATE,
         law::ALPHA,
@@ -88,6 +88,7 @@ pub(super) const DUALPI2: Kind = Kind {
     ],
     check: law::check,
     build: |values| Box::new(DualPi2::new(values)),
+    shown: show::SHOWN,
     ..Kind::LEAF
 };
 
@@ -452,6 +453,7 @@ impl Qdisc for DualPi2 {
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         let stats = &self.stats;
+        out("prob", self.law.probability.into());
         out("prob_ppm", u64::from(self.law.probability) * 1_000_000 / U32_MAX);
         for (name, list) in [("delay_c_ns", &self.classic), ("delay_l_ns", &self.l_queue)] {
             out(name, list.front().map_or(0, |pkt| self.seen.since(Instant(pkt.enqueued_ns))));

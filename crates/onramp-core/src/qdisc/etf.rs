@@ -46,7 +46,7 @@ pub(super) const ETF: Kind = Kind {
         ),
     ],
     check: |values| match values.is_given("offload") {
-        true => Err(("offload", "no device here can do it; leave it out".into())),
+        true => Err(("offload", "no device here can do it; leave it out").into()),
         false => Ok(()),
     },
     build: |values| {

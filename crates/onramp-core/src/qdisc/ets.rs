@@ -18,7 +18,7 @@ use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
 use crate::show::Out;
 use crate::view::{Extra, Shown};
-use crate::{Child, Classes, Fault};
+use crate::{Child, Clash, Classes, Errno, Fault};
 
 const MAX: u64 = BANDS_MAX as u64;
 
@@ -94,29 +94,28 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     shown::list(out, "priomap", &priomap(values));
 }
 
-fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+fn check(values: &Values<'_>) -> Result<(), Clash> {
     let (strict, quanta) = (values.number("strict"), values.list("quanta").len() as u64);
     let given = ["bands", "strict", "quanta"].iter().any(|key| values.is_given(key));
     if !given {
         let why = "expected bands, strict or quanta, to tell how many there are";
-        return Err(("bands", why.into()));
-    }
-    if strict + quanta > MAX {
-        let why = format!("with quanta, these are {} bands: at most {MAX}", strict + quanta);
-        return Err(("strict", why));
+        return Err(Clash::usage("bands", why));
     }
     if values.is_given("bands") && strict + quanta > values.number("bands") {
         let why = format!("strict and quanta name {}, up to {MAX}", strict + quanta);
-        return Err(("bands", why));
+        return Err(Clash::usage("bands", why));
     }
     let bands = bands(values);
-    match values.list("priomap").into_iter().find(|band| *band >= bands) {
-        Some(band) => {
-            let why = format!("it names band {band}: there are {bands}, 0 to {}", bands - 1);
-            Err(("priomap", why))
-        }
-        None => Ok(()),
+    if let Some(band) = values.list("priomap").into_iter().find(|band| *band >= bands) {
+        let why = format!("it names band {band}: there are {bands}, 0 to {}", bands - 1);
+        return Err(Clash::usage("priomap", why));
     }
+    if bands > MAX {
+        let why = format!("with quanta, these are {bands} bands: at most {MAX}");
+        let clash = Clash::from(("strict", why));
+        return Err(clash.said(Errno::Invalid, "sch_ets: Invalid number of bands"));
+    }
+    Ok(())
 }
 
 #[derive(Debug)]

@@ -11,6 +11,7 @@
 mod class;
 mod curve;
 mod sched;
+mod show;
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::{Decision, Filters};
 use crate::params::{Default as Absent, Param, Unit, Values};
 use crate::view::Counters;
-use crate::{Child, Classes, Handle, Instant};
+use crate::{Child, Clash, Classes, Handle, Instant};
 
 /// Linux keeps rates in 32 bits of bytes per second, and times in 32 bits of microseconds.
 const CURVE_MAX: u64 = u32::MAX as u64 * 1_000;
@@ -39,7 +40,8 @@ pub(super) const HFSC: Kind = Kind {
         Unit::Minor,
         Absent::Off,
         "class of packets that nothing else assigns to one",
-    )],
+    )
+    .reset()],
     classes: ClassKind::Added {
         params: &[
             curve("rt", "service guaranteed in real time, of a leaf"),
@@ -51,21 +53,22 @@ pub(super) const HFSC: Kind = Kind {
         nested: true,
     },
     build: |values| Box::new(Hfsc::new(values)),
+    shown: show::SHOWN,
     ..Kind::LEAF
 };
 
-fn check_class(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+fn check_class(values: &Values<'_>) -> Result<(), Clash> {
     for key in ["rt", "ls", "sc", "ul"] {
         let rates = values.list(key).into_iter().step_by(2);
         if rates.max().unwrap_or(0) > u64::from(u32::MAX) {
-            return Err((key, "a rate is at most 34359738360bit".into()));
+            return Err(Clash::usage(key, "a rate is at most 34359738360bit"));
         }
     }
     let curve = |key| Curve::of(&values.list(key)).is_some();
     if !["rt", "ls", "sc"].into_iter().any(curve) {
-        Err(("sc", "the class needs a curve: rt, ls or sc, and not of rate zero".into()))
+        Err(Clash::usage("sc", "the class needs a curve: rt, ls or sc, and not of rate zero"))
     } else if values.is_given("ul") && !curve("ls") && !curve("sc") {
-        Err(("ul", "it needs ls or sc".into()))
+        Err(Clash::usage("ul", "it needs ls or sc"))
     } else {
         Ok(())
     }

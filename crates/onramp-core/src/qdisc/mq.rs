@@ -128,12 +128,12 @@ fn map(values: &Values<'_>) -> [usize; 16] {
     map
 }
 
-fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
-    let wrong = |why: String| Err(("queues", why));
+fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
+    let wrong = |why: String| Err(("queues", why).into());
     let classes = usize::try_from(values.number("num_tc")).unwrap_or(CLASSES_MAX);
     if let Some(tc) = map(values).iter().find(|tc| **tc >= classes) {
         let why = format!("it names class {tc}: there are {classes}, 0 to {}", classes - 1);
-        return Err(("map", why));
+        return Err(("map", why).into());
     }
     let ranges = ranges(values);
     for tc in 0..classes {

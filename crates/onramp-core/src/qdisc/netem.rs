@@ -81,10 +81,10 @@ pub(super) const NETEM: Kind = Kind {
     ..Kind::LEAF
 };
 
-fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
     let delay = values.list("delay");
     let delay = |place: usize| delay.get(place).copied().unwrap_or(0);
-    let wrong = |key, why: &str| Err((key, why.to_owned()));
+    let wrong = |key, why: &str| Err((key, why).into());
     if values.is_given("reorder") && delay(0) == 0 {
         return wrong("reorder", "it needs a delay");
     }

@@ -34,7 +34,7 @@ pub(super) const PRIO: Kind = Kind {
         match priomap(values).iter().find(|band| u64::from(**band) >= bands) {
             Some(band) => {
                 let why = format!("it names band {band}: there are {bands}, 0 to {}", bands - 1);
-                Err(("priomap", why))
+                Err(("priomap", why).into())
             }
             None => Ok(()),
         }

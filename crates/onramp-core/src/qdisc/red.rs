@@ -16,7 +16,7 @@ use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::red::{self, Adaption, Average, Red, Shape};
 use crate::show::Out;
 use crate::view::{Counters, Extra, Shown};
-use crate::{Child, Classes, Fault, ecn};
+use crate::{Child, Clash, Classes, Errno, Fault, ecn};
 
 /// What an idle queue sends, if nobody says so: 10 Mbit/s.
 const BANDWIDTH: u64 = 10_000_000 / 8;
@@ -72,22 +72,20 @@ pub(super) const RED: Kind = Kind {
     ..Kind::LEAF
 };
 
-fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+fn check(values: &Values<'_>) -> Result<(), Clash> {
     for key in ["limit", "avpkt"] {
         if values.number(key) == 0 {
-            return Err((key, "is missing: expected bytes, 1 to 4294967295".into()));
+            return Err(Clash::usage(key, "is missing: expected bytes, 1 to 4294967295"));
         }
     }
     let shape = shape(values);
-    let weight = shape.check()?;
-    if shape.is_too_long(weight) {
-        let why = format!("with an average over so many packets, {} is too much", shape.max);
-        return Err(("max", why));
-    }
+    shape.check()?;
     if values.is_given("nodrop") && !values.is_given("ecn") {
-        return Err(("nodrop", "has a meaning only with ecn".into()));
+        let clash = Clash::from(("nodrop", "has a meaning only with ecn"));
+        let said = "sch_red: nodrop mode is only meaningful with ECN";
+        return Err(clash.said(Errno::Invalid, said));
     }
-    Ok(())
+    shape.check_bits()
 }
 
 /// What the law is told.

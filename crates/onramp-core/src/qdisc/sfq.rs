@@ -21,7 +21,7 @@ use crate::red::{self, Average, Red, Shape};
 use crate::rng::Rng;
 use crate::show::Out;
 use crate::view::{Extra, Shown};
-use crate::{Errno, Fault, Instant, ecn};
+use crate::{Clash, Errno, Fault, Instant, ecn};
 
 /// Packets a queue holds at most, whatever the user says.
 const DEPTH_MAX: u32 = 127;
@@ -99,25 +99,23 @@ pub(super) const SFQ: Kind = Kind {
 /// What only RED has.
 const OF_RED: [&str; 7] = ["min", "max", "avpkt", "burst", "probability", "ecn", "harddrop"];
 
-fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+fn check(values: &Values<'_>) -> Result<(), Clash> {
     if values.is_given("redflowlimit") {
         let (shape, limit) = (shape(values), values.number32("redflowlimit"));
         shape.check_limit(limit)?;
-        let weight = shape.check()?;
-        if shape.is_too_long(weight) {
-            let why = format!("with an average over so many packets, {} is too much", shape.max);
-            return Err(("max", why));
-        }
+        shape.check()?;
+        shape.check_bits()?;
     } else if let Some(key) = OF_RED.into_iter().find(|key| values.is_given(key)) {
-        return Err((key, "it needs redflowlimit".into()));
+        return Err(Clash::usage(key, "it needs redflowlimit"));
     }
     if !values.number32("divisor").is_power_of_two() {
-        return Err(("divisor", "expected a power of two, 1 to 65536".into()));
+        return Err(("divisor", "expected a power of two, 1 to 65536").into());
     }
-    match Limits::new(values).limit {
-        0 | 1 => Err(("limit", "flows and depth leave room for less than two packets".into())),
-        _ => Ok(()),
+    if Limits::new(values).limit < 2 {
+        let clash = Clash::from(("limit", "flows and depth leave room for less than two packets"));
+        return Err(clash.said(Errno::Invalid, "sch_sfq: invalid limit"));
     }
+    Ok(())
 }
 
 /// How much is held at most, where options limit each other.

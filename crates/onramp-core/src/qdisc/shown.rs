@@ -42,6 +42,19 @@ pub(crate) fn micros(us: u64) -> String {
     }
 }
 
+/// The same of what may be negative.
+pub(crate) fn signed_micros(us: i64) -> String {
+    let sign = if us < 0 { "-" } else { "" };
+    format!("{sign}{}", micros(us.unsigned_abs()))
+}
+
+/// That a law drops, and in how long it does so again; text says what is past with a minus.
+pub(crate) fn law_time(out: &mut Out, extra: &Extra, key: &str) {
+    let us = extra.get(key) / 1_000;
+    out.flag("dropping", true, format_args!(" dropping"));
+    out.int("drop_next", us, format_args!(" drop_next {}", signed_micros(us)));
+}
+
 /// The numbers of a line of statistics: each with its name before it, the first behind `begin`.
 pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
     for (place, name) in names.iter().enumerate() {

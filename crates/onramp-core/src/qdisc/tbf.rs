@@ -45,15 +45,15 @@ pub(super) const TBF: Kind = Kind {
     ..Kind::LEAF
 };
 
-fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
     let given = |key| values.is_given(key);
     match (given("limit"), given("latency")) {
         (false, false) => {
             let why = "it is missing: tbf needs `limit BYTES` or `latency TIME`, at least 1b";
-            return Err(("limit", why.into()));
+            return Err(("limit", why).into());
         }
         (true, true) => {
-            return Err(("latency", "`limit` says the same: give one of them".into()));
+            return Err(("latency", "`limit` says the same: give one of them").into());
         }
         _ => {}
     }
@@ -63,11 +63,11 @@ fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
     let rate = values.number("rate");
     if values.number("peakrate") <= rate {
         let why = format!("expected more than `rate`, which is {}", Rate(rate));
-        return Err(("peakrate", why));
+        return Err(("peakrate", why).into());
     }
     if !given("mtu") {
         let why = "it is missing: `peakrate` needs `mtu SIZE`, the largest packet or more";
-        return Err(("mtu", why.into()));
+        return Err(("mtu", why).into());
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! How a user describes the law: what `tc` makes of it, what it refuses, and how it shows it.
 
 use super::shrinking;
+use crate::Clash;
 use crate::params::Values;
 use crate::qdisc::shown;
 use crate::show::Out;
@@ -38,7 +39,7 @@ impl Shape {
     }
 
     /// Checks what `tc` checks, and gives the weight of a new value in the average.
-    pub(crate) fn check(&self) -> Result<u32, (&'static str, String)> {
+    pub(crate) fn check(&self) -> Result<u32, Clash> {
         let Self { min, burst, average_packet, .. } = *self;
         let weight = weight(min, burst, average_packet).ok_or_else(|| {
             let least = min.div_ceil(average_packet.max(1));
@@ -47,14 +48,14 @@ impl Shape {
             } else {
                 format!("{burst} is too large: so slow an average never reaches min, {min}")
             };
-            ("burst", why)
+            Clash::usage("burst", why)
         })?;
         match self.halvings() {
             Some(_) => Ok(weight),
             None if self.min > self.max => {
-                Err(("min", format!("{min} is more than max, {}", self.max)))
+                Err(Clash::usage("min", format!("{min} is more than max, {}", self.max)))
             }
-            None => Err(("probability", "it is too small for so wide a range".into())),
+            None => Err(Clash::usage("probability", "it is too small for so wide a range")),
         }
     }
 
@@ -65,21 +66,28 @@ impl Shape {
     }
 
     /// Checks that its queue holds that much; packets and flows, but not `red`, want it.
-    pub(crate) fn check_limit(&self, limit: u32) -> Result<(), (&'static str, String)> {
+    pub(crate) fn check_limit(&self, limit: u32) -> Result<(), Clash> {
         let Self { min, max, .. } = *self;
         if max > limit {
-            return Err(("max", format!("{max} is more than the limit, {limit}")));
+            return Err(Clash::usage("max", format!("{max} is more than the limit, {limit}")));
         }
         if min >= max {
-            return Err(("min", format!("{min} is not less than max, {max}")));
+            return Err(Clash::usage("min", format!("{min} is not less than max, {max}")));
         }
         Ok(())
     }
 
-    /// Whether averages have more bits than the kernel keeps of them.
-    pub(crate) fn is_too_long(&self, weight: u32) -> bool {
+    /// Checks that averages have no more bits than the kernel keeps of them.
+    pub(crate) fn check_bits(&self) -> Result<(), Clash> {
+        let (_, weight) = self.checked();
         let bits = |number: u32| u32::BITS - number.leading_zeros();
-        bits(self.min) + weight >= 32 || bits(self.max) + weight >= 32
+        for (key, number) in [("min", self.min), ("max", self.max)] {
+            if bits(number) + weight >= 32 {
+                let why = format!("with an average over so many packets, {number} is too much");
+                return Err((key, why).into());
+            }
+        }
+        Ok(())
     }
 
     /// How often the probability for a byte between `min` and `max` goes into one, as a power of

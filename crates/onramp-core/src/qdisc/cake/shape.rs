@@ -43,7 +43,7 @@ impl Pace {
 
 /// How a link cuts packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cells {
+pub(super) enum Cells {
     None,
     /// 48 bytes of each 53 are ours.
     Atm,
@@ -51,14 +51,24 @@ enum Cells {
     Ptm,
 }
 
+impl Cells {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::None => "noatm",
+            Self::Atm => "atm",
+            Self::Ptm => "ptm",
+        }
+    }
+}
+
 /// What the link makes of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Framing {
-    /// Added to the length without link header; none: to the length with it.
-    overhead: i32,
-    raw: bool,
-    mpu: u32,
-    cells: Cells,
+    /// Added to the length without link header; if `raw`, to the length with it.
+    pub(super) overhead: i32,
+    pub(super) raw: bool,
+    pub(super) mpu: u32,
+    pub(super) cells: Cells,
 }
 
 /// Smallest and largest sizes seen, bytes.
@@ -66,10 +76,23 @@ pub(super) struct Framing {
 pub(super) struct Sizes {
     pub(super) net: (u32, u32),
     pub(super) adjusted: (u32, u32),
+    /// How long link headers are, a moving average, times 2^16.
+    header: u32,
 }
 
 impl Sizes {
-    pub(super) const NONE: Self = Self { net: (u32::MAX, 0), adjusted: (u32::MAX, 0) };
+    pub(super) const NONE: Self = Self { net: (u32::MAX, 0), adjusted: (u32::MAX, 0), header: 0 };
+
+    /// A packet has come.
+    #[inline]
+    pub(super) fn came(&mut self) {
+        self.header = self.header - (self.header >> 8) + (LINK_HEADER << 8);
+    }
+
+    /// Bytes of a link header, on average.
+    pub(super) fn header(self) -> u32 {
+        (self.header + (1 << 15)) >> 16
+    }
 
     #[inline]
     pub(super) fn note(&mut self, net: u32, adjusted: u32) {
@@ -81,6 +104,8 @@ impl Sizes {
 /// Overhead, least size and cells of the link that a word names.
 pub(super) const LINKS: &[(&str, i32, u32, &str)] = &[
     ("raw", 0, 0, "noatm"),
+    // Says nothing that does not hold anyway.
+    ("via-ethernet", 0, 0, ""),
     ("conservative", 48, 0, "atm"),
     ("ipoa-vcmux", 8, 0, "atm"),
     ("ipoa-llcsnap", 16, 0, "atm"),
@@ -128,9 +153,10 @@ impl Framing {
             _ => Cells::None,
         };
         let said = values.is_given("overhead") || vlan > 0;
+        let is_raw = matches!(name, "raw" | "via-ethernet");
         Self {
             overhead: given_overhead(values) + overhead + vlan,
-            raw: name == "raw" && (values.is_given("link") || !said),
+            raw: is_raw && (values.number("link") == 0 && values.is_given("link") || !said),
             mpu: if values.is_given("mpu") { values.number32("mpu") } else { mpu },
             cells,
         }

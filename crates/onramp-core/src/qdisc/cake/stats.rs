@@ -4,6 +4,9 @@ use super::Cake;
 
 const ROWS: usize = 19;
 
+/// Sizes have 16 bits: the least one while there was no packet.
+const SIZE_MAX: u32 = u16::MAX as u32;
+
 macro_rules! names {
     ($($tin:literal)*) => {
         [$([
@@ -31,16 +34,17 @@ macro_rules! names {
 }
 
 /// Of each tin, as users count them.
-const NAMES: [[&str; ROWS]; 8] = names!(0 1 2 3 4 5 6 7);
+pub(super) const NAMES: [[&str; ROWS]; 8] = names!(0 1 2 3 4 5 6 7);
 impl Cake {
     pub(super) fn tell(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("memory_used", self.memory_max);
         out("memory_limit", self.memory_limit);
         out("capacity_estimate", self.rate);
-        out("min_network_size", self.sizes.net.0.into());
+        out("min_network_size", self.sizes.net.0.min(SIZE_MAX).into());
         out("max_network_size", self.sizes.net.1.into());
-        out("min_adj_size", self.sizes.adjusted.0.into());
+        out("min_adj_size", self.sizes.adjusted.0.min(SIZE_MAX).into());
         out("max_adj_size", self.sizes.adjusted.1.into());
+        out("avg_hdr_offset", self.sizes.header().into());
         out("overlimits", self.overlimits);
         for (place, tin) in self.classifier.plan.order.iter().enumerate() {
             let tin = &self.tins[usize::from(*tin)];

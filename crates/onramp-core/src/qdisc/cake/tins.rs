@@ -5,7 +5,7 @@
 
 /// The word that asks for one.
 pub(super) const MODES: &[&str] =
-    &["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"];
+    &["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence", "diffserv"];
 
 /// The tins of a mode.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Plan {
                 order: &BULK_FIRST[..3],
                 tins: [0, 4, 2].map(|shift| (rate >> shift, 1024 >> shift)).to_vec(),
             },
-            "diffserv4" => Self {
+            "diffserv4" | "diffserv" => Self {
                 index: four(),
                 order: &BULK_FIRST,
                 tins: [0, 4, 1, 2].map(|shift| (rate >> shift, 1024 >> shift)).to_vec(),

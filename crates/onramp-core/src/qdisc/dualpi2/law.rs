@@ -8,9 +8,9 @@
 //! probabilities are fractions of 32 bits, gains are rounded to what moves them by 2^-32 for each
 //! 64 ns, and a step counts with its lower 32 bits.
 
-use crate::Instant;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::rng::Rng;
+use crate::{Clash, Instant};
 
 use Default::{Number, Off};
 
@@ -61,11 +61,11 @@ pub(super) const TYPICAL_RTT: Param =
 
 /// The law's numbers, as they are given: nanoseconds, and gains in 2^-8 Hertz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Given {
-    target: u64,
-    tupdate: u64,
-    alpha: u64,
-    beta: u64,
+pub(super) struct Given {
+    pub(super) target: u64,
+    pub(super) tupdate: u64,
+    pub(super) alpha: u64,
+    pub(super) beta: u64,
 }
 
 /// Round trips, longest and usual, in microseconds, where one of them is given.
@@ -98,7 +98,7 @@ fn given_by(max: u64, typical: u64) -> Given {
 }
 
 impl Given {
-    fn of(values: &Values<'_>) -> Self {
+    pub(super) fn of(values: &Values<'_>) -> Self {
         let number = |key| values.number(key);
         match rtts(values) {
             Some((max, typical)) => given_by(max, typical),
@@ -113,23 +113,23 @@ impl Given {
 }
 
 /// What must hold between the parameters.
-pub(super) fn check(values: &Values<'_>) -> Result<(), (&'static str, String)> {
+pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let Some((max, typical)) = rtts(values) else { return Ok(()) };
     let key = if values.is_given("max_rtt") { "max_rtt" } else { "typical_rtt" };
     for other in ["target", "tupdate", "alpha", "beta"] {
         if values.is_given(other) {
-            return Err((other, format!("it follows from `{key}`: give one of them")));
+            return Err(Clash::usage(other, format!("it follows from `{key}`: give one of them")));
         }
     }
     if typical > max {
-        return Err(("typical_rtt", format!("expected `max_rtt` or less, which is {max}us")));
+        return Err(Clash::usage("typical_rtt", format!("expected `max_rtt` or less, which is {max}us")));
     }
     let given = given_by(max, typical);
     if given.alpha == 0 || given.beta == 0 {
-        return Err((key, format!("too long: {max}us leave no gain of 1/256 Hz or more")));
+        return Err(Clash::usage(key, format!("too long: {max}us leave no gain of 1/256 Hz or more")));
     }
     if given.tupdate > US_MAX {
-        return Err((key, format!("too long: expected a period of at most {}us", US_MAX / 1_000)));
+        return Err(Clash::usage(key, format!("too long: expected a period of at most {}us", US_MAX / 1_000)));
     }
     Ok(())
 }
