@@ -8,9 +8,11 @@ pub mod batch;
 pub mod client;
 mod config;
 pub mod hub;
+pub mod metrics;
 mod notify;
 pub mod serve;
 mod session;
+pub mod snapshot;
 mod socket;
 pub mod wire;
 
