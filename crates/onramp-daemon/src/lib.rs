@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod client;
 mod config;
+pub mod http;
 pub mod hub;
 pub mod metrics;
 mod notify;
@@ -14,6 +15,7 @@ pub mod serve;
 mod session;
 pub mod snapshot;
 mod socket;
+mod web;
 pub mod wire;
 
 pub use hub::Hub;
