@@ -106,7 +106,7 @@ mod tests {
         });
         // Slow, but not too slow.
         for _ in 0..4 {
-            tokio::time::sleep(Duration::from_secs(4)).await;
+            sleep(Duration::from_secs(4)).await;
             let mut some = [0; 16];
             theirs.read_exact(&mut some).await.expect("they are there");
         }

@@ -178,27 +178,41 @@ fn siblings(
     }
 }
 
-/// Keeps the first `limit` rows, and `keep` with what stands above it.
+/// Keeps `limit` rows, which devices share, and `keep` with what stands above it.
 fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
     if rows.len() <= limit {
         return;
     }
-    let kept = rows.iter().position(|row| Some(row.id.as_str()) == keep);
-    let late: Vec<Row> = match kept.filter(|&at| at >= limit) {
-        Some(at) => {
-            let mut depth = rows[at].depth + 1;
-            let path = rows[..=at].iter().enumerate().rev().filter(|(_, row)| {
-                let above = row.depth < depth;
-                depth = depth.min(row.depth);
-                above
-            });
-            let mut path: Vec<Row> =
-                path.filter(|(at, _)| *at >= limit).map(|(_, row)| row.clone()).collect();
-            path.reverse();
-            path
+    let mut wanted = shares(rows, limit);
+    let kept = keep.and_then(|keep| rows.iter().position(|row| row.id == keep));
+    if let Some(at) = kept {
+        let mut depth = rows[at].depth + 1;
+        for above in (0..=at).rev() {
+            if rows[above].depth < depth {
+                depth = rows[above].depth;
+                wanted[above] = true;
+            }
         }
-        None => Vec::new(),
-    };
-    rows.truncate(limit);
-    rows.extend(late);
+    }
+    let mut wanted = wanted.into_iter();
+    rows.retain(|_| wanted.next().unwrap_or(false));
+}
+
+/// The first rows of each device: those with few have them all, the others as many as each other.
+fn shares(rows: &[Row], limit: usize) -> Vec<bool> {
+    let begins = |at: &usize| *at == 0 || rows[*at].device != rows[*at - 1].device;
+    let starts: Vec<usize> = (0..rows.len()).filter(begins).collect();
+    let ends = starts.iter().copied().skip(1).chain([rows.len()]);
+    let mut devices: Vec<(usize, usize)> =
+        starts.iter().copied().zip(ends).map(|(from, to)| (to - from, from)).collect();
+    devices.sort_unstable();
+    let mut wanted = vec![false; rows.len()];
+    let (mut room, mut left) = (limit, devices.len());
+    for (count, from) in devices {
+        let share = count.min(room / left);
+        wanted[from..from + share].fill(true);
+        room -= share;
+        left -= 1;
+    }
+    wanted
 }

@@ -203,16 +203,19 @@ fn rows_are_sorted_and_cut() {
         assert_eq!(selected(Query { sort, ..Query::default() }).rows.len(), 15, "{sort:?}");
         assert_eq!(Sort::named(sort.name()), Some(sort));
     }
-    let cut = selected(Query { limit: Some(2), ..Query::default() });
-    assert_eq!((ids(&cut), cut.omitted), (vec![("d0", 0), ("d0/0", 1)], 13));
+    let names = |stats: &Stats| stats.rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
+    let cut = selected(Query { limit: Some(4), ..Query::default() });
+    assert_eq!((names(&cut).join(" "), cut.omitted), ("d0 d0/0 eth1 eth1/0".into(), 11));
+    // Seven rows of one and eight of the other: the smaller one has all of its share.
+    let cut = selected(Query { limit: Some(14), ..Query::default() });
+    assert_eq!((names(&cut).len(), cut.rows[6].id.as_str()), (14, "d0/2/8003:"));
     let keep = Some("eth1/0/10:".to_owned());
     let kept = selected(Query { limit: Some(2), keep, ..Query::default() });
-    let path = ["d0", "d0/0", "eth1", "eth1/0", "eth1/0/1:", "eth1/0/1:1", "eth1/0/1:10"];
-    assert_eq!(ids(&kept).iter().map(|(id, _)| *id).collect::<Vec<_>>()[..7], path);
-    assert_eq!(kept.rows.last().map(|row| row.id.as_str()), Some("eth1/0/10:"));
-    let early = Some("d0".to_owned());
-    let kept = selected(Query { limit: Some(2), keep: early, ..Query::default() });
-    assert_eq!(kept.rows.len(), 2);
+    let path = ["d0", "eth1", "eth1/0", "eth1/0/1:", "eth1/0/1:1", "eth1/0/1:10", "eth1/0/10:"];
+    assert_eq!(names(&kept), path);
+    let kept = selected(Query { limit: Some(2), keep: Some("d0".into()), ..Query::default() });
+    assert_eq!(names(&kept), ["d0", "eth1"]);
+    assert_eq!(selected(Query { limit: Some(0), ..Query::default() }).omitted, 15);
 }
 
 #[test]

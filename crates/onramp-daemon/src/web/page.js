@@ -142,8 +142,8 @@ function newRow(id) {
   const name = make("span", { class: "name" });
   const spark = draw("svg", { class: "spark", viewBox: "0 0 60 20", preserveAspectRatio: "none",
     "aria-hidden": "true" });
-  const path = draw("path", {});
-  spark.append(path);
+  const paths = [draw("path", {}), draw("path", {})];
+  spark.append(...paths);
   const first = make("td", { role: "rowheader" }, toggle, name);
   const cells = Array.from({ length: 5 }, () => make("td", { role: "gridcell" }));
   cells[1].className = "wide";
@@ -156,7 +156,7 @@ function newRow(id) {
   });
   tr.addEventListener("click", () => select(id, true));
   tr.addEventListener("focus", () => select(id, false));
-  return { tr, first, toggle, name, path, cells };
+  return { tr, first, toggle, name, paths, cells };
 }
 
 function put(cell, text, style) {
@@ -167,7 +167,7 @@ function put(cell, text, style) {
 
 function fill(parts, item) {
   const { row, depth } = item;
-  const { tr, first, toggle, name, path, cells } = parts;
+  const { tr, first, toggle, name, paths, cells } = parts;
   tr.className = row.what;
   tr.setAttribute("aria-level", depth + 1);
   tr.setAttribute("aria-selected", row.id === state.selected);
@@ -184,7 +184,9 @@ function fill(parts, item) {
     name.replaceChildren(...named(row));
   }
   const past = (state.history.get(row.id) || []).slice(-60);
-  path.setAttribute("d", outline(past.map((point) => point.rate)));
+  const [area, edge] = outline(past.map((point) => point.rate));
+  paths[0].setAttribute("d", area);
+  paths[1].setAttribute("d", edge);
   const plain = (value) => value ? "" : "zero";
   put(cells[0], bits(row.bytes_per_second), plain(row.bytes_per_second));
   put(cells[1], count(row.packets_per_second), plain(row.packets_per_second));
@@ -210,12 +212,13 @@ function named(row) {
 }
 
 function outline(values) {
-  if (values.length < 2) return "";
+  if (values.length < 2) return ["", ""];
   const most = Math.max(...values, 1);
   const step = 60 / 59, from = 60 - (values.length - 1) * step;
   const points = values.map((value, at) =>
     `${(from + at * step).toFixed(1)} ${(19 - 18 * (value || 0) / most).toFixed(1)}`);
-  return `M${from.toFixed(1)} 21L${points.join("L")}L60 21`;
+  const edge = points.join("L");
+  return [`M${from.toFixed(1)} 20L${edge}L60 20Z`, `M${edge}`];
 }
 
 function render() {
@@ -233,6 +236,8 @@ function render() {
   $("omitted").textContent = cut
     ? `${exact(stats.omitted)} rows are not shown. A filter, or another order, brings others.` : "";
   $("show-more").hidden = state.limit >= MOST;
+  const all = !filtered && stats.omitted === 0;
+  if (all && !stats.rows.some((row) => row.id === state.selected)) state.selected = null;
   if (!state.selected && items.length) state.selected = items[0].row.id;
   const ids = new Set(items.map((item) => item.row.id));
   if (!ids.has(state.focused)) state.focused = ids.has(state.selected) ? state.selected
