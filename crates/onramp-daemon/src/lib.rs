@@ -7,6 +7,8 @@
 pub mod batch;
 pub mod client;
 mod config;
+pub mod feed;
+mod figures;
 pub mod http;
 pub mod hub;
 pub mod metrics;
@@ -15,6 +17,7 @@ pub mod serve;
 mod session;
 pub mod snapshot;
 mod socket;
+pub mod top;
 mod web;
 pub mod wire;
 

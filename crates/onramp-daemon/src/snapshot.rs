@@ -1,6 +1,6 @@
 //! What a host's devices did, as plain values: what is shown, scraped and streamed is made of it.
 
-mod histogram;
+pub(crate) mod histogram;
 mod rates;
 mod select;
 
