@@ -7,11 +7,18 @@
 pub mod batch;
 pub mod client;
 mod config;
+pub mod feed;
+mod figures;
+pub mod http;
 pub mod hub;
+pub mod metrics;
 mod notify;
 pub mod serve;
 mod session;
+pub mod snapshot;
 mod socket;
+pub mod top;
+mod web;
 pub mod wire;
 
 pub use hub::Hub;

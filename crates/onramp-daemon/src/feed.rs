@@ -1,0 +1,204 @@
+//! The daemon's end of what `onramp top` and `onramp monitor` look at, as they see it.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::snapshot::Stats;
+
+/// Why there is nothing to see.
+#[derive(Debug)]
+pub enum FeedError {
+    /// No daemon is there.
+    Absent(PathBuf, io::Error),
+    /// It went.
+    Gone,
+    /// It does not want to, and says why.
+    Refused(String),
+    /// It says what nobody expects.
+    Strange(String),
+    /// What was seen cannot be shown.
+    Show(io::Error),
+}
+
+impl fmt::Display for FeedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(path, error) => write!(
+                f,
+                "no daemon at {}: {error}; start one with `onramp daemon`, or say where it is: \
+                 ONRAMP_SOCKET=PATH",
+                path.display()
+            ),
+            Self::Gone => f.write_str("the daemon has ended"),
+            Self::Refused(why) => f.write_str(why.trim_end()),
+            Self::Strange(what) => write!(f, "the daemon says what nobody expects: {what}"),
+            Self::Show(error) => write!(f, "cannot show it: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FeedError {}
+
+/// One line from the daemon.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) stats: Option<Stats>,
+    pub(crate) event: Option<Value>,
+    pub(crate) lost: Option<u64>,
+    err: Option<String>,
+}
+
+impl Told {
+    /// Reads a line.
+    pub(crate) fn read(line: &str) -> Result<Self, FeedError> {
+        let told: Self = serde_json::from_str(line)
+            .map_err(|error| FeedError::Strange(format!("{error}: {}", line.trim_end())))?;
+        match told.err {
+            Some(why) => Err(FeedError::Refused(why)),
+            None => Ok(told),
+        }
+    }
+}
+
+/// Asks the daemon at `path` to tell of `what` from now on.
+///
+/// # Errors
+///
+/// [`FeedError`]: there is none, or it went.
+pub fn watch(path: &Path, what: &str, options: &Value) -> Result<UnixStream, FeedError> {
+    let absent = |error| FeedError::Absent(path.to_owned(), error);
+    let mut stream = UnixStream::connect(path).map_err(absent)?;
+    let mut request = json!({"v": 1, "watch": what});
+    for (key, value) in options.as_object().into_iter().flatten() {
+        request[key] = value.clone();
+    }
+    let line = request.to_string() + "\n";
+    // One that lets nobody in says why before it reads.
+    let _ = stream.write_all(line.as_bytes());
+    Ok(stream)
+}
+
+/// Where looks at the devices come from.
+pub trait Feed {
+    /// The latest look, if there is one that was not given before. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError`]: there will be no more.
+    fn poll(&mut self) -> Result<Option<Stats>, FeedError>;
+
+    /// The next look.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError`]: there will be no more.
+    fn wait(&mut self) -> Result<Stats, FeedError>;
+}
+
+/// What a daemon tells on its socket.
+#[derive(Debug)]
+pub struct Remote {
+    stream: BufReader<UnixStream>,
+    line: Vec<u8>,
+}
+
+impl Remote {
+    /// Asks the daemon at `path` for a look every `interval_ms`.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError`]: there is none, or it went.
+    pub fn connect(path: &Path, interval_ms: u64) -> Result<Self, FeedError> {
+        let stream = watch(path, "stats", &json!({"interval_ms": interval_ms}))?;
+        Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), line: Vec::new() })
+    }
+
+    /// The next line, once all of it is there.
+    fn next(&mut self) -> Result<Option<Stats>, FeedError> {
+        let read = self.stream.by_ref().read_until(b'\n', &mut self.line);
+        match read {
+            Ok(0) => return Err(FeedError::Gone),
+            Ok(_) if self.line.last() == Some(&b'\n') => {}
+            Ok(_) => return Ok(None),
+            // What came before is in the line already.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(_) => return Err(FeedError::Gone),
+        }
+        let line = std::mem::take(&mut self.line);
+        Ok(Told::read(&String::from_utf8_lossy(&line))?.stats)
+    }
+}
+
+impl Feed for Remote {
+    fn poll(&mut self) -> Result<Option<Stats>, FeedError> {
+        let set = self.stream.get_ref().set_nonblocking(true);
+        set.map_err(|_| FeedError::Gone)?;
+        let mut latest = None;
+        // Only what is newest is of interest to somebody who was slow.
+        while let Some(stats) = self.next()? {
+            latest = Some(stats);
+        }
+        Ok(latest)
+    }
+
+    fn wait(&mut self) -> Result<Stats, FeedError> {
+        let set = self.stream.get_ref().set_nonblocking(false);
+        set.map_err(|_| FeedError::Gone)?;
+        loop {
+            if let Some(stats) = self.next()? {
+                return Ok(stats);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Remote, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        (Remote { stream: BufReader::new(ours), line: Vec::new() }, theirs)
+    }
+
+    fn said(second: u64) -> String {
+        let stats = Stats { unix_ms: second, ..Stats::default() };
+        json!({"v": 1, "id": null, "stats": stats}).to_string() + "\n"
+    }
+
+    #[test]
+    fn half_a_line_is_not_yet_one_and_of_many_the_last_counts() {
+        let (mut feed, mut theirs) = pair();
+        assert!(feed.poll().expect("it is there").is_none());
+        let (one, two) = (said(1), said(2));
+        theirs.write_all(&one.as_bytes()[..20]).expect("it reads");
+        assert!(feed.poll().expect("it is there").is_none());
+        theirs.write_all(&one.as_bytes()[20..]).expect("it reads");
+        assert_eq!(feed.poll().expect("it is there").map(|stats| stats.unix_ms), Some(1));
+        theirs.write_all((one + &two).as_bytes()).expect("it reads");
+        assert_eq!(feed.poll().expect("it is there").map(|stats| stats.unix_ms), Some(2));
+        theirs.write_all(two.as_bytes()).expect("it reads");
+        assert_eq!(feed.wait().expect("it is there").unix_ms, 2);
+        drop(theirs);
+        assert!(matches!(feed.wait(), Err(FeedError::Gone)));
+        assert!(matches!(feed.poll(), Err(FeedError::Gone)));
+    }
+
+    #[test]
+    fn refusals_and_nonsense_are_told() {
+        let (mut feed, mut theirs) = pair();
+        theirs.write_all(b"{\"v\":1,\"code\":2,\"err\":\"onramp: no\\n\"}\nx\n").expect("it reads");
+        let told = feed.wait().expect_err("it refuses").to_string();
+        assert_eq!(told, "onramp: no");
+        let told = feed.wait().expect_err("that is no JSON").to_string();
+        assert!(told.ends_with(": x"), "{told}");
+        let there = watch(Path::new("/nonexistent/socket"), "stats", &json!({}));
+        let told = there.expect_err("there is none").to_string();
+        assert!(told.contains("/nonexistent/socket") && told.contains("onramp daemon"), "{told}");
+    }
+}

@@ -1,0 +1,119 @@
+//! A stream that does not wait for ever for somebody to read.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// A stream whose writes fail if the other end takes nothing for a time.
+#[derive(Debug)]
+pub(super) struct Patient<S> {
+    stream: S,
+    patience: Duration,
+    /// Running while a write waits.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    pub(super) fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, patience, waiting: None }
+    }
+
+    /// What came of a write; a failure if it has waited too long.
+    fn or_late<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.waiting = None;
+            return written;
+        }
+        let patience = self.patience;
+        let sleep = self.waiting.get_or_insert_with(|| {
+            let mut timer = Box::pin(sleep(patience));
+            timer.as_mut().reset(Instant::now() + patience);
+            timer
+        });
+        match sleep.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.or_late(cx, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.or_late(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.or_late(cx, shut)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.or_late(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_is_waited_for_and_who_does_not_is_not() {
+        let (ours, mut theirs) = tokio::io::duplex(16);
+        let mut ours = Patient::new(ours, Duration::from_secs(5));
+        let writer = tokio::spawn(async move {
+            let written = ours.write_all(&[1; 64]).await;
+            (written.map_err(|error| error.kind()), ours.write_all(&[2; 64]).await)
+        });
+        // Slow, but not too slow.
+        for _ in 0..4 {
+            sleep(Duration::from_secs(4)).await;
+            let mut some = [0; 16];
+            theirs.read_exact(&mut some).await.expect("they are there");
+        }
+        let began = Instant::now();
+        let (first, second) = writer.await.expect("it ends");
+        assert_eq!(first, Ok(()));
+        assert_eq!(second.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+}

@@ -1,0 +1,57 @@
+//! Answers.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, StatusCode};
+
+/// An answer.
+pub(crate) type Response = hyper::Response<BoxBody<Bytes, Infallible>>;
+
+/// The type of JSON.
+pub(super) const JSON: &str = "application/json";
+
+/// An answer that is there already.
+pub(crate) fn whole(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response {
+    with(status, kind, Full::new(text.into()).boxed())
+}
+
+/// An answer with what every answer has. Nobody keeps it, embeds it, or guesses what it is.
+pub(super) fn with(
+    status: StatusCode,
+    kind: &'static str,
+    body: BoxBody<Bytes, Infallible>,
+) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Why there is no other answer.
+pub(super) fn error(status: StatusCode, why: &str) -> Response {
+    let document = serde_json::json!({"error": why});
+    whole(status, JSON, document.to_string() + "\n")
+}
+
+/// What would have been the right method.
+pub(super) fn not_allowed(method: &Method) -> Response {
+    let why = format!("only {method}");
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &why);
+    let allowed = if *method == Method::GET { "GET, HEAD" } else { "POST" };
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    response
+}

@@ -1,0 +1,307 @@
+//! What a host's devices did, as Prometheus reads it.
+//!
+//! Series follow from a snapshot, so that nothing has to be registered, and what is gone is gone.
+
+mod tables;
+mod text;
+
+use std::borrow::Borrow;
+
+use onramp::DropReason;
+
+use self::tables::{CLASSES, DEVICES, QDISCS, QUEUES, Table};
+use self::text::{Labels, Text, Type};
+use crate::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Snapshot};
+
+/// The type of the document.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How much is told. Each level has what those before it have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Devices.
+    Device,
+    /// Transmit queues.
+    Queue,
+    /// Qdiscs.
+    Qdisc,
+    /// Classes.
+    #[default]
+    Class,
+    /// The statistics of each kind.
+    Statistic,
+}
+
+impl Detail {
+    /// All levels, by name.
+    pub const ALL: [(&str, Self); 5] = [
+        ("device", Self::Device),
+        ("queue", Self::Queue),
+        ("qdisc", Self::Qdisc),
+        ("class", Self::Class),
+        ("statistic", Self::Statistic),
+    ];
+
+    /// The level of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, detail)| *detail)
+    }
+}
+
+/// The document: all of `snapshot`, or one device of it.
+#[must_use]
+pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> String {
+    let all = Things::new(snapshot, device, detail);
+    let mut text = Text::default();
+    text.family("onramp_build_info", Type::Gauge, "The program; always 1.");
+    let version = Labels::default().with("version", &snapshot.onramp);
+    text.sample("onramp_build_info", &version, 1);
+    devices(&mut text, &all.devices);
+    table(&mut text, QUEUES, &all.queues);
+    if detail >= Detail::Queue {
+        let about = "Packets dropped in front of or by the device, by reason.";
+        drops(&mut text, "onramp_drops_total", about, &all.queues, |queue| &queue.drops);
+    }
+    qdiscs(&mut text, &all.qdiscs);
+    table(&mut text, CLASSES, &all.classes);
+    if detail >= Detail::Statistic {
+        let about = "A statistic of its kind, as tc -s qdisc show names it.";
+        let of = |qdisc: &&Qdisc| qdisc.statistics.clone();
+        statistics(&mut text, "onramp_qdisc_statistic", about, &all.qdiscs, of);
+        let about = "A statistic of its kind, as tc -s class show names it.";
+        let of = |class: &&Class| class.statistics.clone();
+        statistics(&mut text, "onramp_class_statistic", about, &all.classes, of);
+    }
+    text.finish()
+}
+
+/// Everything that has series, with its labels.
+#[derive(Default)]
+struct Things<'a> {
+    devices: Vec<(Labels, Sum)>,
+    queues: Vec<(Labels, &'a Queue)>,
+    qdiscs: Vec<(Labels, &'a Qdisc)>,
+    classes: Vec<(Labels, &'a Class)>,
+}
+
+/// A device, and what its queues did together.
+struct Sum {
+    /// What it is.
+    info: Labels,
+    up: bool,
+    mtu: u32,
+    queues: usize,
+    all: Queue,
+}
+
+impl<'a> Things<'a> {
+    fn new(snapshot: &'a Snapshot, only: Option<&str>, detail: Detail) -> Self {
+        let mut things = Self::default();
+        let wanted = |device: &&Device| only.is_none_or(|name| device.name == name);
+        for device in snapshot.devices.iter().filter(wanted) {
+            let labels = Labels::default().with("device", &device.name);
+            for queue in &device.queues {
+                let labels = labels.clone().with("queue", &queue.queue.to_string());
+                if detail >= Detail::Qdisc {
+                    things.below(&labels, queue, detail);
+                }
+                if detail >= Detail::Queue {
+                    things.queues.push((labels, queue));
+                }
+            }
+            let sum = Sum::new(device, &labels);
+            things.devices.push((labels, sum));
+        }
+        things
+    }
+
+    fn below(&mut self, labels: &Labels, queue: &'a Queue, detail: Detail) {
+        for qdisc in &queue.qdiscs {
+            let labels = labels.clone().with("qdisc", &qdisc.kind);
+            let parent = qdisc.parent.as_deref().unwrap_or("root");
+            let own = labels.clone().with("handle", &qdisc.handle).with("parent", parent);
+            self.qdiscs.push((own, qdisc));
+            if detail < Detail::Class {
+                continue;
+            }
+            for class in &qdisc.classes {
+                let parent = class.parent.as_deref().unwrap_or(&qdisc.handle);
+                let own = labels.clone().with("class", &class.handle).with("parent", parent);
+                self.classes.push((own, class));
+            }
+        }
+    }
+}
+
+impl Sum {
+    fn new(device: &Device, labels: &Labels) -> Self {
+        let mut all = Queue::default();
+        for queue in &device.queues {
+            all.enqueued_packets += queue.enqueued_packets;
+            all.made_packets += queue.made_packets;
+            all.sent_packets += queue.sent_packets;
+            all.sent_bytes += queue.sent_bytes;
+            all.held_packets += queue.held_packets;
+            all.runs += queue.runs;
+            all.helped += queue.helped;
+            all.busy += queue.busy;
+            all.bursts += queue.bursts;
+            all.burst_packets.add(&queue.burst_packets);
+            all.staging_ns.add(&queue.staging_ns);
+            all.sojourn_ns.add(&queue.sojourn_ns);
+            for (reason, count) in &queue.drops {
+                *all.drops.entry(reason.clone()).or_default() += count;
+            }
+        }
+        // A series that is there before the first drop shows it as a step.
+        for reason in DropReason::ALL {
+            all.drops.entry(reason.name().into()).or_default();
+        }
+        let info = labels.clone().with("kind", &device.kind);
+        let info = info.with("index", &device.index.to_string());
+        let info = info.with("peer", device.peer.as_deref().unwrap_or_default());
+        Self { info, up: device.up, mtu: device.mtu, queues: device.queues.len(), all }
+    }
+}
+
+fn devices(text: &mut Text, devices: &[(Labels, Sum)]) {
+    text.family("onramp_device_info", Type::Gauge, "What a device is; always 1.");
+    for (_, sum) in devices {
+        text.sample("onramp_device_info", &sum.info, 1);
+    }
+    table(text, DEVICES, devices);
+    let about = "Packets dropped in front of or by the device, by reason, over all queues.";
+    drops(text, "onramp_device_drops_total", about, devices, |sum| &sum.all.drops);
+    histogram(text, &SOJOURN, devices, |sum| Some(&sum.all.sojourn_ns));
+    histogram(text, &STAGING, devices, |sum| Some(&sum.all.staging_ns));
+    histogram(text, &BURSTS, devices, |sum| Some(&sum.all.burst_packets));
+}
+
+fn qdiscs(text: &mut Text, qdiscs: &[(Labels, &Qdisc)]) {
+    table(text, QDISCS, qdiscs);
+    let about = "Packets dropped in the qdisc or below it, by reason.";
+    drops(text, "onramp_qdisc_drop_reasons_total", about, qdiscs, |qdisc| &qdisc.drops);
+    histogram(text, &QDISC_SOJOURN, qdiscs, |qdisc| qdisc.sojourn_ns.as_ref());
+}
+
+/// A family for each row of a table, with a sample for each thing.
+fn table<T>(text: &mut Text, rows: &[Table<T>], things: &[(Labels, impl Borrow<T>)]) {
+    if things.is_empty() {
+        return;
+    }
+    for row in rows {
+        text.family(row.name, row.is, row.about);
+        for (labels, thing) in things {
+            text.sample(row.name, labels, (row.value)(thing.borrow()));
+        }
+    }
+}
+
+fn drops<T>(
+    text: &mut Text,
+    name: &str,
+    about: &str,
+    things: &[(Labels, T)],
+    of: impl Fn(&T) -> &Counts,
+) {
+    text.family(name, Type::Counter, about);
+    for (labels, thing) in things {
+        for (reason, &count) in of(thing) {
+            text.labelled(name, labels, ("reason", reason), count);
+        }
+    }
+}
+
+fn statistics<T, V: IntoIterator<Item = (crate::snapshot::Name, i64)>>(
+    text: &mut Text,
+    name: &str,
+    about: &str,
+    things: &[(Labels, T)],
+    of: impl Fn(&T) -> V,
+) {
+    text.family(name, Type::Gauge, about);
+    for (labels, thing) in things {
+        for (statistic, value) in of(thing) {
+            text.labelled(name, labels, ("statistic", &statistic), value);
+        }
+    }
+}
+
+/// How a histogram of powers of two is told.
+struct Buckets {
+    name: &'static str,
+    about: &'static str,
+    /// Powers of two below which values are counted.
+    powers: &'static [u8],
+    /// What the value is to be divided by.
+    unit: f64,
+}
+
+/// From a microsecond to 17 s, a factor of four each.
+const TIMES: &[u8] = &[10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
+
+const SOJOURN: Buckets = Buckets {
+    name: "onramp_sojourn_seconds",
+    about: "From push to device, for the oldest packet of each burst. The sum is estimated.",
+    powers: TIMES,
+    unit: 1e9,
+};
+
+const STAGING: Buckets = Buckets {
+    name: "onramp_staging_seconds",
+    about: "How long the oldest packet of each take waited in the intake. The sum is estimated.",
+    powers: TIMES,
+    unit: 1e9,
+};
+
+const BURSTS: Buckets = Buckets {
+    name: "onramp_burst_packets",
+    about: "Packets per call of the device. The sum is estimated.",
+    powers: &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+    unit: 1.0,
+};
+
+const QDISC_SOJOURN: Buckets = Buckets {
+    name: "onramp_qdisc_sojourn_seconds",
+    about: "From push to dequeue, where the qdisc measures it. The sum is estimated.",
+    powers: TIMES,
+    unit: 1e9,
+};
+
+/// What never counted anything has no series yet: they are many.
+fn histogram<'a, T>(
+    text: &mut Text,
+    buckets: &Buckets,
+    things: &'a [(Labels, T)],
+    of: impl Fn(&'a T) -> Option<&'a Histogram>,
+) {
+    let bounds: Vec<(usize, String)> = buckets
+        .powers
+        .iter()
+        .map(|&power| {
+            // The greatest value below the power, so that `le` is exact.
+            let greatest = 2f64.powi(power.into()) - 1.0;
+            (power.into(), (greatest / buckets.unit).to_string())
+        })
+        .collect();
+    let [bucket, sum, count] =
+        ["_bucket", "_sum", "_count"].map(|end| buckets.name.to_owned() + end);
+    text.family(buckets.name, Type::Histogram, buckets.about);
+    for (labels, thing) in things {
+        let Some(histogram) = of(thing) else { continue };
+        let total = histogram.total();
+        if total == 0 {
+            continue;
+        }
+        for (power, bound) in &bounds {
+            text.labelled(&bucket, labels, ("le", bound), histogram.below(*power));
+        }
+        text.labelled(&bucket, labels, ("le", "+Inf"), total);
+        text.sample(&sum, labels, histogram.sum() / buckets.unit);
+        text.sample(&count, labels, total);
+    }
+}
+
+#[cfg(test)]
+mod tests;

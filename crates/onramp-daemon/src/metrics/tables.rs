@@ -1,0 +1,111 @@
+//! The series that are one number each.
+
+use super::Sum;
+use super::text::Type;
+use crate::snapshot::{Class, Qdisc, Queue};
+
+/// A family of series.
+pub(super) struct Table<T> {
+    pub(super) name: &'static str,
+    pub(super) is: Type,
+    pub(super) about: &'static str,
+    pub(super) value: fn(&T) -> u64,
+}
+
+const fn counter<T>(name: &'static str, about: &'static str, value: fn(&T) -> u64) -> Table<T> {
+    Table { name, is: Type::Counter, about, value }
+}
+
+const fn gauge<T>(name: &'static str, about: &'static str, value: fn(&T) -> u64) -> Table<T> {
+    Table { name, is: Type::Gauge, about, value }
+}
+
+pub(super) const DEVICES: &[Table<Sum>] = &[
+    gauge("onramp_device_up", "Whether the device takes packets.", |sum| sum.up.into()),
+    gauge("onramp_device_mtu_bytes", "Largest packet without its link header.", |sum| {
+        sum.mtu.into()
+    }),
+    gauge("onramp_device_queues", "Transmit queues.", |sum| sum.queues as u64),
+    counter("onramp_device_enqueued_packets_total", "Packets given to qdiscs.", |sum| {
+        sum.all.enqueued_packets
+    }),
+    counter("onramp_device_sent_packets_total", "Packets the device took.", |sum| {
+        sum.all.sent_packets
+    }),
+    counter("onramp_device_sent_bytes_total", "Bytes the device took.", |sum| sum.all.sent_bytes),
+    gauge("onramp_device_backlog_packets", "Packets that wait, over all queues.", |sum| {
+        sum.all.held_packets
+    }),
+    counter("onramp_device_runs_total", "Times a thread became owner of a queue.", |sum| {
+        sum.all.runs
+    }),
+    counter("onramp_device_helped_total", "Of these, senders without credit.", |sum| {
+        sum.all.helped
+    }),
+    counter("onramp_device_busy_total", "Times a queue became busy.", |sum| sum.all.busy),
+    counter("onramp_device_bursts_total", "Calls of the device.", |sum| sum.all.bursts),
+];
+
+pub(super) const QUEUES: &[Table<Queue>] = &[
+    counter("onramp_queue_enqueued_packets_total", "Packets given to the qdisc.", |queue| {
+        queue.enqueued_packets
+    }),
+    counter("onramp_queue_made_packets_total", "Of these, copies that the qdisc made.", |queue| {
+        queue.made_packets
+    }),
+    counter("onramp_queue_sent_packets_total", "Packets the device took.", |queue| {
+        queue.sent_packets
+    }),
+    counter("onramp_queue_sent_bytes_total", "Bytes the device took.", |queue| queue.sent_bytes),
+    gauge("onramp_backlog_packets", "Packets that wait in front of the device.", |queue| {
+        queue.held_packets
+    }),
+];
+
+pub(super) const QDISCS: &[Table<Qdisc>] = &[
+    counter("onramp_qdisc_sent_bytes_total", "Bytes that left the qdisc.", |qdisc| {
+        qdisc.traffic.sent_bytes
+    }),
+    counter("onramp_qdisc_sent_packets_total", "Packets that left the qdisc.", |qdisc| {
+        qdisc.traffic.sent_packets
+    }),
+    counter("onramp_qdisc_drops_total", "Packets dropped in it or below it.", |qdisc| {
+        qdisc.traffic.dropped_packets
+    }),
+    counter("onramp_qdisc_overlimits_total", "How often it held back, or met a limit.", |qdisc| {
+        qdisc.traffic.overlimits
+    }),
+    counter("onramp_qdisc_requeues_total", "Packets the device did not take at once.", |qdisc| {
+        qdisc.traffic.requeues
+    }),
+    gauge("onramp_qdisc_backlog_bytes", "Bytes that wait in it.", |qdisc| {
+        qdisc.traffic.backlog_bytes
+    }),
+    gauge("onramp_qdisc_backlog_packets", "Packets that wait in it.", |qdisc| {
+        qdisc.traffic.backlog_packets
+    }),
+];
+
+pub(super) const CLASSES: &[Table<Class>] = &[
+    counter("onramp_class_sent_bytes_total", "Bytes that left the class.", |class| {
+        class.traffic.sent_bytes
+    }),
+    counter("onramp_class_sent_packets_total", "Packets that left the class.", |class| {
+        class.traffic.sent_packets
+    }),
+    counter("onramp_class_drops_total", "Packets dropped in it or below it.", |class| {
+        class.traffic.dropped_packets
+    }),
+    counter("onramp_class_overlimits_total", "How often it held back, or met a limit.", |class| {
+        class.traffic.overlimits
+    }),
+    counter("onramp_class_requeues_total", "Packets the device did not take at once.", |class| {
+        class.traffic.requeues
+    }),
+    gauge("onramp_class_backlog_bytes", "Bytes that wait in it.", |class| {
+        class.traffic.backlog_bytes
+    }),
+    gauge("onramp_class_backlog_packets", "Packets that wait in it.", |class| {
+        class.traffic.backlog_packets
+    }),
+];

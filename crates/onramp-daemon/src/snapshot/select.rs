@@ -1,0 +1,218 @@
+//! The rows that somebody wants to see.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Row, Stats, What};
+
+/// Which rows, in which order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Query {
+    /// Those of this device.
+    pub device: Option<String>,
+    /// Those that contain each of these words, and what stands above them.
+    pub filter: Option<String>,
+    /// What decides on the order of what stands side by side.
+    pub sort: Sort,
+    /// So many at most; those left out are counted.
+    pub limit: Option<usize>,
+    /// This one in any case, by its `id`.
+    pub keep: Option<String>,
+}
+
+/// What decides on the order; the greatest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sort {
+    /// As they stand in the tree.
+    #[default]
+    Tree,
+    /// Bytes per second.
+    Rate,
+    /// Packets per second.
+    Packets,
+    /// Packets that wait.
+    Backlog,
+    /// 99th percentile of the time that packets wait.
+    P99,
+    /// Drops per second.
+    Drops,
+}
+
+impl Sort {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Tree, Self::Rate, Self::Packets, Self::Backlog, Self::P99, Self::Drops];
+
+    /// Its name, as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "tree",
+            Self::Rate => "rate",
+            Self::Packets => "packets",
+            Self::Backlog => "backlog",
+            Self::P99 => "p99",
+            Self::Drops => "drops",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|sort| sort.name() == name)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "an order needs no last digit")]
+    fn weight(self, row: &Row) -> f64 {
+        let figure = match self {
+            Self::Tree => None,
+            Self::Rate => row.bytes_per_second,
+            Self::Packets => row.packets_per_second,
+            Self::Backlog => Some(row.backlog_packets as f64),
+            Self::P99 => row.sojourn_p99_ns,
+            Self::Drops => row.drops_per_second,
+        };
+        // Nothing known is less than nothing at all.
+        figure.unwrap_or(-1.0)
+    }
+}
+
+impl Stats {
+    /// Leaves the rows that `query` asks for.
+    pub fn select(&mut self, query: &Query) {
+        let all = self.rows.len();
+        if let Some(device) = &query.device {
+            self.rows.retain(|row| row.device == *device);
+        }
+        if let Some(filter) = &query.filter {
+            retain_matching(&mut self.rows, filter);
+        }
+        if query.sort != Sort::Tree {
+            self.rows = sorted(std::mem::take(&mut self.rows), query.sort);
+        }
+        if let Some(limit) = query.limit {
+            cut(&mut self.rows, limit, query.keep.as_deref());
+        }
+        self.omitted = all - self.rows.len();
+    }
+}
+
+/// Keeps rows that match, and all that stand above one of them.
+fn retain_matching(rows: &mut Vec<Row>, filter: &str) {
+    let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
+    let mut text = String::new();
+    let mut wanted = vec![false; rows.len()];
+    // From the last to the first: what is above a match at `depth` comes with a lesser depth.
+    let mut above = 0;
+    for (row, wanted) in rows.iter().zip(&mut wanted).rev() {
+        describe(row, &mut text);
+        let matches = words.iter().all(|word| text.contains(word.as_str()));
+        if matches || row.depth < above {
+            above = row.depth;
+            *wanted = true;
+        }
+    }
+    let mut wanted = wanted.into_iter();
+    rows.retain(|_| wanted.next().unwrap_or(false));
+}
+
+/// What a row is searched for.
+fn describe(row: &Row, text: &mut String) {
+    text.clear();
+    text.push_str(&row.device);
+    if let Some(queue) = row.queue {
+        text.push_str(&format!(" queue {queue}"));
+    }
+    if row.what == What::Class {
+        text.push_str(" class");
+    }
+    for part in [row.kind.as_deref(), row.handle.as_deref()].into_iter().flatten() {
+        text.push(' ');
+        text.push_str(part);
+    }
+    if let Some(parent) = &row.parent {
+        text.push_str(" parent ");
+        text.push_str(parent);
+    }
+    if row.up == Some(false) {
+        text.push_str(" down");
+    }
+    for (reason, _) in row.drops.iter().filter(|(_, drops)| drops.packets > 0) {
+        text.push(' ');
+        text.push_str(reason);
+    }
+    text.make_ascii_lowercase();
+}
+
+/// The same tree, with what stands side by side in order.
+fn sorted(rows: Vec<Row>, sort: Sort) -> Vec<Row> {
+    let depths: Vec<usize> = rows.iter().map(|row| row.depth).collect();
+    let weights: Vec<f64> = rows.iter().map(|row| sort.weight(row)).collect();
+    let mut order = Vec::with_capacity(rows.len());
+    siblings(&depths, &weights, 0..rows.len(), &mut order);
+    let mut rows: Vec<Option<Row>> = rows.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|at| rows[at].take()).collect()
+}
+
+fn siblings(
+    depths: &[usize],
+    weights: &[f64],
+    range: std::ops::Range<usize>,
+    order: &mut Vec<usize>,
+) {
+    let Some(depth) = depths[range.clone()].iter().copied().min() else { return };
+    let mut starts: Vec<usize> = range.clone().filter(|&at| depths[at] == depth).collect();
+    // What stands before the first of them has lost its parent to a filter: it comes first.
+    let first = starts.first().copied().unwrap_or(range.end);
+    siblings(depths, weights, range.start..first, order);
+    let mut groups: Vec<(usize, usize)> = Vec::with_capacity(starts.len());
+    starts.push(range.end);
+    for pair in starts.windows(2) {
+        groups.push((pair[0], pair[1]));
+    }
+    groups.sort_by(|a, b| weights[b.0].total_cmp(&weights[a.0]));
+    for (from, to) in groups {
+        order.push(from);
+        siblings(depths, weights, from + 1..to, order);
+    }
+}
+
+/// Keeps `limit` rows, which devices share, and `keep` with what stands above it.
+fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
+    if rows.len() <= limit {
+        return;
+    }
+    let mut wanted = shares(rows, limit);
+    let kept = keep.and_then(|keep| rows.iter().position(|row| row.id == keep));
+    if let Some(at) = kept {
+        let mut depth = rows[at].depth + 1;
+        for above in (0..=at).rev() {
+            if rows[above].depth < depth {
+                depth = rows[above].depth;
+                wanted[above] = true;
+            }
+        }
+    }
+    let mut wanted = wanted.into_iter();
+    rows.retain(|_| wanted.next().unwrap_or(false));
+}
+
+/// The first rows of each device: those with few have them all, the others as many as each other.
+fn shares(rows: &[Row], limit: usize) -> Vec<bool> {
+    let begins = |at: &usize| *at == 0 || rows[*at].device != rows[*at - 1].device;
+    let starts: Vec<usize> = (0..rows.len()).filter(begins).collect();
+    let ends = starts.iter().copied().skip(1).chain([rows.len()]);
+    let mut devices: Vec<(usize, usize)> =
+        starts.iter().copied().zip(ends).map(|(from, to)| (to - from, from)).collect();
+    devices.sort_unstable();
+    let mut wanted = vec![false; rows.len()];
+    let (mut room, mut left) = (limit, devices.len());
+    for (count, from) in devices {
+        let share = count.min(room / left);
+        wanted[from..from + share].fill(true);
+        room -= share;
+        left -= 1;
+    }
+    wanted
+}

@@ -1,0 +1,153 @@
+//! `onramp top`: what happens on all devices, as a table that lives.
+
+mod batch;
+mod screen;
+mod view;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+pub use self::view::View;
+use crate::feed::{Feed, FeedError};
+use crate::snapshot::{Query, Sort};
+
+/// How often the keyboard is looked at.
+const PULSE: Duration = Duration::from_millis(50);
+
+/// What to print, for programs and for paper.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// How many tables; none: without end.
+    pub tables: Option<u64>,
+    /// A line of JSON each, instead of a table.
+    pub json: bool,
+    /// Which rows.
+    pub query: Query,
+}
+
+/// Prints tables, one for each look, from the second look on: the first one has no rates.
+///
+/// # Errors
+///
+/// [`FeedError`]: the daemon went, or nobody reads.
+pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Result<(), FeedError> {
+    let mut left = batch.tables;
+    while left != Some(0) {
+        let mut stats = feed.wait()?;
+        if stats.seconds.is_none() {
+            continue;
+        }
+        stats.select(&batch.query);
+        let text = if batch.json {
+            serde_json::to_string(&stats).map_err(|error| FeedError::Show(error.into()))? + "\n"
+        } else {
+            batch::table(&stats)
+        };
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // Who closes the pipe has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(FeedError::Show(error)),
+        }
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}
+
+/// Shows the table on this terminal until somebody quits.
+///
+/// # Errors
+///
+/// [`FeedError`]: the daemon went, or there is no terminal.
+pub fn run(feed: &mut impl Feed, sort: Sort, filter: &str) -> Result<(), FeedError> {
+    let mut terminal = ratatui::try_init().map_err(FeedError::Show)?;
+    let mut view = View::new(sort, filter);
+    let ended = live(feed, &mut view, &mut terminal);
+    ratatui::restore();
+    ended
+}
+
+fn live(
+    feed: &mut impl Feed,
+    view: &mut View,
+    terminal: &mut DefaultTerminal,
+) -> Result<(), FeedError> {
+    let mut stale = true;
+    loop {
+        if let Some(stats) = feed.poll()? {
+            view.take(stats);
+            stale = true;
+        }
+        if std::mem::take(&mut stale) {
+            let drawn = terminal.draw(|frame| screen::draw(frame, view));
+            drawn.map_err(FeedError::Show)?;
+        }
+        if !event::poll(PULSE).map_err(FeedError::Show)? {
+            continue;
+        }
+        stale = true;
+        if let Event::Key(key) = event::read().map_err(FeedError::Show)?
+            && key.kind != KeyEventKind::Release
+            && view.key(key) == Step::Quit
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// What follows a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Go on.
+    On,
+    /// End.
+    Quit,
+}
+
+impl View {
+    /// Does what a key asks for.
+    pub fn key(&mut self, key: KeyEvent) -> Step {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if control && key.code == KeyCode::Char('c') {
+            return Step::Quit;
+        }
+        if self.typing() {
+            self.type_key(key.code);
+            return Step::On;
+        }
+        if self.help {
+            self.help = false;
+            return Step::On;
+        }
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc if !self.clear_filter(key.code) => return Step::Quit,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
+            KeyCode::Char('/') => self.begin_typing(),
+            KeyCode::Char(' ') => self.paused = !self.paused,
+            KeyCode::Char('t') => self.sort_by(Sort::Tree),
+            KeyCode::Char('r') => self.sort_by(Sort::Rate),
+            KeyCode::Char('p') => self.sort_by(Sort::Packets),
+            KeyCode::Char('b') => self.sort_by(Sort::Backlog),
+            KeyCode::Char('l') => self.sort_by(Sort::P99),
+            KeyCode::Char('d') => self.sort_by(Sort::Drops),
+            KeyCode::Char('a') => self.open_all(),
+            KeyCode::Down | KeyCode::Char('j') => self.go(1),
+            KeyCode::Up | KeyCode::Char('k') => self.go(-1),
+            KeyCode::PageDown => self.go(20),
+            KeyCode::PageUp => self.go(-20),
+            KeyCode::Home => self.go(isize::MIN),
+            KeyCode::End => self.go(isize::MAX),
+            KeyCode::Right => self.open(true),
+            KeyCode::Left => self.open(false),
+            KeyCode::Enter => self.toggle(),
+            _ => {}
+        }
+        Step::On
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! The web page: one file that needs nothing else, and may load nothing else.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::StatusCode;
+use hyper::header::{self, HeaderValue};
+use sha2::{Digest as _, Sha256};
+
+use crate::http::reply::{self, Response};
+
+const FRAME: &str = include_str!("web/page.html");
+const STYLE: &str = include_str!("web/page.css");
+const SCRIPT: &str = include_str!("web/page.js");
+
+/// The page, put together.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    text: String,
+    policy: String,
+}
+
+impl Page {
+    /// The page; with `control`, it has a command line.
+    pub(crate) fn new(control: bool) -> Self {
+        let control = if control { "yes" } else { "no" };
+        let text = FRAME
+            .replace("{control}", control)
+            .replace("{version}", env!("CARGO_PKG_VERSION"))
+            .replace("{style}", STYLE)
+            .replace("{script}", SCRIPT);
+        let hash = |part: &str| STANDARD.encode(Sha256::digest(part));
+        // What is not in the page as we wrote it does not run, whoever put it there.
+        let policy = format!(
+            "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; \
+             connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+             frame-ancestors 'none'",
+            hash(SCRIPT),
+            hash(STYLE)
+        );
+        Self { text, policy }
+    }
+
+    pub(crate) fn response(&self) -> Response {
+        let kind = "text/html; charset=utf-8";
+        let mut response = reply::whole(StatusCode::OK, kind, self.text.clone());
+        if let Ok(policy) = HeaderValue::from_str(&self.policy) {
+            response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let page = Page::new(true);
+        assert!(page.text.contains("data-control=\"yes\""));
+        for part in ["{style}", "{script}", "{version}", "{control}"] {
+            assert!(!page.text.contains(part), "{part}");
+        }
+        for outside in ["src=", "http://", "https://", "@import", "url(", "innerHTML", "eval("] {
+            let namespace = page.text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!namespace.contains(outside), "{outside}");
+        }
+        assert!(!page.policy.contains("unsafe"), "{}", page.policy);
+        // Attributes that the policy would silence.
+        assert!(!page.text.contains(" style=\"") && !page.text.contains(" onclick="));
+    }
+}
