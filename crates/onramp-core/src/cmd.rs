@@ -3,8 +3,12 @@
 //! Source: behaviour of iproute2 6.1 (`tc(8)`), tried word by word.
 //! Differs: a qdisc takes no `estimator` and no `stab`, and shares no blocks of filters.
 
+mod build;
+
 use crate::spec::Words;
 use crate::{ConfigError, Handle};
+
+pub use self::build::{Class, Command, Filter, Operand, Qdisc};
 
 /// `TC_H_ROOT`.
 pub(crate) const ROOT: u32 = 0xFFFF_FFFF;
