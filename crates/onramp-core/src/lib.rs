@@ -42,7 +42,7 @@ pub use port::{
     COLLECT, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS, TooManyJobs,
 };
 pub use rate::Rate;
-pub use setup::{Facts, Setup};
+pub use setup::{Facts, Setup, Taken};
 pub use share::{Share, SharedRate};
 pub use time::{Clock, Instant};
 pub use tree::{Stopped, Totals, Tree, Trunk};

@@ -51,6 +51,19 @@ pub struct Setup {
     facts: Facts,
     /// What looks at packets that come in, and, if it is a `clsact`, go out.
     ingress: Option<Box<Node>>,
+    /// The qdiscs that the last change took away: handle, kind, and where they stood.
+    taken: Vec<Taken>,
+}
+
+/// A qdisc that went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its handle.
+    pub handle: Handle,
+    /// Its kind.
+    pub kind: &'static str,
+    /// The class it stood below; none: it was the root.
+    pub parent: Option<Handle>,
 }
 
 /// What a tree knows of its device.
@@ -226,6 +239,7 @@ impl Setup {
             return Err(ConfigError::new("tc", "", word, why).argument());
         };
         let verb = cmd::verb(object, words.next())?;
+        self.taken.clear();
         match object {
             "qdisc" => self.qdisc(verb, words),
             "class" => self.class(verb, words),
@@ -237,6 +251,18 @@ impl Setup {
     pub fn of_device(&mut self, name: &str, facts: Facts) {
         self.device = Some(name.to_owned());
         self.facts = facts;
+    }
+
+    /// The qdiscs that the last change took away.
+    #[must_use]
+    pub fn taken(&self) -> &[Taken] {
+        &self.taken
+    }
+
+    /// Whether there is such a class, one that somebody added.
+    #[must_use]
+    pub fn has_class(&self, class: Handle) -> bool {
+        self.qdiscs.get(&class.major).is_some_and(|node| node.classes.get(class.minor).is_some())
     }
 
     /// What the device is.
@@ -513,6 +539,8 @@ impl Setup {
         while let Some(major) = gone.pop() {
             gone.extend(self.children(major).map(|(_, child)| child));
             if let Some(node) = self.qdiscs.remove(&major) {
+                let (handle, kind) = (Handle::new(major, 0), node.spec.kind().id);
+                self.taken.push(Taken { handle, kind, parent: node.parent });
                 self.places.remove(&node.parent);
                 if node.parent.is_some() {
                     self.order.remove(major);

@@ -10,8 +10,9 @@ mod ip;
 mod netdev;
 mod tc;
 
+use std::fmt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::QdiscView;
@@ -57,10 +58,14 @@ pub struct DeviceView {
 }
 
 /// Devices by name.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Host {
     devices: netdev::Netdevs,
+    listeners: Vec<Listener>,
 }
+
+/// Hears of events; once it says false, of no more.
+type Listener = Box<dyn FnMut(&Event) -> bool + Send>;
 
 impl Host {
     /// A host without devices.
@@ -73,7 +78,8 @@ impl Host {
     /// are looked for below `folder`.
     pub fn exec(&mut self, words: &[&str], folder: &Path) -> Reply {
         let _ = folder;
-        match words.split_first() {
+        self.devices.is_heard = !self.listeners.is_empty();
+        let reply = match words.split_first() {
             Some((&"ip", words)) => ip::exec(&mut self.devices, words),
             Some((&"tc", words)) => tc::exec(&mut self.devices, words),
             other => {
@@ -81,7 +87,9 @@ impl Host {
                 let err = format!("what is {word:?}? expected tc or ip\n");
                 Reply { code: 255, err, ..Reply::default() }
             }
-        }
+        };
+        self.tell();
+        reply
     }
 
     /// Brings the host to what `text` describes, a command a line, or, if one of them cannot be
@@ -133,9 +141,24 @@ impl Host {
         self.devices.close(timeout);
     }
 
-    /// What happens from now on. A listener that does not listen loses the oldest events.
-    #[must_use]
-    pub fn subscribe(&mut self) -> std::sync::mpsc::Receiver<Event> {
-        std::sync::mpsc::sync_channel(1).1
+    /// Calls `listener` with whatever happens from now on, until it says false. It is called in the
+    /// midst of a command, and shall not keep it.
+    pub fn listen(&mut self, listener: impl FnMut(&Event) -> bool + Send + 'static) {
+        self.listeners.push(Box::new(listener));
+    }
+
+    /// Tells the listeners what happened.
+    #[expect(clippy::disallowed_methods, reason = "an event is a report")]
+    fn tell(&mut self) {
+        for (what, device, line) in std::mem::take(&mut self.devices.happened) {
+            let event = Event { at: SystemTime::now(), device, what, line };
+            self.listeners.retain_mut(|listener| listener(&event));
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("devices", &self.devices).finish_non_exhaustive()
     }
 }

@@ -153,6 +153,8 @@ pub(crate) struct Netdevs {
     last: u32,
     /// What `ip` did, oldest first; the host takes it.
     pub(crate) happened: Vec<Happened>,
+    /// Whether anybody wants to know.
+    pub(crate) is_heard: bool,
 }
 
 impl Netdevs {

@@ -155,8 +155,7 @@ fn change(devices: &mut Netdevs, object: &str, verb: &str, words: &[&str]) -> Do
     let Some(device) = name.and_then(|name| devices.get_mut(name)) else {
         return Err(no_device(&line, name.copied()));
     };
-    let event = device.change(&line).map_err(|error| refused(object, &error))?;
-    devices.happened.extend(event);
+    device.change(&line).map_err(|error| refused(object, &error))?;
     Ok(String::new())
 }
 
