@@ -2,6 +2,7 @@
 
 use crate::Handle;
 mod list;
+mod whole;
 
 use crate::params::Values;
 use crate::qdisc::{Backlog, Kind};
@@ -10,6 +11,7 @@ use crate::stats::BUCKETS;
 use onramp_queue::DropReason;
 
 pub use self::list::{Listed, Query};
+pub use self::whole::whole;
 
 /// What passed a qdisc or a class (`gnet_stats_basic`, `gnet_stats_queue`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -49,6 +49,7 @@ pub struct LinkBuilder {
     runner_cpus: Vec<usize>,
     rate: Option<Rate>,
     ports_max: Option<usize>,
+    measures: bool,
 }
 
 enum Source {
@@ -134,6 +135,7 @@ impl LinkBuilder {
             runner_cpus: Vec::new(),
             rate: None,
             ports_max: None,
+            measures: false,
         }
     }
 
@@ -256,6 +258,14 @@ impl LinkBuilder {
         self
     }
 
+    /// Each qdisc measures how long packets take from push to dequeue: see
+    /// [`Link::measure`](Link::measure).
+    #[must_use]
+    pub fn measure(mut self, measures: bool) -> Self {
+        self.measures = measures;
+        self
+    }
+
     /// Makes the link and starts its runners.
     ///
     /// # Errors
@@ -284,7 +294,9 @@ impl LinkBuilder {
             return Err(BuildError::Range("the number of runners", runners, "1 to 64"));
         }
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
-        let plan = Plan { tree, seed, mode: self.mode, burst: self.burst, mtu: self.mtu };
+        let tree = Arc::new(tree);
+        let (mode, burst, mtu, measures) = (self.mode, self.burst, self.mtu, self.measures);
+        let plan = Plan { tree, seed, mode, burst, mtu, measures };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
         let setup = Setup { plan, credits: self.credits, rate, runners, ports_max, udp };
         Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {

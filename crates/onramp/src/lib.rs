@@ -21,9 +21,11 @@ pub use error::{Rejected, SendError, TrySendError};
 pub use flow::{Flow, Mapping};
 pub use host::Host;
 pub use link::{CloseReport, Link, PortError};
+#[doc(hidden)]
+pub use onramp_core::Change;
 pub use onramp_core::{
     Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Setup, Stopped, Totals,
-    Transmitted, Tree, qdisc, stats as port_stats,
+    Transmitted, Tree, qdisc, stats as port_stats, view,
 };
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};

@@ -1,5 +1,6 @@
 //! A link: a device with one or more ports, what all its senders share.
 
+mod control;
 mod ports;
 
 use std::sync::atomic::{Ordering, fence};

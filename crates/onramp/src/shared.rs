@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::qdisc::Qdisc;
-use onramp_core::{Clock, Device, Mode, Port, SharedRate};
+use onramp_core::qdisc::{Cx, Qdisc};
+use onramp_core::{Clock, Device, Instant, Keeper, Mode, Port, SharedRate, Trunk};
 use onramp_dev::{MonotonicClock, UdpStats};
 use onramp_queue::{Credits, DropReason};
 
@@ -50,21 +50,32 @@ pub(crate) struct Shared {
 /// What a new port shall be. Its lock is that of whoever changes ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) tree: onramp_core::Setup,
+    pub(crate) tree: Arc<onramp_core::Setup>,
     /// Where chance begins.
     pub(crate) seed: u64,
     pub(crate) mode: Mode,
     pub(crate) burst: u16,
     /// Largest packet, bytes; `None`: what the device says.
     pub(crate) mtu: Option<u32>,
+    /// Whether each qdisc measures how long packets stay.
+    pub(crate) measures: bool,
 }
 
 impl Plan {
     /// The tree for a port, whose device says that its packets have at most `mtu` bytes.
     pub(crate) fn build(&self, port: usize, mtu: u32) -> Option<Box<dyn Qdisc>> {
+        self.tree.build_port(port, self.mtu(mtu), self.seed(port))
+    }
+
+    /// Largest packet of a port, whose device says that its packets have at most `mtu` bytes.
+    pub(crate) fn mtu(&self, mtu: u32) -> u32 {
+        self.mtu.unwrap_or(mtu)
+    }
+
+    /// Where a port's chance begins.
+    pub(crate) fn seed(&self, port: usize) -> u64 {
         // Neighbours in the sequence of any good generator have nothing to do with each other.
-        let seed = self.seed.wrapping_add(port as u64);
-        self.tree.build_port(port, self.mtu.unwrap_or(mtu), seed)
+        self.seed.wrapping_add(port as u64)
     }
 }
 
@@ -135,6 +146,11 @@ impl Shared {
         let qdisc = plan.build(port, mtu)?;
         let share = self.rate.as_ref().map(|rate| rate.share(port));
         let port = Port::with_mode(qdisc, device, plan.burst, plan.mode, share);
+        if plan.measures {
+            let measure = Box::new(|trunk: &mut Trunk, _: &mut Cx<'_>| trunk.measure(true));
+            let done = port.with(measure, Instant(0), &Nobody);
+            debug_assert!(done.is_ok_and(|done| done), "nobody else knows the port");
+        }
         let home = self.slots.len() % self.runners.len();
         let port = self.slots.add(Slot::new(port, mtu, home))?;
         self.share_out(0);
@@ -308,6 +324,13 @@ impl Shared {
             thread::yield_now();
         }
     }
+}
+
+/// Looks after a port that nobody has seen yet.
+struct Nobody;
+
+impl Keeper for Nobody {
+    fn keep(&self, _at: Instant) {}
 }
 
 /// How long a close waits for the owner of a port.

@@ -1,6 +1,7 @@
 //! Ports that come and go, qdiscs and rates that change, while others send.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -25,6 +26,13 @@ pub enum PortError {
     Last(usize),
     /// The qdisc's text is wrong.
     Qdisc(ConfigError),
+    /// Its owner is still with the device; the port's number. What was asked is going to be done
+    /// when it is back.
+    Late(usize),
+    /// Its device blocks, and so much waits already that no more is taken; its number.
+    Blocked(usize),
+    /// It died: see [`Link::deaths`]; its number.
+    Dead(usize),
     /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
     NoRate,
 }
@@ -41,6 +49,11 @@ impl fmt::Display for PortError {
                 write!(f, "port {port} is the last one; close the link instead")
             }
             Self::Qdisc(error) => error.fmt(f),
+            Self::Late(port) => {
+                write!(f, "port {port} is with its device, and does it when it is back")
+            }
+            Self::Blocked(port) => write!(f, "the device of port {port} blocks"),
+            Self::Dead(port) => write!(f, "port {port} is dead; `Link::deaths` says why"),
             Self::NoRate => write!(f, "the link was made without a rate; give one to the builder"),
         }
     }
@@ -119,7 +132,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::Qdisc`], [`PortError::Closed`].
+    /// [`PortError::Qdisc`], [`PortError::Closed`], [`PortError::Blocked`].
     pub fn set_qdisc(&self, qdisc: &str) -> Result<(), PortError> {
         let spec = Spec::with_units(qdisc).map_err(PortError::Qdisc)?;
         self.set_tree(&Setup::of(spec))
@@ -129,7 +142,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`].
+    /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one port
+    /// keeps what it has.
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
         let tree = tree.for_ports().map_err(PortError::Qdisc)?;
         let shared = self.shared();
@@ -137,13 +151,15 @@ impl Link {
         if shared.gate.is_closed() {
             return Err(PortError::Closed);
         }
-        plan.tree = tree.clone();
+        plan.tree = Arc::new(tree.clone());
+        let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
             if let Some(built) = plan.build(port, slot.mtu) {
-                let _ = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
+                let taken = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
+                blocked = blocked.or(taken.is_err().then_some(port));
             }
         }
-        Ok(())
+        blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))
     }
 
     /// Changes the rate that all ports share, for packets from now on; `Rate(0)`: no limit.

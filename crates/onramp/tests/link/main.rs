@@ -4,6 +4,7 @@
 mod close;
 mod common;
 mod conserve;
+mod control;
 mod cork;
 mod death;
 mod device;

@@ -1,0 +1,164 @@
+//! Trees that are changed and looked at while others send.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use onramp_core::qdisc::Cx;
+use onramp_core::view::{self, QdiscView};
+use onramp_core::{Change, Clock, Edit, Setup, Trunk};
+
+use super::{Link, PortError};
+use crate::runner::Slot;
+use crate::shared::{BoxDevice, Shared};
+
+/// How long somebody waits for the owners of ports that are with their devices.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Something to do with a tree, and what it gives.
+type Errand<T> = Box<dyn FnOnce(&mut Trunk, &mut Cx<'_>) -> T + Send>;
+
+/// What was asked of ports, and who answers.
+struct Answers<T> {
+    from: Receiver<(usize, T)>,
+    /// The ports that were asked, in order, and those that could not be.
+    asked: Vec<(usize, Option<PortError>)>,
+}
+
+impl Link {
+    /// Carries out `change`, which led to `setup`, at the ports that it concerns. Of an `mq` at the
+    /// root, what stands below class `k` is port `k - 1`; any other root stands in front of each
+    /// port. What a qdisc holds that is replaced is dropped (`purged`), as in Linux; one that only
+    /// gets other parameters keeps it, if its kind can.
+    ///
+    /// Nobody who sends waits for it. A port that is with its device does it when it is back.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Late`]: that takes long; it is going to be done. [`PortError::Qdisc`]: the tree
+    /// has no root. [`PortError::Closed`], [`PortError::Blocked`], [`PortError::Dead`].
+    pub fn carry_out(&self, setup: &Arc<Setup>, change: &Change) -> Result<(), PortError> {
+        setup.for_ports().map_err(PortError::Qdisc)?;
+        let shared = self.shared();
+        let mut plan = shared.plan();
+        if shared.gate.is_closed() {
+            return Err(PortError::Closed);
+        }
+        plan.tree = setup.clone();
+        let ports = Edit::queue(setup, change).map_or(0..usize::MAX, |one| one..one + 1);
+        let answers = shared.ask(ports, |port, slot| {
+            if slot.port.death().is_some() || !slot.is_open() {
+                return None;
+            }
+            let (mtu, seed) = (plan.mtu(slot.mtu), plan.seed(port));
+            let edit = Edit::new(setup, change, Some(port), mtu, seed)?;
+            Some(Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| trunk.edit(edit, cx)))
+        });
+        drop(plan);
+        answers.gather(&shared.clock).into_iter().try_for_each(|(_, done)| done)
+    }
+
+    /// What every qdisc in front of a port has counted, and holds; parents first. Below an `mq`,
+    /// the first one stands below the port's class.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Unknown`], [`PortError::Late`], [`PortError::Blocked`], [`PortError::Dead`].
+    pub fn views(&self, port: usize) -> Result<Vec<QdiscView>, PortError> {
+        let only = self.look(port..port.saturating_add(1)).pop();
+        only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
+    }
+
+    /// The same of all ports, by their numbers, those that were removed left out.
+    #[must_use]
+    pub fn all_views(&self) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
+        self.look(0..usize::MAX)
+    }
+
+    /// The whole tree, as `tc` lists it: of an `mq`, its own view, and what stands below it;
+    /// else the sums of what stands in front of all ports. Ports that do not answer are left out.
+    #[must_use]
+    pub fn tree_views(&self) -> Vec<QdiscView> {
+        let views = self.all_views().into_iter().filter_map(|(_, views)| views.ok());
+        view::whole(views)
+    }
+
+    /// From now on, each qdisc measures how long packets take from push to dequeue, or no longer:
+    /// [`QdiscView::sojourn_ns`].
+    pub fn measure(&self, measures: bool) {
+        let shared = self.shared();
+        let mut plan = shared.plan();
+        plan.measures = measures;
+        let answers = shared.ask(0..usize::MAX, |_, _| {
+            Some(Box::new(move |trunk: &mut Trunk, _: &mut Cx<'_>| trunk.measure(measures)))
+        });
+        drop(plan);
+        answers.gather(&shared.clock);
+    }
+
+    fn look(&self, ports: Range<usize>) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
+        let shared = self.shared();
+        let plan = shared.plan();
+        let answers = shared.ask(ports, |port, slot| {
+            let setup = plan.tree.clone();
+            let look = move |trunk: &mut Trunk, _: &mut Cx<'_>| trunk.views(&setup, Some(port));
+            slot.is_open().then(|| Box::new(look) as Errand<_>)
+        });
+        drop(plan);
+        answers.gather(&shared.clock)
+    }
+}
+
+impl Shared {
+    /// Has something done at some of the ports, as `errand` says.
+    fn ask<T: Send + 'static>(
+        &self,
+        ports: Range<usize>,
+        mut errand: impl FnMut(usize, &Slot<BoxDevice>) -> Option<Errand<T>>,
+    ) -> Answers<T> {
+        let (answer, from) = channel();
+        let mut asked = Vec::new();
+        for port in ports.start..ports.end.min(self.slots.len()) {
+            let slot = self.slot(port);
+            let Some(errand) = errand(port, slot) else { continue };
+            let answer = answer.clone();
+            let job = Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| {
+                // Who asked may have gone.
+                let _ = answer.send((port, errand(trunk, cx)));
+            });
+            let taken = slot.port.with(job, self.clock.now(), &self.keep(slot));
+            asked.push((port, taken.is_err().then_some(PortError::Blocked(port))));
+        }
+        Answers { from, asked }
+    }
+}
+
+impl<T> Answers<T> {
+    /// What the ports say, by their numbers.
+    fn gather(self, clock: &impl Clock) -> Vec<(usize, Result<T, PortError>)> {
+        let deadline = clock.now() + PATIENCE;
+        let missing = self.asked.iter().filter(|(_, error)| error.is_none()).count();
+        let mut came = Vec::with_capacity(missing);
+        let mut silent: fn(usize) -> PortError = PortError::Late;
+        while came.len() < missing {
+            match self.from.recv_timeout(Duration::from_nanos(deadline.since(clock.now()))) {
+                Ok(answer) => came.push(answer),
+                Err(RecvTimeoutError::Timeout) => break,
+                // A dead port drops what is asked of it.
+                Err(RecvTimeoutError::Disconnected) => {
+                    silent = PortError::Dead;
+                    break;
+                }
+            }
+        }
+        came.sort_by_key(|(port, _)| *port);
+        let mut came = came.into_iter().peekable();
+        let answer = |(port, error): (usize, Option<PortError>)| {
+            let answer = came.next_if(|(answered, _)| *answered == port);
+            let answer = answer.map(|(_, answer)| answer);
+            (port, answer.ok_or_else(|| error.unwrap_or_else(|| silent(port))))
+        };
+        self.asked.into_iter().map(answer).collect()
+    }
+}

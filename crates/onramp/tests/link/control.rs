@@ -1,0 +1,255 @@
+//! Trees that are changed and looked at while others send.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onramp::Transmitted;
+use onramp::dev::Null;
+use onramp::view::{QdiscView, whole};
+use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup};
+
+use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
+
+/// A link's tree, and what changes it.
+struct Control {
+    link: Link,
+    setup: Arc<Setup>,
+}
+
+impl Control {
+    fn of(link: Link, setup: Setup) -> Self {
+        Self { link, setup: Arc::new(setup) }
+    }
+
+    fn apply(&mut self, line: &str) -> Result<(), PortError> {
+        let setup = Arc::make_mut(&mut self.setup);
+        let change = setup.change(line).expect(line);
+        self.link.carry_out(&self.setup, &change)
+    }
+}
+
+fn setup(lines: &[&str]) -> Setup {
+    let mut setup = Setup::default();
+    lines.iter().for_each(|line| setup.apply(line).expect(line));
+    setup
+}
+
+fn null(ports: usize, setup: &Setup) -> Link {
+    let devices = (0..ports).map(|_| Box::new(Null::default()) as Box<dyn Device>);
+    Link::devices(devices).tree(setup).build().expect("a link")
+}
+
+fn names(views: &[QdiscView]) -> Vec<String> {
+    let name = |view: &QdiscView| {
+        let parent = view.parent.map_or_else(|| "root".into(), |parent| parent.to_string());
+        format!("{} {:x}: {parent}", view.kind.id, view.handle.major)
+    };
+    views.iter().map(name).collect()
+}
+
+#[test]
+fn a_class_of_mq_is_changed_alone() {
+    in_time(|| {
+        let tree = setup(&["qdisc add dev d root handle 1: mq"]);
+        let mut control = Control::of(null(3, &tree), tree);
+        let before = control.link.all_views();
+        assert_eq!(before.len(), 3);
+        for (port, views) in &before {
+            let parent = format!("pfifo_fast 0: 1:{}", port + 1);
+            assert_eq!(names(views.as_ref().unwrap()), [parent]);
+        }
+        control.apply("qdisc add dev d parent 1:2 handle 20: htb default 1").unwrap();
+        control.apply("class add dev d parent 20: classid 20:1 htb rate 1gbit").unwrap();
+        control.apply("qdisc add dev d parent 20:1 handle 21: fq").unwrap();
+        let tree =
+            ["mq 1: root", "pfifo_fast 0: 1:1", "htb 20: 1:2", "fq 21: 20:1", "pfifo_fast 0: 1:3"];
+        let views = control.link.tree_views();
+        assert_eq!(names(&views), tree);
+        assert_eq!(views[0].classes.len(), 3);
+        assert_eq!(views[0].classes[1].leaf, Some(0x20));
+        control.apply("class change dev d classid 20:1 htb rate 2gbit").unwrap();
+        control.apply("qdisc del dev d parent 1:2").unwrap();
+        assert_eq!(names(&control.link.views(1).unwrap()), ["pfifo_fast 0: 1:2"]);
+        control.apply("qdisc replace dev d root handle 3: prio").unwrap();
+        assert_eq!(names(&control.link.tree_views()), ["prio 3: root"]);
+        assert!(matches!(control.link.views(3), Err(PortError::Unknown(3))));
+    });
+}
+
+/// What a gate does not let out is in the qdisc, or in the device's hands.
+#[test]
+fn a_change_keeps_packets_and_a_replacement_drops_them() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let tree = setup(&["qdisc add dev d root handle 1: pfifo limit 500"]);
+        let link = gated(&gate, "pfifo").credits(credits(400)).tree(&tree).build().unwrap();
+        let mut control = Control::of(link, tree);
+        let mut sender = control.link.sender();
+        let flow = sender.flow(None);
+        (0..300).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+        until("all is in the qdisc or with the device", || {
+            let held = control.link.views(0).unwrap()[0].backlog.packets;
+            u64::from(held) == control.link.stats().held - 64
+        });
+        control.apply("qdisc change dev d root pfifo limit 400").unwrap();
+        let view = control.link.views(0).unwrap().remove(0);
+        assert_eq!((view.backlog.packets, view.counters.drops), (236, 0));
+        assert!(view.counters.requeues > 0);
+        control.apply("qdisc replace dev d root handle 2: fq").unwrap();
+        let view = control.link.views(0).unwrap().remove(0);
+        assert_eq!((view.kind.id, view.backlog.packets), ("fq", 0));
+        assert_eq!(control.link.stats().dropped[&DropReason::Purged], 236);
+        gate.open();
+        assert!(sender.flush(LONG));
+        assert_eq!(gate.taken().len(), 64);
+        balanced(&control.link.stats());
+    });
+}
+
+/// Somebody sends as fast as it goes, another one changes all there is, a third one looks.
+#[test]
+fn nothing_is_lost_under_changes() {
+    in_time(|| {
+        for lines in [
+            &[
+                "qdisc add dev d root handle 1: htb default 10",
+                "class add dev d parent 1: classid 1:10 htb rate 10gbit",
+            ][..],
+            &["qdisc add dev d root handle 1: mq"],
+            &["qdisc add dev d root handle 1: drr", "class add dev d classid 1:10 drr"],
+        ] {
+            let tree = setup(lines);
+            let link = null(2, &tree);
+            let mut control = Control::of(link.clone(), tree);
+            let stop = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let senders: Vec<_> = (0..2)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            let mut sender = link.sender();
+                            let flow = sender.flow(None).with_priority(0x1_0010);
+                            while !stop.load(Ordering::Relaxed) {
+                                sender.send(&flow, b"x").expect("the link is open");
+                            }
+                            assert!(sender.flush(LONG));
+                        })
+                    })
+                    .collect();
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let views = link.all_views();
+                        assert!(views.iter().all(|(_, views)| views.is_ok()));
+                        whole(views.into_iter().filter_map(|(_, views)| views.ok()));
+                    }
+                });
+                let class = if lines[0].ends_with("mq") { "1:1" } else { "1:10" };
+                for round in 0..300 {
+                    let limit = 50 + round;
+                    let kind = ["pfifo", "fq", "fq_codel"][round % 3];
+                    control
+                        .apply(&format!(
+                            "qdisc replace dev d parent {class} handle 2: {kind} limit {limit}"
+                        ))
+                        .unwrap();
+                    control
+                        .apply(&format!("qdisc change dev d parent {class} {kind} limit 40"))
+                        .unwrap();
+                    control.apply(&format!("qdisc del dev d parent {class}")).unwrap();
+                }
+                stop.store(true, Ordering::Relaxed);
+                senders.into_iter().for_each(|sender| sender.join().unwrap());
+            });
+            assert!(link.flush(LONG));
+            let stats = link.stats();
+            balanced(&stats);
+            assert!(stats.sent > 0);
+        }
+    });
+}
+
+/// Blocks until it is let go.
+struct Blocks {
+    info: DeviceInfo,
+    gate: Arc<(AtomicBool, AtomicBool)>,
+}
+
+impl Device for Blocks {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        self.gate.0.store(true, Ordering::SeqCst);
+        while !self.gate.1.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        done.append(burst);
+        Transmitted { calls: 1, messages: 1, retry_at: None }
+    }
+}
+
+/// Who changes a port whose device blocks is told so; the change is done when it is back.
+#[test]
+fn a_device_that_blocks_holds_up_nobody() {
+    in_time(|| {
+        let gate = Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
+        let info = DeviceInfo::new("blocks".to_owned(), 1_514);
+        let device: Box<dyn Device> = Box::new(Blocks { info, gate: gate.clone() });
+        let devices = [device, Box::new(Null::default())];
+        let tree = setup(&["qdisc add dev d root handle 1: pfifo"]);
+        let link = Link::devices(devices).tree(&tree).build().unwrap();
+        let mut control = Control::of(link.clone(), tree);
+        let sends = thread::spawn(move || {
+            let mut sender = link.sender();
+            let flow = sender.flow_with(None, onramp::Mapping::Port(0));
+            sender.send(&flow, b"x").unwrap();
+            assert!(sender.flush(LONG));
+        });
+        until("the device has it", || gate.0.load(Ordering::SeqCst));
+        let late = control.apply("qdisc change dev d root pfifo limit 7");
+        assert!(matches!(late, Err(PortError::Late(0))), "{late:?}");
+        let all = control.link.all_views();
+        assert!(matches!(all[0].1, Err(PortError::Late(0))));
+        assert!(all[1].1.is_ok());
+        let mut blocked = 0;
+        for _ in 0..3_000 {
+            // Nobody waits for these.
+            blocked += u32::from(control.link.set_tree(&control.setup).is_err());
+        }
+        assert!(blocked > 1_900, "what waits is bounded: {blocked}");
+        gate.1.store(true, Ordering::SeqCst);
+        sends.join().unwrap();
+        until("it answers", || control.link.views(0).is_ok());
+        balanced(&control.link.stats());
+    });
+}
+
+#[test]
+fn how_long_packets_stay_is_measured_if_asked_for() {
+    in_time(|| {
+        let tree = setup(&[
+            "qdisc add dev d root handle 1: prio",
+            "qdisc add dev d parent 1:1 handle 11: pfifo",
+        ]);
+        for measures in [false, true] {
+            let devices = [Box::new(Null::default()) as Box<dyn Device>];
+            let link = Link::devices(devices).tree(&tree).measure(measures).build().unwrap();
+            let mut sender = link.sender();
+            let flow = sender.flow(None).with_priority(0x1_0001);
+            (0..100).for_each(|_| sender.send(&flow, b"x").unwrap());
+            assert!(sender.flush(LONG));
+            for view in link.views(0).unwrap() {
+                assert_eq!(view.counters.packets, 100);
+                let counted = view.sojourn_ns.map(|counts| counts.iter().sum::<u64>());
+                assert_eq!(counted, measures.then_some(100));
+            }
+        }
+    });
+}
