@@ -19,6 +19,10 @@ use onramp_queue::PacketList;
 /// Handles that nobody chose are numbered from here on, as in Linux.
 pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 
+/// Why `mqprio` does not stand in front of a link.
+const NO_CHOICE: &str = "a link's ports are its queues, and a flow stays on its port; use mq, and \
+    prio or ets below its classes";
+
 /// A tree of qdiscs, checked line by line. Building it cannot fail.
 ///
 /// ```
@@ -80,6 +84,9 @@ pub struct Facts {
     pub mtu: u32,
     /// It was never up: what stands there by itself is not listed.
     pub dormant: bool,
+    /// Its transmit queues are the ports of a link, on which flows stay: nothing chooses among
+    /// them.
+    pub ports: bool,
 }
 
 /// A qdisc of the tree.
@@ -253,6 +260,18 @@ impl Setup {
         self.facts = facts;
     }
 
+    /// The device's name, if it has one.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
+    /// The kind of a qdisc, by its major number.
+    #[must_use]
+    pub fn kind_of(&self, major: u16) -> Option<&'static str> {
+        self.qdiscs.get(&major).map(|node| node.spec.kind().id)
+    }
+
     /// The qdiscs that the last change took away.
     #[must_use]
     pub fn taken(&self) -> &[Taken] {
@@ -326,9 +345,7 @@ impl Setup {
     pub fn for_ports(&self) -> Result<&Self, ConfigError> {
         let root = self.with_root()?.root.and_then(|root| self.spec(root));
         if root.is_some_and(|spec| spec.kind().id == "mqprio") {
-            let why = "a link's ports are its queues, and a flow stays on its port; use mq, and \
-                prio or ets below its classes";
-            return Err(ConfigError::new("qdisc", "", "mqprio", why));
+            return Err(ConfigError::new("qdisc", "", "mqprio", NO_CHOICE));
         }
         Ok(self)
     }
@@ -449,7 +466,7 @@ impl Setup {
     }
 
     /// Reads `dev NAME`. All lines name the same device.
-    fn device<'w>(&self, at: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
+    fn filter_device<'w>(&self, at: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
         let (key, name) = (words.next(), words.next());
         let (Some("dev"), Some(name)) = (key, name) else {
             let why = "expected `dev NAME`";
@@ -465,7 +482,7 @@ impl Setup {
     }
 
     fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
-        let device = self.device("filter", &mut words)?;
+        let device = self.filter_device("filter", &mut words)?;
         self.filter_line(verb, words).inspect(|_| self.name(device))
     }
 

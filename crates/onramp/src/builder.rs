@@ -24,6 +24,8 @@ const PORTS_DEFAULT_MAX: usize = 8;
 const PORTS_MAX: usize = 1_024;
 /// Ports that a link may come to have if nobody says.
 const PORTS_MAX_DEFAULT: usize = 64;
+/// What stands in front of a port if nobody says.
+const DEFAULT: &str = "fq";
 /// Runners of a link, at most.
 const RUNNERS_MAX: usize = 64;
 /// Packets that wait in one intake at most. Credits bound what each sender has there; this is
@@ -124,7 +126,7 @@ impl LinkBuilder {
         Self {
             source,
             ports: None,
-            tree: "fq".parse().map(onramp_core::Setup::of),
+            tree: DEFAULT.parse().map(onramp_core::Setup::of),
             seed: None,
             credits: CREDITS_DEFAULT,
             burst: BURST_DEFAULT,
@@ -294,7 +296,7 @@ impl LinkBuilder {
             return Err(BuildError::Range("the number of runners", runners, "1 to 64"));
         }
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
-        let tree = Arc::new(tree);
+        let tree = Arc::new(of_link(tree, &devices, self.mtu));
         let (mode, burst, mtu, measures) = (self.mode, self.burst, self.mtu, self.measures);
         let plan = Plan { tree, seed, mode, burst, mtu, measures };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
@@ -304,6 +306,25 @@ impl LinkBuilder {
             StartError::Pin(cpu, error) => BuildError::Pin(cpu, error),
         })
     }
+}
+
+/// The tree, for a link over these devices.
+fn of_link(
+    mut tree: onramp_core::Setup,
+    devices: &[BoxDevice],
+    mtu: Option<u32>,
+) -> onramp_core::Setup {
+    let largest = devices.iter().map(|device| device.info().mtu).max();
+    let facts = onramp_core::Facts {
+        fallback: tree.facts().fallback.clone().or_else(|| DEFAULT.parse().ok()),
+        queues: u16::try_from(devices.len()).unwrap_or(u16::MAX),
+        mtu: mtu.or(largest).unwrap_or(0),
+        ports: true,
+        ..tree.facts().clone()
+    };
+    let name = tree.device().unwrap_or("link").to_owned();
+    tree.of_device(&name, facts);
+    tree
 }
 
 /// Processors that this process may use.

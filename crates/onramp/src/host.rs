@@ -8,7 +8,7 @@ mod device;
 mod event;
 mod ip;
 mod netdev;
-mod tc;
+mod targets;
 
 use std::fmt;
 use std::path::Path;
@@ -81,7 +81,7 @@ impl Host {
         self.devices.is_heard = !self.listeners.is_empty();
         let reply = match words.split_first() {
             Some((&"ip", words)) => ip::exec(&mut self.devices, words),
-            Some((&"tc", words)) => tc::exec(&mut self.devices, words),
+            Some((&"tc", words)) => crate::tc::exec(&mut self.devices, words),
             other => {
                 let word = other.map_or("", |(first, _)| first);
                 let err = format!("what is {word:?}? expected tc or ip\n");
@@ -115,7 +115,7 @@ impl Host {
             txqueuelen: device.txqueuelen,
             peer: device.peer.and_then(|peer| Some(self.devices.by_index(peer)?.name.clone())),
             queues: device.link.stats().ports,
-            qdiscs: Vec::new(),
+            qdiscs: device.views(),
         };
         self.devices.iter().map(view).collect()
     }

@@ -15,6 +15,7 @@ mod sender;
 mod shared;
 mod slots;
 mod stats;
+pub mod tc;
 
 pub use builder::{BuildError, LinkBuilder};
 pub use error::{Rejected, SendError, TrySendError};
@@ -31,6 +32,7 @@ pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};
 pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};
+pub use tc::TcError;
 
 /// The example of the README compiles.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@
 //! case by case.
 //! Differs: a qdisc without a name of its own below a class is not listed as one.
 
-use super::{Change, FIRST_OWN_HANDLE, Node, Setup};
+use super::{Change, FIRST_OWN_HANDLE, NO_CHOICE, Node, Setup};
 use crate::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
 use crate::qdisc::{ClassKind, Kind, Spec};
 use crate::spec::Words;
@@ -288,6 +288,9 @@ impl Setup {
             let why =
                 format!("{} stands at the root alone: its classes are transmit queues", kind.id);
             return Err(refused(Errno::NotSupported, "", &at, kind.id, &why));
+        }
+        if self.facts.ports && kind.id == "mqprio" {
+            return Err(refused(Errno::NotSupported, "", &at, kind.id, NO_CHOICE));
         }
         if let (true, 1) = (kind.stands_at_root(), self.facts.queues) {
             let why = format!("the device has one transmit queue, and {} needs several", kind.id);

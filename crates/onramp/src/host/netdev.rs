@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::{Facts, Setup};
+use onramp_core::Facts;
 use onramp_dev::Receiver;
 use onramp_queue::DropReason;
 
@@ -42,8 +42,6 @@ pub(crate) struct Netdev {
     pub(crate) address: [u8; 6],
     /// What sends.
     pub(crate) link: Link,
-    /// What `tc` made of it; empty: the default.
-    pub(crate) tree: Setup,
     /// What is below the link.
     pub(crate) side: Arc<Side>,
     /// Who sends what arrives from outside.
@@ -73,35 +71,29 @@ impl Netdev {
 
     /// The kind of its root, as `ip link` shows it.
     pub(crate) fn qdisc(&self) -> &'static str {
-        match self.tree.root_id() {
+        match self.link.setup().root_id() {
             Some(kind) => kind,
             // Nobody asked for one, and it was not up yet.
             None if !self.was_up => "noop",
-            None => self.fallback(),
+            None => self.default_qdisc(),
         }
     }
 
-    /// The kind that it has when nobody gives it one.
-    fn fallback(&self) -> &'static str {
-        if self.kind.no_queue || self.txqueuelen == 0 {
-            "noqueue"
-        } else if self.queues > 1 {
-            "mq"
-        } else {
-            "pfifo_fast"
-        }
+    fn default_qdisc(&self) -> &'static str {
+        default_qdisc(self.kind, self.txqueuelen, self.queues)
     }
 
     /// Tells its tree what it is now.
-    pub(crate) fn describe(&mut self) {
+    pub(crate) fn describe(&self) {
         let facts = Facts {
-            fallback: self.fallback().parse().ok(),
+            fallback: self.default_qdisc().parse().ok(),
             queues: u16::try_from(self.queues).unwrap_or(u16::MAX),
             txqueuelen: self.txqueuelen,
             mtu: self.packet_max(),
             dormant: !self.was_up,
+            ports: true,
         };
-        self.tree.of_device(&self.name, facts);
+        self.link.describe(&self.name, facts);
     }
 
     /// What arrives at the device from now on, to be read by one; `None`: somebody reads, or
@@ -124,6 +116,17 @@ impl Netdev {
         // First who sends through the link.
         drop(self.relay.take());
         self.link.close(timeout)
+    }
+}
+
+/// The kind that a device has when nobody gives it one.
+pub(crate) fn default_qdisc(kind: &Type, txqueuelen: u32, queues: usize) -> &'static str {
+    if kind.no_queue || txqueuelen == 0 {
+        "noqueue"
+    } else if queues > 1 {
+        "mq"
+    } else {
+        "pfifo_fast"
     }
 }
 
@@ -173,11 +176,6 @@ impl Netdevs {
         self.by_index.get(&index)
     }
 
-    /// The device of this number.
-    pub(crate) fn by_index_mut(&mut self, index: u32) -> Option<&mut Netdev> {
-        self.by_index.get_mut(&index)
-    }
-
     /// All of them, by their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Netdev> {
         self.by_index.values()
@@ -195,7 +193,7 @@ impl Netdevs {
     }
 
     /// Adds a device, whose name and number no other has.
-    pub(crate) fn add(&mut self, mut device: Netdev) {
+    pub(crate) fn add(&mut self, device: Netdev) {
         device.describe();
         self.last = self.last.max(device.index);
         self.by_name.insert(device.name.clone(), device.index);

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
-use onramp_core::{Change, Clock, Edit, Setup, Trunk};
+use onramp_core::{Change, Clock, Edit, Facts, Setup, Trunk};
 
 use super::{Link, PortError};
+use crate::TcError;
 use crate::runner::Slot;
 use crate::shared::{BoxDevice, Shared};
 
@@ -27,36 +28,51 @@ struct Answers<T> {
 }
 
 impl Link {
-    /// Carries out `change`, which led to `setup`, at the ports that it concerns. Of an `mq` at the
-    /// root, what stands below class `k` is port `k - 1`; any other root stands in front of each
-    /// port. What a qdisc holds that is replaced is dropped (`purged`), as in Linux; one that only
-    /// gets other parameters keeps it, if its kind can.
+    /// Does what a line of `tc` says that adds, changes or deletes something: `qdisc replace dev d0
+    /// root fq`. Of an `mq` at the root, what stands below class `k` is port `k - 1`; any other
+    /// root stands in front of each port. What a qdisc holds that is replaced is dropped
+    /// (`purged`), as in Linux; one that only gets other parameters keeps it, if its kind can.
     ///
     /// Nobody who sends waits for it. A port that is with its device does it when it is back.
     ///
     /// # Errors
     ///
-    /// [`PortError::Late`]: that takes long; it is going to be done. [`PortError::Qdisc`]: the tree
-    /// has no root. [`PortError::Closed`], [`PortError::Blocked`], [`PortError::Dead`].
-    pub fn carry_out(&self, setup: &Arc<Setup>, change: &Change) -> Result<(), PortError> {
-        setup.for_ports().map_err(PortError::Qdisc)?;
+    /// [`TcError::Config`]: nothing has changed. [`TcError::Port`] with [`PortError::Late`]: that
+    /// takes long; it is going to be done. With [`PortError::Blocked`] or [`PortError::Dead`]: but
+    /// for that port, it is done.
+    pub fn change(&self, line: &str) -> Result<Change, TcError> {
         let shared = self.shared();
         let mut plan = shared.plan();
         if shared.gate.is_closed() {
-            return Err(PortError::Closed);
+            return Err(PortError::Closed.into());
         }
-        plan.tree = setup.clone();
-        let ports = Edit::queue(setup, change).map_or(0..usize::MAX, |one| one..one + 1);
+        // Nobody else has it for long: it is rarely cloned.
+        let change = Arc::make_mut(&mut plan.tree).change(line)?;
+        let setup = plan.tree.clone();
+        let ports = Edit::queue(&setup, &change).map_or(0..usize::MAX, |one| one..one + 1);
         let answers = shared.ask(ports, |port, slot| {
             if slot.port.death().is_some() || !slot.is_open() {
                 return None;
             }
             let (mtu, seed) = (plan.mtu(slot.mtu), plan.seed(port));
-            let edit = Edit::new(setup, change, Some(port), mtu, seed)?;
+            let edit = Edit::new(&setup, &change, Some(port), mtu, seed)?;
             Some(Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| trunk.edit(edit, cx)))
         });
-        drop(plan);
-        answers.gather(&shared.clock).into_iter().try_for_each(|(_, done)| done)
+        drop((plan, setup));
+        answers.gather(&shared.clock).into_iter().try_for_each(|(_, done)| done)?;
+        Ok(change)
+    }
+
+    /// The description of the tree in front of its ports.
+    #[must_use]
+    pub fn setup(&self) -> Arc<Setup> {
+        self.shared().plan().tree.clone()
+    }
+
+    /// Tells its tree what the device below is.
+    pub(crate) fn describe(&self, name: &str, facts: Facts) {
+        let mut plan = self.shared().plan();
+        Arc::make_mut(&mut plan.tree).of_device(name, facts);
     }
 
     /// What every qdisc in front of a port has counted, and holds; parents first. Below an `mq`,

@@ -1,6 +1,5 @@
 //! Trees that are changed and looked at while others send.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -8,25 +7,26 @@ use std::time::Duration;
 use onramp::Transmitted;
 use onramp::dev::Null;
 use onramp::view::{QdiscView, whole};
-use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup};
+use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup, TcError};
 
 use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// A link's tree, and what changes it.
+/// A link whose tree changes.
 struct Control {
     link: Link,
-    setup: Arc<Setup>,
 }
 
 impl Control {
-    fn of(link: Link, setup: Setup) -> Self {
-        Self { link, setup: Arc::new(setup) }
+    fn of(link: Link, _: Setup) -> Self {
+        Self { link }
     }
 
     fn apply(&mut self, line: &str) -> Result<(), PortError> {
-        let setup = Arc::make_mut(&mut self.setup);
-        let change = setup.change(line).expect(line);
-        self.link.carry_out(&self.setup, &change)
+        match self.link.change(line) {
+            Ok(_) => Ok(()),
+            Err(TcError::Port(error)) => Err(error),
+            Err(error) => panic!("{line}: {error}"),
+        }
     }
 }
 

@@ -3,16 +3,16 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 
-use onramp_core::Setup;
+use onramp_core::{Facts, Setup};
+use onramp_queue::Credits;
 
 use super::ask::Ask;
 use super::words::{Fault, Words};
 use super::{Done, begins, help, show};
 use crate::host::What;
 use crate::host::device::{self, End, Given, Operand, Refusal, Relay, Request, Type};
-use crate::host::netdev::{Netdev, Netdevs};
+use crate::host::netdev::{Netdev, Netdevs, default_qdisc};
 use crate::{Link, LinkBuilder};
-use onramp_queue::Credits;
 
 /// Transmit queues of a device, at most: as many as `mq` has classes for.
 const QUEUES_MAX: i32 = 65_535;
@@ -203,7 +203,7 @@ fn build(
     given: &Given,
 ) -> Result<Netdev, Fault> {
     let End { queues, side, listener } = end;
-    let link = builder(kind, queues, listener.is_some());
+    let link = builder(kind, queues, wanted.txqueuelen, listener.is_some());
     let link = link.build().map_err(|error| Fault::from(Refusal::from(error)))?;
     let refused = |error: std::io::Error| {
         let why = format!("cannot start a thread: {error}");
@@ -230,17 +230,23 @@ fn build(
         queues: wanted.queues,
         peer: None,
         link,
-        tree: Setup::default(),
         side,
         relay,
     })
 }
 
-/// The link of a new device, with the qdisc that it begins with.
-fn builder(kind: &Type, queues: Vec<Box<dyn crate::Device>>, relays: bool) -> LinkBuilder {
+/// The link of a new device, with the qdisc that it has by itself.
+fn builder(
+    kind: &Type,
+    queues: Vec<Box<dyn crate::Device>>,
+    txqueuelen: u32,
+    relays: bool,
+) -> LinkBuilder {
     let count = queues.len();
-    let qdisc = if kind.no_queue { "noqueue" } else { "pfifo_fast" };
-    let link = Link::devices(queues).ports_max(count).qdisc(qdisc);
+    let mut tree = Setup::default();
+    let fallback = default_qdisc(kind, txqueuelen, count).parse().ok();
+    tree.of_device("new", Facts { fallback, ..Facts::default() });
+    let link = Link::devices(queues).ports_max(count).tree(&tree).measure(true);
     if relays { link.credits(RELAY_CREDITS) } else { link }
 }
 

@@ -4,14 +4,18 @@
 //! Differs: nothing is coloured; `-g`, `-r`, `-N` and `-t` are read and change nothing; there are
 //! no network namespaces, chains of their own, and actions outside filters.
 
+use std::fmt;
+
 use onramp_core::cmd::{OBJECTS, is_short_for, parse_classid, parse_qdisc_handle, unshorten};
 use onramp_core::qdisc::KINDS;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
-use onramp_core::{ConfigError, Fault};
+use onramp_core::{Change, ConfigError, Fault, Setup};
 
-use super::netdev::{Netdev, Netdevs};
-use super::{Reply, What};
+use crate::host::Reply;
+use crate::{Link, PortError};
+
+pub use onramp_core::cmd::{Class, Command, Filter, Qdisc};
 
 /// `TC_H_ROOT` and `TC_H_INGRESS`.
 const ROOT: u32 = 0xFFFF_FFFF;
@@ -66,26 +70,101 @@ Usage: tc filter { add | del | change | replace } dev STRING
        tc filter show dev STRING [ root | ingress | egress | parent CLASSID ]
 ";
 
-/// What a command printed, or what was wrong with it.
-type Done = Result<String, Reply>;
+/// A device that commands may name.
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) link: &'a Link,
+    /// Largest packet, link header included, bytes.
+    pub(crate) mtu: u32,
+}
 
-/// Does what the words behind `tc` say.
-pub(crate) fn exec(devices: &mut Netdevs, words: &[&str]) -> Reply {
-    match run(devices, words) {
-        Ok(out) => Reply { code: 0, out, err: String::new() },
-        Err(reply) => reply,
+/// The devices that commands may name.
+pub(crate) trait Targets {
+    /// The one of this name.
+    fn target(&self, name: &str) -> Option<Target<'_>>;
+    /// All of them.
+    fn targets(&self) -> Vec<Target<'_>>;
+    /// A line has changed something.
+    fn changed(&mut self, name: &str, line: &str, change: &Change);
+}
+
+/// Why a command was not done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TcError {
+    /// It cannot be read, or cannot be.
+    Config(ConfigError),
+    /// A port did not do it.
+    Port(PortError),
+    /// It was no command for a link, or asked for help: what `tc` says then.
+    Reply(Reply),
+}
+
+impl From<ConfigError> for TcError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
     }
 }
 
-fn run(devices: &mut Netdevs, words: &[&str]) -> Done {
+impl From<PortError> for TcError {
+    fn from(error: PortError) -> Self {
+        Self::Port(error)
+    }
+}
+
+impl From<Reply> for TcError {
+    fn from(reply: Reply) -> Self {
+        Self::Reply(reply)
+    }
+}
+
+impl fmt::Display for TcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Port(error) => error.fmt(f),
+            Self::Reply(reply) => f.write_str(reply.err.trim_end()),
+        }
+    }
+}
+
+// No `source`: the text says it all.
+impl std::error::Error for TcError {}
+
+impl From<TcError> for Reply {
+    fn from(error: TcError) -> Self {
+        match error {
+            TcError::Config(error) => refused(&error),
+            TcError::Port(error) => {
+                said(2, format!("RTNETLINK answers: Device or resource busy\n{error}"))
+            }
+            TcError::Reply(reply) => reply,
+        }
+    }
+}
+
+/// What a command printed, or what was wrong with it.
+type Done = Result<String, TcError>;
+
+/// Does what the words behind `tc` say.
+pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
+    match run(devices, words) {
+        Ok(out) => Reply { code: 0, out, err: String::new() },
+        Err(error) => error.into(),
+    }
+}
+
+/// The same; errors are values.
+pub(crate) fn run(devices: &mut dyn Targets, words: &[&str]) -> Done {
     let (style, words) = switches(words)?;
-    let Some((object, words)) = words.split_first() else { return Err(usage(HELP)) };
+    let Some((object, words)) = words.split_first() else { return Err(usage(HELP).into()) };
     if is_short_for(object, "help") {
-        return Err(usage(HELP));
+        return Err(usage(HELP).into());
     }
     match unshorten(object, OBJECTS) {
         Some(object) => command(devices, object, words, style),
-        None => Err(said(255, format!("Object \"{object}\" is unknown, try \"tc help\"."))),
+        None => Err(said(255, format!("Object \"{object}\" is unknown, try \"tc help\".")).into()),
     }
 }
 
@@ -115,10 +194,10 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
     Ok((style, words))
 }
 
-fn command(devices: &mut Netdevs, object: &str, words: &[&str], style: Style) -> Done {
+fn command(devices: &mut dyn Targets, object: &str, words: &[&str], style: Style) -> Done {
     let (verb, rest) = words.split_first().map_or(("show", words), |(verb, rest)| (*verb, rest));
     if is_short_for(verb, "help") {
-        return Err(usage(help(object)));
+        return Err(usage(help(object)).into());
     }
     const VERBS: &[&str] =
         &["add", "change", "replace", "link", "delete", "get", "list", "show", "lst"];
@@ -128,10 +207,10 @@ fn command(devices: &mut Netdevs, object: &str, words: &[&str], style: Style) ->
     match unshorten(verb, &verbs) {
         None => {
             let why = format!("Command \"{verb}\" is unknown, try \"tc {object} help\".");
-            Err(said(255, why))
+            Err(said(255, why).into())
         }
-        Some("list" | "show" | "lst") => show(devices, object, rest, style),
-        Some("get") => Err(said(1, "Onramp has no `filter get`; see `filter show`.".into())),
+        Some("list" | "show" | "lst") => Ok(show(devices, object, rest, style)?),
+        Some("get") => Err(said(1, "Onramp has no `filter get`; see `filter show`.".into()).into()),
         Some(verb) => change(devices, object, verb, rest),
     }
 }
@@ -145,36 +224,37 @@ fn help(object: &str) -> &'static str {
 }
 
 /// Adds, changes or deletes something.
-fn change(devices: &mut Netdevs, object: &str, verb: &str, words: &[&str]) -> Done {
+fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -> Done {
     if words.last() == Some(&"help") {
-        return Err(kind_help(object, words));
+        return Err(kind_help(object, words).into());
     }
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
-    // A device that there is not is found out last: by then the rest was read.
+    // That there is no such device is found out last: by then the rest was read.
     let line = [&[object, verb][..], words].concat().join(" ");
-    let Some(device) = name.and_then(|name| devices.get_mut(name)) else {
+    let Some(target) = name.and_then(|name| devices.target(name)) else {
         return Err(no_device(&line, name.copied()));
     };
-    device.change(&line).map_err(|error| refused(object, &error))?;
+    let name = target.name.to_owned();
+    let change = target.link.change(&line)?;
+    devices.changed(&name, &line, &change);
     Ok(String::new())
 }
 
 /// What is wrong with a line besides that its device is missing.
-fn no_device(line: &str, name: Option<&str>) -> Reply {
-    let mut tree = onramp_core::Setup::default();
-    match (tree.apply(line).err().filter(|error| !is_kernels(error)), name) {
-        (Some(error), _) => refused("", &error),
-        (None, Some(name)) => said(1, format!("Cannot find device \"{name}\"")),
-        (None, None) => said(2, "RTNETLINK answers: No such device\nsay which: dev NAME".into()),
+fn no_device(line: &str, name: Option<&str>) -> TcError {
+    let said_before = Setup::default().apply(line).err();
+    let said_before = said_before.filter(|error| !matches!(error.fault, Fault::Kernel(..)));
+    match (said_before, name) {
+        (Some(error), _) => error.into(),
+        (None, Some(name)) => said(1, format!("Cannot find device \"{name}\"")).into(),
+        (None, None) => {
+            said(2, "RTNETLINK answers: No such device\nsay which: dev NAME".into()).into()
+        }
     }
 }
 
-fn is_kernels(error: &ConfigError) -> bool {
-    matches!(error.fault, Fault::Kernel(..))
-}
-
 /// What `tc` prints of an error, and, where Linux says no more, what we know of it.
-fn refused(object: &str, error: &ConfigError) -> Reply {
+fn refused(error: &ConfigError) -> Reply {
     let text = match error.fault {
         Fault::Usage => error.to_string(),
         Fault::Argument if error.value.is_empty() => error.to_string(),
@@ -183,9 +263,9 @@ fn refused(object: &str, error: &ConfigError) -> Reply {
         }
         Fault::Kernel(..) => {
             let kernel = error.fault.kernel_text().unwrap_or_default();
-            let more = match object {
-                "filter" => "We have an error talking to the kernel\n",
-                _ => "",
+            let more = match error.at.starts_with("filter") {
+                true => "We have an error talking to the kernel\n",
+                false => "",
             };
             format!("{kernel}\n{more}{error}")
         }
@@ -203,7 +283,12 @@ fn kind_help(object: &str, words: &[&str]) -> Reply {
     }
 }
 
-fn show(devices: &Netdevs, object: &str, words: &[&str], style: Style) -> Done {
+fn show(
+    devices: &dyn Targets,
+    object: &str,
+    words: &[&str],
+    style: Style,
+) -> Result<String, Reply> {
     let mut out = Out::new(style);
     if object == "filter" {
         return show_filters(devices, words, out);
@@ -212,22 +297,21 @@ fn show(devices: &Netdevs, object: &str, words: &[&str], style: Style) -> Done {
     let missing = |name: &str| said(1, format!("Cannot find device \"{name}\""));
     match name {
         Some(name) => {
-            let device = devices.get(name).ok_or_else(|| missing(name))?;
-            list(device, None, object, query, &mut out);
+            let target = devices.target(name).ok_or_else(|| missing(name))?;
+            list(&target, None, object, query, &mut out);
         }
         // Classes are those of one device.
         None if object == "class" => {}
-        None => devices.iter().for_each(|device| {
-            list(device, Some(&device.name), object, query, &mut out);
+        None => devices.targets().iter().for_each(|target| {
+            list(target, Some(target.name), object, query, &mut out);
         }),
     }
     Ok(out.finish())
 }
 
-fn list(device: &Netdev, name: Option<&str>, object: &str, query: Query, out: &mut Out) {
-    let views = if out.style.stats || object == "class" { device.views() } else { Vec::new() };
-    let listed =
-        Listed::new(name, &device.tree, device.packet_max(), views.iter().map(|(_, view)| view));
+fn list(target: &Target<'_>, name: Option<&str>, object: &str, query: Query, out: &mut Out) {
+    let (setup, views) = (target.link.setup(), target.link.tree_views());
+    let listed = Listed::new(name, &setup, target.mtu, &views);
     match object {
         "qdisc" => listed.qdiscs(query, out),
         _ => listed.classes(query, out),
@@ -282,7 +366,7 @@ fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query)
     Ok((device, query))
 }
 
-fn show_filters(_devices: &Netdevs, _words: &[&str], out: Out) -> Done {
+fn show_filters(_devices: &dyn Targets, _words: &[&str], out: Out) -> Result<String, Reply> {
     Ok(out.finish())
 }
 
@@ -297,16 +381,92 @@ fn usage(text: &str) -> Reply {
     said(255, text.to_owned())
 }
 
-impl Netdev {
-    /// Does what a line says; gives what happened.
-    fn change(&mut self, line: &str) -> Result<Option<super::netdev::Happened>, ConfigError> {
-        self.tree.apply(line)?;
-        let _ = self.link.set_tree(&self.tree);
-        Ok(Some((What::Changed, self.name.clone(), line.to_owned())))
+/// A link alone.
+struct One<'a>(Target<'a>);
+
+impl Targets for One<'_> {
+    fn target(&self, name: &str) -> Option<Target<'_>> {
+        self.targets().into_iter().find(|target| target.name == name)
     }
 
-    /// What its running trees say of themselves, with the transmit queue of each.
-    pub(super) fn views(&self) -> Vec<(usize, onramp_core::view::QdiscView)> {
-        Vec::new()
+    fn targets(&self) -> Vec<Target<'_>> {
+        let Target { name, link, mtu } = self.0;
+        vec![Target { name, link, mtu }]
+    }
+
+    fn changed(&mut self, _name: &str, _line: &str, _change: &Change) {}
+}
+
+impl Link {
+    /// Does what a command of `tc` says; gives what it prints. A device need not be named: there is
+    /// one, which `dev link` means.
+    ///
+    /// ```
+    /// use onramp::{Link, dev, tc};
+    ///
+    /// let link = Link::devices([Box::new(dev::Null::default()) as _]).build()?;
+    /// link.tc("qdisc replace root handle 1: fq limit 1000")?;
+    /// link.tc(tc::Qdisc::change("fq").root().option("flow_limit", 50_u32))?;
+    /// let shown = link.tc("qdisc show")?;
+    /// assert!(shown.starts_with("qdisc fq 1: dev link root refcnt 2 limit 1000p flow_limit 50p "));
+    /// let error = link.tc("qdisc add root fq").unwrap_err();
+    /// assert_eq!(error.to_string(), r#"qdisc: "root": 1: is there already; use replace"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`TcError`]: what is wrong.
+    pub fn tc(&self, command: impl Into<Line>) -> Result<String, TcError> {
+        let Line(line) = command.into();
+        let setup = self.setup();
+        let (name, mtu) = (setup.device().unwrap_or("link").to_owned(), setup.facts().mtu);
+        let name = name.as_str();
+        drop(setup); // Nobody else shall have it when it changes.
+        let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if words.first() == Some(&"tc") {
+            words.remove(0);
+        }
+        let object = words.iter().position(|word| !word.starts_with('-'));
+        let changes = |object: usize| {
+            let verb = words.get(object + 1).copied().unwrap_or_default();
+            unshorten(verb, &["list", "show", "lst", "help"]).is_none()
+        };
+        if let Some(object) = object.filter(|object| changes(*object))
+            && !words.contains(&"dev")
+            && words.len() > object + 1
+        {
+            words.splice(object + 2..object + 2, ["dev", name]);
+        }
+        run(&mut One(Target { name, link: self, mtu }), &words)
     }
 }
+
+/// A command of `tc`.
+#[derive(Clone, Debug)]
+pub struct Line(String);
+
+impl From<&str> for Line {
+    fn from(line: &str) -> Self {
+        Self(line.to_owned())
+    }
+}
+
+impl From<String> for Line {
+    fn from(line: String) -> Self {
+        Self(line)
+    }
+}
+
+/// Those that are made of parts.
+macro_rules! lines {
+    ($($name:ident)*) => {$(
+        impl From<$name> for Line {
+            fn from(command: $name) -> Self {
+                Self(command.on("link"))
+            }
+        }
+    )*};
+}
+
+lines! { Qdisc Class Filter Command }
