@@ -6,7 +6,8 @@
 //! who asks                                who goes round
 //! ────────                                ──────────────
 //! due.note(at)                            alarm.rise()
-//! if that is earlier: alarm.set(at)       for each place: if due.take(now), see to it
+//! if that is earlier: marks.set(place),   for each marked place: marks.clear(place),
+//!   alarm.set(at)                           if due.take(now), see to it; if due, mark it again
 //! if that is earlier: wake the sleeper    sleep until alarm.rest(the earliest due left)
 //! ```
 //!
@@ -64,6 +65,49 @@ impl Due {
     pub fn at(&self) -> u64 {
         // Relaxed: who notes an earlier one after this wakes the sleeper.
         self.0.load(Relaxed)
+    }
+}
+
+/// Which of many places have something noted, so that a round need not look at all of them.
+#[derive(Debug)]
+pub struct Marks(Box<[AtomicU64]>);
+
+impl Marks {
+    /// Marks for so many places, none of them set.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        Self((0..places.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Marks a place whose due time was noted. Not before: who clears the mark looks there next.
+    #[inline]
+    pub fn set(&self, place: usize) {
+        // Release: the note; pairs with the acquire in `clear`.
+        let order = mutant::or("mark-set-release", Release, Relaxed);
+        self.0[place / 64].fetch_or(1 << (place % 64), order);
+    }
+
+    /// Takes the mark away. Before the look at the place: what is noted from then on is marked
+    /// again.
+    #[inline]
+    pub fn clear(&self, place: usize) {
+        // Acquire: pairs with the release in `set`.
+        let order = mutant::or("mark-clear-acquire", Acquire, Relaxed);
+        self.0[place / 64].fetch_and(!(1 << (place % 64)), order);
+    }
+
+    /// The places that are marked, in order. A place that is marked meanwhile may be among them.
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(word, bits)| {
+            // Relaxed: a guess; who marks after it wakes the sleeper, and `clear` acquires.
+            let mut bits = bits.load(Relaxed);
+            std::iter::from_fn(move || {
+                let place = word * 64 + bits.trailing_zeros() as usize;
+                let more = bits != 0;
+                bits &= bits.wrapping_sub(1);
+                more.then_some(place)
+            })
+        })
     }
 }
 

@@ -15,7 +15,7 @@ mod pool;
 mod sync;
 mod word;
 
-pub use alarm::{Alarm, Due, NEVER};
+pub use alarm::{Alarm, Due, Marks, NEVER};
 pub use counter::Counter;
 pub use drop_reason::DropReason;
 pub use intake::{Full, Intake, Owner, Pushed};

@@ -21,7 +21,7 @@ use crate::shared::{BoxDevice, Plan, Setup};
 /// Ports of a link that binds its own sockets: one for each processor, at most this many.
 const PORTS_DEFAULT_MAX: usize = 8;
 /// Ports of a link, at most.
-const PORTS_MAX: usize = 1_024;
+const PORTS_MAX: usize = 65_535;
 /// Ports that a link may come to have if nobody says.
 const PORTS_MAX_DEFAULT: usize = 64;
 /// What stands in front of a port if nobody says.
@@ -285,7 +285,7 @@ impl LinkBuilder {
         let (devices, udp) = self.source.open(self.ports, self.udp)?;
         let ports_max = self.ports_max.unwrap_or_else(|| devices.len().max(PORTS_MAX_DEFAULT));
         if !(devices.len()..=PORTS_MAX).contains(&ports_max) {
-            let why = "what it starts with to 1024";
+            let why = "what it starts with to 65535";
             return Err(BuildError::Range("the greatest number of ports", ports_max, why));
         }
         let runners = self.runners.unwrap_or_else(|| match self.mode {
@@ -344,7 +344,7 @@ impl Source {
         };
         let wanted = ports.or(given).unwrap_or_else(|| processors().min(PORTS_DEFAULT_MAX));
         if !(1..=PORTS_MAX).contains(&wanted) {
-            return Err(BuildError::Range("the number of ports", wanted, "1 to 1024"));
+            return Err(BuildError::Range("the number of ports", wanted, "1 to 65535"));
         }
         if given.is_some_and(|given| given != wanted) {
             let why = "one for each socket or device given";

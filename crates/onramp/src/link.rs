@@ -74,6 +74,7 @@ impl Link {
             debug_assert!(added.is_some(), "there is room for all that are given");
         }
         drop(plan);
+        shared.share_out(0);
         let runners = Mutex::default();
         // From here on its drop ends the runners that were started.
         let handle = Arc::new(Handle { shared: shared.clone(), runners });

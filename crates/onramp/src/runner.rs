@@ -10,14 +10,14 @@
 //! wake only when needed).
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant, Keeper, Port, TICK_NS};
-use onramp_queue::{Alarm, Counter, Due, NEVER};
+use onramp_queue::{Alarm, Counter, Due, Marks, NEVER};
 
 use crate::slots::Slots;
 
@@ -36,6 +36,8 @@ pub(crate) struct Slot<D> {
     /// The runner it belongs to.
     home: usize,
     due: Due,
+    /// Tells the runners that something is noted there.
+    pub(crate) mark: Option<(Arc<Marks>, usize)>,
     /// Times it asked for a visit, and times that took a wake-up.
     asked: AtomicU64,
     woke: AtomicU64,
@@ -61,6 +63,7 @@ impl<D> Slot<D> {
             mtu,
             home,
             due: Due::default(),
+            mark: None,
             asked: AtomicU64::new(0),
             woke: AtomicU64::new(0),
             state: AtomicU8::new(Self::OPEN),
@@ -76,6 +79,20 @@ impl<D> Slot<D> {
     /// It takes no packets, and still has some.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.load(Ordering::Relaxed) == Self::LEAVING // Relaxed: as in `Gate::is_open`.
+    }
+
+    /// The next round looks at it.
+    fn mark(&self) {
+        if let Some((marks, port)) = &self.mark {
+            marks.set(*port);
+        }
+    }
+
+    /// The look has come.
+    fn unmark(&self) {
+        if let Some((marks, port)) = &self.mark {
+            marks.clear(*port);
+        }
     }
 
     /// Its flows are those of its heirs.
@@ -253,6 +270,7 @@ impl<D> Keeper for Keep<'_, D> {
         let slot = self.slot;
         slot.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
         if at.0 < slot.due.note(at.0) {
+            slot.mark();
             self.wake_by(slot.home, at);
         }
     }
@@ -327,9 +345,11 @@ fn run<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) {
 /// Visits all ports that are due. Gives their number, and the next time, 0 for "at once".
 fn round<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) -> (u32, u64) {
     let (mut visits, mut next) = (0, NEVER);
-    for slot in shared.slots().iter() {
+    for slot in shared.slots().marked() {
         let now = clock.now();
-        if slot.home != me && slot.due.at().saturating_add(LATE_NS) > now.0 {
+        if slot.home == me {
+            slot.unmark();
+        } else if slot.due.at().saturating_add(LATE_NS) > now.0 {
             continue;
         }
         if slot.due.take(now.0) {
@@ -345,6 +365,9 @@ fn round<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) -> 
         if slot.home == me {
             let due = slot.due.at();
             next = next.min(if due <= now.0 { 0 } else { due });
+            if due != NEVER {
+                slot.mark();
+            }
         }
     }
     (visits, next)

@@ -136,7 +136,8 @@ impl Shared {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a port over `device`; `None`: there is no room. The caller has the lock on `plan`.
+    /// Adds a port over `device`; `None`: there is no room. The caller has the lock on `plan`, and
+    /// shares the credits out.
     pub(crate) fn add_port(&self, device: BoxDevice, plan: &Plan) -> Option<usize> {
         let port = self.slots.len();
         if port >= self.slots.capacity() {
@@ -152,9 +153,7 @@ impl Shared {
             debug_assert!(done.is_ok_and(|done| done), "nobody else knows the port");
         }
         let home = self.slots.len() % self.runners.len();
-        let port = self.slots.add(Slot::new(port, mtu, home))?;
-        self.share_out(0);
-        Some(port)
+        self.slots.add(Slot::new(port, mtu, home))
     }
 
     /// A port by its number, which came from us.
@@ -228,6 +227,10 @@ impl Shared {
     /// An open port for whatever has the number `n`, a living one if there is one: they spread
     /// evenly.
     pub(crate) fn spread(&self, n: u64) -> usize {
+        if self.gate.is_open() {
+            // All of them live and stay.
+            return usize::try_from(n % self.ports().max(1) as u64).unwrap_or(0);
+        }
         let living = |port: &usize| self.slot(*port).port.death().is_none();
         let (open, alive) = (self.slots.open().count(), self.slots.open().filter(living).count());
         let index = |count: usize| usize::try_from(n % count as u64).unwrap_or(0);

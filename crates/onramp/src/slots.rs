@@ -1,8 +1,10 @@
 //! The ports of a link: more may come, and their numbers stay.
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use onramp_queue::Marks;
 
 use crate::runner::Slot;
 
@@ -11,17 +13,20 @@ pub(crate) struct Slots<D> {
     /// Boxed, so that room for more costs little.
     cells: Box<[OnceLock<Box<Slot<D>>>]>,
     len: AtomicUsize,
+    /// Those that may want a visit.
+    marks: Arc<Marks>,
 }
 
 impl<D> Slots<D> {
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         let cells = (0..capacity).map(|_| OnceLock::new()).collect();
-        Self { cells, len: AtomicUsize::new(0) }
+        Self { cells, len: AtomicUsize::new(0), marks: Arc::new(Marks::new(capacity)) }
     }
 
     /// Adds a port and gives its number; `None`: there is no room, and the port is dropped.
-    pub(crate) fn add(&self, slot: Slot<D>) -> Option<usize> {
+    pub(crate) fn add(&self, mut slot: Slot<D>) -> Option<usize> {
         let port = self.len();
+        slot.mark = Some((self.marks.clone(), port));
         self.cells.get(port)?.set(Box::new(slot)).ok()?;
         // Release: the cell; pairs with the acquire in `len`.
         self.len.store(port + 1, Ordering::Release);
@@ -44,6 +49,11 @@ impl<D> Slots<D> {
     #[inline]
     pub(crate) fn get(&self, port: usize) -> Option<&Slot<D>> {
         self.cells.get(port)?.get().map(|slot| &**slot)
+    }
+
+    /// Those that may want a visit.
+    pub(crate) fn marked(&self) -> impl Iterator<Item = &Slot<D>> {
+        self.marks.iter().filter_map(|port| self.get(port))
     }
 
     /// All of them, in order, also those that are gone.

@@ -148,7 +148,7 @@ fn idle_flows_cost_little() {
     const FLOWS: usize = 10_000;
     // A packet that finds an unpaced fq empty passes all flows by, and makes none.
     // One that holds packets back keeps a calendar of 18 KB besides.
-    for (qdisc, flows, fixed) in [("fq maxrate 1gbit", FLOWS as u64, 22_000), ("fq", 0, 4_000)] {
+    for (qdisc, flows, fixed) in [("fq maxrate 1gbit", FLOWS as u64, 22_000), ("fq", 0, 5_000)] {
         let spec: Spec = qdisc.parse().expect("a qdisc");
         let before = live();
         let mut tree = Tree::new(&spec, 1_514);
@@ -199,6 +199,23 @@ fn idle_senders_cost_little() {
     drop(senders);
 }
 
+/// What a port costs that nobody uses, with its `pfifo_fast`: bytes, at most.
+const PORT_BYTES: usize = 4_096;
+
+fn idle_ports_cost_little() {
+    const PORTS: usize = 10_000;
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev x root handle 1: mq").expect("a root");
+    let devices: Vec<_> = (0..PORTS).map(|_| Box::new(Null::default()) as Box<_>).collect();
+    let before = live();
+    let link = Link::devices(devices).tree(&setup).build().expect("a link");
+    let each = (live() - before) / PORTS;
+    println!("{PORTS} idle ports: {each} bytes each");
+    assert!(each <= PORT_BYTES, "{each} bytes");
+    assert_eq!(link.tree_views().len(), PORTS + 1);
+    assert!((live() - before) / PORTS <= each + 64, "to look at them leaves nothing");
+}
+
 fn senders_that_go_leave_nothing() {
     let link = null("fq");
     // One flow: those that fq has seen stay with it for a while.
@@ -241,7 +258,7 @@ fn links_that_go_leave_nothing() {
 }
 
 /// What a class costs, with its own `pfifo`: bytes, at most. `docs/performance.md` says so.
-const CLASS_BYTES: usize = 1_000;
+const CLASS_BYTES: usize = 1_100;
 
 /// What a flow with a packet costs besides the packet: bytes, at most.
 const FLOW_BYTES: usize = 150;
@@ -309,6 +326,7 @@ fn main() {
     idle_flows_cost_little();
     classes_and_flows_cost_little();
     idle_senders_cost_little();
+    idle_ports_cost_little();
     senders_that_go_leave_nothing();
     links_that_go_leave_nothing();
     println!("test result: ok. 1 passed; 0 failed");

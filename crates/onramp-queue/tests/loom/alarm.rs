@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::thread::{self, Thread};
-use onramp_queue::{Alarm, Due, NEVER};
+use onramp_queue::{Alarm, Due, Marks, NEVER};
 
 use crate::{check, join, spawn};
 
@@ -196,5 +196,57 @@ fn a_stand_in_gives_back_what_it_took() {
             }
         }
         join([home]);
+    });
+}
+
+/// As [`the_sleeper_comes`], where a round looks at marked places alone.
+///
+/// Broken by: mark-set-release, mark-clear-acquire, due-note-release, due-take-acquire.
+#[test]
+fn a_marked_place_is_seen_to() {
+    check(3, || {
+        let rounds = Rounds::new();
+        let marks = Arc::new(Marks::new(2));
+        let ask = |rounds: &Rounds, marks: &Marks, place: usize, sleeper: &Thread| {
+            // Relaxed: as in `ask`.
+            rounds.todo[place].store(true, Relaxed);
+            if 5 < rounds.due[place].note(5) {
+                marks.set(place);
+                if rounds.alarm.set(5) {
+                    sleeper.unpark();
+                }
+            }
+        };
+        let (theirs, their_marks) = (rounds.clone(), marks.clone());
+        let sleeper = spawn(move || {
+            let mut done = 0;
+            loop {
+                theirs.alarm.rise();
+                let mut next = NEVER;
+                for place in their_marks.iter() {
+                    their_marks.clear(place);
+                    let due = &theirs.due[place];
+                    if due.take(5) {
+                        done += u32::from(theirs.todo[place].load(Relaxed));
+                        theirs.todo[place].store(false, Relaxed);
+                    }
+                    if due.at() != NEVER {
+                        their_marks.set(place);
+                        next = next.min(due.at());
+                    }
+                }
+                if done == 2 {
+                    return;
+                }
+                if theirs.alarm.rest(next) == NEVER {
+                    thread::park();
+                }
+            }
+        });
+        let (theirs, their_marks, thread) =
+            (rounds.clone(), marks.clone(), sleeper.thread().clone());
+        let other = spawn(move || ask(&theirs, &their_marks, 0, &thread));
+        ask(&rounds, &marks, 1, sleeper.thread());
+        join([sleeper, other]);
     });
 }

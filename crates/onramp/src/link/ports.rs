@@ -76,6 +76,7 @@ impl Link {
         }
         let port = shared.add_port(Box::new(device), &plan);
         let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
+        shared.share_out(0);
         // SeqCst: pairs with that of `Handle::close`.
         fence(Ordering::SeqCst);
         if shared.gate.is_closed() {
