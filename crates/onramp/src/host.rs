@@ -65,7 +65,7 @@ pub struct Host {
 }
 
 /// Hears of events; once it says false, of no more.
-type Listener = Box<dyn FnMut(&Event) -> bool + Send>;
+type Listener = Box<dyn FnMut(&Event) -> bool + Send + Sync>;
 
 impl Host {
     /// A host without devices.
@@ -143,7 +143,7 @@ impl Host {
 
     /// Calls `listener` with whatever happens from now on, until it says false. It is called in the
     /// midst of a command, and shall not keep it.
-    pub fn listen(&mut self, listener: impl FnMut(&Event) -> bool + Send + 'static) {
+    pub fn listen(&mut self, listener: impl FnMut(&Event) -> bool + Send + Sync + 'static) {
         self.listeners.push(Box::new(listener));
     }
 
