@@ -1,5 +1,6 @@
 //! Trees that are changed and looked at while others send.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -223,7 +224,7 @@ fn a_device_that_blocks_holds_up_nobody() {
         let mut blocked = 0;
         for _ in 0..3_000 {
             // Nobody waits for these.
-            blocked += u32::from(control.link.set_tree(&control.setup).is_err());
+            blocked += u32::from(control.link.set_tree(&control.link.setup()).is_err());
         }
         assert!(blocked > 1_900, "what waits is bounded: {blocked}");
         gate.1.store(true, Ordering::SeqCst);
