@@ -75,6 +75,7 @@ enum Lab {
     Layout(cmd::lab::layout::Args),
     Kernel(cmd::lab::kernel::Args),
     Qdisc(cmd::lab::qdisc::Args),
+    Control(cmd::lab::control::Args),
     Aqm(cmd::lab::aqm::Args),
     Report(cmd::lab::report::Args),
 }
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Layout(args)) => cmd::lab::layout::run(&args),
         Command::Lab(Lab::Kernel(args)) => cmd::lab::kernel::run(&args),
         Command::Lab(Lab::Qdisc(args)) => cmd::lab::qdisc::run(&args),
+        Command::Lab(Lab::Control(args)) => cmd::lab::control::run(&args),
         Command::Lab(Lab::Aqm(args)) => cmd::lab::aqm::run(&args),
         Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
     };

@@ -168,7 +168,7 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
 
 #[test]
 fn help_has_examples_and_is_no_failure() {
-    let labs = ["contention", "loopback", "softirq", "instances", "layout", "aqm"];
+    let labs = ["contention", "control", "loopback", "softirq", "instances", "layout", "aqm"];
     let labs = labs.map(|lab| format!("lab {lab} --help"));
     let others = ["--help", "demo --help", "bench udp --help", "send --help", "replay --help"];
     for line in others.into_iter().chain(labs.iter().map(String::as_str)) {

@@ -14,6 +14,7 @@
 
 mod cell;
 pub mod contention;
+pub mod control;
 mod crew;
 mod device;
 mod error;

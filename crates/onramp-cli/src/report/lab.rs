@@ -33,7 +33,7 @@ struct Story {
     figures: &'static [&'static str],
 }
 
-const STORIES: [Story; 8] = [
+const STORIES: [Story; 9] = [
     Story {
         kind: "contention",
         title: "Contention: many threads, one queue",
@@ -74,6 +74,12 @@ const STORIES: [Story; 8] = [
         title: "Qdiscs: what an enqueue and a dequeue cost",
         ours: "fq",
         figures: &["ns_per_packet"],
+    },
+    Story {
+        kind: "control",
+        title: "Control: trees that are looked at and changed while others send",
+        ours: "queues-read",
+        figures: &["packets_per_second", "latency_ns.p99", "stall_max_ns"],
     },
     Story {
         kind: aqm::KIND,

@@ -1,4 +1,4 @@
-//! `onramp lab loopback`, `softirq`, `instances` and `layout`.
+//! `onramp lab loopback`, `softirq`, `instances`, `layout`, `qdisc` and `control`.
 
 use std::collections::BTreeSet;
 
@@ -185,6 +185,24 @@ fn qdisc() {
     let alone = results_of(0.02, "qdisc", "--flows 1 --kinds pfifo").0;
     assert!(alone["rows"][0]["ratios_to_binary_heap"]["ns_per_packet"].is_null(), "{alone}");
     assert_fails(&run("lab qdisc --kinds pfifo,foo"), 2, &["--kinds foo", "pfifo, ", "btree-map"]);
+}
+
+#[test]
+fn control() {
+    let (document, table) = results("control", "--queues 50 --changes 200");
+    assert_eq!(column(&document, "design"), ["queues", "queues-read", "tree", "tree-changed"]);
+    for (at, row) in rows(&document).iter().enumerate() {
+        let disturbed = at % 2 == 1;
+        assert_spread(row, "packets_per_second");
+        assert_spread(row, "stall_max_ns");
+        assert_spread(&row["ratios_to_undisturbed"], "packets_per_second");
+        assert_eq!(row["operation_ns"].is_null(), !disturbed, "{row}");
+        assert_eq!(row["latency_ns"].is_null(), !disturbed, "{row}");
+        assert!(row["packets"].as_u64() > Some(0), "{row}");
+    }
+    assert!(table.contains("stall us") && table.contains("x undisturbed"), "{table}");
+    assert_fails(&run("lab control --queues 0"), 2, &["--queues"]);
+    assert_fails(&run("lab control --changes 0"), 2, &["--changes"]);
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! `onramp lab control`.
+
+use anyhow::Result;
+use onramp_lab::control::{self, Cell, PAYLOAD, Plan, Round};
+use serde_json::{Map, Value, json};
+
+use super::common::{self, Column, Common, Figure, Run, insert_all, latencies, percentiles};
+use crate::report::json::number;
+
+/// What it costs those who send that somebody looks at their qdiscs, or changes them
+///
+/// One thread sends as fast as it goes. queues: through one of many queues; queues-read: another
+/// thread reads what all qdiscs have counted, again and again. tree: through htb and fq;
+/// tree-changed: another thread changes limits and rates, and puts another kind there and back, so
+/// many times a second. Every packet is sent, or dropped by what was replaced and counted, or the
+/// run fails.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Columns:
+  packets/s     packets that the sender gave away
+  dropped %     of these, those that a qdisc held as it was replaced
+  stall us      the longest time that the sender took for a packet
+  times/s       readings of all queues, or changes; p50, p99, p99.9: how long one takes
+
+Examples:
+  onramp lab control
+  onramp lab control --queues 10000 --changes 1000 --seconds 10
+  onramp lab control --queues 100 --rounds 5 --json control.json")]
+pub(crate) struct Args {
+    /// Queues of the link that is looked at
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    queues: u32,
+    /// Changes a second
+    #[arg(long, value_name = "N", default_value_t = 1_000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    changes: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+const FIGURES: [Figure<Round>; 5] = [
+    Figure::new("packets_per_second", "packets/s", (1.0, 0), |r| Some(r.packets_per_second)),
+    Figure::new("dropped_share", "dropped %", (0.01, 3), |round| Some(round.dropped_share)),
+    Figure::new("stall_max_ns", "stall us", (1e3, 0), |round| Some(round.stall_max_ns)),
+    Figure::new("operations_per_second", "times/s", (1.0, 0), |r| r.operations_per_second),
+    Figure::new("operation_ns", "ms each", (1e6, 3), |round| round.operation_ns),
+];
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let rounds = args.common.rounds as usize;
+    let (queues, changes) = (args.queues as usize, args.changes);
+    let plan = Plan { queues, changes, window: args.common.seconds, rounds };
+    let mut run = Run::new(&args.common, control::Design::ALL.len() * rounds)?;
+    let cells = control::run(&plan, |text| run.show(text))?;
+    let mut results = Map::new();
+    results.insert("rows".into(), cells.iter().map(|cell| json(cell, &cells)).collect());
+    let parameters = json!({
+        "queues": queues,
+        "changes": changes,
+        "seconds": number(plan.window.as_secs_f64()),
+        "rounds": rounds,
+        "payload": PAYLOAD,
+    });
+    run.conclude("control", parameters, results, &table(&cells))
+}
+
+/// The same without anybody who looks or changes.
+fn base<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
+    cells.iter().find(|other| other.design == cell.design.undisturbed())
+}
+
+fn json(cell: &Cell, cells: &[Cell]) -> Value {
+    let mut map = Map::new();
+    map.insert("design".into(), cell.design.name().into());
+    insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
+    map.insert("latency_ns".into(), percentiles(cell.operation.percentiles()));
+    map.insert("packets".into(), cell.packets.into());
+    let mut ratios = Map::new();
+    insert_all(&mut ratios, &FIGURES[..1], |figure| figure.ratio(cell, base(cells, cell)?));
+    map.insert("ratios_to_undisturbed".into(), ratios.into());
+    Value::Object(map)
+}
+
+fn table(cells: &[Cell]) -> String {
+    let mut columns = vec![Column::new("design", |cell: &Cell| cell.design.name().to_owned())];
+    columns.extend(FIGURES.iter().map(Figure::column));
+    columns.extend(latencies(|cell: &Cell| &cell.operation));
+    columns.push(FIGURES[0].ratio_column("x undisturbed", |cell| base(cells, cell)));
+    common::table(cells, &columns)
+}

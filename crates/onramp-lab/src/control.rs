@@ -1,0 +1,318 @@
+//! What it costs those who send that somebody looks at a tree, or changes it.
+//!
+//! One thread sends as fast as it goes. Beside it another one reads what all qdiscs of a link of
+//! many queues have counted, again and again; or changes the qdiscs that the packets pass, so many
+//! times a second: a limit, a pacing rate, the rate of a class, the kind of a qdisc.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::{MonotonicClock, Null};
+use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup};
+
+use crate::Error;
+use crate::measure::{Latency, Rounds, rotated};
+
+/// Bytes of payload in a packet.
+pub const PAYLOAD: usize = 120;
+/// How long packets may take to leave in the end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The tree that is changed.
+const TREE: [&str; 3] = [
+    "qdisc add dev lab root handle 1: htb default 1",
+    "class add dev lab parent 1: classid 1:1 htb rate 100gbit",
+    "qdisc add dev lab parent 1:1 handle 10: fq",
+];
+
+/// What changes, in turn; the last two put another kind there, and back.
+const CHANGES: [&str; 6] = [
+    "qdisc change dev lab parent 1:1 handle 10: fq limit 2000",
+    "class change dev lab parent 1: classid 1:1 htb rate 80gbit",
+    "qdisc change dev lab parent 1:1 handle 10: fq maxrate 50gbit",
+    "class change dev lab parent 1: classid 1:1 htb rate 100gbit",
+    "qdisc replace dev lab parent 1:1 handle 11: fq_codel",
+    "qdisc replace dev lab parent 1:1 handle 10: fq",
+];
+
+/// What goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Design {
+    /// A link of many queues, of which one is used; nobody looks.
+    Queues,
+    /// The same, and somebody reads all that its qdiscs have counted, all the time.
+    QueuesRead,
+    /// A link of one queue with `htb` and `fq`; nobody changes it.
+    Tree,
+    /// The same, and somebody changes it.
+    TreeChanged,
+}
+
+impl Design {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Queues, Self::QueuesRead, Self::Tree, Self::TreeChanged];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queues => "queues",
+            Self::QueuesRead => "queues-read",
+            Self::Tree => "tree",
+            Self::TreeChanged => "tree-changed",
+        }
+    }
+
+    /// The same without anybody who looks or changes.
+    #[must_use]
+    pub const fn undisturbed(self) -> Self {
+        match self {
+            Self::Queues | Self::QueuesRead => Self::Queues,
+            Self::Tree | Self::TreeChanged => Self::Tree,
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Queues of the link that is looked at.
+    pub queues: usize,
+    /// Changes a second.
+    pub changes: u32,
+    /// How long each design is measured in a round.
+    pub window: Duration,
+    /// Rounds; the designs take turns in each.
+    pub rounds: usize,
+}
+
+/// What one design did in one round.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// Packets that the sender gave away, per second.
+    pub packets_per_second: f64,
+    /// Of these, the part that was dropped: by qdiscs that were replaced.
+    pub dropped_share: f64,
+    /// The longest time that the sender took for a packet, nanoseconds.
+    pub stall_max_ns: f64,
+    /// Readings of all views, or changes, per second. `None`: there are none.
+    pub operations_per_second: Option<f64>,
+    /// What one of them took on average, nanoseconds.
+    pub operation_ns: Option<f64>,
+}
+
+/// A design.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The design.
+    pub design: Design,
+    /// Its rounds, in order.
+    pub rounds: Vec<Round>,
+    /// How long readings or changes took, of all rounds.
+    pub operation: Latency,
+    /// Packets of all rounds: each was sent, or dropped and counted.
+    pub packets: u64,
+}
+
+impl Rounds for Cell {
+    type Round = Round;
+
+    fn rounds(&self) -> &[Round] {
+        &self.rounds
+    }
+}
+
+/// Runs the experiment; tells `told` what it is about to do.
+///
+/// # Errors
+///
+/// [`Error`] when a link cannot be had or changed, or packets do not add up.
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+    let empty =
+        |design| Cell { design, rounds: Vec::new(), operation: Latency::default(), packets: 0 };
+    let mut cells = Design::ALL.map(empty);
+    for round in 0..plan.rounds {
+        for &design in rotated(&Design::ALL, round) {
+            told(&format!("round {}: {}", round + 1, design.name()));
+            let cell = &mut cells[design as usize];
+            let outcome = measure(design, plan)?;
+            cell.operation.merge(&outcome.operation);
+            cell.packets += outcome.packets;
+            cell.rounds.push(outcome.round);
+        }
+    }
+    Ok(cells.into())
+}
+
+struct Outcome {
+    round: Round,
+    operation: Latency,
+    packets: u64,
+}
+
+/// What the sender did.
+#[derive(Default)]
+struct Sent {
+    packets: AtomicU64,
+    stall_max_ns: AtomicU64,
+}
+
+fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
+    let (link, setup) = match design.undisturbed() {
+        Design::Queues => link(&["qdisc add dev lab root handle 1: mq"], plan.queues)?,
+        _ => link(&TREE, 1)?,
+    };
+    let (stop, sent, mut operation) = (AtomicBool::new(false), Sent::default(), Latency::default());
+    let began = MonotonicClock.now();
+    let until = began + plan.window;
+    let worked: Result<(), Error> = thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&link, &stop, &sent));
+        let worked = match design {
+            Design::Queues | Design::Tree => {
+                thread::sleep(plan.window);
+                Ok(())
+            }
+            Design::QueuesRead => read(&link, plan.queues, until, &mut operation),
+            Design::TreeChanged => change(&link, setup, plan.changes, until, &mut operation),
+        };
+        stop.store(true, Ordering::Relaxed); // Relaxed: only that it comes.
+        sender.join().map_err(|_| Error::Panicked)?;
+        worked
+    });
+    let seconds = MonotonicClock.now().since(began) as f64 / 1e9;
+    worked?;
+    let packets = sent.packets.load(Ordering::Relaxed); // Relaxed: the thread was joined.
+    let dropped = add_up(design, &link, packets)?;
+    let operations = operation.samples();
+    let disturbed = design != design.undisturbed();
+    let stall_max_ns = sent.stall_max_ns.load(Ordering::Relaxed); // Relaxed: as above.
+    let round = Round {
+        packets_per_second: packets as f64 / seconds,
+        dropped_share: dropped as f64 / (packets as f64).max(1.0),
+        stall_max_ns: stall_max_ns as f64,
+        operations_per_second: disturbed.then(|| operations as f64 / seconds),
+        operation_ns: operation.percentiles().map(|ns| ns.p50 as f64),
+    };
+    Ok(Outcome { round, operation, packets })
+}
+
+fn link(lines: &[&str], queues: usize) -> Result<(Link, Setup), Error> {
+    let mut setup = Setup::default();
+    for line in lines {
+        setup.apply(line).map_err(|error| Error::Setup((*line).into(), error.to_string()))?;
+    }
+    let devices = (0..queues).map(|_| Box::new(Null::default()) as Box<dyn Device>);
+    let link = Link::devices(devices).tree(&setup).build().map_err(Error::Link)?;
+    Ok((link, setup))
+}
+
+/// Sends through the first queue until it is to stop, and waits until all of it has left.
+fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
+    let mut sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    let (mut packets, mut stall_max_ns) = (0, 0);
+    let mut before = MonotonicClock.now();
+    while !stop.load(Ordering::Relaxed) {
+        packets += u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
+        let now = MonotonicClock.now();
+        stall_max_ns = now.since(before).max(stall_max_ns);
+        before = now;
+    }
+    sender.flush(PATIENCE);
+    // Relaxed: who reads them joins this thread first.
+    sent.packets.store(packets, Ordering::Relaxed);
+    sent.stall_max_ns.store(stall_max_ns, Ordering::Relaxed);
+}
+
+/// Reads what all qdiscs have counted, again and again.
+fn read(link: &Link, queues: usize, until: Instant, operation: &mut Latency) -> Result<(), Error> {
+    let mut now = MonotonicClock.now();
+    while now < until {
+        let views = link.tree_views().len();
+        if views != queues + 1 {
+            return Err(Error::Stalled(format!("{views} views of {queues} queues and their mq")));
+        }
+        let then = MonotonicClock.now();
+        operation.record(then.since(now));
+        now = then;
+    }
+    Ok(())
+}
+
+/// Changes the tree, so many times a second.
+fn change(
+    link: &Link,
+    setup: Setup,
+    per_second: u32,
+    until: Instant,
+    operation: &mut Latency,
+) -> Result<(), Error> {
+    let mut setup = Arc::new(setup);
+    let (period, mut due) = (1_000_000_000 / u64::from(per_second), MonotonicClock.now());
+    for line in CHANGES.iter().cycle() {
+        let now = MonotonicClock.now();
+        if now >= until {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_nanos(due.since(now)));
+        // It keeps to its rate as long as it can, and makes up for nothing.
+        due = due.after(period).max(now);
+        let failed = |why: &dyn ToString| Error::Setup((*line).into(), why.to_string());
+        let began = MonotonicClock.now();
+        let change = Arc::make_mut(&mut setup).change(line).map_err(|error| failed(&error))?;
+        match link.carry_out(&setup, &change) {
+            // It is done a little later: the machine is busy.
+            Ok(()) | Err(PortError::Late(_)) => {}
+            Err(error) => return Err(failed(&error)),
+        }
+        operation.record(MonotonicClock.now().since(began));
+    }
+    Ok(())
+}
+
+/// Checks that every packet was sent or dropped; gives the number of those dropped.
+fn add_up(design: Design, link: &Link, packets: u64) -> Result<u64, Error> {
+    if !link.flush(PATIENCE) {
+        return Err(Error::Stalled(design.name().to_owned()));
+    }
+    let stats = link.stats();
+    let dropped = stats.dropped_total();
+    if stats.submitted == packets && stats.sent + dropped == packets && stats.held == 0 {
+        return Ok(dropped);
+    }
+    let (submitted, sent, held) = (stats.submitted, stats.sent, stats.held);
+    Err(Error::Conservation(format!(
+        "{}: {packets} were sent, {submitted} submitted, {sent} left, {dropped} were dropped, \
+         {held} are held",
+        design.name()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is lost, or the run fails; who is not disturbed has nothing to tell of that.
+    #[test]
+    fn every_design_is_measured() {
+        let window = Duration::from_millis(60);
+        let plan = Plan { queues: 300, changes: 500, window, rounds: 2 };
+        let mut told = 0;
+        let cells = run(&plan, |_| told += 1).expect("packets add up");
+        assert_eq!((cells.len(), told), (4, 8));
+        for (cell, design) in cells.iter().zip(Design::ALL) {
+            let disturbed = design != design.undisturbed();
+            assert_eq!((cell.design, cell.rounds.len()), (design, 2));
+            assert!(cell.packets > 0, "somebody had a turn: {cell:?}");
+            assert_eq!(cell.operation.samples() > 0, disturbed, "{cell:?}");
+            for round in &cell.rounds {
+                assert_eq!(round.operations_per_second.is_some(), disturbed);
+                assert!(round.stall_max_ns > 0.0);
+                // Only what is replaced drops.
+                assert!(round.dropped_share == 0.0 || design == Design::TreeChanged, "{round:?}");
+            }
+        }
+    }
+}
