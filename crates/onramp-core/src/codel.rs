@@ -303,6 +303,21 @@ impl Codel {
     }
 }
 
+impl Codel {
+    /// What `tc -s class show` shows of a flow; the time to the next drop may be past.
+    pub(crate) fn of_flow(&self, deficit: i32, now: Instant) -> [(&'static str, i64); 6] {
+        let left = self.drop_next.wrapping_sub(units(now.0)).cast_signed();
+        [
+            ("deficit", deficit.into()),
+            ("count", self.count.into()),
+            ("lastcount", self.last_count.into()),
+            ("ldelay_ns", i64::from(self.waited) << 10),
+            ("dropping", self.dropping.into()),
+            ("drop_next_ns", i64::from(left) << 10),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

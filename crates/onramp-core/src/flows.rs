@@ -30,6 +30,11 @@ pub(crate) struct Flow<L> {
 const _: () = assert!(size_of::<Flow<crate::codel::Codel>>() == 64, "one cache line");
 
 impl<L> Flow<L> {
+    /// Bytes it may still send in this round, if it is in a list.
+    pub(crate) fn deficit(&self) -> Option<i32> {
+        self.listed.then_some(self.credit)
+    }
+
     /// Charges the flow for what it sent.
     #[inline]
     pub(crate) fn charge(&mut self, pkt: &Packet) {

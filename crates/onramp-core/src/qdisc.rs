@@ -137,7 +137,7 @@ use crate::class::Classes;
 use crate::error::Clash;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
-use crate::view::Shown;
+use crate::view::{FlowView, Shown};
 
 pub(crate) mod ingress;
 mod time_queue;
@@ -405,6 +405,9 @@ pub trait Qdisc: Send + Debug {
     fn uncounted(&self) -> u64 {
         0
     }
+
+    /// Flows that it knows of, which `tc class show` lists as classes, by their numbers.
+    fn flows(&self, _out: &mut dyn FnMut(FlowView<'_>)) {}
 
     /// Names and values of its own statistics, such as `tc -s qdisc show` prints below the common
     /// ones. Allocates nothing.

@@ -120,7 +120,9 @@ impl Red {
         let (bits_per_tick, cell_log) = shrinking(self.weight, average_packet, bytes_per_sec);
         let mut bits = [31; 256];
         for (place, bits) in (0_u32..).zip(&mut bits[..255]) {
-            let shrunk = f64::from(place) * f64::from(1_u32 << cell_log) * bits_per_tick;
+            // A packet that takes no whole microsecond takes none.
+            let cell = f64::from(place) * f64::from(1_u32 << cell_log);
+            let shrunk = if place == 0 { 0.0 } else { cell * bits_per_tick };
             #[expect(clippy::cast_possible_truncation, reason = "at most 31, not negative")]
             #[expect(clippy::cast_sign_loss, reason = "at most 31, not negative")]
             let whole = shrunk.min(31.0) as u8;
@@ -201,9 +203,9 @@ impl Red {
 /// By how many bits an average shrinks in a tick while nothing comes, and so many ticks, as a power
 /// of two, for which it is looked up at once.
 fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32) {
+    let us = u64::from(average_packet) * 1_000_000 / bytes_per_sec.max(1);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    let rate = bytes_per_sec.max(1) as f64;
-    let ticks = (f64::from(average_packet) * 1e9 / rate / TICK_NS).trunc().max(1.0);
+    let ticks = (us as f64 * 1e3 / TICK_NS).trunc();
     let share = 0.5_f64.powi(i32::try_from(weight).unwrap_or(i32::MAX));
     let bits_per_tick = -(1.0 - share).ln() / ticks;
     let spans = |log: &u32| 31.0 / bits_per_tick / f64::from(1_u32 << log) < 512.0;
@@ -280,7 +282,8 @@ mod tests {
         ] {
             let weight = weight(min, burst, avpkt).expect("a burst that is large enough");
             assert_eq!(weight, ewma);
-            let shape = Shape { min, max, burst, probability: 1 << 30 };
+            let (probability, average_packet) = (1 << 30, avpkt);
+            let shape = Shape { min, max, burst, probability, average_packet };
             let mut red = Red::new(&shape, weight, 1);
             red.damp(avpkt, rate);
             assert_eq!(red.damping.map(|damping| damping.cell_log), Some(cells));
@@ -289,7 +292,8 @@ mod tests {
     }
 
     fn red() -> Red {
-        let shape = Shape { min: 10_000, max: 30_000, burst: 20, probability: 1 << 30 };
+        let (burst, probability, average_packet) = (20, 1 << 30, 1000);
+        let shape = Shape { min: 10_000, max: 30_000, burst, probability, average_packet };
         Red::new(&shape, 3, 1)
     }
 

@@ -86,6 +86,21 @@ pub struct ClassView {
     pub extra: Extra,
 }
 
+/// A flow that a qdisc lists as if it were a class: see [`Qdisc::flows`](crate::qdisc::Qdisc::flows).
+#[derive(Clone, Copy, Debug)]
+pub struct FlowView<'a> {
+    /// Its number, from 1 on.
+    pub minor: u16,
+    /// What is held.
+    pub backlog: Backlog,
+    /// Packets dropped in it.
+    pub drops: u64,
+    /// How often it met a limit, where its qdisc counts it.
+    pub overlimits: u64,
+    /// Statistics of its kind: names and values.
+    pub extra: &'a [(&'static str, i64)],
+}
+
 /// How `tc` shows a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {

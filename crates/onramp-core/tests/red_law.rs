@@ -61,7 +61,7 @@ fn mistakes_are_told() {
         ("red limit 9000", "qdisc red: \"avpkt\": is missing: expected bytes, 1 to 4294967295"),
         (
             "red limit 100000 avpkt 1000 min 30000 max 20000",
-            "qdisc red: \"min\": 30000 is not less than max, 20000",
+            "qdisc red: \"min\": 30000 is more than max, 20000",
         ),
         (
             "red limit 100000 avpkt 1000 burst 2",
@@ -72,7 +72,7 @@ fn mistakes_are_told() {
             "qdisc red: \"burst\": 100000000 is too large: \
              so slow an average never reaches min, 8333",
         ),
-        ("red limit 9000 avpkt 1000 nodrop", "qdisc red: \"nodrop\": has a meaning only with ecn"),
+        ("red limit 90000 avpkt 1000 nodrop", "qdisc red: \"nodrop\": has a meaning only with ecn"),
     ] {
         assert_eq!(line.parse::<Spec>().expect_err(line).to_string(), said);
     }

@@ -237,10 +237,13 @@ fn curve() -> impl Strategy<Value = String> {
 fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
     let number = prop_oneof![Just(param.min), Just(param.max), param.min..=param.max];
     match unit {
-        Unit::Rate => number.prop_map(|n| format!("{n}bps")).boxed(),
+        Unit::Rate | Unit::RateOr(_) => number.prop_map(|n| format!("{n}bps")).boxed(),
         Unit::Usecs | Unit::Nsecs | Unit::Named(_) => number.prop_map(|n| format!("{n}ns")).boxed(),
         Unit::Choice(names) => prop::sample::select(names).prop_map(str::to_owned).boxed(),
         Unit::Minus => number.prop_map(|n| format!("-{n}")).boxed(),
+        Unit::Signed if param.max < u64::from(u32::MAX) => {
+            number.prop_map(|n| n.to_string()).boxed()
+        }
         Unit::Signed => any::<i32>().prop_map(|n| n.to_string()).boxed(),
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
         Unit::Masked => number.prop_map(|n| format!("{:#x}/{}", n & 0xFF, n >> 8)).boxed(),

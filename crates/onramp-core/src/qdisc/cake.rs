@@ -47,6 +47,7 @@ use crate::cost::memory;
 use crate::filter::Filters;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::rng::Rng;
+use crate::view::FlowView;
 use crate::{Fault, Instant, codel, segments};
 
 const RTT_NS: u64 = 100_000_000;
@@ -155,6 +156,8 @@ struct Cake {
     /// Dequeued for a parent that looked; not counted in `backlog`.
     peeked: Option<Packet>,
     overlimits: u64,
+    /// When it was asked for a packet last.
+    asked_at: u64,
 }
 
 /// The bytes of a slot of the heap.
@@ -199,6 +202,7 @@ impl Cake {
             rng: Rng::new(site.seed),
             peeked: None,
             overlimits: 0,
+            asked_at: 0,
         }
     }
 
@@ -290,7 +294,7 @@ impl Cake {
         let fattest = &mut self.tins[tin];
         let aim = fattest.aim;
         fattest.unresponsive += u32::from(fattest.flow(queue).law.full(&aim, now));
-        fattest.stats.dropped += 1;
+        fattest.dropped(queue);
         if self.ingress {
             self.charge(tin, &pkt, now, true);
         }
@@ -344,6 +348,7 @@ impl Cake {
     #[inline]
     fn next(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let now = cx.now.0;
+        self.asked_at = now;
         let mut first = true;
         while self.backlog.packets > 0 {
             if self.has_to_wait(now) {
@@ -390,7 +395,7 @@ impl Cake {
             if self.ingress {
                 self.pay(tin, queue, &pkt, now, true);
             }
-            self.tins[tin].stats.dropped += 1;
+            self.tins[tin].dropped(queue);
             cx.drop(pkt, reason);
             if self.ingress {
                 return Served::Drop;
@@ -491,6 +496,10 @@ impl Qdisc for Cake {
 
     fn overlimits(&self) -> u64 {
         self.overlimits
+    }
+
+    fn flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
+        self.tell_flows(out);
     }
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {

@@ -253,7 +253,6 @@ impl Qdisc for Choke {
         out("marked", self.stats.marked);
         out("early", self.stats.early);
         out("pdrop", self.stats.pdrop);
-        out("other", 0);
         out("matched", self.stats.matched);
     }
 }

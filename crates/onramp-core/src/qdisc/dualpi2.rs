@@ -40,8 +40,7 @@ pub(super) const DUALPI2: Kind = Kind {
     id: "dualpi2",
     about: "two queues, a short one for packets that can be marked, coupled by one law",
     params: &[
-        Param::new("limit", Unit::Packets, Number(10_000), "packets held at most")
-            .zero_is_unsaid(),
+        Param::new("limit", Unit::Packets, Number(10_000), "packets held at most").zero_is_unsaid(),
         Param::new("memlimit", Unit::Bytes, Off, "memory used at most: two MTUs for each packet")
             .zero_is_unsaid(),
         law::TARGET,
@@ -141,7 +140,7 @@ impl Config {
             mtu,
             limit,
             memory_limit: match values.number("memlimit") {
-                0 => (u64::from(limit) * 2 * u64::from(mtu)).min(U32_MAX),
+                0 => u64::from(limit).saturating_mul(2 * u64::from(mtu)).min(U32_MAX),
                 given => given,
             },
             step: step / 2,

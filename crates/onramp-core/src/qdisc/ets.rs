@@ -32,7 +32,7 @@ pub(super) const ETS: Kind = Kind {
     about: "bands with a qdisc each: some strictly in order, the others in turn",
     params: &[
         param("bands", Unit::Count, "bands, if more than strict and quanta say")
-            .within(0, MAX)
+            .within(1, MAX)
             .zero_is_unsaid(),
         param("strict", Unit::Count, "of them, the first so many are strict")
             .within(0, MAX)
@@ -53,7 +53,15 @@ pub(super) const ETS: Kind = Kind {
     check,
     classes: ClassKind::Fixed(|values| u16::try_from(bands(values)).unwrap_or(0)),
     build: |values| Box::new(Ets::new(values)),
-    shown: Shown { options: show, class: |_, _, _| {}, ..Shown::TABLE },
+    shown: Shown {
+        options: show,
+        class: |_, extra, out| {
+            if let Some(quantum) = extra.find("quantum") {
+                shown::number(out, "quantum", quantum.unsigned_abs());
+            }
+        },
+        ..Shown::TABLE
+    },
     ..Kind::LEAF
 };
 
@@ -225,6 +233,13 @@ impl Classes for Ets {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         let band = self.bands.get_mut(usize::from(minor).wrapping_sub(1));
         band.map(|band| &mut band.child)
+    }
+
+    fn stats(&self, minor: u16, out: &mut dyn FnMut(&'static str, i64)) {
+        let band = usize::from(minor).wrapping_sub(1);
+        if let Some(turn) = self.bands.get(band).filter(|_| band >= self.strict) {
+            out("quantum", i64::try_from(turn.quantum).unwrap_or(i64::MAX));
+        }
     }
 
     fn recount(&mut self, minor: u16) {

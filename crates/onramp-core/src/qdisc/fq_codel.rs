@@ -16,12 +16,14 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use crate::Instant;
 use crate::buckets::Buckets;
 use crate::codel::{self, Codel, Law, Source};
 use crate::filter::Filters;
 use crate::flows::{Flow, Flows, NEW, OLD};
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::view::{FlowView, Shown};
 
 /// What a packet takes beside its bytes.
 const HEADER: u64 = 128;
@@ -55,6 +57,7 @@ pub(super) const FQ_CODEL: Kind = Kind {
         .within(1, U32_MAX),
     ],
     build: |values| Box::new(FqCodel::new(values)),
+    shown: Shown { class_extra: shown::codel_flow, ..Shown::TABLE },
     ..Kind::LEAF
 };
 
@@ -73,6 +76,8 @@ struct FqCodel {
     peeked: Option<Packet>,
     drop_overlimit: u64,
     drop_overmemory: u64,
+    /// When it was asked for a packet last.
+    asked_at: Instant,
 }
 
 /// What all flows hold together.
@@ -137,6 +142,7 @@ impl FqCodel {
             peeked: None,
             drop_overlimit: 0,
             drop_overmemory: 0,
+            asked_at: Instant(0),
         }
     }
 
@@ -226,6 +232,7 @@ impl Qdisc for FqCodel {
             return Dequeue::Ready(pkt);
         }
         let now = cx.now;
+        self.asked_at = now;
         while let Some((age, index)) = self.flows.turn() {
             let flow = self.flows.get_mut(index);
             let mut head = Head { queue: &mut flow.queue, held: &mut self.held, cx };
@@ -282,6 +289,15 @@ impl Qdisc for FqCodel {
 
     fn filters(&mut self, minor: u16) -> Option<&mut Filters> {
         (minor == 0).then_some(&mut self.buckets.filters)
+    }
+
+    fn flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
+        for (minor, flow) in (1..=u16::MAX).zip(self.flows.all()) {
+            let Some(deficit) = flow.deficit() else { continue };
+            let extra = &flow.law.of_flow(deficit, self.asked_at);
+            let backlog = Backlog::of(&flow.queue);
+            out(FlowView { minor, backlog, drops: 0, overlimits: 0, extra });
+        }
     }
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {

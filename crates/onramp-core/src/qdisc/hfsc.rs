@@ -399,7 +399,7 @@ impl Classes for Hfsc {
         let Some(class) = self.find(minor).map(|class| &self.classes[class]) else { return };
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         out("period", class.share.as_ref().map_or(0, |share| share.period.into()));
-        out("work", bytes(class.total));
+        out("work", if minor == 0 { 0 } else { bytes(class.total) });
         out("rtwork", class.real.as_ref().map_or(0, |real| bytes(real.cumul)));
         out("level", class.level.into());
     }

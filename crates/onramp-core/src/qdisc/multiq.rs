@@ -16,6 +16,7 @@ use onramp_queue::{DropReason, Packet};
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::{Decision, Filters};
 use crate::params::{Default, Param, Unit};
+use crate::view::Shown;
 use crate::{Child, Classes, Handle, Instant};
 
 pub(super) const MULTIQ: Kind = Kind {
@@ -29,6 +30,15 @@ pub(super) const MULTIQ: Kind = Kind {
             bands: Turns::new((0..values.number("bands")).map(|_| Child::pfifo()).collect()),
             filters: Filters::default(),
         })
+    },
+    shown: Shown {
+        options: |values, _, out| {
+            let bands = values.number("bands");
+            out.uint("bands", bands, format_args!("bands {bands}"));
+            out.uint("max_bands", bands, format_args!("/{bands} "));
+        },
+        class: |_, _, _| {},
+        ..Shown::TABLE
     },
     ..Kind::LEAF
 };

@@ -231,7 +231,6 @@ impl Qdisc for RedQdisc {
         out("marked", self.stats.marked);
         out("early", self.stats.early);
         out("pdrop", self.stats.pdrop);
-        out("other", 0);
     }
 }
 

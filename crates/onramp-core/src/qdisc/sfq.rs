@@ -20,7 +20,7 @@ use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::red::{self, Average, Red, Shape};
 use crate::rng::Rng;
 use crate::show::Out;
-use crate::view::{Extra, Shown};
+use crate::view::{Extra, FlowView, Shown};
 use crate::{Clash, Errno, Fault, Instant, ecn};
 
 /// Packets a queue holds at most, whatever the user says.
@@ -72,7 +72,8 @@ pub(super) const SFQ: Kind = Kind {
             Default::Off,
             "a flow's bytes from which RED's defaults follow; RED is on if it is given",
         )
-        .zero_is_unsaid(),
+        .at_least(1)
+        .refused(Fault::Usage),
         param("min", Unit::Bytes, Default::Off, "average of a flow from which RED drops"),
         param("max", Unit::Bytes, Default::Off, "average of a flow from which all goes"),
         param("avpkt", Unit::Bytes, Default::Number(AVERAGE_PACKET), "usual packet")
@@ -482,6 +483,19 @@ impl Qdisc for Sfq {
 
     fn overlimits(&self) -> u64 {
         self.red.as_ref().map_or(0, |red| red.stats.as_flattened().iter().sum())
+    }
+
+    fn flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
+        self.slots.used(|slot| {
+            let packets = u32::try_from(slot.queue.len()).unwrap_or(u32::MAX);
+            out(FlowView {
+                minor: u16::try_from(slot.bucket + 1).unwrap_or(u16::MAX),
+                backlog: Backlog { packets, bytes: slot.bytes },
+                drops: 0,
+                overlimits: 0,
+                extra: &[("allot", slot.credit.into())],
+            });
+        });
     }
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {

@@ -63,6 +63,17 @@ pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
     }
 }
 
+/// What `fq_codel` lists of a flow.
+pub(crate) fn codel_flow(extra: &Extra, out: &mut Out) {
+    row(out, extra, "  ", &["deficit", "count", "lastcount"]);
+    let us = extra.get("ldelay_ns") / 1_000;
+    out.int("ldelay", us, format_args!(" ldelay {}", signed_micros(us)));
+    if extra.get("dropping") > 0 {
+        law_time(out, extra, "drop_next_ns");
+    }
+    out.text(format_args!("\n"));
+}
+
 /// Numbers in a row: `quanta 1500 3000 `.
 pub(crate) fn list(out: &mut Out, key: &str, numbers: &[u64]) {
     out.json(|json| json.open_array(Some(key)));

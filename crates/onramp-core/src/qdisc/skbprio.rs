@@ -3,7 +3,6 @@
 //! Source: N. Alves et al., "SKB Priority Queue", 2018, for Gatekeeper (M. Doucette's thesis, "An
 //! Architectural Approach for Mitigating Next-Generation Denial of Service Attacks");
 //! `tc-skbprio(8)`; behaviour of Linux 7.2 `net/sched/sch_skbprio.c`.
-//! Differs: the counters of each priority, which `tc class show` prints, are not kept.
 //! Invariant: a packet leaves only when none of a higher priority is held, and is dropped only when
 //! the qdisc is full and holds none of a lower priority; within one, the newest dies first.
 
@@ -11,8 +10,9 @@ use std::collections::VecDeque;
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::params::{Default, Param, Unit};
+use crate::view::{FlowView, Shown};
 
 /// Priorities: this one less one is the highest, and stands for all above it.
 const PRIORITIES: usize = 64;
@@ -30,10 +30,16 @@ pub(super) const SKBPRIO: Kind = Kind {
         Box::new(SkbPrio {
             limit: values.number32("limit"),
             queues: std::array::from_fn(|_| VecDeque::new()),
+            bytes: [0; PRIORITIES],
+            drops: [0; PRIORITIES],
             used: 0,
             held: Backlog::default(),
             peeked: None,
         })
+    },
+    shown: Shown {
+        options: |values, _, out| shown::number(out, "limit", values.number("limit")),
+        ..Shown::TABLE
     },
     ..Kind::LEAF
 };
@@ -42,6 +48,10 @@ pub(super) const SKBPRIO: Kind = Kind {
 struct SkbPrio {
     limit: u32,
     queues: [VecDeque<Packet>; PRIORITIES],
+    /// What each queue holds.
+    bytes: [u64; PRIORITIES],
+    /// What was dropped of each priority.
+    drops: [u64; PRIORITIES],
     /// A bit for each priority whose queue holds something.
     used: u64,
     /// What was peeked at included.
@@ -63,6 +73,7 @@ impl SkbPrio {
     #[inline]
     fn put(&mut self, priority: usize, pkt: Packet) {
         self.held.add(&pkt);
+        self.bytes[priority] += u64::from(pkt.len);
         self.queues[priority].push_back(pkt);
         self.used |= 1 << priority;
     }
@@ -76,6 +87,7 @@ impl SkbPrio {
     ) -> Option<Packet> {
         let queue = &mut self.queues[priority];
         let pkt = end(queue);
+        self.bytes[priority] -= pkt.as_ref().map_or(0, |pkt| u64::from(pkt.len));
         if queue.is_empty() {
             self.used &= !(1 << priority);
         }
@@ -91,6 +103,7 @@ impl Qdisc for SkbPrio {
             self.put(priority, pkt);
             return Verdict::Queued;
         }
+        self.drops[priority.min(lowest)] += 1;
         if priority <= lowest {
             cx.drop(pkt, DropReason::Overlimit);
             return Verdict::Dropped;
@@ -134,6 +147,20 @@ impl Qdisc for SkbPrio {
     #[inline]
     fn accepts(&self, _pkt: &Packet) -> bool {
         self.held.packets < self.limit
+    }
+
+    fn flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
+        for (minor, priority) in (1..).zip(0..PRIORITIES) {
+            let packets = u32::try_from(self.queues[priority].len()).unwrap_or(u32::MAX);
+            let drops = self.drops[priority];
+            out(FlowView {
+                minor,
+                backlog: Backlog { packets, bytes: self.bytes[priority] },
+                drops,
+                overlimits: drops,
+                extra: &[],
+            });
+        }
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -40,7 +40,10 @@ impl Shape {
 
     /// Checks what `tc` checks, and gives the weight of a new value in the average.
     pub(crate) fn check(&self) -> Result<u32, Clash> {
-        let Self { min, burst, average_packet, .. } = *self;
+        let Self { min, max, burst, average_packet, .. } = *self;
+        if min > max {
+            return Err(Clash::usage("min", format!("{min} is more than max, {max}")));
+        }
         let weight = weight(min, burst, average_packet).ok_or_else(|| {
             let least = min.div_ceil(average_packet.max(1));
             let why = if burst < least {
@@ -52,9 +55,6 @@ impl Shape {
         })?;
         match self.halvings() {
             Some(_) => Ok(weight),
-            None if self.min > self.max => {
-                Err(Clash::usage("min", format!("{min} is more than max, {}", self.max)))
-            }
             None => Err(Clash::usage("probability", "it is too small for so wide a range")),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Tree, Trunk};
 use crate::meter::Meter;
 use crate::qdisc::{ClassKind, KINDS, Kind, Qdisc, Spec};
-use crate::view::{ClassView, Counters, Extra, QdiscView};
+use crate::view::{ClassView, Counters, Extra, FlowView, QdiscView};
 use crate::{Classes, Handle, Setup};
 
 /// Where a qdisc stands, and what it is.
@@ -86,6 +86,7 @@ fn look(
         extra,
         classes: Vec::new(),
     });
+    qdisc.flows(&mut |flow| views[at].classes.push(flow_view(flow, place.major)));
     // What stands below a qdisc that nobody named is of its own making.
     let Some(classes) = qdisc.classes().filter(|_| place.major != 0) else { return };
     let rows = rows(classes, place, setup);
@@ -156,5 +157,17 @@ fn class_view(classes: &mut dyn Classes, row: &Row, major: u16) -> ClassView {
         counters,
         backlog,
         extra,
+    }
+}
+
+fn flow_view(flow: FlowView<'_>, major: u16) -> ClassView {
+    let FlowView { minor, backlog, drops, overlimits, extra } = flow;
+    ClassView {
+        handle: Handle::new(major, minor),
+        parent: None,
+        leaf: None,
+        counters: Counters { drops, overlimits, ..Counters::default() },
+        backlog,
+        extra: Extra(extra.to_vec()),
     }
 }

@@ -167,6 +167,18 @@ impl Cobalt {
         (marked, reason)
     }
 
+    /// What `tc -s class show` shows of a flow; the time to the next drop may be past.
+    pub(super) fn of_flow(&self, deficit: i32, now: u64) -> [(&'static str, i64); 6] {
+        [
+            ("deficit", deficit.into()),
+            ("count", self.count.into()),
+            ("dropping", self.dropping.into()),
+            ("drop_next_ns", since(now, self.drop_next)),
+            ("blue_prob", self.chance.into()),
+            ("blue_timer_ns", since(now, self.blue_at)),
+        ]
+    }
+
     /// Takes a drop back.
     fn slow_down(&mut self, aim: &Aim) {
         self.count -= 1;

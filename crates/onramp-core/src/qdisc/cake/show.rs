@@ -164,7 +164,11 @@ fn statistics(extra: &Extra, out: &mut Out) {
     out.uint("min_adj_size", min, format_args!(" min/max overhead-adjusted size: {min:8}"));
     out.uint("max_adj_size", max, format_args!(" / {max:7}\n"));
     let offset = number("avg_hdr_offset");
-    out.uint("avg_hdr_offset", offset, format_args!(" average network hdr offset: {offset:12}\n\n"));
+    out.uint(
+        "avg_hdr_offset",
+        offset,
+        format_args!(" average network hdr offset: {offset:12}\n\n"),
+    );
     let tins = NAMES.iter().take_while(|names| extra.find(names[0]).is_some()).count();
     if out.is_json() {
         members(extra, tins, out);

@@ -1,6 +1,9 @@
 //! What `tc -s` shows.
 
 use super::Cake;
+use super::heap::QUEUES;
+use crate::qdisc::Backlog;
+use crate::view::FlowView;
 
 const ROWS: usize = 19;
 
@@ -36,6 +39,24 @@ macro_rules! names {
 /// Of each tin, as users count them.
 pub(super) const NAMES: [[&str; ROWS]; 8] = names!(0 1 2 3 4 5 6 7);
 impl Cake {
+    /// The flows of each tin, as users count these.
+    pub(super) fn tell_flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
+        for (place, tin) in self.classifier.plan.order.iter().enumerate() {
+            for (queue, flow, drops) in self.tins[usize::from(*tin)].used() {
+                let extra = flow.law.of_flow(flow.deficit, self.asked_at);
+                // BLUE tells since when it has its chance if it has one.
+                let told = if extra[4].1 > 0 { &extra[..] } else { &extra[..5] };
+                out(FlowView {
+                    minor: u16::try_from(place * QUEUES + queue + 1).unwrap_or(u16::MAX),
+                    backlog: Backlog::of(&flow.queue),
+                    drops: drops.into(),
+                    overlimits: 0,
+                    extra: told,
+                });
+            }
+        }
+    }
+
     pub(super) fn tell(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("memory_used", self.memory_max);
         out("memory_limit", self.memory_limit);

@@ -129,6 +129,8 @@ pub(super) struct Tin {
     pub(super) unresponsive: u32,
     pub(super) stats: Stats,
     flows: Box<[Flow]>,
+    /// What was dropped from each queue.
+    drops: Box<[u32]>,
     /// The hash of the flow that has each queue.
     tags: Box<[u32]>,
     /// Sources and destinations; empty where they do not matter.
@@ -178,6 +180,7 @@ impl Tin {
             unresponsive: 0,
             stats: Stats::default(),
             flows: std::iter::repeat_with(fresh).take(QUEUES).collect(),
+            drops: vec![0; QUEUES].into(),
             tags: vec![0; QUEUES].into(),
             hosts: mode.isolates().map(hosts),
             lists: [List { first: NONE, last: NONE }; 3],
@@ -187,6 +190,19 @@ impl Tin {
     #[inline]
     pub(super) fn flow(&mut self, queue: usize) -> &mut Flow {
         &mut self.flows[queue]
+    }
+
+    /// A packet of a queue was dropped.
+    pub(super) fn dropped(&mut self, queue: usize) {
+        self.stats.dropped += 1;
+        self.drops[queue] += 1;
+    }
+
+    /// The queues that have a flow, with their places and what was dropped from them.
+    pub(super) fn used(&self) -> impl Iterator<Item = (usize, &Flow, u32)> {
+        let all = self.flows.iter().zip(&self.drops).enumerate();
+        let all = all.map(|(queue, (flow, drops))| (queue, flow, *drops));
+        all.filter(|(_, flow, _)| flow.kind != Kind::Idle)
     }
 
     /// Bytes that a queue holds.

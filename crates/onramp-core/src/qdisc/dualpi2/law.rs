@@ -122,14 +122,23 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
         }
     }
     if typical > max {
-        return Err(Clash::usage("typical_rtt", format!("expected `max_rtt` or less, which is {max}us")));
+        return Err(Clash::usage(
+            "typical_rtt",
+            format!("expected `max_rtt` or less, which is {max}us"),
+        ));
     }
     let given = given_by(max, typical);
     if given.alpha == 0 || given.beta == 0 {
-        return Err(Clash::usage(key, format!("too long: {max}us leave no gain of 1/256 Hz or more")));
+        return Err(Clash::usage(
+            key,
+            format!("too long: {max}us leave no gain of 1/256 Hz or more"),
+        ));
     }
     if given.tupdate > US_MAX {
-        return Err(Clash::usage(key, format!("too long: expected a period of at most {}us", US_MAX / 1_000)));
+        return Err(Clash::usage(
+            key,
+            format!("too long: expected a period of at most {}us", US_MAX / 1_000),
+        ));
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //!
 //! Source: behaviour of iproute2 6.17, which is the first to know it.
 
-use super::law::Given;
 use super::Config;
+use super::law::Given;
 use crate::params::Values;
 use crate::qdisc::shown;
 use crate::show::Out;

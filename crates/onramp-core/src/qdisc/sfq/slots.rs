@@ -69,6 +69,12 @@ impl Slots {
         &mut self.slots[slot as usize]
     }
 
+    /// The slots with packets, by their buckets.
+    pub(super) fn used(&self, mut each: impl FnMut(&Slot)) {
+        let slots = self.buckets.iter().filter_map(|slot| self.slots.get(*slot as usize));
+        slots.filter(|slot| !slot.queue.is_empty()).for_each(&mut each);
+    }
+
     /// How many slots there are, used or not.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(NONE)
