@@ -114,14 +114,12 @@ impl ConfigError {
     }
 
     /// The same, said by the kernel.
-    #[expect(dead_code, reason = "the tree's, which comes")]
     pub(crate) fn kernel(mut self, errno: Errno, said: &'static str) -> Self {
         self.fault = Fault::Kernel(errno, (!said.is_empty()).then_some(said));
         self
     }
 
     /// The same, said of an argument.
-    #[expect(dead_code, reason = "the grammar's, which comes")]
     pub(crate) fn argument(mut self) -> Self {
         self.fault = Fault::Argument;
         self

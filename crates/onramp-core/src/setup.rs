@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::filter::{FilterSpec, Head, Reader};
+use crate::filter::{FilterSpec, Head, How, Reader, Table};
 use crate::params::{Param, Site, Value, Values};
 use crate::qdisc::{ClassKind, Cx, Qdisc, Spec, default_pfifo_fast};
 use crate::spec::{Words, check, read_options};
-use crate::{ConfigError, Handle, Instant};
+use crate::{ConfigError, Errno, Handle, Instant};
 
 use onramp_queue::PacketList;
 
@@ -37,6 +37,7 @@ pub struct Setup {
     root: Option<u16>,
     /// The qdisc below each class, and the root below none.
     places: BTreeMap<Option<Handle>, u16>,
+    filters: Table,
     /// All own handles below this one are taken.
     free: u16,
 }
@@ -48,8 +49,6 @@ struct Node {
     parent: Option<Handle>,
     spec: Spec,
     classes: Added,
-    /// With the class where they are asked.
-    filters: Vec<(u16, FilterSpec)>,
 }
 
 #[derive(Clone, Debug)]
@@ -159,18 +158,30 @@ impl Node {
 }
 
 impl Node {
-    /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it.
-    fn why_no_filters(&self, parent: Handle) -> Option<String> {
+    /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it: what
+    /// Linux says, and why.
+    fn why_no_filters(&self, parent: Handle) -> Option<(Errno, &'static str, String)> {
         let kind = self.spec.kind();
         let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
+        let there = match kind.classes {
+            ClassKind::None => false,
+            ClassKind::Fixed(count) => (1..=count(&self.spec.values(0))).contains(&parent.minor),
+            ClassKind::Added { .. } => self.classes.get(parent.minor).is_some(),
+        };
         if self.spec.build(1514).filters(0).is_none() {
-            Some(format!("{} asks no filters", kind.id))
+            let why = format!("{} asks no filters", kind.id);
+            Some(match kind.classes {
+                ClassKind::None => (Errno::Invalid, "Qdisc not classful", why),
+                _ => (Errno::NotSupported, "Class doesn't support blocks", why),
+            })
         } else if parent.minor == 0 {
             None
+        } else if !there {
+            let why = "there is no such class".into();
+            Some((Errno::NoEntry, "Specified class doesn't exist", why))
         } else if !nested {
-            Some(format!("{} asks filters at {} alone", kind.id, parent.qdisc()))
-        } else if self.classes.get(parent.minor).is_none() {
-            Some("there is no such class".into())
+            let why = format!("{} asks filters at {} alone", kind.id, parent.qdisc());
+            Some((Errno::Invalid, "", why))
         } else {
             None
         }
@@ -321,8 +332,12 @@ impl Setup {
 
     /// The filters that are asked at a qdisc or class.
     pub(crate) fn filters_at(&self, place: Handle) -> impl Iterator<Item = &FilterSpec> {
-        let all = self.qdiscs.get(&place.major).map_or(&[][..], |node| &node.filters);
-        all.iter().filter(move |(minor, _)| *minor == place.minor).map(|(_, filter)| filter)
+        self.filters.at(place)
+    }
+
+    /// All filters.
+    pub(crate) fn filters(&self) -> &Table {
+        &self.filters
     }
 
     /// Builds a qdisc and all that stands below it.
@@ -341,9 +356,9 @@ impl Setup {
                 classes.graft(minor, self.build_node(child, mtu, seed), &mut cx);
             }
         }
-        for (minor, filter) in &node.filters {
-            if let Some(filters) = qdisc.filters(*minor) {
-                filters.add(filter.clone());
+        for minor in self.filters.places(major) {
+            if let Some(filters) = qdisc.filters(minor) {
+                filters.set(self.filters.at(Handle::new(major, minor)));
             }
         }
         qdisc
@@ -465,7 +480,7 @@ impl Setup {
     }
 
     fn insert(&mut self, parent: Option<Handle>, major: u16, spec: Spec) {
-        let node = Node { parent, spec, classes: Added::default(), filters: Vec::new() };
+        let node = Node { parent, spec, classes: Added::default() };
         self.qdiscs.insert(major, node);
         self.places.insert(parent, major);
         if parent.is_none() {
@@ -555,9 +570,7 @@ impl Setup {
         if node.classes.is_inner(class.minor) {
             return Err(ConfigError::new(at, "", "", "classes stand below it"));
         }
-        if node.filters.iter().any(|(at, filter)| {
-            *at == class.minor || filter.class().is_some_and(|named| named == class)
-        }) {
+        if self.filters.needs(class) {
             return Err(ConfigError::new(at, "", "", "filters name it"));
         }
         node.classes.remove(class.minor);
@@ -571,29 +584,23 @@ impl Setup {
         let mut words = Reader::new(words);
         let head = Head::read(&mut words)?;
         let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
+        let how = match verb {
+            Verb::Add => How::Add,
+            Verb::Replace => How::Replace,
+            Verb::Change => How::Change,
+            Verb::Delete => How::Delete,
+        };
+        Table::check(how, &head, &words, parent)?;
         let Some(node) = self.qdiscs.get_mut(&parent.major) else {
             let why = format!("there is no qdisc {}", parent.qdisc());
-            return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
+            let error = ConfigError::new("filter", "parent", &parent.to_string(), why);
+            return Err(error.kernel(Errno::Invalid, "Parent Qdisc doesn't exists"));
         };
-        if verb == Verb::Delete {
-            node.filters.retain(|(at, filter)| *at != parent.minor || !head.means(filter));
-            return Ok(Change::Filters(parent));
+        if let Some((errno, said, why)) = node.why_no_filters(parent) {
+            let error = ConfigError::new("filter", "parent", &parent.to_string(), why);
+            return Err(error.kernel(errno, said));
         }
-        if let Some(why) = node.why_no_filters(parent) {
-            return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
-        }
-        let mut filter = FilterSpec::read(&head, &mut words, parent.major)?;
-        let others = node.filters.iter().enumerate();
-        let others = others.filter(|(_, (at, _))| *at == parent.minor);
-        let others = others.map(|(place, (_, filter))| (place, filter));
-        match filter.join(others, verb != Verb::Add)? {
-            Some(place) => node.filters[place] = (parent.minor, filter),
-            None if verb == Verb::Change => {
-                let why = "there is no such filter; use add";
-                return Err(ConfigError::new("filter", "handle", "", why));
-            }
-            None => node.filters.push((parent.minor, filter)),
-        }
+        self.filters.apply(parent, how, &head, words)?;
         Ok(Change::Filters(parent))
     }
 
@@ -616,6 +623,7 @@ impl Setup {
             gone.extend(self.children(major).map(|(_, child)| child));
             if let Some(node) = self.qdiscs.remove(&major) {
                 self.places.remove(&node.parent);
+                self.filters.remove_qdisc(major);
             }
             self.free = self.free.min(major);
             if self.root == Some(major) {
