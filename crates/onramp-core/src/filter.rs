@@ -65,12 +65,20 @@ mod ematch;
 mod files;
 mod flow;
 mod flower;
+mod head;
+mod listing;
 mod police;
+mod protocol;
 mod read;
 mod reader;
+mod show;
+mod table;
 #[cfg(test)]
 mod tests;
 mod words;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use onramp_queue::Packet;
 
@@ -78,19 +86,23 @@ use self::action::Control;
 use self::ematch::Tree;
 use self::flow::Flow;
 use self::flower::Flower;
-use self::words::Selector;
+use self::words::{Node, Step};
 use crate::dissect::Dissected;
 use crate::{Handle, Instant};
 
 pub use self::bpf::Bpf;
 pub use self::ebpf::Ebpf;
 pub use self::files::with_files;
+pub(crate) use self::head::Head;
 pub use self::read::FilterSpec;
-pub(crate) use self::read::Head;
 pub(crate) use self::reader::Reader;
+pub use self::show::{Query, show_filter, show_filters};
+pub(crate) use self::table::{How, Table};
 
 /// How often it may begin anew.
 const RESTARTS_MAX: u32 = 16;
+/// How deep hash tables may be linked.
+const TABLES_MAX: usize = 8;
 
 /// What filters say of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,11 +115,13 @@ pub enum Decision {
     Drop,
 }
 
-/// The filters of a qdisc or of a class, by preference.
+/// The filters of a qdisc or of a class, as they are asked.
 #[derive(Debug, Default)]
 pub struct Filters {
     /// By chain, preference, and what the kind says.
     filters: Vec<FilterSpec>,
+    /// The hash tables of `u32`, by their handles.
+    tables: BTreeMap<u32, Range<usize>>,
 }
 
 /// The kinds.
@@ -118,8 +132,11 @@ enum Matcher {
     Mark(u32, u32),
     /// The mark is the class, if it is one of the qdisc of this major number.
     MarkIsClass(u16),
-    /// Keys, and whether something happens when they match.
-    U32(Selector, bool),
+    U32(Box<Node>),
+    /// A hash table of `u32`, of so many buckets.
+    Table(u32),
+    /// The first table of a preference is wanted, and nothing in it.
+    Root,
     Basic(Tree),
     Flower(Box<Flower>),
     Flow(Box<Flow>),
@@ -132,8 +149,6 @@ enum Matcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     No,
-    /// No, and no other of its preference is to be asked.
-    Leave,
     Yes,
     /// Yes, and it belongs to this class.
     Class(Handle),
@@ -192,8 +207,8 @@ impl Matcher {
                     Match::No
                 }
             }
-            Self::U32(_, false) => Match::No,
-            Self::U32(selector, true) => selector.matches(look, pkt),
+            // They are walked through.
+            Self::U32(_) | Self::Table(_) | Self::Root => Match::No,
             Self::Basic(tree) => tree.holds(look, pkt).into(),
             Self::Flower(flower) => flower.matches(look, pkt).into(),
             Self::Flow(flow) => flow.class_of(look, pkt, now).map_or(Match::No, Match::Class),
@@ -211,6 +226,42 @@ impl Matcher {
     }
 }
 
+impl FilterSpec {
+    /// What it says of a packet, and what its actions do. None: it does not match.
+    #[inline]
+    fn answer(
+        &mut self,
+        look: &mut Look,
+        pkt: &mut Packet,
+        now: Instant,
+    ) -> Option<(Handle, Control)> {
+        match self.matcher.test(look, pkt, now) {
+            Match::No => None,
+            Match::Yes => self.act(None, look, pkt, now),
+            Match::Class(class) => self.act(Some(class), look, pkt, now),
+            Match::Drop => Some((Handle::default(), Control::Drop)),
+        }
+    }
+
+    /// It has matched, and says this class unless it names one itself.
+    #[inline]
+    fn act(
+        &mut self,
+        class: Option<Handle>,
+        look: &mut Look,
+        pkt: &mut Packet,
+        now: Instant,
+    ) -> Option<(Handle, Control)> {
+        // Packets that are on their way out have come in by none.
+        if self.indev.is_some() {
+            return None;
+        }
+        self.hits += 1;
+        let control = action::run(&mut self.actions, look, pkt, now);
+        Some((class.or(self.class).unwrap_or_default(), control))
+    }
+}
+
 impl Filters {
     /// Whether there are none.
     #[inline]
@@ -218,18 +269,34 @@ impl Filters {
         self.filters.is_empty()
     }
 
-    /// Adds a filter.
-    pub(crate) fn add(&mut self, filter: FilterSpec) {
-        let place = filter.place_in(&self.filters);
-        self.filters.insert(place, filter);
+    /// The filters as they are asked, and what they have counted.
+    pub fn specs(&self) -> impl Iterator<Item = &FilterSpec> {
+        self.filters.iter()
     }
 
-    /// Has these from now on. Those that were there already keep what their actions know.
+    /// Has these from now on, in this order. Those that were there already keep what their actions
+    /// know.
     pub(crate) fn set<'a>(&mut self, filters: impl Iterator<Item = &'a FilterSpec>) {
-        let mut before = std::mem::take(&mut self.filters);
-        for filter in filters {
-            let there = before.iter().position(|other| other.is_like(filter));
-            self.add(there.map_or_else(|| filter.clone(), |there| before.swap_remove(there)));
+        let before = std::mem::take(&mut self.filters);
+        let mut before: BTreeMap<u64, FilterSpec> =
+            before.into_iter().map(|filter| (filter.serial, filter)).collect();
+        self.filters.extend(filters.map(|filter| {
+            let there = before.remove(&filter.serial).filter(|there| there.is_same(filter));
+            there.unwrap_or_else(|| filter.clone())
+        }));
+        self.tables.clear();
+        let mut table = 0;
+        for (at, filter) in self.filters.iter().enumerate() {
+            match &filter.matcher {
+                Matcher::Table(_) => {
+                    table = filter.handle;
+                    self.tables.insert(table, at..at + 1);
+                }
+                Matcher::U32(_) => {
+                    self.tables.entry(table).and_modify(|table| table.end = at + 1);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -254,27 +321,29 @@ impl Filters {
             if !filter.takes(&mut look, pkt) {
                 continue;
             }
-            let class = match filter.matcher.test(&mut look, pkt, now) {
-                Match::No => continue,
-                Match::Leave => {
-                    at = self.behind(at);
-                    continue;
+            let answer = match &filter.matcher {
+                Matcher::Table(_) => {
+                    let root = filter.handle;
+                    let answer = self.tables(root, &mut look, pkt, now);
+                    if answer.is_none() {
+                        at = self.behind(at);
+                    }
+                    answer
                 }
-                Match::Yes => filter.class.unwrap_or_default(),
-                Match::Class(class) => class,
-                Match::Drop => return Decision::Drop,
+                _ => filter.answer(&mut look, pkt, now),
             };
-            match action::run(&mut filter.actions, &mut look, pkt, now) {
-                Control::Ok | Control::Pipe | Control::Jump(_) => return Decision::Class(class),
-                Control::Drop => return Decision::Drop,
-                Control::Next => {
-                    if filter.matcher.is_alone() {
+            match answer {
+                None => continue,
+                Some((_, Control::Drop)) => return Decision::Drop,
+                Some((_, Control::Next)) => {
+                    if self.filters[at - 1].matcher.is_alone() {
                         at = self.behind(at);
                     }
                     continue;
                 }
-                Control::Again => chain = 0,
-                Control::Goto(to) => chain = to,
+                Some((_, Control::Again)) => chain = 0,
+                Some((_, Control::Goto(to))) => chain = to,
+                Some((class, _)) => return Decision::Class(class),
             }
             restarts += 1;
             if restarts > RESTARTS_MAX {
@@ -282,6 +351,62 @@ impl Filters {
             }
             at = self.filters.partition_point(|filter| filter.chain < chain);
         }
+    }
+
+    /// Walks through hash tables, from a root. None: nothing there has matched.
+    fn tables(
+        &mut self,
+        root: u32,
+        look: &mut Look,
+        pkt: &mut Packet,
+        now: Instant,
+    ) -> Option<(Handle, Control)> {
+        let mut stack: [(usize, Range<usize>, words::Place); TABLES_MAX] = Default::default();
+        let mut depth = 0;
+        let mut bucket = self.bucket(root, 0);
+        let mut place = words::Place::default();
+        loop {
+            let step = match bucket.next() {
+                Some(at) => {
+                    let Matcher::U32(node) = &self.filters[at].matcher else { return None };
+                    (at, node.step(look, pkt, place))
+                }
+                // Back to the node that led here.
+                None => {
+                    depth = usize::checked_sub(depth, 1)?;
+                    let (at, rest, before) = std::mem::take(&mut stack[depth]);
+                    (bucket, place) = (rest, before);
+                    let Matcher::U32(node) = &self.filters[at].matcher else { return None };
+                    (at, if node.is_terminal() { Step::Match } else { Step::Next })
+                }
+            };
+            match step {
+                (_, Step::Next) => {}
+                (_, Step::Leave) => return None,
+                (at, Step::Into { table, hash, place: there }) => {
+                    *stack.get_mut(depth)? = (at, bucket, place);
+                    depth += 1;
+                    (bucket, place) = (self.bucket(table, hash), there);
+                }
+                (at, Step::Match) => match self.filters[at].act(None, look, pkt, now) {
+                    None | Some((_, Control::Next)) => {}
+                    answer => return answer,
+                },
+            }
+        }
+    }
+
+    /// The nodes in a bucket of a table; none, if there is no such table.
+    fn bucket(&self, table: u32, hash: u32) -> Range<usize> {
+        let Some(nodes) = self.tables.get(&table) else { return 0..0 };
+        let Matcher::Table(divisor) = self.filters[nodes.start].matcher else { return 0..0 };
+        let (first, end) = (nodes.start + 1, nodes.end);
+        let bucket = hash % divisor.max(1);
+        let behind = |bucket: u32| {
+            let before = |filter: &FilterSpec| filter.handle >> 12 & 0xff < bucket;
+            first + self.filters[first..end].partition_point(before)
+        };
+        behind(bucket)..behind(bucket + 1)
     }
 
     /// The first filter behind those of the preference of that before `at`.

@@ -8,16 +8,20 @@ mod qdisc;
 
 use self::order::{ClassOrder, QdiscOrder};
 use crate::cmd::{self, INGRESS_MAJOR, OBJECTS, Verb, unshorten};
-use crate::filter::{FilterSpec, Head, Reader};
+use crate::filter::{FilterSpec, Head, How, Reader, Table};
 use crate::params::{Param, Site, Value, Values};
 use crate::qdisc::{ClassKind, Cx, Qdisc, Spec, default_pfifo_fast};
 use crate::spec::Words;
-use crate::{ConfigError, Handle, Instant};
+use crate::{ConfigError, Errno, Handle, Instant};
 
 use onramp_queue::PacketList;
 
 /// Handles that nobody chose are numbered from here on, as in Linux.
 pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
+
+/// Where filters look at packets that come in, and, of a `clsact`, at those that go out.
+const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);
+const EGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF3);
 
 /// Why `mqprio` does not stand in front of a link.
 const NO_CHOICE: &str = "a link's ports are its queues, and a flow stays on its port; use mq, and \
@@ -47,6 +51,7 @@ pub struct Setup {
     root: Option<u16>,
     /// The qdisc below each class, and the root below none.
     places: BTreeMap<Option<Handle>, u16>,
+    filters: Table,
     /// All own handles below this one are taken.
     free: u16,
     /// The qdiscs below others, as Linux lists them.
@@ -96,8 +101,6 @@ struct Node {
     parent: Option<Handle>,
     spec: Spec,
     classes: Added,
-    /// With the class where they are asked.
-    filters: Vec<(u16, FilterSpec)>,
 }
 
 #[derive(Clone, Debug)]
@@ -186,24 +189,34 @@ pub enum Change {
 
 impl Node {
     fn new(parent: Option<Handle>, spec: Spec) -> Self {
-        Self { parent, spec, classes: Added::default(), filters: Vec::new() }
+        Self { parent, spec, classes: Added::default() }
     }
 
-    /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it.
-    fn why_no_filters(&self, parent: Handle) -> Option<String> {
+    /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it: what
+    /// Linux says, and why.
+    fn why_no_filters(&self, parent: Handle) -> Option<(Errno, &'static str, String)> {
         let kind = self.spec.kind();
         let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
+        let there = self.has_class(parent.minor);
         if matches!(kind.id, "ingress" | "clsact") {
-            return None;
+            let known = [INGRESS_FILTERS, EGRESS_FILTERS].contains(&parent);
+            let why = || "expected ffff:fff2, where packets come in, or ffff:fff3".to_owned();
+            return (!known).then(|| (Errno::NoEntry, "Specified class doesn't exist", why()));
         }
         if self.spec.build(1514).filters(0).is_none() {
-            Some(format!("{} asks no filters", kind.id))
+            let why = format!("{} asks no filters", kind.id);
+            Some(match kind.classes {
+                ClassKind::None => (Errno::Invalid, "Qdisc not classful", why),
+                _ => (Errno::NotSupported, "Class doesn't support blocks", why),
+            })
         } else if parent.minor == 0 {
             None
+        } else if !there {
+            let why = "there is no such class".into();
+            Some((Errno::NoEntry, "Specified class doesn't exist", why))
         } else if !nested {
-            Some(format!("{} asks filters at {} alone", kind.id, parent.qdisc()))
-        } else if self.classes.get(parent.minor).is_none() {
-            Some("there is no such class".into())
+            let why = format!("{} asks filters at {} alone", kind.id, parent.qdisc());
+            Some((Errno::Invalid, "", why))
         } else {
             None
         }
@@ -437,8 +450,12 @@ impl Setup {
 
     /// The filters that are asked at a qdisc or class.
     pub(crate) fn filters_at(&self, place: Handle) -> impl Iterator<Item = &FilterSpec> {
-        let all = self.qdiscs.get(&place.major).map_or(&[][..], |node| &node.filters);
-        all.iter().filter(move |(minor, _)| *minor == place.minor).map(|(_, filter)| filter)
+        self.filters.at(place)
+    }
+
+    /// All filters.
+    pub(crate) fn filters(&self) -> &Table {
+        &self.filters
     }
 
     /// Builds a qdisc and all that stands below it.
@@ -457,66 +474,53 @@ impl Setup {
                 classes.graft(minor, self.build_node(child, mtu, seed), &mut cx);
             }
         }
-        for (minor, filter) in &node.filters {
-            if let Some(filters) = qdisc.filters(*minor) {
-                filters.add(filter.clone());
+        for minor in self.filters.places(major) {
+            if let Some(filters) = qdisc.filters(minor) {
+                filters.set(self.filters.at(Handle::new(major, minor)));
             }
         }
         qdisc
     }
 
-    /// Reads `dev NAME`. All lines name the same device.
-    fn filter_device<'w>(&self, at: &str, words: &mut Words<'w>) -> Result<&'w str, ConfigError> {
-        let (key, name) = (words.next(), words.next());
-        let (Some("dev"), Some(name)) = (key, name) else {
-            let why = "expected `dev NAME`";
-            return Err(ConfigError::new(at, "", key.unwrap_or_default(), why));
-        };
-        match &self.device {
-            Some(device) if device != name => {
-                let why = format!("there is one device, and lines before named it {device}");
-                Err(ConfigError::new(at, "dev", name, why))
+    /// Where filters stand that are said to be asked at `parent`: an `ingress` has one place for
+    /// them, whatever it is called.
+    pub(crate) fn filter_place_of(&self, parent: Handle) -> Handle {
+        match &self.ingress {
+            Some(node) if parent.major == INGRESS_MAJOR && node.spec.kind().id == "ingress" => {
+                INGRESS_FILTERS
             }
-            _ => Ok(name),
+            _ => parent,
         }
     }
 
-    fn filter(&mut self, verb: Verb, mut words: Words<'_>) -> Result<Change, ConfigError> {
-        let device = self.filter_device("filter", &mut words)?;
-        self.filter_line(verb, words).inspect(|_| self.name(device))
-    }
-
-    fn filter_line(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
+    fn filter(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
         let mut words = Reader::new(words);
         let head = Head::read(&mut words)?;
         let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
-        let node = match &mut self.ingress {
-            Some(node) if parent.major == INGRESS_MAJOR => Some(&mut **node),
-            _ => self.qdiscs.get_mut(&parent.major),
+        let parent = self.filter_place_of(parent);
+        let how = match verb {
+            Verb::Add => How::Add,
+            Verb::Replace => How::Replace,
+            Verb::Change | Verb::Link => How::Change,
+            Verb::Delete => How::Delete,
+        };
+        Table::check(how, &head, &words, parent)?;
+        let device = self.named("filter", head.device.as_deref())?.to_owned();
+        let node = match &self.ingress {
+            Some(node) if parent.major == INGRESS_MAJOR => Some(&**node),
+            _ => self.qdiscs.get(&parent.major),
         };
         let Some(node) = node else {
             let why = format!("there is no qdisc {}", parent.qdisc());
-            return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
+            let error = ConfigError::new("filter", "parent", &parent.to_string(), why);
+            return Err(error.kernel(Errno::Invalid, "Parent Qdisc doesn't exists"));
         };
-        if verb == Verb::Delete {
-            node.filters.retain(|(at, filter)| *at != parent.minor || !head.means(filter));
-            return Ok(Change::Filters(parent));
+        if let Some((errno, said, why)) = node.why_no_filters(parent) {
+            let error = ConfigError::new("filter", "parent", &parent.to_string(), why);
+            return Err(error.kernel(errno, said));
         }
-        if let Some(why) = node.why_no_filters(parent) {
-            return Err(ConfigError::new("filter", "parent", &parent.to_string(), why));
-        }
-        let mut filter = FilterSpec::read(&head, &mut words, parent.major)?;
-        let others = node.filters.iter().enumerate();
-        let others = others.filter(|(_, (at, _))| *at == parent.minor);
-        let others = others.map(|(place, (_, filter))| (place, filter));
-        match filter.join(others, verb != Verb::Add)? {
-            Some(place) => node.filters[place] = (parent.minor, filter),
-            None if verb == Verb::Change => {
-                let why = "there is no such filter; use add";
-                return Err(ConfigError::new("filter", "handle", "", why));
-            }
-            None => node.filters.push((parent.minor, filter)),
-        }
+        self.filters.apply(parent, how, &head, words)?;
+        self.name(&device);
         Ok(Change::Filters(parent))
     }
 
@@ -562,6 +566,7 @@ impl Setup {
                 if node.parent.is_some() {
                     self.order.remove(major);
                 }
+                self.filters.remove_qdisc(major);
             }
             self.free = self.free.min(major);
             if self.root == Some(major) {

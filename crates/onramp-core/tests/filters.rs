@@ -52,13 +52,16 @@ fn filters_come_change_and_go() {
     assert_eq!(order(&mut tree, &[1, 2, 3]), [2, 3, 1]);
     // By its handle, the first is replaced: it goes last now.
     let first = add.replace("u32", "handle 800::800 u32");
-    assert!(apply(&mut tree, &format!("add {first} 1:3")).unwrap_err().contains("there already"));
+    let again = tree.apply(NOW, &format!("filter add {first} 1:3")).unwrap_err();
+    assert_eq!(again.fault.kernel_text().as_deref(), Some("Error: Filter already exists."));
     apply(&mut tree, &format!("replace {first} 1:3")).expect("a change");
     assert_eq!(order(&mut tree, &[3, 1, 2]), [2, 1, 3]);
     // One goes by its handle, the rest by their preference.
     apply(&mut tree, "del dev eth0 parent 1: prio 1 handle 800::801 u32").expect("gone");
     assert_eq!(order(&mut tree, &[3, 1, 2]), [1, 2, 3]);
-    apply(&mut tree, "del dev eth0 parent 1: prio 2").expect("none of these");
+    let none = tree.apply(NOW, "filter del dev eth0 parent 1: prio 2").unwrap_err();
+    let said = "Error: Filter with specified priority/protocol not found.";
+    assert_eq!((none.fault.code(), none.fault.kernel_text().as_deref()), (2, Some(said)));
     assert_eq!(order(&mut tree, &[3, 1]), [1, 3]);
     apply(&mut tree, "del dev eth0 parent 1: prio 1").expect("gone");
     assert_eq!(order(&mut tree, &[3, 1]), [3, 1]);
@@ -71,7 +74,7 @@ fn filters_come_change_and_go() {
 fn a_policer_keeps_its_bucket() {
     let mut tree = tree(&[
         PRIO,
-        "filter add dev eth0 parent 1: prio 9 matchall action police rate 1mbit burst 2500 drop",
+        "filter add dev eth0 parent 1: prio 9 basic action police rate 1mbit burst 2500 drop",
     ]);
     assert_eq!(order(&mut tree, &[1, 2, 3]), [1, 2]);
     tree.apply(NOW, "filter add dev eth0 parent 1: prio 1 handle 7 fw action drop").expect("new");
@@ -81,7 +84,7 @@ fn a_policer_keeps_its_bucket() {
     let reasons: Vec<_> = tree.drops().map(|pkt| pkt.drop_reason).collect();
     assert_eq!(reasons, [Some(DropReason::Filter); 2]);
     // One that is described anew begins anew.
-    let line = "filter replace dev eth0 parent 1: prio 9 matchall \
+    let line = "filter replace dev eth0 parent 1: prio 9 handle 1 basic \
                 action police rate 2mbit burst 2500 drop";
     tree.apply(NOW, line).expect("another");
     assert_eq!(tree.enqueue(later, to(1)), Verdict::Queued);
@@ -96,18 +99,20 @@ fn filters_stand_where_they_are_asked() {
         "qdisc add dev eth0 parent 1:2 handle 3: htb default 1",
         "class add dev eth0 parent 3: classid 3:1 htb rate 1mbit",
         "filter add dev eth0 parent 3:1 matchall classid 3:1",
-        "filter add dev eth0 prio 1 protocol ip root matchall classid 1:1",
+        "filter add dev eth0 prio 1 protocol ip matchall classid 1:1",
     ] {
         setup.apply(line).expect(line);
     }
     for (place, why) in [
         ("2:", "pfifo asks no filters"),
+        ("ffff:ffff", "there is no qdisc ffff:"),
         ("1:1", "prio asks filters at 1: alone"),
         ("3:2", "there is no such class"),
         ("4:", "there is no qdisc 4:"),
     ] {
         let error =
-            setup.apply(&format!("filter add dev eth0 parent {place} matchall")).unwrap_err();
+            setup.apply(&format!("filter add dev eth0 parent {place} matchall classid 1:1"));
+        let error = error.unwrap_err();
         assert_eq!(error.why, why);
     }
 }

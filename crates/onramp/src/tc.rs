@@ -210,7 +210,7 @@ fn command(devices: &mut dyn Targets, object: &str, words: &[&str], style: Style
             Err(said(255, why).into())
         }
         Some("list" | "show" | "lst") => Ok(show(devices, object, rest, style)?),
-        Some("get") => Err(said(1, "Onramp has no `filter get`; see `filter show`.".into()).into()),
+        Some("get") => get_filter(devices, rest, style),
         Some(verb) => change(devices, object, verb, rest),
     }
 }
@@ -366,7 +366,27 @@ fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query)
     Ok((device, query))
 }
 
-fn show_filters(_devices: &dyn Targets, _words: &[&str], out: Out) -> Result<String, Reply> {
+fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
+    let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
+    let name = name.copied().unwrap_or_default();
+    let missing = || said(1, format!("Cannot find device \"{name}\""));
+    let setup = devices.target(name).ok_or_else(missing)?.link.setup();
+    let mut out = Out::new(style);
+    setup.get_filter(&words.join(" "), &mut out)?;
+    Ok(out.finish())
+}
+
+/// Those of one place of one device; nothing, if none is named.
+fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<String, Reply> {
+    let line = words.join(" ");
+    let Some(at) = words.iter().position(|word| *word == "dev") else {
+        Setup::default().filter_query(&line).map_err(|error| refused(&error))?;
+        return Ok(out.finish());
+    };
+    let name = words.get(at + 1).copied().unwrap_or_default();
+    let missing = || said(1, format!("Cannot find device \"{name}\""));
+    let setup = devices.target(name).ok_or_else(missing)?.link.setup();
+    setup.show_filters(&line, &mut out).map_err(|error| refused(&error))?;
     Ok(out.finish())
 }
 

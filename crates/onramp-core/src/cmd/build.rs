@@ -287,7 +287,7 @@ mod tests {
             setup.apply(&line.on("d0")).unwrap_or_else(|error| panic!("{line:?}: {error}"));
         }
         let codel = setup.specs().find(|spec| spec.kind().id == "codel").expect("it was added");
-        assert_eq!(codel.to_string(), "codel limit 7 target 7.5ms ecn");
+        assert_eq!(codel.to_string(), "codel limit 7 target 7500us ecn");
         let gone: Command = Qdisc::delete().root().into();
         assert_eq!(gone.on("d0"), "qdisc del dev d0 root");
         setup.apply(&gone.on("d0")).expect("it was there");

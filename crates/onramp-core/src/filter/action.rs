@@ -2,7 +2,8 @@
 //!
 //! Source: `tc-actions(8)`, `tc-skbedit(8)`, `tc-police(8)`; behaviour of Linux 7.2
 //! `net/sched/act_api.c`, `act_gact.c`, `act_skbedit.c`.
-//! Differs: actions are not shared between filters (`index`); chance has no seed of its own.
+//! Differs: actions are not shared between filters: an `index` names one alone; chance has no seed
+//! of its own.
 //! Invariant: a chain of actions ends, whatever it jumps to.
 
 use onramp_queue::Packet;
@@ -10,8 +11,14 @@ use onramp_queue::Packet;
 use super::Look;
 use super::police::Police;
 use super::reader::{Reader, count, masked};
+use crate::error::Errno;
 use crate::rng::Rng;
+use crate::view::Counters;
 use crate::{ConfigError, Instant};
+
+mod show;
+
+pub(super) use self::show::{class_name, show_all, show_bare, show_control};
 
 /// Actions of one filter, and jumps between them.
 const ACTIONS_MAX: usize = 32;
@@ -35,16 +42,34 @@ pub(super) enum Control {
     Jump(u32),
 }
 
+/// An action of a filter, its number among those of its kind, and what it has seen.
 #[derive(Clone, Debug)]
-pub(super) enum Action {
+pub(super) struct Action {
+    what: What,
+    /// 0: to be given out.
+    pub(super) index: u32,
+    counters: Counters,
+    /// Hexadecimal digits that mean something to the user.
+    cookie: String,
+    /// It shall count without a counter for each processor.
+    no_percpu: bool,
+    /// What hardware is asked to count: there is none.
+    hw_stats: Option<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+enum What {
     Gact { control: Control, random: Option<Random> },
     Police(Box<Police>),
     Edit(Edit),
 }
 
+/// How many kinds of actions there are.
+pub(super) const KINDS: usize = 3;
+
 /// Now and then another control: one time of `every`, by chance or by counting.
 #[derive(Clone, Debug)]
-pub(super) struct Random {
+struct Random {
     chance: Option<Rng>,
     control: Control,
     every: u32,
@@ -53,13 +78,15 @@ pub(super) struct Random {
 
 /// Changes of what the packet says of itself.
 #[derive(Clone, Debug)]
-pub(super) struct Edit {
+struct Edit {
     priority: Option<u32>,
     /// Value and mask.
     mark: Option<(u32, u32)>,
     queue: Option<u16>,
     /// The DSCP becomes the priority.
     inherit: bool,
+    /// The kind of packet, by its name and number: nothing here looks at it.
+    ptype: Option<&'static str>,
     control: Control,
 }
 
@@ -97,6 +124,41 @@ impl Edit {
     }
 }
 
+impl Action {
+    fn new(what: What) -> Self {
+        let counters = Counters::default();
+        Self { what, index: 0, counters, cookie: String::new(), no_percpu: false, hw_stats: None }
+    }
+
+    /// Which kind it is of; those of a kind are numbered.
+    pub(super) fn kind(&self) -> usize {
+        match self.what {
+            What::Gact { .. } => 0,
+            What::Police(_) => 1,
+            What::Edit(_) => 2,
+        }
+    }
+
+    #[inline]
+    fn run(&mut self, look: &mut Look, pkt: &mut Packet, now: Instant) -> Control {
+        self.counters.packets += 1;
+        self.counters.bytes += u64::from(pkt.len);
+        let control = match &mut self.what {
+            What::Gact { control, random: None } => *control,
+            What::Gact { control, random: Some(random) } => random.draw(*control),
+            What::Police(police) => {
+                let (control, exceeds) = police.run(pkt, now);
+                self.counters.overlimits += u64::from(exceeds);
+                control
+            }
+            // What it drops, Linux does not count.
+            What::Edit(edit) => return edit.run(look, pkt),
+        };
+        self.counters.drops += u64::from(control == Control::Drop);
+        control
+    }
+}
+
 /// Runs the actions of a filter that has matched.
 pub(super) fn run(
     actions: &mut [Action],
@@ -106,13 +168,7 @@ pub(super) fn run(
 ) -> Control {
     let (mut at, mut jumps) = (0, 0);
     while let Some(action) = actions.get_mut(at) {
-        let control = match action {
-            Action::Gact { control, random: None } => *control,
-            Action::Gact { control, random: Some(random) } => random.draw(*control),
-            Action::Police(police) => police.run(pkt, now),
-            Action::Edit(edit) => edit.run(look, pkt),
-        };
-        match control {
+        match action.run(look, pkt, now) {
             Control::Pipe => at += 1,
             Control::Jump(to) => {
                 jumps += 1;
@@ -127,45 +183,90 @@ pub(super) fn run(
     Control::Ok
 }
 
-/// Reads `action …` or `police …`, if that comes next.
+/// Reads `action …`, if that comes next.
 pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<bool, ConfigError> {
-    if words.take("police") {
-        actions.push(Action::Police(Box::new(Police::read(words)?)));
-        return Ok(true);
-    }
-    if !words.take("action") {
+    if !words.takes("action") {
         return Ok(false);
     }
     loop {
-        let action = match words.peek() {
-            Some("police") => {
-                words.next();
-                Action::Police(Box::new(Police::read(words)?))
-            }
-            Some("skbedit") => {
-                words.next();
-                Action::Edit(read_edit(words)?)
-            }
+        let word = words.peek();
+        words.next();
+        let action = match word {
+            Some("police") => read_police(words)?,
+            Some("skbedit") => read_edit(words)?,
             Some("gact") => {
-                words.next();
                 // `gact action drop` and `gact drop` are the same.
                 words.take("action");
                 read_gact(words)?
             }
-            _ => read_gact(words)?,
+            None => return Err(words.wrong("action", "", EXPECTED).argument()),
+            Some(_) => {
+                words.back();
+                read_gact(words)?
+            }
         };
-        if words.peek() == Some("index") {
-            let why = "actions are not shared here: say what it does at each filter";
-            return Err(words.wrong("index", "", why));
-        }
         actions.push(action);
         if actions.len() > ACTIONS_MAX {
             let why = format!("a filter has at most {ACTIONS_MAX} actions");
             return Err(words.wrong("action", "", why));
         }
-        if !words.take("action") {
+        if !words.takes("action") && words.peek().is_none_or(|word| control(word).is_none()) {
             return Ok(true);
         }
+    }
+}
+
+/// Reads what follows the word `police`.
+pub(super) fn read_police(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
+    let mut action = Action::new(What::Gact { control: Control::Ok, random: None });
+    let police = Police::read(words, &mut |words| action.read_own(words))?;
+    action.what = What::Police(Box::new(police));
+    Ok(action)
+}
+
+const HW_STATS: [&str; 4] = ["any", "immediate", "delayed", "disabled"];
+
+impl Action {
+    /// Reads what every action may have, if that comes next.
+    fn read_own(&mut self, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
+        match words.peek() {
+            Some("index") => {
+                words.next();
+                self.index = words.number("index", u32::MAX)?;
+            }
+            Some("cookie") => {
+                words.next();
+                let read = |word: &str| {
+                    let hex = word.bytes().all(|digit| digit.is_ascii_hexdigit());
+                    let fits = (2..=32).contains(&word.len()) && word.len().is_multiple_of(2);
+                    (hex && fits).then(|| word.to_ascii_lowercase())
+                };
+                let expected = "1 to 16 bytes, two hexadecimal digits each";
+                self.cookie = words.value("cookie", expected, read)?;
+            }
+            Some("no_percpu") => {
+                words.next();
+                self.no_percpu = true;
+            }
+            Some("hw_stats") => {
+                words.next();
+                let read = |word: &str| HW_STATS.iter().find(|name| **name == word).copied();
+                self.hw_stats = Some(words.value("hw_stats", &HW_STATS.join(", "), read)?);
+            }
+            Some(key @ ("skip_hw" | "skip_sw")) => {
+                let said = "Mismatch between action and filter offload flags";
+                let why = "it is for the filter: say it before the action";
+                return Err(words.wrong(key, "", why).kernel(Errno::Invalid, said));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Reads all of that.
+    fn read_end(mut self, words: &mut Reader<'_>) -> Result<Self, ConfigError> {
+        while self.read_own(words)? {}
+        Ok(self)
     }
 }
 
@@ -208,11 +309,13 @@ pub(super) fn control(word: &str) -> Option<Control> {
     })
 }
 
+const EXPECTED: &str = "expected an action: ok, pass, drop, shot, pipe, reclassify, continue, \
+                        goto chain N, jump N, police, skbedit";
+
 fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
-    let expected = "expected an action: ok, pass, drop, shot, pipe, reclassify, continue, \
-                    goto chain N, jump N, police, skbedit";
-    let missing =
-        |words: &Reader<'_>| words.wrong("action", words.peek().unwrap_or_default(), expected);
+    let missing = |words: &Reader<'_>| {
+        words.wrong("action", words.peek().unwrap_or_default(), EXPECTED).argument()
+    };
     let control = read_control(words)?.ok_or_else(|| missing(words))?;
     let mut random = None;
     if words.take("random") {
@@ -225,20 +328,23 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
         let every = words.number("random", 10_000)?.max(1);
         random = Some(Random { chance, control, every, seen: 0 });
     }
-    Ok(Action::Gact { control, random })
+    Action::new(What::Gact { control, random }).read_end(words)
 }
 
-fn read_edit(words: &mut Reader<'_>) -> Result<Edit, ConfigError> {
-    let mut edit =
-        Edit { priority: None, mark: None, queue: None, inherit: false, control: Control::Pipe };
+const EDITS: &str = "expected priority, mark, queue_mapping, ptype or inheritdsfield";
+const PTYPES: &[&str] = &["host", "broadcast", "multicast", "otherhost"];
+
+fn read_edit(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
+    let mut edit = Edit {
+        priority: None,
+        mark: None,
+        queue: None,
+        inherit: false,
+        ptype: None,
+        control: Control::Pipe,
+    };
+    let mut any = false;
     while let Some(word) = words.peek() {
-        if let Some(control) = read_control(words)? {
-            edit.control = control;
-            continue;
-        }
-        if !matches!(word, "priority" | "mark" | "queue_mapping" | "inheritdsfield") {
-            break;
-        }
         words.next();
         match word {
             "priority" => {
@@ -252,12 +358,29 @@ fn read_edit(words: &mut Reader<'_>) -> Result<Edit, ConfigError> {
             "queue_mapping" => {
                 edit.queue = u16::try_from(words.number("queue_mapping", 0xffff)?).ok();
             }
-            _ => edit.inherit = true,
+            "inheritdsfield" => edit.inherit = true,
+            "ptype" => {
+                let read = |word: &str| {
+                    let word = if word == "other" { "otherhost" } else { word };
+                    PTYPES.iter().find(|ptype| **ptype == word).copied()
+                };
+                let expected = "host, broadcast, multicast or otherhost";
+                edit.ptype = Some(words.value("ptype", expected, read)?);
+            }
+            _ => {
+                words.back();
+                break;
+            }
         }
+        any = true;
     }
-    if edit.priority.is_none() && edit.mark.is_none() && edit.queue.is_none() && !edit.inherit {
-        let why = "expected priority, mark, queue_mapping or inheritdsfield";
-        return Err(words.wrong("skbedit", words.peek().unwrap_or_default(), why));
+    if !any {
+        let word = words.peek();
+        let error = words.wrong("skbedit", word.unwrap_or_default(), EDITS);
+        return Err(if word.is_none() { error.argument() } else { error });
     }
-    Ok(edit)
+    if let Some(control) = read_control(words)? {
+        edit.control = control;
+    }
+    Action::new(What::Edit(edit)).read_end(words)
 }

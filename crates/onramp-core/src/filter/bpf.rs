@@ -18,6 +18,7 @@ use super::Look;
 use super::reader::{Reader, count};
 use crate::ConfigError;
 use crate::dissect::Dissected;
+use crate::show::Out;
 
 const MEMORY: usize = 16;
 const PROGRAM_MAX: u32 = 4096;
@@ -41,7 +42,7 @@ const LINK: i32 = -0x20_0000;
 /// # Ok::<(), onramp_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bpf(Vec<Step>);
+pub struct Bpf(Vec<Step>, Vec<[u32; 4]>);
 
 /// A second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,20 +262,41 @@ impl Bpf {
             }
             want = 1 + 4 * steps as usize;
         }
-        let mut steps = Vec::new();
+        let (mut steps, mut raws) = (Vec::new(), Vec::new());
         for (place, raw) in numbers[1..].chunks(4).enumerate() {
             let step = decode(raw).ok_or_else(|| {
                 words.wrong("bytecode", &format!("{raw:?}"), format!("no instruction ({place})"))
             })?;
             steps.push(step);
+            raws.extend(<[u32; 4]>::try_from(raw));
         }
-        let program = Self(steps);
+        let program = Self(steps, raws);
         match program.fault() {
             None => Ok(program),
             Some((place, why)) => {
                 Err(words.wrong("bytecode", &format!("instruction {place}"), why))
             }
         }
+    }
+
+    /// Shows it as it can be read again.
+    pub(super) fn show(&self, out: &mut Out) {
+        let steps = self.1.iter().map(|[code, yes, no, k]| format!(",{code} {yes} {no} {k}"));
+        out.text(format_args!("bytecode '{}{}'", self.1.len(), steps.collect::<String>()));
+        out.open(Some("bytecode"));
+        out.json(|json| {
+            json.raw(Some("length"), format_args!("{}", self.1.len()));
+            json.open_array(Some("insns"));
+            for step in &self.1 {
+                json.open_object(None);
+                for (key, number) in ["code", "jt", "jf", "k"].iter().zip(step) {
+                    json.raw(Some(key), format_args!("{number}"));
+                }
+                json.close_object();
+            }
+            json.close_array();
+        });
+        out.close();
     }
 
     /// What is wrong with it, and where.

@@ -8,6 +8,8 @@
 //! Differs: no `ipset`, `ipt`, `canid`, `text`; of `meta`, only what a packet has.
 //! Invariant: a match that reads beyond the end is false.
 
+mod show;
+
 use onramp_queue::Packet;
 
 use super::Look;
@@ -87,7 +89,7 @@ enum What {
     Length,
     Vlan,
     /// What is zero in Linux, too, on its way out.
-    Zero,
+    Zero(&'static str),
 }
 
 impl Op {
@@ -165,7 +167,7 @@ impl Object {
                 let vlan = look.at(pkt).keys().vlan?;
                 u32::from(vlan.prio) << 13 | u32::from(vlan.id)
             }
-            What::Zero => 0,
+            What::Zero(_) => 0,
         };
         let value = value >> self.shift;
         Some(if self.mask == 0 { value } else { value & self.mask })
@@ -333,7 +335,10 @@ fn read_object(words: &mut Reader<'_>) -> Result<Object, ConfigError> {
             "protocol" => What::Protocol,
             "pkt_len" => What::Length,
             "vlan" => What::Vlan,
-            "data_len" | "mac_len" | "pkt_type" | "tc_index" => What::Zero,
+            "data_len" => What::Zero("data_len"),
+            "mac_len" => What::Zero("mac_len"),
+            "pkt_type" => What::Zero("pkt_type"),
+            "tc_index" => What::Zero("tc_index"),
             word => What::Value(count(word, u32::MAX)?),
         })
     })?;

@@ -3,8 +3,11 @@
 //! Source: `tc-flow(8)`; behaviour of Linux 7.2 `net/sched/cls_flow.c`, and of iproute2 6.1.
 //! Differs: Linux hashes with a secret of its own, so that `hash` agrees in distribution only;
 //! where a packet has no ports or addresses, Linux takes those of its socket in memory, and we take
-//! the packet's `flow`. No keys of connection tracking, sockets and routes.
+//! the packet's `flow`. Without connection tracking, its keys are those of the packet, as in Linux;
+//! the input device, the route's class and the socket's owner are 0.
 //! Invariant: with a divisor n, the class is one of n beginning with `baseclass`.
+
+mod show;
 
 use std::net::IpAddr;
 
@@ -12,7 +15,8 @@ use onramp_queue::Packet;
 
 use super::Look;
 use super::ematch::Tree;
-use super::reader::{Reader, count, prefix};
+use super::reader::{Reader, count, is, prefix};
+use crate::error::Errno;
 use crate::units::parse_count;
 use crate::{ConfigError, Handle, Instant};
 
@@ -29,6 +33,11 @@ pub(super) struct Flow {
     divisor: u32,
     base: Handle,
     only: Tree,
+    /// While it is read: `and`, `or` and `xor` begin anew.
+    fresh: bool,
+    /// While it is read: whether to perturb was said, and to hash.
+    perturbs: bool,
+    hashes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,8 +47,17 @@ enum Key {
     Proto,
     ProtoSrc,
     ProtoDst,
+    Iif,
     Priority,
     Mark,
+    Nfct,
+    NfctSrc,
+    NfctDst,
+    NfctProtoSrc,
+    NfctProtoDst,
+    RtClassid,
+    SkUid,
+    SkGid,
     VlanTag,
     RxHash,
 }
@@ -50,8 +68,17 @@ const KEYS: &[(&str, Key)] = &[
     ("proto", Key::Proto),
     ("proto-src", Key::ProtoSrc),
     ("proto-dst", Key::ProtoDst),
+    ("iif", Key::Iif),
     ("priority", Key::Priority),
     ("mark", Key::Mark),
+    ("nfct", Key::Nfct),
+    ("nfct-src", Key::NfctSrc),
+    ("nfct-dst", Key::NfctDst),
+    ("nfct-proto-src", Key::NfctProtoSrc),
+    ("nfct-proto-dst", Key::NfctProtoDst),
+    ("rt-classid", Key::RtClassid),
+    ("sk-uid", Key::SkUid),
+    ("sk-gid", Key::SkGid),
     ("vlan-tag", Key::VlanTag),
     ("rxhash", Key::RxHash),
 ];
@@ -81,15 +108,16 @@ impl Key {
             Self::Priority => return pkt.priority,
             Self::Mark => return pkt.mark,
             Self::RxHash => return flow,
+            Self::Iif | Self::Nfct | Self::RtClassid | Self::SkUid | Self::SkGid => return 0,
             _ => {}
         }
         let keys = look.at(pkt).keys();
         match self {
-            Self::Src => keys.addresses.map_or(flow, |(src, _)| fold_address(src)),
-            Self::Dst => keys.addresses.map_or(flow, |(_, dst)| fold_address(dst)),
+            Self::Src | Self::NfctSrc => keys.addresses.map_or(flow, |(src, _)| fold_address(src)),
+            Self::Dst | Self::NfctDst => keys.addresses.map_or(flow, |(_, dst)| fold_address(dst)),
             Self::Proto => keys.protocol.into(),
-            Self::ProtoSrc => keys.ports.map_or(flow, |(src, _)| src.into()),
-            Self::ProtoDst => keys.ports.map_or(flow, |(_, dst)| dst.into()),
+            Self::ProtoSrc | Self::NfctProtoSrc => keys.ports.map_or(flow, |(src, _)| src.into()),
+            Self::ProtoDst | Self::NfctProtoDst => keys.ports.map_or(flow, |(_, dst)| dst.into()),
             _ => keys.vlan.map_or(0, |vlan| u32::from(vlan.id)),
         }
     }
@@ -120,9 +148,9 @@ impl Flow {
         Some(Handle::new(base.major, low))
     }
 
-    /// Reads what follows the word `flow`, at a filter of qdisc `major`, up to actions.
-    pub(super) fn read(words: &mut Reader<'_>, major: u16) -> Result<Self, ConfigError> {
-        let mut flow = Self {
+    /// A filter of qdisc `major`, of which nothing was said yet.
+    pub(super) fn new(major: u16) -> Self {
+        Self {
             keys: Vec::new(),
             hash: false,
             perturb_s: 0,
@@ -133,24 +161,46 @@ impl Flow {
             divisor: 0,
             base: Handle::new(major, 1),
             only: Tree::default(),
-        };
-        while let Some(word) = words.peek().filter(|word| !matches!(*word, "action" | "police")) {
-            words.next();
-            flow.read_option(word, words)?;
+            fresh: true,
+            perturbs: false,
+            hashes: false,
         }
-        match (flow.keys.is_empty(), flow.hash) {
-            (true, _) => Err(words.wrong("flow", "", "expected `map key KEY` or `hash keys KEYS`")),
-            (false, false) if flow.perturb_s > 0 => {
-                Err(words.wrong("perturb", "", "only hash mode can be perturbed"))
+    }
+
+    /// Begins a change: numbers are kept, an expression is not; those that are computed with each
+    /// other begin anew.
+    pub(super) fn begin(&mut self) {
+        self.only = Tree::default();
+        (self.fresh, self.perturbs, self.hashes) = (true, false, false);
+    }
+
+    /// Reads an option and its value.
+    pub(super) fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        let Some(word) = words.next() else { return Ok(()) };
+        self.read_option(word, words)
+    }
+
+    /// Says what Linux does not take.
+    pub(super) fn check(&mut self, words: &Reader<'_>) -> Result<(), ConfigError> {
+        if !self.hash && !self.perturbs {
+            self.perturb_s = 0;
+        }
+        let refused = |key, errno, why: &str| Err(words.wrong(key, "", why).kernel(errno, ""));
+        match (self.keys.len(), self.hash) {
+            (0, _) => refused("flow", Errno::Invalid, "expected `map key KEY` or `hash keys KEYS`"),
+            (2.., false) => Err(words.wrong("keys", "", "map takes one key; use hash")),
+            _ if self.perturbs && !(self.hash && self.hashes) => {
+                refused("perturb", Errno::Invalid, "only hash mode can be perturbed: say hash")
             }
-            _ => Ok(flow),
+            _ if self.rshift > 31 => refused("rshift", Errno::Range, "expected 0 to 31"),
+            _ => Ok(()),
         }
     }
 
     fn read_option(&mut self, word: &str, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         match word {
             "map" => self.hash = false,
-            "hash" => self.hash = true,
+            "hash" => (self.hash, self.hashes) = (true, true),
             "keys" => {
                 let expected = format!("keys with commas between: {}", names());
                 self.keys =
@@ -166,7 +216,7 @@ impl Flow {
                 self.bits(!bits, bits);
             }
             "xor" => self.bits(u32::MAX, words.number(word, u32::MAX)?),
-            "rshift" => self.rshift = words.number(word, 31)?,
+            "rshift" => self.rshift = words.number(word, u32::MAX)?,
             "addend" => {
                 self.addend =
                     words.value(word, "a number or an address, and - before it", addend)?;
@@ -176,6 +226,7 @@ impl Flow {
                 let seconds =
                     |word: &str| count(word.strip_suffix("sec").unwrap_or(word), u32::MAX / 100);
                 self.perturb_s = words.value(word, "seconds", seconds)?;
+                self.perturbs = true;
             }
             "baseclass" => {
                 let base = words.class(word)?;
@@ -186,7 +237,7 @@ impl Flow {
                 let major = if base.major == 0 { self.base.major } else { base.major };
                 self.base = Handle::new(major, base.minor);
             }
-            "match" => self.only = Tree::read(words)?,
+            word if is(word, "match") => self.only = Tree::read(words)?,
             other => {
                 let why = "flow takes map, hash, key, keys, and, or, xor, rshift, addend, divisor, \
                            baseclass, perturb, match, action, police";
@@ -198,6 +249,9 @@ impl Flow {
 
     /// Keeps the bits of `mask`, then turns those of `xor`, behind what was said before.
     fn bits(&mut self, mask: u32, xor: u32) {
+        if std::mem::take(&mut self.fresh) {
+            (self.mask, self.xor) = (u32::MAX, 0);
+        }
         self.mask &= mask;
         self.xor = xor ^ (self.xor & mask);
     }

@@ -5,12 +5,15 @@
 //! Invariant: a packet matches when each of its fields equals the filter's where the mask has ones,
 //! and ports lie in the ranges; a field that it does not have is zero.
 
+mod show;
+
 use std::net::IpAddr;
 
 use onramp_queue::Packet;
 
 use super::Look;
-use super::reader::{ALL, Reader, count, hexadecimal, leading, mac, masked, prefix, protocol};
+use super::protocol::{self, ALL};
+use super::reader::{Reader, count, hexadecimal, leading, mac, masked, prefix};
 use crate::ConfigError;
 use crate::dissect::{Dissected, Fragment, ethertype, ip_proto};
 
@@ -98,7 +101,10 @@ pub(super) fn row_of(dissected: &Dissected) -> Row {
     row
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a filter looks at: bits of fields, and whether ranges of ports.
+pub(super) type Mask = (Row, [bool; 2]);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Flower {
     value: Row,
     mask: Row,
@@ -118,10 +124,9 @@ impl Flower {
             && in_range(self.ports[1], DST_PORT)
     }
 
-    /// Whether it looks at the same bits: such filters are asked together.
-    pub(super) fn has_mask_of(&self, other: &Self) -> bool {
-        let ranges = |flower: &Self| flower.ports.map(|range| range.is_some());
-        self.mask == other.mask && ranges(self) == ranges(other)
+    /// What it looks at: those that look at the same are asked together.
+    pub(super) fn mask(&self) -> Mask {
+        (self.mask, self.ports.map(|range| range.is_some()))
     }
 
     /// The start of a filter for `protocol`; what it says of fields, `read` adds.
@@ -193,6 +198,8 @@ impl Flower {
                 self.set(field, &[value], &[mask]);
             }
             "ip_flags" => self.read_flags(key, words)?,
+            // What it says, is said anyway.
+            "verbose" => {}
             _ => return Ok(false),
         }
         Ok(true)
@@ -242,7 +249,7 @@ impl Flower {
                 self.set(VLAN_PRIO, &[prio], &[7]);
             }
             _ => {
-                let inner = words.value(key, "ip, ipv6 or a number, 0 to 65535", protocol)?;
+                let inner = words.value(key, "ip, ipv6 or a number, 0 to 65535", protocol::read)?;
                 self.set(ETHERTYPE, &inner.to_be_bytes(), &[0xff; 2]);
             }
         }

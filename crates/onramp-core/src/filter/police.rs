@@ -12,15 +12,21 @@ use onramp_queue::Packet;
 use super::action::{self, Control};
 use super::reader::Reader;
 use crate::cost::{Cost, Framing, ticked_ns};
+use crate::error::Errno;
 use crate::units::parse_size;
 use crate::{ConfigError, Instant, Rate};
 
 /// What `tc` takes for the largest packet when nobody says, rounded to its table's cells.
 const RATE_TABLE_MTU: u32 = 2040;
 
+mod show;
+
 #[derive(Clone, Debug)]
 pub(super) struct Police {
+    /// Longer packets exceed.
     mtu: u32,
+    /// As given.
+    told: Told,
     rate: Option<Bucket>,
     peak: Option<Bucket>,
     last: Instant,
@@ -51,34 +57,52 @@ impl Bucket {
 }
 
 impl Police {
-    pub(super) fn run(&mut self, pkt: &Packet, now: Instant) -> Control {
+    /// How it goes on, and whether the packet has exceeded.
+    pub(super) fn run(&mut self, pkt: &Packet, now: Instant) -> (Control, bool) {
         if pkt.len > self.mtu {
-            return self.exceed;
+            return (self.exceed, true);
         }
-        let Some(rate) = &mut self.rate else { return self.conform };
+        let Some(rate) = &mut self.rate else { return (self.conform, false) };
         let more_ns = i64::try_from(now.0.saturating_sub(self.last.0)).unwrap_or(i64::MAX);
         // The peak's bucket, too, gains no more than the burst at once.
         let more_ns = more_ns.min(rate.most_ns);
         let left_ns = rate.after(more_ns, pkt.len);
         let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, pkt.len));
         if left_ns < 0 || peak_ns < 0 {
-            return self.exceed;
+            return (self.exceed, true);
         }
         rate.ns = left_ns;
         if let Some(peak) = &mut self.peak {
             peak.ns = peak_ns;
         }
         self.last = now;
-        self.conform
+        (self.conform, false)
     }
 
-    /// Reads what follows the word `police`.
-    pub(super) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
+    /// Reads what follows the word `police`; `own` reads what every action may have.
+    pub(super) fn read(
+        words: &mut Reader<'_>,
+        own: &mut dyn FnMut(&mut Reader<'_>) -> Result<bool, ConfigError>,
+    ) -> Result<Self, ConfigError> {
         let mut line = Line::default();
-        line.read(words)?;
+        line.read(words, own)?;
         line.build(words)
     }
 }
+
+/// What is shown and not used.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    rate: u64,
+    burst: u64,
+    peak: u64,
+    overhead: u32,
+    cells: bool,
+    packet_rate: u64,
+    packet_burst: u64,
+}
+
+const NEEDS: &str = "expected rate, pkts_rate or mtu";
 
 /// The options, as given.
 #[derive(Debug)]
@@ -121,51 +145,77 @@ fn size(word: &str) -> Option<u64> {
 }
 
 impl Line {
-    fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
-        const SIZE: &str = "a size such as 1514 or 15kb, 0b to 4294967295b";
-        let rate = |word: &str| Rate::parse(word).map(|rate| rate.0).filter(|rate| *rate > 0);
-        let size32 = |word: &str| u32::try_from(size(word)?).ok();
+    fn read(
+        &mut self,
+        words: &mut Reader<'_>,
+        own: &mut dyn FnMut(&mut Reader<'_>) -> Result<bool, ConfigError>,
+    ) -> Result<(), ConfigError> {
+        if words.peek().is_none() {
+            return Err(words.wrong("police", "", NEEDS).argument());
+        }
         while let Some(word) = words.peek() {
             if let Some(control) = action::read_control(words)? {
                 self.exceed = control;
                 continue;
             }
+            if own(words)? {
+                continue;
+            }
             words.next();
-            match word {
-                "rate" => self.rate = Some(words.value(word, crate::rate::LOOK, rate)?),
-                "peakrate" => self.peak = Some(words.value(word, crate::rate::LOOK, rate)?),
-                "burst" | "buffer" | "maxburst" => {
-                    self.burst = Some(words.value(word, SIZE, size)?);
-                }
-                "mtu" | "minburst" => self.mtu = Some(words.value(word, SIZE, size32)?),
-                "mpu" => self.mpu = words.value(word, SIZE, size32)?,
-                "overhead" => self.overhead = words.number(word, 0xffff)?,
-                "pkts_rate" => self.packet_rate = Some(words.number(word, u32::MAX)?.into()),
-                "pkts_burst" => self.packet_burst = Some(words.number(word, u32::MAX)?.into()),
-                "linklayer" => {
-                    self.cells = words.value(word, "ethernet, atm or adsl", |word| match word {
-                        "ethernet" => Some(false),
-                        "atm" | "adsl" => Some(true),
-                        _ => None,
-                    })?;
-                }
-                "conform-exceed" => {
-                    (self.exceed, self.conform) =
-                        words.value(word, "EXCEED or EXCEED/CONFORM, actions both", |word| {
-                            masked_controls(word, self.conform)
-                        })?;
-                }
-                "avrate" => {
-                    let why = "there is no estimator here: use rate";
-                    return Err(words.wrong("avrate", "", why));
-                }
-                _ => {
-                    words.back();
-                    break;
-                }
+            if word == "conform-exceed" {
+                self.read_controls(words)?;
+                continue;
+            }
+            if word == "avrate" {
+                let why = "there is no estimator here: use rate";
+                return Err(words.wrong(word, "", why).kernel(Errno::Invalid, ""));
+            }
+            if !self.read_value(word, words).map_err(ConfigError::argument)? {
+                words.back();
+                break;
             }
         }
         Ok(())
+    }
+
+    /// Reads what follows the word `conform-exceed`.
+    fn read_controls(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        if let Some("goto" | "jump") = words.peek() {
+            self.exceed = action::read_control(words)?.unwrap_or(self.exceed);
+            return Ok(());
+        }
+        let expected = "EXCEED or EXCEED/CONFORM, actions both";
+        let read = |word: &str| masked_controls(word, self.conform);
+        (self.exceed, self.conform) = words.value("conform-exceed", expected, read)?;
+        Ok(())
+    }
+
+    /// Reads the value of an option; says whether it knows it.
+    fn read_value(&mut self, word: &str, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
+        const SIZE: &str = "a size such as 1514 or 15kb, 0b to 4294967295b";
+        let rate = |word: &str| Rate::parse(word).map(|rate| rate.0).filter(|rate| *rate > 0);
+        let size32 = |word: &str| u32::try_from(size(word)?).ok();
+        match word {
+            "rate" => self.rate = Some(words.value(word, crate::rate::LOOK, rate)?),
+            "peakrate" => self.peak = Some(words.value(word, crate::rate::LOOK, rate)?),
+            "burst" | "buffer" | "maxburst" => {
+                self.burst = Some(words.value(word, SIZE, size)?);
+            }
+            "mtu" | "minburst" => self.mtu = Some(words.value(word, SIZE, size32)?),
+            "mpu" => self.mpu = words.value(word, SIZE, size32)?,
+            "overhead" => self.overhead = words.number(word, 0xffff)?,
+            "pkts_rate" => self.packet_rate = Some(words.number(word, u32::MAX)?.into()),
+            "pkts_burst" => self.packet_burst = Some(words.number(word, u32::MAX)?.into()),
+            "linklayer" => {
+                self.cells = words.value(word, "ethernet, atm or adsl", |word| match word {
+                    "ethernet" => Some(false),
+                    "atm" | "adsl" => Some(true),
+                    _ => None,
+                })?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn build(&self, words: &Reader<'_>) -> Result<Police, ConfigError> {
@@ -177,7 +227,7 @@ impl Line {
             (None, None) => (None, None, false),
         };
         match (rate, burst, self.peak, self.mtu) {
-            (None, _, _, None) => return wrong("police", "expected rate, pkts_rate or mtu"),
+            (None, _, _, None) => return wrong("police", NEEDS),
             (Some(_), None | Some(0), _, _) => return wrong("burst", "rate needs it"),
             (None, _, Some(_), _) => return wrong("peakrate", "it needs rate"),
             (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),
@@ -197,6 +247,15 @@ impl Line {
             |(rate, burst)| Bucket::full(Cost::new(rate, framing), packets, ticked_ns(rate, burst));
         Ok(Police {
             mtu,
+            told: Told {
+                rate: self.rate.unwrap_or(0),
+                burst: self.rate.map_or(0, |rate| held(rate, self.burst.unwrap_or(0))),
+                peak: self.peak.unwrap_or(0),
+                overhead: self.overhead,
+                cells: self.cells,
+                packet_rate: self.packet_rate.unwrap_or(0),
+                packet_burst: self.packet_burst.unwrap_or(0),
+            },
             rate: rate.zip(burst).map(bucket),
             peak: self.peak.map(|rate| {
                 let cost = Cost::new(rate, framing);
@@ -207,6 +266,12 @@ impl Line {
             exceed: self.exceed,
         })
     }
+}
+
+/// What is left of a burst in bytes when Linux counts it in ticks, and `tc` those in microseconds.
+fn held(rate: u64, burst: u64) -> u64 {
+    let micros = u128::from(ticked_ns(rate, burst).unsigned_abs() / 64) * 8 / 125;
+    u64::try_from(u128::from(rate) * micros / 1_000_000).unwrap_or(u64::MAX)
 }
 
 fn masked_controls(word: &str, conform: Control) -> Option<(Control, Control)> {

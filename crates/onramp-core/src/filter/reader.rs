@@ -2,22 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::dissect::ethertype;
 use crate::units::parse_count;
 use crate::{ConfigError, Handle};
 
 /// What is left of a line. Quotes count as space, and parentheses are words, so that it does not
 /// matter whether a shell has seen the line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     /// Where, for messages.
     pub(super) at: String,
     words: Vec<&'a str>,
     next: usize,
 }
-
-/// Every protocol, as in `protocol all`.
-pub(super) const ALL: u16 = 3;
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(line: impl Iterator<Item = &'a str>) -> Self {
@@ -62,6 +58,13 @@ impl<'a> Reader<'a> {
         taken
     }
 
+    /// Takes the next word if it is `word`, perhaps cut short.
+    pub(super) fn takes(&mut self, word: &str) -> bool {
+        let taken = self.peek().is_some_and(|next| is(next, word));
+        self.next += usize::from(taken);
+        taken
+    }
+
     pub(super) fn wrong(&self, key: &str, value: &str, why: impl Into<String>) -> ConfigError {
         ConfigError::new(&self.at, key, value, why)
     }
@@ -73,8 +76,11 @@ impl<'a> Reader<'a> {
         expected: &str,
         read: impl FnOnce(&'a str) -> Option<T>,
     ) -> Result<T, ConfigError> {
-        let word = self.next().unwrap_or_default();
-        read(word).ok_or_else(|| self.wrong(key, word, format!("expected {expected}")))
+        let word = self.next();
+        read(word.unwrap_or_default()).ok_or_else(|| {
+            let error = self.wrong(key, word.unwrap_or_default(), format!("expected {expected}"));
+            if word.is_none() { error.argument() } else { error }
+        })
     }
 
     /// A whole number up to `max`, as C reads it.
@@ -93,6 +99,11 @@ impl<'a> Reader<'a> {
     pub(super) fn class(&mut self, key: &str) -> Result<Handle, ConfigError> {
         self.value(key, "a class such as 1:20, hexadecimal", classid)
     }
+}
+
+/// Whether `word` is `name`, perhaps cut short.
+pub(super) fn is(word: &str, name: &str) -> bool {
+    !word.is_empty() && name.starts_with(word)
 }
 
 /// A whole number up to `max`.
@@ -133,19 +144,6 @@ pub(super) fn classid(word: &str) -> Option<Handle> {
     Some(Handle::new(half(major)?, half(minor)?))
 }
 
-/// A protocol by the name it has in Ethernet headers, or by its number.
-pub(super) fn protocol(word: &str) -> Option<u16> {
-    Some(match word.to_ascii_lowercase().as_str() {
-        "all" => ALL,
-        "ip" | "ipv4" => ethertype::IP,
-        "ipv6" => ethertype::IPV6,
-        "arp" => ethertype::ARP,
-        "802.1q" => ethertype::VLAN,
-        "802.1ad" => ethertype::QINQ,
-        other => u16::try_from(count(other, 0xffff)?).ok()?,
-    })
-}
-
 /// An address and how many of its bits count.
 pub(super) fn prefix(word: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = match word.split_once('/') {
@@ -160,6 +158,11 @@ pub(super) fn prefix(word: &str) -> Option<(IpAddr, u8)> {
     };
     let most = if address.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
+        Some(bits) if bits.contains('.') && address.is_ipv4() => {
+            let mask = v4(bits)?.to_bits();
+            (mask.leading_ones() == mask.count_ones()).then_some(mask)?;
+            u8::try_from(mask.count_ones()).ok()?
+        }
         Some(bits) => u8::try_from(count(bits, most)?).ok()?,
         None => u8::try_from(most).ok()?,
     };

@@ -3,7 +3,7 @@
 use onramp_queue::{Layer, Packet};
 use proptest::prelude::*;
 
-use super::{Decision, FilterSpec, Filters, Head, Reader};
+use super::{Decision, Filters, Head, How, Reader, Table};
 use crate::{ConfigError, Handle, Instant};
 
 /// A frame from 10.9.0.1 to 10.9.0.2, UDP to port 9.
@@ -26,17 +26,21 @@ fn from(port: u16) -> Packet {
     packet(&frame(port, 0, 100))
 }
 
-fn try_filters(lines: &[&str]) -> Result<Filters, ConfigError> {
-    let mut specs: Vec<FilterSpec> = Vec::new();
+const PLACE: Handle = Handle::new(1, 0);
+
+fn try_table(lines: &[&str]) -> Result<Table, ConfigError> {
+    let mut table = Table::default();
     for line in lines {
         let mut words = Reader::new(line.split_ascii_whitespace());
         let head = Head::read(&mut words)?;
-        let mut spec = FilterSpec::read(&head, &mut words, 1)?;
-        assert_eq!(spec.join(specs.iter().enumerate(), false)?, None);
-        specs.push(spec);
+        table.apply(PLACE, How::Add, &head, words)?;
     }
+    Ok(table)
+}
+
+fn try_filters(lines: &[&str]) -> Result<Filters, ConfigError> {
     let mut filters = Filters::default();
-    specs.into_iter().for_each(|spec| filters.add(spec));
+    filters.set(try_table(lines)?.at(PLACE));
     Ok(filters)
 }
 
@@ -65,11 +69,8 @@ fn what_comes_last_without_a_preference_is_asked_first() {
         ["pref 65000 matchall classid 1:1", "pref 100 matchall classid 1:2 action continue"];
     let mut both = filters(&lines);
     assert_eq!(ask(&mut both, &mut from(1)), class(1));
-    let mut words = Reader::new("matchall classid 1:3".split_ascii_whitespace());
-    let head = Head::read(&mut words).expect("nothing");
-    let mut third = FilterSpec::read(&head, &mut words, 1).expect("a filter");
-    third.join(both.filters.iter().enumerate(), false).expect("room");
-    assert_eq!(third.pref, 64_999);
+    let third = try_table(&[lines[0], "matchall classid 1:3"]).expect("room");
+    assert_eq!(third.at(PLACE).map(|filter| filter.pref).collect::<Vec<_>>(), [64_999, 65_000]);
 }
 
 #[test]
@@ -208,8 +209,8 @@ fn actions_follow_one_another() {
         ("action goto chain 4", Decision::Unknown),
         ("action reclassify", Decision::Drop),
         ("action goto chain 5", Decision::Drop),
-        ("police mtu 99 drop", Decision::Drop),
-        ("police mtu 100 drop", class(1)),
+        ("action police mtu 99 drop", Decision::Drop),
+        ("action police mtu 100 drop", class(1)),
         ("action police mtu 99 conform-exceed continue", class(9)),
         ("action police mtu 100 conform-exceed drop/continue", class(9)),
         ("action skbedit priority 1:7 pipe action continue", class(9)),
@@ -356,16 +357,24 @@ const MISTAKES: &str = r#"
 filter: expected a filter: matchall, fw, u32, basic, flower, flow, bpf
 > rsvp
 filter: what is "rsvp"? expected a filter: matchall, fw, u32, basic, flower, flow, bpf
-> pref 0 matchall
-filter: illegal "pref" "0": expected a whole number, 1 to 65535
-> protocol ipx matchall
-filter: illegal "protocol" "ipx": expected all, ip, ipv6, arp, 802.1q, 802.1ad or a number
+> pref 65536 matchall
+filter: illegal "pref" "65536": expected a whole number, 0 to 65535
+> pref 1 prio 2 matchall
+filter: illegal "priority" "2": given twice
+> estimator 1sec 4sec matchall
+filter: "estimator": there are no estimators here: the counters say how much passed
+> protocol ipz matchall
+filter: illegal "protocol" "ipz": expected all, ip, ipv6, arp, 802.1q, 802.1ad or a number
 > matchall classid x
 filter matchall: illegal "classid" "x": expected a class such as 1:20, hexadecimal
-> matchall classid 1:1 flowid 1:2
-filter matchall: "classid": given twice
+> matchall
+filter matchall: expected a class or an action
 > matchall mark 1
-filter matchall: what is "mark"? matchall takes classid, action, police
+filter matchall: what is "mark"? matchall takes classid, action
+> matchall police rate 1mbit burst 5k
+filter matchall: what is "police"? matchall takes classid, action
+> matchall classid 1:1 skip_sw
+filter matchall: "skip_sw": there is no hardware here that could do it alone
 > handle x fw classid 1:1
 filter fw: illegal "handle" "x": expected MARK or MARK/MASK, 0 to 4294967295
 > fw classid 1:1
@@ -380,8 +389,16 @@ filter u32: illegal "u16" "0x10000": expected a whole number, 0 to 65535
 filter u32: illegal "u16 at" "1": expected a multiple of 2
 > u32 match ip sport 1 0xffff match ip sport 2 0xffff
 filter u32: "match": it contradicts a match before it
-> u32 link 1:
-filter u32: "link": there is one hash table here: write matches of whole packets
+> u32 match u32 0 0 link 1:1:1
+filter u32: illegal "link" "1:1:1": expected a table such as 1:, hexadecimal
+> u32 match u32 0 0 link 1:
+filter: illegal "link" "1": there is no such table: add it with divisor
+> u32 divisor 3
+filter u32: illegal "divisor" "3": expected a power of two, 1 to 256
+> handle x u32 match u32 0 0
+filter u32: illegal "handle" "x": expected TABLE:BUCKET:NODE, hexadecimal, such as 800::800
+> handle 9::1 u32 match u32 0 0
+filter: illegal "handle" "900001": a node has the table's number, then the bucket's, then one of its own
 > basic match 'cmp(u8 at 1 eq 2'
 filter basic: "ematch": expected `)`
 > basic match 'text(x)'
@@ -425,7 +442,11 @@ filter matchall: "mtu": peakrate needs it
 > matchall action police avrate 1mbit
 filter matchall: "avrate": there is no estimator here: use rate
 > matchall action skbedit
-filter matchall: "skbedit": expected priority, mark, queue_mapping or inheritdsfield
+filter matchall: "skbedit": expected priority, mark, queue_mapping, ptype or inheritdsfield
+> matchall action pass skip_hw
+filter matchall: "skip_hw": it is for the filter: say it before the action
+> matchall action drop index 7 action pass index 7
+filter: illegal "index" "7": actions are not shared here: say what it does at each filter
 "#;
 
 #[test]
@@ -444,20 +465,22 @@ fn mistakes_name_the_word_and_what_is_allowed() {
 #[test]
 fn filters_of_one_preference_are_of_one_kind() {
     let twice = error(&["pref 1 matchall classid 1:1", "pref 1 matchall classid 1:1"]);
-    assert!(twice.ends_with("stands alone at its preference"), "{twice}");
-    let kinds = error(&["pref 1 basic", "pref 1 matchall"]);
-    assert!(
-        kinds.ends_with("other filters there are basic of another protocol or kind"),
-        "{kinds}"
-    );
-    error(&["pref 1 protocol ip basic", "pref 1 protocol ipv6 basic"]);
+    assert!(twice.contains("stands alone at its preference"), "{twice}");
+    let kinds = error(&["pref 1 basic classid 1:1", "pref 1 matchall classid 1:1"]);
+    assert!(kinds.ends_with("other filters there are basic"), "{kinds}");
+    error(&["pref 1 protocol ip basic classid 1:1", "pref 1 protocol ipv6 basic classid 1:1"]);
     error(&["pref 1 handle 1/3 fw classid 1:1", "pref 1 handle 2/7 fw classid 1:1"]);
     error(&["pref 1 handle 1 fw classid 1:1", "pref 1 fw"]);
-    error(&["pref 1 handle 1 basic", "pref 1 handle 1 basic"]);
+    error(&["pref 1 handle 1 basic classid 1:1", "pref 1 handle 1 basic classid 1:1"]);
     // Elsewhere there is room.
-    filters(&["pref 1 matchall", "pref 2 matchall", "chain 1 pref 1 basic"]);
+    let all = "matchall classid 1:1";
+    filters(&[
+        &format!("pref 1 {all}"),
+        &format!("pref 2 {all}"),
+        "chain 1 pref 1 basic classid 1:1",
+    ]);
     // And none where the numbers end.
-    let full = error(&["pref 32768 matchall", "matchall"]);
+    let full = error(&[&format!("pref 32768 {all}"), all]);
     assert!(full.ends_with("no number is left before it"), "{full}");
 }
 
@@ -555,7 +578,7 @@ proptest! {
         let mut filters = Filters::default();
         for line in &lines {
             if let Ok(some) = try_filters(&[line]) {
-                some.filters.into_iter().for_each(|filter| filters.add(filter));
+                some.filters.into_iter().for_each(|filter| filters.filters.push(filter));
             }
         }
         for now in times {

@@ -1,25 +1,32 @@
 //! `u32`: words of the packet, compared under masks.
 //!
 //! Source: `tc-u32(8)`; behaviour of Linux 7.2 `net/sched/cls_u32.c`, and of iproute2 6.1.
-//! Differs: there is one hash table, `800:`, with one bucket; no `link`, `divisor`, `hashkey`,
-//! `offset`. Nothing moves the transport header's place there, so that `nexthdr+` means the network
-//! header, in Linux, too.
+//! Differs: a key of two or four bytes stands at a multiple of as many; the mark's hits are not
+//! counted. `nexthdr+` means the network header, in Linux, too, until an `offset` has moved on.
 //! Invariant: a key matches when the four bytes at its offset equal its value where its mask has
 //! ones; a key beyond the end ends the search in all filters of this preference.
+
+mod node;
+mod show;
+mod walk;
 
 use std::net::IpAddr;
 
 use onramp_queue::Packet;
 
-use super::reader::{Reader, count, hexadecimal, leading, mac, prefix};
-use super::{Look, Match};
+use super::Look;
+use super::reader::{Reader, count, leading, mac, prefix};
 use crate::ConfigError;
+
+pub(super) use self::node::{Line, Node, read_handle};
+pub(super) use self::show::show_table;
+pub(super) use self::walk::{Place, Step};
 
 /// Linux's limit.
 const KEYS_MAX: usize = 128;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Selector {
+struct Selector {
     keys: Vec<Key>,
     /// Value and mask.
     mark: Option<(u32, u32)>,
@@ -52,7 +59,13 @@ pub(super) fn word_at(look: &mut Look, pkt: &Packet, offset: i32) -> Option<u32>
 impl Key {
     /// None: the packet ends before.
     pub(super) fn matches(self, look: &mut Look, pkt: &Packet) -> Option<bool> {
-        let word = word_at(look, pkt, self.offset)?;
+        self.matches_at(look, pkt, 0, 0)
+    }
+
+    /// The same, with all headers so many bytes further on, and the next one even more.
+    fn matches_at(self, look: &mut Look, pkt: &Packet, on: i32, next: i32) -> Option<bool> {
+        let next = if self.next_header { next } else { 0 };
+        let word = word_at(look, pkt, self.offset + on + next)?;
         Some((word ^ self.value) & self.mask == 0)
     }
 
@@ -125,23 +138,7 @@ pub(super) fn offset(word: &str) -> Option<i32> {
 }
 
 impl Selector {
-    pub(super) fn matches(&self, look: &mut Look, pkt: &Packet) -> Match {
-        if let Some((value, mask)) = self.mark
-            && pkt.mark & mask != value
-        {
-            return Match::No;
-        }
-        for key in &self.keys {
-            match key.matches(look, pkt) {
-                Some(true) => {}
-                Some(false) => return Match::No,
-                None => return Match::Leave,
-            }
-        }
-        Match::Yes
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.mark.is_none()
     }
 
@@ -164,7 +161,7 @@ impl Selector {
     }
 
     /// Reads what follows the word `match`.
-    pub(super) fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+    fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         let what = words.next().unwrap_or_default();
         match what {
             "u32" | "u16" | "u8" => {
@@ -261,15 +258,6 @@ impl Selector {
         }
         Ok(())
     }
-}
-
-/// Reads the node in `800::1`, or in `::1`. Linux numbers the tables of preferences from 800 on.
-pub(super) fn read_handle(word: &str) -> Option<u32> {
-    let (table, node) = word.split_once(':')?;
-    let (bucket, node) = node.split_once(':')?;
-    let table = if table.is_empty() { 0x800 } else { hexadecimal(table, 0xfff)? };
-    let node = hexadecimal(node, 0xfff).filter(|node| *node > 0);
-    node.filter(|_| table >= 0x800 && matches!(bucket, "" | "0"))
 }
 
 /// Names of a field, and where it is.

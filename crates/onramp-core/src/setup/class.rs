@@ -159,11 +159,6 @@ impl Setup {
             let why = format!("the classes of {} follow from its parameters", kind.id);
             return Err(refused(at, Errno::NotSupported, "", why));
         };
-        let filters = || {
-            node.filters.iter().any(|(at, filter)| {
-                *at == class.minor || filter.class().is_some_and(|named| named == class)
-            })
-        };
         let in_use = match kind.id {
             "htb" => "HTB class in use",
             "hfsc" => "HFSC class in use",
@@ -174,7 +169,7 @@ impl Setup {
         if node.classes.is_inner(class.minor) {
             return Err(refused(at, Errno::Busy, in_use, "classes stand below it"));
         }
-        if filters() {
+        if self.filters.needs(class) {
             return Err(refused(at, Errno::Busy, in_use, "filters name it"));
         }
         node.classes.remove(class);

@@ -367,7 +367,10 @@ impl Setup {
                 let said = "Invalid qdisc name: must match existing qdisc";
                 return Err(refused(Errno::Invalid, said, at, id, &format!("{there} is there")));
             }
-            (Verb::Delete, Some(_)) => self.ingress = None,
+            (Verb::Delete, Some(_)) => {
+                self.ingress = None;
+                self.filters.remove_qdisc(INGRESS_MAJOR);
+            }
             (Verb::Add, Some(there)) => {
                 let said = "Exclusivity flag on, cannot modify";
                 return Err(refused(Errno::Exists, said, at, id, &format!("{there} is there")));

@@ -1,0 +1,96 @@
+//! Protocols by the names that `tc` gives them.
+
+use super::reader::count;
+
+/// Every protocol, as in `protocol all`.
+pub(super) const ALL: u16 = 3;
+
+/// Numbers in link headers, and Linux's own below 0x600.
+const NAMES: &[(&str, u16)] = &[
+    ("802_3", 0x0001),
+    ("ax25", 0x0002),
+    ("all", ALL),
+    ("802_2", 0x0004),
+    ("snap", 0x0005),
+    ("ddcmp", 0x0006),
+    ("wan_ppp", 0x0007),
+    ("ppp_mp", 0x0008),
+    ("localtalk", 0x0009),
+    ("can", 0x000c),
+    ("ppptalk", 0x0010),
+    ("tr_802_2", 0x0011),
+    ("mobitex", 0x0015),
+    ("control", 0x0016),
+    ("irda", 0x0017),
+    ("econet", 0x0018),
+    ("loop", 0x0060),
+    ("pup", 0x0200),
+    ("pupat", 0x0201),
+    ("ip", 0x0800),
+    ("x25", 0x0805),
+    ("arp", 0x0806),
+    ("bpq", 0x08ff),
+    ("ieeepup", 0x0a00),
+    ("ieeepupat", 0x0a01),
+    ("dec", 0x6000),
+    ("dna_dl", 0x6001),
+    ("dna_rc", 0x6002),
+    ("dna_rt", 0x6003),
+    ("lat", 0x6004),
+    ("diag", 0x6005),
+    ("cust", 0x6006),
+    ("sca", 0x6007),
+    ("teb", 0x6558),
+    ("rarp", 0x8035),
+    ("atalk", 0x809b),
+    ("aarp", 0x80f3),
+    ("802.1Q", 0x8100),
+    ("ipx", 0x8137),
+    ("ipv6", 0x86dd),
+    ("mpls_uc", 0x8847),
+    ("mpls_mc", 0x8848),
+    ("atmmpoa", 0x884c),
+    ("ppp_disc", 0x8863),
+    ("ppp_ses", 0x8864),
+    ("atmfate", 0x8884),
+    ("profinet", 0x8892),
+    ("aoe", 0x88a2),
+    ("ethercat", 0x88a4),
+    ("802.1ad", 0x88a8),
+    ("tipc", 0x88ca),
+    ("LLDP", 0x88cc),
+    ("ipv4", 0x0800),
+];
+
+/// What would have been right.
+pub(super) const EXPECTED: &str = "all, ip, ipv6, arp, 802.1q, 802.1ad or a number";
+
+/// A protocol by its name, in any case, or by its number.
+pub(super) fn read(word: &str) -> Option<u16> {
+    let named = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
+    named.map(|(_, number)| *number).or_else(|| u16::try_from(count(word, 0xffff)?).ok())
+}
+
+/// The name of a protocol, or its number in brackets.
+pub(super) fn name(number: u16) -> String {
+    let named = NAMES.iter().find(|(_, known)| *known == number);
+    named.map_or_else(|| format!("[{number}]"), |(name, _)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers() {
+        for (name, number) in NAMES.iter().filter(|(name, _)| *name != "ipv4") {
+            assert_eq!((read(name), super::name(*number).as_str()), (Some(*number), *name));
+        }
+        assert_eq!(
+            (read("IPv4"), read("lldp"), read("0x88a8")),
+            (Some(0x800), Some(0x88cc), Some(0x88a8))
+        );
+        assert_eq!((read("x"), read("65536")), (None, None));
+        assert_eq!(name(0x1234), "[4660]");
+    }
+}

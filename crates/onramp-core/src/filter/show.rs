@@ -1,0 +1,229 @@
+//! How `tc filter show` shows filters.
+//!
+//! Source: behaviour of iproute2 6.1, asked kind by kind.
+//! Differs: where iproute2 writes text into its JSON (`fw`, `flow`, expressions) or leaves objects
+//! open (`-p` and `u32`), this is JSON; words that `-p` has no name for stay numbers; no times.
+
+use super::action::{class_name, show_all, show_bare};
+use super::head::Head;
+use super::read::FilterSpec;
+use super::words::show_table;
+use super::{Matcher, protocol};
+use crate::Handle;
+use crate::show::Out;
+
+/// Which filters are to be shown; what it names, `tc` leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The qdisc or class that was named.
+    pub parent: Option<Handle>,
+    /// The preference.
+    pub pref: Option<u16>,
+    /// The protocol.
+    pub protocol: Option<u16>,
+    /// The chain.
+    pub chain: Option<u32>,
+}
+
+impl Head {
+    /// What `show` is to show.
+    pub(crate) fn query(&self) -> Query {
+        let protocol = self.protocol;
+        Query { parent: self.parent, pref: self.pref(), protocol, chain: self.chain }
+    }
+}
+
+impl Query {
+    fn means(&self, filter: &FilterSpec) -> bool {
+        self.pref.is_none_or(|pref| pref == filter.pref)
+            && self.protocol.is_none_or(|protocol| protocol == filter.protocol)
+            && self.chain.is_none_or(|chain| chain == filter.chain)
+    }
+}
+
+/// Shows the filters of one qdisc or class.
+pub fn show_filters<'a>(
+    filters: impl Iterator<Item = &'a FilterSpec>,
+    place: Handle,
+    query: &Query,
+    out: &mut Out,
+) {
+    let mut filters: Vec<_> = filters.filter(|filter| query.means(filter)).collect();
+    filters.sort_by_cached_key(|filter| {
+        (filter.chain_born, filter.chain, filter.pref, filter.rank_shown())
+    });
+    let mut last = None;
+    for filter in filters {
+        let name = (filter.chain, filter.pref);
+        if last.replace(name) != Some(name) {
+            show_head(filter, place, query, out);
+            out.text(format_args!("\n"));
+            out.close();
+        }
+        if !matches!(filter.matcher, Matcher::MarkIsClass(_)) {
+            show_filter(filter, place, query, out);
+        }
+    }
+}
+
+/// Shows one filter.
+pub fn show_filter(filter: &FilterSpec, place: Handle, query: &Query, out: &mut Out) {
+    show_head(filter, place, query, out);
+    out.open(Some("options"));
+    filter.show(out);
+    out.close();
+    out.text(format_args!("\n"));
+    out.close();
+}
+
+fn show_head(filter: &FilterSpec, place: Handle, query: &Query, out: &mut Out) {
+    out.open(None);
+    out.text(format_args!("filter "));
+    if query.parent != Some(place) {
+        let parent = class_name(place);
+        match (place.major, place.minor) {
+            (0xffff, 0xfff2) => out.text(format_args!("ingress ")),
+            (0xffff, 0xfff3) => out.text(format_args!("egress ")),
+            _ => out.string("parent", &parent, format_args!("parent {parent} ")),
+        }
+    }
+    if query.protocol.is_none() {
+        let name = protocol::name(filter.protocol);
+        out.string("protocol", &name, format_args!("protocol {name} "));
+    }
+    if query.pref.is_none() {
+        out.uint("pref", filter.pref.into(), format_args!("pref {} ", filter.pref));
+    }
+    out.string("kind", filter.kind, format_args!("{} ", filter.kind));
+    if query.chain.is_none() {
+        out.uint("chain", filter.chain.into(), format_args!("chain {} ", filter.chain));
+    }
+}
+
+impl FilterSpec {
+    /// Where it is shown among those of its preference.
+    fn rank_shown(&self) -> (u64, u64) {
+        match &self.matcher {
+            Matcher::Flower(_) => (self.handle.into(), 0),
+            // The last table first, and its nodes behind it.
+            Matcher::U32(_) | Matcher::Table(_) => (u64::MAX - self.rank.0, self.rank.1),
+            _ => self.rank,
+        }
+    }
+
+    /// Shows its options.
+    fn show(&self, out: &mut Out) {
+        let handle = self.handle;
+        match &self.matcher {
+            Matcher::Matchall => {
+                out.uint("handle", handle.into(), format_args!("handle 0x{handle:x} "));
+                self.show_class("flowid", out);
+                self.show_hardware("\n  ", out);
+                if out.style.stats {
+                    out.uint("rule_hit", self.hits, format_args!(" (rule hit {})", self.hits));
+                }
+                self.show_actions("", out);
+            }
+            Matcher::Mark(mark, mask) => self.show_fw(*mark, *mask, out),
+            Matcher::MarkIsClass(_) | Matcher::Root => {}
+            Matcher::Table(divisor) => show_table(handle, *divisor, out),
+            Matcher::U32(node) => {
+                node.show(self, out);
+                if let Some(dev) = &self.indev {
+                    out.string("input_dev", dev, format_args!("\n  input dev {dev}\n"));
+                }
+                self.show_actions("\n", out);
+            }
+            Matcher::Basic(tree) => {
+                let hex = format!("{handle:x}");
+                out.string("handle", &hex, format_args!("handle 0x{hex} "));
+                self.show_class("flowid", out);
+                tree.show(out);
+                self.show_actions("\n", out);
+            }
+            Matcher::Flower(flower) => {
+                out.uint("handle", handle.into(), format_args!("handle 0x{handle:x} "));
+                self.show_class("classid", out);
+                out.open(Some("keys"));
+                if let Some(dev) = &self.indev {
+                    out.string("indev", dev, format_args!("\n  indev {dev}"));
+                }
+                flower.show(out);
+                out.close();
+                self.show_hardware("\n  ", out);
+                self.show_actions("", out);
+            }
+            Matcher::Flow(flow) => {
+                let hex = format!("0x{handle:x}");
+                out.string("handle", &hex, format_args!("handle {hex} "));
+                flow.show(out);
+                if !self.bare_police && !self.actions.is_empty() {
+                    out.text(format_args!("\n"));
+                }
+                self.show_actions("", out);
+            }
+            Matcher::Bpf(_) | Matcher::Ebpf(..) => self.show_bpf(out),
+        }
+    }
+
+    fn show_bpf(&self, out: &mut Out) {
+        let hex = format!("0x{:x}", self.handle);
+        out.string("handle", &hex, format_args!("handle {hex} "));
+        self.show_class("flowid", out);
+        if let Matcher::Ebpf(_, Some(_)) = self.matcher {
+            out.flag("direct-action", true, format_args!("direct-action "));
+        }
+        self.show_hardware("", out);
+        match &self.matcher {
+            Matcher::Bpf(program) => program.show(out),
+            // As it was given: a kernel would have a number for it.
+            _ => {
+                let digits = self.word_behind("ebpf-bytecode");
+                out.string("ebpf_bytecode", digits, format_args!("ebpf-bytecode {digits}"));
+            }
+        }
+        self.show_actions("\n", out);
+    }
+
+    fn show_fw(&self, mark: u32, mask: u32, out: &mut Out) {
+        let hex = format!("0x{mark:x}");
+        out.string("handle", &hex, format_args!("handle {hex}"));
+        if mask != u32::MAX {
+            let hex = format!("0x{mask:x}");
+            out.string("mask", &hex, format_args!("/{hex}"));
+        }
+        out.text(format_args!(" "));
+        self.show_class("classid", out);
+        if let Some(dev) = &self.indev {
+            out.string("indev", dev, format_args!("input dev {dev} "));
+        }
+        self.show_actions("", out);
+    }
+
+    fn show_class(&self, key: &str, out: &mut Out) {
+        if let Some(class) = self.class {
+            let class = class_name(class);
+            out.string(key, &class, format_args!("{key} {class} "));
+        }
+    }
+
+    /// Shows that no hardware does it.
+    pub(super) fn show_hardware(&self, before: &str, out: &mut Out) {
+        let behind = if before.is_empty() { " " } else { "" };
+        if self.skip_hw {
+            out.flag("skip_hw", true, format_args!("{before}skip_hw{behind}"));
+        }
+        out.flag("not_in_hw", true, format_args!("{before}not_in_hw{behind}"));
+    }
+
+    /// Shows the actions; a policer that stands alone comes with something `before` it.
+    fn show_actions(&self, before: &str, out: &mut Out) {
+        match &self.actions[..] {
+            [police] if self.bare_police => {
+                out.text(format_args!("{before}"));
+                show_bare(police, out);
+            }
+            actions => show_all(actions, out),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The filters of one preference.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::Matcher;
+use super::super::flower::{Flower, Mask};
+use super::super::head::Head;
+use super::super::protocol;
+use super::super::read::{FilterSpec, Rank};
+use super::refused;
+use crate::ConfigError;
+use crate::error::Errno;
+
+/// The filters of one preference: of one kind, for one protocol.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) kind: &'static str,
+    protocol: u16,
+    /// As they are asked.
+    filters: BTreeMap<Rank, Arc<FilterSpec>>,
+    handles: BTreeMap<u32, Rank>,
+    /// All handles below this one are taken.
+    free: u32,
+    /// How many have come so far.
+    count: u64,
+    /// Of `flower`, what they match.
+    flowers: BTreeSet<Flower>,
+    /// And when each mask came, and how many have it.
+    masks: BTreeMap<Mask, (u64, usize)>,
+}
+
+impl Group {
+    /// The group that a filter begins.
+    pub(super) fn of(filter: &FilterSpec) -> Self {
+        Self {
+            kind: filter.kind,
+            protocol: filter.protocol,
+            filters: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            free: 1,
+            count: 0,
+            flowers: BTreeSet::new(),
+            masks: BTreeMap::new(),
+        }
+    }
+
+    /// Says why what a line means cannot be among these.
+    pub(super) fn agrees(&self, head: &Head, kind: Option<&str>) -> Result<(), ConfigError> {
+        if let Some(other) = head.protocol.filter(|other| *other != self.protocol) {
+            let said = "Protocol mismatch for filter with specified priority";
+            let why = format!("other filters there are for {}", protocol::name(self.protocol));
+            let name = protocol::name(other);
+            return Err(refused("protocol", name).by(Errno::Invalid, said, &why));
+        }
+        if let Some(other) = kind.filter(|other| *other != self.kind) {
+            let said = "Specified filter kind does not match existing one";
+            let why = format!("other filters there are {}", self.kind);
+            return Err(refused("", other).by(Errno::Invalid, said, &why));
+        }
+        Ok(())
+    }
+
+    pub(super) fn specs(&self) -> impl Iterator<Item = &FilterSpec> {
+        self.filters.values().map(|filter| &**filter)
+    }
+
+    pub(super) fn get(&self, handle: u32) -> Option<Arc<FilterSpec>> {
+        // 0 means any, but for a preference of `fw` without rules.
+        let rank = self.handles.get(&handle).filter(|_| handle != 0 || self.kind != "fw")?;
+        self.filters.get(rank).cloned()
+    }
+
+    pub(super) fn insert(&mut self, filter: Arc<FilterSpec>) {
+        self.take(filter.rank);
+        if let Matcher::Flower(flower) = &filter.matcher {
+            self.masks.entry(flower.mask()).or_insert((filter.rank.0, 0)).1 += 1;
+            self.flowers.insert((**flower).clone());
+        }
+        self.handles.entry(filter.handle).or_insert(filter.rank);
+        self.filters.insert(filter.rank, filter);
+        self.count += 1;
+    }
+
+    /// Takes out what has a rank.
+    fn take(&mut self, rank: Rank) {
+        let gone = self.filters.remove(&rank);
+        let Some(Matcher::Flower(flower)) = gone.as_ref().map(|gone| &gone.matcher) else { return };
+        self.flowers.remove(&**flower);
+        let mask = flower.mask();
+        if let Some((_, count)) = self.masks.get_mut(&mask) {
+            *count -= 1;
+            if *count == 0 {
+                self.masks.remove(&mask);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, filter: &FilterSpec) {
+        self.handles.remove(&filter.handle);
+        self.take(filter.rank);
+        self.free = self.free.min(filter.handle.max(1));
+    }
+
+    /// Whether nothing is left but tables.
+    pub(super) fn is_bare(&self) -> bool {
+        self.specs().all(|filter| matches!(filter.matcher, Matcher::Table(_)))
+    }
+
+    /// The nodes of a table.
+    pub(super) fn nodes(&self, table: u32) -> Vec<Arc<FilterSpec>> {
+        let nodes = self.handles.range(table + 1..=table | 0xf_ffff);
+        nodes.filter_map(|(_, rank)| self.filters.get(rank).cloned()).collect()
+    }
+
+    /// The lowest handle that is free.
+    fn own_handle(&mut self) -> u32 {
+        while self.handles.contains_key(&self.free) {
+            self.free += 1;
+        }
+        self.free
+    }
+
+    /// Gives a filter a handle and a rank, or says why it cannot stand here.
+    pub(super) fn settle(
+        &mut self,
+        filter: &mut FilterSpec,
+        there: Option<&FilterSpec>,
+    ) -> Result<Rank, ConfigError> {
+        self.may_stand(filter, there)?;
+        if filter.handle == 0 && self.kind != "fw" {
+            filter.handle = self.own_handle();
+        }
+        let (count, last) = (self.count, u64::MAX - self.count);
+        // What replaces another stands where that stood.
+        let inside = |new: Rank| there.map_or(new, |there| there.rank);
+        Ok(match &filter.matcher {
+            Matcher::MarkIsClass(_) => (0, 0),
+            // In Linux's order of buckets, the last first.
+            Matcher::Mark(mark, _) => {
+                let hash = mark ^ mark >> 16;
+                inside((1 + u64::from((hash ^ hash >> 8) & 0xff), last))
+            }
+            // The last comes first.
+            Matcher::Basic(_) | Matcher::Bpf(_) | Matcher::Ebpf(..) => inside((0, last)),
+            // Behind those with the same mask.
+            Matcher::Flower(flower) => {
+                let mask = self.masks.get(&flower.mask());
+                (mask.map_or(count, |(came, _)| *came), count)
+            }
+            _ => inside((0, count)),
+        })
+    }
+
+    fn may_stand(
+        &mut self,
+        filter: &FilterSpec,
+        there: Option<&FilterSpec>,
+    ) -> Result<(), ConfigError> {
+        let wrong = |errno, why: &str| Err(refused("pref", filter.pref).by(errno, "", why));
+        match &filter.matcher {
+            Matcher::Matchall if !self.filters.is_empty() => {
+                wrong(Errno::Exists, "matchall stands alone at its preference; delete it first")
+            }
+            Matcher::MarkIsClass(_) if self.specs().any(|other| other.handle != 0) => {
+                wrong(Errno::Invalid, "a filter there has a mark of its own")
+            }
+            Matcher::Mark(_, mask) => {
+                let differs = |other: &FilterSpec| match &other.matcher {
+                    Matcher::Mark(_, other) => other != mask,
+                    _ => false,
+                };
+                if self.specs().next().is_some_and(differs) {
+                    return wrong(Errno::Invalid, "filters of one preference share their mask");
+                }
+                self.filters.retain(|_, other| other.handle != 0);
+                self.handles.remove(&0);
+                Ok(())
+            }
+            Matcher::Flower(flower) if self.flowers.contains(&**flower) => {
+                let there = there.map(|there| &there.matcher);
+                if matches!(there, Some(Matcher::Flower(there)) if there == flower) {
+                    return Ok(());
+                }
+                wrong(Errno::Exists, "another filter there matches the same")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The hash tables of `u32` at a place: whose they are, and what they are called.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::Matcher;
+use super::super::read::{FilterSpec, Rank};
+use super::group::Group;
+use super::{Name, refused};
+use crate::ConfigError;
+use crate::error::Errno;
+
+/// The part of a handle that names a table, and the bits behind it.
+const TABLE: u32 = 0xfff0_0000;
+const TABLE_BITS: u32 = 20;
+const NODE: u32 = 0xfff;
+/// The first table and the first node that are given out.
+const OWN: u32 = 0x800;
+const OWN_TABLES: u32 = 0x800;
+/// Nodes are counted with so many bits.
+const COUNT_BITS: u32 = 40;
+
+/// The nodes in the order in which they are given out: from 800 to fff, then from 1 on.
+fn node_at(place: u32) -> Option<u32> {
+    match place {
+        0..OWN => Some(OWN + place),
+        OWN..NODE => Some(place - OWN + 1),
+        _ => None,
+    }
+}
+
+/// The hash tables at a place, by their handles.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tables {
+    owned: BTreeMap<u32, Owned>,
+    /// How many were made.
+    born: u64,
+    /// The number that is given out next.
+    next: u32,
+    /// In each bucket, how many nodes of those that are given out are taken, from the first on.
+    taken: BTreeMap<u32, u32>,
+    /// How many nodes there were so far.
+    count: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Owned {
+    by: Name,
+    born: u64,
+    divisor: u32,
+    root: bool,
+}
+
+fn wrong(key: &'static str, value: u32, errno: Errno, said: &'static str) -> ConfigError {
+    let why = match key {
+        "divisor" => "a table keeps its buckets; delete it first",
+        "link" | "ht" => "there is no such table: add it with divisor",
+        _ => "a node has the table's number, then the bucket's, then one of its own",
+    };
+    refused(key, format!("{value:x}")).by(errno, said, why)
+}
+
+impl Tables {
+    fn own(&mut self) -> Result<u32, ConfigError> {
+        for _ in 0..OWN_TABLES {
+            let table = (OWN + self.next % OWN_TABLES) << TABLE_BITS;
+            self.next += 1;
+            if !self.owned.contains_key(&table) {
+                return Ok(table);
+            }
+        }
+        let why = "a place has at most 2048 hash tables without a number, one for each preference";
+        Err(refused("u32", "").by(Errno::NoSpace, "", why))
+    }
+
+    /// Makes the first table of the preference of a filter.
+    pub(super) fn root(
+        &mut self,
+        filter: &FilterSpec,
+        serial: u64,
+    ) -> Result<Arc<FilterSpec>, ConfigError> {
+        let (mut root, by) = (filter.clone(), (filter.chain, filter.pref));
+        let handle = self.own()?;
+        self.born += 1;
+        let born = self.born;
+        self.owned.insert(handle, Owned { by, born, divisor: 1, root: true });
+        (root.handle, root.rank, root.serial) = (handle, (born, 0), serial);
+        (root.class, root.indev, root.skip_hw, root.bare_police) = (None, None, false, false);
+        root.actions.clear();
+        root.matcher = Matcher::Table(1);
+        Ok(Arc::new(root))
+    }
+
+    /// The preference that made the table of a handle.
+    pub(super) fn owner(&self, handle: u32) -> Option<Name> {
+        self.owned.get(&(handle & TABLE)).map(|table| table.by)
+    }
+
+    /// Gives a table or a node a handle. The preference and the rank where it is to stand.
+    pub(super) fn settle(
+        &mut self,
+        filter: &mut FilterSpec,
+        there: Option<&FilterSpec>,
+        groups: &BTreeMap<Name, Group>,
+    ) -> Result<(Name, Rank), ConfigError> {
+        let name = (filter.chain, filter.pref);
+        let (table, link) = match &filter.matcher {
+            Matcher::Table(divisor) => return self.settle_table(filter, there, *divisor, name),
+            Matcher::U32(node) => (node.table, node.link),
+            _ => (None, None),
+        };
+        if let Some(link) = link {
+            match self.owned.get(&(link & TABLE)) {
+                None => {
+                    let said = "cls_u32: Link hash table not found";
+                    return Err(wrong("link", link >> TABLE_BITS, Errno::Invalid, said));
+                }
+                Some(table) if table.root => {
+                    let said = "cls_u32: Not linking to root node";
+                    return Err(wrong("link", link >> TABLE_BITS, Errno::Invalid, said));
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(there) = there {
+            if let Matcher::Table(_) = there.matcher {
+                let said = "cls_u32: Key node id cannot be zero";
+                return Err(wrong("handle", there.handle, Errno::Invalid, said));
+            }
+            filter.handle = there.handle;
+            return Ok(((there.chain, there.pref), there.rank));
+        }
+        self.settle_node(filter, table.unwrap_or(0), name, groups)
+    }
+
+    fn settle_table(
+        &mut self,
+        filter: &mut FilterSpec,
+        there: Option<&FilterSpec>,
+        divisor: u32,
+        by: Name,
+    ) -> Result<(Name, Rank), ConfigError> {
+        if let Some(there) = there {
+            let said = "cls_u32: Key node id cannot be zero";
+            return Err(wrong("divisor", there.handle, Errno::Invalid, said));
+        }
+        filter.handle = match filter.handle & TABLE {
+            0 => self.own()?,
+            table => table,
+        };
+        self.born += 1;
+        self.owned.insert(filter.handle, Owned { by, born: self.born, divisor, root: false });
+        Ok((by, (self.born, 0)))
+    }
+
+    fn settle_node(
+        &mut self,
+        filter: &mut FilterSpec,
+        table: u32,
+        name: Name,
+        groups: &BTreeMap<Name, Group>,
+    ) -> Result<(Name, Rank), ConfigError> {
+        let bucket = table >> 12 & 0xff;
+        let given = match table & TABLE {
+            0 | TABLE => self.owned.iter().find(|(_, table)| table.root && table.by == name),
+            named => self.owned.get_key_value(&named),
+        };
+        let Some((&table, owned)) = given else {
+            let said = "cls_u32: Specified hash table not found";
+            return Err(wrong("ht", table >> TABLE_BITS, Errno::Invalid, said));
+        };
+        if bucket >= owned.divisor {
+            let said = "cls_u32: Specified hash table buckets exceed configured value";
+            return Err(wrong("handle", bucket, Errno::Invalid, said));
+        }
+        let handle = filter.handle;
+        if handle & TABLE != 0 && (handle ^ table) & TABLE != 0 {
+            let said = "cls_u32: Handle specified hash table address mismatch";
+            return Err(wrong("handle", handle, Errno::Invalid, said));
+        }
+        let first = table | bucket << 12;
+        let group = groups.get(&owned.by);
+        let taken = |node: u32| group.is_some_and(|group| group.get(first | node).is_some());
+        let mut place = self.taken.get(&first).copied().unwrap_or(0);
+        let node = match handle & NODE {
+            0 => loop {
+                match node_at(place) {
+                    Some(node) if taken(node) => place += 1,
+                    // Linux, too, gives the last one out again and again then.
+                    node => break node.unwrap_or(NODE),
+                }
+            },
+            node if taken(node) => {
+                return Err(wrong("handle", handle, Errno::NoSpace, ""));
+            }
+            node => node,
+        };
+        filter.handle = first | node;
+        let (by, born) = (owned.by, owned.born);
+        self.count += 1;
+        let rank = (born, u64::from(filter.handle & !TABLE) << COUNT_BITS | self.count);
+        self.taken.insert(first, place);
+        Ok((by, rank))
+    }
+
+    /// A node is free again.
+    pub(super) fn free(&mut self, filter: &FilterSpec) {
+        if let Some(place) = self.taken.get_mut(&(filter.handle & !NODE)) {
+            let node = filter.handle & NODE;
+            *place = (*place).min(if node < OWN { node + OWN - 1 } else { node - OWN });
+        }
+    }
+
+    /// Says why a table cannot go.
+    pub(super) fn check_delete(
+        &self,
+        filter: &FilterSpec,
+        groups: &BTreeMap<Name, Group>,
+    ) -> Result<(), ConfigError> {
+        let Matcher::Table(_) = filter.matcher else { return Ok(()) };
+        let wrong = |said, why| Err(refused("handle", "").by(Errno::Invalid, said, why));
+        if self.owned.get(&filter.handle).is_some_and(|table| table.root) {
+            let why = "the first table goes with its preference";
+            return wrong("cls_u32: Not allowed to delete root node", why);
+        }
+        let links = |other: &FilterSpec| match &other.matcher {
+            Matcher::U32(node) => node.link == Some(filter.handle),
+            _ => false,
+        };
+        if groups.values().flat_map(Group::specs).any(links) {
+            let why = "filters are linked with this table";
+            return wrong("cls_u32: Can not delete in-use filter", why);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, table: u32) {
+        self.owned.remove(&table);
+    }
+
+    /// Forgets the tables of a preference.
+    pub(super) fn forget(&mut self, name: Name) {
+        let owned = &mut self.owned;
+        owned.retain(|_, table| table.by != name);
+        self.taken.retain(|bucket, _| owned.contains_key(&(bucket & TABLE)));
+        if self.owned.is_empty() {
+            self.next = 0;
+        }
+    }
+
+    /// Whether there is one preference of this kind.
+    pub(super) fn are_alone(groups: &BTreeMap<Name, Group>) -> bool {
+        groups.values().filter(|group| group.kind == "u32").take(2).count() < 2
+    }
+}

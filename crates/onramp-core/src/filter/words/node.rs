@@ -1,0 +1,192 @@
+//! Nodes of hash tables: what is compared, and where it goes on.
+
+use super::super::Matcher;
+use super::super::reader::{Reader, hexadecimal, is};
+use super::{Selector, offset};
+use crate::ConfigError;
+use crate::error::Errno;
+
+/// The part of a handle that names a table.
+const TABLE: u32 = 0xfff0_0000;
+/// The part that names a node.
+const NODE: u32 = 0xfff;
+
+#[derive(Clone, Debug, Default)]
+pub(in crate::filter) struct Node {
+    pub(super) selector: Selector,
+    /// Where it is to be put: table and bucket.
+    pub(in crate::filter) table: Option<u32>,
+    /// Something happens when it matches.
+    pub(super) terminal: bool,
+    /// The table where it goes on.
+    pub(in crate::filter) link: Option<u32>,
+    pub(super) hash: Hash,
+    pub(super) moves: Moves,
+}
+
+/// Which bucket of the linked table: the number at an offset, under a mask.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hash {
+    pub(super) mask: u32,
+    pub(super) offset: i32,
+}
+
+/// How far it moves on in the packet before the linked table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moves {
+    pub(super) fixed: bool,
+    pub(super) plus: u16,
+    /// The length is in the packet: at an offset, under a mask, shifted.
+    pub(super) variable: bool,
+    pub(super) at: i32,
+    pub(super) mask: u16,
+    pub(super) shift: u32,
+    /// All headers begin there from then on.
+    pub(super) eat: bool,
+}
+
+/// The options of a node, as given.
+#[derive(Debug, Default)]
+pub(in crate::filter) struct Line {
+    node: Node,
+    divisor: Option<u32>,
+    order: Option<u32>,
+    any: bool,
+}
+
+impl Line {
+    /// Reads an option and its value; says whether it knows it.
+    pub(in crate::filter) fn read(
+        &mut self,
+        word: &str,
+        words: &mut Reader<'_>,
+    ) -> Result<bool, ConfigError> {
+        let (node, table) = (&mut self.node, "a table such as 1: or 1:5:, hexadecimal");
+        match word {
+            word if is(word, "match") => node.selector.read(words)?,
+            "divisor" => self.divisor = Some(read_divisor(words)?),
+            "order" => self.order = Some(words.number(word, NODE)?),
+            "link" => {
+                let read = |word: &str| read_handle(word).filter(|table| table & !TABLE == 0);
+                node.link = Some(words.value(word, "a table such as 1:, hexadecimal", read)?);
+            }
+            "ht" => {
+                let read = |word: &str| read_handle(word).filter(|table| table & NODE == 0);
+                node.table = Some(words.value(word, table, read)?);
+            }
+            "sample" => {
+                let mut sample = Selector::default();
+                sample.read(words)?;
+                let divisor = if words.take("divisor") { read_divisor(words)? } else { 256 };
+                let key = sample.keys.first().copied();
+                let bucket = key.map_or(0, |key| fold(key.value, key.mask)) % divisor;
+                node.table = Some(node.table.unwrap_or(0) & TABLE | bucket << 12);
+            }
+            "hashkey" => node.hash.read(words)?,
+            "offset" => node.moves.read(words)?,
+            _ => return Ok(false),
+        }
+        self.any = true;
+        Ok(true)
+    }
+
+    /// The node that was asked for.
+    pub(in crate::filter) fn order(&self) -> Option<u32> {
+        self.order.filter(|order| *order > 0)
+    }
+
+    /// What it describes, for a filter of this handle that `acts`. What is not said stays as it was
+    /// `before`.
+    pub(in crate::filter) fn build(
+        &mut self,
+        words: &Reader<'_>,
+        handle: u32,
+        acts: bool,
+        before: Option<&Node>,
+    ) -> Result<Matcher, ConfigError> {
+        let refused =
+            |key, why: &str, said| Err(words.wrong(key, "", why).kernel(Errno::Invalid, said));
+        if let Some(divisor) = self.divisor {
+            if handle & NODE != 0 {
+                let said = "cls_u32: Divisor can only be used on a hash table";
+                return refused("divisor", "the handle names a node", said);
+            }
+            return Ok(Matcher::Table(divisor));
+        }
+        let mut node = std::mem::take(&mut self.node);
+        if let Some(before) = before {
+            let link = node.link.or(before.link);
+            node = Node { link, table: None, ..before.clone() };
+        } else if node.selector.is_empty() && (self.any || acts) {
+            let said = "cls_u32: Selector not specified";
+            return refused("match", "expected one at least, such as match u32 0 0", said);
+        } else if node.selector.is_empty() {
+            return Ok(Matcher::Root);
+        } else {
+            node.terminal = acts;
+        }
+        Ok(Matcher::U32(Box::new(node)))
+    }
+}
+
+fn read_divisor(words: &mut Reader<'_>) -> Result<u32, ConfigError> {
+    let read = |word: &str| {
+        let divisor = super::super::reader::count(word, 256)?;
+        divisor.is_power_of_two().then_some(divisor)
+    };
+    words.value("divisor", "a power of two, 1 to 256", read)
+}
+
+/// The bits under the mask, moved to the right end.
+pub(super) fn fold(value: u32, mask: u32) -> u32 {
+    (value & mask).checked_shr(mask.trailing_zeros()).unwrap_or(0)
+}
+
+impl Hash {
+    /// Reads `mask MASK at OFFSET`.
+    fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        loop {
+            if words.take("mask") {
+                self.mask = words.hex("mask", u32::MAX)?;
+            } else if words.take("at") {
+                self.offset = words.value("at", "an offset, -65536 to 65535", offset)?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Moves {
+    /// Reads `plus NUMBER`, `at OFFSET mask MASK shift NUMBER`, `eat`.
+    fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
+        let short = |number: u32| u16::try_from(number).unwrap_or(u16::MAX);
+        loop {
+            if words.take("mask") {
+                (self.variable, self.mask) = (true, short(words.hex("mask", 0xffff)?));
+            } else if words.take("at") {
+                let read = words.value("at", "an offset, -65536 to 65535", offset)?;
+                (self.variable, self.at) = (true, read);
+            } else if words.take("shift") {
+                self.shift = words.number("shift", 15)?;
+            } else if words.take("plus") {
+                (self.fixed, self.plus) = (true, short(words.number("plus", 0xffff)?));
+            } else if words.take("eat") {
+                self.eat = true;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads `800::1`, `800:`, `1:5:` or `::1`, of table, bucket and node.
+pub(in crate::filter) fn read_handle(word: &str) -> Option<u32> {
+    let mut parts = word.split(':');
+    let mut part = |max: u32| match parts.next() {
+        None | Some("") => Some(0),
+        Some(digits) => hexadecimal(digits, max),
+    };
+    let handle = part(0xfff)? << 20 | part(0xff)? << 12 | part(NODE)?;
+    (word.contains(':') && parts.next().is_none()).then_some(handle)
+}

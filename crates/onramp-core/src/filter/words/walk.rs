@@ -1,0 +1,92 @@
+//! The way through hash tables: from a node that matches into the table that it is linked with,
+//! and back where nothing there has matched.
+
+use onramp_queue::Packet;
+
+use super::super::Look;
+use super::node::fold;
+use super::{Node, Selector, word_at};
+
+/// What a node says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::filter) enum Step {
+    /// The next of its bucket.
+    Next,
+    /// It is the one.
+    Match,
+    /// Into a bucket of a table: the bucket's number is to be taken modulo the divisor.
+    Into { table: u32, hash: u32, place: Place },
+    /// The packet ends before: no other of its preference is asked.
+    Leave,
+}
+
+/// How far it has moved on in the packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::filter) struct Place {
+    /// Where headers begin, counted from the network header.
+    on: i32,
+    /// Where the next one begins, counted from there.
+    next: i32,
+}
+
+impl Selector {
+    /// None: the packet ends before.
+    fn matches(&self, look: &mut Look, pkt: &Packet, place: Place) -> Option<bool> {
+        if let Some((value, mask)) = self.mark
+            && pkt.mark & mask != value
+        {
+            return Some(false);
+        }
+        for key in &self.keys {
+            if !key.matches_at(look, pkt, place.on, place.next)? {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+}
+
+impl Node {
+    /// Whether something happens when it has matched.
+    pub(in crate::filter) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// What it says, and where it goes on.
+    pub(in crate::filter) fn step(&self, look: &mut Look, pkt: &Packet, place: Place) -> Step {
+        match self.selector.matches(look, pkt, place) {
+            None => Step::Leave,
+            Some(false) => Step::Next,
+            Some(true) => match self.link {
+                None if self.terminal => Step::Match,
+                None => Step::Next,
+                Some(table) => self.descend(look, pkt, place, table).unwrap_or(Step::Leave),
+            },
+        }
+    }
+
+    fn descend(&self, look: &mut Look, pkt: &Packet, mut place: Place, table: u32) -> Option<Step> {
+        let hash = match self.hash.mask {
+            0 => 0,
+            mask => fold(word_at(look, pkt, place.on + self.hash.offset)?, mask),
+        };
+        let moves = self.moves;
+        if moves.fixed || moves.variable {
+            let mut more = i32::from(moves.plus) + 3;
+            if moves.variable {
+                let word = word_at(look, pkt, place.on + moves.at)?;
+                more += i32::try_from((word >> 16 & u32::from(moves.mask)) >> moves.shift).ok()?;
+            }
+            place.next = more & !3;
+        }
+        if moves.eat {
+            place = Place { on: place.on + place.next, next: 0 };
+        }
+        let begins = i64::try_from(look.at(pkt).keys().network).ok()? + i64::from(place.on);
+        Some(match (begins < i64::from(pkt.len), self.terminal) {
+            (true, _) => Step::Into { table, hash, place },
+            (false, true) => Step::Match,
+            (false, false) => Step::Next,
+        })
+    }
+}
