@@ -12,7 +12,7 @@ fn open(path: PathBuf) -> Result<Daemon, String> {
 }
 
 fn refusal(path: PathBuf) -> String {
-    open(path).err().expect("it is refused")
+    open(path).expect_err("it is refused")
 }
 
 #[test]
