@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use onramp::Clock as _;
 use onramp::dev::MonotonicClock;
+use onramp::{Clock as _, Link};
 
 use super::*;
 
@@ -13,7 +13,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends so many packets of 100 bytes and waits until nothing is held.
 fn send(host: &Host, device: &str, count: usize) {
-    let link = host.link(device).expect("there is such a device");
+    send_through(&host.link(device).expect("there is such a device"), count);
+}
+
+fn send_through(link: &Link, count: usize) {
     let mut sender = link.sender();
     let flow = sender.flow(None);
     for _ in 0..count {
@@ -101,8 +104,9 @@ fn a_reader_gets_more_than_its_box_holds() {
     let host = host(&["ip link add v0 up type veth peer name v1 up"]);
     let mut receiver = host.receiver("v1").expect("nobody else reads");
     let total: u32 = 20_000;
+    let link = host.link("v0").expect("there is such a device");
     std::thread::scope(|scope| {
-        scope.spawn(|| send(&host, "v0", total as usize));
+        scope.spawn(|| send_through(&link, total as usize));
         let mut got = 0;
         while got < total {
             assert!(receiver.wait(PATIENCE), "{got} of {total} arrived");

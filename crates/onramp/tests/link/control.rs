@@ -7,7 +7,9 @@ use std::time::Duration;
 use onramp::Transmitted;
 use onramp::dev::Null;
 use onramp::view::{QdiscView, whole};
-use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup, TcError};
+use onramp::{
+    Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup, TcError,
+};
 
 use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
