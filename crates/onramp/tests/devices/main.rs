@@ -2,6 +2,7 @@
 
 mod carry;
 mod ip;
+mod kernel;
 
 use std::path::Path;
 

@@ -179,9 +179,11 @@ fn create(
 fn names(devices: &Netdevs, kind: &Type, wanted: &[Wanted; 2]) -> Result<[String; 2], Fault> {
     let exists = |why: String| Fault::kernel("RTNETLINK answers: File exists", &why);
     let [first, second] = wanted.each_ref().map(|wanted| wanted.name.clone());
-    let first = first.unwrap_or_else(|| devices.free_name(kind.name, second.as_deref()));
-    let second = second.unwrap_or_else(|| devices.free_name("veth", Some(&first)));
     let pair = kind.options.iter().any(|option| option.what == Operand::Peer);
+    // The other end comes first.
+    let second = second.unwrap_or_else(|| devices.free_name(kind.name, first.as_deref()));
+    let other = pair.then_some(&*second);
+    let first = first.unwrap_or_else(|| devices.free_name(kind.name, other));
     let taken = |name: &str| devices.get(name).is_some();
     if taken(&first) || (pair && (taken(&second) || first == second)) {
         let name = if taken(&first) { &first } else { &second };

@@ -70,7 +70,7 @@ impl<'a> Ask<'a> {
                 self.address = Some(hardware(given).ok_or_else(wrong)?);
             }
             "help" => return Err(Fault::usage(&super::help::link())),
-            _ if word.len() > 1 && "type".starts_with(word) => self.kind = Some(words.value()?),
+            _ if "type".starts_with(word) && !word.is_empty() => self.kind = Some(words.value()?),
             _ => self.device(word, words)?,
         }
         Ok(())

@@ -1,0 +1,70 @@
+//! A thousand clients at once, among others that hang and babble.
+
+use super::*;
+
+const CLIENTS: usize = 1_000;
+/// Commands of each.
+const COMMANDS: usize = 5;
+
+#[test]
+fn a_thousand_clients_are_served_beside_those_that_hang_and_babble() {
+    raise_limits();
+    let daemon = Running::start(Limits::default());
+    let mut hanging = Vec::new();
+    for number in 0..200_u8 {
+        let mut client = daemon.connect();
+        match number % 4 {
+            0 => {}
+            1 => client.write(b"{\"v\":1,\"argv\":[\"ip"),
+            2 => client.write(b"\0\xff\xff garbage\n{}\n[[[[\n"),
+            // It asks, and does not read.
+            _ => client.write(format!("{}\n", command("ip -d link")).repeat(50).as_bytes()),
+        }
+        hanging.push(client);
+    }
+    let clients: Vec<Conversation> = (0..CLIENTS).map(|_| daemon.connect()).collect();
+    // All of them are connected; 16 threads speak for them in turn.
+    std::thread::scope(|scope| {
+        let mut clients = clients.into_iter().enumerate().collect::<Vec<_>>();
+        while !clients.is_empty() {
+            let mut some = clients.split_off(clients.len().saturating_sub(CLIENTS.div_ceil(16)));
+            scope.spawn(move || {
+                for round in 0..COMMANDS {
+                    for (number, client) in &mut some {
+                        client.write(format!("{}\n", request(*number, round)).as_bytes());
+                    }
+                    for (number, client) in &mut some {
+                        let reply = client.read();
+                        assert_eq!(reply["code"], 0, "client {number}: {reply}");
+                        assert_eq!(reply["id"], *number);
+                    }
+                }
+            });
+        }
+    });
+    let left = daemon.connect().ask(&command("ip link"));
+    assert_eq!(left["out"], "", "each removed what it had added");
+    drop(hanging);
+}
+
+/// Each has a device of its own for a while.
+fn request(number: usize, round: usize) -> Value {
+    let line = match round {
+        0 => format!("ip link add c{number} type dummy"),
+        1 => format!("ip link set c{number} up mtu 1400"),
+        2 => format!("ip -s -j link show c{number}"),
+        3 => format!("ip link set c{number} down"),
+        _ => format!("ip link del c{number}"),
+    };
+    let mut request = command(&line);
+    request["id"] = number.into();
+    request
+}
+
+/// Each connection is two open files here.
+fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).expect("as many files as may be open");
+}

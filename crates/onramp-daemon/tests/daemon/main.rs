@@ -1,0 +1,103 @@
+//! A daemon, and clients of every kind.
+
+mod crowd;
+mod limits;
+mod protocol;
+mod socket;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use onramp::Host;
+use onramp_daemon::serve::{Daemon, Limits, Options};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+/// Long enough for anything to happen that shall.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon in a thread of its own. Its drop ends it in good order.
+struct Running {
+    folder: tempfile::TempDir,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(limits: Limits) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = Some(folder.path().join("onramp.sock"));
+        let options = Options { socket, limits, ..Options::default() };
+        let (end, ended) = oneshot::channel();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new().spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let daemon = Daemon::open(options, Host::new()).await.expect("it opens");
+                tell.send(()).expect("somebody waits");
+                let until = |_, _| async {
+                    let _ = ended.await;
+                };
+                daemon.serve(until).await;
+            });
+        });
+        told.recv_timeout(PATIENCE).expect("it serves");
+        Self { folder, end: Some(end), thread: Some(thread.expect("a thread")) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("onramp.sock")
+    }
+
+    fn connect(&self) -> Conversation {
+        let stream = UnixStream::connect(self.path()).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Conversation(BufReader::new(stream))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the daemon panicked");
+        }
+    }
+}
+
+/// A connection.
+struct Conversation(BufReader<UnixStream>);
+
+impl Conversation {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.get_ref().write_all(bytes).expect("it is taken");
+    }
+
+    /// The next reply; `Null`: there is no more.
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("an answer, or the end");
+        if line.is_empty() { Value::Null } else { serde_json::from_str(&line).expect("JSON") }
+    }
+
+    fn ask(&mut self, request: &Value) -> Value {
+        self.write(format!("{request}\n").as_bytes());
+        self.read()
+    }
+
+    /// Whether the daemon has closed it.
+    fn has_ended(&mut self) -> bool {
+        let mut rest = Vec::new();
+        self.0.read_to_end(&mut rest).is_ok() && rest.is_empty()
+    }
+}
+
+fn command(line: &str) -> Value {
+    let words: Vec<&str> = line.split(' ').collect();
+    json!({ "v": 1, "argv": words })
+}
