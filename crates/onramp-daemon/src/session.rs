@@ -105,8 +105,11 @@ impl Session {
     async fn answer(&mut self, line: &[u8]) -> Result<Option<(Option<u64>, Watch)>, Gone> {
         let reply = match wire::parse(line) {
             Ok(Asked { id, request: Request::Watch(what, options) }) => {
-                match self.watched.watch(&what, options) {
-                    Ok(watch) => return Ok(Some((id, watch))),
+                match self.watched.watch(&what, options).await {
+                    Ok(watch) => {
+                        self.write(&wire::watching(id, &what)).await?;
+                        return Ok(Some((id, watch)));
+                    }
                     Err(why) => wire::refusal(id, &why),
                 }
             }

@@ -5,7 +5,6 @@
 
 mod drops;
 
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -79,7 +78,11 @@ impl Watched {
     /// # Errors
     ///
     /// What cannot be understood, for people.
-    pub(crate) fn watch(&self, what: &str, options: Map<String, Value>) -> Result<Watch, String> {
+    pub(crate) async fn watch(
+        &self,
+        what: &str,
+        options: Map<String, Value>,
+    ) -> Result<Watch, String> {
         match what {
             "stats" => {
                 let options: Looking = read(options)?;
@@ -95,26 +98,25 @@ impl Watched {
             }
             "events" => {
                 let Nothing {} = read(options)?;
-                Ok(Watch::Events(self.listen()))
+                Ok(Watch::Events(self.listen().await?))
             }
             _ => Err(format!("there is no {what:?} to watch; there are stats and events")),
         }
     }
 
-    fn listen(&self) -> broadcast::Receiver<Arc<Value>> {
+    async fn listen(&self) -> Result<broadcast::Receiver<Arc<Value>>, String> {
         let receiver = self.events.told.subscribe();
-        let mut telling = self.events.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut *telling, true) {
-            let (hub, events) = (self.hub.clone(), Arc::downgrade(&self.events));
-            spawn_blocking(move || {
-                let happening =
-                    hub.host().lock().unwrap_or_else(PoisonError::into_inner).subscribe();
-                drop(hub);
-                forward(&happening, &events);
-            });
+        let first = {
+            let mut telling = self.events.telling.lock().unwrap_or_else(PoisonError::into_inner);
+            !std::mem::replace(&mut *telling, true)
+        };
+        if first {
+            let events = Arc::downgrade(&self.events);
+            let heard = self.hub.with(move |host| host.listen(move |event| tell(&events, event)));
+            heard.await.map_err(|died| died.to_string())?;
             tokio::spawn(tell_drops(Arc::clone(&self.sampler), Arc::downgrade(&self.events)));
         }
-        receiver
+        Ok(receiver)
     }
 }
 
@@ -190,20 +192,14 @@ fn line(id: Option<u64>, key: &str, what: &impl serde::Serialize) -> Vec<u8> {
     wire::line(&json!({"v": wire::VERSION, "id": id, key: what}))
 }
 
-/// Passes on what happens on a host, until it or the listeners are gone.
-fn forward(happening: &std::sync::mpsc::Receiver<Event>, events: &Weak<Events>) {
-    loop {
-        let event = match happening.recv_timeout(PERIOD) {
-            Ok(event) => Some(document(&event)),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        let Some(events) = events.upgrade() else { return };
-        if let Some(event) = event {
-            // Nobody may be listening at the moment.
-            let _ = events.told.send(Arc::new(event));
-        }
+/// Passes on what happens on a host. False: there is nobody to tell any more.
+fn tell(events: &Weak<Events>, event: &Event) -> bool {
+    let Some(events) = events.upgrade() else { return false };
+    if events.told.receiver_count() > 0 {
+        // The last of them may have left meanwhile.
+        let _ = events.told.send(Arc::new(document(event)));
     }
+    true
 }
 
 fn document(event: &Event) -> Value {

@@ -1,7 +1,5 @@
 //! What those who watch are told.
 
-use std::sync::mpsc::sync_channel;
-
 use onramp::host::What;
 
 use super::*;
@@ -31,7 +29,7 @@ async fn what_cannot_be_watched_is_told() {
         ("events", json!({"device": "d0"}), "unknown field `device`"),
     ];
     for (what, asked, why) in wrong {
-        let said = watched().watch(what, options(&asked)).expect_err(what);
+        let said = watched().watch(what, options(&asked)).await.expect_err(what);
         assert!(said.contains(why), "{what} {asked}: {said}");
     }
 }
@@ -39,7 +37,7 @@ async fn what_cannot_be_watched_is_told() {
 #[tokio::test]
 async fn looks_have_rates_from_the_second_on() {
     let asked = json!({"interval_ms": 110, "sort": "rate", "limit": 5});
-    let mut watch = watched().watch("stats", options(&asked)).expect("it can be watched");
+    let mut watch = watched().watch("stats", options(&asked)).await.expect("it can be watched");
     let first = told(&mut watch).await;
     assert_eq!((&first["v"], &first["id"]), (&1.into(), &7.into()));
     assert_eq!(first["stats"]["seconds"], Value::Null);
@@ -49,17 +47,14 @@ async fn looks_have_rates_from_the_second_on() {
 #[tokio::test]
 async fn the_oldest_events_are_lost_and_counted() {
     let watched = watched();
-    let mut watch = watched.watch("events", Map::new()).expect("it can be watched");
-    let (sender, happening) = sync_channel(10_000);
+    let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
     let count = 5000;
     for number in 0..count {
         let line = format!("qdisc fq {number}: root");
         let at = SystemTime::UNIX_EPOCH + Duration::from_micros(number);
         let event = Event { at, device: "d0".into(), what: What::Added, line };
-        sender.send(event).expect("there is room");
+        assert!(tell(&Arc::downgrade(&watched.events), &event));
     }
-    drop(sender);
-    forward(&happening, &Arc::downgrade(&watched.events));
     let first = told(&mut watch).await;
     let lost = first["lost"].as_u64().expect("some are lost");
     assert!(lost >= count - KEPT as u64, "{lost}");
@@ -69,6 +64,23 @@ async fn the_oldest_events_are_lost_and_counted() {
         let expected = json!({"unix_us": number, "what": "added", "device": "d0", "line": line});
         assert_eq!(*event, expected);
     }
+}
+
+#[tokio::test]
+async fn what_happens_on_the_host_is_told() {
+    let watched = watched();
+    let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
+    let words = ["ip", "link", "add", "dev", "d0", "type", "dummy"].map(str::to_owned);
+    let reply = watched.hub.exec(&words);
+    assert_eq!(reply.code, 0, "{reply:?}");
+    let event = &told(&mut watch).await["event"];
+    assert_eq!((&event["what"], &event["device"]), (&"added".into(), &"d0".into()), "{event}");
+    assert!(event["unix_us"].as_u64() > Some(1_600_000_000_000_000), "{event}");
+    let (events, hub) = (Arc::downgrade(&watched.events), watched.hub.clone());
+    drop((watch, watched));
+    // With the last watcher the host's listener goes as well.
+    assert!(events.upgrade().is_none());
+    assert_eq!(hub.exec(&["ip", "link", "del", "d0"].map(str::to_owned)).code, 0);
 }
 
 fn lines(events: &[Value]) -> Vec<&str> {
