@@ -4,6 +4,8 @@ pub(crate) mod bench;
 pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod lab;
+pub(crate) mod monitor;
 pub(crate) mod remote;
 pub(crate) mod replay;
 pub(crate) mod send;
+pub(crate) mod top;

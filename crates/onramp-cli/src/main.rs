@@ -56,6 +56,8 @@ enum Command {
     /// Make, change and show the daemon's devices, as iproute2's ip does
     #[command(disable_help_flag = true)]
     Ip(cmd::remote::Words),
+    Top(cmd::top::Args),
+    Monitor(cmd::monitor::Args),
     /// Run an experiment of the laboratory: old designs beside Onramp's
     #[command(subcommand)]
     Lab(Lab),
@@ -95,6 +97,8 @@ fn main() -> ExitCode {
         Command::Send(args) => cmd::send::run(&args),
         Command::Replay(args) => cmd::replay::run(&args),
         Command::Daemon(args) => cmd::daemon::run(args),
+        Command::Top(args) => cmd::top::run(args),
+        Command::Monitor(args) => cmd::monitor::run(args),
         Command::Tc(_) | Command::Ip(_) => unreachable!("they were called above"),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),

@@ -11,7 +11,6 @@ mod sampler;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -86,18 +85,15 @@ struct Site {
 
 /// Serves until `stop` is ready; then says goodbye to clients, and ends.
 ///
-/// With `control`, commands are taken from the web page.
-///
-/// # Errors
-///
-/// None at present: what fails is a client's connection, and ends that.
+/// With `control`, commands are taken from the web page. What fails is a client's connection, and
+/// ends that.
 pub async fn serve(
     listener: TcpListener,
     sampler: Arc<Sampler>,
     control: bool,
     limits: Limits,
     stop: impl Future<Output = ()>,
-) -> io::Result<()> {
+) {
     let site = Arc::new(Site {
         sampler,
         limits,
@@ -133,7 +129,6 @@ pub async fn serve(
     stopping.send_replace(true);
     let goodbye = async { while clients.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(Duration::from_secs(1), goodbye).await;
-    Ok(())
 }
 
 /// Serves one connection.

@@ -12,12 +12,14 @@ mod figures;
 pub mod http;
 pub mod hub;
 pub mod metrics;
+pub mod monitor;
 mod notify;
 pub mod serve;
 mod session;
 pub mod snapshot;
 mod socket;
 pub mod top;
+pub mod watch;
 mod web;
 pub mod wire;
 

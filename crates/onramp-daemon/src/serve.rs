@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onramp::Host;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
+use crate::http;
 use crate::hub::Hub;
 use crate::session::{self, Session};
 use crate::socket::{Socket, find_path};
+use crate::watch::Watched;
 use crate::{config, notify, wire};
 
 /// How long clients may take to hear the end of what they asked for, when the daemon ends.
@@ -70,6 +72,7 @@ pub struct Daemon {
     hub: Hub,
     socket: Socket,
     listener: UnixListener,
+    web: Option<TcpListener>,
 }
 
 /// Runs a daemon until SIGTERM or SIGINT.
@@ -113,13 +116,17 @@ impl Daemon {
         let (socket, listener) = Socket::open(&path)?;
         let listener = UnixListener::from_std(listener)
             .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
+        let web = match options.metrics {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
         let hub = Hub::new(host);
         if let Some(file) = &options.config {
             let commands = config::load(&hub, file).await?;
             info!("{}: {} commands", file.display(), commands.len());
         }
         info!("listening at {}", path.display());
-        Ok(Self { options, hub, socket, listener })
+        Ok(Self { options, hub, socket, listener, web })
     }
 
     /// The host.
@@ -128,21 +135,35 @@ impl Daemon {
         &self.hub
     }
 
+    /// Where metrics and the web page are, if anywhere.
+    #[must_use]
+    pub fn web_address(&self) -> Option<SocketAddr> {
+        self.web.as_ref().and_then(|web| web.local_addr().ok())
+    }
+
     /// Serves clients until `until`'s future ends, then ends in good order.
     pub async fn serve<F: Future<Output = ()>>(
         self,
         until: impl FnOnce(Hub, Option<PathBuf>) -> F,
     ) {
-        let Self { options, hub, socket, listener } = self;
+        let Self { options, hub, socket, listener, web } = self;
+        let watched = Watched::new(hub.clone());
         let mut until = pin!(until(hub.clone(), options.config.clone()));
         let (end, ending) = watch::channel(false);
         let mut clients = Clients {
             hub: hub.clone(),
+            watched: watched.clone(),
             limits: options.limits,
             places: Arc::new(Semaphore::new(options.limits.clients)),
-            ending,
+            ending: ending.clone(),
             sessions: JoinSet::new(),
         };
+        if let Some(web) = web {
+            let limits = http::Limits::default();
+            let end = async move { drop(ending.clone().wait_for(|ending| *ending).await) };
+            let sampler = Arc::clone(watched.sampler());
+            clients.sessions.spawn(http::serve(web, sampler, options.web_control, limits, end));
+        }
         notify::tell(notify::READY);
         loop {
             tokio::select! {
@@ -175,6 +196,7 @@ impl Daemon {
 /// Those who are served.
 struct Clients {
     hub: Hub,
+    watched: Watched,
     limits: Limits,
     places: Arc<Semaphore>,
     ending: watch::Receiver<bool>,
@@ -188,7 +210,8 @@ impl Clients {
         let patience = self.limits.patience;
         match (refusal, place) {
             (None, Some(place)) => {
-                let session = Session::new(stream, self.hub.clone(), self.limits);
+                let session =
+                    Session::new(stream, self.hub.clone(), self.watched.clone(), self.limits);
                 let ending = self.ending.clone();
                 self.sessions.spawn(async move {
                     session.run(ending).await;
@@ -207,6 +230,16 @@ impl Clients {
             }
         }
     }
+}
+
+/// Listens for those who look at metrics and the web page.
+async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+    let listening = TcpListener::bind(address).await;
+    let listener =
+        listening.map_err(|error| format!("cannot listen at {address}: {error}; try --metrics"))?;
+    let address = listener.local_addr().unwrap_or(address);
+    info!("metrics at http://{address}/metrics, the web page at http://{address}/");
+    Ok(listener)
 }
 
 /// Whether a client is of the daemon's user, or root.

@@ -15,6 +15,7 @@ use tracing::debug;
 
 use crate::hub::{Died, Hub};
 use crate::serve::Limits;
+use crate::watch::{Watch, Watched};
 use crate::wire::{self, Asked, Command, Request};
 
 /// Commands of a batch that are done before others have their turn.
@@ -26,6 +27,7 @@ pub(crate) struct Session {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     hub: Hub,
+    watched: Watched,
     limits: Limits,
     pace: Pace,
 }
@@ -51,9 +53,10 @@ impl From<io::Error> for Gone {
 }
 
 impl Session {
-    pub(crate) fn new(stream: UnixStream, hub: Hub, limits: Limits) -> Self {
+    pub(crate) fn new(stream: UnixStream, hub: Hub, watched: Watched, limits: Limits) -> Self {
         let (reader, writer) = stream.into_split();
-        Self { reader: BufReader::new(reader), writer, hub, limits, pace: Pace::new(limits.rate) }
+        let (reader, pace) = (BufReader::new(reader), Pace::new(limits.rate));
+        Self { reader, writer, hub, watched, limits, pace }
     }
 
     /// Serves it until it leaves, or the daemon ends.
@@ -72,18 +75,48 @@ impl Session {
                 Ok(Next::End) | Err(Gone) => return,
             };
             self.pace.wait().await;
-            if self.answer(&line).await.is_err() {
-                return;
+            match self.answer(&line).await {
+                Ok(None) => {}
+                Ok(Some((id, watch))) => return self.tell(id, watch, ending).await,
+                Err(Gone) => return,
             }
         }
     }
 
-    async fn answer(&mut self, line: &[u8]) -> Result<(), Gone> {
+    /// Tells of what it watches, until it leaves or asks for something else, or the daemon ends.
+    async fn tell(&mut self, id: Option<u64>, mut watch: Watch, mut ending: watch::Receiver<bool>) {
+        let Self { reader, writer, .. } = self;
+        let telling = async {
+            while let Some(line) = watch.next(id).await {
+                // A reader may take its time, since nobody waits: it misses something.
+                if writer.write_all(&line).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = telling => {}
+            _ = reader.fill_buf() => {}
+            _ = ending.wait_for(|ending| *ending) => {}
+        }
+    }
+
+    /// Answers a request, or says what it shall be told from now on.
+    async fn answer(&mut self, line: &[u8]) -> Result<Option<(Option<u64>, Watch)>, Gone> {
         let reply = match wire::parse(line) {
+            Ok(Asked { id, request: Request::Watch(what, options) }) => {
+                match self.watched.watch(&what, options).await {
+                    Ok(watch) => {
+                        self.write(&wire::watching(id, &what)).await?;
+                        return Ok(Some((id, watch)));
+                    }
+                    Err(why) => wire::refusal(id, &why),
+                }
+            }
             Ok(Asked { id, request }) => self.serve(id, request).await,
             Err(wrong) => wire::refusal(wrong.id, &wrong.why),
         };
-        self.write(&reply).await
+        self.write(&reply).await.map(|()| None)
     }
 
     async fn serve(&self, id: Option<u64>, request: Request) -> Vec<u8> {
@@ -96,9 +129,8 @@ impl Session {
                 Ok((tried, said)) => wire::batch_reply(id, tried, &said),
                 Err(died) => wire::refusal(id, &died.to_string()),
             },
-            Request::Watch(what, _) => {
-                wire::refusal(id, &format!("there is nothing to watch that is called {what:?}"))
-            }
+            // Answered before.
+            Request::Watch(..) => wire::refusal(id, "there is nothing to watch here"),
         }
     }
 

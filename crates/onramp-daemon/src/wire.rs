@@ -172,6 +172,12 @@ pub fn refusal(id: Option<u64>, why: &str) -> Vec<u8> {
     reply(id, &Reply { code: 2, out: String::new(), err })
 }
 
+/// The reply to a request to watch `what`, which is told from now on.
+#[must_use]
+pub fn watching(id: Option<u64>, what: &str) -> Vec<u8> {
+    line(&json!({ "v": VERSION, "id": id, "watching": what }))
+}
+
 /// The reply to a batch: how many commands were tried, and those that printed something or
 /// failed, each with its place, from 0 on.
 #[must_use]

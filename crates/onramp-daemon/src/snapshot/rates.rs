@@ -304,6 +304,14 @@ impl Rows {
             classes.entry(parent.unwrap_or_default()).or_default().push(class);
         }
         self.classes(device, below, qdisc, &mut classes, "", depth + 1);
+        self.leaves(device, below, &qdisc.handle, depth + 1);
+    }
+
+    /// The qdiscs below a class, or below a qdisc with but one place.
+    fn leaves(&mut self, device: &Device, below: &mut Below<'_>, parent: &str, depth: usize) {
+        for leaf in below.qdiscs.get(parent).cloned().unwrap_or_default() {
+            self.qdisc(device, below, leaf, depth);
+        }
     }
 
     /// The classes below `parent`, each with what stands below it.
@@ -327,10 +335,7 @@ impl Rows {
             };
             self.push(row, Past::of(device, qdisc, &class.traffic, Counts::new(), None));
             self.classes(device, below, qdisc, classes, &class.handle, depth + 1);
-            let leaves = below.qdiscs.get(class.handle.as_str()).cloned().unwrap_or_default();
-            for leaf in leaves {
-                self.qdisc(device, below, leaf, depth + 1);
-            }
+            self.leaves(device, below, &class.handle, depth + 1);
         }
     }
 

@@ -153,6 +153,17 @@ fn classes_stand_below_classes_and_qdiscs_below_them() {
     assert_eq!(labels[..6], named);
 }
 
+/// `tbf` has one place, and what it makes for itself stands below the qdisc.
+#[test]
+fn a_qdisc_stands_below_a_qdisc() {
+    let mut device = nested("d0", 1);
+    device.queues[0].qdiscs.truncate(2);
+    device.queues[0].qdiscs[0].classes.clear();
+    device.queues[0].qdiscs[1].parent = Some("1:".to_owned());
+    let stats = Meter::default().look(&at(0, vec![device]));
+    assert_eq!(ids(&stats)[2..], [("d0/0/1:", 2), ("d0/0/0:@1:", 3)]);
+}
+
 /// A parent that is not in the queue, or stands in a circle: nothing is lost, nothing twice.
 #[test]
 fn odd_trees_lose_nothing() {

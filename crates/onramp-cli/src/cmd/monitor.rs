@@ -1,0 +1,57 @@
+//! `onramp monitor`.
+
+use std::io::{self, BufReader};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use onramp_daemon::monitor::Options;
+use onramp_daemon::{feed, find_path, monitor};
+
+use crate::error::usage;
+
+/// Tell what happens to the daemon's devices, a line each
+///
+/// Qdiscs, classes and filters that are added, changed and deleted, devices that go up and down,
+/// and packets that are dropped, by whom and why. Who reads too slowly loses the oldest events,
+/// and is told how many.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp monitor
+  onramp monitor dev d0 dropped
+  onramp monitor -j qdisc class")]
+pub(crate) struct Args {
+    /// `dev NAME`, and which events: added, changed, deleted, up, down, dropped; or of what: qdisc,
+    /// class, filter, link
+    #[arg(value_name = "WHAT")]
+    words: Vec<String>,
+    /// Print JSON, an object a line (docs/json.md: events)
+    #[arg(short, long)]
+    json: bool,
+    /// Print when it happened, in front of each line
+    #[arg(short, long)]
+    timestamp: bool,
+    /// The daemon's control socket [default: as of `onramp tc`]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let Args { words, json, timestamp, socket } = args;
+    let mut options = Options { json, timestamp, ..Options::default() };
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        if word == "dev" {
+            let name = words.next().ok_or_else(|| usage("dev: the name of a device is missing"))?;
+            options.device = Some(name);
+        } else if Options::EVENTS.contains(&word.as_str()) {
+            options.events.push(word);
+        } else {
+            let known = Options::EVENTS.join(", ");
+            return Err(usage(format!("{word}: expected dev NAME, or one of {known}")));
+        }
+    }
+    let path = socket.unwrap_or_else(find_path);
+    let stream = feed::watch(&path, "events", &serde_json::json!({}))?;
+    Ok(monitor::run(BufReader::new(stream), &mut io::stdout().lock(), &options)?)
+}

@@ -1,0 +1,79 @@
+//! `onramp top`.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+use onramp_daemon::feed::Remote;
+use onramp_daemon::find_path;
+use onramp_daemon::snapshot::{Query, Sort};
+use onramp_daemon::top::{self, Batch};
+
+use crate::error::usage;
+
+/// Show what happens on the daemon's devices, as a table that lives
+///
+/// A row for each device, queue, qdisc and class: its rate, packets per second, packets that
+/// wait, how long packets waited (half of them, and 99 of 100, no longer), drops per second and
+/// why. `?` tells the keys.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp top
+  onramp top --sort drops d0
+  onramp top --once
+  onramp top -b -n 60 --json | jq -c '.rows[] | {id, bytes_per_second}'")]
+pub(crate) struct Args {
+    /// Show rows that contain all of these words: `d0`, `fq`, `8001:`, `overlimit`
+    #[arg(value_name = "WORD")]
+    filter: Vec<String>,
+    /// What decides on the order, the greatest first
+    #[arg(long, value_name = "WHAT", default_value = "tree",
+        value_parser = PossibleValuesParser::new(Sort::ALL.map(Sort::name)))]
+    sort: String,
+    /// Seconds between two looks, 0.1 or more
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0)]
+    delay: f64,
+    /// Print tables instead, one for each look
+    #[arg(short, long)]
+    batch: bool,
+    /// End after so many tables
+    #[arg(short = 'n', value_name = "N")]
+    tables: Option<u64>,
+    /// Print one table; the same as -b -n 1
+    #[arg(long, conflicts_with = "tables")]
+    once: bool,
+    /// Print JSON, a document a line (docs/json.md: onramp.stats)
+    #[arg(short, long)]
+    json: bool,
+    /// Print so many rows at most
+    #[arg(long, value_name = "ROWS")]
+    limit: Option<usize>,
+    /// The daemon's control socket [default: as of `onramp tc`]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let Args { filter, sort, delay, batch, tables, once, json, limit, socket } = args;
+    if !(0.1..=86_400.0).contains(&delay) {
+        return Err(usage(format!("--delay {delay}: expected 0.1 to 86400 seconds")));
+    }
+    let batch = batch || once || json || tables.is_some() || limit.is_some();
+    if !batch && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+        return Err(usage("this is no terminal: print tables instead, with -b or --once"));
+    }
+    let sort = Sort::named(&sort).unwrap_or_default();
+    let filter = filter.join(" ");
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within bounds")]
+    let interval_ms = (delay * 1000.0).round() as u64;
+    let mut feed = Remote::connect(&socket.unwrap_or_else(find_path), interval_ms)?;
+    if !batch {
+        return Ok(top::run(&mut feed, sort, &filter)?);
+    }
+    let filter = Some(filter).filter(|filter| !filter.is_empty());
+    let query = Query { filter, sort, limit, ..Query::default() };
+    let tables = if once { Some(1) } else { tables };
+    Ok(top::print(&mut feed, &Batch { tables, json, query }, &mut io::stdout().lock())?)
+}

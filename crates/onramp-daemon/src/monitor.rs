@@ -1,0 +1,208 @@
+//! `onramp monitor`: what happens, a line each.
+
+use std::io::{self, BufRead, Write};
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+
+use crate::feed::{FeedError, Told};
+
+/// What to show, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// JSON, an object a line.
+    pub json: bool,
+    /// When it happened, in front of each line.
+    pub timestamp: bool,
+    /// What happens to this device.
+    pub device: Option<String>,
+    /// What happened (`added`, `dropped`), or to what (`qdisc`, `class`, `filter`, `link`). None:
+    /// everything.
+    pub events: Vec<String>,
+}
+
+impl Options {
+    /// What may be asked for.
+    pub const EVENTS: [&str; 10] = [
+        "added", "changed", "deleted", "up", "down", "dropped", "qdisc", "class", "filter", "link",
+    ];
+
+    fn wants(&self, event: &Event) -> bool {
+        let object = object(event);
+        self.device.as_ref().is_none_or(|device| *device == event.device)
+            && (self.events.is_empty()
+                || self.events.iter().any(|name| *name == event.what || name == object))
+    }
+}
+
+/// What happened.
+#[derive(Debug, Deserialize)]
+struct Event {
+    unix_us: u64,
+    what: String,
+    device: String,
+    line: String,
+}
+
+/// Writes what comes, until there is no more or nobody reads.
+///
+/// # Errors
+///
+/// [`FeedError`]: the daemon went, or what it says cannot be shown.
+pub fn run(
+    mut lines: impl BufRead,
+    out: &mut impl Write,
+    options: &Options,
+) -> Result<(), FeedError> {
+    loop {
+        let mut line = String::new();
+        match lines.read_line(&mut line) {
+            Ok(count) if count > 0 => {}
+            _ => return Err(FeedError::Gone),
+        }
+        let Some(text) = text(&line, options)? else { continue };
+        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(FeedError::Show(error)),
+        }
+    }
+}
+
+/// What to write for a line of the daemon's, if anything.
+fn text(line: &str, options: &Options) -> Result<Option<String>, FeedError> {
+    let told = Told::read(line)?;
+    if let Some(lost) = told.lost {
+        return Ok(Some(if options.json {
+            serde_json::json!({"what": "lost", "events": lost}).to_string()
+        } else {
+            format!("lost {lost} events: they came faster than they were read")
+        }));
+    }
+    let Some(document) = told.event else { return Ok(None) };
+    let event = Event::deserialize(&document)
+        .map_err(|error| FeedError::Strange(format!("{error}: {}", line.trim_end())))?;
+    Ok(options.wants(&event).then(|| {
+        if options.json { document.to_string() } else { readable(&event, options.timestamp) }
+    }))
+}
+
+fn readable(event: &Event, timestamp: bool) -> String {
+    let line = format!("{} {}", event.what, with_device(event));
+    if !timestamp {
+        return line;
+    }
+    let at = SystemTime::UNIX_EPOCH + Duration::from_micros(event.unix_us);
+    format!("{} {line}", humantime::format_rfc3339_micros(at))
+}
+
+/// To what it happened.
+fn object(event: &Event) -> &'static str {
+    let first = event.line.split(' ').next().unwrap_or_default();
+    match first {
+        _ if event.what == "dropped" => "packets",
+        "qdisc" => "qdisc",
+        "class" => "class",
+        "filter" => "filter",
+        _ => "link",
+    }
+}
+
+/// The line, with its device where `tc` has it: `qdisc fq 1: dev d0 root`, `filter dev d0 parent`.
+fn with_device(event: &Event) -> String {
+    let words_before = match object(event) {
+        "qdisc" | "class" => 3,
+        "filter" => 1,
+        _ => return event.line.clone(),
+    };
+    let words: Vec<&str> = event.line.split(' ').collect();
+    if words.get(words_before) == Some(&"dev") {
+        return event.line.clone();
+    }
+    let (before, after) = words.split_at(words_before.min(words.len()));
+    [before, &["dev", event.device.as_str()], after].concat().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn events() -> String {
+        let event = |second: u64, what: &str, device: &str, line: &str| {
+            let event = json!({"unix_us": second * 1_000_000, "what": what, "device": device,
+                "line": line});
+            json!({"v": 1, "id": null, "event": event}).to_string() + "\n"
+        };
+        event(1, "added", "d0", "3: d0: <BROADCAST> mtu 1500")
+            + &event(2, "added", "d0", "qdisc fq 1: root refcnt 2 limit 10000p")
+            + &event(3, "changed", "d1", "class htb 1:10 dev d1 parent 1:1 prio 0")
+            + &event(4, "added", "d1", "filter parent 1: protocol ip")
+            + &(json!({"v": 1, "id": null, "lost": 12}).to_string() + "\n")
+            + &event(5, "dropped", "d0", "120 packets on d0 fq 1: overlimit")
+            + &event(6, "deleted", "d0", "qdisc fq 1:")
+            + &event(7, "up", "d1", "4: d1: <UP> mtu 1500")
+    }
+
+    fn shown(options: &Options) -> String {
+        let mut out = Vec::new();
+        let ended = run(events().as_bytes(), &mut out, options);
+        assert!(matches!(ended, Err(FeedError::Gone)));
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn a_line_each_as_tc_has_it() {
+        let expected = "\
+added 3: d0: <BROADCAST> mtu 1500
+added qdisc fq 1: dev d0 root refcnt 2 limit 10000p
+changed class htb 1:10 dev d1 parent 1:1 prio 0
+added filter dev d1 parent 1: protocol ip
+lost 12 events: they came faster than they were read
+dropped 120 packets on d0 fq 1: overlimit
+deleted qdisc fq 1: dev d0
+up 4: d1: <UP> mtu 1500
+";
+        assert_eq!(shown(&Options::default()), expected);
+        let timed = shown(&Options { timestamp: true, ..Options::default() });
+        let first = timed.lines().next().unwrap_or_default();
+        assert_eq!(first, "1970-01-01T00:00:01.000000Z added 3: d0: <BROADCAST> mtu 1500");
+    }
+
+    #[test]
+    fn only_what_was_asked_for() {
+        let only = |device: Option<&str>, events: &[&str]| {
+            let events = events.iter().map(|name| (*name).to_owned()).collect();
+            let device = device.map(str::to_owned);
+            let shown = shown(&Options { device, events, ..Options::default() });
+            // What is lost may have been of any kind.
+            assert!(shown.contains("lost 12 events"));
+            shown.lines().filter(|line| !line.starts_with("lost")).count()
+        };
+        assert_eq!(only(Some("d1"), &[]), 3);
+        assert_eq!(only(None, &["qdisc"]), 2);
+        assert_eq!(only(None, &["dropped", "up"]), 2);
+        assert_eq!(only(Some("d0"), &["link"]), 1);
+        assert_eq!(only(Some("d7"), &[]), 0);
+    }
+
+    #[test]
+    fn json_is_an_object_a_line() {
+        let shown = shown(&Options { json: true, ..Options::default() });
+        let read: Vec<Value> =
+            shown.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!((read.len(), &read[4]), (8, &json!({"what": "lost", "events": 12})));
+        assert_eq!(read[1]["line"], "qdisc fq 1: root refcnt 2 limit 10000p");
+    }
+
+    #[test]
+    fn what_the_daemon_refuses_is_told() {
+        let mut out = Vec::new();
+        let said = b"{\"v\":1,\"code\":2,\"out\":\"\",\"err\":\"onramp: no\\n\"}\n".as_slice();
+        let ended = run(said, &mut out, &Options::default());
+        assert_eq!(ended.expect_err("it is refused").to_string(), "onramp: no");
+        let ended = run(b"{\"event\":{}}\n".as_slice(), &mut out, &Options::default());
+        assert!(matches!(ended, Err(FeedError::Strange(_))));
+    }
+}

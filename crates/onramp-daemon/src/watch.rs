@@ -1,0 +1,233 @@
+//! What the daemon tells those who watch: what happens every so often, and what has happened.
+//!
+//! Nobody waits for them. Who reads too slowly misses looks, which are worth nothing when they
+//! are old, and loses the oldest events, and is told how many.
+
+mod drops;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use onramp::host::{Event, Reply};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::spawn_blocking;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use self::drops::Drops;
+use crate::http::{Sampler, Source};
+use crate::hub::Hub;
+use crate::snapshot::{Device, Meter, Query};
+use crate::wire;
+
+/// Events that are kept for those who read slowly.
+const KEPT: usize = 4096;
+/// How often somebody looks for drops, and looks whether anybody still wants to know.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What can be watched. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    sampler: Arc<Sampler>,
+    hub: Hub,
+    events: Arc<Events>,
+}
+
+#[derive(Debug)]
+struct Events {
+    told: broadcast::Sender<Arc<Value>>,
+    /// Whether somebody tells them.
+    telling: Mutex<bool>,
+}
+
+impl Source for Hub {
+    fn devices(&self) -> Vec<Device> {
+        let views = self.host().lock().unwrap_or_else(PoisonError::into_inner).devices();
+        views.iter().map(Device::from).collect()
+    }
+
+    fn exec(&self, words: &[String]) -> Reply {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut host = self.host().lock().unwrap_or_else(PoisonError::into_inner);
+        host.exec(&words, "/".as_ref())
+    }
+}
+
+impl Watched {
+    /// What there is to see of a host.
+    #[must_use]
+    pub fn new(hub: Hub) -> Self {
+        let told = broadcast::Sender::new(KEPT);
+        Self {
+            sampler: Sampler::new(Arc::new(hub.clone()), PERIOD),
+            hub,
+            events: Arc::new(Events { told, telling: Mutex::new(false) }),
+        }
+    }
+
+    /// What looks at the devices.
+    #[must_use]
+    pub const fn sampler(&self) -> &Arc<Sampler> {
+        &self.sampler
+    }
+
+    /// Begins to watch what is called `what`, as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be understood, for people.
+    pub(crate) async fn watch(
+        &self,
+        what: &str,
+        options: Map<String, Value>,
+    ) -> Result<Watch, String> {
+        match what {
+            "stats" => {
+                let options: Looking = read(options)?;
+                let least = Looking::LEAST_MS;
+                if options.interval_ms < least {
+                    return Err(format!("\"interval_ms\" has to be {least} or more"));
+                }
+                let mut ticks = interval(Duration::from_millis(options.interval_ms));
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                let query = options.query();
+                let sampler = Arc::clone(&self.sampler);
+                Ok(Watch::Stats { sampler, ticks, meter: Box::default(), query })
+            }
+            "events" => {
+                let Nothing {} = read(options)?;
+                Ok(Watch::Events(self.listen().await?))
+            }
+            _ => Err(format!("there is no {what:?} to watch; there are stats and events")),
+        }
+    }
+
+    async fn listen(&self) -> Result<broadcast::Receiver<Arc<Value>>, String> {
+        let receiver = self.events.told.subscribe();
+        let first = {
+            let mut telling = self.events.telling.lock().unwrap_or_else(PoisonError::into_inner);
+            !std::mem::replace(&mut *telling, true)
+        };
+        if first {
+            let events = Arc::downgrade(&self.events);
+            let heard = self.hub.with(move |host| host.listen(move |event| tell(&events, event)));
+            heard.await.map_err(|died| died.to_string())?;
+            tokio::spawn(tell_drops(Arc::clone(&self.sampler), Arc::downgrade(&self.events)));
+        }
+        Ok(receiver)
+    }
+}
+
+fn read<'de, T: Deserialize<'de>>(options: Map<String, Value>) -> Result<T, String> {
+    T::deserialize(Value::Object(options)).map_err(|error| error.to_string())
+}
+
+/// How to look at the devices.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Looking {
+    interval_ms: u64,
+    device: Option<String>,
+    filter: Option<String>,
+    sort: crate::snapshot::Sort,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl Default for Looking {
+    fn default() -> Self {
+        let (device, filter, limit) = (None, None, None);
+        Self { interval_ms: 1000, device, filter, sort: crate::snapshot::Sort::Tree, limit }
+    }
+}
+
+impl Looking {
+    const LEAST_MS: u64 = 100;
+
+    fn query(self) -> Query {
+        let Self { device, filter, sort, limit, .. } = self;
+        Query { device, filter, sort, limit, keep: None }
+    }
+}
+
+/// Somebody who watches.
+#[derive(Debug)]
+pub(crate) enum Watch {
+    Stats { sampler: Arc<Sampler>, ticks: Interval, meter: Box<Meter>, query: Query },
+    Events(broadcast::Receiver<Arc<Value>>),
+}
+
+impl Watch {
+    /// The next line to tell. `None`: there will be no more.
+    pub(crate) async fn next(&mut self, id: Option<u64>) -> Option<Vec<u8>> {
+        match self {
+            Self::Stats { sampler, ticks, meter, query } => {
+                ticks.tick().await;
+                let snapshot = sampler.snapshot().await.ok()?;
+                let (mut own, query) = (std::mem::take(meter), query.clone());
+                let told = spawn_blocking(move || {
+                    let mut stats = own.look(&snapshot);
+                    stats.select(&query);
+                    (line(id, "stats", &stats), own)
+                });
+                let (line, own) = told.await.ok()?;
+                *meter = own;
+                Some(line)
+            }
+            Self::Events(events) => match events.recv().await {
+                Ok(event) => Some(line(id, "event", &*event)),
+                Err(RecvError::Lagged(lost)) => Some(line(id, "lost", &lost)),
+                Err(RecvError::Closed) => None,
+            },
+        }
+    }
+}
+
+fn line(id: Option<u64>, key: &str, what: &impl serde::Serialize) -> Vec<u8> {
+    wire::line(&json!({"v": wire::VERSION, "id": id, key: what}))
+}
+
+/// Passes on what happens on a host. False: there is nobody to tell any more.
+fn tell(events: &Weak<Events>, event: &Event) -> bool {
+    let Some(events) = events.upgrade() else { return false };
+    if events.told.receiver_count() > 0 {
+        // The last of them may have left meanwhile.
+        let _ = events.told.send(Arc::new(document(event)));
+    }
+    true
+}
+
+fn document(event: &Event) -> Value {
+    let since = event.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let unix_us = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+    let Event { device, what, line, .. } = event;
+    json!({"unix_us": unix_us, "what": what.name(), "device": device, "line": line})
+}
+
+/// Tells of packets that were dropped, while somebody listens.
+async fn tell_drops(sampler: Arc<Sampler>, events: Weak<Events>) {
+    let mut drops = Drops::default();
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(events) = events.upgrade() else { return };
+        if events.told.receiver_count() == 0 {
+            drops = Drops::default();
+            continue;
+        }
+        // A look that panicked has said so; the next one may go well.
+        let Ok(snapshot) = sampler.snapshot().await else { continue };
+        for event in drops.since(&snapshot) {
+            let _ = events.told.send(Arc::new(event));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

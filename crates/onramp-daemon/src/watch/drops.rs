@@ -1,0 +1,96 @@
+//! Bursts of drops: more than there were when somebody looked last.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::snapshot::{Counts, Device, Name, Qdisc, Queue, Snapshot};
+
+/// Who dropped why, and how much when last looked at.
+#[derive(Debug, Default)]
+pub(super) struct Drops {
+    before: Option<HashMap<Key, u64>>,
+}
+
+/// A device by its number, a queue, a qdisc (none: what is in front of it, or the device itself)
+/// and a reason.
+type Key = (u32, usize, Option<(Name, String, Option<String>)>, Name);
+
+impl Drops {
+    /// An event for each qdisc and reason that there were more of. Nothing at the first look.
+    pub(super) fn since(&mut self, snapshot: &Snapshot) -> Vec<Value> {
+        let mut now = HashMap::new();
+        let mut events = Vec::new();
+        for device in &snapshot.devices {
+            for queue in &device.queues {
+                for (qdisc, own) in shares(queue) {
+                    for (reason, count) in own {
+                        let name =
+                            qdisc.map(|of| (of.kind.clone(), of.handle.clone(), of.parent.clone()));
+                        let key = (device.index, queue.queue, name, reason);
+                        let then = self.before.as_ref().map(|before| before.get(&key));
+                        let then = then.map(|then| then.copied().unwrap_or(0));
+                        if let Some(more) = then.and_then(|then| count.checked_sub(then))
+                            && more > 0
+                        {
+                            let reason = &key.3;
+                            events.push(event(snapshot, device, queue, qdisc, reason, more));
+                        }
+                        now.insert(key, count);
+                    }
+                }
+            }
+        }
+        self.before = Some(now);
+        events
+    }
+}
+
+/// What each qdisc dropped itself: it counts what is dropped below it as well.
+fn shares(queue: &Queue) -> Vec<(Option<&Qdisc>, Counts)> {
+    let mut below: HashMap<&str, usize> = HashMap::new();
+    for (at, qdisc) in queue.qdiscs.iter().enumerate() {
+        below.insert(&qdisc.handle, at);
+        below.extend(qdisc.classes.iter().map(|class| (class.handle.as_str(), at)));
+    }
+    let mut own: Vec<Counts> = queue.qdiscs.iter().map(|qdisc| qdisc.drops.clone()).collect();
+    let mut rest = queue.drops.clone();
+    for (at, qdisc) in queue.qdiscs.iter().enumerate() {
+        let above = qdisc.parent.as_deref().and_then(|parent| below.get(parent)).copied();
+        let above = match above.filter(|above| *above != at) {
+            Some(above) => &mut own[above],
+            None => &mut rest,
+        };
+        for (reason, count) in &qdisc.drops {
+            if let Some(sum) = above.get_mut(reason) {
+                *sum = sum.saturating_sub(*count);
+            }
+        }
+    }
+    let qdiscs = queue.qdiscs.iter().map(Some).zip(own);
+    qdiscs.chain([(None, rest)]).collect()
+}
+
+fn event(
+    snapshot: &Snapshot,
+    device: &Device,
+    queue: &Queue,
+    qdisc: Option<&Qdisc>,
+    reason: &str,
+    packets: u64,
+) -> Value {
+    let place = match qdisc {
+        Some(qdisc) => format!("{} {} {}", device.name, qdisc.kind, qdisc.handle),
+        None => format!("{} queue {}", device.name, queue.queue),
+    };
+    json!({
+        "unix_us": snapshot.unix_ms * 1000,
+        "what": "dropped",
+        "device": device.name,
+        "line": format!("{packets} packets on {place} {reason}"),
+        "queue": queue.queue,
+        "handle": qdisc.map(|qdisc| qdisc.handle.as_str()),
+        "reason": reason,
+        "packets": packets,
+    })
+}
