@@ -12,7 +12,10 @@ use onramp_queue::Packet;
 
 use crate::Instant;
 use crate::ecn;
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::params::{Default, Param, U32_MAX, Unit, Value, Values, look};
+use crate::qdisc::shown::micros;
+use crate::show::Out;
+use crate::view::Extra;
 
 /// `tc` takes a zero for "not given".
 const US_MIN: u64 = 1_000;
@@ -20,7 +23,8 @@ const US_MAX: u64 = U32_MAX * 1_000;
 
 pub(crate) const TARGET: Param =
     Param::new("target", Unit::Usecs, Default::Number(5_000_000), "waiting time to keep below")
-        .within(US_MIN, US_MAX);
+        .within(US_MIN, US_MAX)
+        .shown(show_time);
 
 pub(crate) const INTERVAL: Param = Param::new(
     "interval",
@@ -28,17 +32,51 @@ pub(crate) const INTERVAL: Param = Param::new(
     Default::Number(100_000_000),
     "how long packets may wait longer; the largest usual round trip",
 )
-.within(US_MIN, US_MAX);
+.within(US_MIN, US_MAX)
+.shown(show_time);
 
 pub(crate) const CE_THRESHOLD: Param =
-    Param::new("ce_threshold", Unit::Usecs, Default::Off, "waiting time from which all are marked");
+    Param::new("ce_threshold", Unit::Usecs, Default::Off, "waiting time from which all are marked")
+        .shown(show_time);
 
 pub(crate) const CE_THRESHOLD_SELECTOR: Param = Param::new(
     "ce_threshold_selector",
     Unit::Masked,
     Default::Off,
     "of the ECN bits of packets that ce_threshold marks",
-);
+)
+.shown(show_selector);
+
+/// Linux keeps times in units, which cuts 5 ms to 4,999 us. The greatest one means none.
+fn show_time(param: &Param, value: &Value, out: &mut Out) {
+    let Value::Number(ns) = value else { return };
+    if *ns != US_MAX || param.default != Default::Off {
+        let us = (u64::from(units(*ns)) << 10) / 1_000;
+        look::as_number(param, us * 1_000, out);
+    }
+}
+
+/// In JSON, there are two of it.
+fn show_selector(param: &Param, value: &Value, out: &mut Out) {
+    let Value::Number(masked) = value else { return };
+    let (bits, mask) = (masked & 0xFF, masked >> 8);
+    let hex = |n: u64| if n == 0 { "0".to_owned() } else { format!("{n:#x}") };
+    out.uint(param.key, bits, format_args!("{} {}/{} ", param.key, hex(bits), hex(mask)));
+    out.uint("ce_threshold_mask", mask, format_args!(""));
+}
+
+/// What `tc -s` shows of a queue.
+pub(crate) fn show_state(extra: &Extra, out: &mut Out) {
+    extra.show(out, "  ", "count");
+    extra.show(out, " ", "lastcount");
+    let us = |name| extra.count(name) / 1_000;
+    let (waited, next) = (us("ldelay_ns"), us("drop_next_ns"));
+    out.uint("ldelay", waited, format_args!(" ldelay {}", micros(waited)));
+    if extra.count("dropping") > 0 {
+        out.flag("dropping", true, format_args!(" dropping"));
+    }
+    out.uint("drop_next", next, format_args!(" drop_next {}\n", micros(next)));
+}
 
 /// A queue that went bad again within so many intervals goes on at its former pace.
 const MEMORY_INTERVALS: u32 = 16;

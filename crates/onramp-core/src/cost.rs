@@ -3,17 +3,24 @@
 //! Source: `tc-stab(8)`, sections "overhead", "mpu", "linklayer"; behaviour of Linux 7.2
 //! `net/sched/sch_generic.c` (`psched_ratecfg_precompute`) and of iproute2 6.1 `tc/tc_core.c`.
 
+use crate::Fault;
 use crate::params::{Default, Param, Unit, Values};
+use crate::show::Out;
 
 /// Bytes that a link adds to each packet.
 pub(crate) const OVERHEAD: Param =
     Param::new("overhead", Unit::Bytes, Default::Off, "bytes that the link adds to each packet")
-        .within(0, u16::MAX as u64);
+        .within(0, u16::MAX as u64)
+        .refused(Fault::Usage)
+        .reset()
+        .short();
 
 /// The least that a packet counts for.
 pub(crate) const MPU: Param =
     Param::new("mpu", Unit::Bytes, Default::Off, "bytes that a packet counts for at least")
-        .within(0, u16::MAX as u64);
+        .within(0, u16::MAX as u64)
+        .refused(Fault::Usage)
+        .reset();
 
 /// What the link cuts packets into.
 pub(crate) const LINKLAYER: Param = Param::new(
@@ -21,7 +28,18 @@ pub(crate) const LINKLAYER: Param = Param::new(
     Unit::Choice(&["ethernet", "atm", "adsl"]),
     Default::Off,
     "atm and adsl count cells of 53 bytes, which carry 48",
-);
+)
+.reset()
+.short();
+
+/// Its name, as `tc` shows it; without details, only what is not ethernet.
+pub(crate) fn show_linklayer(values: &Values<'_>, out: &mut Out) {
+    let cells = values.number("linklayer") > 0;
+    if cells || out.style.details {
+        let name = if cells { "atm" } else { "ethernet" };
+        out.string("linklayer", name, format_args!("linklayer {name} "));
+    }
+}
 
 /// What the link makes of a packet's length.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,6 +107,19 @@ pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let micros = u64::from(micros as u32);
     (micros * 125 / 8 * 64).cast_signed()
+}
+
+/// The bytes that `tc` shows for a bucket that is so many nanoseconds deep at `rate`: it knows
+/// ticks, in 32 bits, and takes whole microseconds of them.
+pub(crate) fn shown_bytes(rate: u64, ns: i64) -> u64 {
+    let ticks = (ns.cast_unsigned() / 64) & u64::from(u32::MAX);
+    let bytes = u128::from(rate) * u128::from(shown_micros(ticks)) / 1_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// The whole microseconds in a number of ticks.
+pub(crate) const fn shown_micros(ticks: u64) -> u64 {
+    ticks * 8 / 125
 }
 
 /// What Linux charges for the memory of a datagram of this length on the wire: its buffer, of the

@@ -1,14 +1,17 @@
 //! The table a qdisc keeps of its parameters. Parser, printer and help all read it.
 
 mod curve;
+pub(crate) mod look;
+mod read;
 mod values;
 
 use std::fmt::Write as _;
 
+pub use self::look::Look;
+use self::read::{parse_burst, parse_masked, parse_range, parse_signed, parse_time_or_packets};
 pub use self::values::{Site, Values};
 
 use crate::rate;
-use crate::show::Out;
 use crate::units::{
     Size, Time, exact_fraction, exact_size, exact_time, parse_count, parse_fraction, parse_scaled,
     parse_size, parse_time,
@@ -28,6 +31,9 @@ pub enum Unit {
     Bytes,
     /// Bytes, with a suffix or without.
     Size,
+    /// As [`Unit::Size`]; behind a slash may stand a power of two: `15k/8`. It once said how many
+    /// bytes a row of a table stands for, and has no meaning any more.
+    Burst,
     /// Bytes per second; a bare number counts bits per second.
     Rate,
     /// Nanoseconds; a bare number counts microseconds.
@@ -128,6 +134,10 @@ pub struct Param {
     pub fixed: Option<Fault>,
     /// Whether zero means that it is not given.
     pub unsaid: bool,
+    /// Whether the first letters of its names suffice.
+    pub short: bool,
+    /// How it is shown.
+    pub look: Look,
 }
 
 /// The value of a parameter: packets, bytes, bytes per second or nanoseconds.
@@ -167,6 +177,8 @@ impl Param {
             bounds,
             fixed: None,
             unsaid: false,
+            short: false,
+            look: look::plain,
         }
     }
 
@@ -224,9 +236,17 @@ impl Param {
         self
     }
 
+    /// The same, also by the first letters of its names.
+    #[must_use]
+    pub const fn short(mut self) -> Self {
+        self.short = true;
+        self
+    }
+
     /// Whether `word` begins this option.
     pub(crate) fn is_named(&self, word: &str) -> bool {
-        self.names().contains(&word) || self.aliases.contains(&word)
+        let mut names = self.names().iter().chain(self.aliases);
+        names.any(|name| *name == word || self.short && name.starts_with(word))
     }
 
     /// The words that begin this option.
@@ -295,8 +315,9 @@ impl Param {
                     words.next();
                     list.push(parse_range(word).ok_or_else(|| wrong(word))?);
                 }
+                let fault = Fault::Argument;
                 match list.len() {
-                    0 => Err(wrong(words.next().unwrap_or_default())),
+                    0 => Err(ConfigError { fault, ..wrong(words.next().unwrap_or_default()) }),
                     len if len > most => Err(wrong("")),
                     _ => Ok(Value::List(list)),
                 }
@@ -379,6 +400,7 @@ impl Param {
         match unit {
             Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),
+            Unit::Burst => parse_burst(word),
             Unit::Rate | Unit::RateOr(_) => Rate::parse(word).map(|rate| rate.0),
             Unit::Usecs | Unit::Named(_) => parse_time(word, 1_000),
             Unit::Nsecs => parse_time(word, 1),
@@ -398,7 +420,7 @@ impl Param {
             },
             Unit::Gain => parse_scaled(word, 256.0, &[]),
             Unit::TimeOrPackets => parse_time_or_packets(word),
-            Unit::Signed => word.parse::<i32>().ok().map(|n| u64::from(n.cast_unsigned())),
+            Unit::Signed => parse_signed(word),
             Unit::Words(_) | Unit::List(_) | Unit::Many(_) | Unit::Row(..) => None,
             Unit::Forms(_) | Unit::Curve | Unit::Ranges(_) => None,
         }
@@ -412,7 +434,9 @@ impl Param {
             Unit::Packets => format!("a whole number, {min} to {max} packets"),
             Unit::ScaledPackets => format!("a number such as 100 or 1k, {min} to {max} packets"),
             Unit::Bytes => format!("a whole number, {min} to {max} bytes"),
-            Unit::Size => format!("a size such as 1514 or 15kb, {min} to {max} bytes"),
+            Unit::Size | Unit::Burst => {
+                format!("a size such as 1514 or 15kb, {min} to {max} bytes")
+            }
             Unit::Rate | Unit::RateOr(_) => {
                 let zero = if min == 0 { "0bit, or " } else { "" };
                 format!("{}, {zero}{} to {}", rate::LOOK, Rate(min.max(1)), Rate(max))
@@ -449,6 +473,7 @@ impl Param {
             }
             Unit::Ranges(most) => format!("COUNT@FIRST such as 2@0, at most {most} of them"),
             Unit::Curve => curve::EXPECTED.into(),
+            Unit::Signed if max < U32_MAX => format!("a whole number, {min} to {max}"),
             Unit::Signed => "a whole number, -2147483648 to 2147483647".into(),
             Unit::Masked => "bits and their mask, such as 0x1/0x3, each 0 to 0xff".into(),
             Unit::Minor => "a minor number, hexadecimal, such as 20".into(),
@@ -460,7 +485,11 @@ impl Param {
             Unit::TimeOrPackets => {
                 "a time such as 1ms, up to 4294967us, or packets such as 5p".into()
             }
-            Unit::Words(names) | Unit::Choice(names) => names.join(" or "),
+            Unit::Choice(names) => {
+                let most = usize::try_from(max).unwrap_or(usize::MAX).saturating_add(1);
+                names[..names.len().min(most)].join(" or ")
+            }
+            Unit::Words(names) => names.join(" or "),
             Unit::Minus => match max {
                 U32_MAX => "a whole number, zero or below".into(),
                 _ => format!("a whole number, -{max} to 0"),
@@ -481,7 +510,7 @@ impl Param {
     /// Appends the option as a word that reads back, with a space before it.
     pub(crate) fn write_exact(&self, line: &mut String, value: &Value) {
         self.write(line, value, |unit, n| match unit {
-            Unit::Size => exact_size(n),
+            Unit::Size | Unit::Burst => exact_size(n),
             Unit::Rate | Unit::RateOr(_) => Rate(n).exact(),
             Unit::Usecs | Unit::Nsecs | Unit::Named(_) => exact_time(n),
             Unit::Minor => format!("{n:x}"),
@@ -498,7 +527,7 @@ impl Param {
     pub(crate) fn write_shown(&self, line: &mut String, value: &Value) {
         self.write(line, value, |unit, n| match unit {
             Unit::Packets | Unit::ScaledPackets => format!("{n}p"),
-            Unit::Bytes | Unit::Size => Size(n).to_string(),
+            Unit::Bytes | Unit::Size | Unit::Burst => Size(n).to_string(),
             Unit::Rate | Unit::RateOr(_) => Rate(n).to_string(),
             Unit::Usecs if n == 0 => "0us".into(),
             Unit::Usecs | Unit::Nsecs | Unit::Named(_) => Time(n).to_string(),
@@ -553,28 +582,6 @@ impl Param {
         }
     }
 
-    /// Writes the option as `tc qdisc show` does, as text or as JSON.
-    pub(crate) fn show(&self, value: &Value, out: &mut Out) {
-        let mut line = String::new();
-        self.write_shown(&mut line, value);
-        out.text(format_args!("{} ", line.trim_start()));
-        out.json(|json| match (self.unit, value) {
-            (Unit::Words(_), _) => json.raw(Some(self.key), format_args!("true")),
-            // As iproute2 does: times in microseconds, rates in bytes per second.
-            (Unit::Usecs | Unit::Named(_), Value::Number(n)) => {
-                json.raw(Some(self.key), format_args!("{}", n / 1_000));
-            }
-            (_, Value::Number(n)) => json.raw(Some(self.key), format_args!("{n}")),
-            (_, Value::List(list)) => {
-                json.open_array(Some(self.key));
-                for n in list {
-                    json.raw(None, format_args!("{n}"));
-                }
-                json.close_array();
-            }
-        });
-    }
-
     /// One line for people: the option, what it does, its default.
     pub(crate) fn help(&self) -> String {
         let usage = match self.unit {
@@ -617,8 +624,8 @@ impl Param {
 impl Unit {
     /// Whether `tc` reads it into 32 bits.
     fn is_short(self) -> bool {
-        use Unit::{Bytes, Count, Packets, ScaledPackets, Size};
-        matches!(self, Bytes | Count | Packets | ScaledPackets | Size)
+        use Unit::{Burst, Bytes, Count, Packets, ScaledPackets, Size};
+        matches!(self, Burst | Bytes | Count | Packets | ScaledPackets | Size)
     }
 
     fn metavariable(self) -> &'static str {
@@ -626,7 +633,7 @@ impl Unit {
             Self::Count | Self::Minus => "NUMBER",
             Self::Packets | Self::ScaledPackets => "PACKETS",
             Self::Bytes => "BYTES",
-            Self::Size => "SIZE",
+            Self::Size | Self::Burst => "SIZE",
             Self::Rate | Self::RateOr(_) => "RATE",
             Self::Usecs | Self::Nsecs | Self::Named(_) => "TIME",
             Self::Minor => "MINOR",
@@ -664,29 +671,6 @@ fn exact_gain(n: u64) -> String {
     (n as f64 / 256.0).to_string()
 }
 
-/// What [`Unit::TimeOrPackets`] means: neither may be zero.
-fn parse_time_or_packets(word: &str) -> Option<u64> {
-    const SUFFIXES: &[&str] = &["packets", "packet", "pkts", "pkt", "p"];
-    let value = match SUFFIXES.iter().find_map(|suffix| word.strip_suffix(suffix)) {
-        Some(digits) => parse_decimal(digits).filter(|n| (1..=U32_MAX).contains(n))? * 2 + 1,
-        // Linux keeps nanoseconds in 32 bits.
-        None => parse_time(word, 1_000).filter(|ns| (1_000..=4_294_967_000).contains(ns))? * 2,
-    };
-    Some(value)
-}
-
-/// What [`Unit::Ranges`] means.
-fn parse_range(word: &str) -> Option<u64> {
-    let (count, first) = word.split_once('@')?;
-    let number = |word| parse_decimal(word).filter(|n| *n <= u64::from(u16::MAX));
-    Some(number(count)? << 16 | number(first)?)
-}
-
-/// Digits alone.
-fn parse_decimal(word: &str) -> Option<u64> {
-    if word.starts_with(|c: char| c.is_ascii_digit()) { word.parse().ok() } else { None }
-}
-
 /// Values in a row, for people.
 fn row_usage(must: usize, units: &[Unit]) -> String {
     let name = |(i, unit): (usize, &Unit)| {
@@ -700,16 +684,6 @@ fn row_usage(must: usize, units: &[Unit]) -> String {
 #[expect(clippy::cast_possible_truncation, reason = "these are the bits that count")]
 pub(crate) fn signed(number: u64) -> i32 {
     (number as u32).cast_signed()
-}
-
-/// Reads two numbers of a byte, decimal or hexadecimal.
-fn parse_masked(word: &str) -> Option<u64> {
-    let (value, mask) = word.split_once('/')?;
-    let byte = |word: &str| match word.strip_prefix("0x") {
-        Some(hex) => u8::from_str_radix(hex, 16).ok(),
-        None => word.parse::<u8>().ok(),
-    };
-    Some(u64::from(byte(mask)?) << 8 | u64::from(byte(value)?))
 }
 
 /// The options of a table, for messages.

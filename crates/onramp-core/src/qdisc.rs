@@ -132,12 +132,12 @@ use std::fmt::Debug;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use crate::Instant;
 use crate::class::Classes;
 use crate::error::Clash;
 use crate::filter::Filters;
 use crate::params::{Param, Values};
 use crate::view::{FlowView, Shown};
+use crate::{Fault, Instant};
 
 pub(crate) mod ingress;
 mod time_queue;
@@ -423,6 +423,10 @@ pub struct Kind {
     pub about: &'static str,
     /// Its parameters, in the order they are shown.
     pub params: &'static [Param],
+    /// Who refuses an option that it does not have.
+    pub unknown: Fault,
+    /// Whether Linux lets its parameters change while it stands.
+    pub changes: bool,
     /// What must hold between the parameters.
     pub check: Check,
     /// Where its classes come from.
@@ -460,6 +464,8 @@ impl Kind {
         id: "",
         about: "",
         params: &[],
+        unknown: Fault::Usage,
+        changes: true,
         check: |_| Ok(()),
         classes: ClassKind::None,
         build: |_| unreachable!("every kind says how it is built"),

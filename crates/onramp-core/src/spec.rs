@@ -141,7 +141,11 @@ impl Spec {
             return Err(ConfigError::new("qdisc", "", id, why));
         };
         let at = format!("qdisc {id}");
-        let given = read_options(&at, kind.params, words, units, false)?;
+        let read = read_options(&at, kind.params, words, units, false);
+        let given = read.map_err(|error| match error.key.as_str() {
+            "" => ConfigError { fault: kind.unknown, ..error },
+            _ => error,
+        })?;
         let spec = Self { kind, given };
         match spec.check() {
             Err(error) if !matches!(error.fault, Fault::Kernel(..)) => Err(error),

@@ -44,6 +44,26 @@ impl Extra {
     pub fn find(&self, name: &str) -> Option<i64> {
         self.0.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
+
+    /// The value of `name`, which is never negative; zero if there is none.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        u64::try_from(self.get(name)).unwrap_or(0)
+    }
+
+    /// Writes ` NAME VALUE`, behind `before`.
+    pub(crate) fn show(&self, out: &mut Out, before: &str, name: &'static str) {
+        let count = self.count(name);
+        out.uint(name, count, format_args!("{before}{name} {count}"));
+    }
+
+    /// The same, unless the value is zero; gives whether it is not.
+    pub(crate) fn show_some(&self, out: &mut Out, before: &str, name: &'static str) -> bool {
+        let some = self.count(name) > 0;
+        if some {
+            self.show(out, before, name);
+        }
+        some
+    }
 }
 
 /// A qdisc of a running tree.

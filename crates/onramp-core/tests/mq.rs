@@ -150,10 +150,10 @@ fn what_cannot_be_is_refused() {
         ("num_tc 1 map 0 queues 1@0 1@1 hw 0", "there are 1 classes"),
         ("num_tc 1 map 0 queues 4000@100 hw 0", "exceed the 4096"),
         ("num_tc 17 queues 1@0 hw 0", "1 to 16"),
-        ("num_tc 1 map 0 hw 0", "\"queues\": it is missing"),
+        ("num_tc 1 map 0 hw 0", "no queues for class 0"),
         ("num_tc 1 map 0 queues 1 hw 0", "COUNT@FIRST"),
-        ("num_tc 1 map 0 queues 1@0", "\"hw\": it is missing"),
-        ("num_tc 1 map 0 queues 1@0 hw 1", "0 to 0"),
+        ("num_tc 1 map 0 queues 1@0", "give `hw 0`"),
+        ("num_tc 1 map 0 queues 1@0 hw 1", "give `hw 0`"),
         ("num_tc 1 map 0 queues 1@0 hw 0 mode channel", "mqprio takes num_tc, map, queues, hw"),
     ] {
         let error = format!("mqprio {options}").parse::<Spec>().expect_err(options).to_string();

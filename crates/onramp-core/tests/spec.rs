@@ -239,12 +239,16 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
     match unit {
         Unit::Rate | Unit::RateOr(_) => number.prop_map(|n| format!("{n}bps")).boxed(),
         Unit::Usecs | Unit::Nsecs | Unit::Named(_) => number.prop_map(|n| format!("{n}ns")).boxed(),
-        Unit::Choice(names) => prop::sample::select(names).prop_map(str::to_owned).boxed(),
-        Unit::Minus => number.prop_map(|n| format!("-{n}")).boxed(),
-        Unit::Signed if param.max < u64::from(u32::MAX) => {
-            number.prop_map(|n| n.to_string()).boxed()
+        Unit::Choice(names) => {
+            let most = usize::try_from(param.max).map_or(usize::MAX, |max| max.saturating_add(1));
+            let names = &names[..names.len().min(most)];
+            prop::sample::select(names).prop_map(str::to_owned).boxed()
         }
-        Unit::Signed => any::<i32>().prop_map(|n| n.to_string()).boxed(),
+        Unit::Minus => number.prop_map(|n| format!("-{n}")).boxed(),
+        // As two's complement, as far as the bounds go.
+        Unit::Signed => number
+            .prop_map(|n| u32::try_from(n & 0xFFFF_FFFF).unwrap_or(0).cast_signed().to_string())
+            .boxed(),
         Unit::Minor => number.prop_map(|n| format!("{n:x}")).boxed(),
         Unit::Masked => number.prop_map(|n| format!("{:#x}/{}", n & 0xFF, n >> 8)).boxed(),
         Unit::Fraction => (0_u32..=1000).prop_map(|n| format!("{}", f64::from(n) / 1e3)).boxed(),

@@ -4,35 +4,35 @@
 //! Source: IEEE 802.1Q-2018, section 8.6.8.2 and annex L; `tc-cbs(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_cbs.c`, in software (`offload 0`).
 //! Differs: `port_rate` says how fast the link is; Linux asks the driver, and assumes 10 Mbit/s if
-//! that does not know. Slopes and credits have the signs that the standard gives them.
+//! that does not know. What could never send again is refused: a negative `sendslope` without an
+//! `idleslope`, and a negative `hicredit` or `idleslope`.
 //! Invariant: a packet leaves only when the last one has passed the link, and credits are not
 //! negative.
 
 use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, Unit, Values};
+use crate::params::{Default, Param, Unit, Values, signed};
 use crate::view::Counters;
-use crate::{Child, Classes, Instant};
+use crate::{Child, Classes, Errno, Fault, Instant};
 
 pub(super) const CBS: Kind = Kind {
     id: "cbs",
     about: "a share of a link, by credits",
     params: &[
-        Param::new("hicredit", Unit::Bytes, Default::Number(0), "the most it saves, bytes")
-            .within(0, I32_MAX),
-        Param::new("locredit", Unit::Minus, Default::Number(0), "the most it owes, bytes")
-            .within(0, I32_MAX),
-        Param::new("sendslope", Unit::Minus, Default::Number(0), "sending costs so many kbit/s")
-            .within(0, I32_MAX),
-        Param::new("idleslope", Unit::Count, Default::Number(0), "waiting earns so many kbit/s")
-            .within(0, I32_MAX),
+        signed_param("hicredit", "the most it saves, bytes").within(0, I32_MAX),
+        signed_param("locredit", "the most it owes, bytes, as a number below zero"),
+        signed_param("sendslope", "what sending earns, kbit/s: a number below zero"),
+        signed_param("idleslope", "what waiting earns, kbit/s").within(0, I32_MAX),
         Param::new("offload", Unit::Count, Default::Number(0), "there is no hardware to do it")
-            .within(0, 0),
+            .within(0, 0)
+            .refused(NO_OFFLOAD)
+            .reset()
+            .short(),
         Param::new("port_rate", Unit::Rate, Default::Off, "how fast the link is").at_least(1),
     ],
     check: |values| {
-        if values.number("sendslope") > 0 && values.number("idleslope") == 0 {
+        if signed(values.number("sendslope")) < 0 && values.number("idleslope") == 0 {
             let why = "it is missing: `sendslope` takes credits that nothing gives back";
             return Err(("idleslope", why).into());
         }
@@ -53,6 +53,13 @@ pub(super) const CBS: Kind = Kind {
     ..Kind::LEAF
 };
 
+/// `tc` sends all of these, whatever was given.
+const fn signed_param(key: &'static str, help: &'static str) -> Param {
+    Param::new(key, Unit::Signed, Default::Number(0), help).reset().short()
+}
+
+const NO_OFFLOAD: Fault =
+    Fault::Kernel(Errno::NotSupported, Some("Specified device does not support cbs offload"));
 const I32_MAX: u64 = i32::MAX as u64;
 const NS_PER_SEC: i64 = 1_000_000_000;
 /// Bytes per second in a kbit/s.
@@ -72,14 +79,14 @@ struct Config {
 
 impl Config {
     fn new(values: &Values<'_>) -> Self {
-        let number = |key| values.number(key).cast_signed();
+        let number = |key| i64::from(signed(values.number(key)));
         Self {
             high: number("hicredit"),
-            low: -number("locredit"),
-            send_slope: -number("sendslope") * KBIT,
+            low: number("locredit"),
+            send_slope: number("sendslope") * KBIT,
             idle_slope: number("idleslope") * KBIT,
             port_rate: if values.is_given("port_rate") {
-                number("port_rate")
+                values.number("port_rate").cast_signed()
             } else {
                 UNKNOWN_RATE
             },
@@ -156,7 +163,7 @@ impl Cbs {
         let config = &self.config;
         let rate = config.port_rate;
         let credits = scale(i64::from(len), config.send_slope, rate);
-        self.credits = (self.credits + credits).max(config.low);
+        self.credits = self.credits.saturating_add(credits).max(config.low);
         self.last = now.after(scale(i64::from(len), NS_PER_SEC, rate).unsigned_abs());
     }
 }

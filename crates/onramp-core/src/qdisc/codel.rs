@@ -11,7 +11,9 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::Instant;
 use crate::codel::{self, Law, Source};
-use crate::params::{Default, Param, Unit};
+use crate::params::{Default, Param, Unit, look};
+use crate::show::Out;
+use crate::view::{Extra, Shown};
 
 pub(super) const CODEL: Kind = Kind {
     id: "codel",
@@ -22,7 +24,8 @@ pub(super) const CODEL: Kind = Kind {
         codel::TARGET,
         codel::CE_THRESHOLD,
         codel::INTERVAL,
-        Param::new("ecn", Unit::Words(&["noecn", "ecn"]), Default::Off, "marks instead of drops"),
+        Param::new("ecn", Unit::Words(&["noecn", "ecn"]), Default::Off, "marks instead of drops")
+            .shown(look::flag),
     ],
     build: |values| {
         Box::new(Codel {
@@ -35,8 +38,18 @@ pub(super) const CODEL: Kind = Kind {
             asked_at: Instant(0),
         })
     },
+    shown: Shown { extra: show_extra, ..Shown::TABLE },
     ..Kind::LEAF
 };
+
+fn show_extra(extra: &Extra, out: &mut Out) {
+    codel::show_state(extra, out);
+    extra.show(out, "  ", "maxpacket");
+    extra.show(out, " ", "ecn_mark");
+    extra.show(out, " ", "drop_overlimit");
+    extra.show_some(out, " ", "ce_mark");
+    out.text(format_args!("\n"));
+}
 
 #[derive(Debug)]
 struct Codel {

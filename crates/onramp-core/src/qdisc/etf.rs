@@ -11,42 +11,52 @@ use onramp_queue::{DropReason, Packet};
 
 use super::time_queue::TimeQueue;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::Instant;
-use crate::params::{Default, Param, Unit};
+use crate::error::Clash;
+use crate::params::{Default, Param, Unit, Values};
+use crate::show::Out;
+use crate::view::{Extra, Shown};
+use crate::{Errno, Fault, Instant};
 
 pub(super) const ETF: Kind = Kind {
     id: "etf",
     about: "packets leave at the times they ask for, or not at all",
     params: &[
-        Param::new(
-            "clockid",
-            Unit::Choice(&["TAI", "CLOCK_TAI"]),
-            Default::Number(0),
-            "the clock of these times",
-        ),
+        Param::new("clockid", Unit::Choice(CLOCKS), Default::Number(0), "the clock of these times")
+            .within(0, 1)
+            .refused(Fault::Kernel(Errno::Invalid, Some("Invalid clockid. CLOCK_TAI must be used")))
+            .short(),
         Param::new(
             "delta",
-            Unit::Count,
+            Unit::Signed,
             Default::Number(0),
             "nanoseconds before its time from which on a packet may leave",
         )
-        .within(0, i32::MAX as u64),
-        Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device"),
+        .within(0, i32::MAX as u64)
+        .refused(Fault::Kernel(Errno::Invalid, Some("Delta must be positive")))
+        .short(),
+        Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device")
+            .short(),
         Param::new(
             "deadline_mode",
             Unit::Words(&["deadline_mode"]),
             Default::Off,
             "leave as soon as possible, but before the time",
-        ),
+        )
+        .short(),
         Param::new(
             "skip_sock_check",
             Unit::Words(&["skip_sock_check"]),
             Default::Off,
             "take packets of sockets without SO_TXTIME",
-        ),
+        )
+        .short(),
     ],
+    changes: false,
     check: |values| match values.is_given("offload") {
-        true => Err(("offload", "no device here can do it; leave it out").into()),
+        true => {
+            let clash = Clash::from(("offload", "no device here can do it; leave it out"));
+            Err(clash.said(Errno::NotSupported, "Specified device does not support ETF offload"))
+        }
         false => Ok(()),
     },
     build: |values| {
@@ -59,8 +69,23 @@ pub(super) const ETF: Kind = Kind {
             overlimits: 0,
         })
     },
+    shown: Shown { options: show, ..Shown::TABLE },
     ..Kind::LEAF
 };
+
+/// Those behind the first two are clocks of Linux, by which it does not do it either.
+const CLOCKS: &[&str] =
+    &["TAI", "CLOCK_TAI", "CLOCK_REALTIME", "CLOCK_MONOTONIC", "CLOCK_BOOTTIME"];
+
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    let delta = values.number("delta");
+    out.string("clockid", "TAI", format_args!("clockid TAI"));
+    out.uint("delta", delta, format_args!(" delta {delta}"));
+    for key in ["offload", "deadline_mode", "skip_sock_check"] {
+        let on = if values.is_given(key) { "on" } else { "off" };
+        out.string(key, on, format_args!(" {key} {on}"));
+    }
+}
 
 #[derive(Debug)]
 struct Etf {

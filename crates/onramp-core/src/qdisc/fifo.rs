@@ -11,15 +11,30 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::params::{Default, Param, Site, Unit, Value, Values};
+use crate::show::Out;
+use crate::units::Size;
+use crate::view::{Extra, Shown};
 
 const LIMIT: Param =
     Param::new("limit", Unit::ScaledPackets, Default::Number(1000), "packets held at most");
+
+const SHOWN: Shown = Shown { options: show, ..Shown::TABLE };
+
+/// Without a space behind.
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    let limit = values.number("limit");
+    match values.params[0].unit {
+        Unit::Size => out.uint("limit", limit, format_args!("limit {}", Size(limit))),
+        _ => out.uint("limit", limit, format_args!("limit {limit}p")),
+    }
+}
 
 pub(super) const PFIFO: Kind = Kind {
     id: "pfifo",
     about: "first in, first out, limited in packets",
     params: &[LIMIT],
     build: |values| Box::new(Pfifo::new(values.number32("limit"))),
+    shown: SHOWN,
     ..Kind::LEAF
 };
 
@@ -34,6 +49,7 @@ pub(super) const BFIFO: Kind = Kind {
             list: PacketList::new(),
         })
     },
+    shown: SHOWN,
     ..Kind::LEAF
 };
 
@@ -42,6 +58,7 @@ pub(super) const PFIFO_HEAD_DROP: Kind = Kind {
     about: "first in, first out, limited in packets; the oldest makes room",
     params: &[LIMIT],
     build: |values| Box::new(HeadDrop(Pfifo::new(values.number32("limit")))),
+    shown: SHOWN,
     ..Kind::LEAF
 };
 

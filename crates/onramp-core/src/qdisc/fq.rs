@@ -35,6 +35,7 @@
 mod flow;
 mod index;
 mod params;
+mod show;
 mod throttle;
 
 use onramp_queue::{DropReason, Packet, PacketList};
@@ -45,6 +46,7 @@ use self::throttle::Throttled;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of};
 use crate::Instant;
 use crate::turns::{MANY, Turns};
+use crate::view::Shown;
 
 const BANDS: usize = 3;
 
@@ -61,6 +63,7 @@ pub(super) const FQ: Kind = Kind {
     about: "a queue for each flow, served in turn and paced",
     params: PARAMS,
     build: |values| Box::new(Fq::new(Config::new(values))),
+    shown: Shown { extra: show::extra, ..Shown::TABLE },
     ..Kind::LEAF
 };
 

@@ -22,8 +22,10 @@ use crate::buckets::Buckets;
 use crate::codel::{self, Codel, Law, Source};
 use crate::filter::Filters;
 use crate::flows::{Flow, Flows, NEW, OLD};
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
-use crate::view::{FlowView, Shown};
+use crate::params::{Default, Param, U32_MAX, Unit, Values, look};
+use crate::show::Out;
+use crate::view::{Extra, FlowView, Shown};
+use crate::{Errno, Fault};
 
 /// What a packet takes beside its bytes.
 const HEADER: u64 = 128;
@@ -38,28 +40,58 @@ pub(super) const FQ_CODEL: Kind = Kind {
         Param::new("limit", Unit::Packets, Default::Number(10_240), "packets held at most")
             .within(1, U32_MAX),
         Param::new("flows", Unit::Count, Default::Number(1024), "queues that flows are hashed to")
-            .within(1, 65_536),
+            .within(1, 65_536)
+            .once(Fault::Kernel(Errno::Invalid, None)),
         Param::new("quantum", Unit::Count, Default::Mtus(1), "bytes a flow may send in a round")
-            .within(256, 1 << 20),
+            .within(256, 1 << 20)
+            .refused(Fault::Kernel(Errno::Invalid, Some("Invalid quantum"))),
         codel::TARGET,
         codel::CE_THRESHOLD,
         codel::CE_THRESHOLD_SELECTOR,
         codel::INTERVAL,
         Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most")
             .within(0, 1 << 31),
-        Param::new("ecn", Unit::Words(&["ecn", "noecn"]), Default::Number(0), "marks, or drops"),
+        Param::new("ecn", Unit::Words(&["ecn", "noecn"]), Default::Number(0), "marks, or drops")
+            .shown(look::flag),
         Param::new(
             "drop_batch",
-            Unit::Packets,
+            Unit::Count,
             Default::Number(64),
             "packets dropped at once beyond a limit, at most",
         )
         .within(1, U32_MAX),
     ],
     build: |values| Box::new(FqCodel::new(values)),
-    shown: Shown { class_extra: shown::codel_flow, ..Shown::TABLE },
+    shown: Shown {
+        options: show,
+        extra: show_extra,
+        class_extra: shown::codel_flow,
+        ..Shown::TABLE
+    },
     ..Kind::LEAF
 };
+
+/// Without a threshold, nothing is selected.
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    for param in values.params {
+        let idle = param.key == "ce_threshold_selector" && !values.is_given("ce_threshold");
+        if let Some(value) = values.get(param.key).filter(|_| !idle) {
+            param.show(&value, out);
+        }
+    }
+}
+
+fn show_extra(extra: &Extra, out: &mut Out) {
+    extra.show(out, "  ", "maxpacket");
+    extra.show(out, " ", "drop_overlimit");
+    extra.show(out, " ", "new_flow_count");
+    extra.show(out, " ", "ecn_mark");
+    extra.show_some(out, " ", "ce_mark");
+    extra.show_some(out, " ", "drop_overmemory");
+    extra.show(out, "\n  ", "new_flows_len");
+    extra.show(out, " ", "old_flows_len");
+    out.text(format_args!("\n"));
+}
 
 #[derive(Debug)]
 struct FqCodel {

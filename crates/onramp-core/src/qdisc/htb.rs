@@ -19,6 +19,7 @@
 mod borrow;
 mod change;
 mod class;
+mod show;
 mod turns;
 mod wait;
 
@@ -34,43 +35,76 @@ use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::cost::{LINKLAYER, MPU, OVERHEAD};
 use crate::filter::{Decision, Filters};
 use crate::params::{Default, Param, Unit, Values};
-use crate::{Child, Classes, Handle, Instant};
+use crate::{Child, Clash, Classes, Errno, Fault, Handle, Instant};
 
 pub(super) const HTB: Kind = Kind {
     id: "htb",
     about: "classes with rates, which borrow from each other",
     params: &[
-        Param::new("default", Unit::Minor, Default::Number(0), "class of what no filter matches"),
-        Param::new("r2q", Unit::Count, Default::Number(10), "a quantum is the rate divided by it"),
+        Param::new("default", Unit::Minor, Default::Number(0), "class of what no filter matches")
+            .short(),
+        Param::new(
+            "r2q",
+            Unit::Count,
+            Default::Number(RATE_TO_QUANTUM),
+            "a quantum is the rate divided by it",
+        )
+        .short(),
         Param::new(
             "direct_qlen",
             Unit::Count,
             Default::Number(1000),
             "packets without a class held at most",
-        ),
+        )
+        .short(),
+        Param::new("debug", Unit::Count, Default::Off, "without effect"),
+        Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device"),
     ],
-    check: |_| Ok(()),
+    changes: false,
+    check: |values| match values.is_given("offload") {
+        true => {
+            let clash = Clash::from(("offload", "no device here can do it; leave it out"));
+            Err(clash.said(Errno::NotSupported, "hw-tc-offload ethtool feature flag must be on"))
+        }
+        false => Ok(()),
+    },
     classes: ClassKind::Added { params: CLASS, check: |_| Ok(()), nested: true },
     build: |values| Box::new(Htb::new(values)),
+    shown: show::SHOWN,
     ..Kind::LEAF
 };
 
 const CLASS: &[Param] = &[
-    Param::new("rate", Unit::Rate, Default::Needed, "what the class gets").at_least(1),
-    Param::new("ceil", Unit::Rate, Default::Off, "what it gets with what it borrows").at_least(1),
-    Param::new("burst", Unit::Size, Default::Off, "bytes it may send at once at `ceil`")
-        .or(&["buffer", "maxburst"]),
-    Param::new("cburst", Unit::Size, Default::Off, "bytes it may send at once at any rate")
-        .or(&["cbuffer", "cmaxburst"]),
+    Param::new("rate", Unit::Rate, Default::Needed, "what the class gets")
+        .at_least(1)
+        .refused(Fault::Usage)
+        .reset(),
+    Param::new("ceil", Unit::Rate, Default::Off, "what it gets with what it borrows").reset(),
+    Param::new("burst", Unit::Burst, Default::Off, "bytes it may send at once at `ceil`")
+        .or(&["buffer", "maxburst"])
+        .reset()
+        .short(),
+    Param::new("cburst", Unit::Burst, Default::Off, "bytes it may send at once at any rate")
+        .or(&["cbuffer", "cmaxburst"])
+        .reset()
+        .short(),
     Param::new("prio", Unit::Count, Default::Number(0), "smaller ones borrow first")
-        .within(0, PRIORITIES as u64 - 1),
-    Param::new("quantum", Unit::Bytes, Default::Off, "bytes it sends before its turn is over"),
-    Param::new("mtu", Unit::Bytes, Default::Number(1600), "a burst that is not given, bytes"),
+        .within(0, PRIORITIES as u64 - 1)
+        .reset()
+        .short(),
+    Param::new("quantum", Unit::Bytes, Default::Off, "bytes it sends before its turn is over")
+        .reset()
+        .short(),
+    Param::new("mtu", Unit::Bytes, Default::Number(1600), "a burst that is not given, bytes")
+        .reset()
+        .short(),
     OVERHEAD,
-    MPU,
+    MPU.short(),
     LINKLAYER,
 ];
 
+/// What `r2q` is if nobody says so.
+const RATE_TO_QUANTUM: u64 = 10;
 /// How long a level has no event, if nobody waits there.
 const QUIET_NS: u64 = 1_000_000_000;
 /// The longest time until the next look.

@@ -13,8 +13,9 @@
 //! `sch_mqprio.c`, `net/core/dev.c` (`skb_tx_hash`).
 //! Differs: `mq` has as many queues as `queues` says, or else as the highest class that was given a
 //! qdisc; `mqprio` has those that `queues` names. The hash is one of our own. Nothing is left to
-//! hardware: `mqprio` needs `hw 0`, and has no `mode`, `shaper`, `min_rate` and `max_rate`. What
-//! stands below a class that lost its qdisc is a `pfifo`; in Linux, packets die there.
+//! hardware: `mqprio` needs `hw 0`, as on every device in Linux that can do nothing itself, and has
+//! no `mode`, `shaper`, `min_rate` and `max_rate`. What stands below a class that lost its qdisc is
+//! a `pfifo`; in Linux, packets die there.
 //! Invariant: between two packets of a queue that always holds some, every other queue sends one at
 //! most; packets of a traffic class leave through its own queues alone.
 
@@ -23,8 +24,11 @@ use onramp_queue::Packet;
 use super::multiq::{Turns, spread};
 use super::pfifo_fast::default_pfifo_fast;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, Unit, Value, Values};
-use crate::{Child, Classes};
+use crate::error::Clash;
+use crate::params::{Default, Param, Unit, Value, Values, look};
+use crate::show::Out;
+use crate::view::{Extra, Shown};
+use crate::{Child, Classes, Errno, Fault};
 
 /// Transmit queues that a device has at most.
 const QUEUES_MAX: u16 = 4096;
@@ -41,7 +45,8 @@ pub(super) const MQ: Kind = Kind {
         Default::Off,
         "transmit queues; off: as many as are given qdiscs",
     )
-    .within(1, QUEUES_MAX as u64)],
+    .within(1, QUEUES_MAX as u64)
+    .shown(look::never)],
     classes: ClassKind::Fixed(|values| {
         u16::try_from(values.number("queues")).ok().filter(|n| *n > 0).unwrap_or(QUEUES_MAX)
     }),
@@ -58,23 +63,28 @@ pub(super) const MQPRIO: Kind = Kind {
     about: "transmit queues for each class of traffic, which are served in turn",
     params: &[
         Param::new("num_tc", Unit::Count, Default::Number(8), "classes of traffic")
-            .within(1, CLASSES_MAX as u64),
+            .within(1, CLASSES_MAX as u64)
+            .refused(CLASSES_WRONG),
         Param::new(
             "map",
             Unit::Many(16),
             Default::List(&[0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 1, 1, 3, 3, 3, 3]),
             "the class of traffic of each priority, the first is 0",
         )
-        .within(0, CLASSES_MAX as u64 - 1),
+        .within(0, CLASSES_MAX as u64 - 1)
+        .refused(MAP_WRONG),
         Param::new(
             "queues",
             Unit::Ranges(CLASSES_MAX),
-            Default::Needed,
+            Default::Off,
             "of each class of traffic, the number of its queues and the first one",
         ),
-        Param::new("hw", Unit::Count, Default::Needed, "0: nothing is left to hardware")
-            .within(0, 0),
+        Param::new("hw", Unit::Count, Default::Number(1), "0: nothing is left to hardware")
+            .within(0, u8::MAX as u64)
+            .refused(Fault::Usage),
     ],
+    unknown: Fault::Argument,
+    changes: false,
     check,
     classes: ClassKind::Fixed(|values| {
         u16::try_from(ranges(values).iter().map(|range| range.end()).max().unwrap_or(0))
@@ -92,8 +102,17 @@ pub(super) const MQPRIO: Kind = Kind {
             }))),
         })
     },
-    ..Kind::LEAF
+    shown: Shown { options: show, ..Shown::TABLE },
 };
+
+const CLASSES_WRONG: Fault =
+    Fault::Kernel(Errno::Invalid, Some("Number of traffic classes is outside valid range"));
+const MAP_WRONG: Fault = Fault::Kernel(
+    Errno::Invalid,
+    Some("Invalid traffic class in priority to traffic class mapping"),
+);
+const NO_OFFLOAD: Fault =
+    Fault::Kernel(Errno::NotSupported, Some("Device does not support hardware offload"));
 
 /// The queues of a class of traffic.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,12 +147,16 @@ fn map(values: &Values<'_>) -> [usize; 16] {
     map
 }
 
-fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
+fn check(values: &Values<'_>) -> Result<(), Clash> {
+    if values.number("hw") > 0 {
+        let why = "no device here does it in hardware: give `hw 0`".into();
+        return Err(Clash { key: "hw", why, fault: NO_OFFLOAD });
+    }
     let wrong = |why: String| Err(("queues", why).into());
     let classes = usize::try_from(values.number("num_tc")).unwrap_or(CLASSES_MAX);
     if let Some(tc) = map(values).iter().find(|tc| **tc >= classes) {
         let why = format!("it names class {tc}: there are {classes}, 0 to {}", classes - 1);
-        return Err(("map", why).into());
+        return Err(Clash { key: "map", why, fault: MAP_WRONG });
     }
     let ranges = ranges(values);
     for tc in 0..classes {
@@ -153,11 +176,42 @@ fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
     }
     match values.get("queues") {
         Some(Value::List(list)) if list.len() > classes => {
-            wrong(format!("there are {classes} classes, and queues for {}", list.len()))
+            let why = format!("there are {classes} classes, and queues for {}", list.len());
+            Err(Clash::usage("queues", why))
         }
         _ => Ok(()),
     }
 }
+
+/// On several lines.
+fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    let (classes, map) = (values.number("num_tc"), map(values));
+    out.uint("tc", classes, format_args!("tc {classes} map "));
+    map.iter().for_each(|tc| out.text(format_args!("{tc} ")));
+    let ranges = ranges(values);
+    out.text(format_args!("{LINE}queues:"));
+    for range in &ranges {
+        out.text(format_args!("({}:{}) ", range.first, range.end().saturating_sub(1)));
+    }
+    out.json(|json| {
+        json.open_array(Some("map"));
+        map.iter().for_each(|tc| json.raw(None, format_args!("{tc}")));
+        json.close_array();
+        json.open_array(Some("queues"));
+        for range in &ranges {
+            json.open_array(None);
+            json.raw(None, format_args!("{}", range.first));
+            json.raw(None, format_args!("{}", range.end().saturating_sub(1)));
+            json.close_array();
+        }
+        json.close_array();
+    });
+    out.string("mode", "dcb", format_args!("{LINE}mode:dcb"));
+    out.string("shaper", "dcb", format_args!("{LINE}shaper:dcb"));
+}
+
+/// Begins a line of options.
+const LINE: &str = "\n             ";
 
 fn turns(queues: u64) -> Turns {
     Turns::new((0..queues).map(|_| Child::new(default_pfifo_fast())).collect())

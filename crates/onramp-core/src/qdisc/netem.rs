@@ -13,16 +13,18 @@
 //! the order stays.
 
 mod chance;
+mod show;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
 use super::time_queue::TimeQueue;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use crate::error::Clash;
 use crate::params::{Default as Absent, Form, Param, Unit, Values, signed};
 use crate::rng::Rng;
-use crate::view::Counters;
-use crate::{Child, Classes, Instant, segments};
+use crate::view::{Counters, Shown};
+use crate::{Child, Classes, Fault, Instant, segments};
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 /// `tc` counts delays in 32 bits of 64 ns.
@@ -48,7 +50,9 @@ pub(super) const NETEM: Kind = Kind {
     id: "netem",
     about: "a network that delays, loses, duplicates, damages and reorders packets",
     params: &[
-        Param::new("limit", Unit::ScaledPackets, Absent::Number(1000), "packets delayed at most"),
+        Param::new("limit", Unit::ScaledPackets, Absent::Number(1000), "packets delayed at most")
+            .reset()
+            .short(),
         Param::new(
             "delay",
             Unit::Row(1, &[Unit::Usecs, Unit::Usecs, Unit::Percent]),
@@ -56,21 +60,34 @@ pub(super) const NETEM: Kind = Kind {
             "delay, its jitter, and how much it follows the one before",
         )
         .or(&["latency"])
-        .within(0, DELAY_MAX_NS),
-        Param::new("distribution", Unit::Choice(SPREADS), Absent::Off, "how delays spread"),
-        Param::new("reorder", CHANCE, Absent::Off, "packets that are not delayed"),
-        Param::new("gap", Unit::Count, Absent::Off, "only every so many packets, with reorder"),
-        Param::new("loss", Unit::Forms(LOSSES), Absent::Off, "packets lost").or(&["drop"]),
-        Param::new("ecn", Unit::Words(&["ecn"]), Absent::Off, "mark with CE instead of losing"),
-        Param::new("duplicate", CHANCE, Absent::Off, "packets sent twice"),
-        Param::new("corrupt", CHANCE, Absent::Off, "packets with a bit turned over"),
+        .within(0, DELAY_MAX_NS)
+        .refused(Fault::Usage)
+        .reset()
+        .short(),
+        Param::new("distribution", Unit::Choice(SPREADS), Absent::Off, "how delays spread")
+            .reset()
+            .short(),
+        Param::new("reorder", CHANCE, Absent::Off, "packets that are not delayed").reset().short(),
+        Param::new("gap", Unit::Count, Absent::Off, "only every so many packets, with reorder")
+            .reset()
+            .short(),
+        Param::new("loss", Unit::Forms(LOSSES), Absent::Off, "packets lost")
+            .or(&["drop"])
+            .reset()
+            .short(),
+        Param::new("ecn", Unit::Words(&["ecn"]), Absent::Off, "mark with CE instead of losing")
+            .reset()
+            .short(),
+        Param::new("duplicate", CHANCE, Absent::Off, "packets sent twice").reset().short(),
+        Param::new("corrupt", CHANCE, Absent::Off, "packets with a bit turned over").short(),
         Param::new(
             "rate",
             Unit::Row(1, &[Unit::Rate, Unit::Signed, Unit::Count, Unit::Signed]),
             Absent::Off,
             "rate; bytes more in each packet, bytes of a cell, bytes more in each cell",
-        ),
-        Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots"),
+        )
+        .short(),
+        Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots").short(),
         Param::new("packets", Unit::Count, Absent::Off, "packets in a slot at most"),
         Param::new("bytes", Unit::Size, Absent::Off, "bytes in a slot at most"),
         Param::new("seed", Unit::Count, Absent::Off, "where chance begins").within(0, u64::MAX),
@@ -78,13 +95,14 @@ pub(super) const NETEM: Kind = Kind {
     check,
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(Netem::new(values)),
+    shown: Shown { options: show::options, ..Shown::TABLE },
     ..Kind::LEAF
 };
 
-fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
+fn check(values: &Values<'_>) -> Result<(), Clash> {
     let delay = values.list("delay");
     let delay = |place: usize| delay.get(place).copied().unwrap_or(0);
-    let wrong = |key, why: &str| Err((key, why).into());
+    let wrong = |key, why: &str| Err(Clash::usage(key, why));
     if values.is_given("reorder") && delay(0) == 0 {
         return wrong("reorder", "it needs a delay");
     }
@@ -110,9 +128,20 @@ fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
         }
     }
     match slot[..] {
+        [_, _, _, 0] => wrong("slot", "a distribution needs a jitter"),
         [0, min, max] if max < min => wrong("slot", "its second time is below the first"),
         _ => Ok(()),
     }
+}
+
+/// Whole microseconds, in ticks of 64 ns: `tc` counts so.
+const fn ticks_ns(ns: u64) -> u64 {
+    ns / 1_000 * 1_000 / 64 * 64
+}
+
+/// Every so many packets may go without delay.
+fn gap(values: &Values<'_>) -> u64 {
+    values.number("gap").max(u64::from(values.is_given("reorder")))
 }
 
 /// A wire, and cells on it.
@@ -235,18 +264,15 @@ impl Netem {
         let seed = seed.unwrap_or_else(|| other.next_u64());
         let delay = values.list("delay");
         let number = |place: usize| delay.get(place).copied().unwrap_or(0);
-        // Whole microseconds, in ticks of 64 ns: `tc` counts so.
-        let ticks_ns = |ns: u64| ns / 1_000 * 1_000 / 64 * 64;
         let part = u32::try_from(number(2)).unwrap_or(u32::MAX);
         let signed_ns = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-        let gap = values.number("gap").max(u64::from(values.is_given("reorder")));
         Self {
             limit: values.number32("limit"),
             delay_ns: signed_ns(ticks_ns(number(0))),
             jitter_ns: signed_ns(ticks_ns(number(1)).min(JITTER_MAX_NS)),
             spread: Spread::named(values.number("distribution")),
             follow: Correlated::new(part, other.next_u32()),
-            gap,
+            gap: gap(values),
             in_gap: 0,
             reorder: Event::of(values, "reorder", other.next_u32()),
             loss: Loss::of(values, other.next_u32()),

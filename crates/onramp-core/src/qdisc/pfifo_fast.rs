@@ -9,8 +9,11 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
+use super::prio::show_bands;
 use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Peek, Qdisc, Verdict, band_of};
+use crate::Fault;
 use crate::params::{Default, Param, Unit};
+use crate::view::Shown;
 
 /// What Linux gives devices.
 const TXQUEUELEN: u32 = 1000;
@@ -25,7 +28,9 @@ pub(super) const PFIFO_FAST: Kind = Kind {
         "packets held at most in each band",
     )
     .within(1, u32::MAX as u64)],
+    unknown: Fault::Argument,
     build: |values| Box::new(PfifoFast::new(values.number32("txqueuelen"))),
+    shown: Shown { options: |_, _, out| show_bands(3, &PRIOMAP, out), ..Shown::TABLE },
     ..Kind::LEAF
 };
 

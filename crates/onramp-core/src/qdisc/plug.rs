@@ -15,7 +15,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::Instant;
-use crate::params::{Default, Param, Unit, Values};
+use crate::params::{Default, Param, Unit, Values, look};
 
 const BLOCK: u64 = 0;
 const RELEASE: u64 = 1;
@@ -30,8 +30,11 @@ pub(super) const PLUG: Kind = Kind {
             Unit::Words(&["block", "release", "release_indefinite"]),
             Default::Off,
             "mark the end of a buffer; let the last buffer go; let everything go",
-        ),
-        Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most"),
+        )
+        .reset()
+        .shown(look::never),
+        Param::new("limit", Unit::Size, Default::Mtus(1000), "bytes held at most")
+            .shown(look::never),
     ],
     build: |values| {
         let mut plug = Plug { limit: values.number("limit"), ..Plug::default() };

@@ -10,9 +10,12 @@
 use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, PRIOMAP_NUMBERS, Peek, Qdisc, Verdict};
+use crate::error::Clash;
 use crate::filter::{Decision, Filters};
-use crate::params::{Default, Param, Unit, Values};
-use crate::{Child, Classes, Handle, Instant};
+use crate::params::{Default, Param, Unit, Values, look};
+use crate::show::Out;
+use crate::view::Shown;
+use crate::{Child, Classes, Fault, Handle, Instant};
 
 pub(super) const BANDS_MAX: usize = 16;
 
@@ -20,25 +23,23 @@ pub(super) const PRIO: Kind = Kind {
     id: "prio",
     about: "bands with a qdisc each, the first one first",
     params: &[
-        Param::new("bands", Unit::Count, Default::Number(3), "bands").within(2, BANDS_MAX as u64),
+        Param::new("bands", Unit::Count, Default::Number(3), "bands")
+            .within(2, BANDS_MAX as u64)
+            .reset(),
         Param::new(
             "priomap",
             Unit::Many(16),
             Default::List(&PRIOMAP_NUMBERS),
             "the band of each priority, the first is band 0",
         )
-        .within(0, BANDS_MAX as u64 - 1),
+        .within(0, BANDS_MAX as u64 - 1)
+        .refused(Fault::Usage)
+        .reset(),
+        Param::new("multiqueue", Unit::Words(&["multiqueue"]), Default::Off, "without effect")
+            .reset()
+            .shown(look::never),
     ],
-    check: |values| {
-        let bands = values.number("bands");
-        match priomap(values).iter().find(|band| u64::from(**band) >= bands) {
-            Some(band) => {
-                let why = format!("it names band {band}: there are {bands}, 0 to {}", bands - 1);
-                Err(("priomap", why).into())
-            }
-            None => Ok(()),
-        }
-    },
+    check,
     classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).unwrap_or(0)),
     build: |values| {
         Box::new(Prio {
@@ -47,8 +48,40 @@ pub(super) const PRIO: Kind = Kind {
             held: Backlog::default(),
         })
     },
+    shown: Shown {
+        options: |values, _, out| show_bands(values.number("bands"), &priomap(values), out),
+        ..Shown::TABLE
+    },
     ..Kind::LEAF
 };
+
+/// A band that was given is checked by `tc`, others by the kernel.
+fn check(values: &Values<'_>) -> Result<(), Clash> {
+    let bands = values.number("bands");
+    let map = priomap(values);
+    let Some(place) = map.iter().position(|band| u64::from(*band) >= bands) else { return Ok(()) };
+    let why = format!(
+        "it names band {}: there are {bands}, 0 to {}",
+        map[place],
+        bands.saturating_sub(1)
+    );
+    let given = values.is_given("priomap") && place < values.list("priomap").len();
+    Err(if given { Clash::usage("priomap", why) } else { ("priomap", why).into() })
+}
+
+/// As `tc` shows bands, of `pfifo_fast` as well.
+pub(super) fn show_bands(bands: u64, priomap: &[u8; 16], out: &mut Out) {
+    out.uint("bands", bands, format_args!("bands {bands} priomap"));
+    for band in priomap {
+        out.text(format_args!(" {band}"));
+    }
+    out.json(|json| {
+        json.open_array(Some("priomap"));
+        priomap.iter().for_each(|band| json.raw(None, format_args!("{band}")));
+        json.close_array();
+        json.raw(Some("multiqueue"), format_args!("false"));
+    });
+}
 
 /// What was given, and the default for the rest.
 fn priomap(values: &Values<'_>) -> [u8; 16] {

@@ -15,26 +15,52 @@ use onramp_queue::{DropReason, Packet};
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::bucket::Bucket;
 use crate::cost::{Cost, Framing, LINKLAYER, MPU, OVERHEAD};
+use crate::error::Clash;
 use crate::params::{Default, Param, Unit, Values};
-use crate::view::Counters;
-use crate::{Child, Classes, Instant, Rate, segments};
+use crate::view::{Counters, Shown};
+use crate::{Child, Classes, Fault, Instant, Rate, segments};
+
+mod show;
 
 pub(super) const TBF: Kind = Kind {
     id: "tbf",
     about: "a rate with bursts, by a token bucket",
     params: &[
         Param::new("rate", Unit::Rate, Default::Needed, "what may be sent in the long run")
-            .at_least(1),
-        Param::new("burst", Unit::Size, Default::Needed, "bytes that may be sent at once")
+            .at_least(1)
+            .refused(Fault::Usage)
+            .reset(),
+        Param::new("burst", Unit::Burst, Default::Needed, "bytes that may be sent at once")
             .or(&["buffer", "maxburst"])
-            .at_least(1),
-        Param::new("limit", Unit::Size, Default::Off, "bytes held at most").at_least(1),
-        Param::new("latency", Unit::Usecs, Default::Off, "instead of `limit`: the longest wait"),
+            .at_least(1)
+            .refused(Fault::Usage)
+            .reset()
+            .short(),
+        Param::new("limit", Unit::Size, Default::Off, "bytes held at most")
+            .at_least(1)
+            .refused(Fault::Usage)
+            .reset()
+            .short(),
+        Param::new("latency", Unit::Usecs, Default::Off, "instead of `limit`: the longest wait")
+            .at_least(1_000)
+            .refused(Fault::Usage)
+            .reset()
+            .short(),
         Param::new("peakrate", Unit::Rate, Default::Off, "what may be sent during a burst")
-            .at_least(1),
-        Param::new("mtu", Unit::Size, Default::Off, "bytes that may be sent at once at `peakrate`")
-            .or(&["minburst"])
-            .at_least(1),
+            .at_least(1)
+            .refused(Fault::Usage)
+            .reset()
+            .short(),
+        Param::new(
+            "mtu",
+            Unit::Burst,
+            Default::Off,
+            "bytes that may be sent at once at `peakrate`",
+        )
+        .or(&["minburst"])
+        .at_least(1)
+        .refused(Fault::Usage)
+        .reset(),
         OVERHEAD,
         MPU,
         LINKLAYER,
@@ -42,32 +68,33 @@ pub(super) const TBF: Kind = Kind {
     check,
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(Tbf::new(values)),
+    shown: Shown { options: show::options, ..Shown::TABLE },
     ..Kind::LEAF
 };
 
-fn check(values: &Values<'_>) -> Result<(), crate::Clash> {
+fn check(values: &Values<'_>) -> Result<(), Clash> {
     let given = |key| values.is_given(key);
     match (given("limit"), given("latency")) {
         (false, false) => {
             let why = "it is missing: tbf needs `limit BYTES` or `latency TIME`, at least 1b";
-            return Err(("limit", why).into());
+            return Err(Clash::usage("limit", why));
         }
         (true, true) => {
-            return Err(("latency", "`limit` says the same: give one of them").into());
+            return Err(Clash::usage("latency", "`limit` says the same: give one of them"));
         }
         _ => {}
     }
     if !given("peakrate") {
         return Ok(());
     }
+    if !given("mtu") {
+        let why = "it is missing: `peakrate` needs `mtu SIZE`, the largest packet or more";
+        return Err(Clash::usage("mtu", why));
+    }
     let rate = values.number("rate");
     if values.number("peakrate") <= rate {
         let why = format!("expected more than `rate`, which is {}", Rate(rate));
         return Err(("peakrate", why).into());
-    }
-    if !given("mtu") {
-        let why = "it is missing: `peakrate` needs `mtu SIZE`, the largest packet or more";
-        return Err(("mtu", why).into());
     }
     Ok(())
 }

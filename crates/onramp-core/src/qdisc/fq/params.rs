@@ -1,7 +1,11 @@
 //! The parameters of `fq`.
 
-use crate::params::{Default, Param, Unit, Values};
+use crate::params::{Default, Param, Unit, Value, Values, look};
 use crate::qdisc::{PRIOMAP, PRIOMAP_NUMBERS};
+
+use crate::params::U32_MAX;
+use crate::show::Out;
+use crate::{Errno, Fault};
 
 use super::BANDS;
 use super::flow::TICK_NS;
@@ -12,44 +16,58 @@ pub(super) const PARAMS: &[Param] = &[
     Param::new("limit", Unit::Packets, Number(10_000), "packets held at most in each band"),
     Param::new("flow_limit", Unit::Packets, Number(100), "packets held at most of each flow"),
     Param::new("buckets", Unit::Count, Number(1024), "flows kept, idle ones too")
-        .within(2, 1 << 18),
-    Param::new("bands", Unit::Count, Number(3), "priority bands; always 3").within(3, 3),
+        .within(2, 1 << 18)
+        .shown(show_buckets),
+    Param::new("orphan_mask", Unit::Count, Number(1023), "without effect: senders name flows"),
+    Param::new("bands", Unit::Count, Number(3), "priority bands; always 3")
+        .within(3, 3)
+        .shown(look::unusual),
     Param::new("priomap", Unit::List(16), List(&PRIOMAP_NUMBERS), "each priority's band")
-        .within(0, 2),
+        .within(0, 2)
+        .shown(look::unusual),
     Param::new(
         "weights",
         Unit::List(3),
         List(&[589_824, 196_608, 65_536]),
         "bytes each band may send in a round",
     )
-    .within(1 << 14, i32::MAX as u64),
-    Param::new("pacing", Unit::Words(&["pacing", "nopacing"]), Off, "whether rates are kept"),
+    .within(1 << 14, i32::MAX as u64)
+    .shown(look::unusual),
+    Param::new("pacing", Unit::Words(&["pacing", "nopacing"]), Off, "whether rates are kept")
+        .shown(show_pacing),
     Param::new("quantum", Unit::Bytes, Mtus(2), "bytes a flow may send in a round")
         .within(256, 1 << 20),
     Param::new("initial_quantum", Unit::Bytes, Mtus(10), "bytes a new flow may send at once")
-        .within(0, i32::MAX as u64),
-    Param::new("maxrate", Unit::Rate, Off, "rate of each flow at most"),
+        .within(0, 1 << 20)
+        .refused(Fault::Kernel(Errno::Range, None)),
+    Param::new("maxrate", Unit::Rate, Off, "rate of each flow at most").shown(show_limit),
+    Param::new("defrate", Unit::Rate, Off, "without effect").shown(look::never),
     Param::new(
         "low_rate_threshold",
         Unit::Rate,
         Number(550_000 / 8),
         "flows this slow pause after each packet",
-    ),
-    Param::new("refill_delay", Unit::Usecs, Number(40_000_000), "idle time that fills credit"),
-    Param::new("ce_threshold", Unit::Usecs, Off, "waiting time from which ECN marks are set"),
+    )
+    .shown(look::nonzero),
+    Param::new("refill_delay", Unit::Usecs, Number(40_000_000), "idle time that fills credit")
+        .shown(show_refill),
+    Param::new("ce_threshold", Unit::Usecs, Off, "waiting time from which ECN marks are set")
+        .shown(show_limit),
     Param::new(
         "timer_slack",
         Unit::Nsecs,
         Number(10_000),
         "how late paced packets may leave, to save timers",
-    ),
+    )
+    .refused(Fault::Usage),
     Param::new("horizon", Unit::Usecs, Number(10_000_000_000), "how far ahead times may lie"),
     Param::new(
         "horizon_drop",
         Unit::Words(&["horizon_drop", "horizon_cap"]),
         Number(0),
         "packets beyond the horizon die, or leave at it",
-    ),
+    )
+    .shown(look::null),
     Param::new(
         "offload_horizon",
         Unit::Usecs,
@@ -57,6 +75,34 @@ pub(super) const PARAMS: &[Param] = &[
         "how early packets may leave for a device that keeps their time",
     ),
 ];
+
+/// As many as Linux makes: a power of two.
+fn show_buckets(param: &Param, value: &Value, out: &mut Out) {
+    if let Value::Number(buckets) = value {
+        look::as_number(param, buckets.next_power_of_two(), out);
+    }
+}
+
+/// In ticks, as it is counted.
+fn show_refill(param: &Param, value: &Value, out: &mut Out) {
+    if let Value::Number(ns) = value {
+        look::as_number(param, ns.div_ceil(TICK_NS) * TICK_NS, out);
+    }
+}
+
+fn show_pacing(param: &Param, value: &Value, out: &mut Out) {
+    if param.word(value) != param.key {
+        out.flag(param.key, false, format_args!("nopacing "));
+    }
+}
+
+/// The greatest number of 32 bits, of bytes a second or microseconds, means none.
+fn show_limit(param: &Param, value: &Value, out: &mut Out) {
+    let none = if param.unit == Unit::Rate { U32_MAX } else { U32_MAX * 1_000 };
+    if *value != Value::Number(none) {
+        look::plain(param, value, out);
+    }
+}
 
 /// What `fq` reads while it runs, and nobody writes.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::array;
 
 use super::turns::Turns;
 use crate::bucket::Bucket;
-use crate::cost::{Cost, Framing, ticked_ns};
+use crate::cost::{Cost, Framing, shown_bytes, ticked_ns};
 use crate::filter::Filters;
 use crate::params::Values;
 use crate::view::Counters;
@@ -217,6 +217,7 @@ impl Class {
             out(name, (bucket.tokens_ns >> 6).clamp(i32::MIN.into(), i32::MAX.into()));
         }
         out("level", self.level.into());
+        out("quantum", self.quantum.into());
     }
 }
 
@@ -225,15 +226,17 @@ impl Class {
 pub(super) struct Config {
     rate: Bucket,
     ceil: Bucket,
+    /// Of `rate` and `ceil`, bytes per second.
+    rates: (u64, u64),
     priority: u8,
-    quantum: i32,
+    pub(super) quantum: i32,
 }
 
 impl Config {
     pub(super) fn new(values: &Values<'_>, rate_to_quantum: u64) -> Self {
         let framing = Framing::of(values);
         let rate = values.number("rate");
-        let ceil = if values.is_given("ceil") { values.number("ceil") } else { rate };
+        let ceil = Some(values.number("ceil")).filter(|ceil| *ceil > 0).unwrap_or(rate);
         let bucket = |rate: u64, burst| {
             // What `tc` takes where timers are exact: a packet, and a nanosecond at that rate.
             let bytes = match values.number(burst) {
@@ -249,8 +252,20 @@ impl Config {
         Self {
             rate: bucket(rate, "burst"),
             ceil: bucket(ceil, "cburst"),
+            rates: (rate, ceil),
             priority: u8::try_from(values.number("prio")).unwrap_or(u8::MAX),
             quantum: i32::try_from(quantum).unwrap_or(i32::MAX),
         }
+    }
+
+    /// `rate` and `ceil`, bytes per second.
+    pub(super) fn rates(&self) -> (u64, u64) {
+        self.rates
+    }
+
+    /// The bursts at either, in bytes, as `tc` shows them.
+    pub(super) fn bursts(&self) -> [u64; 2] {
+        let (rate, ceil) = self.rates;
+        [shown_bytes(rate, self.rate.depth_ns), shown_bytes(ceil, self.ceil.depth_ns)]
     }
 }

@@ -1,0 +1,71 @@
+//! How `tc` shows a `tbf`.
+//!
+//! Source: behaviour of iproute2 6.1: buckets are shown as the bytes of whole microseconds; instead
+//! of the limit stands the time that it takes, if it is longer than the burst; `peakrate` is not in
+//! JSON.
+
+use super::limit;
+use crate::Rate;
+use crate::cost::{Cost, Framing, show_linklayer, shown_bytes, shown_micros};
+use crate::params::Values;
+use crate::qdisc::shown::micros;
+use crate::show::Out;
+use crate::units::Size;
+use crate::view::Extra;
+
+pub(super) fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
+    let rate = values.number("rate");
+    out.uint("rate", rate, format_args!("rate {} ", Rate(rate)));
+    bucket(values, "rate", "burst", ["burst", "burst"], out);
+    if values.is_given("peakrate") {
+        out.text(format_args!("peakrate {} ", Rate(values.number("peakrate"))));
+        bucket(values, "peakrate", "mtu", ["minburst", "mtu"], out);
+    }
+    let limit = limit(values);
+    match longest_wait(values, limit) {
+        Some(us) => out.uint("lat", us, format_args!("lat {} ", micros(us))),
+        None => out.uint("limit", limit, format_args!("limit {} ", Size(limit))),
+    }
+    let overhead = values.number("overhead");
+    if overhead > 0 {
+        out.uint("overhead", overhead, format_args!("overhead {overhead} "));
+    }
+    show_linklayer(values, out);
+}
+
+/// How deep a bucket is, in nanoseconds.
+fn depth_ns(values: &Values<'_>, rate: &str, burst: &str) -> i64 {
+    Cost::new(values.number(rate), Framing::of(values)).ns(values.number32(burst))
+}
+
+/// Shows a bucket, which has one name, and another one with details.
+fn bucket(values: &Values<'_>, rate: &str, burst: &str, names: [&str; 2], out: &mut Out) {
+    let bytes = shown_bytes(values.number(rate), depth_ns(values, rate, burst));
+    let [name, detailed] = names;
+    if out.style.details {
+        let text = format!("{}/1", Size(bytes));
+        out.string(detailed, &text, format_args!("{detailed} {text} "));
+        let mpu = values.number("mpu");
+        out.uint("mpu", mpu, format_args!("mpu {} ", Size(mpu)));
+    } else {
+        out.uint(name, bytes, format_args!("{name} {} ", Size(bytes)));
+    }
+}
+
+/// Microseconds that the last packet of a full queue waits, when the buckets were full; none, if
+/// these hold more than the queue.
+fn longest_wait(values: &Values<'_>, limit: u64) -> Option<u64> {
+    let wait = |rate: &str, burst: &str| {
+        let ticks = (depth_ns(values, rate, burst).cast_unsigned() / 64) & u64::from(u32::MAX);
+        #[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
+        let us =
+            1e6 * (limit as f64 / values.number(rate).max(1) as f64) - shown_micros(ticks) as f64;
+        us
+    };
+    let mut longest = wait("rate", "burst");
+    if values.is_given("peakrate") {
+        longest = longest.max(wait("peakrate", "mtu"));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    (longest >= 0.0).then_some(longest as u64)
+}
