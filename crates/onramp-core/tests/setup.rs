@@ -174,7 +174,7 @@ tc: what is "link"? expected qdisc, class or filter
 255
 > filter add dev eth0 parent 7: matchall classid 7:1
 filter: illegal "parent" "7:": there is no qdisc 7:
-1
+2 Error: Parent Qdisc doesn't exists.
 "#;
 
 fn answer(error: &ConfigError) -> String {

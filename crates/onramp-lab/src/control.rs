@@ -4,13 +4,12 @@
 //! many queues have counted, again and again; or changes the qdiscs that the packets pass, so many
 //! times a second: a limit, a pacing rate, the rate of a class, the kind of a qdisc.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use onramp::dev::{MonotonicClock, Null};
-use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup};
+use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup, TcError};
 
 use crate::Error;
 use crate::measure::{Latency, Rounds, rotated};
@@ -175,7 +174,7 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
                 Ok(())
             }
             Design::QueuesRead => read(&link, plan.queues, until, &mut operation),
-            Design::TreeChanged => change(&link, setup, plan.changes, until, &mut operation),
+            Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
         };
         stop.store(true, Ordering::Relaxed); // Relaxed: only that it comes.
         sender.join().map_err(|_| Error::Panicked)?;
@@ -244,12 +243,10 @@ fn read(link: &Link, queues: usize, until: Instant, operation: &mut Latency) -> 
 /// Changes the tree, so many times a second.
 fn change(
     link: &Link,
-    setup: Setup,
     per_second: u32,
     until: Instant,
     operation: &mut Latency,
 ) -> Result<(), Error> {
-    let mut setup = Arc::new(setup);
     let (period, mut due) = (1_000_000_000 / u64::from(per_second), MonotonicClock.now());
     for line in CHANGES.iter().cycle() {
         let now = MonotonicClock.now();
@@ -261,10 +258,9 @@ fn change(
         due = due.after(period).max(now);
         let failed = |why: &dyn ToString| Error::Setup((*line).into(), why.to_string());
         let began = MonotonicClock.now();
-        let change = Arc::make_mut(&mut setup).change(line).map_err(|error| failed(&error))?;
-        match link.carry_out(&setup, &change) {
+        match link.change(line) {
             // It is done a little later: the machine is busy.
-            Ok(()) | Err(PortError::Late(_)) => {}
+            Ok(_) | Err(TcError::Port(PortError::Late(_))) => {}
             Err(error) => return Err(failed(&error)),
         }
         operation.record(MonotonicClock.now().since(began));
