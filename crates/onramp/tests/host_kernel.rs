@@ -77,11 +77,14 @@ impl Drop for Namespace {
 /// Handles that nobody chose are numbered for the whole kernel.
 fn without_own_handles(text: &str) -> String {
     let own = |word: &str| {
-        let digits = word.trim_matches(|c| c == '"' || c == ',').strip_suffix(':');
+        let digits = word.strip_suffix(':');
         digits.is_some_and(|digits| digits.len() == 4 && digits.starts_with(['8', '9']))
     };
-    let words = text.split(' ').map(|word| if own(word) { "OWN:" } else { word });
-    words.collect::<Vec<_>>().join(" ")
+    let words = text.split_inclusive([' ', '"']).map(|word| {
+        let name = word.trim_end_matches([' ', '"']);
+        if own(name) { word.replace(name, "OWN:") } else { word.to_owned() }
+    });
+    words.collect()
 }
 
 /// Lines of `tc`, in turns that begin on a device without a qdisc of its own.

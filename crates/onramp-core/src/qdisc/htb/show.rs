@@ -76,6 +76,8 @@ fn class_extra(extra: &Extra, out: &mut Out) {
         let count = extra.get(name);
         out.int(name, count, format_args!("{before}{name}: {count}{after}"));
     }
+    // As `tc` has it: an empty line behind each class.
+    out.text(format_args!("\n"));
 }
 
 #[cfg(test)]
@@ -147,7 +149,7 @@ mod tests {
         let counts = [("lended", 1299), ("borrowed", 1767), ("tokens", -25419), ("ctokens", 5)];
         let mut out = Out::new(Style::default());
         class_extra(&Extra(counts.to_vec()), &mut out);
-        let text = " lended: 1299 borrowed: 1767 giants: 0\n tokens: -25419 ctokens: 5\n";
+        let text = " lended: 1299 borrowed: 1767 giants: 0\n tokens: -25419 ctokens: 5\n\n";
         assert_eq!(out.finish(), text);
     }
 }
