@@ -17,7 +17,10 @@ fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     out.close();
     let all = out.finish();
     match style.json {
-        true => all.trim_start_matches("[{").trim_end().trim_end_matches("}]").to_owned(),
+        true => {
+            let object = all.trim_end().strip_prefix("[{").and_then(|all| all.strip_suffix("}]"));
+            object.expect("an object in an array").to_owned()
+        }
         false => all,
     }
 }
