@@ -1,11 +1,12 @@
 //! What `tc` shows of the kinds that divide, shape and drop at random: the facts lie beside, in
 //! `shown_more/`, as `tc` 6.1 printed them on Linux 7.2.
 
-use onramp_core::Setup;
 use onramp_core::params::Site;
-use onramp_core::qdisc::{KINDS, Kind, Spec};
+use onramp_core::qdisc::{Dequeue, KINDS, Kind, Spec};
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Extra, Listed, Query};
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::Packet;
 
 const MTU: u32 = 1514;
 
@@ -186,4 +187,25 @@ fn curves_are_shown_as_tc_shows_them() {
         let line = format!("class hfsc {} parent 1: {before}{text}", classid(place));
         assert!(shown.contains(&line), "{given}: {shown:#?}");
     }
+}
+
+/// Bands of `ets` that stay keep what they hold, by whatever they are served.
+#[test]
+fn a_change_of_ets_keeps_packets() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev eth0 root handle 1: ets bands 3 priomap 0 1 2").expect("right");
+    let mut tree = Tree::of(&setup, MTU, 0).expect("a root");
+    for priority in [0, 1, 2, 2, 1, 0] {
+        let mut pkt = Packet::new(100);
+        (pkt.priority, pkt.cookie) = (priority, priority.into());
+        let _ = tree.enqueue(Instant(1), pkt);
+    }
+    let change = "qdisc change dev eth0 root handle 1: ets bands 2 strict 1 priomap 0 1";
+    tree.apply(Instant(2), change).expect("right");
+    let next = || match tree.dequeue(Instant(3)) {
+        Dequeue::Ready(pkt) => Some(pkt.cookie),
+        _ => None,
+    };
+    let order: Vec<u64> = std::iter::from_fn(next).collect();
+    assert_eq!(order, [0, 0, 1, 1], "the third band has gone with its packets");
 }
