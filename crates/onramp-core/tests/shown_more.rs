@@ -209,3 +209,34 @@ fn a_change_of_ets_keeps_packets() {
     let order: Vec<u64> = std::iter::from_fn(next).collect();
     assert_eq!(order, [0, 0, 1, 1], "the third band has gone with its packets");
 }
+
+/// Flows that hold something stand among the classes.
+#[test]
+fn flows_are_listed_as_classes() {
+    let flow = |kind: &str, last: &str| {
+        let mut setup = Setup::default();
+        setup.apply(&format!("qdisc add dev eth0 root handle 10: {kind}")).expect("right");
+        let mut tree = Tree::of(&setup, MTU, 0).expect("a root");
+        for priority in [0x10_0007, 0x10_0007] {
+            let mut pkt = Packet::new(1000);
+            pkt.priority = priority;
+            let _ = tree.enqueue(Instant(1), pkt);
+        }
+        let mut out = Out::new(Style { stats: true, ..Style::default() });
+        let views = tree.views();
+        Listed::new(None, &setup, MTU, &views).classes(Query::default(), &mut out);
+        let id = kind.split(' ').next().expect("a kind");
+        let shown = out.finish();
+        // A priority names a bucket of the others, but only a tin of `cake`.
+        let hashed = shown.split([':', ' ']).nth(3).expect("a number");
+        let minor = if id == "cake" { hashed } else { "7" };
+        let expected = format!(
+            "class {id} 10:{minor} parent 10: \n (dropped 0, overlimits 0 requeues 0) \n \
+             backlog 2000b 2p requeues 0\n{last}\n",
+        );
+        assert_eq!(shown, expected);
+    };
+    flow("fq_codel", "  deficit 1514 count 0 lastcount 0 ldelay 0us");
+    flow("sfq", "  allot 1514");
+    flow("cake besteffort flows", "  deficit 1514 count 0 blue_prob 0");
+}
