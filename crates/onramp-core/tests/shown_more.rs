@@ -55,6 +55,24 @@ fn options_are_shown_as_tc_shows_them() {
     assert!(shown > 150, "{shown}");
 }
 
+/// What the law of `sfq` counted stands among its options, as in iproute2.
+#[test]
+fn sfq_has_its_statistics_among_its_options() {
+    let spec: Spec = "sfq redflowlimit 100000 ecn".parse().expect("right");
+    let values = spec.values_at(Site { mtu: MTU, ..Site::default() });
+    let show = |json| {
+        let style = Style { stats: true, json, ..Style::default() };
+        let extra = Extra(vec![("prob_drop", 14), ("forced_mark", 2)]);
+        written(style, |out| (spec.kind().shown.options)(&values, &extra, out))
+    };
+    let text = "limit 127p quantum 1514b depth 127 divisor 1024 ewma 3 min 8333b max 25000b \
+        probability 0.02 ecn \n  prob_mark 0 prob_mark_head 0 prob_drop 14\n  \
+        forced_mark 2 forced_mark_head 0 forced_drop 0";
+    assert_eq!(show(false), text);
+    let json = r#""prob_mark":0,"prob_mark_head":0,"prob_drop":14,"forced_mark":2"#;
+    assert!(show(true).contains(json), "{}", show(true));
+}
+
 #[test]
 fn details_alone_add_to_it() {
     let details = Style { details: true, ..Style::default() };

@@ -61,6 +61,7 @@ pub(super) const ETS: Kind = Kind {
         },
         ..Shown::TABLE
     },
+    ..Kind::LEAF
 };
 
 /// So many quanta are read; how many there may be, the kernel says.

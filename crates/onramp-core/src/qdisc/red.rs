@@ -69,6 +69,7 @@ pub(super) const RED: Kind = Kind {
         class: |_, _, _| {},
         ..Shown::TABLE
     },
+    ..Kind::LEAF
 };
 
 fn check(values: &Values<'_>) -> Result<(), Clash> {
