@@ -86,6 +86,7 @@
 //! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | RED's chance: marks, at the head, drops |
 //! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same beyond `max` |
 //! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | state of the law; bytes per second |
+//! | `prob` | `pie` | the probability, in units of 2^-56 |
 //! | `pkts_in`, `dropped`, `overlimit`, `overmemory` | `pie`, `fq_pie` | taken in, dropped, why |
 //! | `maxq` | `pie` | packets held at most |
 //!
@@ -94,6 +95,7 @@
 //! | name | meaning |
 //! |---|---|
 //! | `prob_ppm` | base probability, before it is squared for one queue and coupled to the other |
+//! | `prob` | the same, in units of 2^-32 |
 //! | `delay_c_ns`, `delay_l_ns` | how long the first packet of either queue waits |
 //! | `packets_in_c`, `packets_in_l` | taken into either queue |
 //! | `maxq` | packets held at most |
@@ -109,6 +111,7 @@
 //! | `capacity_estimate` | the bandwidth, bytes per second; 0 = unlimited |
 //! | `min_network_size`, `max_network_size` | packets without their link header |
 //! | `min_adj_size`, `max_adj_size` | the same, once the link has framed them |
+//! | `avg_hdr_offset` | bytes of a link header, a moving average |
 //! | `overlimits` | how often the bandwidth let nothing out |
 //!
 //! Of each tin, `tin0_` to `tin7_`, from the least important on:

@@ -106,7 +106,8 @@ pub struct ClassView {
     pub extra: Extra,
 }
 
-/// A flow that a qdisc lists as if it were a class: see [`Qdisc::flows`](crate::qdisc::Qdisc::flows).
+/// A flow that a qdisc lists as if it were a class: see
+/// [`Qdisc::flows`](crate::qdisc::Qdisc::flows).
 #[derive(Clone, Copy, Debug)]
 pub struct FlowView<'a> {
     /// Its number, from 1 on.

@@ -1,11 +1,12 @@
 //! What `tc` shows of the kinds that divide, shape and drop at random: the facts lie beside, in
 //! `shown_more/`, as `tc` 6.1 printed them on Linux 7.2.
 
-use onramp_core::Setup;
 use onramp_core::params::Site;
-use onramp_core::qdisc::{KINDS, Kind, Spec};
+use onramp_core::qdisc::{Dequeue, KINDS, Kind, Spec};
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Extra, Listed, Query};
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::Packet;
 
 const MTU: u32 = 1514;
 
@@ -17,7 +18,10 @@ fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     out.close();
     let all = out.finish();
     match style.json {
-        true => all.trim_start_matches("[{").trim_end().trim_end_matches("}]").to_owned(),
+        true => {
+            let object = all.trim_end().strip_prefix("[{").and_then(|all| all.strip_suffix("}]"));
+            object.expect("an object in an array").to_owned()
+        }
         false => all,
     }
 }
@@ -49,6 +53,24 @@ fn options_are_shown_as_tc_shows_them() {
         }
     }
     assert!(shown > 150, "{shown}");
+}
+
+/// What the law of `sfq` counted stands among its options, as in iproute2.
+#[test]
+fn sfq_has_its_statistics_among_its_options() {
+    let spec: Spec = "sfq redflowlimit 100000 ecn".parse().expect("right");
+    let values = spec.values_at(Site { mtu: MTU, ..Site::default() });
+    let show = |json| {
+        let style = Style { stats: true, json, ..Style::default() };
+        let extra = Extra(vec![("prob_drop", 14), ("forced_mark", 2)]);
+        written(style, |out| (spec.kind().shown.options)(&values, &extra, out))
+    };
+    let text = "limit 127p quantum 1514b depth 127 divisor 1024 ewma 3 min 8333b max 25000b \
+        probability 0.02 ecn \n  prob_mark 0 prob_mark_head 0 prob_drop 14\n  \
+        forced_mark 2 forced_mark_head 0 forced_drop 0";
+    assert_eq!(show(false), text);
+    let json = r#""prob_mark":0,"prob_mark_head":0,"prob_drop":14,"forced_mark":2"#;
+    assert!(show(true).contains(json), "{}", show(true));
 }
 
 #[test]
@@ -183,4 +205,56 @@ fn curves_are_shown_as_tc_shows_them() {
         let line = format!("class hfsc {} parent 1: {before}{text}", classid(place));
         assert!(shown.contains(&line), "{given}: {shown:#?}");
     }
+}
+
+/// Bands of `ets` that stay keep what they hold, by whatever they are served.
+#[test]
+fn a_change_of_ets_keeps_packets() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev eth0 root handle 1: ets bands 3 priomap 0 1 2").expect("right");
+    let mut tree = Tree::of(&setup, MTU, 0).expect("a root");
+    for priority in [0, 1, 2, 2, 1, 0] {
+        let mut pkt = Packet::new(100);
+        (pkt.priority, pkt.cookie) = (priority, priority.into());
+        let _ = tree.enqueue(Instant(1), pkt);
+    }
+    let change = "qdisc change dev eth0 root handle 1: ets bands 2 strict 1 priomap 0 1";
+    tree.apply(Instant(2), change).expect("right");
+    let next = || match tree.dequeue(Instant(3)) {
+        Dequeue::Ready(pkt) => Some(pkt.cookie),
+        _ => None,
+    };
+    let order: Vec<u64> = std::iter::from_fn(next).collect();
+    assert_eq!(order, [0, 0, 1, 1], "the third band has gone with its packets");
+}
+
+/// Flows that hold something stand among the classes.
+#[test]
+fn flows_are_listed_as_classes() {
+    let flow = |kind: &str, last: &str| {
+        let mut setup = Setup::default();
+        setup.apply(&format!("qdisc add dev eth0 root handle 10: {kind}")).expect("right");
+        let mut tree = Tree::of(&setup, MTU, 0).expect("a root");
+        for priority in [0x10_0007, 0x10_0007] {
+            let mut pkt = Packet::new(1000);
+            pkt.priority = priority;
+            let _ = tree.enqueue(Instant(1), pkt);
+        }
+        let mut out = Out::new(Style { stats: true, ..Style::default() });
+        let views = tree.views();
+        Listed::new(None, &setup, MTU, &views).classes(Query::default(), &mut out);
+        let id = kind.split(' ').next().expect("a kind");
+        let shown = out.finish();
+        // A priority names a bucket of the others, but only a tin of `cake`.
+        let hashed = shown.split([':', ' ']).nth(3).expect("a number");
+        let minor = if id == "cake" { hashed } else { "7" };
+        let expected = format!(
+            "class {id} 10:{minor} parent 10: \n (dropped 0, overlimits 0 requeues 0) \n \
+             backlog 2000b 2p requeues 0\n{last}\n",
+        );
+        assert_eq!(shown, expected);
+    };
+    flow("fq_codel", "  deficit 1514 count 0 lastcount 0 ldelay 0us");
+    flow("sfq", "  allot 1514");
+    flow("cake besteffort flows", "  deficit 1514 count 0 blue_prob 0");
 }

@@ -16,9 +16,9 @@
 //! [`dest`](Packet::dest). `nat` and the filters of acknowledgements do nothing: nobody keeps
 //! connections, and datagrams have no acknowledgements. Nor does `autorate-ingress`: the rate is
 //! that of `bandwidth`. A packet waits since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Among
-//! `overhead`, `mpu`, `atm` and the word for a link, order does not matter: overheads add up, and
-//! what is given for itself is taken. //! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Among `overhead`, `mpu`, `atm` and the word
+//! for a link, order does not matter: overheads add up, and what is given for itself is taken.
+//! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
 //! round at a time; Linux cuts it into as many parts, and takes as many steps for a packet.
 //! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
 //! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always

@@ -4,8 +4,7 @@
 //!
 //! Source: IEEE 802.1Qaz, "Enhanced Transmission Selection"; `tc-ets(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_ets.c`.
-//! Differs: a quantum is set with all others, not by `tc class change`. As in `drr`, a band that
-//! turns out to be empty does not stop the others.
+//! Differs: as in `drr`, a band that turns out to be empty does not stop the others.
 //! Invariant: a packet leaves only when no strict band before its own lets one out; among the
 //! others that always hold packets, each sends what its quantum says, as in `drr`.
 
@@ -139,13 +138,31 @@ struct Ets {
     peeked: Option<Packet>,
 }
 
+/// How bands are served.
+struct Plan {
+    strict: usize,
+    /// Of each band; those that are strict have none.
+    quanta: Vec<u64>,
+}
+
+impl Plan {
+    fn new(values: &Values<'_>) -> Self {
+        let strict = usize::try_from(values.number("strict")).unwrap_or(BANDS_MAX);
+        let quanta = std::iter::repeat_n(0, strict).chain(quanta(values)).collect();
+        Self { strict, quanta }
+    }
+}
+
+fn choice(values: &Values<'_>) -> Choice {
+    let priomap = priomap(values).map(|band| u8::try_from(band).unwrap_or(0));
+    Choice::new(values, bands(values), priomap)
+}
+
 impl Ets {
     fn new(values: &Values<'_>) -> Self {
-        let priomap = priomap(values).map(|band| u8::try_from(band).unwrap_or(0));
-        let strict = usize::try_from(values.number("strict")).unwrap_or(BANDS_MAX);
-        let quanta = std::iter::repeat_n(0, strict).chain(quanta(values));
-        let bands: Vec<_> = quanta.map(Turn::new).collect();
-        let choice = Choice::new(values, bands.len() as u64, priomap);
+        let Plan { strict, quanta } = Plan::new(values);
+        let bands = quanta.into_iter().map(Turn::new).collect();
+        let choice = choice(values);
         Self {
             choice,
             strict,
@@ -208,6 +225,30 @@ impl Qdisc for Ets {
         let mut held = self.held;
         self.peeked.iter().for_each(|pkt| held.add(pkt));
         held
+    }
+
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        let Plan { strict, quanta } = Plan::new(values);
+        for band in quanta.len()..self.bands.len() {
+            self.bands[band].child.reset(cx, &mut self.held);
+            self.look(band);
+        }
+        self.bands.truncate(quanta.len());
+        let new = quanta.iter().skip(self.bands.len()).map(|quantum| Turn::new(*quantum));
+        self.bands.extend(new);
+        self.strict = strict;
+        for (band, quantum) in quanta.into_iter().enumerate() {
+            let turn = &mut self.bands[band];
+            turn.quantum = bounded(quantum);
+            if band < strict {
+                self.rounds.leave(band, turn);
+            } else {
+                self.rounds.look(band, turn);
+            }
+        }
+        let before = std::mem::replace(&mut self.choice, choice(values));
+        self.choice.filters = before.filters;
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

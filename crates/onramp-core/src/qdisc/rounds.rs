@@ -112,6 +112,13 @@ impl Rounds {
         }
     }
 
+    /// Lets a child out that is to be served otherwise.
+    pub(super) fn leave(&mut self, number: usize, turn: &mut Turn) {
+        if turn.active {
+            self.retire(number, turn);
+        }
+    }
+
     /// A child leaves: mostly the one whose turn it is.
     #[inline]
     fn retire(&mut self, number: usize, turn: &mut Turn) {

@@ -235,9 +235,9 @@ impl Node {
 }
 
 /// What can be changed of a class of `ets`.
-const ETS: &[Param] = &[Param::new("quantum", Unit::Size, Default::Off, "bytes of a round")
+const ETS: &[Param] = &[Param::new("quantum", Unit::Count, Default::Off, "bytes of a round")
     .at_least(1)
-    .refused(Fault::Kernel(Errno::Invalid, Some("ETS quantum cannot be zero")))];
+    .refused(Fault::Usage)];
 
 /// Reads the options of a class of this kind.
 fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {

@@ -6,6 +6,7 @@
 
 use super::{Change, FIRST_OWN_HANDLE, NO_CHOICE, Node, Setup};
 use crate::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
+use crate::params::Value;
 use crate::qdisc::{ClassKind, Kind, Spec};
 use crate::spec::Words;
 use crate::{ConfigError, Errno, Fault, Handle};
@@ -264,6 +265,20 @@ impl Setup {
         Ok(Change::Parameters(there))
     }
 
+    /// Gives `multiq`, where nobody says how many bands it has, one for each transmit queue.
+    fn bands_of_queues(&self, at: &str, spec: &mut Spec) -> Result<(), ConfigError> {
+        let queues = self.facts.queues;
+        if queues == 0 || spec.values(0).is_given("bands") {
+            return Ok(());
+        }
+        if queues == 1 {
+            let why = "the device has one transmit queue; say how many bands there are";
+            return Err(refused(Errno::NotSupported, "", at, "multiq", why));
+        }
+        spec.give("bands", Value::Number(queues.into()));
+        Ok(())
+    }
+
     /// Puts a new qdisc there.
     fn create(
         &mut self,
@@ -279,11 +294,14 @@ impl Setup {
             let said = "Qdisc not found. To create specify NLM_F_CREATE flag";
             return Err(refused(Errno::NoEntry, said, &at, "", why));
         }
-        let Some(spec) = spec else {
+        let Some(mut spec) = spec else {
             return Err(Spec::unknown(""));
         };
         spec.check()?;
         let kind = spec.kind();
+        if kind.id == "multiq" {
+            self.bands_of_queues(&at, &mut spec)?;
+        }
         if let (true, Some(_)) = (kind.stands_at_root(), place) {
             let why =
                 format!("{} stands at the root alone: its classes are transmit queues", kind.id);

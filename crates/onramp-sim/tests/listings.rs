@@ -1,0 +1,56 @@
+//! Whole listings of trees that saw recorded traffic, word by word against those of the real ones:
+//! `tc -s -d qdisc show`, then `tc -s -d class show`.
+//!
+//! The recordings lie outside the project: see `golden.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use onramp_core::Setup;
+use onramp_core::show::{Out, Style};
+use onramp_core::view::{Listed, QdiscView, Query};
+use onramp_sim::recording::{Case, Mode};
+
+/// Roots whose trees are compared: nothing in what they show depends on chance, or on how long ago
+/// the traffic ended.
+const ROOTS: [&str; 7] = ["drr", "ets", "hfsc", "prio", "qfq", "sfq", "skbprio"];
+
+fn listing(tc: &str, views: &[QdiscView]) -> String {
+    let mut setup = Setup::default();
+    tc.lines().for_each(|line| setup.apply(line).expect(line));
+    let style = Style { stats: true, details: true, ..Style::default() };
+    let listed = Listed::new(None, &setup, 1514, views);
+    let mut qdiscs = Out::new(style);
+    listed.qdiscs(Query::default(), &mut qdiscs);
+    let mut classes = Out::new(style);
+    listed.classes(Query::default(), &mut classes);
+    qdiscs.finish() + &classes.finish()
+}
+
+#[test]
+fn listings_are_those_of_linux() {
+    let shared = std::env::var_os("ONRAMP_SHARED").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    let golden = shared.join("golden");
+    let Ok(entries) = fs::read_dir(&golden) else {
+        eprintln!("SKIPPED: no recordings at {} (set ONRAMP_SHARED)", golden.display());
+        return;
+    };
+    let mut compared = Vec::new();
+    for path in entries.map(|entry| entry.expect("readable").path()) {
+        let Ok(stats) = fs::read_to_string(path.join("stats.txt")) else { continue };
+        let case = Case::read(&path).expect("a case");
+        let recorded = stats.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
+        let root = recorded.first().and_then(|line| line.split(' ').nth(1)).unwrap_or_default();
+        if case.mode() == Mode::Exact && ROOTS.contains(&root) {
+            let tc = fs::read_to_string(path.join("tc.txt")).expect("readable");
+            let ours = listing(&tc, &case.views(1));
+            assert_eq!(ours.lines().collect::<Vec<_>>(), recorded, "{}", case.name);
+            compared.push(case.name);
+        }
+    }
+    assert!(!compared.is_empty(), "{} has no such cases", golden.display());
+    println!("{} listings are equal: {}", compared.len(), compared.join(", "));
+}
