@@ -56,7 +56,7 @@ fn classes(steps: &[(u8, u16)]) {
             4 if there.insert(minor) => apply(&class(minor)),
             5 if there.contains(&minor) => {
                 let kind =
-                    ["pfifo", "fq maxrate 1mbit", "fq_codel flows 4"][usize::from(number % 3)];
+                    ["pfifo", "fq maxrate 1mbit", "fq_codel limit 300"][usize::from(number % 3)];
                 let handle = 0x1000 + minor;
                 apply(&format!("qdisc replace dev x parent 1:{minor:x} handle {handle:x}: {kind}"));
             }
