@@ -277,11 +277,11 @@ impl Filters {
     /// Has these from now on, in this order. Those that were there already keep what their actions
     /// know.
     pub(crate) fn set<'a>(&mut self, filters: impl Iterator<Item = &'a FilterSpec>) {
-        let before = std::mem::take(&mut self.filters);
-        let mut before: BTreeMap<u64, FilterSpec> =
-            before.into_iter().map(|filter| (filter.serial, filter)).collect();
+        // Both are in the same order.
+        let mut before = std::mem::take(&mut self.filters).into_iter().peekable();
         self.filters.extend(filters.map(|filter| {
-            let there = before.remove(&filter.serial).filter(|there| there.is_same(filter));
+            while before.next_if(|there| there.place() < filter.place()).is_some() {}
+            let there = before.next_if(|there| there.is_same(filter));
             there.unwrap_or_else(|| filter.clone())
         }));
         self.tables.clear();

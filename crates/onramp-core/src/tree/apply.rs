@@ -1,6 +1,7 @@
 //! Changes to a running tree.
 
 use super::Tree;
+use crate::filter::FilterSpec;
 use crate::qdisc::{Cx, Qdisc};
 use crate::setup::Change;
 use crate::{ConfigError, Handle, Instant};
@@ -92,6 +93,17 @@ impl Tree {
                 filters.set(setup.filters_at(place));
             }
         });
+    }
+
+    /// The filters at a qdisc or class as they are asked, with what they have counted.
+    pub fn filters(&mut self, now: Instant, place: Handle) -> Vec<FilterSpec> {
+        let mut specs = Vec::new();
+        self.at(now, place.major, |qdisc, _cx| {
+            if let Some(filters) = qdisc.filters(place.minor) {
+                specs.extend(filters.specs().cloned());
+            }
+        });
+        specs
     }
 
     /// Calls `f` with qdisc `major`, on the way through its parents, which count anew.
