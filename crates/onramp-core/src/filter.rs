@@ -55,7 +55,8 @@
 //!
 //! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
-//! Differs: what the kinds say; no shared blocks, no templates of chains, no offload.
+//! Differs: what the kinds say; no shared blocks, no templates of chains, no offload; no `mirred`,
+//! and what its `indev` names, nothing has come in by, as of packets that are sent.
 //! Invariant: to classify ends after at most 16 new beginnings; then the packet dies.
 
 mod action;

@@ -56,18 +56,22 @@ const ONE_OF_EACH: &[&str] = &[
 const ONE_OF_EACH_SHOWN: &str = "\
 filter parent 1: protocol ip pref 1 u32 chain 0 
 filter parent 1: protocol ip pref 1 u32 chain 0 fh 800: ht divisor 1 
-filter parent 1: protocol ip pref 1 u32 chain 0 fh 800::800 order 2048 key ht 800 bkt 0 *flowid 1:1 not_in_hw 
+filter parent 1: protocol ip pref 1 u32 chain 0 fh 800::800 order 2048 key ht 800 bkt 0 \
+    *flowid 1:1 not_in_hw 
   match 00000035/0000ffff at 20
-filter parent 1: protocol ip pref 1 u32 chain 0 fh 800::801 order 2049 key ht 800 bkt 0 *flowid 1:2 not_in_hw 
+filter parent 1: protocol ip pref 1 u32 chain 0 fh 800::801 order 2049 key ht 800 bkt 0 \
+    *flowid 1:2 not_in_hw 
   match 0a000000/ff000000 at 12
   match 00100000/00ff0000 at 0
 	action order 1:  police 0x1 rate 8Mbit burst 3000b mtu 2000b action drop overhead 0b 
 	ref 1 bind 1 
 
 filter parent 1: protocol all pref 49147 bpf chain 0 
-filter parent 1: protocol all pref 49147 bpf chain 0 handle 0x1 flowid 1:2 not_in_hw bytecode '1,6 0 0 1'
+filter parent 1: protocol all pref 49147 bpf chain 0 handle 0x1 flowid 1:2 not_in_hw \
+    bytecode '1,6 0 0 1'
 filter parent 1: protocol all pref 49148 flow chain 0 
-filter parent 1: protocol all pref 49148 flow chain 0 handle 0x1 map keys src and 0x000000fc or 0x00000003 baseclass 1:1 
+filter parent 1: protocol all pref 49148 flow chain 0 handle 0x1 map keys src and \
+    0x000000fc or 0x00000003 baseclass 1:1 
 filter parent 1: protocol ip pref 49149 flower chain 0 
 filter parent 1: protocol ip pref 49149 flower chain 0 handle 0x1 classid 1:3 
   src_mac 02:00:00:00:00:01/24
@@ -119,12 +123,33 @@ fn one_of_each_kind() {
 fn as_json() {
     let setup = setup(ONE_OF_EACH);
     let json = Style { json: true, stats: true, ..Style::default() };
-    let lines = r#"[{"parent":"1:","protocol":"ip","kind":"u32","chain":0},{"parent":"1:","protocol":"ip","kind":"u32","chain":0,"options":{"fh":"800:","ht_divisor":1}},{"parent":"1:","protocol":"ip","kind":"u32","chain":0,"options":{"fh":"800::800","order":2048,"key_ht":"800","bkt":"0","flowid":"1:1","not_in_hw":true,"match":{"value":"35","mask":"ffff","offmask":"","off":20}}},{"parent":"1:","protocol":"ip","kind":"u32","chain":0,"options":{"fh":"800::801","order":2049,"key_ht":"800","bkt":"0","flowid":"1:2","not_in_hw":true,"match":{"value":"a000000","mask":"ff000000","offmask":"","off":12},"match":{"value":"100000","mask":"ff0000","offmask":"","off":0},"actions":[{"order":1,"kind":"police","index":1,"control_action":{"type":"drop"},"overhead":0,"ref":1,"bind":1,"stats":{"bytes":0,"packets":0,"drops":0,"overlimits":0,"requeues":0,"backlog":0,"qlen":0}}]}}]
-"#;
+    let lines = concat!(
+        r#"[{"parent":"1:","protocol":"ip","kind":"u32","chain":0},{"parent":"1:","#,
+        r#""protocol":"ip","kind":"u32","chain":0,"options":{"fh":"800:","ht_divisor":1}},"#,
+        r#"{"parent":"1:","protocol":"ip","kind":"u32","chain":0,"#,
+        r#""options":{"fh":"800::800","order":2048,"key_ht":"800","bkt":"0","flowid":"1:1","#,
+        r#""not_in_hw":true,"match":{"value":"35","mask":"ffff","offmask":"","off":20}}},"#,
+        r#"{"parent":"1:","protocol":"ip","kind":"u32","chain":0,"#,
+        r#""options":{"fh":"800::801","order":2049,"key_ht":"800","bkt":"0","flowid":"1:2","#,
+        r#""not_in_hw":true,"match":{"value":"a000000","mask":"ff000000","offmask":"","#,
+        r#""off":12},"match":{"value":"100000","mask":"ff0000","offmask":"","off":0},"#,
+        r#""actions":[{"order":1,"kind":"police","index":1,"#,
+        r#""control_action":{"type":"drop"},"overhead":0,"ref":1,"bind":1,"#,
+        r#""stats":{"bytes":0,"packets":0,"drops":0,"overlimits":0,"requeues":0,"#,
+        r#""backlog":0,"qlen":0}}]}}]"#,
+        "\n"
+    );
     assert_eq!(shown(&setup, "dev e0 pref 1", json), lines);
     let json = Style { json: true, ..Style::default() };
-    let lines = r#"[{"parent":"1:","protocol":"ip","kind":"flower","chain":0},{"parent":"1:","protocol":"ip","kind":"flower","chain":0,"options":{"handle":1,"classid":"1:3","keys":{"src_mac":"02:00:00:00:00:01/24","eth_type":"ipv4","ip_proto":"udp","src_ip":"10.0.0.0/8","dst_port":{"start":5,"end":9}},"not_in_hw":true,"actions":[{"order":1,"kind":"skbedit","priority":"1:2","mark":5,"mask":"7","control_action":{"type":"pipe"},"index":1,"ref":1,"bind":1}]}}]
-"#;
+    let lines = concat!(
+        r#"[{"parent":"1:","protocol":"ip","kind":"flower","chain":0},{"parent":"1:","#,
+        r#""protocol":"ip","kind":"flower","chain":0,"options":{"handle":1,"classid":"1:3","#,
+        r#""keys":{"src_mac":"02:00:00:00:00:01/24","eth_type":"ipv4","ip_proto":"udp","#,
+        r#""src_ip":"10.0.0.0/8","dst_port":{"start":5,"end":9}},"not_in_hw":true,"#,
+        r#""actions":[{"order":1,"kind":"skbedit","priority":"1:2","mark":5,"mask":"7","#,
+        r#""control_action":{"type":"pipe"},"index":1,"ref":1,"bind":1}]}}]"#,
+        "\n"
+    );
     assert_eq!(shown(&setup, "dev e0 pref 49149", json), lines);
     // Where iproute2 writes what is no JSON, this is some.
     let all: serde_json::Value = serde_json::from_str(&shown(&setup, "", json)).expect("JSON");
