@@ -55,7 +55,8 @@
 //!
 //! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
-//! Differs: what the kinds say; no shared blocks, no templates of chains, no offload.
+//! Differs: what the kinds say; no shared blocks, no templates of chains, no offload; no `mirred`,
+//! and what its `indev` names, nothing has come in by, as of packets that are sent.
 //! Invariant: to classify ends after at most 16 new beginnings; then the packet dies.
 
 mod action;
@@ -277,11 +278,11 @@ impl Filters {
     /// Has these from now on, in this order. Those that were there already keep what their actions
     /// know.
     pub(crate) fn set<'a>(&mut self, filters: impl Iterator<Item = &'a FilterSpec>) {
-        let before = std::mem::take(&mut self.filters);
-        let mut before: BTreeMap<u64, FilterSpec> =
-            before.into_iter().map(|filter| (filter.serial, filter)).collect();
+        // Both are in the same order.
+        let mut before = std::mem::take(&mut self.filters).into_iter().peekable();
         self.filters.extend(filters.map(|filter| {
-            let there = before.remove(&filter.serial).filter(|there| there.is_same(filter));
+            while before.next_if(|there| there.place() < filter.place()).is_some() {}
+            let there = before.next_if(|there| there.is_same(filter));
             there.unwrap_or_else(|| filter.clone())
         }));
         self.tables.clear();

@@ -18,7 +18,7 @@ use crate::{ConfigError, Instant};
 
 mod show;
 
-pub(super) use self::show::{class_name, show_all, show_bare, show_control};
+pub(super) use self::show::{class_name, show_all, show_bare, show_bare_stats, show_control};
 
 /// Actions of one filter, and jumps between them.
 const ACTIONS_MAX: usize = 32;

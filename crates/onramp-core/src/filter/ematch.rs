@@ -261,7 +261,7 @@ fn read_test(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
         "cmp" => read_compare(words)?,
         "u32" => {
             let align = words.next().unwrap_or_default();
-            Test::Word(Key::read(words, align)?)
+            Test::Word(Key::read_in_full(words, align)?)
         }
         "meta" => {
             let left = read_object(words)?;
@@ -282,11 +282,13 @@ fn read_compare(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
         _ => None,
     })?;
     let mut place = Place { bytes, layer: LayerOf::Network, offset: 0, mask: None, swap: false };
+    let mut placed = false;
     loop {
         match words.peek() {
             Some("at") => {
                 words.next();
                 place.offset = words.value("at", "an offset, -65536 to 65535", offset)?;
+                placed = true;
             }
             Some("layer") => {
                 words.next();
@@ -303,24 +305,34 @@ fn read_compare(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
             _ => break,
         }
     }
+    if !placed {
+        return Err(no_offset("cmp", words));
+    }
     let op = Op::read(words)?;
     Ok(Test::Compare { value: place, op, with: words.number("cmp", u32::MAX)? })
 }
 
+fn no_offset(kind: &str, words: &Reader<'_>) -> ConfigError {
+    words.wrong(kind, words.peek().unwrap_or_default(), "expected at OFFSET")
+}
+
 fn read_bytes(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
     let needle = words.next().unwrap_or_default().as_bytes().to_vec();
-    let (mut layer, mut from) = (LayerOf::Network, 0);
+    let (mut layer, mut from) = (LayerOf::Network, None);
     loop {
         match words.peek() {
             Some("at") => {
                 words.next();
-                from = words.value("at", "an offset, -65536 to 65535", offset)?;
+                from = Some(words.value("at", "an offset, -65536 to 65535", offset)?);
             }
             Some("layer") => {
                 words.next();
                 layer = LayerOf::read(words)?;
             }
-            _ => return Ok(Test::Bytes { layer, offset: from, needle }),
+            _ => {
+                let offset = from.ok_or_else(|| no_offset("nbyte", words))?;
+                return Ok(Test::Bytes { layer, offset, needle });
+            }
         }
     }
 }

@@ -104,9 +104,14 @@ pub(super) fn row_of(dissected: &Dissected) -> Row {
 /// What a filter looks at: bits of fields, and whether ranges of ports.
 pub(super) type Mask = (Row, [bool; 2]);
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What it matches: those of the same key match the same.
+pub(super) type Key = (Row, Row, [Option<(u16, u16)>; 2]);
+
+#[derive(Clone, Debug)]
 pub(super) struct Flower {
     value: Row,
+    /// As it was given, also where the mask has zeros.
+    told: Row,
     mask: Row,
     /// First and last, of sources and destinations.
     ports: [Option<(u16, u16)>; 2],
@@ -129,9 +134,13 @@ impl Flower {
         (self.mask, self.ports.map(|range| range.is_some()))
     }
 
+    pub(super) fn key(&self) -> Key {
+        (self.mask, self.value, self.ports)
+    }
+
     /// The start of a filter for `protocol`; what it says of fields, `read` adds.
     pub(super) fn new(protocol: u16) -> Self {
-        let mut this = Self { value: [0; LEN], mask: [0; LEN], ports: [None; 2] };
+        let mut this = Self { value: [0; LEN], told: [0; LEN], mask: [0; LEN], ports: [None; 2] };
         match protocol {
             ALL => {}
             ethertype::VLAN | ethertype::QINQ => {
@@ -144,6 +153,7 @@ impl Flower {
 
     /// Clears the value outside of the mask, which then need not be told apart.
     fn set(&mut self, field: Field, value: &[u8], mask: &[u8]) {
+        put(&mut self.told, field, value);
         let value: Vec<u8> = value.iter().zip(mask).map(|(value, mask)| value & mask).collect();
         put(&mut self.value, field, &value);
         put(&mut self.mask, field, mask);

@@ -310,6 +310,11 @@ impl FilterSpec {
         self.text.split(' ').skip_while(|word| *word != key).nth(1).unwrap_or_default()
     }
 
+    /// Where it is asked.
+    pub(super) fn place(&self) -> (u32, u16, Rank) {
+        (self.chain, self.pref, self.rank)
+    }
+
     /// Whether it is the same filter, described once.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.serial == other.serial && self.text == other.text

@@ -34,6 +34,11 @@ impl<'a> Reader<'a> {
         self.words.get(self.next).copied()
     }
 
+    /// The word so many behind the next one.
+    pub(super) fn peek_at(&self, behind: usize) -> Option<&'a str> {
+        self.words.get(self.next + behind).copied()
+    }
+
     /// All that is left, to compare with other lines.
     pub(super) fn rest(&self) -> String {
         self.words[self.next..].join(" ")

@@ -4,7 +4,7 @@
 //! Differs: where iproute2 writes text into its JSON (`fw`, `flow`, expressions) or leaves objects
 //! open (`-p` and `u32`), this is JSON; words that `-p` has no name for stay numbers; no times.
 
-use super::action::{class_name, show_all, show_bare};
+use super::action::{class_name, show_all, show_bare, show_bare_stats};
 use super::head::Head;
 use super::read::FilterSpec;
 use super::words::show_table;
@@ -129,10 +129,10 @@ impl FilterSpec {
             Matcher::Table(divisor) => show_table(handle, *divisor, out),
             Matcher::U32(node) => {
                 node.show(self, out);
+                self.show_actions("\n", out);
                 if let Some(dev) = &self.indev {
                     out.string("input_dev", dev, format_args!("\n  input dev {dev}\n"));
                 }
-                self.show_actions("\n", out);
             }
             Matcher::Basic(tree) => {
                 let hex = format!("{handle:x}");
@@ -144,10 +144,10 @@ impl FilterSpec {
             Matcher::Flower(flower) => {
                 out.uint("handle", handle.into(), format_args!("handle 0x{handle:x} "));
                 self.show_class("classid", out);
-                out.open(Some("keys"));
                 if let Some(dev) = &self.indev {
                     out.string("indev", dev, format_args!("\n  indev {dev}"));
                 }
+                out.open(Some("keys"));
                 flower.show(out);
                 out.close();
                 self.show_hardware("\n  ", out);
@@ -157,12 +157,12 @@ impl FilterSpec {
                 let hex = format!("0x{handle:x}");
                 out.string("handle", &hex, format_args!("handle {hex} "));
                 flow.show(out);
-                if !self.bare_police && !self.actions.is_empty() {
-                    out.text(format_args!("\n"));
-                }
-                self.show_actions("", out);
+                self.show_actions_apart(out);
             }
             Matcher::Bpf(_) | Matcher::Ebpf(..) => self.show_bpf(out),
+        }
+        if let ([police], true) = (&self.actions[..], self.bare_police) {
+            show_bare_stats(police, out);
         }
     }
 
@@ -197,7 +197,7 @@ impl FilterSpec {
         if let Some(dev) = &self.indev {
             out.string("indev", dev, format_args!("input dev {dev} "));
         }
-        self.show_actions("", out);
+        self.show_actions_apart(out);
     }
 
     fn show_class(&self, key: &str, out: &mut Out) {
@@ -214,6 +214,14 @@ impl FilterSpec {
             out.flag("skip_hw", true, format_args!("{before}skip_hw{behind}"));
         }
         out.flag("not_in_hw", true, format_args!("{before}not_in_hw{behind}"));
+    }
+
+    /// Shows the actions with an empty line before them.
+    fn show_actions_apart(&self, out: &mut Out) {
+        if !self.bare_police && !self.actions.is_empty() {
+            out.text(format_args!("\n"));
+        }
+        self.show_actions("", out);
     }
 
     /// Shows the actions; a policer that stands alone comes with something `before` it.

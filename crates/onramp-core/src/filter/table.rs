@@ -212,7 +212,7 @@ impl Table {
                 let why = "say the preference, too, or delete all filters of the chain";
                 return Err(refused("", "").by(Errno::NoEntry, said, why));
             }
-            self.remove_where(at, |chain, _| chain == head.chain());
+            self.remove_names(at, (head.chain(), 0), (head.chain(), u16::MAX));
             return Ok(());
         }
         let (place, group) = self.group(at, head, kind)?;
@@ -226,7 +226,8 @@ impl Table {
             }
             return Ok(());
         }
-        self.remove_where(at, |chain, pref| (chain, Some(pref)) == (head.chain(), head.pref()));
+        let name = (head.chain(), head.pref().unwrap_or(0));
+        self.remove_names(at, name, name);
         Ok(())
     }
 
@@ -298,16 +299,15 @@ impl Table {
     pub(crate) fn remove_qdisc(&mut self, major: u16) {
         let places: Vec<u16> = self.places(major).collect();
         for minor in places {
-            self.remove_where(Handle::new(major, minor), |_, _| true);
+            self.remove_names(Handle::new(major, minor), (0, 0), (u32::MAX, u16::MAX));
         }
     }
 
     /// Removes the filters of some chains and preferences.
-    fn remove_where(&mut self, at: Handle, gone: impl Fn(u32, u16) -> bool) {
+    fn remove_names(&mut self, at: Handle, first: Name, last: Name) {
         let Some(place) = self.places.get_mut(&at) else { return };
-        let goes: Vec<_> =
-            place.groups.keys().copied().filter(|(chain, pref)| gone(*chain, *pref)).collect();
-        for name in goes {
+        let names: Vec<_> = place.groups.range(first..=last).map(|(name, _)| *name).collect();
+        for name in names {
             if let Some(group) = place.groups.remove(&name) {
                 group.specs().for_each(|filter| self.numbers.give_back(filter, None));
                 place.tables.forget(name);

@@ -385,8 +385,8 @@ filter u32: "match": expected one at least, such as match u32 0 0
 filter u32: illegal "match ip" "size": expected src, dst, tos, ihl, protocol, nofrag, ...
 > u32 match u16 0x10000 ffff at 0
 filter u32: illegal "u16" "0x10000": expected a whole number, 0 to 65535
-> u32 match u16 1 ffff at 1
-filter u32: illegal "u16 at" "1": expected a multiple of 2
+> u32 match u32 1 ffff at 2
+filter u32: illegal "u32 at" "2": expected a multiple of 4
 > u32 match ip sport 1 0xffff match ip sport 2 0xffff
 filter u32: "match": it contradicts a match before it
 > u32 match u32 0 0 link 1:1:1
@@ -398,9 +398,15 @@ filter u32: illegal "divisor" "3": expected a power of two, 1 to 256
 > handle x u32 match u32 0 0
 filter u32: illegal "handle" "x": expected TABLE:BUCKET:NODE, hexadecimal, such as 800::800
 > handle 9::1 u32 match u32 0 0
-filter: illegal "handle" "900001": a node has the table's number, then the bucket's, then one of its own
+filter: illegal "handle" "900001": a node has the table's number, ...
 > basic match 'cmp(u8 at 1 eq 2'
 filter basic: "ematch": expected `)`
+> basic match 'cmp(u8 eq 2)'
+filter basic: illegal "cmp" "eq": expected at OFFSET
+> basic match 'u32(u8 1 1)'
+filter basic: illegal "u8" ")": expected at OFFSET behind it
+> basic match 'u32(u8 1 f at 0)'
+filter basic: illegal "u8" "f": expected a value and a mask, such as 0x1122 0xffff
 > basic match 'text(x)'
 filter basic: illegal "ematch" "text": expected cmp, u32, meta, nbyte, not or `(`
 > flower src_ip 10.0.0.1

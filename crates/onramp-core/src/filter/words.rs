@@ -1,8 +1,7 @@
 //! `u32`: words of the packet, compared under masks.
 //!
 //! Source: `tc-u32(8)`; behaviour of Linux 7.2 `net/sched/cls_u32.c`, and of iproute2 6.1.
-//! Differs: a key of two or four bytes stands at a multiple of as many; the mark's hits are not
-//! counted. `nexthdr+` means the network header, in Linux, too, until an `offset` has moved on.
+//! Differs: the mark's hits are not counted. `nexthdr+` means the network header, in Linux, too, until an `offset` has moved on.
 //! Invariant: a key matches when the four bytes at its offset equal its value where its mask has
 //! ones; a key beyond the end ends the search in all filters of this preference.
 
@@ -69,14 +68,15 @@ impl Key {
         Some((word ^ self.value) & self.mask == 0)
     }
 
-    /// A key of `bits` bits at `offset`, which has to be a multiple of as many.
+    /// A key of `bits` bits at `offset`, inside of four bytes.
     fn new(value: u32, mask: u32, bits: u32, offset: i32, next_header: bool) -> Option<Self> {
-        let bytes = i32::try_from(bits / 8).ok()?;
-        if offset.rem_euclid(bytes) != 0 {
-            return None;
-        }
-        let inner = u32::try_from(offset.rem_euclid(4)).ok()? * 8;
-        let shift = 32 - bits - inner;
+        let shift = match (bits, offset.rem_euclid(4)) {
+            (32, 0) | (16, 1..) => 0,
+            // Two bytes that do not begin the four end them, to `tc`, also from 1 on.
+            (16, _) => 16,
+            (8, byte) => 24 - 8 * u32::try_from(byte).ok()?,
+            _ => return None,
+        };
         let (value, mask) = ((value & mask) << shift, mask << shift);
         Some(Self { offset: offset - offset.rem_euclid(4), next_header, value, mask })
     }
@@ -85,6 +85,22 @@ impl Key {
     fn read_pair(words: &mut Reader<'_>, key: &str, bits: u32) -> Result<(u32, u32), ConfigError> {
         let max = u32::MAX >> (32 - bits);
         Ok((words.number(key, max)?, words.hex(key, max)?))
+    }
+
+    /// Reads a key of an expression, which says where it is, and its mask as C reads numbers.
+    pub(super) fn read_in_full(words: &mut Reader<'_>, align: &str) -> Result<Self, ConfigError> {
+        let (value, mask, at) = (words.next(), words.peek(), words.peek_at(1));
+        if mask.is_none_or(|mask| count(mask, u32::MAX).is_none()) {
+            let why = "expected a value and a mask, such as 0x1122 0xffff";
+            return Err(words.wrong(align, mask.unwrap_or_default(), why));
+        }
+        if at != Some("at") {
+            return Err(words.wrong(align, at.unwrap_or_default(), "expected at OFFSET behind it"));
+        }
+        if value.is_some() {
+            words.back();
+        }
+        Self::read(words, align)
     }
 
     /// Reads `u16 VALUE MASK at [nexthdr+]OFFSET`, `u16` being given.
@@ -109,6 +125,9 @@ impl Key {
                 rest => rest,
             };
             word = word.strip_prefix('+').unwrap_or(word);
+            if word.starts_with('-') {
+                return Err(words.wrong("at", word, "expected nexthdr+OFFSET"));
+            }
             word = if word.is_empty() { words.next().unwrap_or_default() } else { word };
         }
         let offset = offset(word).ok_or_else(|| {
@@ -125,7 +144,7 @@ impl Key {
         next_header: bool,
     ) -> Result<Self, ConfigError> {
         Self::new(value, mask, bits, offset, next_header).ok_or_else(|| {
-            let why = format!("expected a multiple of {}", bits / 8);
+            let why = "expected a multiple of 4";
             words.wrong(&format!("{key} at"), &offset.to_string(), why)
         })
     }

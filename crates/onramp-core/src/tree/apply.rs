@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Edit, Tree};
-use crate::{ConfigError, Instant, Setup};
+use crate::filter::FilterSpec;
+use crate::{ConfigError, Handle, Instant, Setup};
 
 impl Tree {
     /// Does what a line of `tc` says: see [`Setup::apply`](crate::Setup::apply).
@@ -26,5 +27,11 @@ impl Tree {
             self.call(now, |root, cx| root.edit(edit, cx));
         }
         Ok(())
+    }
+
+    /// The filters at a qdisc or class as they are asked, with what they have counted.
+    pub fn filters(&mut self, now: Instant, place: Handle) -> Vec<FilterSpec> {
+        let path = self.setup.path(place.major);
+        self.call(now, |root, cx| root.filters(&path, place.minor, cx))
     }
 }

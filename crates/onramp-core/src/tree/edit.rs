@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Trunk;
+use crate::filter::FilterSpec;
 use crate::qdisc::{Cx, Qdisc, default_pfifo, default_pfifo_fast};
 use crate::setup::Change;
 use crate::{Handle, Setup};
@@ -180,6 +181,22 @@ impl Trunk {
     }
 
     /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew.
+    /// The filters at class `minor` of the qdisc that `path` leads to, with what they have counted.
+    pub(crate) fn filters(
+        &mut self,
+        path: &[u16],
+        minor: u16,
+        cx: &mut Cx<'_>,
+    ) -> Vec<FilterSpec> {
+        let mut specs = Vec::new();
+        self.at(path, cx, |qdisc, _| {
+            if let Some(filters) = qdisc.filters(minor) {
+                specs.extend(filters.specs().cloned());
+            }
+        });
+        specs
+    }
+
     fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
         let mut f = Some(f);
         descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {

@@ -50,7 +50,12 @@ pub(in crate::filter) fn show_all(actions: &[Action], out: &mut Out) {
             out.flag("no_percpu", true, format_args!("\tno_percpu\n"));
         }
         if let Some(name) = action.hw_stats {
-            out.string("hw_stats", name, format_args!("\thw_stats {name}\n"));
+            out.text(format_args!("\thw_stats {name}\n"));
+            out.json(|json| {
+                json.open_array(Some("hw_stats"));
+                json.string(None, name);
+                json.close_array();
+            });
         }
         out.close();
     }
@@ -60,6 +65,10 @@ pub(in crate::filter) fn show_all(actions: &[Action], out: &mut Out) {
 /// Shows a policer that was given without the word `action`.
 pub(in crate::filter) fn show_bare(action: &Action, out: &mut Out) {
     action.show(out);
+}
+
+/// Shows what it has counted, at the end of its filter.
+pub(in crate::filter) fn show_bare_stats(action: &Action, out: &mut Out) {
     if out.style.stats {
         let seen = action.counters;
         out.text(format_args!(

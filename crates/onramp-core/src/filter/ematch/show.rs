@@ -18,16 +18,20 @@ impl Tree {
     }
 
     fn write(&self, text: &mut String, depth: usize) {
-        let mut then = Then::End;
+        let (mut then, mut line) = (Then::End, true);
         for term in &self.0 {
             let relation = match then {
                 Then::And => "AND ",
                 Then::Or => "OR ",
                 Then::End => "",
             };
-            text.push_str(&"  ".repeat(depth));
+            if line {
+                text.push_str(&"  ".repeat(depth));
+            }
             text.push_str(relation);
             term.write(text, depth);
+            // What follows parentheses stands on their line.
+            line = !matches!(term.test, Test::Inner(_));
             then = term.then;
         }
     }

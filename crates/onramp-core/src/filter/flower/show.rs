@@ -28,7 +28,7 @@ fn mac(bytes: &[u8]) -> String {
 
 impl Flower {
     fn value(&self, (at, len): Field) -> &[u8] {
-        &self.value[at..at + len]
+        &self.told[at..at + len]
     }
 
     fn mask_at(&self, (at, len): Field) -> &[u8] {
@@ -150,12 +150,16 @@ impl Flower {
     fn show_flags(&self, out: &mut Out) {
         let Some((value, mask)) = self.number(FLAGS) else { return };
         let names = [(FLAG_FRAGMENT, "frag"), (FLAG_FIRST, "firstfrag")];
-        let flags = names.iter().filter(|(flag, _)| mask & u16::from(*flag) != 0);
-        let flags = flags.map(|(flag, name)| {
-            let no = if value & u16::from(*flag) == 0 { "no" } else { "" };
-            format!("{no}{name}")
-        });
-        let flags = flags.collect::<Vec<_>>().join("/");
-        out.string("ip_flags", &flags, format_args!("\n  ip_flags {flags}"));
+        let mut before = "\n  ip_flags ";
+        out.open(Some("ip_flags"));
+        for (flag, name) in names {
+            if mask & u16::from(flag) != 0 {
+                let set = value & u16::from(flag) != 0;
+                let no = if set { "" } else { "no" };
+                out.flag(name, set, format_args!("{before}{no}{name}"));
+                before = "/";
+            }
+        }
+        out.close();
     }
 }

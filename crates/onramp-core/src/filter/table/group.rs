@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::Matcher;
-use super::super::flower::{Flower, Mask};
+use super::super::flower::{Key, Mask};
 use super::super::head::Head;
 use super::super::protocol;
 use super::super::read::{FilterSpec, Rank};
@@ -25,7 +25,7 @@ pub(super) struct Group {
     /// How many have come so far.
     count: u64,
     /// Of `flower`, what they match.
-    flowers: BTreeSet<Flower>,
+    flowers: BTreeSet<Key>,
     /// And when each mask came, and how many have it.
     masks: BTreeMap<Mask, (u64, usize)>,
 }
@@ -75,7 +75,7 @@ impl Group {
         self.take(filter.rank);
         if let Matcher::Flower(flower) = &filter.matcher {
             self.masks.entry(flower.mask()).or_insert((filter.rank.0, 0)).1 += 1;
-            self.flowers.insert((**flower).clone());
+            self.flowers.insert(flower.key());
         }
         self.handles.entry(filter.handle).or_insert(filter.rank);
         self.filters.insert(filter.rank, filter);
@@ -86,7 +86,7 @@ impl Group {
     fn take(&mut self, rank: Rank) {
         let gone = self.filters.remove(&rank);
         let Some(Matcher::Flower(flower)) = gone.as_ref().map(|gone| &gone.matcher) else { return };
-        self.flowers.remove(&**flower);
+        self.flowers.remove(&flower.key());
         let mask = flower.mask();
         if let Some((_, count)) = self.masks.get_mut(&mask) {
             *count -= 1;
@@ -173,13 +173,14 @@ impl Group {
                 if self.specs().next().is_some_and(differs) {
                     return wrong(Errno::Invalid, "filters of one preference share their mask");
                 }
-                self.filters.retain(|_, other| other.handle != 0);
-                self.handles.remove(&0);
+                if self.handles.remove(&0).is_some() {
+                    self.filters.remove(&(0, 0));
+                }
                 Ok(())
             }
-            Matcher::Flower(flower) if self.flowers.contains(&**flower) => {
+            Matcher::Flower(flower) if self.flowers.contains(&flower.key()) => {
                 let there = there.map(|there| &there.matcher);
-                if matches!(there, Some(Matcher::Flower(there)) if there == flower) {
+                if matches!(there, Some(Matcher::Flower(there)) if there.key() == flower.key()) {
                     return Ok(());
                 }
                 wrong(Errno::Exists, "another filter there matches the same")
