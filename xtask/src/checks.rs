@@ -92,8 +92,14 @@ pub(crate) fn soak(args: &[String]) -> Outcome {
 }
 
 /// The targets of `fuzz/`, and how many bytes are worth it.
-const FUZZED: &[(&str, u32)] =
-    &[("qdisc", 400), ("setup", 400), ("dissect", 256), ("capture", 1024), ("bytecode", 512)];
+const FUZZED: &[(&str, u32)] = &[
+    ("qdisc", 400),
+    ("setup", 400),
+    ("dissect", 256),
+    ("capture", 1024),
+    ("bytecode", 512),
+    ("protocol", 1024),
+];
 
 /// Feeds random bytes to the targets of `fuzz/`, all or one, for `--seconds N` each (default 60).
 pub(crate) fn fuzz(args: &[String]) -> Outcome {

@@ -4,6 +4,8 @@
 mod aqm;
 #[path = "cli/bench.rs"]
 mod bench;
+#[path = "cli/daemon.rs"]
+mod daemon;
 #[path = "cli/history.rs"]
 mod history;
 #[path = "cli/kernel.rs"]

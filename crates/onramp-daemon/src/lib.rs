@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod client;
 mod config;
+pub mod dispatch;
 pub mod feed;
 mod figures;
 pub mod http;

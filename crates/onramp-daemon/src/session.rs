@@ -1,10 +1,8 @@
 //! One client: reads its requests, has them done, writes the replies.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
-use onramp::Host;
 use onramp::host::Reply;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -13,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::debug;
 
+use crate::dispatch::{self, exec, exec_some};
 use crate::hub::{Died, Hub};
 use crate::serve::Limits;
 use crate::watch::{Watch, Watched};
@@ -145,15 +144,12 @@ impl Session {
         while commands.peek().is_some() {
             let some: Vec<Command> = commands.by_ref().take(TURN).collect();
             let replies = self.hub.with(move |host| exec_some(host, &some, force)).await?;
-            for reply in replies {
-                let failed = reply.code != 0;
-                if reply != Reply::default() {
-                    said.push((tried, reply));
-                }
-                tried += 1;
-                if failed && !force {
-                    return Ok((tried, said));
-                }
+            let failed = replies.last().is_some_and(|reply| reply.code != 0);
+            let count = replies.len();
+            said.extend(dispatch::said(tried, replies));
+            tried += count;
+            if failed && !force {
+                break;
             }
         }
         Ok((tried, said))
@@ -171,27 +167,6 @@ impl Session {
         }
         Ok(())
     }
-}
-
-/// Does commands up to the first that fails, or all.
-fn exec_some(host: &mut Host, commands: &[Command], force: bool) -> Vec<Reply> {
-    let mut replies = Vec::new();
-    for command in commands {
-        let reply = exec(host, command);
-        let failed = reply.code != 0;
-        replies.push(reply);
-        if failed && !force {
-            break;
-        }
-    }
-    replies
-}
-
-fn exec(host: &mut Host, Command { argv, folder }: &Command) -> Reply {
-    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let reply = host.exec(&words, folder as &Path);
-    debug!("{} -> {}", argv.join(" "), reply.code);
-    reply
 }
 
 /// Tells a client that it is not served.

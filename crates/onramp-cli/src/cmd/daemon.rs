@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use onramp_daemon::serve::{self, Limits, Options};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -41,12 +41,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let Args { socket, config, metrics, web_control, log } = args;
     let filter = log.or_else(|| std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()));
     let filter = filter.unwrap_or_else(|| "info".to_owned());
-    let filter: Targets = filter.parse().map_err(|error| {
-        usage(format!("--log {filter:?}: {error}; expected such as info, or onramp_daemon=debug"))
-    })?;
+    let filter = targets(&filter)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false);
     tracing_subscriber::registry().with(filter).with(lines).init();
     let limits = Limits::default();
     serve::run(Options { socket, config, metrics, web_control, limits })
         .map_err(|error| anyhow!(error))
+}
+
+/// Reads what is to be logged. A word alone is a level, and not the name of a part.
+fn targets(text: &str) -> Result<Targets> {
+    let expected = "expected such as info, or info,onramp_daemon=debug";
+    let alone = |part: &&str| !part.contains('=') && part.parse::<LevelFilter>().is_err();
+    if let Some(part) = text.split(',').find(alone) {
+        return Err(usage(format!("--log {text:?}: {part:?} is no level; {expected}")));
+    }
+    text.parse().map_err(|error| usage(format!("--log {text:?}: {error}; {expected}")))
 }

@@ -1,0 +1,137 @@
+//! `onramp daemon`, `onramp tc`, `onramp ip`.
+
+#[path = "daemon/batch.rs"]
+mod batch;
+#[path = "daemon/end.rs"]
+mod end;
+#[path = "daemon/names.rs"]
+mod names;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::onramp;
+
+/// Long enough for anything to happen that shall.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn now() -> Instant {
+    #[expect(clippy::disallowed_methods, reason = "tests give up some time")]
+    Instant::now()
+}
+
+/// Waits for what somebody else does.
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let begin = now();
+    while !is() {
+        assert!(now() - begin < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A daemon, in a folder of its own. Its drop kills it.
+struct Daemon {
+    folder: tempfile::TempDir,
+    child: Child,
+    /// The lines that it logs.
+    log: Receiver<String>,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// Starts one whose command `more` completes.
+    fn with(more: impl FnOnce(&mut Command)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self::within(folder, more)
+    }
+
+    fn within(folder: tempfile::TempDir, more: impl FnOnce(&mut Command)) -> Self {
+        let mut command = onramp(["daemon", "--log", "info"]);
+        command.arg("--socket").arg(folder.path().join("s")).current_dir(folder.path());
+        command.stderr(Stdio::piped()).env_remove("NOTIFY_SOCKET");
+        more(&mut command);
+        let mut child = command.spawn().expect("the program runs");
+        let errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let (tell, log) = channel();
+        let read =
+            move || errors.lines().map_while(Result::ok).try_for_each(|line| tell.send(line));
+        std::thread::Builder::new().spawn(read).expect("a thread");
+        let daemon = Self { folder, child, log };
+        wait_until("it listens", || UnixStream::connect(daemon.path()).is_ok());
+        daemon
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = onramp(line.split(' '));
+        command.env("ONRAMP_SOCKET", self.path()).current_dir(self.folder.path());
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        self.command(line).output().expect("the program runs")
+    }
+
+    /// What a line prints that cannot fail.
+    fn out(&self, line: &str) -> String {
+        let output = self.run(line);
+        let err = text(&output.stderr);
+        assert_eq!((output.status.code(), &*err), (Some(0), ""), "{line}");
+        text(&output.stdout)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it lives");
+    }
+
+    /// Waits for a line of its log that has all these words, and gives it.
+    fn logged(&self, words: &[&str]) -> String {
+        loop {
+            let line = self.log.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("{error}: {words:?}"));
+            if words.iter().all(|word| line.contains(word)) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("it ends", || {
+            status = self.child.try_wait().expect("it is ours");
+            status.is_some()
+        });
+        status.expect("it ended")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_owned()).expect("it is UTF-8")
+}
+
+/// Asserts how a command ended, and what it said.
+fn assert_said(output: &Output, code: i32, err: &str) {
+    assert_eq!((output.status.code(), &*text(&output.stderr)), (Some(code), err));
+}
