@@ -8,8 +8,15 @@ use crate::shell::{cargo, root, run as shell, show, succeeds};
 use crate::{Failure, Outcome};
 
 /// A program that tests use, and the Debian package that has it.
-const TOOLS: &[(&str, &str)] =
-    &[("ip", "iproute2"), ("iperf3", "iperf3"), ("ping", "iputils-ping"), ("tcpdump", "tcpdump")];
+const TOOLS: &[(&str, &str)] = &[
+    ("chromium", "chromium"),
+    ("ip", "iproute2"),
+    ("iperf3", "iperf3"),
+    ("ping", "iputils-ping"),
+    ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
+    ("tcpdump", "tcpdump"),
+];
 
 /// Tests begin a line of standard error with this when they lack something.
 const SKIP: &str = "SKIP";
@@ -55,7 +62,8 @@ fn set_up() -> Vec<String> {
         lacks.push("not root: no tests in network namespaces of their own".to_owned());
     }
     if is_root && !missing.is_empty() {
-        let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+        let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+        packages.dedup();
         install(&packages);
     }
     for (tool, package) in missing.iter().filter(|(tool, _)| !have(tool)) {

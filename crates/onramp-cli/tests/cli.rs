@@ -20,6 +20,8 @@ mod report;
 mod send;
 #[path = "cli/tdc.rs"]
 mod tdc;
+#[path = "cli/watch.rs"]
+mod watch;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

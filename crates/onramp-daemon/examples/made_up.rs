@@ -1,6 +1,6 @@
 //! The web page and the metrics of devices that do not exist: `made_up [ADDR] [QUEUES] [empty]`.
 
-#[path = "../tests/common/made_up.rs"]
+#[path = "../tests/watch/made_up.rs"]
 mod made_up;
 
 use std::sync::Arc;

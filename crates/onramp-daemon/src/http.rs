@@ -80,6 +80,8 @@ struct Site {
     listeners: Arc<Semaphore>,
     /// Commands go one after another.
     commands: Semaphore,
+    /// Long documents, a few at a time: each takes memory.
+    writers: Semaphore,
     page: web::Page,
 }
 
@@ -100,6 +102,7 @@ pub async fn serve(
         control,
         listeners: Arc::new(Semaphore::new(limits.listeners)),
         commands: Semaphore::new(1),
+        writers: Semaphore::new(4),
         page: web::Page::new(control),
     });
     let room = Arc::new(Semaphore::new(limits.connections));
@@ -212,6 +215,7 @@ async fn metrics(query: &str, site: &Site) -> Answer {
             _ => return Err(bad(format!("{key}: there are device and detail"))),
         }
     }
+    let _turn = site.writers.acquire().await.map_err(broken)?;
     let snapshot = site.sampler.snapshot().await.map_err(broken)?;
     let text = move || metrics::write(&snapshot, device.as_deref(), detail);
     let text = tokio::task::spawn_blocking(text).await.map_err(broken)?;
@@ -226,6 +230,7 @@ async fn snapshot(query: &str, site: &Site) -> Answer {
             _ => return Err(bad(format!("{key}: there is device"))),
         }
     }
+    let _turn = site.writers.acquire().await.map_err(broken)?;
     let mut snapshot = site.sampler.snapshot().await.map_err(broken)?;
     let text = move || {
         if let Some(device) = device {

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 
 pub use self::view::View;
 use crate::feed::{Feed, FeedError};
@@ -90,7 +90,7 @@ fn live(
         }
         stale = true;
         if let Event::Key(key) = event::read().map_err(FeedError::Show)?
-            && key.kind != KeyEventKind::Release
+            && !key.is_release()
             && view.key(key) == Step::Quit
         {
             return Ok(());

@@ -159,3 +159,16 @@ fn ten_thousand_qdiscs() {
     let brief = write(&snapshot, None, Detail::Device);
     assert!(brief.len() < 20_000, "{}", brief.len());
 }
+
+/// Each family is documented, and each that is documented is there.
+#[test]
+fn the_series_are_documented() {
+    let document = include_str!("../../../../docs/metrics.md");
+    let snapshot = at(1, vec![steady("d0", 1, 1, 3), nested("d1", 2)]);
+    let text = write(&snapshot, None, Detail::Statistic);
+    let told: BTreeSet<_> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let documented: BTreeSet<_> =
+        document.split('`').skip(1).step_by(2).filter(|word| word.starts_with("onramp_")).collect();
+    assert_eq!(told, documented);
+}

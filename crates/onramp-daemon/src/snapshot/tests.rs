@@ -238,3 +238,42 @@ fn documents_can_be_read_again() {
     let text = serde_json::to_string(&stats).expect("it can be written");
     assert_eq!(serde_json::from_str::<Stats>(&text).expect("it can be read"), stats);
 }
+
+/// The keys of a section of docs/json.md, and those of an object, in order of the alphabet.
+fn keys(heading: &str, object: &serde_json::Value) -> [Vec<String>; 2] {
+    let document = include_str!("../../../../docs/json.md");
+    let section = document.lines().skip_while(|line| *line != heading).skip(1);
+    let rows = section.take_while(|line| !line.starts_with('#'));
+    let firsts = rows.filter_map(|line| line.strip_prefix('|')?.split('|').next());
+    let mut documented: Vec<_> =
+        firsts.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned)).collect();
+    documented.sort();
+    let mut there: Vec<_> = object.as_object().into_iter().flatten().collect();
+    there.sort_by_key(|(key, _)| key.as_str());
+    [documented, there.into_iter().map(|(key, _)| key.clone()).collect()]
+}
+
+#[test]
+fn all_keys_are_documented() {
+    let document = |value| serde_json::to_value(value).expect("it can be written");
+    let snapshot = document(&at(1, vec![steady("d0", 1, 2, 3)]));
+    let parts = [
+        ("## `onramp.snapshot`, version 1", ""),
+        ("### Each of `devices`", "/devices/0"),
+        ("### Each of `queues`", "/devices/0/queues/0"),
+        ("### Each of `qdiscs`", "/devices/0/queues/0/qdiscs/0"),
+    ];
+    for (heading, at) in parts {
+        let [documented, there] = keys(heading, snapshot.pointer(at).expect("it is there"));
+        assert_eq!(documented, there, "{heading}");
+    }
+    let stats = serde_json::to_value(selected(Query::default())).expect("it can be written");
+    let [documented, there] = keys("## `onramp.stats`, version 1", &stats);
+    assert_eq!(documented, there);
+    // Of all rows; the others are told of below the table.
+    let [documented, _] = keys("### Each of `rows` of `onramp.stats`", &stats);
+    for row in stats["rows"].as_array().expect("rows") {
+        let lacking = documented.iter().find(|key| row.get(key).is_none());
+        assert_eq!(lacking, None, "{row}");
+    }
+}

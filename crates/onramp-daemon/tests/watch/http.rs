@@ -1,10 +1,5 @@
 //! The HTTP server, as clients see it: those that behave, and those that do not.
 
-#[path = "common/made_up.rs"]
-mod made_up;
-#[path = "common/serve.rs"]
-mod serve;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -12,8 +7,8 @@ use std::time::Duration;
 use onramp_daemon::http::Limits;
 use serde_json::Value;
 
-use self::made_up::MadeUp;
-use self::serve::{Server, get, json, request};
+use super::made_up::MadeUp;
+use super::serve::{Server, get, json, request};
 
 #[test]
 fn paths_and_methods() {

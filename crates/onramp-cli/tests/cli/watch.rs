@@ -1,0 +1,95 @@
+//! `onramp top` and `onramp monitor`, with a daemon and without.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{assert_fails, onramp, run, stderr};
+
+/// A daemon with its socket in `folder`, until it is dropped.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(folder: &Path) -> Self {
+        let socket = folder.join("socket");
+        let mut daemon = onramp(["daemon", "--socket"]);
+        let child = daemon.arg(&socket).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        let started = Self(child.expect("the program runs"));
+        for _ in 0..600 {
+            if socket.exists() {
+                return started;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("no socket within 30 s");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The program, asking the daemon in `folder`.
+fn asking(folder: &Path, line: &str) -> Command {
+    let mut command = onramp(line.split(' '));
+    command.env("ONRAMP_SOCKET", folder.join("socket")).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn what_happens_is_printed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _daemon = Daemon::start(folder.path());
+    let mut monitor =
+        asking(folder.path(), "monitor -j dev d1").stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut lines = BufReader::new(monitor.stdout.take().expect("it is piped")).lines();
+    let listening = std::thread::scope(|scope| {
+        let first = scope.spawn(|| lines.next().expect("a line").expect("text"));
+        // Until it listens: nothing says when that is.
+        for round in 0..600 {
+            let line = if round % 2 == 0 { "add dev d1 type dummy" } else { "del dev d1" };
+            let done = asking(folder.path(), &format!("ip link {line}")).output();
+            assert!(done.expect("it runs").status.success(), "{line}");
+            if first.is_finished() {
+                break;
+            }
+        }
+        first.join().expect("a line")
+    });
+    let event: Value = serde_json::from_str(&listening).expect("JSON");
+    assert_eq!(event["device"], "d1", "{event}");
+    monitor.kill().expect("it runs");
+    let _ = monitor.wait();
+    let add = asking(folder.path(), "ip link add dev d2 numtxqueues 2 type dummy").output();
+    let add = add.expect("it runs");
+    assert!(add.status.success(), "{}", stderr(&add));
+    let output = asking(folder.path(), "top --once -d 0.1 d2 queue").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let names: Vec<_> = text.lines().map(|line| line.trim().split("  ").next()).collect();
+    assert_eq!(names[..4], [Some("NAME"), Some("d2"), Some("queue 0"), Some("queue 1")], "{text}");
+    let output = asking(folder.path(), "top -j -n 2 -d 0.1").output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let read: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((read.len(), &read[1]["schema"]), (2, &"onramp.stats".into()));
+}
+
+#[test]
+fn what_is_in_the_way_is_told() {
+    let nowhere = "/nonexistent/socket";
+    let absent = [nowhere, "onramp daemon", "ONRAMP_SOCKET"];
+    assert_fails(&run(&format!("top --once --socket {nowhere}")), 1, &absent);
+    assert_fails(&run(&format!("monitor --socket {nowhere}")), 1, &absent);
+    assert_fails(&run("top"), 2, &["no terminal", "--once"]);
+    assert_fails(&run("top --once --delay 0.01"), 2, &["--delay 0.01", "0.1 to 86400"]);
+    assert_fails(&run("top --once --sort size"), 2, &["size", "backlog"]);
+    assert_fails(&run("monitor dev"), 2, &["dev: the name"]);
+    assert_fails(&run("monitor everything"), 2, &["everything: expected dev NAME", "dropped"]);
+}

@@ -1,0 +1,40 @@
+//! Programs of others, that tests need.
+
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Whether `tool` can be run; if not, says so, and in CI fails.
+pub(crate) fn have(tool: &str, package: &str) -> bool {
+    let quiet = || Stdio::null();
+    let there = Command::new(tool).arg("--version").stdout(quiet()).stderr(quiet()).status();
+    if there.is_ok() {
+        return true;
+    }
+    let why = format!("no program `{tool}`: install the package {package}");
+    assert!(std::env::var_os("CI").is_none(), "{why}");
+    // Past the test harness, which hides what passing tests print.
+    writeln!(std::io::stderr(), "SKIPPED: {why}").expect("it is open");
+    false
+}
+
+/// A program that runs until this is dropped.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks again and again for what may take a while. Panics after a minute.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = ask() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("waited a minute for {what}");
+}
