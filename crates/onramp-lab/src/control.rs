@@ -98,8 +98,6 @@ pub struct Round {
     pub stall_max_ns: f64,
     /// Readings of all views, or changes, per second. `None`: there are none.
     pub operations_per_second: Option<f64>,
-    /// What one of them took on average, nanoseconds.
-    pub operation_ns: Option<f64>,
 }
 
 /// A design.
@@ -192,7 +190,6 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
         dropped_share: dropped as f64 / (packets as f64).max(1.0),
         stall_max_ns: stall_max_ns as f64,
         operations_per_second: disturbed.then(|| operations as f64 / seconds),
-        operation_ns: operation.percentiles().map(|ns| ns.p50 as f64),
     };
     Ok(Outcome { round, operation, packets })
 }
