@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use onramp_queue::PacketList;
+
 use super::{Edit, Tree};
+use crate::qdisc::Cx;
 use crate::{ConfigError, Instant, Setup};
 
 impl Tree {
@@ -23,7 +26,11 @@ impl Tree {
         }
         self.setup = Arc::new(setup);
         if let Some(edit) = Edit::new(&self.setup, &change, None, self.mtu, self.seed) {
-            self.call(now, |root, cx| root.edit(edit, cx));
+            let mut drops = PacketList::new();
+            let mut cx = Cx::new(now, &mut drops);
+            self.root.edit(edit, &mut cx);
+            let made = cx.made;
+            self.settle(made, drops);
         }
         Ok(())
     }

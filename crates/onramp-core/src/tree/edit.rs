@@ -179,14 +179,16 @@ impl Trunk {
         });
     }
 
-    /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew.
+    /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew, and
+    /// what is dropped below them.
     fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
-        let mut f = Some(f);
+        let (before, mut f) = (cx.drops.len(), Some(f));
         descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {
             if let Some(f) = f.take() {
                 f(qdisc, cx);
             }
         });
+        self.look(before, cx);
     }
 }
 

@@ -102,7 +102,7 @@ fn a_change_keeps_packets_and_a_replacement_drops_them() {
         assert!(view.counters.requeues > 0);
         control.apply("qdisc replace dev d root handle 2: fq").unwrap();
         let view = control.link.views(0).unwrap().remove(0);
-        assert_eq!((view.kind.id, view.backlog.packets), ("fq", 0));
+        assert_eq!((view.kind.id, view.backlog.packets, view.counters.drops), ("fq", 0, 0));
         assert_eq!(control.link.stats().dropped[&DropReason::Purged], 236);
         gate.open();
         assert!(sender.flush(LONG));
