@@ -124,3 +124,40 @@ impl Meter {
         self.rare.as_ref()?.sojourn_ns.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onramp_queue::PacketList;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Drops for any reasons, in calls that may be inside one another, are each counted once by
+        /// every meter that was looking.
+        #[test]
+        fn reasons_are_counted_whatever_their_order(
+            calls in prop::collection::vec(prop::collection::vec(0_usize..4, 0..6), 0..20),
+        ) {
+            let mut drops = PacketList::new();
+            let mut cx = Cx::new(Instant(1), &mut drops);
+            let (mut outer, mut inner) = (Meter::default(), Meter::roomy());
+            for call in &calls {
+                let before = cx.drops.len();
+                cx.drop(Packet::new(1), DropReason::ALL[0]);
+                let begun = cx.drops.len();
+                call.iter().for_each(|reason| cx.drop(Packet::new(1), DropReason::ALL[*reason]));
+                inner.look(begun, &cx);
+                outer.look(before, &cx);
+            }
+            for (place, reason) in DropReason::ALL.iter().enumerate() {
+                let told = |meter: &Meter| {
+                    meter.drops().into_iter().find(|(r, _)| r == reason).map_or(0, |(_, n)| n)
+                };
+                let came = calls.iter().flatten().filter(|r| **r == place).count() as u64;
+                prop_assert_eq!(told(&inner), came);
+                let own = if place == 0 { calls.len() as u64 } else { 0 };
+                prop_assert_eq!(told(&outer), came + own);
+            }
+        }
+    }
+}

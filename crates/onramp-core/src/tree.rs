@@ -268,14 +268,20 @@ impl Tree {
         let mut cx = Cx::new(now, &mut drops).measuring(self.root.measures);
         let result = f(&mut self.root, &mut cx);
         self.root.look(0, &cx);
-        self.totals.made_packets += u64::from(cx.made);
-        self.totals.enqueued_packets += u64::from(cx.made);
+        let made = cx.made;
+        self.settle(made, drops);
+        result
+    }
+
+    /// Counts what a call made and dropped, and keeps the latter.
+    fn settle(&mut self, made: u32, mut drops: PacketList) {
+        self.totals.made_packets += u64::from(made);
+        self.totals.enqueued_packets += u64::from(made);
         while let Some(pkt) = drops.pop_front() {
             if let Some(reason) = pkt.drop_reason {
                 self.totals.dropped[reason as usize] += 1;
             }
             self.drops.push_back(pkt);
         }
-        result
     }
 }

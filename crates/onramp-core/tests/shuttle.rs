@@ -10,13 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Wake, Waker};
 
 use onramp_core::qdisc::Spec;
-use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, TICK_NS, Transmitted};
+use onramp_core::{Device, DeviceInfo, Instant, Job, Keeper, Mode, Port, TICK_NS, Transmitted};
 use onramp_queue::{Alarm, Armed, Credits, Due, Full, NEVER, PacketList, Pool};
 use shuttle::thread::{self, Thread};
 
 const START: u64 = 1_000_000_000;
 const SENDERS: u64 = 3;
 const PACKETS: u64 = 4;
+/// What one more thread wants done with the tree, one after another.
+const JOBS: u64 = 3;
+/// Those who are to finish: the senders, and who wants that.
+const ACTORS: u64 = SENDERS + 1;
 
 /// Takes a few packets, then is full for a while; or panics with the n-th.
 struct Narrow {
@@ -86,9 +90,9 @@ impl Keeper for Note<'_> {
 
 /// The runner's loop, in virtual time: when it would sleep to a time, that time comes.
 fn keep(world: &World) {
-    while world.finished.load(SeqCst) < SENDERS {
+    while world.finished.load(SeqCst) < ACTORS {
         world.alarm.rise();
-        if world.finished.load(SeqCst) == SENDERS {
+        if world.finished.load(SeqCst) == ACTORS {
             return;
         }
         let now = world.now();
@@ -165,6 +169,38 @@ fn send(world: &World, keeper: &Thread) {
     keeper.unpark();
 }
 
+/// Says that a job is done, or gone.
+struct Told(Arc<AtomicU64>, Thread);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+        self.1.unpark();
+    }
+}
+
+/// Has one qdisc after another put there, and waits for each. One that is forgotten leaves it
+/// asleep for ever.
+fn control(world: &World, keeper: &Thread) {
+    let call = Call(world, keeper);
+    let done = Arc::new(AtomicU64::new(0));
+    for (count, qdisc) in (1..=JOBS).zip(["pfifo", "fq", "pfifo limit 9"]) {
+        let told = Told(done.clone(), thread::current());
+        let spec: Spec = qdisc.parse().expect("a qdisc");
+        let job: Job = Box::new(move |trunk, cx| {
+            trunk.succeed(spec.build(1_514), cx);
+            drop(told);
+        });
+        world.port.with(job, world.now(), &call).expect("one at a time");
+        while done.load(SeqCst) < count {
+            thread::park();
+        }
+    }
+    world.finished.fetch_add(1, SeqCst);
+    world.alarm.set(0);
+    keeper.unpark();
+}
+
 fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     let spec: Spec = qdisc.parse().expect("a qdisc");
     let info = DeviceInfo::new("narrow".to_owned(), 1_514);
@@ -184,9 +220,12 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
             thread::spawn(move || send(&world, &keeper))
         })
         .collect();
+    let (theirs, their_keeper) = (world.clone(), keeper.thread().clone());
+    let controller = thread::spawn(move || control(&theirs, &their_keeper));
     for sender in senders {
         sender.join().expect("a sender");
     }
+    controller.join().expect("who wants something done");
     keeper.join().expect("the keeper");
     let stats = world.port.snapshot();
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();

@@ -98,8 +98,6 @@ pub struct Round {
     pub stall_max_ns: f64,
     /// Readings of all views, or changes, per second. `None`: there are none.
     pub operations_per_second: Option<f64>,
-    /// What one of them took on average, nanoseconds.
-    pub operation_ns: Option<f64>,
 }
 
 /// A design.
@@ -159,7 +157,7 @@ struct Sent {
 }
 
 fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
-    let (link, setup) = match design.undisturbed() {
+    let link = match design.undisturbed() {
         Design::Queues => link(&["qdisc add dev lab root handle 1: mq"], plan.queues)?,
         _ => link(&TREE, 1)?,
     };
@@ -192,19 +190,17 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
         dropped_share: dropped as f64 / (packets as f64).max(1.0),
         stall_max_ns: stall_max_ns as f64,
         operations_per_second: disturbed.then(|| operations as f64 / seconds),
-        operation_ns: operation.percentiles().map(|ns| ns.p50 as f64),
     };
     Ok(Outcome { round, operation, packets })
 }
 
-fn link(lines: &[&str], queues: usize) -> Result<(Link, Setup), Error> {
+fn link(lines: &[&str], queues: usize) -> Result<Link, Error> {
     let mut setup = Setup::default();
     for line in lines {
         setup.apply(line).map_err(|error| Error::Setup((*line).into(), error.to_string()))?;
     }
     let devices = (0..queues).map(|_| Box::new(Null::default()) as Box<dyn Device>);
-    let link = Link::devices(devices).tree(&setup).build().map_err(Error::Link)?;
-    Ok((link, setup))
+    Link::devices(devices).tree(&setup).build().map_err(Error::Link)
 }
 
 /// Sends through the first queue until it is to stop, and waits until all of it has left.

@@ -79,7 +79,7 @@ const STORIES: [Story; 9] = [
         kind: "control",
         title: "Control: trees that are looked at and changed while others send",
         ours: "queues-read",
-        figures: &["packets_per_second", "latency_ns.p99", "stall_max_ns"],
+        figures: &["packets_per_second", "operation_ns.p99", "stall_max_ns"],
     },
     Story {
         kind: aqm::KIND,

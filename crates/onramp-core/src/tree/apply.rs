@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use onramp_queue::PacketList;
+
 use super::{Edit, Tree};
 use crate::filter::FilterSpec;
+use crate::qdisc::Cx;
 use crate::{ConfigError, Handle, Instant, Setup};
 
 impl Tree {
@@ -24,7 +27,11 @@ impl Tree {
         }
         self.setup = Arc::new(setup);
         if let Some(edit) = Edit::new(&self.setup, &change, None, self.mtu, self.seed) {
-            self.call(now, |root, cx| root.edit(edit, cx));
+            let mut drops = PacketList::new();
+            let mut cx = Cx::new(now, &mut drops);
+            self.root.edit(edit, &mut cx);
+            let made = cx.made;
+            self.settle(made, drops);
         }
         Ok(())
     }

@@ -180,14 +180,8 @@ impl Trunk {
         });
     }
 
-    /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew.
     /// The filters at class `minor` of the qdisc that `path` leads to, with what they have counted.
-    pub(crate) fn filters(
-        &mut self,
-        path: &[u16],
-        minor: u16,
-        cx: &mut Cx<'_>,
-    ) -> Vec<FilterSpec> {
+    pub(crate) fn filters(&mut self, path: &[u16], minor: u16, cx: &mut Cx<'_>) -> Vec<FilterSpec> {
         let mut specs = Vec::new();
         self.at(path, cx, |qdisc, _| {
             if let Some(filters) = qdisc.filters(minor) {
@@ -197,13 +191,16 @@ impl Trunk {
         specs
     }
 
+    /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew, and
+    /// what is dropped below them.
     fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
-        let mut f = Some(f);
+        let (before, mut f) = (cx.drops.len(), Some(f));
         descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {
             if let Some(f) = f.take() {
                 f(qdisc, cx);
             }
         });
+        self.look(before, cx);
     }
 }
 

@@ -8,6 +8,7 @@ mod edges;
 mod histograms;
 mod hold;
 mod inline;
+mod jobs;
 mod lists;
 mod modes;
 mod pace;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use onramp_core::qdisc::Spec;
 use onramp_core::stats::{BUCKETS, PortSnapshot};
-use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, Ran, Share, Transmitted};
+use onramp_core::{Device, DeviceInfo, Instant, Job, Keeper, Mode, Port, Ran, Share, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 pub(crate) const MTU: u32 = 1_000;
@@ -38,12 +38,31 @@ pub(crate) struct Wire {
     pub(crate) refused: u64,
     /// Somebody tries to close the port while it transmits: whether the port was free.
     pub(crate) closes: Option<bool>,
+    /// What somebody wants done while it transmits, the next time, and how much was given back.
+    pub(crate) jobs: Jobs,
+    pub(crate) crowded: u32,
     /// It hands packets on instead of being done with them.
     pub(crate) hands_on: bool,
     /// Those it handed on.
     pub(crate) elsewhere: PacketList,
     /// It panics.
     pub(crate) panics: bool,
+}
+
+/// Jobs say nothing of themselves.
+#[derive(Default)]
+pub(crate) struct Jobs(Vec<Job>);
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} jobs", self.0.len())
+    }
+}
+
+impl FromIterator<Job> for Jobs {
+    fn from_iter<T: IntoIterator<Item = Job>>(jobs: T) -> Self {
+        Self(jobs.into_iter().collect())
+    }
 }
 
 /// A histogram, counted by what its buckets mean.
@@ -137,6 +156,12 @@ impl Device for Script {
             match port.xmit(list, now, &Notes::default()) {
                 Ok(ran) => assert_eq!(ran, None, "it has an owner"),
                 Err(full) => wire.refused += u64::from(full.0.len()),
+            }
+        }
+        for job in std::mem::take(&mut wire.jobs).0 {
+            match port.with(job, now, &Notes::default()) {
+                Ok(done) => assert!(!done, "it has an owner"),
+                Err(_) => wire.crowded += 1,
             }
         }
         if wire.closes.is_some() {

@@ -102,7 +102,7 @@ fn a_change_keeps_packets_and_a_replacement_drops_them() {
         assert!(view.counters.requeues > 0);
         control.apply("qdisc replace dev d root handle 2: fq").unwrap();
         let view = control.link.views(0).unwrap().remove(0);
-        assert_eq!((view.kind.id, view.backlog.packets), ("fq", 0));
+        assert_eq!((view.kind.id, view.backlog.packets, view.counters.drops), ("fq", 0, 0));
         assert_eq!(control.link.stats().dropped[&DropReason::Purged], 236);
         gate.open();
         assert!(sender.flush(LONG));
@@ -144,7 +144,8 @@ fn nothing_is_lost_under_changes() {
                     while !stop.load(Ordering::Relaxed) {
                         let views = link.all_views();
                         assert!(views.iter().all(|(_, views)| views.is_ok()));
-                        whole(views.into_iter().filter_map(|(_, views)| views.ok()));
+                        let views = views.into_iter().filter_map(|(_, views)| views.ok());
+                        assert!(!whole(views).is_empty());
                     }
                 });
                 let class = if lines[0].ends_with("mq") { "1:1" } else { "1:10" };

@@ -39,12 +39,11 @@ pub(crate) struct Args {
     common: Common,
 }
 
-const FIGURES: [Figure<Round>; 5] = [
+const FIGURES: [Figure<Round>; 4] = [
     Figure::new("packets_per_second", "packets/s", (1.0, 0), |r| Some(r.packets_per_second)),
     Figure::new("dropped_share", "dropped %", (0.01, 3), |round| Some(round.dropped_share)),
     Figure::new("stall_max_ns", "stall us", (1e3, 0), |round| Some(round.stall_max_ns)),
     Figure::new("operations_per_second", "times/s", (1.0, 0), |r| r.operations_per_second),
-    Figure::new("operation_ns", "ms each", (1e6, 3), |round| round.operation_ns),
 ];
 
 /// Runs the command.
@@ -75,7 +74,7 @@ fn json(cell: &Cell, cells: &[Cell]) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
-    map.insert("latency_ns".into(), percentiles(cell.operation.percentiles()));
+    map.insert("operation_ns".into(), percentiles(cell.operation.percentiles()));
     map.insert("packets".into(), cell.packets.into());
     let mut ratios = Map::new();
     insert_all(&mut ratios, &FIGURES[..1], |figure| figure.ratio(cell, base(cells, cell)?));

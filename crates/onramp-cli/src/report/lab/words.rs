@@ -131,7 +131,10 @@ pub(super) fn plain(value: f64) -> String {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-const LABELS: [(&str, &str); 35] = [
+const LABELS: [(&str, &str); 38] = [
+    ("operation_ns", "a reading or a change"),
+    ("operations_per_second", "readings or changes a second"),
+    ("stall_max_ns", "longest stall"),
     ("packets_per_second", "packets a second"),
     ("cpu_ns_per_packet", "CPU per packet"),
     ("cpu_ns_per_request", "CPU per request"),

@@ -1,0 +1,117 @@
+//! What every qdisc and class of a tree counts. `onramp-sim` compares it with what Linux counted.
+
+use onramp_core::qdisc::Dequeue;
+use onramp_core::view::QdiscView;
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::{DropReason, Packet};
+
+const NOW: Instant = Instant(1_000_000);
+
+fn tree(lines: &[&str]) -> Tree {
+    let mut setup = Setup::default();
+    lines.iter().for_each(|line| setup.apply(line).expect(line));
+    Tree::of(&setup, 1_514, 0).expect("a root")
+}
+
+fn enqueue(tree: &mut Tree, count: u32, class: u32) {
+    for _ in 0..count {
+        let mut pkt = Packet::new(100);
+        (pkt.priority, pkt.enqueued_ns) = (class, NOW.0 - 1_000);
+        // What is dropped is counted.
+        let _ = tree.enqueue(NOW, pkt);
+    }
+    drop(tree.drops());
+}
+
+fn dequeue(tree: &mut Tree, count: u32) {
+    for _ in 0..count {
+        assert!(matches!(tree.dequeue(NOW), Dequeue::Ready(_)));
+    }
+}
+
+/// By handle: packets and bytes that left, drops, and packets held.
+fn counts(views: &[QdiscView]) -> Vec<(u16, [u64; 4])> {
+    let row = |view: &QdiscView| {
+        let all: u64 = view.drops.iter().map(|(_, n)| n).sum();
+        assert_eq!(all, view.counters.drops, "by reason");
+        let counters = &view.counters;
+        let held = view.backlog.packets.into();
+        (view.handle.major, [counters.packets, counters.bytes, counters.drops, held])
+    };
+    views.iter().map(row).collect()
+}
+
+const NESTED: [&str; 3] = [
+    "qdisc add dev x root handle 1: prio",
+    "qdisc add dev x parent 1:1 handle 2: prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+    "qdisc add dev x parent 2:1 handle 3: pfifo limit 4",
+];
+
+#[test]
+fn a_drop_counts_for_all_that_stand_above() {
+    let mut tree = tree(&NESTED);
+    enqueue(&mut tree, 7, 0x1_0001);
+    dequeue(&mut tree, 1);
+    let all = [1, 100, 3, 3];
+    assert_eq!(counts(&tree.views()), [(1, all), (2, all), (3, all)]);
+    // Parents first, each with its own classes.
+    let views = tree.views();
+    assert_eq!(views[0].classes.len(), 3);
+    assert_eq!((views[0].classes[0].leaf, views[0].classes[1].leaf), (Some(2), None));
+    assert_eq!(views[0].classes[0].counters.drops, 3);
+    assert_eq!(views[2].parent.map(|parent| parent.to_string()).as_deref(), Some("2:1"));
+    assert_eq!(views[2].drops, [(DropReason::Overlimit, 3)]);
+}
+
+/// As in Linux: what a replaced qdisc held counts for those above it, and for no other.
+#[test]
+fn what_is_purged_counts_above_it() {
+    let mut tree = tree(&NESTED);
+    enqueue(&mut tree, 4, 0x1_0001);
+    tree.apply(NOW, "qdisc replace dev x parent 2:1 handle 4: pfifo").expect("a line");
+    assert_eq!(tree.drops().len(), 4);
+    let above = [0, 0, 4, 0];
+    assert_eq!(counts(&tree.views()), [(1, above), (2, above), (4, [0; 4])]);
+    enqueue(&mut tree, 2, 0x1_0001);
+    tree.apply(NOW, "qdisc replace dev x root handle 5: pfifo").expect("a line");
+    assert_eq!(tree.drops().len(), 2);
+    assert_eq!(counts(&tree.views()), [(5, [0; 4])], "another root counts anew");
+    assert_eq!(tree.totals().dropped(DropReason::Purged), 6, "the tree forgets nothing");
+}
+
+/// A class of `drr` counts for itself, one of `prio` shows what stands below it.
+#[test]
+fn a_class_may_outlive_its_qdisc() {
+    for (kind, left) in [("drr", 3), ("prio", 1)] {
+        let mut lines = vec![format!("qdisc add dev x root handle 1: {kind}")];
+        if kind == "drr" {
+            lines.push("class add dev x parent 1: classid 1:1 drr".into());
+        }
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let mut tree = tree(&lines);
+        enqueue(&mut tree, 2, 0x1_0001);
+        dequeue(&mut tree, 2);
+        tree.apply(NOW, "qdisc add dev x parent 1:1 handle 2: pfifo limit 1").expect("a line");
+        enqueue(&mut tree, 4, 0x1_0001);
+        dequeue(&mut tree, 1);
+        let views = tree.views();
+        let class = &views[0].classes[0].counters;
+        assert_eq!((class.packets, class.bytes, class.drops), (left, 100 * left, 3), "{kind}");
+        assert_eq!(counts(&views), [(1, [3, 300, 3, 0]), (2, [1, 100, 3, 0])], "{kind}");
+    }
+}
+
+#[test]
+fn how_long_packets_stay_is_measured_if_asked_for() {
+    let mut tree = tree(&NESTED);
+    enqueue(&mut tree, 4, 0x1_0001);
+    dequeue(&mut tree, 1);
+    assert!(tree.views().iter().all(|view| view.sojourn_ns.is_none()));
+    tree.measure(true);
+    dequeue(&mut tree, 3);
+    for view in tree.views() {
+        let counts = view.sojourn_ns.expect("it is measured");
+        // 1,000 ns lie between 2^9 and 2^10.
+        assert_eq!((counts[10], counts.iter().sum::<u64>()), (3, 3));
+    }
+}
