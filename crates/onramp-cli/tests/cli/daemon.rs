@@ -6,6 +6,8 @@ mod batch;
 mod end;
 #[path = "daemon/names.rs"]
 mod names;
+#[path = "daemon/reload.rs"]
+mod reload;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;

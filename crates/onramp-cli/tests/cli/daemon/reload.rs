@@ -1,0 +1,61 @@
+//! The configuration, and SIGHUP.
+
+use std::fs;
+
+use super::*;
+
+/// A daemon that begins with these lines.
+fn configured(lines: &str) -> Daemon {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("config"), lines).expect("a file");
+    Daemon::within(folder, |command| {
+        command.args(["--config", "config"]);
+    })
+}
+
+fn reload(daemon: &Daemon, lines: &str) {
+    fs::write(daemon.folder.path().join("config"), lines).expect("a file");
+    daemon.signal(Signal::HUP);
+}
+
+#[test]
+fn a_configuration_is_followed_and_what_changes_is_logged() {
+    let base = "# devices\nip link add d0 up type dummy\n\
+                tc qdisc add dev d0 root handle 1: pfifo limit 7\n";
+    let daemon = configured(base);
+    assert!(daemon.out("tc qdisc show dev d0").contains("qdisc pfifo 1: root"));
+    reload(&daemon, &base.replace("limit 7", "limit 9"));
+    daemon.logged(&["SIGHUP", "config"]);
+    daemon.logged(&["limit 9"]);
+    assert!(daemon.out("tc qdisc show dev d0").contains("limit 9p"));
+    // The same again changes nothing.
+    reload(&daemon, &base.replace("limit 7", "limit 9"));
+    daemon.logged(&["SIGHUP", "nothing has changed"]);
+}
+
+#[test]
+fn a_configuration_that_is_wrong_changes_nothing() {
+    let base = "ip link add d0 up type dummy\n";
+    let daemon = configured(base);
+    let before = (daemon.out("ip -d link"), daemon.out("tc qdisc show"));
+    let wrong = format!("{base}ip link add d1 type dummy\ntc qdisc add dev d1 root nonsense\n");
+    reload(&daemon, &wrong);
+    daemon.logged(&["SIGHUP", "all stays as it was", "config:3: ", "nonsense"]);
+    assert_eq!((daemon.out("ip -d link"), daemon.out("tc qdisc show")), before);
+    // And it goes on.
+    reload(&daemon, "ip link add d0 up type dummy\nip link add d1 type dummy\n");
+    daemon.logged(&["SIGHUP", "d1"]);
+    assert!(daemon.out("ip -br link show d1").starts_with("d1 "));
+}
+
+#[test]
+fn a_daemon_does_not_begin_with_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    fs::write(&file, "ip link add d0 type dummy\nip link add d0 type dummy\n").expect("a file");
+    let mut command = onramp(["daemon", "--config"]);
+    command.arg(&file).arg("--socket").arg(folder.path().join("s"));
+    let output = command.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("config:2: "), "{}", text(&output.stderr));
+}
