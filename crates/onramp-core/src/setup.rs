@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 mod class;
+mod lines;
 mod order;
 mod qdisc;
 

@@ -162,6 +162,11 @@ impl Spec {
         check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values(0))
     }
 
+    /// What was given, in the order of the kind's table.
+    pub(crate) fn given(&self) -> &[Option<Value>] {
+        &self.given
+    }
+
     /// Has another value of `key`, one of its parameters.
     pub(crate) fn give(&mut self, key: &str, value: Value) {
         let place = self.kind.params.iter().position(|param| param.key == key);

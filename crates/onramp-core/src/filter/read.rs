@@ -60,6 +60,18 @@ fn invalid(error: ConfigError) -> ConfigError {
 }
 
 impl FilterSpec {
+    /// What stands behind the place in a line that makes it.
+    pub(crate) fn words(&self) -> String {
+        let (chain, pref, text) = (self.chain, self.pref, &self.text);
+        let protocol = super::protocol::name(self.protocol);
+        // Of other kinds, a handle is only a number.
+        let handle = match self.kind {
+            "fw" => format!("handle {:#x} ", self.handle),
+            _ => String::new(),
+        };
+        format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
+    }
+
     /// The class it names.
     pub(crate) fn class(&self) -> Option<Handle> {
         self.class
