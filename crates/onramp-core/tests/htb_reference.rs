@@ -205,7 +205,7 @@ fn errors_name_what_is_wrong() {
     for (line, key, word) in [
         ("class add dev x parent 1:1 classid 1:30 htb ceil 1mbit", "rate", "missing"),
         ("class add dev x parent 1:1 classid 1:30 htb rate 0", "rate", "8bit"),
-        ("class add dev x parent 1:1 classid 1:30 htb rate 1mbit prio 8", "prio", "0 to 7"),
+        ("class add dev x parent 1:1 classid 1:30 htb rate 1mbit prio -1", "prio", "0 to"),
         ("class add dev x parent 2: classid 1:30 htb rate 1mbit", "parent", "1:"),
         ("class add dev x parent 1: classid 1:30 prio", "", "htb"),
         ("qdisc add dev x parent 1:1 pfifo", "parent", "no leaf"),

@@ -88,8 +88,7 @@ const CLASS: &[Param] = &[
         .or(&["cbuffer", "cmaxburst"])
         .reset()
         .short(),
-    Param::new("prio", Unit::Count, Default::Number(0), "smaller ones borrow first")
-        .within(0, PRIORITIES as u64 - 1)
+    Param::new("prio", Unit::Count, Default::Number(0), "smaller ones borrow first; at most 7")
         .reset()
         .short(),
     Param::new("quantum", Unit::Bytes, Default::Off, "bytes it sends before its turn is over")

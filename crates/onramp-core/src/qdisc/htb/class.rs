@@ -15,6 +15,9 @@ use crate::{Child, Instant};
 pub(super) const LEVELS: usize = 8;
 /// Priorities, 0 is served first.
 pub(super) const PRIORITIES: usize = 8;
+/// As in Linux, those behind it are the last one, too.
+const LAST: u8 = 7;
+const _: () = assert!(LAST as usize + 1 == PRIORITIES);
 /// Parent of a class that stands below the qdisc.
 pub(super) const ROOT: usize = usize::MAX;
 /// The longest time a class earns tokens for, and the longest debt.
@@ -228,7 +231,7 @@ pub(super) struct Config {
     ceil: Bucket,
     /// Of `rate` and `ceil`, bytes per second.
     rates: (u64, u64),
-    priority: u8,
+    pub(super) priority: u8,
     pub(super) quantum: i32,
 }
 
@@ -253,7 +256,7 @@ impl Config {
             rate: bucket(rate, "burst"),
             ceil: bucket(ceil, "cburst"),
             rates: (rate, ceil),
-            priority: u8::try_from(values.number("prio")).unwrap_or(u8::MAX),
+            priority: u8::try_from(values.number("prio")).unwrap_or(LAST).min(LAST),
             quantum: i32::try_from(quantum).unwrap_or(i32::MAX),
         }
     }

@@ -36,8 +36,8 @@ fn class(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     let level = extra.get("level");
     let details = out.style.details;
     if level == 0 {
-        let prio = values.number("prio");
-        out.uint("prio", prio, format_args!("prio {prio} "));
+        let prio = config.priority;
+        out.uint("prio", prio.into(), format_args!("prio {prio} "));
         if details {
             let quantum = extra.find("quantum").unwrap_or_else(|| config.quantum.into());
             out.int("quantum", quantum, format_args!("quantum {quantum} "));
@@ -134,6 +134,17 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_last_priority_is_seven() {
+        for (given, shown_as) in [("7", "prio 7 "), ("8", "prio 7 "), ("4294967295", "prio 7 ")] {
+            let text = shown(&format!("rate 1mbit prio {given}"), &Extra::default(), PLAIN);
+            assert!(text.starts_with(shown_as), "{text}");
+        }
+    }
+
+    const PLAIN: Style =
+        Style { stats: false, details: false, json: false, pretty: false, iec: false };
 
     #[test]
     fn a_class_that_lends_has_no_priority() {
