@@ -1,7 +1,8 @@
 //! `u32`: words of the packet, compared under masks.
 //!
 //! Source: `tc-u32(8)`; behaviour of Linux 7.2 `net/sched/cls_u32.c`, and of iproute2 6.1.
-//! Differs: the mark's hits are not counted. `nexthdr+` means the network header, in Linux, too, until an `offset` has moved on.
+//! Differs: the mark's hits are not counted. `nexthdr+` means the network header, in Linux, too,
+//! until an `offset` has moved on.
 //! Invariant: a key matches when the four bytes at its offset equal its value where its mask has
 //! ones; a key beyond the end ends the search in all filters of this preference.
 
