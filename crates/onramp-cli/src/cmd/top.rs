@@ -61,7 +61,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Err(usage(format!("--delay {delay}: expected 0.1 to 86400 seconds")));
     }
     let batch = batch || once || json || tables.is_some() || limit.is_some();
-    if !batch && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+    let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !batch && !is_terminal {
         return Err(usage("this is no terminal: print tables instead, with -b or --once"));
     }
     let sort = Sort::named(&sort).unwrap_or_default();
