@@ -4,18 +4,21 @@
 //! with a tree of qdiscs, and carries out commands one after another, as the kernel does under
 //! `rtnl_lock`. Traffic waits for none of them.
 
+mod configure;
 mod device;
 mod event;
 mod ip;
 mod netdev;
 mod targets;
 
-use std::fmt;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use std::{fmt, fs, io};
 
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::QdiscView;
+use onramp_core::{ConfigError, filter};
 use onramp_dev::Receiver;
 
 use crate::Link;
@@ -62,6 +65,8 @@ pub struct DeviceView {
 pub struct Host {
     devices: netdev::Netdevs,
     listeners: Vec<Listener>,
+    /// The devices that the last text described that it was configured by.
+    configured: BTreeSet<String>,
 }
 
 /// Hears of events; once it says false, of no more.
@@ -77,10 +82,16 @@ impl Host {
     /// Does what a command says: `tc qdisc add dev d0 root fq`, `ip link show`. Files that it names
     /// are looked for below `folder`.
     pub fn exec(&mut self, words: &[&str], folder: &Path) -> Reply {
-        let _ = folder;
         self.devices.is_heard = !self.listeners.is_empty();
         let reply = match words.split_first() {
             Some((&"ip", words)) => ip::exec(&mut self.devices, words),
+            Some((&"tc", words)) if words.contains(&"bpf") => match read_files(words, folder) {
+                Ok(line) => {
+                    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+                    crate::tc::exec(&mut self.devices, &words)
+                }
+                Err(error) => crate::TcError::from(error).into(),
+            },
             Some((&"tc", words)) => crate::tc::exec(&mut self.devices, words),
             other => {
                 let word = other.map_or("", |(first, _)| first);
@@ -90,17 +101,6 @@ impl Host {
         };
         self.tell();
         reply
-    }
-
-    /// Brings the host to what `text` describes, a command a line, or, if one of them cannot be
-    /// done, leaves all as it was. Gives the commands that it took to get there.
-    ///
-    /// # Errors
-    ///
-    /// The line that cannot be done, from 1 on, and what it said.
-    pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
-        let _ = (text, folder);
-        Ok(Vec::new())
     }
 
     /// All devices, by their numbers.
@@ -155,6 +155,22 @@ impl Host {
             self.listeners.retain_mut(|listener| listener(&event));
         }
     }
+}
+
+/// Bytes of a program for filters, at most: far more than one may have.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Puts the programs in place of the files that they stand in.
+fn read_files(words: &[&str], folder: &Path) -> Result<String, ConfigError> {
+    filter::with_files(&words.join(" "), |file| {
+        let path = folder.join(file);
+        let about = fs::metadata(&path)?;
+        // A pipe would keep everybody waiting.
+        if !about.is_file() || about.len() > FILE_MAX {
+            return Err(io::Error::other("it is no file of at most 1 MiB"));
+        }
+        fs::read(&path)
+    })
 }
 
 impl fmt::Debug for Host {

@@ -7,6 +7,7 @@ mod types;
 use std::net::SocketAddr;
 
 use onramp_core::Device;
+use onramp_dev::Null;
 
 use crate::BuildError;
 
@@ -116,6 +117,18 @@ impl From<BuildError> for Refusal {
     fn from(error: BuildError) -> Self {
         Self::new("RTNETLINK answers: Cannot allocate memory", error.to_string())
     }
+}
+
+/// What stands for a device, or both ends of a pair, of this type while commands are tried.
+pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
+    let is_pair = kind.options.iter().any(|option| option.what == Operand::Peer);
+    let end = |place: usize| {
+        let mtu = request.mtu[place].saturating_add(kind.header);
+        let queues =
+            (0..request.queues[place]).map(|_| Box::new(Null::new(mtu)) as Box<dyn Device>);
+        End { queues: queues.collect(), side: Arc::default(), listener: None }
+    };
+    (0..1 + usize::from(is_pair)).map(end).collect()
 }
 
 /// The type of this name.

@@ -158,6 +158,8 @@ pub(crate) struct Netdevs {
     pub(crate) happened: Vec<Happened>,
     /// Whether anybody wants to know.
     pub(crate) is_heard: bool,
+    /// Commands are only tried: devices send nothing, and touch nothing outside.
+    pub(crate) is_trial: bool,
 }
 
 impl Netdevs {

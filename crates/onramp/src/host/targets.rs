@@ -1,7 +1,7 @@
 //! The devices of a host, as commands of `tc` see them, and what is told of them.
 
 use onramp_core::show::{Out, Style};
-use onramp_core::view::{Listed, QdiscView, Query};
+use onramp_core::view::{Listed, QdiscView, Query, whole};
 use onramp_core::{Change, Handle, Setup};
 
 use super::What;
@@ -16,8 +16,15 @@ impl Netdev {
     /// What its running trees say of themselves, with the transmit queue of each.
     pub(super) fn views(&self) -> Vec<(usize, QdiscView)> {
         let queues = self.link.all_views().into_iter();
-        let views = queues.filter_map(|(queue, views)| Some((queue, views.ok()?)));
-        views.flat_map(|(queue, views)| views.into_iter().map(move |view| (queue, view))).collect()
+        let queues: Vec<_> =
+            queues.filter_map(|(queue, views)| Some((queue, views.ok()?))).collect();
+        // An `mq` stands in front of all of them.
+        let first = queues.first().and_then(|(_, views)| views.first()?.parent);
+        let mq = first.map(|_| whole(queues.iter().map(|(_, views)| views.clone())).swap_remove(0));
+        let below = queues
+            .into_iter()
+            .flat_map(|(queue, views)| views.into_iter().map(move |view| (queue, view)));
+        mq.map(|view| (0, view)).into_iter().chain(below).collect()
     }
 }
 

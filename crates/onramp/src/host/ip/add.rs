@@ -153,7 +153,7 @@ fn create(
     request: &Request<'_>,
 ) -> Result<(), Fault> {
     let names = names(devices, kind, &wanted)?;
-    let ends = (kind.make)(request)?;
+    let ends = if devices.is_trial { device::trial(kind, request) } else { (kind.make)(request)? };
     let mut made: Vec<Netdev> = Vec::new();
     for ((end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
         made.push(build(kind, end, wanted, name, given)?);
