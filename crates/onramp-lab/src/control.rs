@@ -157,7 +157,7 @@ struct Sent {
 }
 
 fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
-    let (link, setup) = match design.undisturbed() {
+    let link = match design.undisturbed() {
         Design::Queues => link(&["qdisc add dev lab root handle 1: mq"], plan.queues)?,
         _ => link(&TREE, 1)?,
     };
@@ -194,14 +194,13 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
     Ok(Outcome { round, operation, packets })
 }
 
-fn link(lines: &[&str], queues: usize) -> Result<(Link, Setup), Error> {
+fn link(lines: &[&str], queues: usize) -> Result<Link, Error> {
     let mut setup = Setup::default();
     for line in lines {
         setup.apply(line).map_err(|error| Error::Setup((*line).into(), error.to_string()))?;
     }
     let devices = (0..queues).map(|_| Box::new(Null::default()) as Box<dyn Device>);
-    let link = Link::devices(devices).tree(&setup).build().map_err(Error::Link)?;
-    Ok((link, setup))
+    Link::devices(devices).tree(&setup).build().map_err(Error::Link)
 }
 
 /// Sends through the first queue until it is to stop, and waits until all of it has left.
@@ -253,12 +252,11 @@ fn change(
         thread::sleep(Duration::from_nanos(due.since(now)));
         // It keeps to its rate as long as it can, and makes up for nothing.
         due = due.after(period).max(now);
-        let failed = |why: &dyn ToString| Error::Setup((*line).into(), why.to_string());
         let began = MonotonicClock.now();
         match link.change(line) {
             // It is done a little later: the machine is busy.
             Ok(_) | Err(TcError::Port(PortError::Late(_))) => {}
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(Error::Setup((*line).into(), error.to_string())),
         }
         operation.record(MonotonicClock.now().since(began));
     }
