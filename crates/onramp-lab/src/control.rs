@@ -252,12 +252,11 @@ fn change(
         thread::sleep(Duration::from_nanos(due.since(now)));
         // It keeps to its rate as long as it can, and makes up for nothing.
         due = due.after(period).max(now);
-        let failed = |why: &dyn ToString| Error::Setup((*line).into(), why.to_string());
         let began = MonotonicClock.now();
         match link.change(line) {
             // It is done a little later: the machine is busy.
             Ok(_) | Err(TcError::Port(PortError::Late(_))) => {}
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(Error::Setup((*line).into(), error.to_string())),
         }
         operation.record(MonotonicClock.now().since(began));
     }

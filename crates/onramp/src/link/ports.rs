@@ -157,7 +157,7 @@ impl Link {
         for (port, slot) in shared.slots.iter().enumerate() {
             if let Some(built) = plan.build(port, slot.mtu) {
                 let taken = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
-                blocked = blocked.or(taken.is_err().then_some(port));
+                blocked = blocked.or_else(|| taken.is_err().then_some(port));
             }
         }
         blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))

@@ -385,7 +385,7 @@ fn numbers_out_of_range() {
     assert!(range(link().runners(0).build()));
     assert!(range(link().runners(65).build()));
     assert!(range(link().ports_max(0).build()));
-    assert!(range(link().ports_max(1_025).build()));
+    assert!(range(link().ports_max(65_536).build()));
     let pinned = link().runners(2).runner_cpus([0, 999_999]).build();
     assert!(matches!(pinned, Err(BuildError::Pin(999_999, _))), "{pinned:?}");
 }
