@@ -8,7 +8,9 @@ mod device;
 mod event;
 mod ip;
 mod netdev;
+pub mod reference;
 mod targets;
+mod tc;
 
 use std::fmt;
 use std::path::Path;

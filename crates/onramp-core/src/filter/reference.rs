@@ -98,7 +98,7 @@ pub const FILTERS: &[Entry] = &[
                 "a field of IPv6",
             )
             .such_as("dst fd00::/8"),
-            Opt::new("match { tcp | udp }", "{ src | dst } PORT MASK", "a port").such_as(""),
+            Opt::new("match { tcp | udp }", "{ src | dst } PORT MASK", "a port"),
             Opt::new("match icmp", "{ type | code } VALUE MASK", "a field of ICMP")
                 .such_as("type 8 0xff"),
             Opt::new("match ether", "{ src | dst } ADDRESS", "an address of Ethernet")
@@ -135,16 +135,19 @@ pub const FILTERS: &[Entry] = &[
             Opt::new("bytecode", "'COUNT,CODE JT JF K,..'", "a classic program")
                 .such_as("'1,6 0 0 1'"),
             Opt::new("bytecode-file", "FILE", "the same, from a file"),
+            Opt::new("ebpf-bytecode", "HEX", "an eBPF program, as hexadecimal digits")
+                .such_as("b7000000010000009500000000000000"),
             Opt::new("object-file", "FILE", "an eBPF program in an ELF file"),
             Opt::new("section", "NAME", "the program's section in that file"),
-            Opt::new("direct-action", "", "what the program returns is an action"),
+            Opt::new("direct-action", "", "what the program returns is an action")
+                .such_as("ebpf-bytecode b7000000010000009500000000000000"),
         ],
     },
 ];
 
 const FLOWER: &[Opt] = &[
     Opt::new("src_ip", "PREFIX", "the source's address").such_as("10.0.0.0/8"),
-    Opt::new("dst_ip", "PREFIX", "the destination's address").such_as("fd00::/8"),
+    Opt::new("dst_ip", "PREFIX", "the destination's address").such_as("10.1.0.0/16"),
     Opt::new("ip_proto", "PROTOCOL", "the protocol above IP")
         .such_as("udp")
         .one_of(&["tcp", "udp", "sctp", "icmp", "icmpv6"]),
@@ -250,7 +253,8 @@ mod tests {
     fn add(filter: &str) -> Result<(), crate::ConfigError> {
         let mut setup = Setup::default();
         setup.apply("qdisc add dev d0 root handle 1: prio")?;
-        setup.apply(&format!("filter add dev d0 parent 1: protocol ip pref 1 {filter}"))
+        let protocol = if filter.contains("vlan") { "802.1q" } else { "ip" };
+        setup.apply(&format!("filter add dev d0 parent 1: protocol {protocol} pref 1 {filter}"))
     }
 
     #[test]
@@ -263,15 +267,17 @@ mod tests {
     fn the_examples_are_read() {
         let has_example = |option: &&Opt| !option.example.is_empty() || option.operand.is_empty();
         let lines = FILTERS.iter().flat_map(|entry| {
-            let with = move |option: &Opt| match entry.id {
-                "fw" => format!("handle 7 fw {} {}", option.key, option.example),
-                "flower" => format!(
-                    "flower ip_proto {} {} {} classid 1:1",
-                    if matches!(option.key, "type" | "code") { "icmp" } else { "tcp" },
-                    option.key,
-                    option.example
-                ),
-                id => format!("{id} {} {} classid 1:1", option.key, option.example),
+            let with = move |option: &Opt| {
+                let before = match (entry.id, option.key) {
+                    ("flow", _) => "handle 1 flow",
+                    ("flower", "type" | "code") => "flower ip_proto icmp",
+                    ("flower", key) if key.ends_with("port") || key.starts_with("tcp") => {
+                        "flower ip_proto tcp"
+                    }
+                    (id, _) => id,
+                };
+                let class = if entry.id == "flow" { "" } else { "classid 1:1" };
+                format!("{before} {} {} {class}", option.key, option.example)
             };
             entry.options.iter().filter(has_example).map(with).collect::<Vec<_>>()
         });
