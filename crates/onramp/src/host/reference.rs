@@ -232,8 +232,6 @@ const FILTER: &[Word] = &[
     DEV,
     ROOT,
     PARENT,
-    INGRESS,
-    flag("egress", "where packets go out, of `clsact`"),
     word("pref", Takes::Value("NUMBER"), "its place: the least is asked first; also `prio`"),
     word(
         "protocol",
@@ -379,7 +377,8 @@ mod tests {
     fn is_unknown(line: &str, word: &str) -> Option<String> {
         let (_, err) = said(line);
         let signs = ["is unknown", "hat is", "no such kind"];
-        let unknown = err.contains(&format!("\"{word}\"")) && signs.iter().any(|it| err.contains(it));
+        let unknown =
+            err.contains(&format!("\"{word}\"")) && signs.iter().any(|it| err.contains(it));
         unknown.then(|| format!("{line}: {err}"))
     }
 
@@ -406,7 +405,8 @@ mod tests {
                 let line = format!("{name} {} {} show", switch.name, objects[0].name);
                 bad.extend(is_unknown(&line, switch.name));
             }
-            let all = objects.iter().flat_map(|object| object.verbs.iter().map(move |v| (object, v)));
+            let all =
+                objects.iter().flat_map(|object| object.verbs.iter().map(move |v| (object, v)));
             for (object, verb) in all {
                 for word in verb.words {
                     let dev = if *name == "tc" && word.name != "dev" { "dev d0" } else { "" };
