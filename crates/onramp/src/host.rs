@@ -10,7 +10,6 @@ mod ip;
 mod netdev;
 pub mod reference;
 mod targets;
-mod tc;
 
 use std::fmt;
 use std::path::Path;

@@ -43,7 +43,7 @@ pub struct Verb {
 }
 
 /// A word, and what follows it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     /// The word.
     pub name: &'static str,
