@@ -104,6 +104,19 @@ pub const FILTERS: &[Entry] = &[
             Opt::new("match ether", "{ src | dst } ADDRESS", "an address of Ethernet")
                 .such_as("src 02:00:00:00:00:01"),
             Opt::new("match mark", "VALUE MASK", "the mark").such_as("1 0xff"),
+            Opt::new("divisor", "NUMBER", "makes a table of so many buckets; `handle` names it")
+                .such_as("256"),
+            Opt::new("ht", "TABLE:[BUCKET]", "the table, and its bucket, that the filter is in"),
+            Opt::new("link", "TABLE:", "goes on in another table"),
+            Opt::new("hashkey", "mask MASK at OFFSET", "what chooses the bucket there"),
+            Opt::new(
+                "offset",
+                "{ at OFFSET [mask M] [shift N] | plus N } [eat]",
+                "where the next header is",
+            ),
+            Opt::new("sample", "MATCH [divisor N]", "the bucket of what matches, with `ht`"),
+            Opt::new("indev", "DEVICE", "the device that a packet has come in by")
+                .such_as("d1 match u32 0 0"),
         ],
     },
     Entry {
@@ -170,6 +183,7 @@ const FLOWER: &[Opt] = &[
         .such_as("02:00:00:00:00:02"),
     Opt::new("vlan_id", "ID", "the VLAN").such_as("5"),
     Opt::new("vlan_prio", "PRIORITY", "its priority").such_as("3"),
+    Opt::new("indev", "DEVICE", "the device that a packet has come in by").such_as("d1"),
     Opt::new("vlan_ethtype", "PROTOCOL", "the protocol in it").such_as("ip"),
 ];
 
@@ -230,6 +244,12 @@ pub const ACTIONS: &[Entry] = &[
             Opt::new("priority", "CLASS", "its priority, which may be a class").such_as("1:1"),
             Opt::new("mark", "MARK[/MASK]", "its mark").such_as("1/0xff"),
             Opt::new("queue_mapping", "QUEUE", "its transmit queue").such_as("0"),
+            Opt::new("ptype", "TYPE", "for whom it is").such_as("host").one_of(&[
+                "host",
+                "broadcast",
+                "multicast",
+                "otherhost",
+            ]),
             Opt::new("inheritdsfield", "", "its priority is that of the type of service"),
         ],
     },
@@ -276,7 +296,8 @@ mod tests {
                     }
                     (id, _) => id,
                 };
-                let class = if entry.id == "flow" { "" } else { "classid 1:1" };
+                let none = entry.id == "flow" || option.key == "divisor";
+                let class = if none { "" } else { "classid 1:1" };
                 format!("{before} {} {} {class}", option.key, option.example)
             };
             entry.options.iter().filter(has_example).map(with).collect::<Vec<_>>()

@@ -232,6 +232,8 @@ const FILTER: &[Word] = &[
     DEV,
     ROOT,
     PARENT,
+    INGRESS,
+    flag("egress", "where packets go out, of `clsact`"),
     word("pref", Takes::Value("NUMBER"), "its place: the least is asked first; also `prio`"),
     word(
         "protocol",
