@@ -30,46 +30,47 @@ pub(crate) fn pages() -> io::Result<Vec<Page>> {
     ])
 }
 
-/// `onramp(1)`: its commands have `--help`, and are not pages of their own.
-fn program() -> io::Result<Vec<u8>> {
-    let command = crate::Cli::command();
-    let mut commands = Roff::new();
-    commands.control("SH", ["COMMANDS"]);
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
-        item(&mut commands, sub.get_name(), "", &format!("{about}."));
-    }
-    let mut page = Vec::new();
-    let man = Man::new(command).manual("Onramp");
-    man.render_title(&mut page)?;
+/// What a page begins with. It has no date, so that it changes with what it says alone.
+fn title(name: &str, section: &str) -> String {
+    format!(".TH {name} {section} \"\" \"onramp {}\" Onramp\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// What clap knows of a command, up to its options.
+fn of_clap(command: clap::Command, section: &str) -> io::Result<Vec<u8>> {
+    let mut page = title(command.get_name(), section).into_bytes();
+    let man = Man::new(command);
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    page.extend(commands.to_roff().into_bytes());
+    Ok(page)
+}
+
+/// `onramp(1)`: its commands have `--help`, and are not pages of their own.
+fn program() -> io::Result<Vec<u8>> {
+    let command = crate::Cli::command().name("onramp");
     let mut end = Roff::new();
+    end.control("SH", ["COMMANDS"]);
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+        item(&mut end, sub.get_name(), "", &format!("{about}."));
+    }
     sections(&mut end, text::PROGRAM);
     see_also(&mut end, &["onramp-daemon(8)", "onramp-ip(8)", "onramp-tc(8)"]);
-    page.extend(end.to_roff().into_bytes());
+    let mut page = of_clap(command, "1")?;
+    page.extend(end.render().into_bytes());
     Ok(page)
 }
 
 /// `onramp-daemon(8)`.
 fn daemon() -> io::Result<Vec<u8>> {
     let command = crate::Cli::command();
-    let Some(daemon) = command.find_subcommand("daemon") else { return Ok(Vec::new()) };
-    let daemon = daemon.clone().name("onramp-daemon").bin_name("onramp daemon");
-    let man = Man::new(daemon).section("8").manual("Onramp");
-    let mut page = Vec::new();
-    man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
-    man.render_description_section(&mut page)?;
-    man.render_options_section(&mut page)?;
+    let daemon = command.find_subcommand("daemon").cloned().unwrap_or_default();
+    let mut page = of_clap(daemon.name("onramp-daemon").bin_name("onramp daemon"), "8")?;
     let mut end = Roff::new();
     sections(&mut end, text::DAEMON);
     see_also(&mut end, &["onramp(1)", "onramp-ip(8)", "onramp-tc(8)"]);
-    page.extend(end.to_roff().into_bytes());
+    page.extend(end.render().into_bytes());
     Ok(page)
 }
 
@@ -77,8 +78,6 @@ fn daemon() -> io::Result<Vec<u8>> {
 fn remote(program: &Program) -> String {
     let mut page = Roff::new();
     let name = format!("onramp-{}", program.name);
-    let version = format!("onramp {}", env!("CARGO_PKG_VERSION"));
-    page.control("TH", [name.as_str(), "8", "", version.as_str(), "Onramp"]);
     page.control("SH", ["NAME"]);
     page.text([roman(format!("{name} - {}", program.about))]);
     synopsis(&mut page, program);
@@ -103,7 +102,7 @@ fn remote(program: &Program) -> String {
     page.control("fi", []);
     let other = if program.name == "tc" { "onramp-ip(8)" } else { "onramp-tc(8)" };
     see_also(&mut page, &["onramp(1)", "onramp-daemon(8)", other]);
-    page.to_roff()
+    title(&name, "8") + &page.render()
 }
 
 fn synopsis(page: &mut Roff, program: &Program) {
@@ -224,7 +223,7 @@ fn of_types(page: &mut Roff) {
     }
 }
 
-/// Text in paragraphs: what is indented is an example.
+/// Text in paragraphs.
 fn paragraphs(page: &mut Roff, text: &[&str]) {
     for (place, part) in text.iter().enumerate() {
         if place > 0 {
@@ -237,14 +236,15 @@ fn paragraphs(page: &mut Roff, text: &[&str]) {
 fn sections(page: &mut Roff, sections: &[text::Section]) {
     for (title, parts) in sections {
         page.control("SH", [*title]);
-        for (key, help) in *parts {
-            match key.is_empty() {
-                true => {
-                    page.control("PP", []);
-                    page.text([roman(*help)]);
-                }
-                false => item(page, key, "", help),
+        for (place, (key, help)) in parts.iter().enumerate() {
+            if !key.is_empty() {
+                item(page, key, "", help);
+                continue;
             }
+            if place > 0 {
+                page.control("PP", []);
+            }
+            page.text([roman(*help)]);
         }
     }
 }
