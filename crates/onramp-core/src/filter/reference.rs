@@ -71,8 +71,7 @@ pub const FILTERS: &[Entry] = &[
     Entry { id: "matchall", about: "matches every packet", options: &[] },
     Entry {
         id: "fw",
-        about: "matches the mark of a packet: `handle MARK[/MASK] fw`; without a handle, the mark \
-                is the class",
+        about: "matches the mark that is its handle; without one, the mark is the class",
         options: &[],
     },
     Entry {

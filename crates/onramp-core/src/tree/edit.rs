@@ -182,12 +182,7 @@ impl Trunk {
 
     /// Calls `f` with the qdisc that `path` leads to, through its parents, which count anew.
     /// The filters at class `minor` of the qdisc that `path` leads to, with what they have counted.
-    pub(crate) fn filters(
-        &mut self,
-        path: &[u16],
-        minor: u16,
-        cx: &mut Cx<'_>,
-    ) -> Vec<FilterSpec> {
+    pub(crate) fn filters(&mut self, path: &[u16], minor: u16, cx: &mut Cx<'_>) -> Vec<FilterSpec> {
         let mut specs = Vec::new();
         self.at(path, cx, |qdisc, _| {
             if let Some(filters) = qdisc.filters(minor) {
