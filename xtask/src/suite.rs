@@ -10,12 +10,15 @@ use crate::{Failure, Outcome};
 /// A program that tests use, and the Debian package that has it.
 const TOOLS: &[(&str, &str)] = &[
     ("chromium", "chromium"),
+    ("fish", "fish"),
+    ("groff", "groff"),
     ("ip", "iproute2"),
     ("iperf3", "iperf3"),
     ("ping", "iputils-ping"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
     ("tcpdump", "tcpdump"),
+    ("zsh", "zsh"),
 ];
 
 /// Tests begin a line of standard error with this when they lack something.

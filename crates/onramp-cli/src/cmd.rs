@@ -1,9 +1,11 @@
 //! The commands.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod lab;
+pub(crate) mod man;
 pub(crate) mod monitor;
 pub(crate) mod remote;
 pub(crate) mod replay;

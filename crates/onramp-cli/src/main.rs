@@ -11,6 +11,7 @@ mod machine;
 mod netns;
 mod output;
 mod progress;
+mod reference;
 mod replay;
 mod report;
 mod send;
@@ -58,6 +59,10 @@ enum Command {
     Ip(cmd::remote::Words),
     Top(cmd::top::Args),
     Monitor(cmd::monitor::Args),
+    Man(cmd::man::Args),
+    Completions(cmd::completions::Args),
+    #[command(hide = true, disable_help_flag = true)]
+    Complete(cmd::completions::Line),
     /// Run an experiment of the laboratory: old designs beside Onramp's
     #[command(subcommand)]
     Lab(Lab),
@@ -100,6 +105,9 @@ fn main() -> ExitCode {
         Command::Top(args) => cmd::top::run(args),
         Command::Monitor(args) => cmd::monitor::run(args),
         Command::Tc(_) | Command::Ip(_) => unreachable!("they were called above"),
+        Command::Man(args) => cmd::man::run(&args),
+        Command::Completions(args) => cmd::completions::run(&args),
+        Command::Complete(line) => cmd::completions::complete(&line),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
         Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),

@@ -4,6 +4,8 @@
 mod aqm;
 #[path = "cli/bench.rs"]
 mod bench;
+#[path = "cli/completions.rs"]
+mod completions;
 #[path = "cli/daemon.rs"]
 mod daemon;
 #[path = "cli/history.rs"]

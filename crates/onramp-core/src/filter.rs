@@ -72,6 +72,7 @@ mod police;
 mod protocol;
 mod read;
 mod reader;
+pub mod reference;
 mod show;
 mod table;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod curve;
 pub(crate) mod look;
 mod read;
+mod reference;
 mod values;
 
 use std::fmt::Write as _;
@@ -250,7 +251,8 @@ impl Param {
     }
 
     /// The words that begin this option.
-    pub(crate) fn names(&self) -> &[&'static str] {
+    #[must_use]
+    pub fn names(&self) -> &[&'static str] {
         match self.unit {
             Unit::Words(names) => names,
             _ => std::slice::from_ref(&self.key),
@@ -427,7 +429,8 @@ impl Param {
     }
 
     /// What a value has to look like, for messages.
-    pub(crate) fn expected(&self) -> String {
+    #[must_use]
+    pub fn expected(&self) -> String {
         let (min, max) = (self.min, self.max);
         match self.unit {
             Unit::Count => format!("a whole number, {min} to {max}"),
@@ -580,44 +583,6 @@ impl Param {
                 }
             }
         }
-    }
-
-    /// One line for people: the option, what it does, its default.
-    pub(crate) fn help(&self) -> String {
-        let usage = match self.unit {
-            Unit::Words(names) => names.join(" | "),
-            Unit::Choice(names) => format!("{} {}", self.key, names.join(" | ")),
-            Unit::List(len) => format!("{} N1 .. N{len}", self.key),
-            Unit::Many(_) => format!("{} N1 N2 ..", self.key),
-            Unit::Ranges(_) => format!("{} COUNT@FIRST ..", self.key),
-            Unit::Row(..) | Unit::Forms(_) => format!("{} {}", self.key, self.expected()),
-            Unit::Named(list) => {
-                let names = list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" | ");
-                format!("{} TIME | {names}", self.key)
-            }
-            Unit::RateOr(zero) => format!("{} RATE | {zero}", self.key),
-            unit => format!("{} {}", self.key, unit.metavariable()),
-        };
-        if self.default == Default::Needed {
-            return format!("{usage:28} {} (needed)", self.help);
-        }
-        let mut default = String::new();
-        match (self.default, self.unit) {
-            (Default::Off, Unit::Words(names)) if names.len() > 1 => default.push_str(names[0]),
-            (Default::Off, Unit::Choice(names)) => default.push_str(names[0]),
-            (Default::Needed | Default::Off, _) => default.push_str("off"),
-            (Default::Mtus(n), _) => {
-                let _ = write!(default, "{n} of the device's largest packets");
-            }
-            (Default::Number(n), _) => self.write_shown(&mut default, &Value::Number(n)),
-            (Default::List(list), _) => self.write_shown(&mut default, &Value::List(list.to_vec())),
-        }
-        let default = default.trim_start();
-        let default = match self.unit {
-            Unit::Words(_) => default,
-            _ => default.strip_prefix(self.key).unwrap_or(default).trim_start(),
-        };
-        format!("{usage:28} {} (default: {default})", self.help)
     }
 }
 

@@ -532,6 +532,9 @@ macro_rules! qdiscs {
     };
 }
 
+/// What stands where packets come in.
+pub const INGRESS: &[Kind] = ingress::KINDS;
+
 // To add a qdisc: write `qdisc/NAME.rs` with a `Kind`, and name both here.
 qdiscs! {
     fifo: PFIFO, BFIFO, PFIFO_HEAD_DROP;

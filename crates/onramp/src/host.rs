@@ -9,6 +9,7 @@ mod device;
 mod event;
 mod ip;
 mod netdev;
+pub mod reference;
 mod targets;
 
 use std::collections::BTreeSet;

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use onramp_core::cmd::{OBJECTS, is_short_for, parse_classid, parse_qdisc_handle, unshorten};
+use onramp_core::filter::reference::FILTERS;
 use onramp_core::qdisc::KINDS;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
@@ -275,6 +276,10 @@ fn refused(error: &ConfigError) -> Reply {
 
 /// How a kind is used.
 fn kind_help(object: &str, words: &[&str]) -> Reply {
+    if object == "filter" {
+        let known = FILTERS.iter().find(|entry| words.contains(&entry.id));
+        return known.map_or_else(|| usage(help(object)), |entry| said(1, entry.help()));
+    }
     let named = words.iter().rev().find_map(|word| KINDS.iter().find(|kind| kind.id == *word));
     match named {
         Some(kind) if object == "class" => said(1, kind.class_help()),

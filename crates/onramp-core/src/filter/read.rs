@@ -52,7 +52,7 @@ pub struct FilterSpec {
     pub(super) hits: u64,
 }
 
-const KINDS: &[&str] = &["matchall", "fw", "u32", "basic", "flower", "flow", "bpf"];
+pub(super) const KINDS: &[&str] = &["matchall", "fw", "u32", "basic", "flower", "flow", "bpf"];
 
 /// What `tc` sends and Linux refuses without a word.
 fn invalid(error: ConfigError) -> ConfigError {

@@ -1,0 +1,135 @@
+//! `onramp completions`: what a shell needs to complete command lines. For the words of `tc` and
+//! `ip` it asks the program (`onramp complete`), which asks the daemon for names.
+
+use std::env;
+use std::io::{self, Write as _};
+
+use anyhow::Result;
+use clap::CommandFactory as _;
+use clap::ValueEnum;
+use clap_complete::{Shell, generate};
+use onramp_daemon::client::Client;
+use onramp_daemon::find_path;
+
+use crate::reference::complete::candidates;
+
+const BASH: &str = include_str!("completions/onramp.bash");
+const ZSH: &str = include_str!("completions/onramp.zsh");
+const FISH: &str = include_str!("completions/onramp.fish");
+
+/// Where the functions of zsh begin, and what calls them.
+const ZSH_FUNCTION: &str = "\n_onramp() {";
+const ZSH_CALL: &str = "\nif [ \"$funcstack[1]\"";
+
+/// Write what a shell needs to complete command lines
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  source <(onramp completions bash)
+  onramp completions zsh > ~/.zfunc/_onramp
+  onramp completions fish > ~/.config/fish/completions/onramp.fish")]
+pub(crate) struct Args {
+    /// The shell
+    shell: Name,
+    /// Also complete tc or ip, where these are links to this program; may be repeated
+    #[arg(long, value_name = "PROGRAM")]
+    also: Vec<Program>,
+}
+
+/// A shell.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// A name that this program plays.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Program {
+    Tc,
+    Ip,
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tc => "tc",
+            Self::Ip => "ip",
+        }
+    }
+}
+
+/// Words of `tc` or `ip` up to the cursor
+#[derive(Debug, clap::Args)]
+pub(crate) struct Line {
+    /// The program, and its words; the last one has begun
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let also: Vec<&str> = args.also.iter().map(|program| program.name()).collect();
+    let script = match args.shell {
+        Name::Bash => bash(&also),
+        Name::Zsh => zsh(&also),
+        Name::Fish => fish(&also),
+    };
+    Ok(io::stdout().write_all(script.as_bytes())?)
+}
+
+/// What clap knows of the program.
+fn of_clap(shell: Shell) -> String {
+    let mut script = Vec::new();
+    generate(shell, &mut crate::Cli::command(), "onramp", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+fn bash(also: &[&str]) -> String {
+    let mut script = of_clap(Shell::Bash) + BASH;
+    for program in also {
+        script.push_str(&format!("complete -o nosort -F _onramp_{program} {program}\n"));
+    }
+    script
+}
+
+fn zsh(also: &[&str]) -> String {
+    let script = of_clap(Shell::Zsh).replacen(ZSH_FUNCTION, "\n_onramp_program() {", 1);
+    let own = format!("\n{ZSH}{ZSH_CALL}");
+    let script = script.replacen(ZSH_CALL, &own, 1);
+    let names = also.iter().fold("onramp".to_owned(), |names, name| format!("{names} {name}"));
+    script.replacen("#compdef onramp", &format!("#compdef {names}"), 1).replacen(
+        "compdef _onramp onramp",
+        &format!("compdef _onramp {names}"),
+        1,
+    )
+}
+
+fn fish(also: &[&str]) -> String {
+    let mut script = of_clap(Shell::Fish) + FISH;
+    for program in also {
+        script.push_str(&format!("complete -c {program} -f -a '(__onramp_words)'\n"));
+    }
+    script
+}
+
+/// Prints what may come next, a word a line, and behind a tab what it means.
+pub(crate) fn complete(line: &Line) -> Result<()> {
+    let Some((program, words)) = line.words.split_first() else { return Ok(()) };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Without a daemon, the names of its devices are all that is missing.
+    let mut client = None;
+    let folder = env::current_dir().unwrap_or_default();
+    let mut ask = |argv: &[&str]| {
+        if client.is_none() {
+            client = Client::connect(&find_path()).ok();
+        }
+        let reply = client.as_mut()?.exec(argv, &folder.to_string_lossy()).ok()?;
+        (reply.code == 0).then_some(reply.out)
+    };
+    let mut out = io::stdout().lock();
+    for (word, help) in candidates(program, &words, &mut ask) {
+        writeln!(out, "{word}\t{help}")?;
+    }
+    Ok(())
+}

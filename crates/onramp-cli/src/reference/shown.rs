@@ -1,0 +1,32 @@
+//! How a qdisc is listed that was added without options.
+
+use std::path::Path;
+
+use onramp::Host;
+use serde_json::Value;
+
+/// What `tc qdisc show` says of a qdisc.
+pub(super) struct Shown {
+    /// The options, as text.
+    pub(super) text: String,
+    /// The keys of `options` in JSON.
+    pub(super) keys: Vec<String>,
+}
+
+/// Adds a qdisc to a device and looks; `None`: it cannot be added without options.
+pub(super) fn look(id: &str) -> Option<Shown> {
+    let mut host = Host::new();
+    let mut exec = |line: &str| {
+        let reply = host.exec(&line.split(' ').collect::<Vec<_>>(), Path::new("/"));
+        (reply.code == 0).then_some(reply.out)
+    };
+    exec("ip link add d0 type dummy")?;
+    exec(&format!("tc qdisc add dev d0 root handle 1: {id}"))?;
+    let text = exec("tc -d qdisc show dev d0 root")?;
+    let (_, text) = text.lines().next()?.split_once("refcnt ")?;
+    let text = text.split_once(' ').map_or("", |(_, options)| options.trim());
+    let json: Value = serde_json::from_str(&exec("tc -d -j qdisc show dev d0 root")?).ok()?;
+    let options = json.get(0)?.get("options").and_then(Value::as_object);
+    let keys = options.map(|options| options.keys().cloned().collect()).unwrap_or_default();
+    Some(Shown { text: text.to_owned(), keys })
+}

@@ -1,0 +1,318 @@
+//! What a reference says of filters and actions. Their readers are by hand, so that each line here
+//! has an example that they must read.
+
+/// A kind of filter, or an action.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name in the command language.
+    pub id: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// Its options.
+    pub options: &'static [Opt],
+}
+
+/// An option of a filter or an action.
+#[derive(Clone, Copy, Debug)]
+pub struct Opt {
+    /// The word it begins with.
+    pub key: &'static str,
+    /// What follows the word, for people.
+    pub operand: &'static str,
+    /// The words of which one must follow, where it is a choice.
+    pub words: &'static [&'static str],
+    /// One line for people.
+    pub help: &'static str,
+    /// What may follow the word.
+    pub example: &'static str,
+}
+
+impl Opt {
+    const fn new(key: &'static str, operand: &'static str, help: &'static str) -> Self {
+        Self { key, operand, words: &[], help, example: "" }
+    }
+
+    const fn such_as(mut self, example: &'static str) -> Self {
+        self.example = example;
+        self
+    }
+
+    const fn one_of(mut self, words: &'static [&'static str]) -> Self {
+        self.words = words;
+        self
+    }
+
+    /// The option as its users write it.
+    #[must_use]
+    pub fn usage(&self) -> String {
+        format!("{} {}", self.key, self.operand).trim_end().to_owned()
+    }
+}
+
+impl Entry {
+    /// Help for people: a line on it, then one for each option.
+    #[must_use]
+    pub fn help(&self) -> String {
+        let lines = self.options.iter().map(|o| format!("  {:28} {}\n", o.usage(), o.help));
+        lines.fold(format!("{}: {}\n", self.id, self.about), |text, line| text + &line)
+    }
+}
+
+/// Options that every kind of filter has.
+pub const COMMON: &[Opt] = &[
+    Opt::new("classid", "CLASS", "the class of packets that match").such_as("1:1"),
+    Opt::new("flowid", "CLASS", "the same").such_as("1:1"),
+    Opt::new("action", "ACTION", "what happens to packets that match; may be repeated")
+        .such_as("drop"),
+];
+
+/// The kinds of filters.
+pub const FILTERS: &[Entry] = &[
+    Entry { id: "matchall", about: "matches every packet", options: &[] },
+    Entry {
+        id: "fw",
+        about: "matches the mark that is its handle; without one, the mark is the class",
+        options: &[],
+    },
+    Entry {
+        id: "u32",
+        about: "matches words of the packet under masks",
+        options: &[
+            Opt::new(
+                "match",
+                "{ u32 | u16 | u8 } VALUE MASK at [nexthdr+]OFFSET",
+                "bits at an offset from the network header, or from the one behind it",
+            )
+            .such_as("u16 0x0035 0xffff at nexthdr+2")
+            .one_of(&["u32", "u16", "u8", "ip", "ip6", "tcp", "udp", "icmp", "ether", "mark"]),
+            Opt::new(
+                "match ip",
+                "{ src | dst } PREFIX | { sport | dport | protocol | tos | .. } VALUE MASK",
+                "a field of IPv4",
+            )
+            .such_as("dport 53 0xffff"),
+            Opt::new(
+                "match ip6",
+                "{ src | dst } PREFIX | { sport | dport | protocol | .. } VALUE MASK",
+                "a field of IPv6",
+            )
+            .such_as("dst fd00::/8"),
+            Opt::new("match { tcp | udp }", "{ src | dst } PORT MASK", "a port"),
+            Opt::new("match icmp", "{ type | code } VALUE MASK", "a field of ICMP")
+                .such_as("type 8 0xff"),
+            Opt::new("match ether", "{ src | dst } ADDRESS", "an address of Ethernet")
+                .such_as("src 02:00:00:00:00:01"),
+            Opt::new("match mark", "VALUE MASK", "the mark").such_as("1 0xff"),
+            Opt::new("divisor", "NUMBER", "makes a table of so many buckets; `handle` names it")
+                .such_as("256"),
+            Opt::new("ht", "TABLE:[BUCKET]", "the table, and its bucket, that the filter is in"),
+            Opt::new("link", "TABLE:", "goes on in another table"),
+            Opt::new("hashkey", "mask MASK at OFFSET", "what chooses the bucket there"),
+            Opt::new(
+                "offset",
+                "{ at OFFSET [mask M] [shift N] | plus N } [eat]",
+                "where the next header is",
+            ),
+            Opt::new("sample", "MATCH [divisor N]", "the bucket of what matches, with `ht`"),
+            Opt::new("indev", "DEVICE", "the device that a packet has come in by")
+                .such_as("d1 match u32 0 0"),
+        ],
+    },
+    Entry {
+        id: "basic",
+        about: "matches when an expression of tests holds",
+        options: &[
+            Opt::new(
+                "match",
+                "'EXPRESSION'",
+                "tests with `and`, `or`, `not` and parentheses between them",
+            )
+            .such_as("'cmp(u8 at 9 layer 1 eq 17) and not meta(priority eq 6)'"),
+            Opt::new(
+                "match cmp(..)",
+                "{ u8 | u16 | u32 } at OFFSET layer N [mask M] [trans] { eq | lt | gt } VALUE",
+                "a number in the packet",
+            ),
+            Opt::new("match u32(..)", "u32 VALUE MASK at OFFSET", "bits, as those of the kind u32"),
+            Opt::new("match meta(..)", "OBJECT { eq | lt | gt } VALUE", "what is known of it"),
+            Opt::new("match nbyte(..)", "\"BYTES\" at OFFSET layer N", "bytes"),
+        ],
+    },
+    Entry { id: "flower", about: "matches fields of the headers", options: FLOWER },
+    Entry { id: "flow", about: "computes the class from fields", options: FLOW },
+    Entry {
+        id: "bpf",
+        about: "asks a program, classic or eBPF",
+        options: &[
+            Opt::new("bytecode", "'COUNT,CODE JT JF K,..'", "a classic program")
+                .such_as("'1,6 0 0 1'"),
+            Opt::new("bytecode-file", "FILE", "the same, from a file"),
+            Opt::new("ebpf-bytecode", "HEX", "an eBPF program, as hexadecimal digits")
+                .such_as("b7000000010000009500000000000000"),
+            Opt::new("object-file", "FILE", "an eBPF program in an ELF file"),
+            Opt::new("section", "NAME", "the program's section in that file"),
+            Opt::new("direct-action", "", "what the program returns is an action")
+                .such_as("ebpf-bytecode b7000000010000009500000000000000"),
+        ],
+    },
+];
+
+const FLOWER: &[Opt] = &[
+    Opt::new("src_ip", "PREFIX", "the source's address").such_as("10.0.0.0/8"),
+    Opt::new("dst_ip", "PREFIX", "the destination's address").such_as("10.1.0.0/16"),
+    Opt::new("ip_proto", "PROTOCOL", "the protocol above IP")
+        .such_as("udp")
+        .one_of(&["tcp", "udp", "sctp", "icmp", "icmpv6"]),
+    Opt::new("src_port", "PORT | PORT-PORT", "the source's port").such_as("53"),
+    Opt::new("dst_port", "PORT | PORT-PORT", "the destination's port").such_as("1000-2000"),
+    Opt::new("ip_tos", "TOS[/MASK]", "the type of service").such_as("0xb8/0xfc"),
+    Opt::new("ip_ttl", "TTL[/MASK]", "the time to live").such_as("64"),
+    Opt::new("ip_flags", "FLAGS", "whether it is a fragment").such_as("nofrag").one_of(&[
+        "frag",
+        "nofrag",
+        "firstfrag",
+        "nofirstfrag",
+    ]),
+    Opt::new("tcp_flags", "FLAGS[/MASK]", "flags of TCP").such_as("0x2/0x3f"),
+    Opt::new("type", "TYPE[/MASK]", "the type of ICMP").such_as("8"),
+    Opt::new("code", "CODE[/MASK]", "the code of ICMP").such_as("0"),
+    Opt::new("src_mac", "ADDRESS[/MASK]", "the source's address of Ethernet")
+        .such_as("02:00:00:00:00:01"),
+    Opt::new("dst_mac", "ADDRESS[/MASK]", "the destination's address of Ethernet")
+        .such_as("02:00:00:00:00:02"),
+    Opt::new("vlan_id", "ID", "the VLAN").such_as("5"),
+    Opt::new("vlan_prio", "PRIORITY", "its priority").such_as("3"),
+    Opt::new("indev", "DEVICE", "the device that a packet has come in by").such_as("d1"),
+    Opt::new("vlan_ethtype", "PROTOCOL", "the protocol in it").such_as("ip"),
+];
+
+const FLOW: &[Opt] = &[
+    Opt::new("hash keys", "KEY,..", "the class is a hash of these, modulo `divisor`")
+        .such_as("src,dst divisor 16"),
+    Opt::new("map key", "KEY", "the class is this, computed with").such_as("mark"),
+    Opt::new("divisor", "NUMBER", "how many classes there are").such_as("16 map key mark"),
+    Opt::new("baseclass", "CLASS", "the first of them").such_as("1:1 map key mark"),
+    Opt::new("perturb", "SECONDS", "how often the hash changes")
+        .such_as("10 hash keys src divisor 16"),
+    Opt::new("and | or | xor | addend", "NUMBER", "how `map` computes"),
+    Opt::new("rshift", "BITS", "shifts the key").such_as("1 map key mark"),
+];
+
+/// The actions.
+pub const ACTIONS: &[Entry] = &[
+    Entry { id: "ok", about: "the filter has matched; also `pass`", options: RANDOM },
+    Entry { id: "drop", about: "the packet dies; also `shot`", options: RANDOM },
+    Entry { id: "pipe", about: "the next action of the filter", options: RANDOM },
+    Entry { id: "reclassify", about: "the first filter again", options: RANDOM },
+    Entry { id: "continue", about: "the next filter: this one has not matched", options: RANDOM },
+    Entry { id: "goto chain 1", about: "the first filter of that chain", options: &[] },
+    Entry { id: "jump 1", about: "that action of the filter, from 0 on", options: &[] },
+    Entry {
+        id: "police",
+        about: "measures what comes, and decides by its rate",
+        options: &[
+            Opt::new("rate", "RATE", "what may pass").such_as("8mbit burst 3000"),
+            Opt::new("burst", "SIZE", "what may come at once").such_as("3000 rate 8mbit"),
+            Opt::new("pkts_rate", "NUMBER", "packets a second, in place of `rate`")
+                .such_as("100 pkts_burst 10"),
+            Opt::new("pkts_burst", "NUMBER", "packets that may come at once")
+                .such_as("10 pkts_rate 100"),
+            Opt::new("peakrate", "RATE", "a second rate, for single packets")
+                .such_as("16mbit mtu 2000 rate 8mbit burst 3000"),
+            Opt::new("mtu", "SIZE", "larger packets exceed the rate")
+                .such_as("2000 rate 8mbit burst 3000"),
+            Opt::new("mpu", "SIZE", "smaller packets count like this one")
+                .such_as("64 rate 8mbit burst 3000"),
+            Opt::new("overhead", "BYTES", "added to each packet's size")
+                .such_as("14 rate 8mbit burst 3000"),
+            Opt::new("linklayer", "LAYER", "whether packets become cells")
+                .such_as("atm rate 8mbit burst 3000")
+                .one_of(&["ethernet", "atm", "adsl"]),
+            Opt::new(
+                "conform-exceed",
+                "EXCEED[/CONFORM]",
+                "actions for what exceeds, and does not",
+            )
+            .such_as("drop/ok rate 8mbit burst 3000"),
+        ],
+    },
+    Entry {
+        id: "skbedit",
+        about: "changes what the packet says of itself",
+        options: &[
+            Opt::new("priority", "CLASS", "its priority, which may be a class").such_as("1:1"),
+            Opt::new("mark", "MARK[/MASK]", "its mark").such_as("1/0xff"),
+            Opt::new("queue_mapping", "QUEUE", "its transmit queue").such_as("0"),
+            Opt::new("ptype", "TYPE", "for whom it is").such_as("host").one_of(&[
+                "host",
+                "broadcast",
+                "multicast",
+                "otherhost",
+            ]),
+            Opt::new("inheritdsfield", "", "its priority is that of the type of service"),
+        ],
+    },
+];
+
+const RANDOM: &[Opt] = &[Opt::new(
+    "random",
+    "{ netrand | determ } ACTION N",
+    "one time of N, another action, by chance or in turn",
+)
+.such_as("determ drop 10")
+.one_of(&["netrand", "determ"])];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Setup;
+    use crate::filter::read::KINDS;
+
+    /// What a tree says to a filter.
+    fn add(filter: &str) -> Result<(), crate::ConfigError> {
+        let mut setup = Setup::default();
+        setup.apply("qdisc add dev d0 root handle 1: prio")?;
+        let protocol = if filter.contains("vlan") { "802.1q" } else { "ip" };
+        setup.apply(&format!("filter add dev d0 parent 1: protocol {protocol} pref 1 {filter}"))
+    }
+
+    #[test]
+    fn every_kind_is_here() {
+        let ids: Vec<&str> = FILTERS.iter().map(|entry| entry.id).collect();
+        assert_eq!(ids, KINDS);
+    }
+
+    #[test]
+    fn the_examples_are_read() {
+        let has_example = |option: &&Opt| !option.example.is_empty() || option.operand.is_empty();
+        let lines = FILTERS.iter().flat_map(|entry| {
+            let with = move |option: &Opt| {
+                let before = match (entry.id, option.key) {
+                    ("flow", _) => "handle 1 flow",
+                    ("flower", "type" | "code") => "flower ip_proto icmp",
+                    ("flower", key) if key.ends_with("port") || key.starts_with("tcp") => {
+                        "flower ip_proto tcp"
+                    }
+                    (id, _) => id,
+                };
+                let none = entry.id == "flow" || option.key == "divisor";
+                let class = if none { "" } else { "classid 1:1" };
+                format!("{before} {} {} {class}", option.key, option.example)
+            };
+            entry.options.iter().filter(has_example).map(with).collect::<Vec<_>>()
+        });
+        let actions = ACTIONS.iter().flat_map(|entry| {
+            let with = |option: &Opt| {
+                format!("matchall action {} {} {}", entry.id, option.key, option.example)
+            };
+            entry.options.iter().filter(has_example).map(with).collect::<Vec<_>>()
+        });
+        let mut bad = Vec::new();
+        for line in lines.chain(actions) {
+            if let Err(error) = add(&line) {
+                bad.push(format!("{line}: {error}"));
+            }
+        }
+        assert!(bad.is_empty(), "{bad:#?}");
+    }
+}
