@@ -100,6 +100,8 @@ pub struct Facts {
 struct Node {
     /// The class it stands below; none: the device.
     parent: Option<Handle>,
+    /// What was typed for it, where any number means the one place there is.
+    typed: Option<Handle>,
     spec: Spec,
     classes: Added,
 }
@@ -190,7 +192,7 @@ pub enum Change {
 
 impl Node {
     fn new(parent: Option<Handle>, spec: Spec) -> Self {
-        Self { parent, spec, classes: Added::default() }
+        Self { parent, typed: parent, spec, classes: Added::default() }
     }
 
     /// What keeps filters from being asked at `parent`, the qdisc itself or a class of it: what
@@ -422,6 +424,11 @@ impl Setup {
     /// The class that a qdisc stands below; none: it is the root.
     pub(crate) fn parent(&self, major: u16) -> Option<Handle> {
         self.qdiscs.get(&major)?.parent
+    }
+
+    /// The same, as it was typed.
+    pub(crate) fn typed_parent(&self, major: u16) -> Option<Handle> {
+        self.qdiscs.get(&major)?.typed
     }
 
     /// The classes on the way from the root to a qdisc, by their minor numbers.

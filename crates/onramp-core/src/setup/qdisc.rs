@@ -45,6 +45,11 @@ impl Setup {
             Verb::Delete => self.delete_qdisc(head),
             _ => self.modify_qdisc(verb, head, spec),
         }?;
+        if let (Change::Qdisc(major), Some(parent)) = (&change, head.parent)
+            && let Some(node) = self.qdiscs.get_mut(major).filter(|node| node.parent.is_some())
+        {
+            node.typed = Some(class_of(parent));
+        }
         self.name(device);
         Ok(change)
     }

@@ -104,6 +104,8 @@ impl<'a> Listed<'a> {
                 lines.push(self.below(spec, major, parent));
             }
         }
+        let made: Vec<_> = lines.iter().filter_map(|line| self.made_below(line)).collect();
+        lines.extend(made);
         if invisible {
             self.hidden(&mut lines);
         }
@@ -114,7 +116,8 @@ impl<'a> Listed<'a> {
     }
 
     fn below(&self, spec: &'a Spec, major: u16, parent: Handle) -> Line<'a> {
-        let number = u32::from(parent.major) << 16 | u32::from(parent.minor);
+        let typed = self.setup.typed_parent(major).unwrap_or(parent);
+        let number = u32::from(typed.major) << 16 | u32::from(typed.minor);
         Line { spec, major, parent: number, refcnt: 1, view: self.view(Some(parent)) }
     }
 
@@ -128,6 +131,16 @@ impl<'a> Listed<'a> {
                 None => lines.push(self.below(Spec::queue_default(), 0, class)),
             }
         }
+    }
+
+    /// The qdisc that a `cbs` has made for itself, which is listed like one that somebody added.
+    fn made_below(&self, line: &Line<'_>) -> Option<Line<'a>> {
+        let kind = line.spec.kind();
+        let place = Handle::new(line.major, 1);
+        let is_made = kind.has_one_place() && self.setup.qdisc_below(place).is_none();
+        kind.shown_below().filter(|_| is_made && line.major != 0)?;
+        let parent = Handle::new(line.major, 0);
+        Some(self.below(Spec::class_default(), 0, parent))
     }
 
     /// The defaults below classes.
