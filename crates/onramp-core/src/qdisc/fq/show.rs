@@ -21,13 +21,12 @@ pub(super) fn extra(extra: &Extra, out: &mut Out) {
     }
     extra.show_some(out, " ", "ce_mark");
     extra.show_some(out, " ", "flows_plimit");
-    let mut before = "\n  ";
-    if extra.show_some(out, "\n ", "pkts_too_long") {
-        before = " ";
+    let names = ["pkts_too_long", "horizon_drops", "horizon_caps"];
+    if names.iter().any(|name| extra.count(name) > 0) {
+        out.text(format_args!("\n"));
     }
-    if extra.show_some(out, before, "horizon_drops") {
-        before = " ";
+    for (name, before) in names.into_iter().zip([" ", " ", "  "]) {
+        extra.show_some(out, before, name);
     }
-    extra.show_some(out, before, "horizon_caps");
     out.text(format_args!("\n"));
 }
