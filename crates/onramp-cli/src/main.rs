@@ -61,8 +61,6 @@ enum Command {
     Monitor(cmd::monitor::Args),
     Man(cmd::man::Args),
     Completions(cmd::completions::Args),
-    #[command(hide = true, disable_help_flag = true)]
-    Complete(cmd::completions::Line),
     /// Run an experiment of the laboratory: old designs beside Onramp's
     #[command(subcommand)]
     Lab(Lab),
@@ -92,6 +90,10 @@ fn main() -> ExitCode {
     if let Some((program, words)) = cmd::remote::called(std::env::args_os()) {
         return cmd::remote::run(program, &words);
     }
+    if let Some(words) = cmd::completions::asked(std::env::args_os()) {
+        let done = cmd::completions::complete(&words);
+        return done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return error::report_usage(&error),
@@ -107,7 +109,6 @@ fn main() -> ExitCode {
         Command::Tc(_) | Command::Ip(_) => unreachable!("they were called above"),
         Command::Man(args) => cmd::man::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),
-        Command::Complete(line) => cmd::completions::complete(&line),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
         Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),

@@ -2,6 +2,7 @@
 //! `ip` it asks the program (`onramp complete`), which asks the daemon for names.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 
 use anyhow::Result;
@@ -60,12 +61,12 @@ impl Program {
     }
 }
 
-/// Words of `tc` or `ip` up to the cursor
-#[derive(Debug, clap::Args)]
-pub(crate) struct Line {
-    /// The program, and its words; the last one has begun
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    words: Vec<String>,
+/// What `onramp complete` is given: `tc` or `ip`, and its words up to the cursor, of which the last
+/// has begun. For scripts alone, so that clap need not know, and shells do not offer it.
+pub(crate) fn asked(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
+    let mut words = args.skip(1).map(|word| word.to_string_lossy().into_owned());
+    words.next().filter(|word| word == "complete")?;
+    Some(words.collect())
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -114,8 +115,8 @@ fn fish(also: &[&str]) -> String {
 }
 
 /// Prints what may come next, a word a line, and behind a tab what it means.
-pub(crate) fn complete(line: &Line) -> Result<()> {
-    let Some((program, words)) = line.words.split_first() else { return Ok(()) };
+pub(crate) fn complete(words: &[String]) -> Result<()> {
+    let Some((program, words)) = words.split_first() else { return Ok(()) };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     // Without a daemon, the names of its devices are all that is missing.
     let mut client = None;
