@@ -163,7 +163,7 @@ impl<'w> ClassHead<'w> {
 }
 
 const QDISC_LOOK: &str = "expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:";
-const CLASS_LOOK: &str = "expected a class such as 1:20, hexadecimal, a qdisc such as 1:, or root";
+const CLASS_LOOK: &str = "expected root, a class such as 1:20, hexadecimal, or a qdisc: 1:";
 
 /// Keeps what is given once.
 fn once<T>(at: &str, key: &str, slot: &mut Option<T>, value: T) -> Result<(), ConfigError> {

@@ -381,6 +381,7 @@ impl<D: Device> Port<D> {
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
         let held = owner.backlog();
+        // Relaxed: as in `run`; the lock has the jobs.
         while self.wants.load(Ordering::Relaxed) & JOBS != 0 && self.obey(&mut owner) {
             self.guard(&mut owner, keeper, |owner| {
                 owner.run_errands(&mut done, &|| false, now, &self.stats);

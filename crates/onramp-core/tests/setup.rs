@@ -65,7 +65,7 @@ qdisc: illegal "handle" "11:": a qdisc of the tree has this handle already
 qdisc: illegal "handle" "10000:": expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:
 255
 > qdisc add dev eth0 parent one pfifo
-qdisc: illegal "parent" "one": expected a class such as 1:20, hexadecimal, a qdisc such as 1:, or root
+qdisc: illegal "parent" "one": expected root, a class such as 1:20, hexadecimal, or a qdisc: 1:
 255
 > qdisc add dev eth0 pfifo
 qdisc: expected `root` or `parent MAJOR:MINOR`, or the handle of a qdisc
@@ -143,7 +143,7 @@ class: "classid": given twice
 class: "parent": given twice
 255
 > class add dev eth0 parent 1: classid zz drr
-class: illegal "classid" "zz": expected a class such as 1:20, hexadecimal, a qdisc such as 1:, or root
+class: illegal "classid" "zz": expected root, a class such as 1:20, hexadecimal, or a qdisc: 1:
 255
 > class del dev eth0 classid 3:1
 class 3:1: there is no qdisc 3:

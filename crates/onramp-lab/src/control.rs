@@ -209,6 +209,7 @@ fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
     let flow = sender.flow_with(None, Mapping::Port(0));
     let (mut packets, mut stall_max_ns) = (0, 0);
     let mut before = MonotonicClock.now();
+    // Relaxed: only that it comes.
     while !stop.load(Ordering::Relaxed) {
         packets += u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
         let now = MonotonicClock.now();

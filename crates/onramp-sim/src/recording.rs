@@ -48,7 +48,7 @@ pub enum CaseError {
         /// The line of `tc.txt`.
         line: String,
         /// What is wrong with it.
-        error: onramp_core::ConfigError,
+        error: Box<onramp_core::ConfigError>,
     },
 }
 

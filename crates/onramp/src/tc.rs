@@ -22,8 +22,11 @@ pub use onramp_core::cmd::{Class, Command, Filter, Qdisc};
 const ROOT: u32 = 0xFFFF_FFFF;
 const INGRESS: u32 = 0xFFFF_FFF1;
 
-/// Options that stand before the object, and what they do; those that come first win.
-const SWITCHES: &[(&str, fn(&mut Style))] = &[
+/// An option that stands before the object, and what it does.
+type Switch = (&'static str, fn(&mut Style));
+
+/// Those that come first win.
+const SWITCHES: &[Switch] = &[
     ("-stats", |style| style.stats = true),
     ("-statistics", |style| style.stats = true),
     ("-details", |style| style.details = true),
@@ -433,7 +436,7 @@ impl Link {
     /// link.tc("qdisc replace root handle 1: fq limit 1000")?;
     /// link.tc(tc::Qdisc::change("fq").root().option("flow_limit", 50_u32))?;
     /// let shown = link.tc("qdisc show")?;
-    /// assert!(shown.starts_with("qdisc fq 1: dev link root refcnt 2 limit 1000p flow_limit 50p "));
+    /// assert!(shown.starts_with("qdisc fq 1: dev link root refcnt 2 limit 1000p flow_limit 50p"));
     /// let error = link.tc("qdisc add root fq").unwrap_err();
     /// assert_eq!(error.to_string(), r#"qdisc: "root": 1: is there already; use replace"#);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

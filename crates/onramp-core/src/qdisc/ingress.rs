@@ -3,6 +3,8 @@
 //! They are no qdiscs of the table: no tree is built of them.
 //!
 //! Source: `tc(8)`; behaviour of Linux 7.2 `net/sched/sch_ingress.c`.
+//! Differs: nothing asks their filters yet: they are kept, and listed.
+//! Invariant: no packet is ever in one.
 
 use super::Kind;
 

@@ -20,7 +20,7 @@ pub(crate) fn run(bytes: &[u8]) {
         let wrapped = wrapped(line);
         let request = wrapped.as_deref().unwrap_or(line);
         let costs = |word: &&str| line.windows(word.len()).any(|at| at == word.as_bytes());
-        if !LEFT_OUT.iter().any(|word| costs(word)) {
+        if !LEFT_OUT.iter().any(costs) {
             check(request, &dispatch::answer(&mut host, request));
         }
     }

@@ -34,9 +34,10 @@ pub(super) fn case(folder: &Path) -> Result<Case, CaseError> {
 fn setup(path: &Path) -> Result<Setup, CaseError> {
     let mut setup = Setup::default();
     for line in text(path)?.lines() {
-        setup
-            .apply(line)
-            .map_err(|error| CaseError::Unsupported { line: line.to_owned(), error })?;
+        setup.apply(line).map_err(|error| CaseError::Unsupported {
+            line: line.to_owned(),
+            error: Box::new(error),
+        })?;
     }
     Ok(setup)
 }

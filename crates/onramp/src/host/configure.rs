@@ -84,10 +84,10 @@ impl Host {
         let wanted = Described::all(&trial.devices);
         let before = Described::all(&self.devices);
         let followed = self.follow(&wanted);
-        let done = followed.or_else(|reply| {
+        let done = followed.map_err(|reply| {
             // What could not be tried, such as an address that somebody else has.
             let _ = self.follow(&before);
-            Err((0, reply))
+            (0, reply)
         });
         self.tell();
         let commands = done?;

@@ -143,8 +143,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one port
-    /// keeps what it has.
+    /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one
+    /// port keeps what it has.
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
         let tree = tree.for_ports().map_err(PortError::Qdisc)?;
         let shared = self.shared();
