@@ -210,26 +210,27 @@ fn a_device_that_blocks_holds_up_nobody() {
         let tree = setup(&["qdisc add dev d root handle 1: pfifo"]);
         let link = Link::devices(devices).tree(&tree).build().unwrap();
         let mut control = Control::of(link.clone(), tree);
-        let sends = thread::spawn(move || {
-            let mut sender = link.sender();
-            let flow = sender.flow_with(None, onramp::Mapping::Port(0));
-            sender.send(&flow, b"x").unwrap();
-            assert!(sender.flush(LONG));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sender = link.sender();
+                let flow = sender.flow_with(None, onramp::Mapping::Port(0));
+                sender.send(&flow, b"x").unwrap();
+                assert!(sender.flush(LONG));
+            });
+            until("the device has it", || gate.0.load(Ordering::SeqCst));
+            let late = control.apply("qdisc change dev d root pfifo limit 7");
+            assert!(matches!(late, Err(PortError::Late(0))), "{late:?}");
+            let all = control.link.all_views();
+            assert!(matches!(all[0].1, Err(PortError::Late(0))));
+            assert!(all[1].1.is_ok());
+            let mut blocked = 0;
+            for _ in 0..3_000 {
+                // Nobody waits for these.
+                blocked += u32::from(control.link.set_tree(&control.link.setup()).is_err());
+            }
+            assert!(blocked > 1_900, "what waits is bounded: {blocked}");
+            gate.1.store(true, Ordering::SeqCst);
         });
-        until("the device has it", || gate.0.load(Ordering::SeqCst));
-        let late = control.apply("qdisc change dev d root pfifo limit 7");
-        assert!(matches!(late, Err(PortError::Late(0))), "{late:?}");
-        let all = control.link.all_views();
-        assert!(matches!(all[0].1, Err(PortError::Late(0))));
-        assert!(all[1].1.is_ok());
-        let mut blocked = 0;
-        for _ in 0..3_000 {
-            // Nobody waits for these.
-            blocked += u32::from(control.link.set_tree(&control.link.setup()).is_err());
-        }
-        assert!(blocked > 1_900, "what waits is bounded: {blocked}");
-        gate.1.store(true, Ordering::SeqCst);
-        sends.join().unwrap();
         until("it answers", || control.link.views(0).is_ok());
         balanced(&control.link.stats());
     });
