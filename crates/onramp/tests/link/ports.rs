@@ -223,6 +223,7 @@ fn a_new_qdisc_with_less_room() {
         (0..80).for_each(|_| sender.try_send(&flow, b"x").unwrap());
         until("the device is offered a burst", || gate.refusals() > 0);
         link.set_qdisc("pfifo limit 3").unwrap();
+        link.views(0).expect("what is asked later is done later");
         gate.open();
         assert!(sender.flush(LONG));
         let stats = link.stats();
