@@ -54,7 +54,7 @@ impl Values<'_> {
         place.expect("a qdisc asks for the parameters of its own table")
     }
 
-    /// The value of `key`; `None` where it is [`Default::Off`] and was not given.
+    /// The value of `key`; `None` where it is [`Default::Off`](super::Default::Off) and was not given.
     ///
     /// # Panics
     ///
@@ -65,7 +65,7 @@ impl Values<'_> {
         self.given[place].clone().or_else(|| self.params[place].default(self.site.mtu))
     }
 
-    /// The number `key` has; zero where it is [`Default::Off`].
+    /// The number `key` has; zero where it is [`Default::Off`](super::Default::Off).
     ///
     /// # Panics
     ///
@@ -89,7 +89,7 @@ impl Values<'_> {
         u32::try_from(self.number(key)).unwrap_or(u32::MAX)
     }
 
-    /// The numbers `key` has; none where it is [`Default::Off`].
+    /// The numbers `key` has; none where it is [`Default::Off`](super::Default::Off).
     ///
     /// # Panics
     ///
