@@ -14,7 +14,7 @@ pub(super) fn parse_signed(word: &str) -> Option<u64> {
     Some(u64::from(number.cast_unsigned()))
 }
 
-/// What [`Unit::Burst`] means.
+/// What [`Unit::Burst`](super::Unit::Burst) means.
 pub(super) fn parse_burst(word: &str) -> Option<u64> {
     match word.split_once('/') {
         None => parse_size(word),
@@ -25,7 +25,7 @@ pub(super) fn parse_burst(word: &str) -> Option<u64> {
     }
 }
 
-/// What [`Unit::TimeOrPackets`] means: neither may be zero.
+/// What [`Unit::TimeOrPackets`](super::Unit::TimeOrPackets) means: neither may be zero.
 pub(super) fn parse_time_or_packets(word: &str) -> Option<u64> {
     const SUFFIXES: &[&str] = &["packets", "packet", "pkts", "pkt", "p"];
     let value = match SUFFIXES.iter().find_map(|suffix| word.strip_suffix(suffix)) {
@@ -36,7 +36,7 @@ pub(super) fn parse_time_or_packets(word: &str) -> Option<u64> {
     Some(value)
 }
 
-/// What [`Unit::Ranges`] means.
+/// What [`Unit::Ranges`](super::Unit::Ranges) means.
 pub(super) fn parse_range(word: &str) -> Option<u64> {
     let (count, first) = word.split_once('@')?;
     let number = |word| parse_decimal(word).filter(|n| *n <= u64::from(u16::MAX));
