@@ -1,7 +1,7 @@
 //! Metrics, the web page and an interface for programs, over HTTP.
 //!
 //! Everything is read-only, unless the server was told otherwise. Pages of others, which a browser
-//! may show beside ours, can neither read nor command: see [`guard`].
+//! may show beside ours, can neither read nor command: see `http/guard.rs`.
 
 mod events;
 mod guard;
