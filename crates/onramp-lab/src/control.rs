@@ -237,6 +237,9 @@ fn read(link: &Link, queues: usize, until: Instant, operation: &mut Latency) -> 
     Ok(())
 }
 
+/// How far changes may be behind their schedule, nanoseconds, before some are left out.
+const CATCH_UP_NS: u64 = 100_000_000;
+
 /// Changes the tree, so many times a second.
 fn change(
     link: &Link,
@@ -251,8 +254,8 @@ fn change(
             return Ok(());
         }
         thread::sleep(Duration::from_nanos(due.since(now)));
-        // It keeps to its rate as long as it can, and makes up for nothing.
-        due = due.after(period).max(now);
+        // It makes up for a while that the machine kept it, but for no long one.
+        due = due.after(period).max(Instant(now.0.saturating_sub(CATCH_UP_NS)));
         let began = MonotonicClock.now();
         match link.change(line) {
             // It is done a little later: the machine is busy.
