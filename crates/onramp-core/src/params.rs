@@ -135,6 +135,10 @@ pub struct Param {
     pub fixed: Option<Fault>,
     /// Whether zero means that it is not given.
     pub unsaid: bool,
+    /// What it is brought within: Linux takes the nearest value instead of refusing one.
+    pub clamp: Option<(u64, u64)>,
+    /// Whether `tc` refuses to read it twice in a line; else the last one holds.
+    pub single: bool,
     /// Whether the first letters of its names suffice.
     pub short: bool,
     /// How it is shown.
@@ -148,6 +152,19 @@ pub enum Value {
     Number(u64),
     /// Of [`Unit::List`], [`Unit::Many`], [`Unit::Row`], [`Unit::Forms`] and [`Unit::Curve`].
     List(Vec<u64>),
+}
+
+impl Value {
+    /// Itself, given behind `before`: of values in a row, those it does not name stay.
+    pub(crate) fn over(self, before: Option<Self>, unit: Unit) -> Self {
+        match (self, before, unit) {
+            (Self::List(mut list), Some(Self::List(before)), Unit::Row(..)) => {
+                list.extend(before.into_iter().skip(list.len()));
+                Self::List(list)
+            }
+            (value, ..) => value,
+        }
+    }
 }
 
 /// Linux keeps most numbers in 32 bits.
@@ -178,6 +195,8 @@ impl Param {
             bounds,
             fixed: None,
             unsaid: false,
+            clamp: None,
+            single: false,
             short: false,
             look: look::plain,
         }
@@ -222,6 +241,20 @@ impl Param {
     #[must_use]
     pub const fn zero_is_unsaid(mut self) -> Self {
         self.unsaid = true;
+        self
+    }
+
+    /// The same, brought within these bounds.
+    #[must_use]
+    pub const fn clamped(mut self, min: u64, max: u64) -> Self {
+        self.clamp = Some((min, max));
+        self
+    }
+
+    /// The same, once in a line at most.
+    #[must_use]
+    pub const fn single(mut self) -> Self {
+        self.single = true;
         self
     }
 
@@ -386,7 +419,12 @@ impl Param {
 
     fn number(&self, unit: Unit, word: &str) -> Option<u64> {
         let fits = |n: &u64| (self.min..=self.max).contains(n) || (self.unsaid && *n == 0);
-        Self::read(unit, word).filter(fits)
+        let number = Self::read(unit, word).filter(fits)?;
+        Some(
+            self.clamp
+                .filter(|_| !self.unsaid || number > 0)
+                .map_or(number, |(min, max)| number.clamp(min, max)),
+        )
     }
 
     /// Who refuses `word`: a number out of range is one that `tc` can read, if it has 32 bits.
@@ -504,7 +542,10 @@ impl Param {
     pub(crate) fn default(&self, mtu: u32) -> Option<Value> {
         match self.default {
             Default::Number(n) => Some(Value::Number(n)),
-            Default::Mtus(n) => Some(Value::Number((n * u64::from(mtu)).clamp(self.min, self.max))),
+            Default::Mtus(n) => {
+                let (min, max) = self.clamp.unwrap_or((self.min, self.max));
+                Some(Value::Number((n * u64::from(mtu)).clamp(min, max)))
+            }
             Default::List(list) => Some(Value::List(list.to_vec())),
             Default::Needed | Default::Off => None,
         }

@@ -195,7 +195,8 @@ pub(crate) fn kinds() -> String {
 pub(crate) type Words<'a> = std::str::SplitAsciiWhitespace<'a>;
 
 /// Reads options of `params` to the end of the line, or, if it `stops`, to the first word that is
-/// none. `units` refuses numbers without a unit where `tc` would guess one.
+/// none. `units` refuses what `tc` takes and nobody means: numbers without a unit, where `tc` would
+/// guess one, and options given twice, of which `tc` takes the last one.
 pub(crate) fn read_options(
     at: &str,
     params: &'static [Param],
@@ -214,7 +215,7 @@ pub(crate) fn read_options(
         };
         words.next();
         let param = &params[place];
-        if let Some(value) = &given[place] {
+        if let Some(value) = given[place].as_ref().filter(|_| units || param.single) {
             let mut before = String::new();
             param.write_exact(&mut before, value);
             let why = format!("given twice: {} stands before it", before.trim_start());
@@ -223,7 +224,8 @@ pub(crate) fn read_options(
         if units && let Some(value) = words.clone().next() {
             param.check_unit(at, word, value)?;
         }
-        given[place] = Some(param.parse(at, word, words)?).filter(|value| !param.is_unsaid(value));
+        let value = param.parse(at, word, words)?.over(given[place].take(), param.unit);
+        given[place] = Some(value).filter(|value| !param.is_unsaid(value));
     }
     Ok(given)
 }

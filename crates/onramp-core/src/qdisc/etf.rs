@@ -24,6 +24,7 @@ pub(super) const ETF: Kind = Kind {
         Param::new("clockid", Unit::Choice(CLOCKS), Default::Number(0), "the clock of these times")
             .within(0, 1)
             .refused(Fault::Kernel(Errno::Invalid, Some("Invalid clockid. CLOCK_TAI must be used")))
+            .single()
             .short(),
         Param::new(
             "delta",
@@ -33,8 +34,10 @@ pub(super) const ETF: Kind = Kind {
         )
         .within(0, i32::MAX as u64)
         .refused(Fault::Kernel(Errno::Invalid, Some("Delta must be positive")))
+        .single()
         .short(),
         Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device")
+            .single()
             .short(),
         Param::new(
             "deadline_mode",
@@ -42,6 +45,7 @@ pub(super) const ETF: Kind = Kind {
             Default::Off,
             "leave as soon as possible, but before the time",
         )
+        .single()
         .short(),
         Param::new(
             "skip_sock_check",
@@ -49,6 +53,7 @@ pub(super) const ETF: Kind = Kind {
             Default::Off,
             "take packets of sockets without SO_TXTIME",
         )
+        .single()
         .short(),
     ],
     changes: false,

@@ -78,8 +78,11 @@ const CLASS: &[Param] = &[
     Param::new("rate", Unit::Rate, Default::Needed, "what the class gets")
         .at_least(1)
         .refused(Fault::Usage)
-        .reset(),
-    Param::new("ceil", Unit::Rate, Default::Off, "what it gets with what it borrows").reset(),
+        .reset()
+        .single(),
+    Param::new("ceil", Unit::Rate, Default::Off, "what it gets with what it borrows")
+        .reset()
+        .single(),
     Param::new("burst", Unit::Burst, Default::Off, "bytes it may send at once at `ceil`")
         .or(&["buffer", "maxburst"])
         .reset()

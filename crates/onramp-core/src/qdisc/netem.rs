@@ -74,6 +74,7 @@ pub(super) const NETEM: Kind = Kind {
         Param::new("loss", Unit::Forms(LOSSES), Absent::Off, "packets lost")
             .or(&["drop"])
             .reset()
+            .single()
             .short(),
         Param::new("ecn", Unit::Words(&["ecn"]), Absent::Off, "mark with CE instead of losing")
             .reset()
