@@ -315,6 +315,12 @@ impl Param {
         {
             return Ok(Value::Number(0));
         }
+        // With a default for each, none has to be named.
+        if let (Unit::Many(_), Default::List(_)) = (self.unit, self.default)
+            && words.clone().next().is_none_or(|word| word.starts_with(char::is_alphabetic))
+        {
+            return Ok(Value::List(Vec::new()));
+        }
         let mut one = |unit| match words.next() {
             None => {
                 let why = format!("the value is missing: expected {}", self.expected());
@@ -449,7 +455,8 @@ impl Param {
             Unit::Fraction => parse_fraction(word, 1.0),
             Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
             Unit::Choice(names) => {
-                names.iter().position(|name| *name == word).map(|place| place as u64)
+                let is = |name: &&str| *name == word || is_in_capitals(name, word);
+                names.iter().position(is).map(|place| place as u64)
             }
             Unit::Minus => match word.strip_prefix('-') {
                 Some(digits) if digits.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -655,6 +662,11 @@ impl Unit {
             Self::Forms(_) | Self::Ranges(_) => "",
         }
     }
+}
+
+/// Names in capitals are read in any case.
+fn is_in_capitals(name: &str, word: &str) -> bool {
+    !name.contains(|c: char| c.is_ascii_lowercase()) && name.eq_ignore_ascii_case(word)
 }
 
 /// A number that has no unit, or a word.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::params::{self, Default, Param, Site, Value, Values};
-use crate::qdisc::{Check, KINDS, Kind, Qdisc};
+use crate::qdisc::{Changes, Check, KINDS, Kind, Qdisc};
 use crate::setup::FIRST_OWN_HANDLE;
 use crate::{ConfigError, Fault, Handle};
 
@@ -162,6 +162,10 @@ impl Spec {
         check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values(0))
     }
 
+    fn is_given(&self, key: &str) -> bool {
+        self.values(0).is_given(key)
+    }
+
     /// What was given, in the order of the kind's table.
     pub(crate) fn given(&self) -> &[Option<Value>] {
         &self.given
@@ -175,14 +179,30 @@ impl Spec {
         }
     }
 
-    /// Itself, changed by what `other`, of the same kind, was given.
+    /// Whether a qdisc of this kind can be changed by what was given.
+    pub(crate) fn may_change(&self) -> bool {
+        match self.kind.changes {
+            Changes::Yes => true,
+            Changes::Bare => self.given.iter().all(Option::is_none),
+            Changes::No => false,
+        }
+    }
+
+    /// Itself, changed by what `other`, of the same kind, was given. What `tc` asks of a line it
+    /// asks of `other`: only Linux sees what it leaves as it is.
     pub(crate) fn changed_by(&self, other: &Self) -> Result<Self, ConfigError> {
         let at = format!("qdisc {}", self.kind.id);
         let (before, given) = (Some(&self.given[..]), other.given.clone());
         let given = params::merged(&at, self.kind.params, before, given)?;
-        let changed = Self { kind: self.kind, given };
-        changed.check()?;
-        Ok(changed)
+        let mut changed = Self { kind: self.kind, given };
+        if self.kind.id == "netem" && !other.is_given("reorder") && !other.is_given("gap") {
+            // The chance stays, but comes up in no gap.
+            changed.give("gap", Value::Number(0));
+        }
+        match changed.check() {
+            Err(error) if matches!(error.fault, Fault::Kernel(..)) => Err(error),
+            _ => Ok(changed),
+        }
     }
 }
 

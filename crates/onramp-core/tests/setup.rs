@@ -221,6 +221,51 @@ fn a_change_keeps_what_it_does_not_give() {
     assert_eq!(setup.specs().next().expect("a root").to_string(), "pfifo limit 7");
 }
 
+/// What stands behind each `change` was shown by `tc` on Linux then.
+#[test]
+fn a_change_of_netem_keeps_what_linux_keeps() {
+    let mut setup = setup(&[
+        "qdisc add dev e root handle 1: netem delay 2ms 1ms reorder 5% rate 1mbit ecn loss 1%",
+    ]);
+    for (change, left) in [
+        ("delay 3ms", "netem delay 3ms reorder 5% gap 0 ecn rate 1mbit"),
+        ("delay 1ms reorder 6%", "netem delay 1ms reorder 6% ecn rate 1mbit"),
+        ("limit 5", "netem limit 5 reorder 6% gap 0 ecn rate 1mbit"),
+        ("loss 4%", "netem reorder 6% gap 0 loss 4% ecn rate 1mbit"),
+    ] {
+        setup.apply(&format!("qdisc change dev e root netem {change}")).expect(change);
+        assert_eq!(setup.specs().next().expect("a root").to_string(), left, "{change}");
+    }
+    // Alone, the line has to hold, for `tc` sees nothing but it.
+    let error =
+        setup.apply("qdisc change dev e root netem delay 1ms gap 4").expect_err("no chance");
+    assert_eq!(error.fault.code(), 1);
+}
+
+#[test]
+fn some_kinds_do_not_change() {
+    let none = "Error: Change operation not supported by specified qdisc.";
+    for (kind, line, said) in [
+        ("sfq", "sfq", None),
+        ("sfq", "sfq limit 5", Some(none)),
+        ("htb", "htb", Some(none)),
+        ("htb", "htb default 5", Some(none)),
+        ("etf clockid tai", "etf clockid tai", Some(none)),
+        ("pfifo_fast", "pfifo_fast", None),
+        ("drr", "drr", None),
+        ("hfsc default 1", "hfsc default 2", None),
+    ] {
+        let mut setup = setup(&[&format!("qdisc add dev e root handle 1: {kind}")]);
+        for verb in ["change", "replace"] {
+            let done = setup.apply(&format!("qdisc {verb} dev e root {line}"));
+            let text = done.err().and_then(|error| error.fault.kernel_text());
+            assert_eq!(text.as_deref(), said, "{verb} {line}");
+        }
+        setup.apply("qdisc replace dev e root handle 1:").expect("nothing to change");
+        setup.apply(&format!("qdisc replace dev e root handle 2: {kind}")).expect("another");
+    }
+}
+
 #[test]
 fn a_device_has_a_qdisc_of_its_own_when_nobody_gives_it_one() {
     let mut setup = Setup::default();

@@ -10,7 +10,7 @@
 use onramp_queue::{DropReason, Packet};
 
 use super::time_queue::TimeQueue;
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::error::Clash;
 use crate::params::{Default, Param, Unit, Values};
 use crate::show::Out;
@@ -56,7 +56,7 @@ pub(super) const ETF: Kind = Kind {
         .single()
         .short(),
     ],
-    changes: false,
+    changes: Changes::No,
     check: |values| match values.is_given("offload") {
         true => {
             let clash = Clash::from(("offload", "no device here can do it; leave it out"));
