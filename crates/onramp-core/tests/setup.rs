@@ -1,6 +1,8 @@
 //! Trees from lines of `tc`, built and changed while they run.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::show::{Out, Style};
+use onramp_core::view::{Listed, Query};
 use onramp_core::{ConfigError, Facts, Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 
@@ -240,6 +242,31 @@ fn a_change_of_netem_keeps_what_linux_keeps() {
     let error =
         setup.apply("qdisc change dev e root netem delay 1ms gap 4").expect_err("no chance");
     assert_eq!(error.fault.code(), 1);
+}
+
+/// As Linux lists them: behind the root, the last one first.
+#[test]
+fn defaults_below_classes_are_listed_when_asked_for() {
+    let mut setup = setup(&["qdisc add dev e root handle 1: htb default 3"]);
+    let listed = |setup: &Setup| {
+        let mut out = Out::new(Style::default());
+        let query = Query { invisible: true, ..Query::default() };
+        Listed::new(None, setup, 1514, &[]).qdiscs(query, &mut out);
+        let text = out.finish();
+        let word = |line: &str| line.split(' ').nth(4).map(str::to_owned);
+        text.lines().skip(1).filter_map(word).collect::<Vec<_>>().join(" ")
+    };
+    for (line, shown) in [
+        ("class add dev e parent 1: classid 1:1 htb rate 10mbit", "1:1"),
+        ("class add dev e parent 1:1 classid 1:3 htb rate 1mbit", "1:3"),
+        ("class add dev e parent 1:1 classid 1:4 htb rate 1mbit", "1:4 1:3"),
+        ("class add dev e parent 1:1 classid 1:5 htb rate 1mbit", "1:5 1:4 1:3"),
+        ("qdisc add dev e parent 1:4 handle 20: pfifo", "1:5 1:3 1:4"),
+        ("class del dev e classid 1:5", "1:3 1:4"),
+    ] {
+        setup.apply(line).expect(line);
+        assert_eq!(listed(&setup), shown, "{line}");
+    }
 }
 
 #[test]

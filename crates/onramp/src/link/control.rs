@@ -70,9 +70,11 @@ impl Link {
         self.shared().plan().tree.clone()
     }
 
-    /// Tells its tree what the device below is.
+    /// Tells its tree what the device below is. Qdiscs that are built or changed from now on go by
+    /// its largest packet; others keep what they were built with, as in Linux.
     pub(crate) fn describe(&self, name: &str, facts: Facts) {
         let mut plan = self.shared().plan();
+        plan.mtu = Some(facts.mtu);
         Arc::make_mut(&mut plan.tree).of_device(name, facts);
     }
 

@@ -56,6 +56,22 @@ fn a_device_that_is_down_drops_and_counts() {
     assert_eq!(counted(&mut host, "d0"), [0, 0, 5, 11]);
 }
 
+/// A `bfifo` holds so many of the largest packets as the queue is long.
+#[test]
+fn qdiscs_go_by_the_largest_packet_that_a_device_has_when_they_come() {
+    let mut host = host(&["ip link add d0 up txqueuelen 1 mtu 50 type dummy"]);
+    exec(&mut host, "tc qdisc add dev d0 root handle 1: prio");
+    exec(&mut host, "tc qdisc add dev d0 parent 1:2 bfifo");
+    send(&host, "d0", 1);
+    assert_eq!(counted(&mut host, "d0"), [0, 0, 0, 1]);
+    exec(&mut host, "ip link set d0 mtu 9000");
+    exec(&mut host, "tc qdisc del dev d0 parent 1:2");
+    exec(&mut host, "tc qdisc add dev d0 parent 1:2 bfifo");
+    assert!(out(&mut host, "tc qdisc show dev d0").contains(" limit 9014b"));
+    send(&host, "d0", 1);
+    assert_eq!(counted(&mut host, "d0"), [0, 0, 1, 1]);
+}
+
 #[test]
 fn a_loopback_receives_what_it_sends() {
     let mut host = host(&["ip link add l0 up type loopback"]);
