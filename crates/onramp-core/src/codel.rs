@@ -17,13 +17,14 @@ use crate::qdisc::shown::micros;
 use crate::show::Out;
 use crate::view::Extra;
 
-/// `tc` takes a zero for "not given".
+/// What Linux counts; `tc` takes a zero for "not given".
 const US_MIN: u64 = 1_000;
 const US_MAX: u64 = U32_MAX * 1_000;
 
 pub(crate) const TARGET: Param =
     Param::new("target", Unit::Usecs, Default::Number(5_000_000), "waiting time to keep below")
         .within(US_MIN, US_MAX)
+        .zero_is_unsaid()
         .shown(show_time);
 
 pub(crate) const INTERVAL: Param = Param::new(
@@ -33,6 +34,7 @@ pub(crate) const INTERVAL: Param = Param::new(
     "how long packets may wait longer; the largest usual round trip",
 )
 .within(US_MIN, US_MAX)
+.zero_is_unsaid()
 .shown(show_time);
 
 pub(crate) const CE_THRESHOLD: Param =

@@ -135,6 +135,10 @@ pub struct Param {
     pub fixed: Option<Fault>,
     /// Whether zero means that it is not given.
     pub unsaid: bool,
+    /// What it is brought within: Linux takes the nearest value instead of refusing one.
+    pub clamp: Option<(u64, u64)>,
+    /// Whether `tc` refuses to read it twice in a line; else the last one holds.
+    pub single: bool,
     /// Whether the first letters of its names suffice.
     pub short: bool,
     /// How it is shown.
@@ -148,6 +152,19 @@ pub enum Value {
     Number(u64),
     /// Of [`Unit::List`], [`Unit::Many`], [`Unit::Row`], [`Unit::Forms`] and [`Unit::Curve`].
     List(Vec<u64>),
+}
+
+impl Value {
+    /// Itself, given behind `before`: of values in a row, those it does not name stay.
+    pub(crate) fn over(self, before: Option<Self>, unit: Unit) -> Self {
+        match (self, before, unit) {
+            (Self::List(mut list), Some(Self::List(before)), Unit::Row(..)) => {
+                list.extend(before.into_iter().skip(list.len()));
+                Self::List(list)
+            }
+            (value, ..) => value,
+        }
+    }
 }
 
 /// Linux keeps most numbers in 32 bits.
@@ -178,6 +195,8 @@ impl Param {
             bounds,
             fixed: None,
             unsaid: false,
+            clamp: None,
+            single: false,
             short: false,
             look: look::plain,
         }
@@ -222,6 +241,20 @@ impl Param {
     #[must_use]
     pub const fn zero_is_unsaid(mut self) -> Self {
         self.unsaid = true;
+        self
+    }
+
+    /// The same, brought within these bounds.
+    #[must_use]
+    pub const fn clamped(mut self, min: u64, max: u64) -> Self {
+        self.clamp = Some((min, max));
+        self
+    }
+
+    /// The same, once in a line at most.
+    #[must_use]
+    pub const fn single(mut self) -> Self {
+        self.single = true;
         self
     }
 
@@ -281,6 +314,12 @@ impl Param {
             && name == zero
         {
             return Ok(Value::Number(0));
+        }
+        // With a default for each, none has to be named.
+        if let (Unit::Many(_), Default::List(_)) = (self.unit, self.default)
+            && words.clone().next().is_none_or(|word| word.starts_with(char::is_alphabetic))
+        {
+            return Ok(Value::List(Vec::new()));
         }
         let mut one = |unit| match words.next() {
             None => {
@@ -386,7 +425,12 @@ impl Param {
 
     fn number(&self, unit: Unit, word: &str) -> Option<u64> {
         let fits = |n: &u64| (self.min..=self.max).contains(n) || (self.unsaid && *n == 0);
-        Self::read(unit, word).filter(fits)
+        let number = Self::read(unit, word).filter(fits)?;
+        Some(
+            self.clamp
+                .filter(|_| !self.unsaid || number > 0)
+                .map_or(number, |(min, max)| number.clamp(min, max)),
+        )
     }
 
     /// Who refuses `word`: a number out of range is one that `tc` can read, if it has 32 bits.
@@ -411,7 +455,8 @@ impl Param {
             Unit::Fraction => parse_fraction(word, 1.0),
             Unit::Percent => parse_fraction(word.strip_suffix('%').unwrap_or(word), 100.0),
             Unit::Choice(names) => {
-                names.iter().position(|name| *name == word).map(|place| place as u64)
+                let is = |name: &&str| *name == word || is_in_capitals(name, word);
+                names.iter().position(is).map(|place| place as u64)
             }
             Unit::Minus => match word.strip_prefix('-') {
                 Some(digits) if digits.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -504,7 +549,10 @@ impl Param {
     pub(crate) fn default(&self, mtu: u32) -> Option<Value> {
         match self.default {
             Default::Number(n) => Some(Value::Number(n)),
-            Default::Mtus(n) => Some(Value::Number((n * u64::from(mtu)).clamp(self.min, self.max))),
+            Default::Mtus(n) => {
+                let (min, max) = self.clamp.unwrap_or((self.min, self.max));
+                Some(Value::Number((n * u64::from(mtu)).clamp(min, max)))
+            }
             Default::List(list) => Some(Value::List(list.to_vec())),
             Default::Needed | Default::Off => None,
         }
@@ -614,6 +662,11 @@ impl Unit {
             Self::Forms(_) | Self::Ranges(_) => "",
         }
     }
+}
+
+/// Names in capitals are read in any case.
+fn is_in_capitals(name: &str, word: &str) -> bool {
+    !name.contains(|c: char| c.is_ascii_lowercase()) && name.eq_ignore_ascii_case(word)
 }
 
 /// A number that has no unit, or a word.

@@ -429,7 +429,7 @@ pub struct Kind {
     /// Who refuses an option that it does not have.
     pub unknown: Fault,
     /// Whether Linux lets its parameters change while it stands.
-    pub changes: bool,
+    pub changes: Changes,
     /// What must hold between the parameters.
     pub check: Check,
     /// Where its classes come from.
@@ -438,6 +438,17 @@ pub struct Kind {
     pub build: fn(&Values<'_>) -> Box<dyn Qdisc>,
     /// How `tc` shows it, where the table of parameters does not say it all.
     pub shown: Shown,
+}
+
+/// Whether the parameters of a qdisc may change while it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// They may.
+    Yes,
+    /// They may not; a change that gives none is fine.
+    Bare,
+    /// No change is taken: `tc` sends the options even if none is given.
+    No,
 }
 
 /// Checks parameters against each other; an error names one of them, and says what is wrong.
@@ -468,7 +479,7 @@ impl Kind {
         about: "",
         params: &[],
         unknown: Fault::Usage,
-        changes: true,
+        changes: Changes::Yes,
         check: |_| Ok(()),
         classes: ClassKind::None,
         build: |_| unreachable!("every kind says how it is built"),

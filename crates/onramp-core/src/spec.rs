@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::params::{self, Default, Param, Site, Value, Values};
-use crate::qdisc::{Check, KINDS, Kind, Qdisc};
+use crate::qdisc::{Changes, Check, KINDS, Kind, Qdisc};
 use crate::setup::FIRST_OWN_HANDLE;
 use crate::{ConfigError, Fault, Handle};
 
@@ -162,6 +162,10 @@ impl Spec {
         check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values(0))
     }
 
+    fn is_given(&self, key: &str) -> bool {
+        self.values(0).is_given(key)
+    }
+
     /// What was given, in the order of the kind's table.
     pub(crate) fn given(&self) -> &[Option<Value>] {
         &self.given
@@ -175,14 +179,30 @@ impl Spec {
         }
     }
 
-    /// Itself, changed by what `other`, of the same kind, was given.
+    /// Whether a qdisc of this kind can be changed by what was given.
+    pub(crate) fn may_change(&self) -> bool {
+        match self.kind.changes {
+            Changes::Yes => true,
+            Changes::Bare => self.given.iter().all(Option::is_none),
+            Changes::No => false,
+        }
+    }
+
+    /// Itself, changed by what `other`, of the same kind, was given. What `tc` asks of a line it
+    /// asks of `other`: only Linux sees what it leaves as it is.
     pub(crate) fn changed_by(&self, other: &Self) -> Result<Self, ConfigError> {
         let at = format!("qdisc {}", self.kind.id);
         let (before, given) = (Some(&self.given[..]), other.given.clone());
         let given = params::merged(&at, self.kind.params, before, given)?;
-        let changed = Self { kind: self.kind, given };
-        changed.check()?;
-        Ok(changed)
+        let mut changed = Self { kind: self.kind, given };
+        if self.kind.id == "netem" && !other.is_given("reorder") && !other.is_given("gap") {
+            // The chance stays, but comes up in no gap.
+            changed.give("gap", Value::Number(0));
+        }
+        match changed.check() {
+            Err(error) if matches!(error.fault, Fault::Kernel(..)) => Err(error),
+            _ => Ok(changed),
+        }
     }
 }
 
@@ -195,7 +215,8 @@ pub(crate) fn kinds() -> String {
 pub(crate) type Words<'a> = std::str::SplitAsciiWhitespace<'a>;
 
 /// Reads options of `params` to the end of the line, or, if it `stops`, to the first word that is
-/// none. `units` refuses numbers without a unit where `tc` would guess one.
+/// none. `units` refuses what `tc` takes and nobody means: numbers without a unit, where `tc` would
+/// guess one, and options given twice, of which `tc` takes the last one.
 pub(crate) fn read_options(
     at: &str,
     params: &'static [Param],
@@ -214,7 +235,7 @@ pub(crate) fn read_options(
         };
         words.next();
         let param = &params[place];
-        if let Some(value) = &given[place] {
+        if let Some(value) = given[place].as_ref().filter(|_| units || param.single) {
             let mut before = String::new();
             param.write_exact(&mut before, value);
             let why = format!("given twice: {} stands before it", before.trim_start());
@@ -223,7 +244,8 @@ pub(crate) fn read_options(
         if units && let Some(value) = words.clone().next() {
             param.check_unit(at, word, value)?;
         }
-        given[place] = Some(param.parse(at, word, words)?).filter(|value| !param.is_unsaid(value));
+        let value = param.parse(at, word, words)?.over(given[place].take(), param.unit);
+        given[place] = Some(value).filter(|value| !param.is_unsaid(value));
     }
     Ok(given)
 }

@@ -140,17 +140,24 @@ fn tins_are_served_as_in_linux() {
 #[test]
 fn what_cannot_be_is_refused() {
     for (options, why) in [
-        ("bandwidth 1mbit unlimited", "given twice: bandwidth 1mbit stands before it"),
         ("overhead -65", "\"overhead\": expected a whole number, -64 to 256 bytes"),
         ("overhead 257", "\"overhead\": expected a whole number, -64 to 256 bytes"),
         ("mpu 257", "0 to 256"),
         ("rtt 5000s", "1us to "),
-        ("lan rtt 3ms", "given twice: rtt 1ms stands before it"),
-        ("flows hosts", "given twice: flows stands before it"),
         ("memlimit 4g", "0 to "),
     ] {
         let error = format!("cake {options}").parse::<Spec>().expect_err(options).to_string();
         assert!(error.contains(why), "{options}: {error}");
+    }
+    for (options, last, why) in [
+        ("bandwidth 1mbit unlimited", "unlimited", "bandwidth 1mbit stands before it"),
+        ("lan rtt 3ms", "rtt 3ms", "rtt 1ms stands before it"),
+        ("flows hosts", "hosts", "flows stands before it"),
+    ] {
+        let line = format!("cake {options}");
+        let error = Spec::with_units(&line).expect_err(options).to_string();
+        assert!(error.contains(&format!("given twice: {why}")), "{options}: {error}");
+        assert_eq!(line.parse::<Spec>(), format!("cake {last}").parse(), "{options}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Trees from lines of `tc`, built and changed while they run.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::show::{Out, Style};
+use onramp_core::view::{Listed, Query};
 use onramp_core::{ConfigError, Facts, Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 
@@ -219,6 +221,76 @@ fn a_change_keeps_what_it_does_not_give() {
     // Another kind is another qdisc, as long as nobody names the handle.
     setup.apply("qdisc change dev e root pfifo limit 7").expect("another kind");
     assert_eq!(setup.specs().next().expect("a root").to_string(), "pfifo limit 7");
+}
+
+/// What stands behind each `change` was shown by `tc` on Linux then.
+#[test]
+fn a_change_of_netem_keeps_what_linux_keeps() {
+    let mut setup = setup(&[
+        "qdisc add dev e root handle 1: netem delay 2ms 1ms reorder 5% rate 1mbit ecn loss 1%",
+    ]);
+    for (change, left) in [
+        ("delay 3ms", "netem delay 3ms reorder 5% gap 0 ecn rate 1mbit"),
+        ("delay 1ms reorder 6%", "netem delay 1ms reorder 6% ecn rate 1mbit"),
+        ("limit 5", "netem limit 5 reorder 6% gap 0 ecn rate 1mbit"),
+        ("loss 4%", "netem reorder 6% gap 0 loss 4% ecn rate 1mbit"),
+    ] {
+        setup.apply(&format!("qdisc change dev e root netem {change}")).expect(change);
+        assert_eq!(setup.specs().next().expect("a root").to_string(), left, "{change}");
+    }
+    // Alone, the line has to hold, for `tc` sees nothing but it.
+    let error =
+        setup.apply("qdisc change dev e root netem delay 1ms gap 4").expect_err("no chance");
+    assert_eq!(error.fault.code(), 1);
+}
+
+/// As Linux lists them: behind the root, the last one first.
+#[test]
+fn defaults_below_classes_are_listed_when_asked_for() {
+    let mut setup = setup(&["qdisc add dev e root handle 1: htb default 3"]);
+    let listed = |setup: &Setup| {
+        let mut out = Out::new(Style::default());
+        let query = Query { invisible: true, ..Query::default() };
+        Listed::new(None, setup, 1514, &[]).qdiscs(query, &mut out);
+        let text = out.finish();
+        let word = |line: &str| line.split(' ').nth(4).map(str::to_owned);
+        text.lines().skip(1).filter_map(word).collect::<Vec<_>>().join(" ")
+    };
+    for (line, shown) in [
+        ("class add dev e parent 1: classid 1:1 htb rate 10mbit", "1:1"),
+        ("class add dev e parent 1:1 classid 1:3 htb rate 1mbit", "1:3"),
+        ("class add dev e parent 1:1 classid 1:4 htb rate 1mbit", "1:4 1:3"),
+        ("class add dev e parent 1:1 classid 1:5 htb rate 1mbit", "1:5 1:4 1:3"),
+        ("qdisc add dev e parent 1:4 handle 20: pfifo", "1:5 1:3 1:4"),
+        ("class del dev e classid 1:5", "1:3 1:4"),
+    ] {
+        setup.apply(line).expect(line);
+        assert_eq!(listed(&setup), shown, "{line}");
+    }
+}
+
+#[test]
+fn some_kinds_do_not_change() {
+    let none = "Error: Change operation not supported by specified qdisc.";
+    for (kind, line, said) in [
+        ("sfq", "sfq", None),
+        ("sfq", "sfq limit 5", Some(none)),
+        ("htb", "htb", Some(none)),
+        ("htb", "htb default 5", Some(none)),
+        ("etf clockid tai", "etf clockid tai", Some(none)),
+        ("pfifo_fast", "pfifo_fast", None),
+        ("drr", "drr", None),
+        ("hfsc default 1", "hfsc default 2", None),
+    ] {
+        let mut setup = setup(&[&format!("qdisc add dev e root handle 1: {kind}")]);
+        for verb in ["change", "replace"] {
+            let done = setup.apply(&format!("qdisc {verb} dev e root {line}"));
+            let text = done.err().and_then(|error| error.fault.kernel_text());
+            assert_eq!(text.as_deref(), said, "{verb} {line}");
+        }
+        setup.apply("qdisc replace dev e root handle 1:").expect("nothing to change");
+        setup.apply(&format!("qdisc replace dev e root handle 2: {kind}")).expect("another");
+    }
 }
 
 #[test]

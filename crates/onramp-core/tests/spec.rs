@@ -25,18 +25,14 @@ qdisc pfifo: what is "and"? pfifo takes limit
 qdisc pfifo_fast: what is "limit"? pfifo_fast takes txqueuelen
 > fq limit
 qdisc fq: "limit": the value is missing: expected a whole number, 0 to 4294967295 packets
-> fq limit 1 limit 2
-qdisc fq: "limit": given twice: limit 1 stands before it
-> fq horizon_cap horizon_drop
-qdisc fq: "horizon_drop": given twice: horizon_cap stands before it
+> ets bands 2 bands 3
+qdisc ets: "bands": given twice: bands 2 stands before it
 > fq limit 10p
 qdisc fq: illegal "limit" "10p": expected a whole number, 0 to 4294967295 packets
 > fq limit -1
 qdisc fq: illegal "limit" "-1": expected a whole number, 0 to 4294967295 packets
-> fq quantum 0
-qdisc fq: illegal "quantum" "0": expected a whole number, 256 to 1048576 bytes
 > fq quantum 3k
-qdisc fq: illegal "quantum" "3k": expected a whole number, 256 to 1048576 bytes
+qdisc fq: illegal "quantum" "3k": expected a whole number, 0 to 4294967295 bytes
 > fq maxrate 8q
 qdisc fq: illegal "maxrate" "8q": expected a rate such as 8mbit or 1mbps (bytes), 0bit, or \
 8bit to 8000Tbit
@@ -313,6 +309,11 @@ fn with_units_refuses_what_tc_would_guess() {
         assert!(line.parse::<Spec>().is_ok(), "{line}: tc takes it");
         let error = Spec::with_units(line).expect_err(line).to_string();
         assert!(error.contains("the unit is missing: expected a "), "{error}");
+    }
+    for (line, last) in [("fq limit 1 limit 2", "fq limit 2"), ("codel ecn noecn", "codel noecn")] {
+        assert_eq!(line.parse::<Spec>(), last.parse(), "{line}");
+        let error = Spec::with_units(line).expect_err(line).to_string();
+        assert!(error.contains("given twice: "), "{error}");
     }
     for line in ["fq maxrate 8mbit", "fq timer_slack 0", "fq limit 100 quantum 3000", "pfifo"] {
         assert_eq!(Spec::with_units(line), line.parse::<Spec>(), "{line}");

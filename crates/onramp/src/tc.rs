@@ -393,8 +393,12 @@ fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<S
     };
     let name = words.get(at + 1).copied().unwrap_or_default();
     let missing = || said(1, format!("Cannot find device \"{name}\""));
-    let setup = devices.target(name).ok_or_else(missing)?.link.setup();
-    setup.show_filters(&line, &mut out).map_err(|error| refused(&error))?;
+    let link = devices.target(name).ok_or_else(missing)?.link;
+    let setup = link.setup();
+    let (place, _) = setup.filter_query(&line).map_err(|error| refused(&error))?;
+    // Who does not ask for counters does not have the ports asked.
+    let counted = if out.style.stats { link.filters(place) } else { Vec::new() };
+    setup.show_counted(&line, &counted, &mut out).map_err(|error| refused(&error))?;
     Ok(out.finish())
 }
 

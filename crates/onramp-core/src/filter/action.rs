@@ -48,7 +48,7 @@ pub(super) struct Action {
     what: What,
     /// 0: to be given out.
     pub(super) index: u32,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// Hexadecimal digits that mean something to the user.
     cookie: String,
     /// It shall count without a counter for each processor.

@@ -1,6 +1,6 @@
 //! `tc filter show` and `tc filter get`, of a tree as it was described.
 
-use super::{Head, Query, Reader, show_filter, show_filters};
+use super::{FilterSpec, Head, Query, Reader, show_filter, show_filters};
 use crate::show::Out;
 use crate::{ConfigError, Handle, Setup};
 
@@ -29,6 +29,25 @@ impl Setup {
     pub fn show_filters(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
         let (place, query) = self.filter_query(line)?;
         show_filters(self.filters().at(place), place, &query, out);
+        Ok(())
+    }
+
+    /// The same of what runs: `counted` are sums of what those at the place have counted, wherever
+    /// they are asked.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong.
+    pub fn show_counted(
+        &self,
+        line: &str,
+        counted: &[FilterSpec],
+        out: &mut Out,
+    ) -> Result<(), ConfigError> {
+        let (place, query) = self.filter_query(line)?;
+        let find = |filter: &FilterSpec| counted.iter().find(|other| other.is_same(filter));
+        let filters = self.filters().at(place).map(|filter| find(filter).unwrap_or(filter));
+        show_filters(filters, place, &query, out);
         Ok(())
     }
 

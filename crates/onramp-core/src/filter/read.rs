@@ -327,6 +327,28 @@ impl FilterSpec {
         (self.chain, self.pref, self.rank)
     }
 
+    /// Adds what the same filter has counted elsewhere.
+    fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        for (sum, action) in self.actions.iter_mut().zip(&other.actions) {
+            sum.counters.add(&action.counters);
+        }
+    }
+
+    /// The filters of one place, of what each transmit queue says: sums of what they have counted.
+    #[must_use]
+    pub fn whole(queues: impl IntoIterator<Item = Vec<Self>>) -> Vec<Self> {
+        let mut queues = queues.into_iter();
+        let mut sums = queues.next().unwrap_or_default();
+        for filter in queues.flatten() {
+            match sums.iter_mut().find(|sum| sum.is_same(&filter)) {
+                Some(sum) => sum.add(&filter),
+                None => sums.push(filter),
+            }
+        }
+        sums
+    }
+
     /// Whether it is the same filter, described once.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.serial == other.serial && self.text == other.text

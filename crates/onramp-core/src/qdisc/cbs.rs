@@ -55,7 +55,7 @@ pub(super) const CBS: Kind = Kind {
 
 /// `tc` sends all of these, whatever was given.
 const fn signed_param(key: &'static str, help: &'static str) -> Param {
-    Param::new(key, Unit::Signed, Default::Number(0), help).reset().short()
+    Param::new(key, Unit::Signed, Default::Number(0), help).reset().single().short()
 }
 
 const NO_OFFLOAD: Fault =

@@ -2,7 +2,6 @@
 //!
 //! Source: RFC 8289; `tc-codel(8)`; behaviour of Linux 7.2 `net/sched/sch_codel.c`.
 //! Differs: a packet waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
-//! A zero for `limit`, `target` or `interval`, which `tc` takes for "not given", is an error.
 //! Invariant: packets leave in the order they came; none is dropped behind one that waited less
 //! than `target`, or when no more than the largest packet's bytes are left.
 
@@ -20,7 +19,7 @@ pub(super) const CODEL: Kind = Kind {
     about: "one queue, kept short by how long packets wait",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(1000), "packets held at most")
-            .within(1, crate::params::U32_MAX),
+            .zero_is_unsaid(),
         codel::TARGET,
         codel::CE_THRESHOLD,
         codel::INTERVAL,

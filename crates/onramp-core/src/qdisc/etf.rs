@@ -10,7 +10,7 @@
 use onramp_queue::{DropReason, Packet};
 
 use super::time_queue::TimeQueue;
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::error::Clash;
 use crate::params::{Default, Param, Unit, Values};
 use crate::show::Out;
@@ -24,6 +24,7 @@ pub(super) const ETF: Kind = Kind {
         Param::new("clockid", Unit::Choice(CLOCKS), Default::Number(0), "the clock of these times")
             .within(0, 1)
             .refused(Fault::Kernel(Errno::Invalid, Some("Invalid clockid. CLOCK_TAI must be used")))
+            .single()
             .short(),
         Param::new(
             "delta",
@@ -33,8 +34,10 @@ pub(super) const ETF: Kind = Kind {
         )
         .within(0, i32::MAX as u64)
         .refused(Fault::Kernel(Errno::Invalid, Some("Delta must be positive")))
+        .single()
         .short(),
         Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device")
+            .single()
             .short(),
         Param::new(
             "deadline_mode",
@@ -42,6 +45,7 @@ pub(super) const ETF: Kind = Kind {
             Default::Off,
             "leave as soon as possible, but before the time",
         )
+        .single()
         .short(),
         Param::new(
             "skip_sock_check",
@@ -49,9 +53,10 @@ pub(super) const ETF: Kind = Kind {
             Default::Off,
             "take packets of sockets without SO_TXTIME",
         )
+        .single()
         .short(),
     ],
-    changes: false,
+    changes: Changes::No,
     check: |values| match values.is_given("offload") {
         true => {
             let clash = Clash::from(("offload", "no device here can do it; leave it out"));

@@ -23,7 +23,7 @@ const MAX: u64 = BANDS_MAX as u64;
 
 /// A parameter that `tc` checks, and that every change sets anew.
 const fn param(key: &'static str, unit: Unit, help: &'static str) -> Param {
-    Param::new(key, unit, Default::Off, help).refused(Fault::Usage).reset()
+    Param::new(key, unit, Default::Off, help).refused(Fault::Usage).reset().single()
 }
 
 pub(super) const ETS: Kind = Kind {

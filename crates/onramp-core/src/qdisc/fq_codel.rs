@@ -22,7 +22,7 @@ use crate::buckets::Buckets;
 use crate::codel::{self, Codel, Law, Source};
 use crate::filter::Filters;
 use crate::flows::{Flow, Flows, NEW, OLD};
-use crate::params::{Default, Param, U32_MAX, Unit, Values, look};
+use crate::params::{Default, Param, Unit, Values, look};
 use crate::show::Out;
 use crate::view::{Extra, FlowView, Shown};
 use crate::{Errno, Fault};
@@ -38,19 +38,22 @@ pub(super) const FQ_CODEL: Kind = Kind {
     about: "a queue for each flow, served in turn and kept short",
     params: &[
         Param::new("limit", Unit::Packets, Default::Number(10_240), "packets held at most")
-            .within(1, U32_MAX),
+            .zero_is_unsaid(),
         Param::new("flows", Unit::Count, Default::Number(1024), "queues that flows are hashed to")
             .within(1, 65_536)
+            .zero_is_unsaid()
             .once(Fault::Kernel(Errno::Invalid, None)),
         Param::new("quantum", Unit::Count, Default::Mtus(1), "bytes a flow may send in a round")
-            .within(256, 1 << 20)
+            .within(0, 1 << 20)
+            .clamped(256, 1 << 20)
+            .zero_is_unsaid()
             .refused(Fault::Kernel(Errno::Invalid, Some("Invalid quantum"))),
         codel::TARGET,
         codel::CE_THRESHOLD,
         codel::CE_THRESHOLD_SELECTOR,
         codel::INTERVAL,
         Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most")
-            .within(0, 1 << 31),
+            .clamped(0, 1 << 31),
         Param::new("ecn", Unit::Words(&["ecn", "noecn"]), Default::Number(0), "marks, or drops")
             .shown(look::flag),
         Param::new(
@@ -59,7 +62,7 @@ pub(super) const FQ_CODEL: Kind = Kind {
             Default::Number(64),
             "packets dropped at once beyond a limit, at most",
         )
-        .within(1, U32_MAX),
+        .zero_is_unsaid(),
     ],
     build: |values| Box::new(FqCodel::new(values)),
     shown: Shown {

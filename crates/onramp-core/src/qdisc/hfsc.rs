@@ -41,7 +41,8 @@ pub(super) const HFSC: Kind = Kind {
         Absent::Off,
         "class of packets that nothing else assigns to one",
     )
-    .reset()],
+    .reset()
+    .single()],
     classes: ClassKind::Added {
         params: &[
             curve("rt", "service guaranteed in real time, of a leaf"),

@@ -31,7 +31,7 @@ use self::borrow::each_bit;
 use self::class::{Below, Class, LEVELS, Mode, PRIORITIES};
 use self::turns::Turns;
 use self::wait::Waiting;
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::cost::{LINKLAYER, MPU, OVERHEAD};
 use crate::filter::{Decision, Filters};
 use crate::params::{Default, Param, Unit, Values};
@@ -60,7 +60,7 @@ pub(super) const HTB: Kind = Kind {
         Param::new("debug", Unit::Count, Default::Off, "without effect"),
         Param::new("offload", Unit::Words(&["offload"]), Default::Off, "leave it to the device"),
     ],
-    changes: false,
+    changes: Changes::No,
     check: |values| match values.is_given("offload") {
         true => {
             let clash = Clash::from(("offload", "no device here can do it; leave it out"));
@@ -78,8 +78,11 @@ const CLASS: &[Param] = &[
     Param::new("rate", Unit::Rate, Default::Needed, "what the class gets")
         .at_least(1)
         .refused(Fault::Usage)
-        .reset(),
-    Param::new("ceil", Unit::Rate, Default::Off, "what it gets with what it borrows").reset(),
+        .reset()
+        .single(),
+    Param::new("ceil", Unit::Rate, Default::Off, "what it gets with what it borrows")
+        .reset()
+        .single(),
     Param::new("burst", Unit::Burst, Default::Off, "bytes it may send at once at `ceil`")
         .or(&["buffer", "maxburst"])
         .reset()

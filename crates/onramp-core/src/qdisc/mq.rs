@@ -23,7 +23,7 @@ use onramp_queue::Packet;
 
 use super::multiq::{Turns, spread};
 use super::pfifo_fast::default_pfifo_fast;
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::error::Clash;
 use crate::params::{Default, Param, Unit, Value, Values, look};
 use crate::show::Out;
@@ -84,7 +84,7 @@ pub(super) const MQPRIO: Kind = Kind {
             .refused(Fault::Usage),
     ],
     unknown: Fault::Argument,
-    changes: false,
+    changes: Changes::No,
     check,
     classes: ClassKind::Fixed(|values| {
         u16::try_from(ranges(values).iter().map(|range| range.end()).max().unwrap_or(0))

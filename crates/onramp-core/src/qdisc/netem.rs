@@ -64,19 +64,18 @@ pub(super) const NETEM: Kind = Kind {
         .refused(Fault::Usage)
         .reset()
         .short(),
-        Param::new("distribution", Unit::Choice(SPREADS), Absent::Off, "how delays spread")
-            .reset()
-            .short(),
-        Param::new("reorder", CHANCE, Absent::Off, "packets that are not delayed").reset().short(),
+        Param::new("distribution", Unit::Choice(SPREADS), Absent::Off, "how delays spread").short(),
+        Param::new("reorder", CHANCE, Absent::Off, "packets that are not delayed").short(),
         Param::new("gap", Unit::Count, Absent::Off, "only every so many packets, with reorder")
             .reset()
+            .zero_is_unsaid()
             .short(),
         Param::new("loss", Unit::Forms(LOSSES), Absent::Off, "packets lost")
             .or(&["drop"])
             .reset()
+            .single()
             .short(),
         Param::new("ecn", Unit::Words(&["ecn"]), Absent::Off, "mark with CE instead of losing")
-            .reset()
             .short(),
         Param::new("duplicate", CHANCE, Absent::Off, "packets sent twice").reset().short(),
         Param::new("corrupt", CHANCE, Absent::Off, "packets with a bit turned over").short(),
@@ -141,7 +140,10 @@ const fn ticks_ns(ns: u64) -> u64 {
 
 /// Every so many packets may go without delay.
 fn gap(values: &Values<'_>) -> u64 {
-    values.number("gap").max(u64::from(values.is_given("reorder")))
+    match values.is_given("gap") {
+        true => values.number("gap"),
+        false => values.is_given("reorder").into(),
+    }
 }
 
 /// A wire, and cells on it.

@@ -34,7 +34,8 @@ pub(super) const PRIO: Kind = Kind {
         )
         .within(0, BANDS_MAX as u64 - 1)
         .refused(Fault::Usage)
-        .reset(),
+        .reset()
+        .single(),
         Param::new("multiqueue", Unit::Words(&["multiqueue"]), Default::Off, "without effect")
             .reset()
             .shown(look::never),

@@ -13,7 +13,7 @@ mod slots;
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::slots::{NONE, Slots};
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::buckets::Buckets;
 use crate::filter::Filters;
 use crate::params::{Default, Param, U32_MAX, Unit, Values};
@@ -84,6 +84,7 @@ pub(super) const SFQ: Kind = Kind {
         param("ecn", Unit::Words(&["ecn"]), Default::Off, "RED marks where it can"),
         param("harddrop", Unit::Words(&["harddrop"]), Default::Off, "but not beyond `max`"),
     ],
+    changes: Changes::Bare,
     check,
     build: |values| Box::new(Sfq::new(values)),
     shown: Shown {

@@ -29,27 +29,32 @@ pub(super) const TBF: Kind = Kind {
         Param::new("rate", Unit::Rate, Default::Needed, "what may be sent in the long run")
             .at_least(1)
             .refused(Fault::Usage)
-            .reset(),
+            .reset()
+            .single(),
         Param::new("burst", Unit::Burst, Default::Needed, "bytes that may be sent at once")
             .or(&["buffer", "maxburst"])
             .at_least(1)
             .refused(Fault::Usage)
             .reset()
+            .single()
             .short(),
         Param::new("limit", Unit::Size, Default::Off, "bytes held at most")
             .at_least(1)
             .refused(Fault::Usage)
             .reset()
+            .single()
             .short(),
         Param::new("latency", Unit::Usecs, Default::Off, "instead of `limit`: the longest wait")
             .at_least(1_000)
             .refused(Fault::Usage)
             .reset()
+            .single()
             .short(),
         Param::new("peakrate", Unit::Rate, Default::Off, "what may be sent during a burst")
             .at_least(1)
             .refused(Fault::Usage)
             .reset()
+            .single()
             .short(),
         Param::new(
             "mtu",
@@ -60,9 +65,10 @@ pub(super) const TBF: Kind = Kind {
         .or(&["minburst"])
         .at_least(1)
         .refused(Fault::Usage)
-        .reset(),
-        OVERHEAD,
-        MPU,
+        .reset()
+        .single(),
+        OVERHEAD.single(),
+        MPU.single(),
         LINKLAYER,
     ],
     check,

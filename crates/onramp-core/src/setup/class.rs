@@ -261,6 +261,12 @@ fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
 
 /// The classes of a qdisc, as Linux lists them.
 impl Setup {
+    /// Whether no class stands below this one, which is not the place of a qdisc itself.
+    pub(crate) fn is_leaf(&self, class: Handle) -> bool {
+        let node = self.qdiscs.get(&class.major);
+        class.minor != 0 && node.is_some_and(|node| !node.classes.is_inner(class.minor))
+    }
+
     /// The classes of a qdisc that were added, in the order in which Linux lists them, with the
     /// class above; zero: the qdisc.
     pub(crate) fn added_classes(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {

@@ -266,6 +266,11 @@ impl Setup {
         if spec.kind().id != node.spec.kind().id {
             return Err(other_kind(&at, spec.kind().id, node.spec.kind()));
         }
+        if !spec.may_change() {
+            let why = format!("{} does not change while it stands; add another", spec.kind().id);
+            let said = "Change operation not supported by specified qdisc";
+            return Err(refused(Errno::Invalid, said, &at, "", &why));
+        }
         node.spec = node.spec.changed_by(&spec)?;
         Ok(Change::Parameters(there))
     }

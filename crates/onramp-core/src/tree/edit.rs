@@ -180,6 +180,20 @@ impl Trunk {
         });
     }
 
+    /// The filters at a qdisc or class that stands in front of transmit queue `queue`, or, without
+    /// one, anywhere in the tree that `setup` describes, with what they have counted.
+    pub fn filters_at(
+        &mut self,
+        setup: &Setup,
+        place: Handle,
+        queue: Option<usize>,
+        cx: &mut Cx<'_>,
+    ) -> Vec<FilterSpec> {
+        let known = setup.spec(place.major).is_some();
+        let path = setup.path_in(place.major, queue).filter(|_| known);
+        path.map_or_else(Vec::new, |path| self.filters(&path, place.minor, cx))
+    }
+
     /// The filters at class `minor` of the qdisc that `path` leads to, with what they have counted.
     pub(crate) fn filters(&mut self, path: &[u16], minor: u16, cx: &mut Cx<'_>) -> Vec<FilterSpec> {
         let mut specs = Vec::new();

@@ -93,6 +93,9 @@ impl<'a> Listed<'a> {
                 self.queues(major, &mut lines);
             }
         }
+        if invisible {
+            lines.extend(self.hidden());
+        }
         for major in setup.listed() {
             let (Some(spec), Some(parent)) = (setup.spec(major), setup.parent(major)) else {
                 continue;
@@ -106,9 +109,6 @@ impl<'a> Listed<'a> {
         }
         let made: Vec<_> = lines.iter().filter_map(|line| self.made_below(line)).collect();
         lines.extend(made);
-        if invisible {
-            self.hidden(&mut lines);
-        }
         if let Some(spec) = setup.ingress_spec() {
             lines.push(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: None });
         }
@@ -143,17 +143,32 @@ impl<'a> Listed<'a> {
         Some(self.below(Spec::class_default(), 0, parent))
     }
 
-    /// The defaults below classes.
-    fn hidden(&self, lines: &mut Vec<Line<'a>>) {
-        for (place, view) in &self.views {
-            if let Some(class) = place
-                && self.setup.qdisc_below(*class).is_none()
-                && self.setup.spec(class.major).is_some_and(|spec| spec.kind().id != "mq")
-                && view.handle.major == 0
-            {
-                lines.push(self.below(Spec::class_default(), 0, *class));
+    /// The defaults below classes, which have no handle: of the last qdisc and class first.
+    fn hidden(&self) -> Vec<Line<'a>> {
+        let setup = self.setup;
+        let majors = setup.root().into_iter().chain(setup.listed());
+        let mut lines: Vec<_> = majors.flat_map(|major| self.hidden_below(major)).collect();
+        lines.reverse();
+        lines
+    }
+
+    fn hidden_below(&self, major: u16) -> Vec<Line<'a>> {
+        let setup = self.setup;
+        let Some(spec) = setup.spec(major) else { return Vec::new() };
+        let mut minors: Vec<u16> = match spec.kind().classes {
+            // What they make for themselves is no class's default.
+            _ if spec.kind().has_one_place() || spec.kind().shown_below().is_some() => Vec::new(),
+            ClassKind::None => Vec::new(),
+            ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
+            ClassKind::Added { .. } => {
+                let leaf = |minor: &u16| setup.is_leaf(Handle::new(major, *minor));
+                setup.added_classes(major).map(|(minor, _)| minor).filter(leaf).collect()
             }
-        }
+        };
+        minors.sort_unstable();
+        let places = minors.into_iter().map(|minor| Handle::new(major, minor));
+        let free = places.filter(|place| setup.qdisc_below(*place).is_none());
+        free.map(|place| self.below(Spec::class_default(), 0, place)).collect()
     }
 
     fn view(&self, place: Option<Handle>) -> Option<&'a QdiscView> {

@@ -88,7 +88,7 @@ impl QdiscView {
 }
 
 impl Counters {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.packets += other.packets;
         self.drops += other.drops;

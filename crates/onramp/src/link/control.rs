@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
-use onramp_core::{Change, Clock, Edit, Facts, Setup, Trunk};
+use onramp_core::{Change, Clock, Edit, Facts, Handle, Setup, Trunk};
 
 use super::{Link, PortError};
 use crate::TcError;
@@ -69,9 +70,11 @@ impl Link {
         self.shared().plan().tree.clone()
     }
 
-    /// Tells its tree what the device below is.
+    /// Tells its tree what the device below is. Qdiscs that are built or changed from now on go by
+    /// its largest packet; others keep what they were built with, as in Linux.
     pub(crate) fn describe(&self, name: &str, facts: Facts) {
         let mut plan = self.shared().plan();
+        plan.mtu = Some(facts.mtu);
         Arc::make_mut(&mut plan.tree).of_device(name, facts);
     }
 
@@ -98,6 +101,24 @@ impl Link {
     pub fn tree_views(&self) -> Vec<QdiscView> {
         let views = self.all_views().into_iter().filter_map(|(_, views)| views.ok());
         view::whole(views)
+    }
+
+    /// The filters at a qdisc or class, as they run, with the sums of what they have counted at all
+    /// ports. Ports that do not answer are left out.
+    #[must_use]
+    pub fn filters(&self, place: Handle) -> Vec<FilterSpec> {
+        let shared = self.shared();
+        let plan = shared.plan();
+        let answers = shared.ask(0..usize::MAX, |port, slot| {
+            let setup = plan.tree.clone();
+            let look = move |trunk: &mut Trunk, cx: &mut Cx<'_>| {
+                trunk.filters_at(&setup, place, Some(port), cx)
+            };
+            slot.is_open().then(|| Box::new(look) as Errand<_>)
+        });
+        drop(plan);
+        let answers = answers.gather(&shared.clock);
+        FilterSpec::whole(answers.into_iter().filter_map(|(_, filters)| filters.ok()))
     }
 
     /// From now on, each qdisc measures how long packets take from push to dequeue, or no longer:

@@ -56,6 +56,23 @@ fn a_device_that_is_down_drops_and_counts() {
     assert_eq!(counted(&mut host, "d0"), [0, 0, 5, 11]);
 }
 
+/// The classes of `ets` say what quantum they run with.
+#[test]
+fn qdiscs_go_by_the_largest_packet_that_a_device_has_when_they_come() {
+    let mut host = host(&["ip link add d0 up type dummy"]);
+    let quantum = |host: &mut Host| {
+        let shown = out(host, "tc class show dev d0 classid 1:1");
+        shown.trim().split(' ').next_back().map(str::to_owned)
+    };
+    exec(&mut host, "tc qdisc add dev d0 root handle 1: ets bands 2");
+    assert_eq!(quantum(&mut host).as_deref(), Some("1514"));
+    exec(&mut host, "ip link set d0 mtu 9000");
+    assert_eq!(quantum(&mut host).as_deref(), Some("1514"), "it stays what it was");
+    exec(&mut host, "tc qdisc del dev d0 root");
+    exec(&mut host, "tc qdisc add dev d0 root handle 1: ets bands 2");
+    assert_eq!(quantum(&mut host).as_deref(), Some("9014"));
+}
+
 #[test]
 fn a_loopback_receives_what_it_sends() {
     let mut host = host(&["ip link add l0 up type loopback"]);

@@ -41,6 +41,56 @@ fn packets_find_their_class_in_every_port_and_in_the_next_tree() {
     });
 }
 
+/// Filters count at each port; what is shown are the sums.
+#[test]
+fn filters_show_what_they_have_counted() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let mut lines = vec!["qdisc replace root handle 1: prio"];
+        lines.push("filter add parent 1: matchall action gact pass");
+        lines.iter().for_each(|line| drop(link.tc(*line).expect(line)));
+        let shown = |link: &Link| link.tc("-s filter show dev link parent 1:").unwrap();
+        assert!(shown(&link).contains("(rule hit 0)"), "{}", shown(&link));
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for _ in 0..7 {
+            let packet = sender.packet(&flow, b"four").unwrap();
+            sender.submit(&flow, packet).unwrap();
+        }
+        assert!(sender.flush(LONG));
+        let text = shown(&link);
+        assert!(text.contains("(rule hit 7)"), "{text}");
+        assert!(
+            text.contains("Sent 322 bytes 7 pkt (dropped 0, overlimits 0 requeues 0)"),
+            "{text}"
+        );
+        let quiet = link.tc("filter show dev link parent 1:").unwrap();
+        assert!(!quiet.contains("Sent") && !quiet.contains("rule hit"), "{quiet}");
+    });
+}
+
+/// Below an `mq`, those of a port count there.
+#[test]
+fn filters_below_mq_count_at_their_port() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let tree = setup(&[
+            "qdisc add dev link root handle 1: mq",
+            "qdisc add dev link parent 1:1 handle 2: prio",
+            "filter add dev link parent 2: matchall classid 2:1",
+        ]);
+        let link = gated(&gate, "pfifo").tree(&tree).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        let packet = sender.packet(&flow, b"four").unwrap();
+        sender.submit(&flow, packet).unwrap();
+        assert!(sender.flush(LONG));
+        let text = link.tc("-s filter show dev link parent 2:").unwrap();
+        assert!(text.contains("(rule hit 1)"), "{text}");
+    });
+}
+
 #[test]
 fn a_tree_without_a_root_is_refused() {
     let none = Setup::default();

@@ -17,6 +17,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param::new("flow_limit", Unit::Packets, Number(100), "packets held at most of each flow"),
     Param::new("buckets", Unit::Count, Number(1024), "flows kept, idle ones too")
         .within(2, 1 << 18)
+        .zero_is_unsaid()
         .shown(show_buckets),
     Param::new("orphan_mask", Unit::Count, Number(1023), "without effect: senders name flows"),
     Param::new("bands", Unit::Count, Number(3), "priority bands; always 3")
@@ -36,7 +37,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param::new("pacing", Unit::Words(&["pacing", "nopacing"]), Off, "whether rates are kept")
         .shown(show_pacing),
     Param::new("quantum", Unit::Bytes, Mtus(2), "bytes a flow may send in a round")
-        .within(256, 1 << 20),
+        .clamped(256, 1 << 20),
     Param::new("initial_quantum", Unit::Bytes, Mtus(10), "bytes a new flow may send at once")
         .within(0, 1 << 20)
         .refused(Fault::Kernel(Errno::Range, None)),
