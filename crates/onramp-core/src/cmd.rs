@@ -152,6 +152,10 @@ impl<'w> ClassHead<'w> {
                     once(at, word, &mut head.parent, parent)?;
                 }
                 "estimator" => return Err(ConfigError::new(at, word, "", "Onramp has none")),
+                "handle" => {
+                    let why = "a class is named by `classid`";
+                    return Err(ConfigError::new(at, word, "", why).argument());
+                }
                 kind => {
                     head.kind = Some(kind);
                     break;

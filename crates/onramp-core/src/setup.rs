@@ -242,7 +242,7 @@ impl Setup {
     ///
     /// [`ConfigError`]: the word that is wrong, and what would be right. Nothing has changed then.
     pub fn apply(&mut self, line: &str) -> Result<(), ConfigError> {
-        self.change(line).map(|_| ())
+        self.change(line.split('#').next().unwrap_or_default()).map(|_| ())
     }
 
     /// The same; says what is different now.
@@ -252,7 +252,7 @@ impl Setup {
     /// As of [`apply`](Self::apply).
     #[doc(hidden)]
     pub fn change(&mut self, line: &str) -> Result<Change, ConfigError> {
-        let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
+        let mut words = line.split_ascii_whitespace();
         if words.clone().next() == Some("tc") {
             words.next();
         }

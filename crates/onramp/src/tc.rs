@@ -188,8 +188,11 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
         } else if is("-help") {
             return Err(usage(HELP));
         } else if is("-netns") || is("-batch") {
-            let why = format!("Option \"{word}\" is not for the daemon.");
-            return Err(said(255, why));
+            let why = match is("-batch") {
+                true => "Option \"-batch\" stands first, and needs the name of a file, or -.",
+                false => "Option \"-netns\": Onramp's devices are in no network namespace.",
+            };
+            return Err(said(255, why.to_owned()));
         } else {
             let why = format!("Option \"{word}\" is unknown, try \"tc -help\".");
             return Err(said(255, why));
@@ -233,6 +236,7 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
         return Err(kind_help(object, words).into());
     }
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
+    one_by_one(object, words)?;
     // That there is no such device is found out last: by then the rest was read.
     let line = [&[object, verb][..], words].concat().join(" ");
     let Some(target) = name.and_then(|name| devices.target(name)) else {
@@ -242,6 +246,21 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     let change = target.link.change(&line)?;
     devices.changed(&name, &line, &change);
     Ok(String::new())
+}
+
+/// An argument is one word, and words are what a line is made of. Expressions of filters may be
+/// one argument.
+fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
+    let names = words.iter().zip(words.iter().skip(1));
+    let mut names = names.filter(|(key, _)| object != "filter" || **key == "dev");
+    let split = |word: &str| word.is_empty() || word.contains(char::is_whitespace);
+    let wrong = match object {
+        "filter" => names.find(|(_, word)| split(word)).map(|(_, word)| word),
+        _ => words.iter().find(|word| split(word)),
+    };
+    wrong.map_or(Ok(()), |word| {
+        Err(said(255, format!("Error: argument {word:?} is wrong: it is no single word")))
+    })
 }
 
 /// What is wrong with a line besides that its device is missing.
@@ -409,8 +428,9 @@ fn said(code: u8, mut err: String) -> Reply {
     Reply { code, out: String::new(), err }
 }
 
+/// Help is no fault.
 fn usage(text: &str) -> Reply {
-    said(255, text.to_owned())
+    said(0, text.to_owned())
 }
 
 /// A link alone.

@@ -20,7 +20,7 @@ impl Tree {
     /// [`ConfigError`]: the word that is wrong, and what would be right. The tree is as it was.
     pub fn apply(&mut self, now: Instant, line: &str) -> Result<(), ConfigError> {
         let mut setup = Setup::clone(&self.setup);
-        let change = setup.change(line)?;
+        let change = setup.change(line.split('#').next().unwrap_or_default())?;
         if setup.root().is_none() && setup.facts().fallback.is_none() {
             let why = "a tree has a root; replace it";
             return Err(ConfigError::new("qdisc", "root", "", why));
