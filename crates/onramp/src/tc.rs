@@ -251,14 +251,10 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
 /// An argument is one word, and words are what a line is made of. Expressions of filters may be
 /// one argument.
 fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
-    let names = words.iter().zip(words.iter().skip(1));
-    let mut names = names.filter(|(key, _)| object != "filter" || **key == "dev");
     let split = |word: &str| word.is_empty() || word.contains(char::is_whitespace);
-    let wrong = match object {
-        "filter" => names.find(|(_, word)| split(word)).map(|(_, word)| word),
-        _ => words.iter().find(|word| split(word)),
-    };
-    wrong.map_or(Ok(()), |word| {
+    let names = |at: usize| object != "filter" || at > 0 && words[at - 1] == "dev";
+    let wrong = words.iter().enumerate().find(|(at, word)| split(word) && names(*at));
+    wrong.map_or(Ok(()), |(_, word)| {
         Err(said(255, format!("Error: argument {word:?} is wrong: it is no single word")))
     })
 }
@@ -522,3 +518,19 @@ macro_rules! lines {
 }
 
 lines! { Qdisc Class Filter Command }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_is_one_word() {
+        let whole = |object, words: &[&str]| one_by_one(object, words).is_ok();
+        assert!(whole("qdisc", &["dev", "d0", "root", "fq", "limit", "5"]));
+        for wrong in ["fq limit 5", "", "5\nfoo"] {
+            assert!(!whole("qdisc", &["dev", "d0", "root", wrong]), "{wrong:?}");
+        }
+        assert!(whole("filter", &["dev", "d0", "basic", "match", "meta(mark eq 5)"]));
+        assert!(!whole("filter", &["dev", "d 0", "basic"]));
+    }
+}
