@@ -310,13 +310,10 @@ impl Param {
         {
             return Ok(Value::Number(*number));
         }
-        if let Unit::RateOr(zero) = self.unit
-            && name == zero
-        {
+        if matches!(self.unit, Unit::RateOr(zero) if name == zero) {
             return Ok(Value::Number(0));
         }
-        // With a default for each, none has to be named.
-        if let (Unit::Many(_), Default::List(_)) = (self.unit, self.default)
+        if self.may_be_bare()
             && words.clone().next().is_none_or(|word| word.starts_with(char::is_alphabetic))
         {
             return Ok(Value::List(Vec::new()));
@@ -376,6 +373,11 @@ impl Param {
             Unit::Curve => curve::parse(self, at, words).map(Value::List),
             unit => one(unit).map(Value::Number),
         }
+    }
+
+    /// Whether none of its numbers has to be named: each has a default.
+    fn may_be_bare(&self) -> bool {
+        matches!((self.unit, self.default), (Unit::Many(_), Default::List(_)))
     }
 
     /// Reads values in a row behind those in `list`.
