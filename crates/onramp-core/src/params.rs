@@ -109,6 +109,9 @@ pub enum Default {
     Off,
 }
 
+/// See [`Param::folds`].
+pub type Fold = fn(&[Param], &mut [Option<Value>], u64);
+
 /// One parameter of a qdisc.
 #[derive(Debug)]
 pub struct Param {
@@ -131,6 +134,9 @@ pub struct Param {
     pub resets: bool,
     /// Who refuses what is out of range.
     pub bounds: Fault,
+    /// What it says of other options, as a word that stands for several does: it gets the table,
+    /// what was given so far, and its own value, and puts there what holds from then on.
+    pub folds: Option<Fold>,
     /// Says no to a change that gives it: it is chosen once.
     pub fixed: Option<Fault>,
     /// Whether zero means that it is not given.
@@ -194,6 +200,7 @@ impl Param {
             resets: false,
             bounds,
             fixed: None,
+            folds: None,
             unsaid: false,
             clamp: None,
             single: false,
@@ -261,6 +268,13 @@ impl Param {
     /// Whether `value` is as good as none.
     pub(crate) fn is_unsaid(&self, value: &Value) -> bool {
         self.unsaid && *value == Value::Number(0)
+    }
+
+    /// The same, which says something of other options.
+    #[must_use]
+    pub const fn folding(mut self, fold: Fold) -> Self {
+        self.folds = Some(fold);
+        self
     }
 
     /// The same, with what is out of range refused so.

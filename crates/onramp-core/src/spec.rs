@@ -244,7 +244,12 @@ pub(crate) fn read_options(
         if units && let Some(value) = words.clone().next() {
             param.check_unit(at, word, value)?;
         }
-        let value = param.parse(at, word, words)?.over(given[place].take(), param.unit);
+        let value = param.parse(at, word, words)?;
+        if let (Some(fold), Value::Number(number)) = (param.folds, &value) {
+            fold(params, &mut given, *number);
+            continue;
+        }
+        let value = value.over(given[place].take(), param.unit);
         given[place] = Some(value).filter(|value| !param.is_unsaid(value));
     }
     Ok(given)

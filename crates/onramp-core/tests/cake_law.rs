@@ -164,7 +164,7 @@ fn what_cannot_be_is_refused() {
 #[test]
 fn presets_are_times() {
     let spec: Spec = "cake satellite overhead -4 ethernet ether-vlan".parse().expect("right");
-    assert_eq!(spec.to_string(), "cake rtt 1s ethernet ether-vlan overhead -4");
+    assert_eq!(spec.to_string(), "cake rtt 1s overhead 38 mpu 84");
     let shown = Spec::new(spec.kind()).show(MTU);
     let expected = "cake diffserv3 triple-isolate nonat nowash no-ack-filter split-gso rtt 100ms";
     assert_eq!(shown, expected);

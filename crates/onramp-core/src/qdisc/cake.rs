@@ -16,8 +16,7 @@
 //! [`dest`](Packet::dest). `nat` and the filters of acknowledgements do nothing: nobody keeps
 //! connections, and datagrams have no acknowledgements. Nor does `autorate-ingress`: the rate is
 //! that of `bandwidth`. A packet waits since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Among `overhead`, `mpu`, `atm` and the word
-//! for a link, order does not matter: overheads add up, and what is given for itself is taken.
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
 //! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
 //! round at a time; Linux cuts it into as many parts, and takes as many steps for a packet.
 //! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
@@ -115,9 +114,12 @@ pub(super) const CAKE: Kind = Kind {
             .within(1_000, U32_MAX * 1_000)
             .refused(Fault::Usage)
             .zero_is_unsaid(),
-        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Off, "the link's kind"),
-        Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead"),
-        Param::new("atm", Unit::Words(&["noatm", "atm", "ptm"]), Default::Off, "the link's cells"),
+        Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Off, "the link's kind")
+            .reset()
+            .folding(shape::fold_link),
+        Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead")
+            .folding(shape::fold_vlan),
+        Param::new("atm", Unit::Words(shape::CELLS), Default::Off, "the link's cells"),
         Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet"),
         Param::new("mpu", Unit::Count, Default::Off, "bytes that each packet takes at least")
             .within(0, 256)

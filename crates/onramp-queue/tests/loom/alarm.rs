@@ -201,7 +201,7 @@ fn a_stand_in_gives_back_what_it_took() {
 
 /// As [`the_sleeper_comes`], where a round looks at marked places alone.
 ///
-/// Broken by: mark-set-release, mark-clear-acquire, due-note-release, due-take-acquire.
+/// Broken by: mark-set-release, mark-clear-acquire. (The marks carry what the due times do.)
 #[test]
 fn a_marked_place_is_seen_to() {
     check(3, || {

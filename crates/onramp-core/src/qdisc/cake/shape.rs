@@ -2,7 +2,7 @@
 
 use onramp_queue::Packet;
 
-use crate::params::Values;
+use crate::params::{Param, Value, Values, signed};
 use crate::segments;
 
 /// What a largest packet's link header takes; `raw` sizes have it.
@@ -132,6 +132,9 @@ pub(super) const LINK_NAMES: &[&str] = &{
     names
 };
 
+/// The words for cells.
+pub(super) const CELLS: &[&str] = &["noatm", "atm", "ptm"];
+
 /// A VLAN tag.
 const VLAN_TAG: i32 = 4;
 
@@ -140,24 +143,58 @@ pub(super) fn given_overhead(values: &Values<'_>) -> i32 {
     values.number32("overhead").cast_signed()
 }
 
+/// The place of an option in the table.
+fn place(params: &[Param], key: &str) -> usize {
+    params.iter().position(|param| param.key == key).unwrap_or(0)
+}
+
+/// More overhead than was given so far.
+fn add_overhead(params: &[Param], given: &mut [Option<Value>], more: i32) {
+    let slot = &mut given[place(params, "overhead")];
+    let before = match slot {
+        Some(Value::Number(number)) => signed(*number),
+        _ => 0,
+    };
+    *slot = Some(Value::Number(before.saturating_add(more).cast_unsigned().into()));
+}
+
+/// What the word for a link says: `raw` and `conservative` set the overhead, others add to it.
+pub(super) fn fold_link(params: &[Param], given: &mut [Option<Value>], link: u64) {
+    let (name, overhead, mpu, cells) = LINKS[usize::try_from(link).unwrap_or(0)];
+    if name == "via-ethernet" {
+        return;
+    }
+    if name == "raw" {
+        given[place(params, "link")] = Some(Value::Number(link));
+    }
+    if matches!(name, "raw" | "conservative") {
+        given[place(params, "overhead")] = None;
+    }
+    add_overhead(params, given, overhead);
+    if mpu > 0 {
+        given[place(params, "mpu")] = Some(Value::Number(mpu.into()));
+    }
+    if let Some(cells) = CELLS.iter().position(|word| *word == cells) {
+        given[place(params, "atm")] = Some(Value::Number(cells as u64));
+    }
+}
+
+/// A VLAN tag is more overhead.
+pub(super) fn fold_vlan(params: &[Param], given: &mut [Option<Value>], _: u64) {
+    add_overhead(params, given, VLAN_TAG);
+}
+
 impl Framing {
     pub(super) fn new(values: &Values<'_>) -> Self {
-        let place = usize::try_from(values.number("link")).unwrap_or(0);
-        let (name, overhead, mpu, cells) = LINKS[place];
-        let vlan = if values.is_given("ether-vlan") { VLAN_TAG } else { 0 };
-        let cells = match (values.number("atm"), cells) {
-            (1, _) => Cells::Atm,
-            (2, _) => Cells::Ptm,
-            (_, "atm") if !values.is_given("atm") => Cells::Atm,
-            (_, "ptm") if !values.is_given("atm") => Cells::Ptm,
+        let cells = match values.number("atm") {
+            1 => Cells::Atm,
+            2 => Cells::Ptm,
             _ => Cells::None,
         };
-        let said = values.is_given("overhead") || vlan > 0;
-        let is_raw = matches!(name, "raw" | "via-ethernet");
         Self {
-            overhead: given_overhead(values) + overhead + vlan,
-            raw: is_raw && (values.number("link") == 0 && values.is_given("link") || !said),
-            mpu: if values.is_given("mpu") { values.number32("mpu") } else { mpu },
+            overhead: given_overhead(values),
+            raw: values.is_given("link") || !values.is_given("overhead"),
+            mpu: values.number32("mpu"),
             cells,
         }
     }
