@@ -261,7 +261,7 @@ impl<D: Device> Port<D> {
                 errands -= 1;
                 continue;
             }
-            if owner.has_errands() {
+            if self.is_wanted(&owner) {
                 keeper.keep(now);
             }
             if let Stop::Until(at) = stop {
@@ -331,8 +331,9 @@ impl<D: Device> Port<D> {
         Some(self.run(owner, PacketList::new(), now, keeper, true))
     }
 
-    /// Has `job` done with the tree: here and now, if nobody owns the port (then gives true), else
-    /// by the present owner as soon as it is back from the device, or by the keeper. Jobs are done
+    /// Has `job` done with the tree: here and now, if nobody owns the port and little is to be done
+    /// before (then gives true), else by the present owner as soon as it is back from the device,
+    /// or by the keeper. Jobs are done
     /// in the order they come. Nobody who sends waits for one, but for its time; and who brings one
     /// sends nothing: a device that blocks does not keep it.
     ///
@@ -345,14 +346,15 @@ impl<D: Device> Port<D> {
     pub fn with(&self, job: Job, now: Instant, keeper: &impl Keeper) -> Result<bool, TooManyJobs> {
         let mut jobs = self.jobs();
         if jobs.len() >= JOBS_MAX {
+            drop(jobs);
+            keeper.keep(now); // An owner that found the lock taken left them lying.
             return Err(TooManyJobs(job));
         }
         jobs.push_back(job);
         drop(jobs);
         self.wants.fetch_or(JOBS, Ordering::Relaxed); // Relaxed: as in `run`; the lock has them.
         if let Some(owner) = self.intake.own() {
-            self.attend(owner, now, keeper);
-            return Ok(true);
+            return Ok(self.attend(owner, now, keeper));
         }
         keeper.keep(now); // The owner may have looked for jobs for the last time.
         Ok(false)
@@ -374,21 +376,29 @@ impl<D: Device> Port<D> {
         self.with(Box::new(|trunk, cx| trunk.succeed(qdisc, cx)), now, keeper)
     }
 
-    /// Does what others want, and sends nothing: that is the keeper's.
-    fn attend(&self, mut owner: Owner<'_, Root<D>>, now: Instant, keeper: &impl Keeper) {
+    /// Does what others want, up to a quota, and sends nothing: that is the keeper's. True: nothing
+    /// is left to do.
+    fn attend(&self, mut owner: Owner<'_, Root<D>>, now: Instant, keeper: &impl Keeper) -> bool {
         let was_busy = owner.was_busy();
         let now = now.max(owner.now); // As in `run`.
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
         let held = owner.backlog();
-        // Relaxed: as in `run`; the lock has the jobs.
-        while self.wants.load(Ordering::Relaxed) & JOBS != 0 && self.obey(&mut owner) {
+        let late = || keeper.elapsed(now) >= QUOTA_NS;
+        for _ in 0..ERRANDS {
+            if !self.is_wanted(&owner) || !self.obey(&mut owner) {
+                break;
+            }
             self.guard(&mut owner, keeper, |owner| {
-                owner.run_errands(&mut done, &|| false, now, &self.stats);
+                owner.run_errands(&mut done, &late, now, &self.stats);
             });
+            if late() {
+                break;
+            }
         }
+        let left = self.is_wanted(&owner);
         // What is held may leave earlier now, and what came meanwhile wants somebody to look.
-        if held + owner.backlog() > 0 || owner.waiting() > 0 {
+        if left || held + owner.backlog() > 0 || owner.waiting() > 0 {
             keeper.keep(now);
         }
         if was_busy {
@@ -397,6 +407,13 @@ impl<D: Device> Port<D> {
             keeper.keep(now);
             owner.leave_busy();
         }
+        !left
+    }
+
+    /// Whether jobs are left to do.
+    fn is_wanted(&self, owner: &Root<D>) -> bool {
+        // Relaxed: who brings one after this look calls the keeper; the lock has the jobs.
+        owner.has_errands() || self.wants.load(Ordering::Relaxed) & JOBS != 0
     }
 
     /// Calls what may panic: anybody's code. `None`: it did, and the port is dead.
@@ -435,8 +452,10 @@ impl<D: Device> Port<D> {
             Ok(lock) => Some(lock),
         };
         if let Some(mut jobs) = jobs {
-            self.wants.fetch_and(!JOBS, Ordering::Relaxed); // Relaxed: the lock hands them over.
             owner.send_on(&mut jobs);
+            if jobs.is_empty() {
+                self.wants.fetch_and(!JOBS, Ordering::Relaxed); // Relaxed: as above, the lock has them.
+            }
         }
         let closes = self.wants.load(Ordering::Relaxed) & CLOSE != 0; // Relaxed: as in `run`.
         let closes = closes && owner.close(DropReason::Purged);

@@ -202,3 +202,19 @@ proptest! {
         }
     }
 }
+
+/// A smaller bucket drops what it could never let go of, and what stands behind that leaves.
+#[test]
+fn what_a_change_makes_too_large_is_dropped() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev x root handle 1: tbf rate 8mbit burst 2000 limit 20k").unwrap();
+    let mut tree = Tree::of(&setup, MTU, 0).expect("a tree");
+    for len in [1442, 1442, 1442, 400] {
+        let _ = tree.enqueue(START, Packet::new(len));
+    }
+    tree.apply(START, "qdisc change dev x root tbf rate 8mbit burst 500 limit 20k").unwrap();
+    let Dequeue::Ready(pkt) = tree.dequeue(START) else { panic!("it fits") };
+    assert_eq!(pkt.len, 400);
+    assert_eq!(tree.totals().dropped(DropReason::TooBig), 3);
+    assert!(matches!(tree.dequeue(START), Dequeue::Empty));
+}

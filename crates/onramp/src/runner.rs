@@ -42,6 +42,8 @@ pub(crate) struct Slot<D> {
     asked: AtomicU64,
     woke: AtomicU64,
     state: AtomicU8,
+    /// Its tree is not what the link says it is: it could not be told. Who has the plan writes it.
+    stale: AtomicBool,
     heirs: OnceLock<Heirs>,
 }
 
@@ -67,8 +69,18 @@ impl<D> Slot<D> {
             asked: AtomicU64::new(0),
             woke: AtomicU64::new(0),
             state: AtomicU8::new(Self::OPEN),
+            stale: AtomicBool::new(false),
             heirs: OnceLock::new(),
         }
+    }
+
+    /// Whether it has missed a change of its tree.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Relaxed) // Relaxed: the lock on the plan guards it.
+    }
+
+    pub(crate) fn set_stale(&self, stale: bool) {
+        self.stale.store(stale, Ordering::Relaxed); // Relaxed: as above.
     }
 
     /// It takes packets, and new flows.

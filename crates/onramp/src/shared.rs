@@ -44,10 +44,13 @@ pub(crate) struct Shared {
     fair: AtomicU32,
     processors: u32,
     senders: Mutex<Senders>,
+    /// Whoever adds or removes ports has it, for as long as that takes. It is taken before `plan`.
+    changing: Mutex<()>,
     plan: Mutex<Plan>,
 }
 
-/// What a new port shall be. Its lock is that of whoever changes ports.
+/// What a new port shall be. Its lock is held for a moment: by who changes what ports are, until all
+/// of them are told, and by who adds one.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) tree: Arc<onramp_core::Setup>,
@@ -127,11 +130,17 @@ impl Shared {
             processors: thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             senders: Mutex::default(),
+            changing: Mutex::default(),
             plan: Mutex::new(setup.plan),
         }
     }
 
-    /// What new ports shall be; keeps everybody else from adding, removing and changing ports.
+    /// Keeps everybody else from adding and removing ports.
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What new ports shall be; keeps everybody else from adding and changing ports.
     pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -140,6 +140,8 @@ impl From<TcError> for Reply {
     fn from(error: TcError) -> Self {
         match error {
             TcError::Config(error) => refused(&error),
+            // As good as done: nobody has to say it again.
+            TcError::Port(error @ PortError::Late(_)) => said(0, error.to_string()),
             TcError::Port(error) => {
                 said(2, format!("RTNETLINK answers: Device or resource busy\n{error}"))
             }
@@ -243,8 +245,9 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
         return Err(no_device(&line, name.copied()));
     };
     let name = target.name.to_owned();
-    let change = target.link.change(&line)?;
+    let (change, done) = target.link.carry_out(&line)?;
     devices.changed(&name, &line, &change);
+    done?;
     Ok(String::new())
 }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use onramp_queue::{DropReason, PacketList};
 
 use super::pace::Pace;
-use super::{Job, LONG_QUOTA, Mode, QUOTA, TICK_NS};
+use super::{JOBS_MAX, Job, LONG_QUOTA, Mode, QUOTA, TICK_NS};
 use crate::qdisc::{Cx, Dequeue, Qdisc};
 use crate::stats::PortStats;
 use crate::{Device, Instant, Share, Trunk};
@@ -88,9 +88,10 @@ impl<D> Root<D> {
         was_open
     }
 
-    /// From the next turn on, `jobs` are done, in order.
+    /// From the next turn on, `jobs` are done, in order: as many as there is room for.
     pub(super) fn send_on(&mut self, jobs: &mut VecDeque<Job>) {
-        self.errands.append(jobs);
+        let room = JOBS_MAX.saturating_sub(self.errands.len());
+        self.errands.extend(jobs.drain(..room.min(jobs.len())));
     }
 
     /// Whether something is to be done that nobody has come to yet.
@@ -380,8 +381,11 @@ impl<D: Device> Root<D> {
         self.share = None; // As in `purge`.
         // They may be broken, and panic again.
         for qdisc in self.trunk.bury() {
-            let drops = AssertUnwindSafe(|| drop(qdisc));
-            catch_unwind(drops).unwrap_or_else(std::mem::forget);
+            drop_any(qdisc);
+        }
+        // Who waits for one learns that it is gone.
+        while let Some(job) = self.errands.pop_front() {
+            drop_any(job);
         }
         drop(std::mem::take(&mut self.inbox));
         drop(std::mem::take(&mut self.burst));
@@ -389,4 +393,10 @@ impl<D: Device> Root<D> {
         let out = stats.sent.get() + stats.dropped.total();
         stats.dropped.add(DropReason::PortDead, self.came.saturating_sub(out));
     }
+}
+
+/// Drops what may panic at that.
+fn drop_any<T>(any: T) {
+    let drops = AssertUnwindSafe(|| drop(any));
+    catch_unwind(drops).unwrap_or_else(std::mem::forget);
 }

@@ -6,7 +6,8 @@
 //! bucket is taken apart, if none of them is.
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
-//! Differs: nothing known.
+//! Differs: what a smaller `burst` or `mtu` makes too large for good is dropped as its turn comes;
+//! in Linux nothing leaves any more.
 //! Invariant: from any packet to any later one, those that leave take no longer at `rate` than the
 //! time between the two and `burst`.
 
@@ -204,6 +205,14 @@ impl Tbf {
         }
         segments::each(pkt, cx, |part, cx| self.child.enqueue(part, cx, &mut self.held))
     }
+
+    /// Drops the next packet: it came when the buckets were larger. True: there was one.
+    #[cold]
+    fn drop_head(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Dequeue::Ready(pkt) = self.child.dequeue(cx, &mut self.held) else { return false };
+        cx.drop(pkt, DropReason::TooBig);
+        true
+    }
 }
 
 impl Qdisc for Tbf {
@@ -220,13 +229,16 @@ impl Qdisc for Tbf {
         if let Some(pkt) = self.peeked.take() {
             return Dequeue::Ready(pkt);
         }
-        match self.child.peek(cx, &mut self.held) {
-            Peek::Ready(len) => match self.pay(cx.now, len) {
-                Ok(()) => self.child.dequeue(cx, &mut self.held),
-                Err(then) => Dequeue::NotBefore(then),
-            },
-            Peek::NotBefore(then) => Dequeue::NotBefore(then),
-            Peek::Empty => Dequeue::Empty,
+        loop {
+            return match self.child.peek(cx, &mut self.held) {
+                Peek::Ready(len) => match self.pay(cx.now, len) {
+                    Ok(()) => self.child.dequeue(cx, &mut self.held),
+                    Err(_) if len > self.largest && self.drop_head(cx) => continue,
+                    Err(then) => Dequeue::NotBefore(then),
+                },
+                Peek::NotBefore(then) => Dequeue::NotBefore(then),
+                Peek::Empty => Dequeue::Empty,
+            };
         }
     }
 

@@ -99,8 +99,9 @@ impl Edit {
         Some(Self { setup: setup.clone(), mtu, seed, what })
     }
 
-    /// The whole tree anew.
-    fn root(setup: &Arc<Setup>, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
+    /// The whole tree anew, as `setup` describes it. The rest is as in [`new`](Self::new).
+    #[must_use]
+    pub fn root(setup: &Arc<Setup>, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
         let what = What::Root(setup.build_queue(queue, mtu, seed)?);
         Some(Self { setup: setup.clone(), mtu, seed, what })
     }

@@ -5,6 +5,10 @@ use onramp_queue::{Packet, PacketList};
 use crate::meter::Meter;
 use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict, default_pfifo};
 
+/// Times in a row that a qdisc may put its next packet off, with the time it named come, while its
+/// packets move over. One that does so oftener never lets go of it.
+const WAITS: u32 = 64;
+
 /// The root qdisc of a tree, and what passed it: for it, what [`Child`](crate::Child) is for the
 /// others.
 #[derive(Debug)]
@@ -90,16 +94,24 @@ impl Trunk {
     /// which it would have sent them.
     ///
     /// They come out at the times they would have come out at. So the old qdisc keeps its own
-    /// order, and its clock only runs ahead. Both stay here until that is done: if the old one
+    /// order, and its clock only runs ahead; what it never lets go of is dropped. Both stay here until that is done: if the old one
     /// panics, it is not dropped by the unwinding, where its drop might panic again.
     pub fn succeed(&mut self, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.next = Some(qdisc);
         let (mut moved, mut made) = (PacketList::new(), 0);
         let mut ahead = Cx::new(cx.now, cx.drops);
+        let mut waits = 0;
         loop {
             match self.qdisc.dequeue(&mut ahead) {
-                Dequeue::Ready(pkt) => moved.push_back(pkt),
-                Dequeue::NotBefore(then) if then > ahead.now => ahead.now = then,
+                Dequeue::Ready(pkt) => {
+                    moved.push_back(pkt);
+                    waits = 0;
+                }
+                Dequeue::NotBefore(then) if then > ahead.now && waits < WAITS => {
+                    // Some round down: who comes exactly then is put off again, for ever.
+                    ahead.now = then.after(u64::from(waits > 0));
+                    waits += 1;
+                }
                 Dequeue::NotBefore(_) | Dequeue::Empty => break,
             }
         }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use onramp_core::qdisc::Spec;
-use onramp_core::{Change, Edit, Instant, JOBS_MAX, Job, Mode, Setup};
+use onramp_core::{Change, Edit, Instant, JOBS_MAX, Job, Mode, Port, QUOTA_NS, Setup};
 use onramp_queue::DropReason;
 
-use crate::world::{MTU, World};
+use crate::world::{MTU, Notes, Script, World};
 
 /// A job that counts how often it was done, and how often it was dropped.
 struct Counted(Arc<[AtomicU32; 2]>);
@@ -138,4 +138,92 @@ fn a_closed_port_still_does_it() {
     assert!(give(&world, counted(&done)));
     assert_eq!(counts(&done), [1, 1]);
     world.check();
+}
+
+/// Each job brings the next one, `left` times.
+fn chain(port: Arc<Port<Script>>, done: Arc<AtomicU32>, left: u32) -> Job {
+    Box::new(move |_, _| {
+        done.fetch_add(1, SeqCst);
+        if left > 0 {
+            let next = chain(port.clone(), done, left - 1);
+            port.with(next, Instant(0), &Notes::default()).expect("few jobs wait");
+        }
+    })
+}
+
+/// Who brings a job does not do everybody's: senders have to come by, too.
+#[test]
+fn who_brings_a_job_does_few_of_others() {
+    let mut world = World::new("pfifo", 1_000);
+    let done = Arc::<AtomicU32>::default();
+    assert!(!give(&world, chain(world.port.clone(), done.clone(), 99)), "jobs are left");
+    assert!(done.load(SeqCst) <= 2, "{done:?}");
+    assert!(world.keeper.due().is_some(), "the keeper knows of the others");
+    for _ in 0..100 {
+        let _ = world.port.visit(world.now, &world.keeper);
+    }
+    assert_eq!(done.load(SeqCst), 100);
+    world.settle();
+}
+
+/// Of a long time, too: then nobody begins another one.
+#[test]
+fn jobs_that_take_long_are_done_one_at_a_time() {
+    let world = World::new("pfifo", 1_000);
+    world.keeper.takes(QUOTA_NS);
+    let done = Arc::<AtomicU32>::default();
+    assert!(!give(&world, chain(world.port.clone(), done.clone(), 9)));
+    assert_eq!(done.load(SeqCst), 1);
+}
+
+/// An owner that leaves just then may have found the lock taken.
+#[test]
+fn who_finds_no_room_calls_the_keeper() {
+    let world = World::new("pfifo", 1_000);
+    let port = world.port.clone();
+    let last = Arc::new(AtomicU32::new(0));
+    let told = last.clone();
+    let _ = give(
+        &world,
+        Box::new(move |_, _| {
+            for _ in 0..JOBS_MAX {
+                port.with(Box::new(|_, _| ()), Instant(0), &Notes::default()).expect("room");
+            }
+            let keeper = Notes::default();
+            assert!(port.with(Box::new(|_, _| ()), Instant(0), &keeper).is_err());
+            told.store(u32::from(keeper.due().is_some()), SeqCst);
+        }),
+    );
+    assert_eq!(last.load(SeqCst), 1);
+    assert!(world.port.death().is_none());
+}
+
+/// Who waits for a job behind it learns that the port is dead, at once.
+#[test]
+fn jobs_behind_one_that_panics_are_dropped() {
+    let world = World::new("pfifo", 1_000);
+    let (port, done) = (world.port.clone(), Arc::default());
+    let behind = counted(&done);
+    let _ = give(
+        &world,
+        Box::new(move |_, _| {
+            let with = |job| port.with(job, Instant(0), &Notes::default()).expect("room");
+            with(Box::new(|_, _| panic!("a bad job")));
+            with(behind);
+        }),
+    );
+    assert_eq!(world.port.death(), Some("a bad job"));
+    assert_eq!(counts(&done), [0, 1]);
+}
+
+/// A qdisc that puts its packets off for ever does not keep its successor waiting.
+#[test]
+fn what_never_leaves_does_not_stop_a_change() {
+    let line = "cbs idleslope 900 sendslope -100 hicredit 100 locredit -100";
+    let mut world = World::new(line, 1_000);
+    world.enqueue(6);
+    let fq = "fq".parse::<Spec>().unwrap().build(MTU);
+    assert!(world.port.replace(fq, world.now, &world.keeper).unwrap());
+    world.settle();
+    assert_eq!(world.sent().len(), 6, "all of them moved over");
 }

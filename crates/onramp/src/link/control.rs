@@ -40,8 +40,16 @@ impl Link {
     ///
     /// [`TcError::Config`]: nothing has changed. [`TcError::Port`] with [`PortError::Late`]: that
     /// takes long; it is going to be done. With [`PortError::Blocked`] or [`PortError::Dead`]: but
-    /// for that port, it is done.
+    /// for that port, it is done; one that was blocked gets the whole tree anew with the next
+    /// change.
     pub fn change(&self, line: &str) -> Result<Change, TcError> {
+        let (change, done) = self.carry_out(line)?;
+        done?;
+        Ok(change)
+    }
+
+    /// The same; says what has changed even if not all ports have done it.
+    pub(crate) fn carry_out(&self, line: &str) -> Result<(Change, Result<(), PortError>), TcError> {
         let shared = self.shared();
         let mut plan = shared.plan();
         if shared.gate.is_closed() {
@@ -51,17 +59,29 @@ impl Link {
         let change = Arc::make_mut(&mut plan.tree).change(line)?;
         let setup = plan.tree.clone();
         let ports = Edit::queue(&setup, &change).map_or(0..usize::MAX, |one| one..one + 1);
-        let answers = shared.ask(ports, |port, slot| {
+        let answers = shared.ask(0..usize::MAX, |port, slot| {
             if slot.port.death().is_some() || !slot.is_open() {
                 return None;
             }
             let (mtu, seed) = (plan.mtu(slot.mtu), plan.seed(port));
-            let edit = Edit::new(&setup, &change, Some(port), mtu, seed)?;
+            let edit = if slot.is_stale() {
+                Edit::root(&setup, Some(port), mtu, seed)?
+            } else if ports.contains(&port) {
+                Edit::new(&setup, &change, Some(port), mtu, seed)?
+            } else {
+                return None;
+            };
             Some(Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| trunk.edit(edit, cx)))
         });
+        for (port, error) in &answers.asked {
+            shared.slot(*port).set_stale(error.is_some());
+        }
         drop((plan, setup));
-        answers.gather(&shared.clock).into_iter().try_for_each(|(_, done)| done)?;
-        Ok(change)
+        let answers = answers.gather(&shared.clock).into_iter();
+        // What is not done is worse than what is going to be.
+        let is_late = |error: &PortError| matches!(error, PortError::Late(_));
+        let worst = answers.filter_map(|(_, done)| done.err()).min_by_key(is_late);
+        Ok((change, worst.map_or(Ok(()), Err)))
     }
 
     /// The description of the tree in front of its ports.

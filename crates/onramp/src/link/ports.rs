@@ -70,11 +70,12 @@ impl Link {
     /// [`PortError::TooMany`], [`PortError::Closed`].
     pub fn add_port(&self, device: impl Device + 'static) -> Result<usize, PortError> {
         let shared = self.shared();
-        let plan = shared.plan();
+        let _changing = shared.changing();
         if shared.gate.is_closed() {
             return Err(PortError::Closed);
         }
-        let port = shared.add_port(Box::new(device), &plan);
+        // In one step: a change that comes later finds the port, and one that came before, the plan.
+        let port = shared.add_port(Box::new(device), &shared.plan());
         let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
         shared.share_out(0);
         // SeqCst: pairs with that of `Handle::close`.
@@ -97,7 +98,7 @@ impl Link {
     /// [`PortError::Unknown`], [`PortError::Last`], [`PortError::Closed`].
     pub fn remove_port(&self, port: usize, timeout: Duration) -> Result<CloseReport, PortError> {
         let shared = self.shared();
-        let plan = shared.plan();
+        let changing = shared.changing();
         if shared.gate.is_closed() {
             return Err(PortError::Closed);
         }
@@ -122,7 +123,7 @@ impl Link {
         // that come behind it wait.
         slot.go(heirs, if flushed { deadline } else { Instant(0) });
         shared.share_out(0);
-        drop(plan);
+        drop(changing);
         Ok(CloseReport { flushed, purged: shared.purged() - before })
     }
 
@@ -144,7 +145,7 @@ impl Link {
     /// # Errors
     ///
     /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one
-    /// port keeps what it has.
+    /// port keeps what it has, until the next change.
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
         let tree = tree.for_ports().map_err(PortError::Qdisc)?;
         let shared = self.shared();
@@ -157,6 +158,7 @@ impl Link {
         for (port, slot) in shared.slots.iter().enumerate() {
             if let Some(built) = plan.build(port, slot.mtu) {
                 let taken = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
+                slot.set_stale(taken.is_err());
                 blocked = blocked.or_else(|| taken.is_err().then_some(port));
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use onramp::Transmitted;
 use onramp::dev::Null;
+use onramp::host::Reply;
 use onramp::view::{QdiscView, whole};
 use onramp::{
     Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup, TcError,
@@ -223,15 +224,27 @@ fn a_device_that_blocks_holds_up_nobody() {
             let all = control.link.all_views();
             assert!(matches!(all[0].1, Err(PortError::Late(0))));
             assert!(all[1].1.is_ok());
+            // Who says it on a command line is told that it will be done.
+            let reply =
+                Reply::from(link.change("qdisc change dev d root pfifo limit 8").unwrap_err());
+            assert_eq!(reply.code, 0, "{reply:?}");
+            assert!(reply.err.contains("port 0"), "{reply:?}");
             let mut blocked = 0;
             for _ in 0..3_000 {
                 // Nobody waits for these.
                 blocked += u32::from(control.link.set_tree(&control.link.setup()).is_err());
             }
             assert!(blocked > 1_900, "what waits is bounded: {blocked}");
+            let missed = control.apply("qdisc replace dev d root handle 7: prio");
+            assert!(matches!(missed, Err(PortError::Blocked(0))), "{missed:?}");
             gate.1.store(true, Ordering::SeqCst);
         });
         until("it answers", || control.link.views(0).is_ok());
+        // The port that missed a change gets the whole tree with the next one.
+        control.apply("qdisc add dev d parent 7:2 handle 8: fq").unwrap();
+        let views = |port| names(&control.link.views(port).unwrap());
+        assert_eq!(views(0).len(), 2);
+        assert_eq!(views(0), views(1));
         balanced(&control.link.stats());
     });
 }
@@ -256,5 +269,32 @@ fn how_long_packets_stay_is_measured_if_asked_for() {
                 assert_eq!(counted, measures.then_some(100));
             }
         }
+    });
+}
+
+/// Who removes a port waits for its packets, and keeps nobody else waiting.
+#[test]
+fn a_port_that_goes_holds_up_nobody() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let devices = [gate.device(), Box::new(Null::default())];
+        let tree = setup(&["qdisc add dev d root handle 1: pfifo"]);
+        let link = Link::devices(devices).tree(&tree).ports_max(3).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, onramp::Mapping::Port(0));
+        sender.send(&flow, b"x").unwrap();
+        thread::scope(|scope| {
+            let gone = scope.spawn(|| link.remove_port(0, LONG));
+            thread::sleep(Duration::from_millis(50));
+            assert!(link.views(1).is_ok());
+            link.measure(true);
+            link.change("qdisc replace dev d root handle 2: fq").unwrap();
+            link.set_qdisc("pfifo").unwrap();
+            assert!(!gone.is_finished(), "it waits, and nobody waited for it");
+            gate.open();
+            assert!(gone.join().unwrap().unwrap().flushed);
+        });
+        let added = link.add_port(Null::default()).unwrap();
+        assert_eq!(names(&link.views(added).unwrap()), names(&link.views(1).unwrap()));
     });
 }
