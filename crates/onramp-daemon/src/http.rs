@@ -12,7 +12,7 @@ mod sampler;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use onramp::host::Reply;
 use serde::Deserialize;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::patience::Patient;
@@ -42,7 +42,15 @@ pub trait Source: Send + Sync + 'static {
 
     /// Does what a command says, which came from the web page: `tc`, `qdisc`, `show`.
     fn exec(&self, words: &[String]) -> Reply;
+
+    /// Waits until either may be called; what this gives is kept until it has returned.
+    fn turn(&self) -> Pin<Box<dyn Future<Output = Turn> + Send>> {
+        Box::pin(std::future::ready(Box::new(()) as Turn))
+    }
 }
+
+/// The turn of one among those who come one after another.
+pub type Turn = Box<dyn Send>;
 
 /// What clients are granted.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +87,9 @@ struct Site {
     control: bool,
     listeners: Arc<Semaphore>,
     /// Commands go one after another.
-    commands: Semaphore,
+    commands: Arc<Semaphore>,
     /// Long documents, a few at a time: each takes memory.
-    writers: Semaphore,
+    writers: Arc<Semaphore>,
     page: web::Page,
 }
 
@@ -101,8 +109,8 @@ pub async fn serve(
         limits,
         control,
         listeners: Arc::new(Semaphore::new(limits.listeners)),
-        commands: Semaphore::new(1),
-        writers: Semaphore::new(4),
+        commands: Arc::new(Semaphore::new(1)),
+        writers: Arc::new(Semaphore::new(4)),
         page: web::Page::new(control),
     });
     let room = Arc::new(Semaphore::new(limits.connections));
@@ -215,10 +223,10 @@ async fn metrics(query: &str, site: &Site) -> Answer {
             _ => return Err(bad(format!("{key}: there are device and detail"))),
         }
     }
-    let _turn = site.writers.acquire().await.map_err(broken)?;
+    let place = Arc::clone(&site.writers).acquire_owned().await.map_err(broken)?;
     let snapshot = site.sampler.snapshot().await.map_err(broken)?;
-    let text = move || metrics::write(&snapshot, device.as_deref(), detail);
-    let text = tokio::task::spawn_blocking(text).await.map_err(broken)?;
+    let text = in_place(place, move || metrics::write(&snapshot, device.as_deref(), detail));
+    let text = text.await.map_err(broken)?;
     Ok(reply::whole(StatusCode::OK, metrics::CONTENT_TYPE, text))
 }
 
@@ -230,7 +238,7 @@ async fn snapshot(query: &str, site: &Site) -> Answer {
             _ => return Err(bad(format!("{key}: there is device"))),
         }
     }
-    let _turn = site.writers.acquire().await.map_err(broken)?;
+    let place = Arc::clone(&site.writers).acquire_owned().await.map_err(broken)?;
     let mut snapshot = site.sampler.snapshot().await.map_err(broken)?;
     let text = move || {
         if let Some(device) = device {
@@ -238,7 +246,7 @@ async fn snapshot(query: &str, site: &Site) -> Answer {
         }
         serde_json::to_string(&*snapshot)
     };
-    let text = tokio::task::spawn_blocking(text).await.map_err(broken)?.map_err(broken)?;
+    let text = in_place(place, text).await.map_err(broken)?.map_err(broken)?;
     Ok(reply::whole(StatusCode::OK, reply::JSON, text))
 }
 
@@ -287,12 +295,31 @@ async fn exec(request: Request<Incoming>, site: &Arc<Site>, local: SocketAddr) -
     let body = body.map_err(|error| (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?;
     let command: Command = serde_json::from_slice(&body.to_bytes())
         .map_err(|error| bad(format!("expected {{\"argv\":[\"tc\", …]}}: {error}")))?;
-    let _turn = site.commands.acquire().await.map_err(broken)?;
-    let sampler = Arc::clone(&site.sampler);
-    let done = tokio::task::spawn_blocking(move || sampler.source().exec(&command.argv));
+    let place = Arc::clone(&site.commands).acquire_owned().await.map_err(broken)?;
+    let source = site.sampler.source();
+    let turn = source.turn().await;
+    let done = in_place(place, move || {
+        let reply = source.exec(&command.argv);
+        drop(turn);
+        reply
+    });
     let Reply { code, out, err } = done.await.map_err(broken)?;
     let document = serde_json::json!({"code": code, "out": out, "err": err});
     Ok(reply::whole(StatusCode::OK, reply::JSON, document.to_string()))
+}
+
+/// Does what takes time on a thread of its own, where it keeps its place until it is done, whether
+/// or not somebody still waits for it.
+async fn in_place<T: Send + 'static>(
+    place: OwnedSemaphorePermit,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, tokio::task::JoinError> {
+    let done = tokio::task::spawn_blocking(move || {
+        let done = act();
+        drop(place);
+        done
+    });
+    done.await
 }
 
 fn bad(why: String) -> (StatusCode, String) {

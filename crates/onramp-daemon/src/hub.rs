@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onramp::Host;
-use tokio::sync::Mutex as Turn;
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// A host that many tasks use, one after another, in the order in which they came. Cheap to clone.
 ///
@@ -42,6 +42,11 @@ impl Hub {
         &self.host
     }
 
+    /// Waits for this one's turn, which ends with what this gives.
+    pub(crate) fn turn(&self) -> impl Future<Output = OwnedMutexGuard<()>> + Send + use<> {
+        self.turn.clone().lock_owned()
+    }
+
     /// Does something when it is this one's turn.
     ///
     /// # Errors
@@ -51,7 +56,7 @@ impl Hub {
         &self,
         act: impl FnOnce(&mut Host) -> T + Send + 'static,
     ) -> Result<T, Died> {
-        let turn = self.turn.clone().lock_owned().await;
+        let turn = self.turn().await;
         let host = self.host.clone();
         let done = tokio::task::spawn_blocking(move || {
             let done = act_on(&host, act);

@@ -86,7 +86,10 @@ pub fn run(options: Options) -> Result<(), String> {
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let done = runtime.block_on(async {
         let mut signals = Signals::listen().map_err(|error| format!("signals: {error}"))?;
-        let daemon = Daemon::open(options, Host::new()).await?;
+        let daemon = tokio::select! {
+            daemon = Daemon::open(options, Host::new()) => daemon?,
+            () = signals.end() => return Ok(()),
+        };
         daemon.serve(|hub, config| signals.wait(hub, config)).await;
         Ok(())
     });
@@ -122,8 +125,8 @@ impl Daemon {
         };
         let hub = Hub::new(host);
         if let Some(file) = &options.config {
-            let commands = config::load(&hub, file).await?;
-            info!("{}: {} commands", file.display(), commands.len());
+            let steps = config::load(&hub, file).await?;
+            info!("{}: all of it done, in {} steps", file.display(), steps.len());
         }
         info!("listening at {}", path.display());
         Ok(Self { options, hub, socket, listener, web })
@@ -186,7 +189,9 @@ impl Daemon {
         if timeout(GRACE, rest).await.is_err() {
             warn!("clients did not take their replies in time");
         }
-        if hub.with(|host| host.close(FLUSH)).await.is_err() {
+        // Something that was asked for may still be at it, and not end.
+        let closed = timeout(FLUSH + GRACE, hub.with(|host| host.close(FLUSH))).await;
+        if !matches!(closed, Ok(Ok(()))) {
             error!("cannot close the devices in good order");
         }
         info!("ended");
@@ -276,7 +281,18 @@ impl Signals {
                 _ = self.interrupt.recv() => return info!("SIGINT"),
                 _ = self.hangup.recv() => {}
             }
-            reload(&hub, config.as_ref()).await;
+            tokio::select! {
+                () = self.end() => return,
+                () = reload(&hub, config.as_ref()) => {}
+            }
+        }
+    }
+
+    /// Waits for a signal to end.
+    async fn end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => info!("SIGTERM"),
+            _ = self.interrupt.recv() => info!("SIGINT"),
         }
     }
 }
@@ -287,13 +303,13 @@ async fn reload(hub: &Hub, config: Option<&PathBuf>) {
     };
     notify::tell(&notify::reloading());
     match config::load(hub, file).await {
-        Ok(commands) if commands.is_empty() => {
+        Ok(steps) if steps.is_empty() => {
             info!("SIGHUP: {}: nothing has changed", file.display());
         }
-        Ok(commands) => {
-            info!("SIGHUP: {}: {} commands", file.display(), commands.len());
-            for command in commands {
-                info!("+ {command}");
+        Ok(steps) => {
+            info!("SIGHUP: {}: all of it done, in {} steps", file.display(), steps.len());
+            for step in steps {
+                info!("{step}");
             }
         }
         Err(why) => error!("SIGHUP: all stays as it was: {why}"),

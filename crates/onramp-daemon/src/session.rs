@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use onramp::host::Reply;
+use onramp::Host;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::debug;
 
-use crate::dispatch::{self, exec, exec_some};
+use crate::dispatch::{exec, exec_some};
 use crate::hub::{Died, Hub};
 use crate::serve::Limits;
 use crate::watch::{Watch, Watched};
-use crate::wire::{self, Asked, Command, Request};
+use crate::wire::{self, Asked, Command, Request, Said};
 
 /// Commands of a batch that are done before others have their turn.
 const TURN: usize = 64;
@@ -73,7 +73,7 @@ impl Session {
                 }
                 Ok(Next::End) | Err(Gone) => return,
             };
-            self.pace.wait().await;
+            self.pace.wait(1).await;
             match self.answer(&line).await {
                 Ok(None) => {}
                 Ok(Some((id, watch))) => return self.tell(id, watch, ending).await,
@@ -118,14 +118,14 @@ impl Session {
         self.write(&reply).await.map(|()| None)
     }
 
-    async fn serve(&self, id: Option<u64>, request: Request) -> Vec<u8> {
+    async fn serve(&mut self, id: Option<u64>, request: Request) -> Vec<u8> {
         match request {
             Request::Exec(command) => match self.hub.with(move |host| exec(host, &command)).await {
                 Ok(reply) => wire::reply(id, &reply),
                 Err(died) => wire::refusal(id, &died.to_string()),
             },
             Request::Batch { commands, force } => match self.batch(commands, force).await {
-                Ok((tried, said)) => wire::batch_reply(id, tried, &said),
+                Ok(said) => said.reply(id),
                 Err(died) => wire::refusal(id, &died.to_string()),
             },
             // Answered before.
@@ -133,39 +133,30 @@ impl Session {
         }
     }
 
-    /// Does commands one after another. Gives how many it tried, and what they said.
-    async fn batch(
-        &self,
-        commands: Vec<Command>,
-        force: bool,
-    ) -> Result<(usize, Vec<(usize, Reply)>), Died> {
-        let (mut tried, mut said) = (0, Vec::new());
+    /// Does commands one after another. Each counts as a request does.
+    async fn batch(&mut self, commands: Vec<Command>, force: bool) -> Result<Said, Died> {
+        let mut said = Said::default();
         let mut commands = commands.into_iter().peekable();
-        while commands.peek().is_some() {
+        let mut goes_on = true;
+        while goes_on && commands.peek().is_some() {
             let some: Vec<Command> = commands.by_ref().take(TURN).collect();
-            let replies = self.hub.with(move |host| exec_some(host, &some, force)).await?;
-            let failed = replies.last().is_some_and(|reply| reply.code != 0);
-            let count = replies.len();
-            said.extend(dispatch::said(tried, replies));
-            tried += count;
-            if failed && !force {
-                break;
-            }
+            self.pace.wait(some.len()).await;
+            let turn = move |host: &mut Host| {
+                let goes_on = exec_some(host, &some, force, &mut said);
+                (said, goes_on)
+            };
+            (said, goes_on) = self.hub.with(turn).await?;
         }
-        Ok((tried, said))
+        Ok(said)
     }
 
-    /// Writes a reply to a reader that may be slow, but reads.
-    async fn write(&mut self, mut reply: &[u8]) -> Result<(), Gone> {
-        while !reply.is_empty() {
-            let written = timeout(self.limits.patience, self.writer.write(reply)).await;
-            let written = written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            if written == 0 {
-                return Err(Gone);
-            }
-            reply = &reply[written..];
-        }
-        Ok(())
+    /// Writes a reply to a reader that may be slow, but reads: the more it is, the longer it may
+    /// take.
+    async fn write(&mut self, reply: &[u8]) -> Result<(), Gone> {
+        let mib = u64::try_from(reply.len() >> 20).unwrap_or(u64::MAX);
+        let patience = self.limits.patience.saturating_add(Duration::from_secs(mib));
+        let written = timeout(patience, self.writer.write_all(reply)).await;
+        Ok(written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??)
     }
 }
 
@@ -230,12 +221,13 @@ impl Pace {
         Self { interval, ahead: Duration::from_secs(1), due: Instant::now() }
     }
 
-    async fn wait(&mut self) {
+    /// Waits until as many commands are on time.
+    async fn wait(&mut self, commands: usize) {
         let now = Instant::now();
         if let Some(late) = now.checked_sub(self.ahead) {
             self.due = self.due.max(late);
         }
-        self.due += self.interval;
+        self.due += self.interval.saturating_mul(u32::try_from(commands).unwrap_or(u32::MAX));
         if self.due > now {
             sleep_until(self.due).await;
         }

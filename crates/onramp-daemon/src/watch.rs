@@ -5,6 +5,7 @@
 
 mod drops;
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -17,13 +18,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use self::drops::Drops;
-use crate::http::{Sampler, Source};
-use crate::hub::Hub;
+use crate::http::{Sampler, Source, Turn};
+use crate::hub::{Died, Hub};
 use crate::snapshot::{Device, Meter, Query};
 use crate::wire;
 
-/// Events that are kept for those who read slowly.
-const KEPT: usize = 4096;
+/// Bytes of events, and so events, that are kept for those who read slowly.
+const KEPT_BYTES: usize = 16 << 20;
+const KEPT: usize = KEPT_BYTES / Event::LINE_MAX;
 /// How often somebody looks for drops, and looks whether anybody still wants to know.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -51,7 +53,12 @@ impl Source for Hub {
     fn exec(&self, words: &[String]) -> Reply {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut host = self.host().lock().unwrap_or_else(PoisonError::into_inner);
-        host.exec(&words, "/".as_ref())
+        host.exec_alone(&words)
+    }
+
+    fn turn(&self) -> Pin<Box<dyn Future<Output = Turn> + Send>> {
+        let turn = self.turn();
+        Box::pin(async { Box::new(turn.await) as Turn })
     }
 }
 
@@ -111,12 +118,24 @@ impl Watched {
             !std::mem::replace(&mut *telling, true)
         };
         if first {
-            let events = Arc::downgrade(&self.events);
-            let heard = self.hub.with(move |host| host.listen(move |event| tell(&events, event)));
-            heard.await.map_err(|died| died.to_string())?;
-            tokio::spawn(tell_drops(Arc::clone(&self.sampler), Arc::downgrade(&self.events)));
+            // Goes on if who asked leaves, since others may have come.
+            let begun = tokio::spawn(self.clone().begin());
+            begun.await.unwrap_or(Err(Died)).map_err(|died| died.to_string())?;
         }
         Ok(receiver)
+    }
+
+    /// Begins to listen to the host; if that fails, the next one who asks may.
+    async fn begin(self) -> Result<(), Died> {
+        let events = Arc::downgrade(&self.events);
+        let theirs = events.clone();
+        let heard = self.hub.with(move |host| host.listen(move |event| tell(&theirs, event))).await;
+        if heard.is_err() {
+            *self.events.telling.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        } else {
+            tokio::spawn(tell_drops(Arc::clone(&self.sampler), events));
+        }
+        heard
     }
 }
 

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use onramp::host::Reply;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The protocol's version.
@@ -178,18 +179,80 @@ pub fn watching(id: Option<u64>, what: &str) -> Vec<u8> {
     line(&json!({ "v": VERSION, "id": id, "watching": what }))
 }
 
-/// The reply to a batch: how many commands were tried, and those that printed something or
-/// failed, each with its place, from 0 on.
-#[must_use]
-pub fn batch_reply(id: Option<u64>, tried: usize, said: &[(usize, Reply)]) -> Vec<u8> {
-    let code = u8::from(said.iter().any(|(_, reply)| reply.code != 0));
-    let said: Vec<Value> = said
-        .iter()
-        .map(|(place, Reply { code, out, err })| {
-            json!({ "command": place, "code": code, "out": out, "err": err })
-        })
-        .collect();
-    line(&json!({ "v": VERSION, "id": id, "code": code, "tried": tried, "said": said }))
+/// Bytes of what the commands of a batch said, at most; the last of them may go beyond.
+pub const SAID_MAX: usize = 16 << 20;
+
+/// What a batch said so far, as its reply has it: kept once, whatever its commands print.
+#[derive(Debug, Default)]
+pub struct Said {
+    json: Vec<u8>,
+    tried: usize,
+    failed: bool,
+}
+
+/// One of a batch that printed something or failed.
+#[derive(Serialize)]
+struct Spoken<'a> {
+    command: usize,
+    code: u8,
+    out: &'a str,
+    err: &'a str,
+}
+
+impl Said {
+    /// Commands that were tried.
+    #[must_use]
+    pub const fn tried(&self) -> usize {
+        self.tried
+    }
+
+    /// Whether nothing more may be tried.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.json.len() >= SAID_MAX
+    }
+
+    /// What the next command said.
+    pub fn add(&mut self, reply: &Reply) {
+        if *reply != Reply::default() {
+            self.write(reply);
+        }
+        self.tried += 1;
+    }
+
+    /// The next command is not tried, since those before it said too much.
+    pub fn refuse(&mut self) {
+        let err = format!(
+            "onramp: the batch ends here: what it said takes more than {} MiB; ask for less, or in \
+             several batches\n",
+            SAID_MAX >> 20
+        );
+        self.write(&Reply { code: 2, out: String::new(), err });
+    }
+
+    fn write(&mut self, Reply { code, out, err }: &Reply) {
+        self.failed |= *code != 0;
+        if !self.json.is_empty() {
+            self.json.push(b',');
+        }
+        let spoken = Spoken { command: self.tried, code: *code, out, err };
+        let written = serde_json::to_writer(&mut self.json, &spoken);
+        debug_assert!(written.is_ok(), "words are JSON, and memory takes them");
+    }
+
+    /// The reply to a batch: how many commands were tried, and those that printed something or
+    /// failed, each with its place, from 0 on.
+    #[must_use]
+    pub fn reply(self, id: Option<u64>) -> Vec<u8> {
+        let Self { mut json, tried, failed } = self;
+        let code = u8::from(failed);
+        let head = json!({ "v": VERSION, "id": id, "code": code, "tried": tried, "said": [] });
+        let head = head.to_string();
+        let head = head.strip_suffix("]}").unwrap_or(&head);
+        json.splice(..0, head.bytes());
+        json.extend_from_slice(b"]}\n");
+        json
+    }
 }
 
 /// JSON and a line end.

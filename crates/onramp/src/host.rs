@@ -13,13 +13,15 @@ pub mod reference;
 mod targets;
 
 use std::collections::BTreeSet;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use std::{fmt, fs, io};
 
+use onramp_core::filter;
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::QdiscView;
-use onramp_core::{ConfigError, filter};
 use onramp_dev::Receiver;
 
 use crate::Link;
@@ -83,16 +85,29 @@ impl Host {
     /// Does what a command says: `tc qdisc add dev d0 root fq`, `ip link show`. Files that it names
     /// are looked for below `folder`.
     pub fn exec(&mut self, words: &[&str], folder: &Path) -> Reply {
+        self.run(words, |file| read_file(&folder.join(file), FILE_MAX))
+    }
+
+    /// As [`exec`](Self::exec), for somebody who may not see the files here: commands that name
+    /// some are refused.
+    pub fn exec_alone(&mut self, words: &[&str]) -> Reply {
+        let why = "commands from here name no files; give the program itself, or use onramp tc";
+        self.run(words, |_| Err(io::Error::other(why)))
+    }
+
+    fn run(&mut self, words: &[&str], read: impl FnMut(&str) -> io::Result<Vec<u8>>) -> Reply {
         self.devices.is_heard = !self.listeners.is_empty();
         let reply = match words.split_first() {
             Some((&"ip", words)) => ip::exec(&mut self.devices, words),
-            Some((&"tc", words)) if words.contains(&"bpf") => match read_files(words, folder) {
-                Ok(line) => {
-                    let words: Vec<&str> = line.split_ascii_whitespace().collect();
-                    crate::tc::exec(&mut self.devices, &words)
+            Some((&"tc", words)) if words.contains(&"bpf") => {
+                match filter::with_files(&words.join(" "), read) {
+                    Ok(line) => {
+                        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+                        crate::tc::exec(&mut self.devices, &words)
+                    }
+                    Err(error) => crate::TcError::from(error).into(),
                 }
-                Err(error) => crate::TcError::from(error).into(),
-            },
+            }
             Some((&"tc", words)) => crate::tc::exec(&mut self.devices, words),
             other => {
                 let word = other.map_or("", |(first, _)| first);
@@ -151,7 +166,11 @@ impl Host {
     /// Tells the listeners what happened.
     #[expect(clippy::disallowed_methods, reason = "an event is a report")]
     fn tell(&mut self) {
-        for (what, device, line) in std::mem::take(&mut self.devices.happened) {
+        for (what, device, mut line) in std::mem::take(&mut self.devices.happened) {
+            if line.len() > Event::LINE_MAX {
+                line.truncate(line.floor_char_boundary(Event::LINE_MAX - '…'.len_utf8()));
+                line.push('…');
+            }
             let event = Event { at: SystemTime::now(), device, what, line };
             self.listeners.retain_mut(|listener| listener(&event));
         }
@@ -161,17 +180,24 @@ impl Host {
 /// Bytes of a program for filters, at most: far more than one may have.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Puts the programs in place of the files that they stand in.
-fn read_files(words: &[&str], folder: &Path) -> Result<String, ConfigError> {
-    filter::with_files(&words.join(" "), |file| {
-        let path = folder.join(file);
-        let about = fs::metadata(&path)?;
-        // A pipe would keep everybody waiting.
-        if !about.is_file() || about.len() > FILE_MAX {
-            return Err(io::Error::other("it is no file of at most 1 MiB"));
-        }
-        fs::read(&path)
-    })
+/// Reads a file of at most `max` bytes. A pipe, which would keep everybody waiting, is none.
+///
+/// # Errors
+///
+/// It cannot be read, is no regular file, or is longer.
+pub fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut options = fs::File::options();
+    // What is opened is looked at, and not what may have its name by then.
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        return Err(io::Error::other(format!("it has more than {max} bytes")));
+    }
+    Ok(bytes)
 }
 
 impl fmt::Debug for Host {

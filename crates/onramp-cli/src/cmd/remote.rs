@@ -150,7 +150,8 @@ fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Re
                 let _ = writeln!(io::stderr(), "Command failed {}:{number}", switches.file);
             }
         }
-        if code != 0 && !switches.force {
+        // A daemon that was told too much does not try the rest, and has said so.
+        if code != 0 && (!switches.force || done.tried < numbers.len()) {
             return Ok(code);
         }
     }

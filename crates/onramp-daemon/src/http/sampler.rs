@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Mutex as Turn, watch};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -14,12 +14,15 @@ use crate::snapshot::{Meter, Snapshot, Stats};
 /// Whoever asks again that soon gets the same.
 const FRESH: Duration = Duration::from_millis(100);
 
+/// The latest look, and when it was taken.
+type Latest = Option<(Instant, Arc<Snapshot>)>;
+
 /// Looks at devices when somebody asks, and every second while somebody listens.
 pub struct Sampler {
     source: Arc<dyn Source>,
     began: Instant,
     period: Duration,
-    latest: Turn<Option<(Instant, Arc<Snapshot>)>>,
+    latest: Arc<Turn<Latest>>,
     stats: watch::Sender<Option<Arc<Stats>>>,
     /// Whether somebody looks every second. Held while that is found out, never while waiting.
     looking: Mutex<bool>,
@@ -39,7 +42,7 @@ impl Sampler {
             source,
             began: Instant::now(),
             period,
-            latest: Turn::new(None),
+            latest: Arc::default(),
             stats: watch::Sender::new(None),
             looking: Mutex::new(false),
         })
@@ -57,25 +60,28 @@ impl Sampler {
     ///
     /// Looking panicked.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, JoinError> {
-        let mut latest = self.latest.lock().await;
+        let latest = Arc::clone(&self.latest).lock_owned().await;
         if let Some((at, snapshot)) = &*latest
             && at.elapsed() < FRESH
         {
             return Ok(Arc::clone(snapshot));
         }
-        let snapshot = Arc::new(self.look().await?);
-        *latest = Some((Instant::now(), Arc::clone(&snapshot)));
-        Ok(snapshot)
+        self.look(latest).await
     }
 
-    async fn look(&self) -> Result<Snapshot, JoinError> {
+    /// Looks, one at a time: the next one waits for this, even if nobody else does any more.
+    async fn look(&self, mut latest: OwnedMutexGuard<Latest>) -> Result<Arc<Snapshot>, JoinError> {
         let (source, began) = (self.source(), self.began);
-        spawn_blocking(move || {
+        let turn = source.turn().await;
+        let look = move || {
             let devices = source.devices();
+            drop(turn);
             let at_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            Snapshot::of(devices, at_ns, unix_ms())
-        })
-        .await
+            let snapshot = Arc::new(Snapshot::of(devices, at_ns, unix_ms()));
+            *latest = Some((Instant::now(), Arc::clone(&snapshot)));
+            snapshot
+        };
+        spawn_blocking(look).await
     }
 
     /// What happens, every period from now on. `None` until the first look.
@@ -104,7 +110,8 @@ impl Sampler {
                 }
             }
             // A look that panicked has said so; the next one may go well.
-            let Ok(snapshot) = self.look().await else { continue };
+            let latest = Arc::clone(&self.latest).lock_owned().await;
+            let Ok(snapshot) = self.look(latest).await else { continue };
             self.stats.send_replace(Some(Arc::new(meter.look(&snapshot))));
         }
     }

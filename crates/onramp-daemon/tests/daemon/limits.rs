@@ -106,3 +106,63 @@ fn requests_beyond_the_rate_wait_and_are_not_lost() {
     assert_eq!(daemon.connect().ask(&command("ip link"))["code"], 0);
     assert!(now() - begin < Duration::from_millis(400));
 }
+
+#[test]
+fn a_batch_says_no_more_than_fits() {
+    let daemon = Running::start(Limits::default());
+    let mut client = daemon.connect();
+    for number in 0..100 {
+        let add = format!("ip link add device{number} type dummy");
+        assert_eq!(client.ask(&command(&add))["code"], 0);
+    }
+    // Each prints some 25 KiB: all of them would print 75 MiB.
+    let (count, listing) = (3_000, ["ip", "-s", "-d", "link"]);
+    let request = json!({ "v": 1, "id": 5, "batch": vec![listing; count], "force": true });
+    client.write(format!("{request}\n").as_bytes());
+    let mut line = String::new();
+    client.0.read_line(&mut line).expect("a reply");
+    assert!((16 << 20..18 << 20).contains(&line.len()), "{} bytes", line.len());
+    let reply: Value = serde_json::from_str(&line).expect("JSON");
+    let tried = reply["tried"].as_u64().expect("a number");
+    let said = reply["said"].as_array().expect("a list");
+    assert!(tried > 100 && tried < count as u64, "{tried}");
+    assert_eq!(said.len() as u64, tried + 1, "all that were done, and why no more were");
+    let last = said.last().expect("there are some");
+    assert_eq!((&last["command"], &last["code"]), (&json!(tried), &json!(2)));
+    assert!(last["err"].as_str().is_some_and(|err| err.contains("16 MiB")), "{last}");
+    assert_eq!((&reply["code"], &reply["id"]), (&json!(1), &json!(5)));
+}
+
+#[test]
+fn commands_of_a_batch_count_for_the_rate() {
+    let daemon = Running::start(Limits { rate: 100, ..Limits::default() });
+    let mut client = daemon.connect();
+    let begin = now();
+    let reply = client.ask(&json!({ "v": 1, "batch": vec![["ip", "link"]; 150] }));
+    assert_eq!(reply["tried"], 150);
+    assert!(now() - begin >= Duration::from_millis(400), "{:?}", now() - begin);
+}
+
+#[test]
+fn who_reads_a_byte_now_and_then_does_not_read() {
+    let patience = Duration::from_millis(300);
+    let daemon = Running::start(Limits { patience, ..Limits::default() });
+    let mut client = daemon.connect();
+    for number in 0..100 {
+        let add = format!("ip link add device{number} type dummy");
+        assert_eq!(client.ask(&command(&add))["code"], 0);
+    }
+    let batch = json!({ "v": 1, "batch": vec![["ip", "-s", "-d", "link"]; 60] });
+    client.write(format!("{batch}\n").as_bytes());
+    // Some 1.5 MiB, of which a reader takes 256 KiB a second, in small bites.
+    let (begin, mut bite, mut read, mut ended) = (now(), [0; 16 << 10], 0, false);
+    loop {
+        match client.0.get_mut().read(&mut bite) {
+            Ok(0) | Err(_) => break,
+            Ok(some) => (read, ended) = (read + some, bite[some - 1] == b'\n'),
+        }
+        assert!(now() - begin < PATIENCE, "it was never cut off");
+        std::thread::sleep(Duration::from_millis(64));
+    }
+    assert!(read < 1 << 20 && !ended, "{read} bytes came in {:?}", now() - begin);
+}

@@ -1,7 +1,9 @@
 //! A daemon, and clients of every kind.
 
 mod crowd;
+mod files;
 mod limits;
+mod looks;
 mod protocol;
 mod socket;
 

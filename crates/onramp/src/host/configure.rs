@@ -4,7 +4,8 @@
 //! becomes: devices that are alike stay, their trees are changed where only parameters differ, and
 //! replaced, with what they hold, where more does.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,8 +21,14 @@ struct Described {
     name: String,
     /// `numtxqueues 4 type veth peer name v1`: what cannot change.
     made: String,
+    /// The other end of a `veth`.
+    peer: Option<String>,
     /// It was made by the command that made the device before.
     is_second: bool,
+    /// The addresses that it needs.
+    addresses: Vec<SocketAddr>,
+    /// The line of the text that made it.
+    line: usize,
     mtu: u32,
     txqueuelen: u32,
     up: bool,
@@ -41,6 +48,9 @@ impl Described {
         Self {
             name: device.name.clone(),
             made,
+            peer: peer.map(|peer| peer.name.clone()),
+            addresses: device.given.0.iter().map(|(_, address)| *address).collect(),
+            line: 0,
             is_second: peer.is_some_and(|peer| peer.index > device.index),
             mtu: device.mtu,
             txqueuelen: device.txqueuelen,
@@ -54,6 +64,21 @@ impl Described {
     }
 }
 
+impl Described {
+    /// Whether it can be made only when `there` has gone.
+    fn waits_for(&self, there: &Self) -> bool {
+        let names = [Some(&self.name), self.peer.as_ref()];
+        names.contains(&Some(&there.name))
+            || self.addresses.iter().any(|address| there.addresses.contains(address))
+    }
+}
+
+/// The line that cannot be done, and what it said.
+type Failed = (usize, Reply);
+
+/// How the step begins that makes a device.
+const MAKE: &str = "ip link add dev ";
+
 impl Host {
     /// Brings the host to what `text` describes, a command a line, or, if one of them cannot be
     /// done, leaves all as it was. Gives the commands that it took to get there; lines of a tree
@@ -66,10 +91,12 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// The line that cannot be done, from 1 on, and what it said.
+    /// The line that cannot be done, from 1 on, and what it said. Of what a device cannot be made
+    /// to be, it is the line that makes the device.
     pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
         let mut trial = Self::new();
         trial.devices.is_trial = true;
+        let mut made_by = Vec::new();
         for (at, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default();
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -80,48 +107,86 @@ impl Host {
             if reply.code != 0 {
                 return Err((at + 1, reply));
             }
+            made_by.push((trial.devices.last(), at + 1));
         }
-        let wanted = Described::all(&trial.devices);
-        let before = Described::all(&self.devices);
-        let followed = self.follow(&wanted);
-        let done = followed.map_err(|reply| {
-            // What could not be tried, such as an address that somebody else has.
-            let _ = self.follow(&before);
-            (0, reply)
-        });
+        let mut wanted = Described::all(&trial.devices);
+        for (device, index) in wanted.iter_mut().zip(trial.devices.iter().map(|it| it.index)) {
+            let place = made_by.partition_point(|(last, _)| *last < index);
+            device.line = made_by.get(place).map_or(0, |(_, line)| *line);
+        }
+        let done = self.follow_or_stay(&wanted);
         self.tell();
         let commands = done?;
         self.configured = wanted.into_iter().map(|device| device.name).collect();
         Ok(commands)
     }
 
-    /// Makes the devices that are wanted, as they are wanted.
-    fn follow(&mut self, wanted: &[Described]) -> Result<Vec<String>, Reply> {
-        let mut commands = Vec::new();
-        let names: BTreeSet<&str> = wanted.iter().map(|device| device.name.as_str()).collect();
-        let gone = |name: &String| !names.contains(name.as_str());
-        for name in self.configured.iter().filter(|name| gone(name)).cloned().collect::<Vec<_>>() {
-            if self.devices.get(&name).is_some() {
-                self.ip(&mut commands, format!("link del dev {name}"))?;
+    /// Makes the devices that are wanted, as they are wanted, or leaves them as they were.
+    fn follow_or_stay(&mut self, wanted: &[Described]) -> Result<Vec<String>, Failed> {
+        let before = Described::all(&self.devices);
+        let mut steps = Vec::new();
+        let Err((line, mut reply)) = self.follow(wanted, &mut steps) else { return Ok(steps) };
+        // What could not be tried, such as an address that somebody else has.
+        let was = |name: &str| before.iter().any(|device| device.name == name);
+        for name in wanted.iter().map(|device| &device.name).filter(|name| !was(name)) {
+            let is_ours = steps.iter().any(|step| step.starts_with(&format!("{MAKE}{name} ")));
+            if is_ours && self.devices.get(name).is_some() {
+                let _ = self.ip(&mut Vec::new(), format!("link del dev {name}"));
             }
+        }
+        if let Err((_, undone)) = self.follow(&before, &mut Vec::new()) {
+            reply.err += &format!("onramp: and cannot go back: {}", undone.err);
+        }
+        Err((line, reply))
+    }
+
+    /// Makes the devices that are wanted, as they are wanted, and notes the steps.
+    fn follow(&mut self, wanted: &[Described], steps: &mut Vec<String>) -> Result<(), Failed> {
+        let going = self.going(wanted);
+        let stays = |name: &String| {
+            self.devices.get(name).is_some() && !going.iter().any(|device| device.name == *name)
+        };
+        let missing = wanted.iter().filter(|device| !device.is_second && !stays(&device.name));
+        // What may fail comes before what cannot be undone.
+        let (late, early): (Vec<_>, Vec<_>) =
+            missing.partition(|device| going.iter().any(|there| device.waits_for(there)));
+        let make = |host: &mut Self, device: &Described, steps: &mut Vec<String>| {
+            let add = format!("link add dev {} {}", device.name, device.made);
+            host.ip(steps, add).map_err(|reply| (device.line, reply))
+        };
+        for device in early {
+            make(self, device, steps)?;
+        }
+        for device in going {
+            // With one end of a `veth` the other goes.
+            if self.devices.get(&device.name).is_some() {
+                let del = format!("link del dev {}", device.name);
+                self.ip(steps, del).map_err(|reply| (device.line, reply))?;
+            }
+        }
+        for device in late {
+            make(self, device, steps)?;
         }
         for device in wanted {
-            let there = self.devices.get(&device.name);
-            let there = there.map(|there| Described::of(&self.devices, there));
-            let differs = there.as_ref().is_some_and(|there| there.made != device.made);
-            if differs && !device.is_second {
-                self.ip(&mut commands, format!("link del dev {}", device.name))?;
-            }
-            if (there.is_none() || differs) && self.devices.get(&device.name).is_none() {
-                let add = format!("link add dev {} {}", device.name, device.made);
-                self.ip(&mut commands, add)?;
-            }
+            let set = self.set(steps, device).and_then(|()| self.grow(steps, device));
+            set.map_err(|reply| (device.line, reply))?;
         }
-        for device in wanted {
-            self.set(&mut commands, device)?;
-            self.grow(&mut commands, device)?;
-        }
-        Ok(commands)
+        Ok(())
+    }
+
+    /// The devices that cannot stay: they are not wanted any more, or are to be made differently.
+    fn going(&self, wanted: &[Described]) -> Vec<Described> {
+        let wanted: BTreeMap<&str, &Described> =
+            wanted.iter().map(|device| (device.name.as_str(), device)).collect();
+        let mut there = Described::all(&self.devices);
+        there.retain_mut(|there| match wanted.get(there.name.as_str()) {
+            Some(device) => {
+                there.line = device.line;
+                device.made != there.made
+            }
+            None => self.configured.contains(&there.name),
+        });
+        there
     }
 
     fn ip(&mut self, commands: &mut Vec<String>, line: String) -> Result<(), Reply> {

@@ -15,6 +15,11 @@ pub struct Event {
     pub line: String,
 }
 
+impl Event {
+    /// Bytes of a [`line`](Self::line), at most; one that was longer ends with `…`.
+    pub const LINE_MAX: usize = 4096;
+}
+
 /// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {

@@ -189,6 +189,11 @@ impl Netdevs {
         self.last
     }
 
+    /// The greatest number that a device has or had.
+    pub(crate) const fn last(&self) -> u32 {
+        self.last
+    }
+
     /// Whether no device has or had this number.
     pub(crate) fn is_fresh(&self, index: u32) -> bool {
         index > self.last

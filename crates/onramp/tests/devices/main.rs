@@ -1,6 +1,7 @@
 //! Devices of a host: what `ip` says of them, and what they carry.
 
 mod carry;
+mod configure;
 mod ip;
 mod kernel;
 

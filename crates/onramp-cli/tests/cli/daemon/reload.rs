@@ -59,3 +59,15 @@ fn a_daemon_does_not_begin_with_what_is_wrong() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("config:2: "), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_file_stops_nothing() {
+    let daemon = configured("ip link add d0 type dummy\n");
+    let file = daemon.folder.path().join("config");
+    fs::remove_file(&file).expect("it is there");
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    daemon.signal(Signal::HUP);
+    daemon.logged(&["all stays as it was", "no regular file"]);
+    assert!(daemon.out("ip -br link show d0").starts_with("d0 "));
+}

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{
+    self,
+    ErrorKind::{Interrupted, TimedOut, WouldBlock},
+};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +23,8 @@ use crate::{Flow, Link, Mapping, Sender};
 const DATAGRAM_MAX: usize = 65_535;
 /// How long a relay may not learn that it shall end, if what should wake it is lost.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long it rests after an error.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Senders whose flows are known at once; beyond, all are learned again.
 const FLOWS_MAX: usize = 4_096;
 
@@ -126,8 +131,12 @@ impl Inbound {
                 // Who ends us sends such a one.
                 Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: as above.
                 Ok((len, from)) => self.forward(&buffer[..len], from),
-                // Time passed, or an error of an earlier packet (ICMP): the next one may come.
-                Err(_) => {}
+                Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {}
+                // An error of an earlier packet (ICMP), or one that lasts: the next may come.
+                Err(_) => {
+                    self.source.dropped.add(1);
+                    thread::sleep(PAUSE);
+                }
             }
         }
     }
@@ -147,5 +156,31 @@ impl Inbound {
         } else {
             self.source.dropped.add(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+
+    use onramp_dev::Null;
+
+    use super::*;
+
+    #[test]
+    fn an_error_that_lasts_is_counted_and_keeps_no_processor_busy() {
+        let link = Link::devices([Box::new(Null::new(1500)) as Box<dyn onramp_core::Device>]);
+        let link = link.build().expect("a link");
+        let side = Arc::<Side>::default();
+        // Nothing can be received from a file.
+        let socket = OwnedFd::from(File::open("/dev/null").expect("it is there")).into();
+        let listener = Listener { socket, side: side.clone() };
+        let relay = Relay::start(listener, &link).expect("it starts");
+        thread::sleep(Duration::from_millis(300));
+        drop(relay);
+        let errors = side.received().dropped;
+        assert!((1..=31).contains(&errors), "{errors}");
+        let _ = link.close(Duration::ZERO);
     }
 }

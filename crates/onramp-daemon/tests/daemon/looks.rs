@@ -1,0 +1,47 @@
+//! Looks at the devices whose watchers do not wait for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use onramp::host::Reply;
+use onramp_daemon::http::{Sampler, Source};
+use onramp_daemon::snapshot::Device;
+
+use super::*;
+
+/// How many look, and how many did at once.
+#[derive(Default)]
+struct Slow {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Source for Slow {
+    fn devices(&self) -> Vec<Device> {
+        // Relaxed: counts, nothing follows from them.
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(300));
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        Vec::new()
+    }
+
+    fn exec(&self, _: &[String]) -> Reply {
+        Reply::default()
+    }
+}
+
+#[test]
+fn one_looks_at_a_time_though_nobody_waits() {
+    let slow = Arc::<Slow>::default();
+    let sampler = Sampler::new(slow.clone(), Duration::from_secs(1));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        for _ in 0..100 {
+            let look = tokio::time::timeout(Duration::from_millis(1), sampler.snapshot());
+            assert!(look.await.is_err(), "it takes longer");
+        }
+        sampler.snapshot().await.expect("a look");
+    });
+    assert_eq!(slow.most.load(Ordering::Relaxed), 1); // Relaxed: all have ended.
+}

@@ -1,0 +1,93 @@
+//! A host that follows a text: what it makes, and what it leaves as it was.
+
+use std::net::UdpSocket;
+
+use super::*;
+
+fn follow(host: &mut Host, text: &str) -> Result<Vec<String>, (usize, Reply)> {
+    host.configure(text, Path::new("/"))
+}
+
+fn names(host: &Host) -> Vec<String> {
+    host.devices().into_iter().map(|device| device.name).collect()
+}
+
+#[test]
+fn what_fails_names_its_line_and_leaves_all_as_it_was() {
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address");
+    let mut host = host(&["ip link add mine type dummy"]);
+    let first = "ip link add d0 type dummy\nip link add d1 type dummy\n";
+    follow(&mut host, first).expect("it can be done");
+    let before = host.devices().into_iter().map(|device| (device.name, device.index));
+    let before: Vec<_> = before.collect();
+    // d1 would go, d0 would become another, and two would come.
+    let text = format!(
+        "# devices\nip link add d0 numtxqueues 2 type dummy\nip link add v0 type veth peer name v1\n\
+         ip link add d2 type dummy\n\nip link add u0 type udp local {taken}\nip link set u0 up\n"
+    );
+    let (line, reply) = follow(&mut host, &text).expect_err("the address is taken");
+    assert_eq!((line, reply.code), (6, 2), "{reply:?}");
+    assert!(reply.err.contains(&taken.to_string()), "{reply:?}");
+    let after = host.devices().into_iter().map(|device| (device.name, device.index));
+    assert_eq!(after.collect::<Vec<_>>(), before, "not even for a moment");
+    follow(&mut host, "ip link add d0 type dummy\n").expect("it can be done");
+    assert_eq!(names(&host), ["mine", "d0"]);
+}
+
+#[test]
+fn names_and_addresses_pass_from_one_device_to_another() {
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = port.expect("an address that is free again");
+    let mut host = Host::new();
+    let udp = |name: &str| format!("ip link add {name} type udp local {port} remote {port}\n");
+    follow(&mut host, &format!("{}ip link add d0 type dummy\n", udp("u0"))).expect("it is free");
+    let next = format!("ip link add v0 type veth peer name d0\n{}", udp("u1"));
+    follow(&mut host, &next).expect("whoever has them goes first");
+    let mut there = names(&host);
+    there.sort();
+    assert_eq!(there, ["d0", "u1", "v0"]);
+    assert_eq!(follow(&mut host, &next), Ok(Vec::new()), "nothing has changed");
+}
+
+#[test]
+fn programs_are_read_from_files_alone() {
+    let folder = std::env::temp_dir().join(format!("onramp-files-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("program"), "1,6 0 0 65535").expect("a file");
+    std::fs::write(folder.join("large"), vec![b' '; (1 << 20) + 1]).expect("a file");
+    let made = std::process::Command::new("mkfifo").arg(folder.join("pipe")).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let mut host = host(&["ip link add d0 type dummy", "tc qdisc add dev d0 root handle 1: prio"]);
+    let line = |file| {
+        let line = "tc filter add dev d0 parent 1: bpf classid 1:1 bytecode-file";
+        line.split(' ').chain([file]).collect::<Vec<&str>>()
+    };
+    for (file, why) in
+        [("large", "more than 1048576 bytes"), ("pipe", "no regular file"), (".", "no regular")]
+    {
+        let reply = host.exec(&line(file), &folder);
+        assert!(reply.code != 0 && reply.err.contains(why), "{file}: {reply:?}");
+    }
+    let reply = host.exec_alone(&line("/etc/hostname"));
+    assert!(reply.code != 0 && reply.err.contains("name no files"), "{reply:?}");
+    assert_eq!(host.exec(&line("program"), &folder), Reply::default());
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+}
+
+#[test]
+fn what_is_told_of_a_long_line_is_cut() {
+    let mut host = host(&["ip link add d0 type dummy", "tc qdisc add dev d0 root handle 1: prio"]);
+    let (tell, told) = std::sync::mpsc::channel();
+    host.listen(move |event| tell.send(event.line.clone()).is_ok());
+    let long = "ü".repeat(100_000);
+    let line = format!("tc filter replace dev d0 parent 1: prio 1 handle 1 fw classid 1:1 {long}");
+    exec(&mut host, &line);
+    let zeros = "0".repeat(100_000);
+    let line = format!("tc filter replace dev d0 parent 1: prio 1 handle {zeros}1 fw classid 1:1");
+    assert_eq!(exec(&mut host, &line).code, 0);
+    let lines: Vec<String> = told.try_iter().collect();
+    assert!(!lines.is_empty(), "it is told");
+    assert!(lines.iter().all(|line| line.len() <= onramp::host::Event::LINE_MAX));
+    assert!(lines.iter().any(|line| line.ends_with('…')));
+}
