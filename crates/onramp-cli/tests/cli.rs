@@ -25,6 +25,7 @@ mod tdc;
 #[path = "cli/watch.rs"]
 mod watch;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -45,6 +46,18 @@ fn run(line: &str) -> Output {
         .filter(|word| !word.is_empty())
         .collect();
     onramp(words).output().expect("the program runs")
+}
+
+/// Says that a test does without something, which CI has: there it fails.
+fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
+    // Past the test harness, which hides what passing tests print.
+    writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
+}
+
+/// Says that a test does without something that not every kernel has.
+fn skip_kernel(why: &str) {
+    writeln!(std::io::stderr(), "SKIP: kernel: {why}").expect("it is open");
 }
 
 fn stderr(output: &Output) -> String {

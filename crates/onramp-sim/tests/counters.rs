@@ -1,11 +1,13 @@
 //! What every qdisc and class of the recorded trees counted, against what `tc -s` said of the real
 //! ones: bytes, packets, drops, overlimits and backlog.
 //!
-//! The recordings lie outside the project: see `golden.rs`.
+//! The recordings lie outside the project: see `shared/mod.rs`.
+
+mod shared;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use onramp_core::qdisc::Backlog;
 use onramp_core::view::{Counters, QdiscView};
@@ -67,15 +69,8 @@ fn ours(views: &[QdiscView]) -> Said {
 
 #[test]
 fn counters_are_those_of_linux() {
-    let shared = std::env::var_os("ONRAMP_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let golden = shared.join("golden");
-    let Ok(entries) = fs::read_dir(&golden) else {
-        eprintln!("SKIPPED: no recordings at {} (set ONRAMP_SHARED)", golden.display());
-        return;
-    };
+    let Some(golden) = shared::golden() else { return };
+    let entries = fs::read_dir(&golden).expect("readable");
     let mut cases: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     cases.retain(|path| path.join("stats.txt").exists());
     cases.sort();

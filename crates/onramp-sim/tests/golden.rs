@@ -1,24 +1,18 @@
 //! What a real Linux 7.2 recorded, against ours.
 //!
-//! The traces lie outside the project, in `../shared/golden` beside the repository or in
-//! `$ONRAMP_SHARED/golden`; without them the test says so and passes.
+//! The traces lie outside the project: see `shared/mod.rs`.
+
+mod shared;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use onramp_sim::recording::Case;
 
 #[test]
 fn as_linux_did() {
-    let shared = std::env::var_os("ONRAMP_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let golden = shared.join("golden");
-    let Ok(entries) = fs::read_dir(&golden) else {
-        eprintln!("SKIPPED: no recordings at {} (set ONRAMP_SHARED)", golden.display());
-        return;
-    };
+    let Some(golden) = shared::golden() else { return };
+    let entries = fs::read_dir(&golden).expect("readable");
     let mut cases: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     cases.retain(|path| path.join("tc.txt").exists());
     cases.sort();

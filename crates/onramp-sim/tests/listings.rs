@@ -1,10 +1,11 @@
 //! Whole listings of trees that saw recorded traffic, word by word against those of the real ones:
 //! `tc -s -d qdisc show`, then `tc -s -d class show`.
 //!
-//! The recordings lie outside the project: see `golden.rs`.
+//! The recordings lie outside the project: see `shared/mod.rs`.
+
+mod shared;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use onramp_core::Setup;
 use onramp_core::show::{Out, Style};
@@ -29,15 +30,8 @@ fn listing(tc: &str, views: &[QdiscView]) -> String {
 
 #[test]
 fn listings_are_those_of_linux() {
-    let shared = std::env::var_os("ONRAMP_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let golden = shared.join("golden");
-    let Ok(entries) = fs::read_dir(&golden) else {
-        eprintln!("SKIPPED: no recordings at {} (set ONRAMP_SHARED)", golden.display());
-        return;
-    };
+    let Some(golden) = shared::golden() else { return };
+    let entries = fs::read_dir(&golden).expect("readable");
     let mut compared = Vec::new();
     for path in entries.map(|entry| entry.expect("readable").path()) {
         let Ok(stats) = fs::read_to_string(path.join("stats.txt")) else { continue };

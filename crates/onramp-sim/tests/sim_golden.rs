@@ -1,10 +1,12 @@
 //! The plain wire of [`Sim`](onramp_sim::Sim), against what a real Linux 7.2 recorded.
 //!
 //! Only kinds without timers: the slack of real ones is no matter of the plain wire. The traces lie
-//! outside the project: see `golden.rs`.
+//! outside the project: see `shared/mod.rs`.
+
+mod shared;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onramp_core::{Rate, Setup, Tree};
 use onramp_sim::source::{Records, rows};
@@ -45,16 +47,10 @@ fn theirs(case: &Path) -> Left {
 
 #[test]
 fn the_plain_wire_is_as_linux() {
-    let shared = std::env::var_os("ONRAMP_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
+    let Some(golden) = shared::golden() else { return };
     for name in CASES {
-        let case = shared.join("golden").join(name);
-        let Ok(opts) = fs::read_to_string(case.join("opts")) else {
-            eprintln!("SKIPPED: no recording at {} (set ONRAMP_SHARED)", case.display());
-            continue;
-        };
+        let case = golden.join(name);
+        let opts = fs::read_to_string(case.join("opts")).expect("a recording");
         let ours = ours(&case, &opts);
         let theirs = theirs(&case);
         let same = ours.iter().zip(&theirs).take_while(|(ours, theirs)| ours == theirs).count();

@@ -57,7 +57,7 @@ fn manual_pages_are_sound() {
         let Ok(groff) = groff else {
             assert!(std::env::var_os("CI").is_none(), "there is no groff");
             // Past the test harness, which hides what passing tests print.
-            writeln!(std::io::stderr(), "SKIPPED manual pages: there is no groff").expect("open");
+            writeln!(std::io::stderr(), "SKIP: manual pages: there is no groff").expect("open");
             return;
         };
         let said = String::from_utf8_lossy(&groff.stderr);

@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{assert_documented_keys, assert_fails, onramp, read_json, root, run, stderr};
+use super::{
+    assert_documented_keys, assert_fails, onramp, read_json, root, run, skip, skip_kernel, stderr,
+};
 
 /// Two threads and four methods; long enough for every thread to get its turn on a busy machine.
 const SHORT: &str = "bench udp --threads 2 --seconds 0.2 --rounds 1";
@@ -329,8 +331,7 @@ fn a_full_disk_fails_and_leaves_nothing() {
         .args([folder.path().as_os_str(), command.as_ref()])
         .output();
     let Some(output) = output.ok().filter(|output| output.status.success()) else {
-        eprintln!("SKIPPED: a full tmpfs needs unshare(1) and user namespaces");
-        return;
+        return skip_kernel("a full tmpfs needs user namespaces");
     };
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains("\nmethod ") && shown.ends_with("\ncode 1\n"), "{shown}");
@@ -364,8 +365,7 @@ fn a_report_replaces_the_old_one_and_keeps_a_link() {
 #[test]
 fn a_wire_of_its_own() {
     if !root() {
-        eprintln!("SKIPPED: --sink veth needs root");
-        return;
+        return skip("--sink veth needs root");
     }
     // What arrives within the window depends on the load of the machine, what arrives does not.
     for kind in ["send", "sendmmsg", "gso", "onramp"] {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::onramp;
+use super::{onramp, skip};
 
 /// Long enough for anything to happen that shall.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,30 +1,61 @@
 //! Linux's own test cases of `tc`, against the daemon.
 
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
+use super::skip;
+
 /// Suites of qdiscs that Linux tests its own `tc` with. They are not part of the project.
-const RUNNER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/tdc/run.py");
+const SUITES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/tdc");
+
+/// How many cases each suite has, by name.
+fn cases() -> Vec<(String, u64)> {
+    let folder = fs::read_dir(Path::new(SUITES).join("cases")).expect("the cases");
+    let mut cases: Vec<_> = folder
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("readable");
+            let suite: Value = serde_json::from_str(&text).expect("JSON");
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            (name, suite.as_array().expect("cases").len() as u64)
+        })
+        .collect();
+    cases.sort();
+    cases
+}
 
 #[test]
 fn every_case_of_linux_that_can_run_passes() {
     let python = Command::new("python3").arg("--version").output().is_ok();
-    if !Path::new(RUNNER).exists() || !python {
-        let why = "SKIP: Linux's cases for tc: ../shared/tdc and python3 are needed";
-        // Past the test harness, which hides what passing tests print.
-        return writeln!(std::io::stderr(), "{why}").expect("it is open");
+    if !Path::new(SUITES).exists() || !python {
+        return skip("Linux's cases for tc: ../shared/tdc and python3 are needed");
     }
     let mut command = Command::new("python3");
-    command.args([RUNNER, "--json", "--onramp", env!("CARGO_BIN_EXE_onramp")]);
+    command.arg(Path::new(SUITES).join("run.py"));
+    command.args(["--json", "--onramp", env!("CARGO_BIN_EXE_onramp")]);
     let output = command.output().expect("python3 runs");
+    assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("it prints text");
     let suites: Vec<Value> =
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let sum = |key: &str| suites.iter().filter_map(|suite| suite[key].as_u64()).sum::<u64>();
+    let count = |suite: &Value, key: &str| suite[key].as_u64().expect("a count");
+    let sum = |key: &str| suites.iter().map(|suite| count(suite, key)).sum::<u64>();
     let failures: Vec<&Value> = suites.iter().map(|suite| &suite["failures"]).collect();
     assert_eq!(sum("failed"), 0, "{failures:#?}");
-    assert!(sum("passed") > 100, "{text}");
+    let mut ran: Vec<_> = suites
+        .iter()
+        .map(|suite| {
+            let cases = ["passed", "failed", "skipped"].map(|key| count(suite, key));
+            (suite["suite"].as_str().expect("a name").to_owned(), cases.iter().sum())
+        })
+        .collect();
+    ran.sort();
+    assert_eq!(ran, cases(), "each case of each suite ran, or was told to need other programs");
+    assert!(sum("passed") > 0, "{text}");
+    // What needs more than `tc` and `ip link` is little.
+    assert!(sum("skipped") < sum("passed"), "{text}");
 }

@@ -136,7 +136,7 @@ fn promtool_is_content() {
         .spawn();
     let Ok(mut child) = spawned else {
         assert!(std::env::var_os("CI").is_none(), "no promtool: install the package prometheus");
-        writeln!(std::io::stderr(), "SKIPPED: no promtool").expect("it is open");
+        writeln!(std::io::stderr(), "SKIP: no promtool").expect("it is open");
         return;
     };
     let snapshot = at(1, vec![steady("d\"0\\", 1, 3, 3), nested("d1", 2)]);

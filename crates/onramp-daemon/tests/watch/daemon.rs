@@ -1,87 +1,17 @@
 //! A daemon, and those who watch it over its socket.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::thread::JoinHandle;
+use std::io::{self, BufRead as _, Write as _};
 use std::time::Duration;
 
-use onramp::Host;
 use onramp_daemon::client::Client;
-use onramp_daemon::feed::{self, Feed as _, FeedError, Remote};
+use onramp_daemon::feed::{Feed as _, FeedError, Remote};
 use onramp_daemon::monitor;
-use onramp_daemon::serve::{Daemon, Options};
 use onramp_daemon::snapshot::Query;
 use onramp_daemon::top::{self, Batch};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
+use super::alive::Alive;
 use super::tool::until;
-
-/// A daemon on a socket of its own, until this is dropped.
-struct Alive {
-    folder: tempfile::TempDir,
-    web: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Alive {
-    #[expect(clippy::disallowed_methods, reason = "a thread of the test's own")]
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let options = Options {
-            socket: Some(folder.path().join("socket")),
-            metrics: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-            web_control: true,
-            ..Options::default()
-        };
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_all().build().expect("a runtime");
-            runtime.block_on(async {
-                let daemon = Daemon::open(options, Host::new()).await.expect("it opens");
-                ready.send(daemon.web_address().expect("it has a page")).expect("we wait");
-                daemon.serve(|_, _| async { stopped.await.unwrap_or_default() }).await;
-            });
-        });
-        let web = is_ready.recv().expect("it is ready");
-        Self { folder, web, stop: Some(stop), thread: Some(thread) }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
-    }
-
-    fn exec(&self, line: &str) {
-        let mut client = Client::connect(&self.socket()).expect("it listens");
-        let words: Vec<&str> = line.split(' ').collect();
-        let reply = client.exec(&words, "/").expect("it answers");
-        assert_eq!(reply.code, 0, "{line}: {reply:?}");
-    }
-
-    /// Watches, from when it is heard.
-    fn watch(&self, what: &str, options: &Value) -> BufReader<UnixStream> {
-        let stream = feed::watch(&self.socket(), what, options).expect("it listens");
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        stream.read_line(&mut line).expect("an answer");
-        let heard: Value = serde_json::from_str(&line).expect("JSON");
-        assert_eq!(heard, json!({"v": 1, "id": null, "watching": what}));
-        stream
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        let _ = self.stop.take().map(|stop| stop.send(()));
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(std::thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
-    }
-}
 
 /// Writes until it has so many lines.
 struct Lines(Vec<u8>, usize);

@@ -14,7 +14,7 @@ use super::serve::Server;
 use super::tool::{Running, have, until};
 
 /// Prometheus with a target, both on loopback, its data in `folder`.
-fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) {
+pub(crate) fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) {
     let config = folder.join("prometheus.yml");
     let text = format!(
         "global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}\n\
@@ -38,7 +38,7 @@ fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) {
 }
 
 /// The results of a query; none while it does not answer.
-fn query(address: SocketAddr, query: &str) -> Option<Vec<Value>> {
+pub(crate) fn query(address: SocketAddr, query: &str) -> Option<Vec<Value>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
@@ -54,7 +54,7 @@ fn query(address: SocketAddr, query: &str) -> Option<Vec<Value>> {
     (!results.is_empty()).then_some(results)
 }
 
-fn number(result: &Value) -> f64 {
+pub(crate) fn number(result: &Value) -> f64 {
     result["value"][1].as_str().and_then(|text| text.parse().ok()).expect("a number")
 }
 

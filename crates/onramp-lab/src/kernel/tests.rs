@@ -105,7 +105,7 @@ fn surroundings() -> (String, BTreeSet<PathBuf>) {
 
 /// Past the test harness, which hides what passing tests print.
 fn skip(name: &str, why: &str) {
-    writeln!(std::io::stderr(), "SKIPPED {name}: {why}").expect("standard error is open");
+    writeln!(std::io::stderr(), "SKIP: kernel: {name}: {why}").expect("standard error is open");
 }
 
 /// `measure` in a thread of its own.
@@ -172,6 +172,8 @@ fn every_device_swallows_all_and_leaves_nothing_behind() {
     // A kernel need not have all of them. Where there is not even a namespace, none was tried.
     if worked.is_empty() {
         assert!(!lacking.iter().any(|why| why.starts_with("no device")), "{lacking:?}");
+        let lacks_program = lacking.iter().any(|why| why.contains("apt-get"));
+        assert!(!lacks_program || std::env::var_os("CI").is_none(), "{lacking:?}");
         skip(&format!("the kernel's side of {name}"), &lacking.join("; "));
     } else {
         assert_read_back();

@@ -1,6 +1,7 @@
 //! Devices of all kinds under a link.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
@@ -149,7 +150,11 @@ fn udp_over_ipv6_and_a_connected_socket() {
                 let addr = socket.local_addr().unwrap();
                 (socket, addr)
             }
-            Err(error) => return eprintln!("SKIP: no IPv6 on this machine: {error}"),
+            Err(error) => {
+                // Past the test harness, which hides what passing tests print.
+                let mut stderr = std::io::stderr();
+                return writeln!(stderr, "SKIP: kernel: no IPv6: {error}").expect("it is open");
+            }
         };
         socket.set_read_timeout(Some(LONG)).unwrap();
         let ours = UdpSocket::bind("[::1]:0").unwrap();

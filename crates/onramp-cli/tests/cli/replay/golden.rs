@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::super::skip;
 use super::files::{Frames, frame, pcap};
 use super::{run, succeeded, write};
 
@@ -30,7 +31,7 @@ fn a_capture_of_the_workload_is_shaped_as_linux_did() {
     for name in CASES {
         let case = shared.join("golden").join(name);
         let Ok(workload) = fs::read_to_string(case.join("workload.csv")) else {
-            eprintln!("SKIPPED: no recording at {} (set ONRAMP_SHARED)", case.display());
+            skip(&format!("no recording at {} (set ONRAMP_SHARED)", case.display()));
             continue;
         };
         // Times count from the first packet: where that is late, another comes before all others.
