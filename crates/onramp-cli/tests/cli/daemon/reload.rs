@@ -65,7 +65,7 @@ fn a_pipe_in_the_place_of_the_file_stops_nothing() {
     let daemon = configured("ip link add d0 type dummy\n");
     let file = daemon.folder.path().join("config");
     fs::remove_file(&file).expect("it is there");
-    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    let made = Command::new("mkfifo").arg(&file).status();
     assert!(made.is_ok_and(|status| status.success()));
     daemon.signal(Signal::HUP);
     daemon.logged(&["all stays as it was", "no regular file"]);
