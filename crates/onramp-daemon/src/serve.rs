@@ -309,7 +309,7 @@ async fn reload(hub: &Hub, config: Option<&PathBuf>) {
         Ok(steps) => {
             info!("SIGHUP: {}: all of it done, in {} steps", file.display(), steps.len());
             for step in steps {
-                info!("{step}");
+                info!("SIGHUP: {step}");
             }
         }
         Err(why) => error!("SIGHUP: all stays as it was: {why}"),
