@@ -142,7 +142,8 @@ enum Matcher {
     Basic(Tree),
     Flower(Box<Flower>),
     Flow(Box<Flow>),
-    Bpf(Bpf),
+    /// With `direct-action`, the class of the packets that it takes.
+    Bpf(Bpf, Option<Handle>),
     /// With `direct-action`, the class that the program gets.
     Ebpf(Ebpf, Option<Handle>),
 }
@@ -214,7 +215,8 @@ impl Matcher {
             Self::Basic(tree) => tree.holds(look, pkt).into(),
             Self::Flower(flower) => flower.matches(look, pkt).into(),
             Self::Flow(flow) => flow.class_of(look, pkt, now).map_or(Match::No, Match::Class),
-            Self::Bpf(program) => Match::answered(program.answer(look, pkt)),
+            Self::Bpf(program, None) => Match::answered(program.answer(look, pkt)),
+            Self::Bpf(program, Some(class)) => ebpf::decided(program.answer(look, pkt), *class),
             Self::Ebpf(program, None) => {
                 program.answer(look, pkt, 0).map_or(Match::No, |said| Match::answered(said.value))
             }

@@ -61,6 +61,10 @@ pub struct Setup {
     facts: Facts,
     /// What looks at packets that come in, and, if it is a `clsact`, go out.
     ingress: Option<Box<Node>>,
+    /// There was one, now or before.
+    had_ingress: bool,
+    /// What the last filter that was added at an `ingress` called it.
+    ingress_called: Option<Handle>,
     /// The qdiscs that the last change took away: handle, kind, and where they stood.
     taken: Vec<Taken>,
 }
@@ -202,9 +206,14 @@ impl Node {
         let nested = matches!(kind.classes, ClassKind::Added { nested: true, .. });
         let there = self.has_class(parent.minor);
         if matches!(kind.id, "ingress" | "clsact") {
-            let known = [INGRESS_FILTERS, EGRESS_FILTERS].contains(&parent);
-            let why = || "expected ffff:fff2, where packets come in, or ffff:fff3".to_owned();
-            return (!known).then(|| (Errno::NoEntry, "Specified class doesn't exist", why()));
+            if [INGRESS_FILTERS, EGRESS_FILTERS].contains(&parent) {
+                return None;
+            }
+            let why = "expected ffff:fff2, where packets come in, or ffff:fff3".to_owned();
+            return Some(match parent.minor {
+                0 => (Errno::Invalid, "", why),
+                _ => (Errno::NoEntry, "Specified class doesn't exist", why),
+            });
         }
         if self.spec.build(1514).filters(0).is_none() {
             let why = format!("{} asks no filters", kind.id);
@@ -501,11 +510,23 @@ impl Setup {
         }
     }
 
+    /// What Linux says filters are asked at: of an `ingress`, what it was called by the filter that
+    /// came last.
+    pub(crate) fn filter_place_called(&self, place: Handle) -> Handle {
+        match &self.ingress {
+            Some(node) if place == INGRESS_FILTERS && node.spec.kind().id == "ingress" => {
+                self.ingress_called.unwrap_or(place)
+            }
+            _ => place,
+        }
+    }
+
     fn filter(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
         let mut words = Reader::new(words);
         let head = Head::read(&mut words)?;
         let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
-        let parent = self.filter_place_of(parent);
+        let called = parent;
+        let parent = self.filter_place_of(called);
         let how = match verb {
             Verb::Add => How::Add,
             Verb::Replace => How::Replace,
@@ -528,6 +549,9 @@ impl Setup {
             return Err(error.kernel(errno, said));
         }
         self.filters.apply(parent, how, &head, words)?;
+        if called.major == INGRESS_MAJOR && how != How::Delete {
+            self.ingress_called = Some(called);
+        }
         self.name(&device);
         Ok(Change::Filters(parent))
     }

@@ -38,8 +38,8 @@ fn specs() -> Vec<Spec> {
     }
     for line in [
         "bfifo limit 9kb",
-        "etf delta 3000000",
-        "etf delta 1000000 deadline_mode",
+        "etf clockid TAI delta 3000000",
+        "etf clockid TAI delta 1000000 deadline_mode",
         "ets strict 2",
         "ets bands 5 strict 2 quanta 300 3000 priomap 4 3 2 1 0 1 2 3",
         "multiq bands 4",

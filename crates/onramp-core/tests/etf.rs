@@ -9,7 +9,9 @@ const START_NS: u64 = 20_000_000_000;
 
 fn tree(options: &str) -> Tree {
     let mut setup = Setup::default();
-    setup.apply(&format!("qdisc add dev eth0 root etf {options}")).expect("a correct line");
+    setup
+        .apply(&format!("qdisc add dev eth0 root etf clockid TAI {options}"))
+        .expect("a correct line");
     Tree::of(&setup, 1514, 1).expect("there is a root")
 }
 

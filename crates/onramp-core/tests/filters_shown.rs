@@ -296,6 +296,107 @@ fn refusals() {
     assert_eq!(text(&setup, ""), before);
 }
 
+/// An `ingress` has one place for filters; it is called what the last one called it that came.
+#[test]
+fn an_ingress_is_called_what_was_typed() {
+    let mut setup = setup(&[]);
+    setup.apply("qdisc add dev e0 ingress").expect("none is there");
+    let add = |setup: &mut Setup, place: &str, pref: u32| {
+        let line = format!("filter add dev e0 {place} prio {pref} protocol ip matchall action ok");
+        setup.apply(&line).expect("a correct line");
+    };
+    let first = |setup: &Setup, place: &str| {
+        let lines = text(setup, place);
+        lines.lines().next().unwrap_or_default().to_owned()
+    };
+    let tail = "protocol ip pref 1 matchall chain 0 ";
+    add(&mut setup, "parent ffff:", 1);
+    assert_eq!(first(&setup, "dev e0 parent ffff:"), format!("filter {tail}"));
+    assert_eq!(first(&setup, "dev e0 ingress"), format!("filter parent ffff: {tail}"));
+    assert!(setup.lines().last().is_some_and(|line| line.contains(" parent ffff: ")));
+    let json = shown(&setup, "dev e0 ingress", Style { json: true, ..Style::default() });
+    assert!(json.contains(r#"{"parent":"ffff:","protocol":"ip""#), "{json}");
+    for (place, name) in [("parent ffff:", "parent ffff: "), ("ingress", "ingress ")] {
+        let mut out = Out::new(Style::default());
+        let line = format!("dev e0 {place} prio 1 protocol ip handle 1 matchall");
+        setup.get_filter(&line, &mut out).expect("it is there");
+        let got = out.finish();
+        assert!(got.starts_with(&format!("filter {name}protocol ip")), "{got}");
+    }
+    add(&mut setup, "ingress", 2);
+    assert_eq!(first(&setup, "dev e0 parent ffff:"), format!("filter ingress {tail}"));
+    assert_eq!(first(&setup, "dev e0 ingress"), format!("filter {tail}"));
+    add(&mut setup, "parent ffff:5", 3);
+    setup.apply("filter del dev e0 ingress prio 3").expect("it is there");
+    assert_eq!(first(&setup, "dev e0 ingress"), format!("filter parent ffff:5 {tail}"));
+}
+
+/// What Linux takes, too: words of matches in any order, and numbers alone.
+#[test]
+fn any_order_and_numbers_alone() {
+    let setup = setup(&[
+        "parent 1: prio 1 basic match 'cmp(u8 at 0 layer link mask 0xff gt 10 trans)' classid 1:1",
+        "parent 1: prio 1 basic match 'cmp(u8 at 0 gt 10 mask 0xff layer tcp)' classid 1:1",
+        "parent 1: prio 1 basic match 'nbyte(ab layer tcp at 3)' classid 1:1",
+        "parent 1: prio 2 bpf da bytecode '1,6 0 0 0'",
+        "parent 1: prio 3 matchall action police index 9",
+        "parent 1: prio 4 matchall action gact index 55",
+        "parent 1: prio 5 protocol ip flower ip_proto sctp tcp_flags 0x2 classid 1:1",
+    ]);
+    let all = text(&setup, "");
+    for line in [
+        "handle 0x1 direct-action not_in_hw bytecode '1,6 0 0 0'",
+        "police 0x9 rate 0bit burst 0b mtu 4096Mb action reclassify overhead 0b",
+        "index 55 ref 1 bind 1",
+    ] {
+        assert!(all.contains(line), "{line}: {all}");
+    }
+    assert!(!all.contains("tcp_flags"), "{all}");
+}
+
+/// Words of the kinds and of actions, and what of Linux is not here.
+#[test]
+fn refusals_of_words() {
+    let mut setup = setup(&["parent 1: prio 9 protocol ip flower ip_proto udp classid 1:1"]);
+    let before = text(&setup, "");
+    let invalid = "RTNETLINK answers: Invalid argument";
+    let absent = "Error: Failed to load TC action module.";
+    let not_here = "RTNETLINK answers: Operation not supported";
+    let no_entry = "RTNETLINK answers: No such file or directory";
+    for (line, code, text) in [
+        ("add dev e0 parent 1: matchall action mirred egress redirect dev lo", 2, absent),
+        ("add dev e0 parent 1: matchall action ok action vlan pop", 2, absent),
+        ("add dev e0 parent 1: matchall action trap", 2, not_here),
+        ("add dev e0 parent 1: matchall action gact trap", 2, not_here),
+        ("add dev e0 parent 1: matchall action police rate 1mbit burst 9k avrate 1mbit", 1, ""),
+        (
+            "add dev e0 parent 1: matchall action ok cookie 0123456789abcdef0123456789abcdef0",
+            255,
+            "",
+        ),
+        ("add dev e0 parent 1: bpf bytecode '1,255 0 0 0' classid 1:1", 2, invalid),
+        ("add dev e0 parent 1: bpf bytecode '2,6 0 0 0'", 1, ""),
+        ("add dev e0 parent 1: bpf bytecode '1,6 0 0 0,6 0 0 0'", 1, ""),
+        ("add dev e0 parent 1: bpf bytecode ''", 1, ""),
+        ("add dev e0 parent 1: basic match 'cmp(u8 at 0)' classid 1:1", 1, ""),
+        ("add dev e0 parent 1: basic match 'cmp(u8 gt 10)' classid 1:1", 1, ""),
+        ("add dev e0 parent 1: basic match 'cmp(at 0 u8 gt 10)' classid 1:1", 1, ""),
+        ("add dev e0 parent 1: basic match 'canid(sff 1)' classid 1:1", 2, no_entry),
+        ("add dev e0 parent 1: basic match 'meta(random gt 5)' classid 1:1", 2, not_here),
+        ("add dev e0 parent 1: protocol ip flower ip_proto tcp dst_port 0x50", 1, ""),
+        ("add dev e0 parent 1: protocol ip flower ip_proto tcp dst_port 80-0x90", 1, ""),
+        ("add dev e0 parent 1: protocol ip flower ip_proto icmp type 8/0xf", 1, ""),
+        (
+            "replace dev e0 parent 1: prio 9 protocol ip handle 1 flower ip_proto udp dst_port 8",
+            2,
+            invalid,
+        ),
+    ] {
+        assert_eq!(answer(&mut setup, line), (code, text.to_owned()), "{line}");
+    }
+    assert_eq!(text(&setup, ""), before);
+}
+
 #[test]
 fn changes_in_place() {
     let mut setup = setup(&[
@@ -350,6 +451,7 @@ fn one_is_got_and_some_are_deleted() {
     let got = get("dev e0 parent 1: prio 1 protocol ip handle 7 basic").expect("there");
     assert_eq!(got, "filter parent 1: protocol ip pref 1 basic chain 0 handle 0x7 flowid 1:3 \n");
     assert_eq!(said(get("dev e0 parent 1: prio 1 handle 7 basic")).0, 255);
+    assert_eq!(said(get("dev e0 prio 1 protocol ip handle 7 basic")).0, 255);
     let no_handle = "Error: Specified filter handle not found.";
     let no_pref = "Error: Filter with specified priority/protocol not found.";
     let no_chain = "Error: Cannot find specified filter chain.";

@@ -269,6 +269,52 @@ fn defaults_below_classes_are_listed_when_asked_for() {
     }
 }
 
+/// What Linux says of classes without options, of what stands at an `ingress`, and of `etf`
+/// without a clock.
+#[test]
+fn what_is_refused_in_the_kernels_words() {
+    let told = |setup: &mut Setup, line: &str| {
+        setup.apply(line).err().map_or((0, String::new()), |error| {
+            (error.fault.code(), error.fault.kernel_text().unwrap_or_default())
+        })
+    };
+    for (kind, said) in [
+        ("drr", "Error: DRR options are required for this operation."),
+        ("qfq", "Error: sch_qfq: missing options."),
+        ("htb", "RTNETLINK answers: Invalid argument"),
+        ("hfsc", "RTNETLINK answers: Invalid argument"),
+    ] {
+        let mut setup = setup(&[&format!("qdisc add dev e0 root handle 1: {kind}")]);
+        let line = "class add dev e0 parent 1: classid 1:6";
+        assert_eq!(told(&mut setup, line), (2, said.to_owned()), "{kind}");
+    }
+    // Where classes do not nest, nobody looks for the one above.
+    let lines = ["class add dev e0 parent 1:9 classid 1:2 drr"];
+    setup(&["qdisc add dev e0 root handle 1: drr", lines[0]]);
+    let mut setup = Setup::default();
+    for (line, code, said) in [
+        ("qdisc add dev e0 root etf delta 1000", 2, "Error: Dynamic clockids are not supported."),
+        ("qdisc add dev e0 root etf clockid tai delta 1000", 0, ""),
+        ("qdisc add dev e0 ingress", 0, ""),
+        (
+            "qdisc add dev e0 parent ffff:1 pfifo",
+            2,
+            "Error: Cannot add children to ingress/clsact qdisc.",
+        ),
+        ("qdisc del dev e0 ingress", 0, ""),
+        ("qdisc del dev e0 ingress", 2, "Error: Invalid handle."),
+        ("qdisc del dev e0 clsact", 2, "Error: Invalid handle."),
+        ("qdisc add dev e0 clsact", 0, ""),
+        (
+            "filter add dev e0 parent ffff: matchall action ok",
+            2,
+            "RTNETLINK answers: Invalid argument",
+        ),
+    ] {
+        assert_eq!(told(&mut setup, line), (code, said.to_owned()), "{line}");
+    }
+}
+
 #[test]
 fn some_kinds_do_not_change() {
     let none = "Error: Change operation not supported by specified qdisc.";

@@ -200,6 +200,10 @@ pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<
                 read_gact(words)?
             }
             None => return Err(words.wrong("action", "", EXPECTED).argument()),
+            Some(word) if ABSENT.contains(&word) => {
+                let error = words.wrong("action", word, format!("not here; {EXPECTED}"));
+                return Err(error.kernel(Errno::NoEntry, "Failed to load TC action module"));
+            }
             Some(_) => {
                 words.back();
                 read_gact(words)?
@@ -236,13 +240,15 @@ impl Action {
             }
             Some("cookie") => {
                 words.next();
+                let long = words.peek().is_some_and(|word| word.len() > 32);
                 let read = |word: &str| {
                     let hex = word.bytes().all(|digit| digit.is_ascii_hexdigit());
                     let fits = (2..=32).contains(&word.len()) && word.len().is_multiple_of(2);
                     (hex && fits).then(|| word.to_ascii_lowercase())
                 };
                 let expected = "1 to 16 bytes, two hexadecimal digits each";
-                self.cookie = words.value("cookie", expected, read)?;
+                let read = words.value("cookie", expected, read);
+                self.cookie = read.map_err(|error| if long { error.argument() } else { error })?;
             }
             Some("no_percpu") => {
                 words.next();
@@ -309,6 +315,28 @@ pub(super) fn control(word: &str) -> Option<Control> {
     })
 }
 
+/// Actions of Linux that are not here: those that send packets elsewhere or write into them.
+const ABSENT: &[&str] = &[
+    "bpf",
+    "connmark",
+    "csum",
+    "ct",
+    "ctinfo",
+    "gate",
+    "ife",
+    "ipt",
+    "mirred",
+    "mpls",
+    "nat",
+    "pedit",
+    "sample",
+    "simple",
+    "skbmod",
+    "tunnel_key",
+    "vlan",
+    "xt",
+];
+
 const EXPECTED: &str = "expected an action: ok, pass, drop, shot, pipe, reclassify, continue, \
                         goto chain N, jump N, police, skbedit";
 
@@ -316,7 +344,16 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
     let missing = |words: &Reader<'_>| {
         words.wrong("action", words.peek().unwrap_or_default(), EXPECTED).argument()
     };
-    let control = read_control(words)?.ok_or_else(|| missing(words))?;
+    let control = match (read_control(words)?, words.peek()) {
+        (Some(control), _) => control,
+        // A number alone means an action that lets packets pass.
+        (None, Some("index")) => Control::Ok,
+        (None, Some("trap")) => {
+            let why = "nothing here takes packets from the qdisc; use drop";
+            return Err(words.wrong("action", "trap", why).kernel(Errno::NotSupported, ""));
+        }
+        (None, _) => return Err(missing(words)),
+    };
     let mut random = None;
     if words.take("random") {
         let chance = words.value("random", "netrand or determ", |word| match word {

@@ -6,8 +6,8 @@
 //!
 //! Source: McCanne and Jacobson, "The BSD Packet Filter", 1993; `tc-bpf(8)`; behaviour of Linux 7.2
 //! `net/core/filter.c` and `net/sched/cls_bpf.c`.
-//! Differs: of Linux's extensions, protocol, packet type, mark, queue and VLAN tag; no
-//! `direct-action`. Programs of the newer kind are in [`ebpf`](super::ebpf).
+//! Differs: of Linux's extensions, protocol, packet type, mark, queue and VLAN tag. Programs of the
+//! newer kind are in [`ebpf`](super::ebpf).
 //! Invariant: a checked program runs at most one step for each of its instructions.
 
 use std::str::FromStr;
@@ -16,9 +16,9 @@ use onramp_queue::Packet;
 
 use super::Look;
 use super::reader::{Reader, count};
-use crate::ConfigError;
 use crate::dissect::Dissected;
 use crate::show::Out;
+use crate::{ConfigError, Errno};
 
 const MEMORY: usize = 16;
 const PROGRAM_MAX: u32 = 4096;
@@ -248,8 +248,10 @@ impl Bpf {
         let mut want = 1;
         while numbers.len() < want {
             let expected = "COUNT,CODE JT JF K,… in numbers";
-            let word =
-                words.value("bytecode", expected, |word| (!word.is_empty()).then_some(word))?;
+            let word = words.next().unwrap_or_default();
+            if word.is_empty() {
+                return Err(words.wrong("bytecode", "", format!("expected {expected}")));
+            }
             for part in word.split(',').filter(|part| !part.is_empty()) {
                 let number = count(part, u32::MAX)
                     .ok_or_else(|| words.wrong("bytecode", part, format!("expected {expected}")))?;
@@ -262,10 +264,15 @@ impl Bpf {
             }
             want = 1 + 4 * steps as usize;
         }
+        if numbers.len() > want {
+            let why = format!("expected {} instructions, as its count says", want / 4);
+            return Err(words.wrong("bytecode", "", why));
+        }
         let (mut steps, mut raws) = (Vec::new(), Vec::new());
         for (place, raw) in numbers[1..].chunks(4).enumerate() {
             let step = decode(raw).ok_or_else(|| {
-                words.wrong("bytecode", &format!("{raw:?}"), format!("no instruction ({place})"))
+                let why = format!("no instruction ({place})");
+                words.wrong("bytecode", &format!("{raw:?}"), why).kernel(Errno::Invalid, "")
             })?;
             steps.push(step);
             raws.extend(<[u32; 4]>::try_from(raw));
@@ -274,7 +281,8 @@ impl Bpf {
         match program.fault() {
             None => Ok(program),
             Some((place, why)) => {
-                Err(words.wrong("bytecode", &format!("instruction {place}"), why))
+                let error = words.wrong("bytecode", &format!("instruction {place}"), why);
+                Err(error.kernel(Errno::Invalid, ""))
             }
         }
     }

@@ -222,20 +222,23 @@ impl Ebpf {
     /// Does what it says, as a filter of this class with `direct-action`.
     pub(super) fn act(&self, look: &mut Look, pkt: &Packet, class: Handle) -> Match {
         let Some(said) = self.answer(look, pkt, class.minor.into()) else { return Match::No };
-        match said.value {
-            act::OK => {
-                let minor = Handle::from_priority(said.class).minor;
-                Match::Class(Handle::new(class.major, minor))
-            }
-            // No qdisc redirects.
-            act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Match::Drop,
-            _ => Match::No,
-        }
+        let minor = Handle::from_priority(said.class).minor;
+        decided(said.value, Handle::new(class.major, minor))
     }
 
     /// Runs it for a filter of this class.
     pub(super) fn answer(&self, look: &mut Look, pkt: &Packet, class: u32) -> Option<Answer> {
         machine::run(&self.0, look.at(pkt), pkt, class)
+    }
+}
+
+/// What the answer of a program with `direct-action` means, for a packet that it gives this class.
+pub(super) fn decided(value: u32, class: Handle) -> Match {
+    match value {
+        act::OK => Match::Class(class),
+        // No qdisc redirects.
+        act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Match::Drop,
+        _ => Match::No,
     }
 }
 

@@ -15,7 +15,7 @@ use onramp_queue::Packet;
 use super::Look;
 use super::reader::{Reader, count};
 use super::words::{Key, offset};
-use crate::ConfigError;
+use crate::{ConfigError, Errno};
 
 /// How deep parentheses may go, as in Linux.
 const DEPTH_MAX: usize = 32;
@@ -127,7 +127,7 @@ impl LayerOf {
         words.value("layer", "link, network, transport or 0 to 2", |word| match word {
             "link" | "0" => Some(Self::Link),
             "network" | "1" => Some(Self::Network),
-            "transport" | "2" => Some(Self::Transport),
+            "transport" | "tcp" | "2" => Some(Self::Transport),
             _ => None,
         })
     }
@@ -249,10 +249,17 @@ fn close(words: &mut Reader<'_>) -> Result<(), ConfigError> {
     words.value("ematch", "`)`", |word| (word == ")").then_some(()))
 }
 
+/// What Linux can be built without, as it is here.
+const ABSENT: &[&str] = &["canid", "ipset", "ipt", "text"];
+const EMATCHES: &str = "expected cmp, u32, meta, nbyte, not or `(`";
+
 fn read_test(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
     let kind = words.next().unwrap_or_default();
+    if ABSENT.contains(&kind) {
+        return Err(words.wrong("ematch", kind, EMATCHES).kernel(Errno::NoEntry, ""));
+    }
     if !matches!(kind, "cmp" | "u32" | "meta" | "nbyte") {
-        return Err(words.wrong("ematch", kind, "expected cmp, u32, meta, nbyte, not or `(`"));
+        return Err(words.wrong("ematch", kind, EMATCHES));
     }
     if !words.take("(") {
         return Err(words.wrong(kind, words.peek().unwrap_or_default(), "expected `(`"));
@@ -282,7 +289,7 @@ fn read_compare(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
         _ => None,
     })?;
     let mut place = Place { bytes, layer: LayerOf::Network, offset: 0, mask: None, swap: false };
-    let mut placed = false;
+    let (mut placed, mut compared) = (false, None);
     loop {
         match words.peek() {
             Some("at") => {
@@ -302,14 +309,18 @@ fn read_compare(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
                 words.next();
                 place.swap = true;
             }
-            _ => break,
+            None | Some(")") => break,
+            _ => {
+                let op = Op::read(words)?;
+                compared = Some((op, words.number("cmp", u32::MAX)?));
+            }
         }
     }
-    if !placed {
-        return Err(no_offset("cmp", words));
+    match compared {
+        Some((op, with)) if placed => Ok(Test::Compare { value: place, op, with }),
+        Some(_) => Err(no_offset("cmp", words)),
+        None => Err(words.wrong("cmp", "", "expected eq, lt or gt, and a number")),
     }
-    let op = Op::read(words)?;
-    Ok(Test::Compare { value: place, op, with: words.number("cmp", u32::MAX)? })
 }
 
 fn no_offset(kind: &str, words: &Reader<'_>) -> ConfigError {
@@ -337,9 +348,20 @@ fn read_bytes(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
     }
 }
 
+/// Whether it is something of Linux alone: of its sockets, routes, devices and load, or chance.
+fn is_absent(word: &str) -> bool {
+    matches!(word, "random" | "dev" | "rtclassid" | "rt_iif")
+        || word.starts_with("sk_")
+        || word.starts_with("loadavg_")
+}
+
 fn read_object(words: &mut Reader<'_>) -> Result<Object, ConfigError> {
     let expected = "a number, priority, nf_mark, fwmark, protocol, pkt_len, pkt_type, data_len, \
                     mac_len, vlan or tc_index";
+    if let Some(word) = words.peek().filter(|word| is_absent(word)) {
+        let why = "a packet here has no such thing";
+        return Err(words.wrong("meta", word, why).kernel(Errno::NotSupported, ""));
+    }
     let what = words.value("meta", expected, |word| {
         Some(match word {
             "priority" => What::Priority,

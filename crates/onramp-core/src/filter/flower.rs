@@ -191,18 +191,20 @@ impl Flower {
             "ip_tos" => self.read_byte(TOS, key, words)?,
             "ip_ttl" => self.read_byte(TTL, key, words)?,
             "tcp_flags" => {
-                self.need(self.has(IP_PROTO, &[ip_proto::TCP]), key, "ip_proto tcp", words)?;
                 let read = |word: &str, _| u16::try_from(hexadecimal(word, 0xfff)?).ok();
                 let expected = "FLAGS or FLAGS/MASK, hexadecimal, 0 to fff";
                 let (flags, mask) = words.value(key, expected, |word| masked(word, 0xfff, read))?;
-                self.set(TCP_FLAGS, &flags.to_be_bytes(), &mask.to_be_bytes());
+                // As in Linux: of another protocol, nobody looks at them.
+                if self.has(IP_PROTO, &[ip_proto::TCP]) {
+                    self.set(TCP_FLAGS, &flags.to_be_bytes(), &mask.to_be_bytes());
+                }
             }
             "type" | "code" => {
                 let icmp = [ip_proto::ICMP, ip_proto::ICMPV6];
                 let icmp = icmp.iter().any(|number| self.has(IP_PROTO, &[*number]));
                 self.need(icmp, key, "ip_proto icmp or icmpv6", words)?;
                 let field = if key == "type" { ICMP_TYPE } else { ICMP_CODE };
-                let read = |word: &str, _| u8::try_from(count(word, 0xff)?).ok();
+                let read = |word: &str, _| word.parse::<u8>().ok();
                 let (value, mask) =
                     words.value(key, "0 to 255, and /MASK", |word| masked(word, 0xff, read))?;
                 self.set(field, &[value], &[mask]);
@@ -299,7 +301,7 @@ impl Flower {
         let known = [ip_proto::TCP, ip_proto::UDP, ip_proto::SCTP];
         let known = known.iter().any(|number| self.has(IP_PROTO, &[*number]));
         self.need(known, key, "ip_proto tcp, udp or sctp", words)?;
-        let port = |word: &str| u16::try_from(count(word, 0xffff)?).ok();
+        let port = |word: &str| word.parse::<u16>().ok();
         let range = |word: &str| {
             let (first, last) = word.split_once('-')?;
             port(first).zip(port(last)).filter(|(first, last)| first < last)

@@ -28,7 +28,7 @@ impl Setup {
     /// [`ConfigError`]: the word that is wrong.
     pub fn show_filters(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
         let (place, query) = self.filter_query(line)?;
-        show_filters(self.filters().at(place), place, &query, out);
+        show_filters(self.filters().at(place), self.filter_place_called(place), &query, out);
         Ok(())
     }
 
@@ -47,7 +47,7 @@ impl Setup {
         let (place, query) = self.filter_query(line)?;
         let find = |filter: &FilterSpec| counted.iter().find(|other| other.is_same(filter));
         let filters = self.filters().at(place).map(|filter| find(filter).unwrap_or(filter));
-        show_filters(filters, place, &query, out);
+        show_filters(filters, self.filter_place_called(place), &query, out);
         Ok(())
     }
 
@@ -70,9 +70,11 @@ impl Setup {
     pub fn get_filter(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
         let mut words = Reader::new(line.split_ascii_whitespace());
         let head = Head::read(&mut words)?;
-        let place = self.filter_place(&head);
-        let filter = self.filters().get(place, &head, &mut words)?;
-        show_filter(&filter, place, &Query::default(), out);
+        let Some(parent) = head.parent else {
+            return Err(words.wrong("parent", "", "get needs it").argument());
+        };
+        let filter = self.filters().get(self.filter_place(&head), &head, &mut words)?;
+        show_filter(&filter, parent, &Query::default(), out);
         Ok(())
     }
 

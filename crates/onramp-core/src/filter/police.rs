@@ -12,7 +12,6 @@ use onramp_queue::Packet;
 use super::action::{self, Control};
 use super::reader::Reader;
 use crate::cost::{Cost, Framing, ticked_ns};
-use crate::error::Errno;
 use crate::units::parse_size;
 use crate::{ConfigError, Instant, Rate};
 
@@ -118,6 +117,8 @@ struct Line {
     cells: bool,
     exceed: Control,
     conform: Control,
+    /// It has a number of its own, which says enough.
+    named: bool,
 }
 
 impl Default for Line {
@@ -134,6 +135,7 @@ impl Default for Line {
             cells: false,
             exceed: Control::Again,
             conform: Control::Ok,
+            named: false,
         }
     }
 }
@@ -159,6 +161,7 @@ impl Line {
                 continue;
             }
             if own(words)? {
+                self.named |= word == "index";
                 continue;
             }
             words.next();
@@ -168,7 +171,7 @@ impl Line {
             }
             if word == "avrate" {
                 let why = "there is no estimator here: use rate";
-                return Err(words.wrong(word, "", why).kernel(Errno::Invalid, ""));
+                return Err(words.wrong(word, "", why));
             }
             if !self.read_value(word, words).map_err(ConfigError::argument)? {
                 words.back();
@@ -227,7 +230,7 @@ impl Line {
             (None, None) => (None, None, false),
         };
         match (rate, burst, self.peak, self.mtu) {
-            (None, _, _, None) => return wrong("police", NEEDS),
+            (None, _, _, None) if !self.named => return wrong("police", NEEDS),
             (Some(_), None | Some(0), _, _) => return wrong("burst", "rate needs it"),
             (None, _, Some(_), _) => return wrong("peakrate", "it needs rate"),
             (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),

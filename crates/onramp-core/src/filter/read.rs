@@ -301,10 +301,11 @@ impl FilterSpec {
         let wrong = |key: &str, why: &str| Err(words.wrong(key, "", why));
         self.matcher = match (classic, program) {
             (Some(_), Some(_)) => return wrong("bytecode", "there is ebpf-bytecode, too"),
-            (Some(_), None) if direct => return wrong("direct-action", "it is for ebpf-bytecode"),
-            (Some(program), None) => Matcher::Bpf(program),
-            (None, Some(_)) if direct && !self.actions.is_empty() => {
+            (Some(_), _) | (_, Some(_)) if direct && !self.actions.is_empty() => {
                 return wrong("action", "with direct-action, the program says what happens");
+            }
+            (Some(program), None) => {
+                Matcher::Bpf(program, direct.then(|| self.class.unwrap_or_default()))
             }
             (None, Some(program)) => {
                 Matcher::Ebpf(program, direct.then(|| self.class.unwrap_or_default()))

@@ -159,7 +159,7 @@ impl FilterSpec {
                 flow.show(out);
                 self.show_actions_apart(out);
             }
-            Matcher::Bpf(_) | Matcher::Ebpf(..) => self.show_bpf(out),
+            Matcher::Bpf(..) | Matcher::Ebpf(..) => self.show_bpf(out),
         }
         if let ([police], true) = (&self.actions[..], self.bare_police) {
             show_bare_stats(police, out);
@@ -170,12 +170,12 @@ impl FilterSpec {
         let hex = format!("0x{:x}", self.handle);
         out.string("handle", &hex, format_args!("handle {hex} "));
         self.show_class("flowid", out);
-        if let Matcher::Ebpf(_, Some(_)) = self.matcher {
+        if let Matcher::Bpf(_, Some(_)) | Matcher::Ebpf(_, Some(_)) = self.matcher {
             out.flag("direct-action", true, format_args!("direct-action "));
         }
         self.show_hardware("", out);
         match &self.matcher {
-            Matcher::Bpf(program) => program.show(out),
+            Matcher::Bpf(program, _) => program.show(out),
             // As it was given: a kernel would have a number for it.
             _ => {
                 let digits = self.word_behind("ebpf-bytecode");

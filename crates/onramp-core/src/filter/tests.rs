@@ -402,7 +402,7 @@ filter: illegal "handle" "900001": a node has the table's number, ...
 > basic match 'cmp(u8 at 1 eq 2'
 filter basic: "ematch": expected `)`
 > basic match 'cmp(u8 eq 2)'
-filter basic: illegal "cmp" "eq": expected at OFFSET
+filter basic: illegal "cmp" ")": expected at OFFSET
 > basic match 'u32(u8 1 1)'
 filter basic: illegal "u8" ")": expected at OFFSET behind it
 > basic match 'u32(u8 1 f at 0)'
@@ -427,8 +427,8 @@ filter bpf: "object-pinned": there is no kernel here that has it
 filter bpf: illegal "ebpf-bytecode" "1 bytes": expected 1 to 4096 instructions of 8 bytes
 > bpf ebpf-bytecode 9500000000000000
 filter bpf: "ebpf-bytecode": instruction 0: it reads r0, which was not written
-> bpf bytecode '1,6 0 0 1' da
-filter bpf: "direct-action": it is for ebpf-bytecode
+> bpf bytecode '1,6 0 0 1' da action drop
+filter bpf: "action": with direct-action, the program says what happens
 > bpf ebpf-bytecode b7000000000000009500000000000000 da action drop
 filter bpf: "action": with direct-action, the program says what happens
 > bpf classid 1:1
@@ -436,7 +436,7 @@ filter bpf: "bytecode": expected it, as tcpdump -ddd writes it
 > matchall action jump
 filter matchall: "jump": expected a whole number, 0 to 65535
 > matchall action mirred
-filter matchall: illegal "action" "mirred": expected an action: ok, pass, drop, shot, pipe, ...
+filter matchall: illegal "action" "mirred": not here; expected an action: ok, pass, ...
 > matchall action police rate fast
 filter matchall: illegal "rate" "fast": expected a rate such as 8mbit or 1mbps (bytes)
 > matchall action police burst 5k

@@ -105,7 +105,15 @@ impl Setup {
         }
         let given = match options {
             Some((id, given)) if id == kind.id => given,
-            None => vec![None; params.len()],
+            None => {
+                let said = match kind.id {
+                    "drr" => "DRR options are required for this operation",
+                    "qfq" => "sch_qfq: missing options",
+                    _ => "",
+                };
+                let why = format!("expected {} behind the class", kind.id);
+                return Err(refused(at, Errno::Invalid, said, why));
+            }
             Some((id, _)) => {
                 let why = format!("expected {}: {} is of that kind", kind.id, class.qdisc());
                 return Err(ConfigError::new(at, "", id, why).kernel(Errno::Invalid, ""));
@@ -207,9 +215,9 @@ impl Node {
         let Some(minor) = parent.map(|parent| parent.minor).filter(|minor| *minor != 0) else {
             return Ok(there.unwrap_or(0));
         };
+        // As in Linux: where classes do not nest, nobody looks at it.
         if !nested {
-            let why = format!("classes of {} stand below {} alone", kind.id, class.qdisc());
-            return wrong(Errno::Invalid, "", why);
+            return Ok(0);
         }
         if let Some(there) = there {
             let why = "a class cannot move; delete it first".to_owned();

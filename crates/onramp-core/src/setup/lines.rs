@@ -28,6 +28,7 @@ impl Setup {
             lines.push(format!("qdisc add dev {device} {}", node.spec.kind().id));
         }
         for (place, filter) in self.all_filters() {
+            let place = self.filter_place_called(place);
             lines.push(format!("filter add dev {device} parent {place} {}", filter.words()));
         }
         lines

@@ -182,6 +182,14 @@ impl Setup {
         spec: Option<Spec>,
     ) -> Result<Change, ConfigError> {
         let given = head.handle.filter(|handle| *handle != 0);
+        if let (Some(parent), Some(_)) = (head.parent, &self.ingress)
+            && !matches!(parent, ROOT | INGRESS)
+            && class_of(parent).major == INGRESS_MAJOR
+        {
+            let said = "Cannot add children to ingress/clsact qdisc";
+            let (name, why) = (class_of(parent).to_string(), "filters alone stand there");
+            return Err(refused(Errno::NotSupported, said, "parent", &name, why));
+        }
         let (place, there) = match self.target(head, "Failed to find specified qdisc")? {
             Target::Ingress => return self.ingress_line(verb, head, "".split_ascii_whitespace()),
             Target::Named(0) => {
@@ -309,6 +317,10 @@ impl Setup {
         };
         spec.check()?;
         let kind = spec.kind();
+        if kind.id == "etf" && !spec.values(0).is_given("clockid") {
+            let (said, why) = ("Dynamic clockids are not supported", "expected `clockid TAI`");
+            return Err(refused(Errno::Invalid, said, &at, kind.id, why));
+        }
         if kind.id == "multiq" {
             self.bands_of_queues(&at, &mut spec)?;
         }
@@ -387,6 +399,9 @@ impl Setup {
         let there = self.ingress.as_ref().map(|node| node.spec.kind().id);
         let at = "parent ffff:fff1";
         match (verb, there) {
+            (Verb::Delete, None) if self.had_ingress => {
+                return Err(refused(Errno::Invalid, "Invalid handle", at, "", "it has gone"));
+            }
             (Verb::Delete, None) => {
                 let said = "Cannot find specified qdisc on specified device";
                 return Err(refused(Errno::NoEntry, said, at, "", "there is none"));
@@ -415,6 +430,7 @@ impl Setup {
             (_, None) => {
                 let spec = Spec::ingress(id).ok_or_else(|| Spec::unknown(id))?;
                 self.ingress = Some(Box::new(Node::new(None, spec)));
+                (self.had_ingress, self.ingress_called) = (true, None);
             }
         }
         Ok(Change::Ingress)

@@ -32,7 +32,7 @@ fn r1_overload_takes_nothing_from_what_is_sent() {
         for overload in [1, 2, 10] {
             // It drops what has no time, and would wait for it.
             let timed = kind.id == "etf";
-            let line = if timed { "etf deadline_mode" } else { kind.id };
+            let line = if timed { "etf clockid TAI deadline_mode" } else { kind.id };
             let mut world = World::with(line, 2_000, Mode::Dedicated, None);
             let (mut came, mut runs, mut refused) = (0, 0, 0);
             for _ in 0..300 {

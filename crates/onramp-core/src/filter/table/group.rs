@@ -142,7 +142,7 @@ impl Group {
                 inside((1 + u64::from((hash ^ hash >> 8) & 0xff), last))
             }
             // The last comes first.
-            Matcher::Basic(_) | Matcher::Bpf(_) | Matcher::Ebpf(..) => inside((0, last)),
+            Matcher::Basic(_) | Matcher::Bpf(..) | Matcher::Ebpf(..) => inside((0, last)),
             // Behind those with the same mask.
             Matcher::Flower(flower) => {
                 let mask = self.masks.get(&flower.mask());
@@ -177,6 +177,14 @@ impl Group {
                     self.filters.remove(&(0, 0));
                 }
                 Ok(())
+            }
+            Matcher::Flower(flower)
+                if there.is_some_and(|there| match &there.matcher {
+                    Matcher::Flower(there) => there.mask() != flower.mask(),
+                    _ => false,
+                }) =>
+            {
+                wrong(Errno::Invalid, "it looks at other fields than the one there; delete that")
             }
             Matcher::Flower(flower) if self.flowers.contains(&flower.key()) => {
                 let there = there.map(|there| &there.matcher);
