@@ -154,6 +154,12 @@ impl Law {
         self
     }
 
+    /// Other parameters; what was counted stays.
+    pub(crate) fn change(&mut self, new: Self) {
+        let Self { max_packet, ecn_mark, ce_mark, .. } = *self;
+        *self = Self { max_packet, ecn_mark, ce_mark, ..new };
+    }
+
     /// Marks a packet instead of dropping it, if that can be.
     fn mark(&mut self, pkt: &mut Packet) -> bool {
         let marked = self.ecn && ecn::mark(pkt);

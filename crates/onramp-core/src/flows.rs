@@ -153,6 +153,11 @@ impl<L> Flows<L> {
         self.lists[age].push_back(place);
     }
 
+    /// Other bytes of a round, from the next one on.
+    pub(crate) fn set_quantum(&mut self, quantum: u32) {
+        self.quantum = i32::try_from(quantum).unwrap_or(i32::MAX);
+    }
+
     /// Flows in a list.
     pub(crate) fn listed(&self, age: Age) -> u64 {
         self.lists[age].len() as u64

@@ -166,6 +166,15 @@ impl Law {
     }
 }
 
+impl Law {
+    /// Other parameters; chance goes on.
+    pub(crate) fn change(&mut self, values: &Values<'_>, clock: &mut Clock) {
+        clock.change(self.period_ns);
+        let rng = self.rng.clone();
+        *self = Self { rng, ..Self::new(values) };
+    }
+}
+
 impl Pie {
     /// Whether a packet that comes is to be dropped.
     #[inline]
@@ -311,8 +320,10 @@ fn step(law: &Law, probability: u64, delay: u64, before: u64) -> i64 {
 /// Counts the updates that are due.
 #[derive(Debug, std::default::Default)]
 pub(crate) struct Clock {
-    /// The first call.
+    /// The first call, or the last update before the period changed.
     begun: Option<Instant>,
+    /// Updates before that.
+    base: u64,
     periods: u64,
 }
 
@@ -322,10 +333,17 @@ impl Clock {
     pub(crate) fn due(&mut self, period_ns: u64, now: Instant) -> u64 {
         let begun = *self.begun.get_or_insert(now);
         let before = self.periods;
-        if now.since(begun) >= (before + 1).saturating_mul(period_ns) {
-            self.periods = now.since(begun) / period_ns;
+        if now.since(begun) >= (before - self.base + 1).saturating_mul(period_ns) {
+            self.periods = self.base + now.since(begun) / period_ns;
         }
         self.periods - before
+    }
+
+    /// What was a period until now will be another one, from the last update on.
+    pub(crate) fn change(&mut self, period_ns: u64) {
+        let gone_ns = (self.periods - self.base).saturating_mul(period_ns);
+        self.begun = self.begun.map(|begun| begun.after(gone_ns));
+        self.base = self.periods;
     }
 
     /// Updates due since the beginning.

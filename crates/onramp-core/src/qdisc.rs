@@ -368,9 +368,9 @@ pub trait Qdisc: Send + Debug {
     fn prefetch(&self) {}
 
     /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
-    /// False: it cannot, and is built anew.
-    fn change(&mut self, _values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
-        false
+    /// False: it cannot, and stays as it is; no kind says so whose [`Changes`] let it be asked.
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        values.params.is_empty()
     }
 
     /// Whether a packet may pass it by while it holds nothing and the device takes what comes

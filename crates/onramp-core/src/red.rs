@@ -113,6 +113,12 @@ impl Red {
         red
     }
 
+    /// Other parameters; chance goes on.
+    pub(crate) fn change(&mut self, new: Self) {
+        let rng = self.rng.clone();
+        *self = Self { rng, ..new };
+    }
+
     /// Lets the average shrink while the queue is idle, as if packets of `average_packet` bytes had
     /// gone out at `bytes_per_sec`. The table counts in ticks of 64 ns what is looked up in
     /// microseconds, so that averages shrink 15.6 times as slowly as they should, in Linux too.

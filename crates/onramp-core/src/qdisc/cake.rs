@@ -483,6 +483,31 @@ impl Qdisc for Cake {
         self.memory + memory(pkt.len) <= self.memory_limit
     }
 
+    /// As in Linux, what the tins hold that are no more is dropped, and nothing for `memlimit`.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        let new = Self::new(values);
+        for tin in self.tins.iter_mut().skip(new.tins.len()) {
+            for pkt in tin.drain() {
+                self.backlog.sub(&pkt);
+                self.memory -= memory(pkt.len);
+                cx.drop(pkt, DropReason::Purged);
+            }
+        }
+        self.tins.truncate(new.tins.len());
+        for (place, tin) in new.tins.into_iter().enumerate() {
+            match self.tins.get_mut(place) {
+                Some(known) => known.change(tin),
+                None => self.tins.push(tin),
+            }
+        }
+        self.at = self.at.min(self.tins.len() - 1);
+        self.heap.forget();
+        self.classifier.change(new.classifier);
+        (self.ingress, self.split_gso, self.framing) = (new.ingress, new.split_gso, new.framing);
+        (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);
+        true
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         let mut all: PacketList = self.peeked.take().into_iter().collect();
         self.tins.iter_mut().for_each(|tin| all.append(&mut tin.drain()));

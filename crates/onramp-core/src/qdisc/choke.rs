@@ -237,6 +237,24 @@ impl Qdisc for Choke {
         self.backlog.packets < self.limit
     }
 
+    /// As in Linux, the table has room for the next power of two, less one: so many of the oldest
+    /// stay. Averages begin anew.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        let new = Self::new(values);
+        let room = (new.limit + 1).next_power_of_two() - 1;
+        if (self.limit + 1).next_power_of_two() != room + 1 {
+            self.places.retain(Option::is_some);
+            for pkt in self.places.drain(self.places.len().min(room as usize)..).flatten() {
+                self.backlog.sub(&pkt);
+                cx.drop(pkt, DropReason::Overlimit);
+            }
+        }
+        (self.limit, self.ecn) = (new.limit, new.ecn);
+        self.law.change(new.law);
+        self.average = Average::EMPTY;
+        true
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         for pkt in self.places.drain(..).flatten() {
             cx.drop(pkt, DropReason::Purged);

@@ -10,7 +10,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::Instant;
 use crate::codel::{self, Law, Source};
-use crate::params::{Default, Param, Unit, look};
+use crate::params::{Default, Param, Unit, Values, look};
 use crate::show::Out;
 use crate::view::{Extra, Shown};
 
@@ -32,7 +32,7 @@ pub(super) const CODEL: Kind = Kind {
             list: PacketList::new(),
             peeked: None,
             state: codel::Codel::default(),
-            law: Law::new(values, values.number("ecn") == 1),
+            law: law(values),
             drop_overlimit: 0,
             asked_at: Instant(0),
         })
@@ -40,6 +40,10 @@ pub(super) const CODEL: Kind = Kind {
     shown: Shown { extra: show_extra, ..Shown::TABLE },
     ..Kind::LEAF
 };
+
+fn law(values: &Values<'_>) -> Law {
+    Law::new(values, values.number("ecn") == 1)
+}
 
 fn show_extra(extra: &Extra, out: &mut Out) {
     codel::show_state(extra, out);
@@ -135,6 +139,16 @@ impl Qdisc for Codel {
     fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
         self.peeked = Some(pkt);
         Verdict::Queued
+    }
+
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.limit = values.number32("limit");
+        self.law.change(law(values));
+        while self.backlog().packets > self.limit {
+            let Some(pkt) = self.peeked.take().or_else(|| self.list.pop_front()) else { break };
+            cx.drop(pkt, DropReason::Overlimit);
+        }
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -209,6 +209,10 @@ impl Qdisc for HeadDrop {
         self.0.accepts(pkt)
     }
 
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.0.change(values, cx)
+    }
+
     fn can_bypass(&self) -> bool {
         self.0.can_bypass()
     }

@@ -45,6 +45,7 @@ use self::params::{Config, PARAMS};
 use self::throttle::Throttled;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of};
 use crate::Instant;
+use crate::params::Values;
 use crate::turns::{MANY, Turns};
 use crate::view::Shown;
 
@@ -487,6 +488,22 @@ impl Qdisc for Fq {
         if self.flows.len().max(self.backlog.packets as usize) > MANY {
             self.flows.foresee(coming.metas().take(most as usize).map(|meta| meta.flow));
         }
+    }
+
+    /// As in Linux, what is too much is dequeued, as far as it may leave by now; here, the limit of
+    /// a band counts for all of them. `buckets` hold for new flows.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.config = Config::new(values);
+        // Each packet is in the band of its priority.
+        self.bands.iter_mut().for_each(|band| band.packets = 0);
+        for pkt in self.flows.metas() {
+            self.bands[band_of(&self.config.priomap, pkt.priority)].packets += 1;
+        }
+        while self.backlog().packets > self.config.limit {
+            let Dequeue::Ready(pkt) = self.dequeue(cx) else { break };
+            cx.drop(pkt, DropReason::Overlimit);
+        }
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

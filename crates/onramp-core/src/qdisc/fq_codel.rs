@@ -96,6 +96,10 @@ fn show_extra(extra: &Extra, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
+fn law(values: &Values<'_>) -> Law {
+    Law::new(values, values.number("ecn") == 0).select(values.number("ce_threshold_selector"))
+}
+
 #[derive(Debug)]
 struct FqCodel {
     limit: u32,
@@ -168,8 +172,7 @@ impl FqCodel {
             limit: values.number32("limit"),
             memory_limit: values.number("memory_limit"),
             drop_batch: values.number32("drop_batch"),
-            law: Law::new(values, values.number("ecn") == 0)
-                .select(values.number("ce_threshold_selector")),
+            law: law(values),
             buckets: Buckets::new(values, count),
             flows: Flows::new(count, values.number32("quantum")),
             bounds: vec![0; (count as usize).div_ceil(BLOCK)].into(),
@@ -311,6 +314,20 @@ impl Qdisc for FqCodel {
     fn foresee(&self, coming: &PacketList, most: u32) {
         let flows = coming.metas().take(most as usize).map(|meta| meta.flow);
         self.flows.foresee(flows.map(|flow| self.buckets.hash(flow)));
+    }
+
+    /// As in Linux, what is too much is dequeued.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.limit = values.number32("limit");
+        self.memory_limit = values.number("memory_limit");
+        self.drop_batch = values.number32("drop_batch");
+        self.law.change(law(values));
+        self.flows.set_quantum(values.number32("quantum"));
+        while self.packets() > self.limit || self.held.memory > self.memory_limit {
+            let Dequeue::Ready(pkt) = self.dequeue(cx) else { break };
+            cx.drop(pkt, DropReason::Overlimit);
+        }
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

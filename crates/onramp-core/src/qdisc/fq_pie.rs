@@ -63,6 +63,10 @@ fn quantum(values: &Values<'_>) -> u32 {
     values.number32("quantum").max(256)
 }
 
+fn mark_most(values: &Values<'_>) -> u64 {
+    ONE / 100 * values.number("ecn_prob")
+}
+
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     shown::packets(out, "limit", values.number("limit"));
     shown::number(out, "flows", values.number("flows"));
@@ -132,7 +136,7 @@ impl FqPie {
         Self {
             limit: values.number32("limit"),
             memory_limit: values.number("memory_limit"),
-            mark_most: ONE / 100 * values.number("ecn_prob"),
+            mark_most: mark_most(values),
             law: Law::new(values),
             clock: Clock::default(),
             buckets: Buckets::new(values, count),
@@ -244,6 +248,21 @@ impl Qdisc for FqPie {
     fn foresee(&self, coming: &PacketList, most: u32) {
         let flows = coming.metas().take(most as usize).map(|meta| meta.flow);
         self.flows.foresee(flows.map(|flow| self.buckets.hash(flow)));
+    }
+
+    /// As in Linux, what is too much is dequeued; `memory_limit` holds for what comes.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.clock.due(self.law.period_ns, cx.now);
+        self.limit = values.number32("limit");
+        self.memory_limit = values.number("memory_limit");
+        self.mark_most = mark_most(values);
+        self.law.change(values, &mut self.clock);
+        self.flows.set_quantum(quantum(values));
+        while self.packets() > self.limit {
+            let Dequeue::Ready(pkt) = self.dequeue(cx) else { break };
+            cx.drop(pkt, DropReason::Overlimit);
+        }
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -78,6 +78,10 @@ fn check_class(values: &Values<'_>) -> Result<(), Clash> {
 /// The root's place among the classes.
 const ROOT: usize = 0;
 
+fn default_class(values: &Values<'_>) -> u16 {
+    u16::try_from(values.number("default")).unwrap_or(0)
+}
+
 #[derive(Debug)]
 struct Hfsc {
     handle: Handle,
@@ -107,7 +111,7 @@ impl Hfsc {
     fn new(values: &Values<'_>) -> Self {
         Self {
             handle: values.site.handle,
-            default: u16::try_from(values.number("default")).unwrap_or(0),
+            default: default_class(values),
             classes: vec![Class::new(0, None)],
             minors: vec![(0, ROOT)],
             waiting: BTreeMap::new(),
@@ -328,6 +332,11 @@ impl Qdisc for Hfsc {
         let mut held = self.held;
         self.peeked.iter().for_each(|pkt| held.add(pkt));
         held
+    }
+
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        self.default = default_class(values);
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -262,6 +262,16 @@ impl Qdisc for Mq {
         self.queues.children[self.queue(pkt)].accepts(pkt)
     }
 
+    /// Without `queues`, there are as many as there were.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.fixed = values.is_given("queues");
+        if self.fixed {
+            let count = values.number32("queues") as usize;
+            self.queues.resize(count, || Child::new(default_pfifo_fast()), cx);
+        }
+        true
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.queues.reset(cx);
     }

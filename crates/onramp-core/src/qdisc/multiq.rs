@@ -15,7 +15,7 @@ use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::filter::{Decision, Filters};
-use crate::params::{Default, Param, Unit};
+use crate::params::{Default, Param, Unit, Values};
 use crate::view::Shown;
 use crate::{Child, Classes, Handle, Instant};
 
@@ -49,6 +49,20 @@ pub(super) const MULTIQ: Kind = Kind {
 pub(super) fn spread(flow: u64, places: usize) -> usize {
     let hash = flow.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     usize::try_from((hash * places as u64) >> 32).unwrap_or(0)
+}
+
+/// Makes them so many: those that go drop what they hold.
+pub(super) fn resize(
+    children: &mut Vec<Child>,
+    count: usize,
+    new: impl FnMut() -> Child,
+    held: &mut Backlog,
+    cx: &mut Cx<'_>,
+) {
+    for child in children.iter_mut().skip(count) {
+        child.reset(cx, held);
+    }
+    children.resize_with(count, new);
 }
 
 /// Children that send a packet each, in turn.
@@ -113,6 +127,12 @@ impl Turns {
             child.reset(cx, &mut self.held);
         }
         self.current = 0;
+    }
+
+    /// [`resize`].
+    pub(super) fn resize(&mut self, count: usize, new: impl FnMut() -> Child, cx: &mut Cx<'_>) {
+        resize(&mut self.children, count, new, &mut self.held, cx);
+        self.current = self.current.min(count.saturating_sub(1));
     }
 
     pub(super) fn child(&mut self, minor: u16) -> Option<&mut Child> {
@@ -184,6 +204,11 @@ impl Qdisc for Multiq {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.bands.reset(cx);
+    }
+
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.bands.resize(values.number32("bands") as usize, Child::pfifo, cx);
+        true
     }
 
     fn classes(&mut self) -> Option<&mut dyn Classes> {

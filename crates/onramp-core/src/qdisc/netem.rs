@@ -21,7 +21,7 @@ use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
 use super::time_queue::TimeQueue;
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
 use crate::error::Clash;
-use crate::params::{Default as Absent, Form, Param, Unit, Values, signed};
+use crate::params::{Default as Absent, Form, Param, Site, Unit, Values, signed};
 use crate::rng::Rng;
 use crate::view::{Counters, Shown};
 use crate::{Child, Classes, Fault, Instant, segments};
@@ -463,6 +463,18 @@ impl Qdisc for Netem {
     #[inline]
     fn accepts(&self, _pkt: &Packet) -> bool {
         self.backlog().packets < self.limit
+    }
+
+    /// As in Linux, it drops nothing: what is held leaves when it was to leave. Where chance stands
+    /// begins anew by a `seed`; without one, it goes on.
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        let seed = self.other.next_u64();
+        let site = Site { seed, ..values.site };
+        let new = Self::new(&Values { site, ..*values });
+        let Self { queue, ahead, child, peeked, held, .. } = std::mem::replace(self, new);
+        (self.queue, self.ahead, self.child) = (queue, ahead, child);
+        (self.peeked, self.held) = (peeked, held);
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

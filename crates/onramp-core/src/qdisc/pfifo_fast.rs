@@ -12,7 +12,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use super::prio::show_bands;
 use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Peek, Qdisc, Verdict, band_of};
 use crate::Fault;
-use crate::params::{Default, Param, Unit};
+use crate::params::{Default, Param, Unit, Values};
 use crate::view::Shown;
 
 /// What Linux gives devices.
@@ -119,6 +119,24 @@ impl Qdisc for PfifoFast {
     }
 
     fn can_bypass(&self) -> bool {
+        true
+    }
+
+    /// As with a device's `txqueuelen` in Linux, what a smaller ring has no room for is dropped.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        let size = values.number32("txqueuelen");
+        for band in &mut self.bands {
+            (band.size, band.head, band.used) = (size, 0, 0);
+            let mut kept = PacketList::new();
+            while let Some(pkt) = band.list.pop_front() {
+                if kept.len() < size {
+                    kept.push_back(pkt);
+                } else {
+                    cx.drop(pkt, DropReason::Overlimit);
+                }
+            }
+            band.list = kept;
+        }
         true
     }
 

@@ -10,7 +10,7 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::params::{Default, Param, Unit};
+use crate::params::{Default, Param, Unit, Values};
 use crate::pie::{self, Clock, Law, ONE};
 use crate::show::{General, Out};
 use crate::view::{Extra, Shown};
@@ -159,6 +159,17 @@ impl Qdisc for Pie {
 
     fn accepts(&self, _pkt: &Packet) -> bool {
         self.backlog().packets < self.limit
+    }
+
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.update(cx);
+        self.limit = values.number32("limit");
+        self.law.change(values, &mut self.clock);
+        while self.backlog().packets > self.limit {
+            let Some(pkt) = self.peeked.take().or_else(|| self.list.pop_front()) else { break };
+            cx.drop(pkt, DropReason::Overlimit);
+        }
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

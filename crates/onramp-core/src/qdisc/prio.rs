@@ -44,7 +44,7 @@ pub(super) const PRIO: Kind = Kind {
     classes: ClassKind::Fixed(|values| u16::try_from(values.number("bands")).unwrap_or(0)),
     build: |values| {
         Box::new(Prio {
-            choice: Choice::new(values, values.number("bands"), priomap(values)),
+            choice: choice(values),
             bands: (0..values.number("bands")).map(|_| Child::pfifo()).collect(),
             held: Backlog::default(),
         })
@@ -82,6 +82,10 @@ pub(super) fn show_bands(bands: u64, priomap: &[u8; 16], out: &mut Out) {
         json.close_array();
         json.raw(Some("multiqueue"), format_args!("false"));
     });
+}
+
+fn choice(values: &Values<'_>) -> Choice {
+    Choice::new(values, values.number("bands"), priomap(values))
 }
 
 /// What was given, and the default for the rest.
@@ -177,6 +181,13 @@ impl Qdisc for Prio {
 
     fn backlog(&self) -> Backlog {
         self.held
+    }
+
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        let filters = std::mem::take(&mut self.choice.filters);
+        self.choice = Choice { filters, ..choice(values) };
+        super::multiq::resize(&mut self.bands, self.choice.bands, Child::pfifo, &mut self.held, cx);
+        true
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {

@@ -214,6 +214,19 @@ impl Qdisc for RedQdisc {
         self.child.accepts(pkt)
     }
 
+    /// As in Linux, the queue below is another one if there is a limit, which there always is: it
+    /// drops what it holds. Averages begin anew.
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.child.reset(cx, &mut self.held);
+        let new = Self::new(values);
+        (self.child, self.adaption) = (new.child, new.adaption);
+        self.law.change(new.law);
+        (self.ecn, self.harddrop, self.nodrop) = (new.ecn, new.harddrop, new.nodrop);
+        self.average = Average::EMPTY;
+        self.average.rest(cx.now);
+        true
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.child.reset(cx, &mut self.held);
         self.average = Average::EMPTY;

@@ -467,6 +467,11 @@ impl Qdisc for Sfq {
         self.slots.foresee(flows.map(|flow| self.buckets.hash(flow)));
     }
 
+    /// None of its parameters can be changed.
+    fn change(&mut self, _values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        true
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         for slot in 0..self.slots.count() {
             self.slots.clear(slot, |pkt| cx.drop(pkt, DropReason::Purged));

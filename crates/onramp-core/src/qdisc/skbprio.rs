@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::params::{Default, Param, Unit};
+use crate::params::{Default, Param, Unit, Values};
 use crate::view::{FlowView, Shown};
 
 /// Priorities: this one less one is the highest, and stands for all above it.
@@ -147,6 +147,12 @@ impl Qdisc for SkbPrio {
     #[inline]
     fn accepts(&self, _pkt: &Packet) -> bool {
         self.held.packets < self.limit
+    }
+
+    /// As Linux does, it drops nothing: what is too much leaves in its time.
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+        self.limit = values.number32("limit");
+        true
     }
 
     fn flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {

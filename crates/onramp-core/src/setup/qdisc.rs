@@ -280,6 +280,13 @@ impl Setup {
             return Err(refused(Errno::Invalid, said, &at, "", &why));
         }
         node.spec = node.spec.changed_by(&spec)?;
+        let node = node.clone();
+        let below: Vec<_> = self.children(there).collect();
+        for (minor, child) in below {
+            if !node.has_class(minor) {
+                self.remove(child);
+            }
+        }
         Ok(Change::Parameters(there))
     }
 

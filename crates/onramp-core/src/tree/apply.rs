@@ -13,7 +13,7 @@ impl Tree {
     /// Does what a line of `tc` says: see [`Setup::apply`](crate::Setup::apply).
     ///
     /// As in Linux, a qdisc that is replaced or deleted drops what it holds (`purged`); one that is
-    /// changed keeps it, if its kind can change in place.
+    /// changed keeps what its new limits allow.
     ///
     /// # Errors
     ///

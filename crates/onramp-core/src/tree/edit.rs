@@ -126,7 +126,7 @@ impl Edit {
 
 impl Trunk {
     /// Carries a change out. As in Linux, a qdisc that is replaced or deleted drops what it holds
-    /// (`purged`); one that is changed keeps it, if its kind can change in place.
+    /// (`purged`); one that is changed keeps what its new limits allow.
     pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
         let Edit { setup, mtu, seed, what } = edit;
         match what {
@@ -134,17 +134,10 @@ impl Trunk {
             What::Graft(path, minor, built) => self.graft(&path, minor, built, cx),
             What::Parameters(path, major) => {
                 let (spec, site) = (setup.spec(major), setup.site(major, mtu, seed));
-                let mut changed = false;
                 self.at(&path, cx, |qdisc, cx| {
-                    changed = spec.is_some_and(|spec| qdisc.change(&spec.values_at(site), cx));
+                    let changed = spec.is_none_or(|spec| qdisc.change(&spec.values_at(site), cx));
+                    debug_assert!(changed, "every kind that may change can");
                 });
-                if !changed {
-                    let built = setup.build_node(major, mtu, seed);
-                    match path.split_last() {
-                        None => self.renew(built, cx),
-                        Some((minor, path)) => self.graft(path, *minor, built, cx),
-                    }
-                }
             }
             What::Class(path, class) => {
                 let values = setup.class_values(class, setup.site(class.major, mtu, seed));

@@ -77,6 +77,12 @@ impl Classifier {
         }
     }
 
+    /// Other parameters; hashes and filters stay.
+    pub(super) fn change(&mut self, new: Self) {
+        let filters = std::mem::take(&mut self.filters);
+        *self = Self { filters, seed: self.seed, ..new };
+    }
+
     /// Whether all packets of a tin share a queue.
     #[inline]
     pub(super) fn is_blind(&self) -> bool {

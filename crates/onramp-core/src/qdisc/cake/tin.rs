@@ -187,6 +187,18 @@ impl Tin {
         }
     }
 
+    /// Another rate, with all that follows from it; flows stay, but not what is known of hosts that
+    /// begin to matter.
+    pub(super) fn change(&mut self, new: Self) {
+        (self.rate, self.pace, self.share) = (new.rate, new.pace, new.share);
+        (self.aim, self.quantum) = (new.aim, new.quantum);
+        for (hosts, new) in self.hosts.iter_mut().zip(new.hosts) {
+            if hosts.len() != new.len() {
+                *hosts = new;
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn flow(&mut self, queue: usize) -> &mut Flow {
         &mut self.flows[queue]

@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use onramp_queue::{Packet, PacketList, prefetch};
+use onramp_queue::{Meta, Packet, PacketList, prefetch};
 
 use super::index::Index;
 
@@ -358,6 +358,12 @@ impl Flows {
             flow.late = NONE;
         }
         pkt
+    }
+
+    /// All packets, but those of the fast path.
+    pub(super) fn metas(&self) -> impl Iterator<Item = &Meta> {
+        let lists = self.slab[1..].iter().flat_map(|flow| flow.queue.metas());
+        lists.chain(self.late.iter().flatten().map(|late| &*late.pkt))
     }
 
     /// Takes any packet of any flow.
