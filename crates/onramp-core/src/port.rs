@@ -454,7 +454,8 @@ impl<D: Device> Port<D> {
         if let Some(mut jobs) = jobs {
             owner.send_on(&mut jobs);
             if jobs.is_empty() {
-                self.wants.fetch_and(!JOBS, Ordering::Relaxed); // Relaxed: as above, the lock has them.
+                // Relaxed: as above, the lock has them.
+                self.wants.fetch_and(!JOBS, Ordering::Relaxed);
             }
         }
         let closes = self.wants.load(Ordering::Relaxed) & CLOSE != 0; // Relaxed: as in `run`.

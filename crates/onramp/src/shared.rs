@@ -49,8 +49,8 @@ pub(crate) struct Shared {
     plan: Mutex<Plan>,
 }
 
-/// What a new port shall be. Its lock is held for a moment: by who changes what ports are, until all
-/// of them are told, and by who adds one.
+/// What a new port shall be. Its lock is held for a moment: by who changes what ports are, until
+/// all of them are told, and by who adds one.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) tree: Arc<onramp_core::Setup>,

@@ -54,7 +54,8 @@ impl Values<'_> {
         place.expect("a qdisc asks for the parameters of its own table")
     }
 
-    /// The value of `key`; `None` where it is [`Default::Off`](super::Default::Off) and was not given.
+    /// The value of `key`; `None` where it is [`Default::Off`](super::Default::Off) and was not
+    /// given.
     ///
     /// # Panics
     ///

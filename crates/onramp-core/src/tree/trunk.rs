@@ -94,8 +94,9 @@ impl Trunk {
     /// which it would have sent them.
     ///
     /// They come out at the times they would have come out at. So the old qdisc keeps its own
-    /// order, and its clock only runs ahead; what it never lets go of is dropped. Both stay here until that is done: if the old one
-    /// panics, it is not dropped by the unwinding, where its drop might panic again.
+    /// order, and its clock only runs ahead; what it never lets go of is dropped. Both stay here
+    /// until that is done: if the old one panics, it is not dropped by the unwinding, where its
+    /// drop might panic again.
     pub fn succeed(&mut self, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.next = Some(qdisc);
         let (mut moved, mut made) = (PacketList::new(), 0);

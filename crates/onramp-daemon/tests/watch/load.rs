@@ -116,7 +116,7 @@ fn two_thousand_changes_under_full_load_lose_nothing() {
     let (daemon, link) = with_device("ip link add dev d0 up type dummy");
     daemon.exec("tc qdisc add dev d0 root handle 1: htb default 10");
     daemon.exec("tc class add dev d0 parent 1: classid 1:10 htb rate 1gbit");
-    daemon.exec("tc qdisc add dev d0 parent 1:10 handle 10: pfifo");
+    daemon.exec("tc qdisc add dev d0 parent 1:10 handle 10: fq_codel");
     let mut seen = Vec::new();
     let given = beside_senders(&link, 3, |given| {
         let mut client = Client::connect(&daemon.socket()).expect("it listens");
@@ -124,7 +124,7 @@ fn two_thousand_changes_under_full_load_lose_nothing() {
             let before = given.load(Ordering::Relaxed);
             let change = |number: u32| match number % 2 {
                 0 => format!("tc class change dev d0 classid 1:10 htb rate {}mbit", 500 + number),
-                _ => format!("tc qdisc change dev d0 parent 1:10 pfifo limit {}", 1 + number),
+                _ => format!("tc qdisc change dev d0 parent 1:10 fq_codel limit {}", 1 + number),
             };
             batch(&mut client, (round * 100..round * 100 + 100).map(change));
             look(&daemon, &mut seen);

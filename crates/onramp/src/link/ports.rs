@@ -74,7 +74,7 @@ impl Link {
         if shared.gate.is_closed() {
             return Err(PortError::Closed);
         }
-        // In one step: a change that comes later finds the port, and one that came before, the plan.
+        // In one step: a change that comes later finds the port, one that came before, the plan.
         let port = shared.add_port(Box::new(device), &shared.plan());
         let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
         shared.share_out(0);

@@ -23,7 +23,8 @@ fn what_fails_names_its_line_and_leaves_all_as_it_was() {
     let before: Vec<_> = before.collect();
     // d1 would go, d0 would become another, and two would come.
     let text = format!(
-        "# devices\nip link add d0 numtxqueues 2 type dummy\nip link add v0 type veth peer name v1\n\
+        "# devices\nip link add d0 numtxqueues 2 type dummy\n\
+         ip link add v0 type veth peer name v1\n\
          ip link add d2 type dummy\n\nip link add u0 type udp local {taken}\nip link set u0 up\n"
     );
     let (line, reply) = follow(&mut host, &text).expect_err("the address is taken");
