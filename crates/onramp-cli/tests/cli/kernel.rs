@@ -17,7 +17,7 @@ fn both_paths_are_measured_and_documented() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("out.json");
     // The last but one, tc takes and Onramp does not.
-    let qdiscs = "pfifo,pfifo limit 8 limit 9,pfifo";
+    let qdiscs = "pfifo,pfifo limit 0x1p3,pfifo";
     let line = format!("lab kernel --seconds 0.05 --rounds 2 --cpus 1 --qdiscs '{qdiscs}'");
     let output = run(&format!("{line} --json {}", file.display()));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -32,7 +32,7 @@ fn both_paths_are_measured_and_documented() {
     let ours: Vec<_> = rows(&document, "onramp").map(|row| &row["qdisc"]).collect();
     assert_eq!(ours, ["none", "pfifo"]);
     let table = String::from_utf8(output.stdout.clone()).expect("a table is UTF-8");
-    assert!(table.contains("onramp lacks pfifo limit 8 limit 9: "), "{table}");
+    assert!(table.contains("onramp lacks pfifo limit 0x1p3: "), "{table}");
     if let Some(why) = document["why_no_device"].as_str() {
         assert!(stderr(&output).contains("warning: only Onramp's side"), "{}", stderr(&output));
         assert_eq!(rows(&document, "kernel").count(), 0);
@@ -42,7 +42,7 @@ fn both_paths_are_measured_and_documented() {
     }
     assert!(stderr(&output).is_empty(), "{}", stderr(&output));
     let theirs: Vec<_> = rows(&document, "kernel").map(|row| &row["qdisc"]).collect();
-    assert_eq!(theirs, ["noqueue", "pfifo", "pfifo limit 8 limit 9"]);
+    assert_eq!(theirs, ["noqueue", "pfifo", "pfifo limit 0x1p3"]);
     let ratio = &document["ratios_to_kernel"][0];
     assert_eq!(assert_documented_keys("### Each of `ratios_to_kernel`", ratio), 6);
     assert!(ratio["packets_per_second"].as_f64() > Some(0.0), "{ratio}");

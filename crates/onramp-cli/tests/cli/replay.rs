@@ -282,7 +282,7 @@ fn trees_filters_and_setups() {
         b"qdisc add dev eth0 root fq\n\nqdisc add dev \
                                                      eth0 root fq limit x\n",
     );
-    assert_fails(&run(&format!("{base} --setup {broken}")), 1, &["broken.tc: line 3: ", "root"]);
+    assert_fails(&run(&format!("{base} --setup {broken}")), 1, &["broken.tc: line 3: ", "limit"]);
     let none = write(folder.path(), "none.tc", b"# nothing\n");
     assert_fails(&run(&format!("{base} --setup {none}")), 1, &["none.tc: the tree has no root"]);
     let missing = format!("{base} --setup {}/missing", folder.path().display());

@@ -135,7 +135,7 @@ fn assert_read_back() {
 }
 
 /// What the kernel's `tc` takes, and Onramp does not.
-const TWICE: &str = "pfifo limit 8 limit 9";
+const TWICE: &str = "pfifo limit 0x1p3";
 
 /// All in one test: it looks at the namespaces of all threads.
 #[test]

@@ -136,14 +136,14 @@ fn red(kind: &str, room: u32) -> String {
     let bytes = u64::from(room) * u64::from(LEN);
     match kind {
         "red" => format!(
-            "limit {} min {bytes} max {} avpkt {LEN} burst {room} bandwidth 100gbit",
+            "limit {} min {bytes} max {} avpkt {LEN} burst {room} bandwidth 10gbit",
             bytes * 4,
             bytes * 3
         ),
         // At most 131,071: from 40,000 packets on it drops.
         _ => {
             let min = room.min(40_000);
-            format!("limit {} min {min} max {} bandwidth 100gbit", min * 3, min * 2)
+            format!("limit {} min {min} max {} bandwidth 10gbit", min * 3, min * 2)
         }
     }
 }

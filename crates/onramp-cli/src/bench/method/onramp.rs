@@ -167,10 +167,10 @@ mod tests {
             Ok(_) => panic!("a link that cannot be"),
             Err(error) => line(&format!("{error:#}")),
         };
-        plan.queues = Some(2_000);
+        plan.queues = Some(70_000);
         assert_eq!(
             told(&plan),
-            "cannot make a link: the number of ports is 2000, allowed is 1 to 1024"
+            "cannot make a link: the number of ports is 70000, allowed is 1 to 65535"
         );
         plan.qdisc = "fq limit many".to_owned();
         assert_eq!(told(&plan).matches("illegal \"limit\" \"many\"").count(), 1);
