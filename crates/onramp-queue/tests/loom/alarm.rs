@@ -199,9 +199,10 @@ fn a_stand_in_gives_back_what_it_took() {
     });
 }
 
-/// As [`the_sleeper_comes`], where a round looks at marked places alone.
+/// As [`the_sleeper_comes`], where a round looks at marked places alone: the marks order what the
+/// due times do elsewhere.
 ///
-/// Broken by: mark-set-release, mark-clear-acquire. (The marks carry what the due times do.)
+/// Broken by: mark-set-release, mark-clear-acquire.
 #[test]
 fn a_marked_place_is_seen_to() {
     check(3, || {
