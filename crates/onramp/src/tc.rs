@@ -449,8 +449,8 @@ impl Targets for One<'_> {
 }
 
 impl Link {
-    /// Does what a command of `tc` says; gives what it prints. A device need not be named: there is
-    /// one, which `dev link` means.
+    /// Does what a command of `tc` says; gives what it prints. The device need not be named: there
+    /// is one, `link`, or as lines named it that the link was built with.
     ///
     /// ```
     /// use onramp::{Link, dev, tc};
@@ -459,7 +459,7 @@ impl Link {
     /// link.tc("qdisc replace root handle 1: fq limit 1000")?;
     /// link.tc(tc::Qdisc::change("fq").root().option("flow_limit", 50_u32))?;
     /// let shown = link.tc("qdisc show")?;
-    /// assert!(shown.starts_with("qdisc fq 1: dev link root refcnt 2 limit 1000p flow_limit 50p"));
+    /// assert!(shown.starts_with("qdisc fq 1: root refcnt 2 limit 1000p flow_limit 50p "));
     /// let error = link.tc("qdisc add root fq").unwrap_err();
     /// assert_eq!(error.to_string(), r#"qdisc: "root": 1: is there already; use replace"#);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -469,43 +469,49 @@ impl Link {
     ///
     /// [`TcError`]: what is wrong.
     pub fn tc(&self, command: impl Into<Line>) -> Result<String, TcError> {
-        let Line(line) = command.into();
         let setup = self.setup();
         let (name, mtu) = (setup.device().unwrap_or("link").to_owned(), setup.facts().mtu);
-        let name = name.as_str();
         drop(setup); // Nobody else shall have it when it changes.
+        let line = match command.into().0 {
+            Typed::Text(line) => line,
+            Typed::Parts(command) => command.on(&name),
+        };
         let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
         if words.first() == Some(&"tc") {
             words.remove(0);
         }
         let object = words.iter().position(|word| !word.starts_with('-'));
-        let changes = |object: usize| {
-            let verb = words.get(object + 1).copied().unwrap_or_default();
-            unshorten(verb, &["list", "show", "lst", "help"]).is_none()
-        };
-        if let Some(object) = object.filter(|object| changes(*object))
-            && !words.contains(&"dev")
-            && words.len() > object + 1
-        {
-            words.splice(object + 2..object + 2, ["dev", name]);
+        let named = words.iter().any(|word| matches!(*word, "dev" | "help"));
+        if let Some(object) = object.filter(|_| !named) {
+            if words.len() == object + 1 {
+                words.push("show");
+            }
+            words.splice(object + 2..object + 2, ["dev", &name]);
         }
-        run(&mut One(Target { name, link: self, mtu }), &words)
+        run(&mut One(Target { name: &name, link: self, mtu }), &words)
     }
 }
 
 /// A command of `tc`.
 #[derive(Clone, Debug)]
-pub struct Line(String);
+pub struct Line(Typed);
+
+#[derive(Clone, Debug)]
+enum Typed {
+    Text(String),
+    /// The link knows the name that is missing.
+    Parts(Command),
+}
 
 impl From<&str> for Line {
     fn from(line: &str) -> Self {
-        Self(line.to_owned())
+        Self(Typed::Text(line.to_owned()))
     }
 }
 
 impl From<String> for Line {
     fn from(line: String) -> Self {
-        Self(line)
+        Self(Typed::Text(line))
     }
 }
 
@@ -514,7 +520,7 @@ macro_rules! lines {
     ($($name:ident)*) => {$(
         impl From<$name> for Line {
             fn from(command: $name) -> Self {
-                Self(command.on("link"))
+                Self(Typed::Parts(command.into()))
             }
         }
     )*};
@@ -525,6 +531,26 @@ lines! { Qdisc Class Filter Command }
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever the tree that it was built with calls its device.
+    #[test]
+    fn a_link_needs_no_name_for_its_device() {
+        let mut tree = Setup::default();
+        tree.apply("qdisc add dev eth7 root handle 1: htb").expect("a root");
+        let device = Box::new(crate::dev::Null::default()) as Box<dyn crate::Device>;
+        let link = Link::devices([device]).tree(&tree).build().expect("a link");
+        let class = Class::add("htb", onramp_core::Handle::new(1, 1));
+        link.tc(class.option("rate", onramp_core::Rate(1_000_000))).expect("typed parts");
+        link.tc("filter add parent 1: protocol ip handle 5 fw classid 1:1").expect("words");
+        for (line, shown) in [
+            ("qdisc", "qdisc htb 1: root "),
+            ("tc class show", "class htb 1:1 root "),
+            ("-s filter show", "filter parent 1: protocol ip "),
+        ] {
+            let told = link.tc(line).expect(line);
+            assert!(told.starts_with(shown), "{line}: {told:?}");
+        }
+    }
 
     #[test]
     fn an_argument_is_one_word() {
