@@ -333,9 +333,8 @@ impl<D: Device> Port<D> {
 
     /// Has `job` done with the tree: here and now, if nobody owns the port and little is to be done
     /// before (then gives true), else by the present owner as soon as it is back from the device,
-    /// or by the keeper. Jobs are done
-    /// in the order they come. Nobody who sends waits for one, but for its time; and who brings one
-    /// sends nothing: a device that blocks does not keep it.
+    /// or by the keeper. Jobs are done in the order they come. Nobody who sends waits for one, but
+    /// for its time; and who brings one sends nothing: a device that blocks does not keep it.
     ///
     /// What a job drops is counted, and goes home. One that panics kills the port. A dead port
     /// drops all jobs.
