@@ -11,7 +11,7 @@ use crate::stats::BUCKETS;
 use onramp_queue::DropReason;
 
 pub use self::list::{Listed, Query};
-pub use self::whole::whole;
+pub use self::whole::{mq, whole};
 
 /// What passed a qdisc or a class (`gnet_stats_basic`, `gnet_stats_queue`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -38,6 +38,9 @@ pub struct Listed<'a> {
     classes: HashMap<Handle, &'a ClassView>,
 }
 
+/// Of what nobody has counted.
+static NOTHING: Extra = Extra(Vec::new());
+
 /// A line of the listing.
 struct Line<'a> {
     spec: &'a Spec,
@@ -194,8 +197,8 @@ impl<'a> Listed<'a> {
             out.uint("refcnt", line.refcnt.into(), format_args!("refcnt {} ", line.refcnt));
         }
         let (counters, backlog, extra) = match line.view {
-            Some(view) => (view.counters, view.backlog, view.extra.clone()),
-            None => Default::default(),
+            Some(view) => (view.counters, view.backlog, &view.extra),
+            None => (Counters::default(), Backlog::default(), &NOTHING),
         };
         out.open(Some("options"));
         if line.parent == INGRESS {
@@ -203,13 +206,13 @@ impl<'a> Listed<'a> {
             out.text(format_args!("{dashes}"));
         } else {
             let values = line.spec.values_at(self.setup.site(line.major, self.mtu, 0));
-            (kind.shown.options)(&values, &extra, out);
+            (kind.shown.options)(&values, extra, out);
         }
         out.close();
         out.text(format_args!("\n"));
         if out.style.stats {
             counters.show(true, backlog, out);
-            (kind.shown.extra)(&extra, out);
+            (kind.shown.extra)(extra, out);
         }
         out.close();
     }
@@ -307,11 +310,11 @@ impl<'a> Listed<'a> {
             out.string("leaf", &leaf, format_args!("leaf {leaf} "));
         }
         let (counters, backlog, extra) = match view {
-            Some(view) => (view.counters, view.backlog, view.extra.clone()),
-            None => <(Counters, Backlog, Extra)>::default(),
+            Some(view) => (view.counters, view.backlog, &view.extra),
+            None => (Counters::default(), Backlog::default(), &NOTHING),
         };
         out.open(Some("options"));
-        (kind.shown.class)(values, &extra, out);
+        (kind.shown.class)(values, extra, out);
         out.close();
         out.text(format_args!("\n"));
         if out.style.stats && kind.has_one_place() {
@@ -319,7 +322,7 @@ impl<'a> Listed<'a> {
             out.text(format_args!("\n"));
         } else if out.style.stats {
             counters.show(!matches!(kind.classes, ClassKind::None), backlog, out);
-            (kind.shown.class_extra)(&extra, out);
+            (kind.shown.class_extra)(extra, out);
         }
         out.close();
     }

@@ -9,17 +9,11 @@ use crate::stats::BUCKETS;
 /// theirs below it, else the sum of all.
 #[must_use]
 pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView> {
-    let mut queues = queues.into_iter().filter(|views| !views.is_empty()).peekable();
-    let above = queues.peek().and_then(|views| views[0].parent);
-    let mq = KINDS.iter().find(|kind| kind.id == "mq");
-    if let (Some(class), Some(mq)) = (above, mq) {
-        let mut tree = vec![QdiscView::empty(class.qdisc(), mq)];
-        for views in queues {
-            tree[0].take_queue(&views[0]);
-            tree.extend(views);
-        }
-        return tree;
+    let queues: Vec<_> = queues.into_iter().filter(|views| !views.is_empty()).collect();
+    if let Some(mq) = mq(queues.iter().filter_map(|views| views.first())) {
+        return std::iter::once(mq).chain(queues.into_iter().flatten()).collect();
     }
+    let mut queues = queues.into_iter();
     let mut sum = queues.next().unwrap_or_default();
     for views in queues {
         for (sum, view) in sum.iter_mut().zip(&views) {
@@ -27,6 +21,16 @@ pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView>
         }
     }
     sum
+}
+
+/// The `mq` above what stands first in front of each transmit queue, if that is where it stands.
+#[must_use]
+pub fn mq<'a>(firsts: impl IntoIterator<Item = &'a QdiscView>) -> Option<QdiscView> {
+    let mut firsts = firsts.into_iter().peekable();
+    let class = firsts.peek()?.parent?;
+    let mut mq = QdiscView::empty(class.qdisc(), KINDS.iter().find(|kind| kind.id == "mq")?);
+    firsts.for_each(|queue| mq.take_queue(queue));
+    Some(mq)
 }
 
 impl QdiscView {

@@ -1,7 +1,7 @@
 //! The devices of a host, as commands of `tc` see them, and what is told of them.
 
 use onramp_core::show::{Out, Style};
-use onramp_core::view::{Listed, QdiscView, Query, whole};
+use onramp_core::view::{Listed, QdiscView, Query, mq};
 use onramp_core::{Change, Handle, Setup};
 
 use super::What;
@@ -18,9 +18,7 @@ impl Netdev {
         let queues = self.link.all_views().into_iter();
         let queues: Vec<_> =
             queues.filter_map(|(queue, views)| Some((queue, views.ok()?))).collect();
-        // An `mq` stands in front of all of them.
-        let first = queues.first().and_then(|(_, views)| views.first()?.parent);
-        let mq = first.map(|_| whole(queues.iter().map(|(_, views)| views.clone())).swap_remove(0));
+        let mq = mq(queues.iter().filter_map(|(_, views)| views.first()));
         let below = queues
             .into_iter()
             .flat_map(|(queue, views)| views.into_iter().map(move |view| (queue, view)));
