@@ -11,9 +11,9 @@ use crate::{ConfigError, Handle};
 pub use self::build::{Class, Command, Filter, Operand, Qdisc};
 
 /// `TC_H_ROOT`.
-pub(crate) const ROOT: u32 = 0xFFFF_FFFF;
+pub const ROOT: u32 = 0xFFFF_FFFF;
 /// `TC_H_INGRESS`, which is `TC_H_CLSACT` as well.
-pub(crate) const INGRESS: u32 = 0xFFFF_FFF1;
+pub const INGRESS: u32 = 0xFFFF_FFF1;
 /// The major number of what stands there.
 pub(crate) const INGRESS_MAJOR: u16 = 0xFFFF;
 

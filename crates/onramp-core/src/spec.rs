@@ -6,6 +6,8 @@ use std::str::FromStr;
 use crate::params::{self, Default, Param, Site, Value, Values};
 use crate::qdisc::{Changes, Check, KINDS, Kind, Qdisc};
 use crate::setup::FIRST_OWN_HANDLE;
+use crate::show::{Out, Style};
+use crate::view::Extra;
 use crate::{ConfigError, Fault, Handle};
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
@@ -82,14 +84,9 @@ impl Spec {
     /// `tc` rounds. [`Display`](fmt::Display) is exact.
     #[must_use]
     pub fn show(&self, mtu: u32) -> String {
-        let values = self.values(mtu);
-        let mut line = self.kind.id.to_owned();
-        for param in self.kind.params {
-            if let Some(value) = values.get(param.key) {
-                param.write_shown(&mut line, &value);
-            }
-        }
-        line
+        let mut out = Out::new(Style::default());
+        (self.kind.shown.options)(&self.values(mtu), &Extra::default(), &mut out);
+        format!("{} {}", self.kind.id, out.finish()).trim_end().to_owned()
     }
 }
 

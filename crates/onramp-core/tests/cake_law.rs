@@ -166,7 +166,8 @@ fn presets_are_times() {
     let spec: Spec = "cake satellite overhead -4 ethernet ether-vlan".parse().expect("right");
     assert_eq!(spec.to_string(), "cake rtt 1s overhead 38 mpu 84");
     let shown = Spec::new(spec.kind()).show(MTU);
-    let expected = "cake diffserv3 triple-isolate nonat nowash no-ack-filter split-gso rtt 100ms";
+    let expected = "cake bandwidth unlimited diffserv3 triple-isolate nonat nowash no-ack-filter \
+                    split-gso rtt 100ms raw overhead 0";
     assert_eq!(shown, expected);
 }
 

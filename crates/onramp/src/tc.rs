@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use onramp_core::cmd::{OBJECTS, is_short_for, parse_classid, parse_qdisc_handle, unshorten};
+use onramp_core::cmd::{
+    INGRESS, OBJECTS, ROOT, is_short_for, parse_classid, parse_qdisc_handle, unshorten,
+};
 use onramp_core::filter::reference::FILTERS;
 use onramp_core::qdisc::KINDS;
 use onramp_core::show::{Out, Style};
@@ -17,10 +19,6 @@ use crate::host::Reply;
 use crate::{Link, PortError};
 
 pub use onramp_core::cmd::{Class, Command, Filter, Qdisc};
-
-/// `TC_H_ROOT` and `TC_H_INGRESS`.
-const ROOT: u32 = 0xFFFF_FFFF;
-const INGRESS: u32 = 0xFFFF_FFF1;
 
 /// An option that stands before the object, and what it does.
 type Switch = (&'static str, fn(&mut Style));

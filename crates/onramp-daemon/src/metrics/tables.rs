@@ -62,50 +62,49 @@ pub(super) const QUEUES: &[Table<Queue>] = &[
     }),
 ];
 
-pub(super) const QDISCS: &[Table<Qdisc>] = &[
-    counter("onramp_qdisc_sent_bytes_total", "Bytes that left the qdisc.", |qdisc| {
-        qdisc.traffic.sent_bytes
-    }),
-    counter("onramp_qdisc_sent_packets_total", "Packets that left the qdisc.", |qdisc| {
-        qdisc.traffic.sent_packets
-    }),
-    counter("onramp_qdisc_drops_total", "Packets dropped in it or below it.", |qdisc| {
-        qdisc.traffic.dropped_packets
-    }),
-    counter("onramp_qdisc_overlimits_total", "How often it held back, or met a limit.", |qdisc| {
-        qdisc.traffic.overlimits
-    }),
-    counter("onramp_qdisc_requeues_total", "Packets the device did not take at once.", |qdisc| {
-        qdisc.traffic.requeues
-    }),
-    gauge("onramp_qdisc_backlog_bytes", "Bytes that wait in it.", |qdisc| {
-        qdisc.traffic.backlog_bytes
-    }),
-    gauge("onramp_qdisc_backlog_packets", "Packets that wait in it.", |qdisc| {
-        qdisc.traffic.backlog_packets
-    }),
-];
+/// What is counted alike of qdiscs and of classes.
+macro_rules! traffic {
+    ($of:ty, $what:literal) => {
+        &[
+            counter(
+                concat!("onramp_", $what, "_sent_bytes_total"),
+                concat!("Bytes that left the ", $what, "."),
+                |it: &$of| it.traffic.sent_bytes,
+            ),
+            counter(
+                concat!("onramp_", $what, "_sent_packets_total"),
+                concat!("Packets that left the ", $what, "."),
+                |it: &$of| it.traffic.sent_packets,
+            ),
+            counter(
+                concat!("onramp_", $what, "_drops_total"),
+                "Packets dropped in it or below it.",
+                |it: &$of| it.traffic.dropped_packets,
+            ),
+            counter(
+                concat!("onramp_", $what, "_overlimits_total"),
+                "How often it held back, or met a limit.",
+                |it: &$of| it.traffic.overlimits,
+            ),
+            counter(
+                concat!("onramp_", $what, "_requeues_total"),
+                "Packets the device did not take at once.",
+                |it: &$of| it.traffic.requeues,
+            ),
+            gauge(
+                concat!("onramp_", $what, "_backlog_bytes"),
+                "Bytes that wait in it.",
+                |it: &$of| it.traffic.backlog_bytes,
+            ),
+            gauge(
+                concat!("onramp_", $what, "_backlog_packets"),
+                "Packets that wait in it.",
+                |it: &$of| it.traffic.backlog_packets,
+            ),
+        ]
+    };
+}
 
-pub(super) const CLASSES: &[Table<Class>] = &[
-    counter("onramp_class_sent_bytes_total", "Bytes that left the class.", |class| {
-        class.traffic.sent_bytes
-    }),
-    counter("onramp_class_sent_packets_total", "Packets that left the class.", |class| {
-        class.traffic.sent_packets
-    }),
-    counter("onramp_class_drops_total", "Packets dropped in it or below it.", |class| {
-        class.traffic.dropped_packets
-    }),
-    counter("onramp_class_overlimits_total", "How often it held back, or met a limit.", |class| {
-        class.traffic.overlimits
-    }),
-    counter("onramp_class_requeues_total", "Packets the device did not take at once.", |class| {
-        class.traffic.requeues
-    }),
-    gauge("onramp_class_backlog_bytes", "Bytes that wait in it.", |class| {
-        class.traffic.backlog_bytes
-    }),
-    gauge("onramp_class_backlog_packets", "Packets that wait in it.", |class| {
-        class.traffic.backlog_packets
-    }),
-];
+pub(super) const QDISCS: &[Table<Qdisc>] = traffic!(Qdisc, "qdisc");
+
+pub(super) const CLASSES: &[Table<Class>] = traffic!(Class, "class");
