@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+mod added;
 mod class;
 mod lines;
 mod order;
 mod qdisc;
 
-use self::order::{ClassOrder, QdiscOrder};
+use self::added::Added;
+use self::order::QdiscOrder;
 use crate::cmd::{self, INGRESS_MAJOR, OBJECTS, Verb, unshorten};
 use crate::filter::{FilterSpec, Head, How, Reader, Table};
-use crate::params::{Param, Site, Value, Values};
+use crate::params::{Param, Site, Values};
 use crate::qdisc::{ClassKind, Cx, Qdisc, Spec, default_pfifo_fast};
 use crate::spec::Words;
 use crate::{ConfigError, Errno, Handle, Instant};
@@ -108,67 +110,6 @@ struct Node {
     typed: Option<Handle>,
     spec: Spec,
     classes: Added,
-}
-
-#[derive(Clone, Debug)]
-struct Class {
-    minor: u16,
-    /// 0 = the qdisc.
-    parent: u16,
-    given: Vec<Option<Value>>,
-    /// How many classes there are from it up to the qdisc.
-    depth: usize,
-    /// How many stand right below it.
-    children: u32,
-}
-
-/// Classes that were added.
-#[derive(Clone, Debug, Default)]
-struct Added {
-    /// In the order they came.
-    rows: Vec<Class>,
-    /// By minor number.
-    places: BTreeMap<u16, usize>,
-    /// As Linux lists them.
-    order: ClassOrder,
-}
-
-impl Added {
-    fn get(&self, minor: u16) -> Option<&Class> {
-        self.places.get(&minor).map(|place| &self.rows[*place])
-    }
-
-    /// Whether classes stand below this one.
-    fn is_inner(&self, minor: u16) -> bool {
-        self.get(minor).is_some_and(|class| class.children > 0)
-    }
-
-    /// Adds a class, or gives one other parameters.
-    fn set(&mut self, class: Handle, parent: u16, given: Vec<Option<Value>>) {
-        let minor = class.minor;
-        if let Some(place) = self.places.get(&minor) {
-            self.rows[*place].given = given;
-            return;
-        }
-        let above = self.places.get(&parent).map(|place| &mut self.rows[*place]);
-        let depth = above.map_or(1, |above| {
-            above.children += 1;
-            above.depth + 1
-        });
-        self.order.add(class.major, minor);
-        self.places.insert(minor, self.rows.len());
-        self.rows.push(Class { minor, parent, given, depth, children: 0 });
-    }
-
-    fn remove(&mut self, class: Handle) {
-        let Some(gone) = self.places.remove(&class.minor) else { return };
-        self.order.remove(class.major, class.minor);
-        let above = self.rows.remove(gone).parent;
-        self.places.values_mut().filter(|place| **place > gone).for_each(|place| *place -= 1);
-        if let Some(place) = self.places.get(&above) {
-            self.rows[*place].children -= 1;
-        }
-    }
 }
 
 /// What a line changed.

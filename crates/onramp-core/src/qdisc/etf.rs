@@ -2,8 +2,8 @@
 //!
 //! Source: `tc-etf(8)`; behaviour of Linux 7.2 `net/sched/sch_etf.c`.
 //! Differs: there is one clock, the link's, by which senders give their times; `clockid` may be
-//! left out. There is no hardware to offload to, and no socket to check: a packet without a time is
-//! dropped, `skip_sock_check` or not, as in Linux.
+//! left out but in a line of `tc`. There is no hardware to offload to, and no socket to check: a
+//! packet without a time is dropped, `skip_sock_check` or not, as in Linux.
 //! Invariant: packets leave by their times; each within `delta` before its own, or, with
 //! `deadline_mode`, at any time before it.
 

@@ -2,7 +2,7 @@
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_modify_qdisc`, `tc_get_qdisc`), tried
 //! case by case.
-//! Differs: a qdisc without a name of its own below a class is not listed as one.
+//! Differs: what is deleted below a class makes room for the default again, also below `mq`.
 
 use super::{Change, FIRST_OWN_HANDLE, NO_CHOICE, Node, Setup};
 use crate::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
