@@ -280,12 +280,10 @@ impl Setup {
             return Err(refused(Errno::Invalid, said, &at, "", &why));
         }
         node.spec = node.spec.changed_by(&spec)?;
-        let node = node.clone();
-        let below: Vec<_> = self.children(there).collect();
-        for (minor, child) in below {
-            if !node.has_class(minor) {
-                self.remove(child);
-            }
+        let node = &self.qdiscs[&there];
+        let gone = self.children(there).filter(|&(minor, _)| !node.has_class(minor));
+        for child in gone.map(|(_, child)| child).collect::<Vec<_>>() {
+            self.remove(child);
         }
         Ok(Change::Parameters(there))
     }
