@@ -514,6 +514,15 @@ impl Setup {
         self.root.map_or_else(fallback, |_| self.root_id()) == Some("mq")
     }
 
+    /// Whether one qdisc serves all transmit queues of a device: that at the root, unless it is an
+    /// `mq`, or `noqueue`, which holds nothing back.
+    #[must_use]
+    pub fn has_one_root(&self) -> bool {
+        let fallback = || self.facts.fallback.as_ref().map(|spec| spec.kind().id);
+        let root = self.root.map_or_else(fallback, |_| self.root_id());
+        root.is_some_and(|root| !matches!(root, "mq" | "noqueue"))
+    }
+
     /// The classes that were added to a qdisc, and the classes above them; 0: the qdisc.
     pub(crate) fn class_rows(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
         let rows = self.qdiscs.get(&major).map_or(&[][..], |node| &node.classes.rows);

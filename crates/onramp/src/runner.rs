@@ -151,6 +151,7 @@ pub(crate) struct Gate(AtomicU8);
 impl Gate {
     const CHANGE: u8 = 1;
     const CLOSED: u8 = 2;
+    const ONE: u8 = 4;
 
     /// A port has died, or goes.
     pub(crate) fn note_change(&self) {
@@ -162,11 +163,31 @@ impl Gate {
         self.0.fetch_or(Self::CLOSED, Ordering::Relaxed); // Relaxed: see `is_open`.
     }
 
-    /// Every port lives and stays, and the link is not closed.
+    /// From now on the first port serves all flows, or no longer.
+    pub(crate) fn set_one(&self, one: bool) {
+        // Relaxed: see `is_open`.
+        if one {
+            self.0.fetch_or(Self::ONE, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!Self::ONE, Ordering::Relaxed);
+        }
+    }
+
+    /// The first port serves all flows.
+    pub(crate) fn is_one(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::ONE != 0 // Relaxed: see `is_open`.
+    }
+
+    /// Every port lives and stays, and serves its own flows, and the link is not closed.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         // Relaxed: what a send that comes too late brings, the port itself drops.
         self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// A port has died, or went or goes, or the link closes.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & !Self::ONE != 0 // Relaxed: see `is_open`.
     }
 
     /// The link closes, or is closed.

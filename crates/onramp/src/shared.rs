@@ -1,5 +1,6 @@
 //! What the senders, the handles and the runners of a link share.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -62,6 +63,9 @@ pub(crate) struct Plan {
     pub(crate) mtu: Option<u32>,
     /// Whether each qdisc measures how long packets stay.
     pub(crate) measures: bool,
+    /// Whether a qdisc at the root serves all ports together, as Linux's does, and not each port by
+    /// itself.
+    pub(crate) shares_root: bool,
 }
 
 impl Plan {
@@ -213,7 +217,27 @@ impl Shared {
     /// The port that serves the flow `key` of `port`: that one, or who took over from it.
     #[inline]
     pub(crate) fn route(&self, port: usize, key: u64) -> usize {
-        if self.gate.is_open() { port } else { self.heir(port, key) }
+        if self.gate.is_open() { port } else { self.heir(self.front(port), key) }
+    }
+
+    /// The port whose tree serves the flows of `port`.
+    pub(crate) fn front(&self, port: usize) -> usize {
+        if self.gate.is_one() { 0 } else { port }
+    }
+
+    /// The ports whose trees serve flows, all of them or the first.
+    pub(crate) fn fronts(&self) -> Range<usize> {
+        if self.gate.is_one() { 0..1 } else { 0..usize::MAX }
+    }
+
+    /// Sends all flows through the first port if the root of the tree serves all of them together,
+    /// else each through its own. What was on its way meanwhile passes the root of its own port.
+    pub(crate) fn follow(&self, plan: &Plan) {
+        let one = plan.shares_root && self.ports() > 1 && plan.tree.has_one_root();
+        if one != self.gate.is_one() {
+            self.gate.set_one(one);
+            self.share_out(0);
+        }
     }
 
     #[cold]
@@ -236,7 +260,7 @@ impl Shared {
     /// An open port for whatever has the number `n`, a living one if there is one: they spread
     /// evenly.
     pub(crate) fn spread(&self, n: u64) -> usize {
-        if self.gate.is_open() {
+        if !self.gate.has_changed() {
             // All of them live and stay.
             return usize::try_from(n % self.ports().max(1) as u64).unwrap_or(0);
         }
@@ -261,7 +285,8 @@ impl Shared {
     pub(crate) fn share_out(&self, change: i32) {
         // One after another, so that the last result is that of the last numbers.
         let _one = self.senders();
-        let ports = u32::try_from(self.slots.open().count()).unwrap_or(u32::MAX);
+        let ports = if self.gate.is_one() { 1 } else { self.slots.open().count() };
+        let ports = u32::try_from(ports).unwrap_or(u32::MAX);
         // Relaxed: see `fair_credits`.
         let before = self.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
         let live = before.wrapping_add_signed(change);

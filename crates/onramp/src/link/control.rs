@@ -31,8 +31,9 @@ struct Answers<T> {
 impl Link {
     /// Does what a line of `tc` says that adds, changes or deletes something: `qdisc replace dev d0
     /// root fq`. Of an `mq` at the root, what stands below class `k` is port `k - 1`; any other
-    /// root stands in front of each port. What a qdisc holds that is replaced is dropped
-    /// (`purged`), as in Linux; one that only gets other parameters keeps it, if its kind can.
+    /// root stands in front of each port, but, of a [`Host`](crate::Host)'s device, in front of all.
+    /// What a qdisc holds that is replaced is dropped (`purged`), as in Linux; one that only gets
+    /// other parameters keeps it, if its kind can.
     ///
     /// Nobody who sends waits for it. A port that is with its device does it when it is back.
     ///
@@ -58,7 +59,13 @@ impl Link {
         // Nobody else has it for long: it is rarely cloned.
         let change = Arc::make_mut(&mut plan.tree).change(line)?;
         let setup = plan.tree.clone();
-        let ports = Edit::queue(&setup, &change).map_or(0..usize::MAX, |one| one..one + 1);
+        let was_one = shared.gate.is_one();
+        shared.follow(&plan);
+        let ports = match Edit::queue(&setup, &change) {
+            Some(queue) => queue..queue + 1,
+            None if was_one => shared.fronts(),
+            None => 0..usize::MAX,
+        };
         let answers = shared.ask(0..usize::MAX, |port, slot| {
             if slot.port.death().is_some() || !slot.is_open() {
                 return None;
@@ -90,12 +97,16 @@ impl Link {
         self.shared().plan().tree.clone()
     }
 
-    /// Tells its tree what the device below is. Qdiscs that are built or changed from now on go by
-    /// its largest packet; others keep what they were built with, as in Linux.
+    /// Tells its tree what the device below is: one whose root serves all queues together. Qdiscs
+    /// that are built or changed from now on go by its largest packet; others keep what they were
+    /// built with, as in Linux.
     pub(crate) fn describe(&self, name: &str, facts: Facts) {
-        let mut plan = self.shared().plan();
+        let shared = self.shared();
+        let mut plan = shared.plan();
         plan.mtu = Some(facts.mtu);
+        plan.shares_root = true;
         Arc::make_mut(&mut plan.tree).of_device(name, facts);
+        shared.follow(&plan);
     }
 
     /// What every qdisc in front of a port has counted, and holds; parents first. Below an `mq`,
@@ -105,14 +116,14 @@ impl Link {
     ///
     /// [`PortError::Unknown`], [`PortError::Late`], [`PortError::Blocked`], [`PortError::Dead`].
     pub fn views(&self, port: usize) -> Result<Vec<QdiscView>, PortError> {
-        let only = self.look(port..port.saturating_add(1)).pop();
+        let only = self.look(Some(port)).pop();
         only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
     }
 
     /// The same of all ports, by their numbers, those that were removed left out.
     #[must_use]
     pub fn all_views(&self) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
-        self.look(0..usize::MAX)
+        self.look(None)
     }
 
     /// The whole tree, as `tc` lists it: of an `mq`, its own view, and what stands below it;
@@ -129,7 +140,7 @@ impl Link {
     pub fn filters(&self, place: Handle) -> Vec<FilterSpec> {
         let shared = self.shared();
         let plan = shared.plan();
-        let answers = shared.ask(0..usize::MAX, |port, slot| {
+        let answers = shared.ask(shared.fronts(), |port, slot| {
             let setup = plan.tree.clone();
             let look = move |trunk: &mut Trunk, cx: &mut Cx<'_>| {
                 trunk.filters_at(&setup, place, Some(port), cx)
@@ -154,9 +165,12 @@ impl Link {
         answers.gather(&shared.clock);
     }
 
-    fn look(&self, ports: Range<usize>) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
+    fn look(&self, port: Option<usize>) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
         let shared = self.shared();
         let plan = shared.plan();
+        let known = |port| if port < shared.ports() { shared.front(port) } else { port };
+        let ports =
+            port.map(known).map_or_else(|| shared.fronts(), |port| port..port.saturating_add(1));
         let answers = shared.ask(ports, |port, slot| {
             let setup = plan.tree.clone();
             let look = move |trunk: &mut Trunk, _: &mut Cx<'_>| trunk.views(&setup, Some(port));

@@ -154,6 +154,7 @@ impl Link {
             return Err(PortError::Closed);
         }
         plan.tree = Arc::new(tree.clone());
+        shared.follow(&plan);
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
             if let Some(built) = plan.build(port, slot.mtu) {

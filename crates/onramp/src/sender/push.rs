@@ -43,16 +43,18 @@ impl Sender {
     /// The list stays where it is until the clock was read: to move it right after it was written
     /// would wait for the stores.
     #[inline]
-    pub(super) fn push(&mut self, port: usize, list: &mut PacketList) -> bool {
+    pub(super) fn push(&mut self, mut port: usize, list: &mut PacketList) -> bool {
         if !self.corked.is_empty() {
             // A port may have come since the cork.
             self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
             self.corked[port].append(list);
             return true;
         }
-        let changed = !self.shared().gate.is_open();
-        if changed && !self.push_changed(port, list) {
-            return false;
+        if !self.shared().gate.is_open() {
+            port = self.shared().front(port);
+            if !self.push_changed(port, list) {
+                return false;
+            }
         }
         list.is_empty() || self.push_now(port, list)
     }

@@ -4,6 +4,7 @@ mod carry;
 mod configure;
 mod ip;
 mod kernel;
+mod roots;
 
 use std::path::Path;
 
