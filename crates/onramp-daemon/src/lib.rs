@@ -4,7 +4,6 @@
 //! to each other is in [`wire`], and for people in `docs/json.md`.
 #![forbid(unsafe_code)]
 
-pub mod batch;
 pub mod client;
 mod config;
 pub mod dispatch;

@@ -79,7 +79,18 @@ impl Lock {
         let mut path = OsString::from(socket);
         path.push(OsStr::new(".lock"));
         let path = PathBuf::from(path);
-        let failed = |error: io::Error| format!("cannot lock {}: {error}", path.display());
+        let failed = |error: io::Error| {
+            let folder = socket.parent().unwrap_or(socket).display();
+            match error.kind() {
+                io::ErrorKind::NotFound => format!(
+                    "there is no folder {folder} for the socket; make it, or give another --socket"
+                ),
+                io::ErrorKind::PermissionDenied => {
+                    format!("this user may not make {}; give another --socket", path.display())
+                }
+                _ => format!("cannot lock {}: {error}", path.display()),
+            }
+        };
         loop {
             let mut options = OpenOptions::new();
             let options = options.write(true).create(true).truncate(false).mode(0o600);

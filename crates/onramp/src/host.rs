@@ -8,6 +8,7 @@ mod configure;
 mod device;
 mod event;
 mod ip;
+mod lines;
 mod netdev;
 pub mod reference;
 mod targets;
@@ -27,6 +28,7 @@ use onramp_dev::Receiver;
 use crate::Link;
 
 pub use self::event::{Event, What};
+pub use self::lines::{Line, Lines};
 
 /// What a command printed, and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

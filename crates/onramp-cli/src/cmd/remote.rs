@@ -8,8 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use onramp::host::Reply;
-use onramp_daemon::batch::{Line, Lines};
+use onramp::host::{Line, Lines, Reply};
 use onramp_daemon::client::{Client, ClientError};
 use onramp_daemon::{find_path, wire};
 

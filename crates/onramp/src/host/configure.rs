@@ -12,7 +12,7 @@ use std::sync::Arc;
 use onramp_core::Setup;
 
 use super::netdev::{Netdev, Netdevs};
-use super::{Host, Reply, ip};
+use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
 
 /// What a device is, as far as commands say it.
@@ -80,7 +80,7 @@ type Failed = (usize, Reply);
 const MAKE: &str = "ip link add dev ";
 
 impl Host {
-    /// Brings the host to what `text` describes, a command a line, or, if one of them cannot be
+    /// Brings the host to what `text` describes, [lines](Lines) as of a batch, or, if one of them cannot be
     /// done, leaves all as it was. Gives the commands that it took to get there; lines of a tree
     /// that was replaced begin with `-` and `+`.
     ///
@@ -97,17 +97,13 @@ impl Host {
         let mut trial = Self::new();
         trial.devices.is_trial = true;
         let mut made_by = Vec::new();
-        for (at, line) in text.lines().enumerate() {
-            let line = line.split('#').next().unwrap_or_default();
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            if words.is_empty() {
-                continue;
-            }
+        for Line { number, words } in Lines::new(text.as_bytes()).map_while(Result::ok) {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let reply = trial.exec(&words, folder);
             if reply.code != 0 {
-                return Err((at + 1, reply));
+                return Err((number, reply));
             }
-            made_by.push((trial.devices.last(), at + 1));
+            made_by.push((trial.devices.last(), number));
         }
         let mut wanted = Described::all(&trial.devices);
         for (device, index) in wanted.iter_mut().zip(trial.devices.iter().map(|it| it.index)) {

@@ -37,6 +37,17 @@ fn what_fails_names_its_line_and_leaves_all_as_it_was() {
 }
 
 #[test]
+fn lines_are_those_of_a_batch() {
+    let mut host = Host::new();
+    let text = "ip link add 'd0' \\\n  type dummy # one\nip link set \"d0\" \\\n up\n";
+    follow(&mut host, text).expect("it can be done");
+    assert!(host.devices()[0].up);
+    let wrong = format!("{text}\ntc qdisc add dev d0 \\\n root \\\n nonsense\n");
+    let (line, reply) = follow(&mut host, &wrong).expect_err("there is no such qdisc");
+    assert_eq!((line, reply.code), (8, 2), "the last line of the command: {reply:?}");
+}
+
+#[test]
 fn names_and_addresses_pass_from_one_device_to_another() {
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let port = port.expect("an address that is free again");

@@ -1,4 +1,4 @@
-//! Files of commands: `tc -batch FILE`.
+//! Files of commands: configurations, and `tc -batch FILE`.
 //!
 //! Source: behaviour of iproute2's `-batch`, tried: `#` begins a comment, also within a word; a
 //! backslash at the end of a line continues it; quotes, single or double, keep a word together.
