@@ -80,7 +80,7 @@ impl Lock {
         path.push(OsStr::new(".lock"));
         let path = PathBuf::from(path);
         let failed = |error: io::Error| {
-            let folder = socket.parent().unwrap_or(socket).display();
+            let folder = path.parent().unwrap_or(&path).display();
             match error.kind() {
                 io::ErrorKind::NotFound => format!(
                     "there is no folder {folder} for the socket; make it, or give another --socket"

@@ -8,7 +8,8 @@ use onramp_core::Rate;
 const OVERHEAD_V4: u32 = 8 + 20 + 14;
 const OVERHEAD_V6: u32 = 8 + 40 + 14;
 
-/// Which port (transmit queue) a flow goes through.
+/// Which port (transmit queue) a flow goes through, unless one qdisc serves all those of a
+/// [`Host`](crate::Host)'s device: then all flows go through the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
     /// The next one in turn; the flow stays there.
@@ -107,8 +108,8 @@ impl Flow {
         self.key
     }
 
-    /// The port its packets go through, unless that was removed since, or they are mapped by
-    /// processor.
+    /// The port its packets go through, unless that was removed since, one qdisc serves all ports,
+    /// or they are mapped by processor.
     #[must_use]
     pub fn port(&self) -> usize {
         self.port

@@ -231,13 +231,22 @@ impl Shared {
     }
 
     /// Sends all flows through the first port if the root of the tree serves all of them together,
-    /// else each through its own. What was on its way meanwhile passes the root of its own port.
-    pub(crate) fn follow(&self, plan: &Plan) {
-        let one = plan.shares_root && self.ports() > 1 && plan.tree.has_one_root();
-        if one != self.gate.is_one() {
+    /// else each through its own. True: it was otherwise, and the trees of all ports are to be
+    /// built anew, without what they hold: packets that came before could be overtaken.
+    pub(crate) fn follow(&self, plan: &Plan) -> bool {
+        let first = self.slot(0);
+        let one = plan.shares_root
+            && plan.tree.has_one_root()
+            && self.ports() > 1
+            && first.is_open()
+            && first.port.death().is_none();
+        let moves = one != self.gate.is_one();
+        if moves {
             self.gate.set_one(one);
             self.share_out(0);
+            self.slots.iter().for_each(|slot| slot.set_stale(true));
         }
+        moves
     }
 
     #[cold]

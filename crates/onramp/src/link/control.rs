@@ -59,13 +59,9 @@ impl Link {
         // Nobody else has it for long: it is rarely cloned.
         let change = Arc::make_mut(&mut plan.tree).change(line)?;
         let setup = plan.tree.clone();
-        let was_one = shared.gate.is_one();
         shared.follow(&plan);
-        let ports = match Edit::queue(&setup, &change) {
-            Some(queue) => queue..queue + 1,
-            None if was_one => shared.fronts(),
-            None => 0..usize::MAX,
-        };
+        let queue = Edit::queue(&setup, &change);
+        let ports = queue.map_or_else(|| shared.fronts(), |queue| queue..queue + 1);
         let answers = shared.ask(0..usize::MAX, |port, slot| {
             if slot.port.death().is_some() || !slot.is_open() {
                 return None;
@@ -110,7 +106,8 @@ impl Link {
     }
 
     /// What every qdisc in front of a port has counted, and holds; parents first. Below an `mq`,
-    /// the first one stands below the port's class.
+    /// the first one stands below the port's class. What serves all ports of a
+    /// [`Host`](crate::Host)'s device is in front of each.
     ///
     /// # Errors
     ///
@@ -120,7 +117,8 @@ impl Link {
         only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
     }
 
-    /// The same of all ports, by their numbers, those that were removed left out.
+    /// The same of all ports, by their numbers, those that were removed left out; what serves all of
+    /// them stands once, in front of the first.
     #[must_use]
     pub fn all_views(&self) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
         self.look(None)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onramp_core::Setup;
 use onramp_core::qdisc::Spec;
-use onramp_core::{Clock, ConfigError, Device, Instant, Keeper, Rate};
+use onramp_core::{Clock, ConfigError, Device, Edit, Instant, Keeper, Rate};
 
 use super::{CloseReport, Link};
 
@@ -22,7 +22,8 @@ pub enum PortError {
     TooMany(usize),
     /// There is no such port, or it was removed; its number.
     Unknown(usize),
-    /// It is the last one, which the flows need; its number. Close the link instead.
+    /// It is the last one, or the one in front of which a root serves all ports, and the flows need
+    /// it; its number. Close the link instead.
     Last(usize),
     /// The qdisc's text is wrong.
     Qdisc(ConfigError),
@@ -46,7 +47,7 @@ impl fmt::Display for PortError {
             }
             Self::Unknown(port) => write!(f, "there is no port {port}, or it was removed"),
             Self::Last(port) => {
-                write!(f, "port {port} is the last one; close the link instead")
+                write!(f, "port {port} serves all that is left; close the link instead")
             }
             Self::Qdisc(error) => error.fmt(f),
             Self::Late(port) => {
@@ -104,8 +105,10 @@ impl Link {
         }
         let slot = shared.slots.get(port).filter(|slot| slot.is_open());
         let slot = slot.ok_or(PortError::Unknown(port))?;
+        // Until it takes nothing more, no root comes that needs it.
+        let plan = shared.plan();
         let heirs: Box<[usize]> = shared.slots.open().filter(|open| *open != port).collect();
-        if heirs.is_empty() {
+        if heirs.is_empty() || shared.gate.is_one() && port == 0 {
             return Err(PortError::Last(port));
         }
         let live = |heir: &&usize| shared.slot(**heir).port.death().is_none();
@@ -113,6 +116,7 @@ impl Link {
         let heirs = if living.is_empty() { heirs } else { living };
         let deadline = shared.clock.now() + timeout;
         slot.leave();
+        drop(plan);
         shared.gate.note_change();
         let flushed = shared.flush(timeout, |this| this == port);
         let before = shared.purged();
@@ -129,6 +133,8 @@ impl Link {
 
     /// Gives every port a new qdisc, as `tc qdisc replace` does, but for what is held: that moves
     /// over, in order, as far as the new one's limits allow. What does not is dropped and counted.
+    /// So is all that is held where a root that serves all ports of a [`Host`](crate::Host)'s device
+    /// comes or goes.
     ///
     /// A port that somebody works on gets it as soon as that one comes by; this waits for nobody.
     ///
@@ -154,11 +160,21 @@ impl Link {
             return Err(PortError::Closed);
         }
         plan.tree = Arc::new(tree.clone());
-        shared.follow(&plan);
+        let moves = shared.follow(&plan);
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
-            if let Some(built) = plan.build(port, slot.mtu) {
-                let taken = slot.port.replace(built, shared.clock.now(), &shared.keep(slot));
+            let (now, keep) = (shared.clock.now(), shared.keep(slot));
+            let taken = if moves {
+                let (mtu, seed) = (plan.mtu(slot.mtu), plan.seed(port));
+                let edit = Edit::root(&plan.tree, Some(port), mtu, seed);
+                edit.map(|edit| {
+                    slot.port.with(Box::new(|trunk, cx| trunk.edit(edit, cx)), now, &keep)
+                })
+            } else {
+                let built = plan.build(port, slot.mtu);
+                built.map(|built| slot.port.replace(built, now, &keep))
+            };
+            if let Some(taken) = taken {
                 slot.set_stale(taken.is_err());
                 blocked = blocked.or_else(|| taken.is_err().then_some(port));
             }

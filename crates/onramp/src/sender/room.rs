@@ -133,7 +133,7 @@ impl Sender {
     pub(super) fn uncork_by(&mut self, deadline: Instant) -> bool {
         while self.uncork().is_err() {
             let held = self.corked.iter().position(|list| !list.is_empty());
-            if !self.make_place(held.unwrap_or(0), deadline) {
+            if !self.make_place(self.shared().front(held.unwrap_or(0)), deadline) {
                 return false;
             }
         }

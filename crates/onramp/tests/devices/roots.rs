@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use onramp::dev::MonotonicClock;
-use onramp::{Clock as _, DropReason, Link, Mapping};
+use onramp::{Clock as _, DropReason, Link, Mapping, PortError};
 
 use super::*;
 
@@ -30,10 +30,20 @@ fn done(host: &mut Host, line: &str) {
     assert_eq!(exec(host, line), Reply::default(), "{line}");
 }
 
+/// Waits until so many were dropped for this reason.
+fn until_dropped(link: &Link, reason: DropReason, count: u64) {
+    let deadline = MonotonicClock.now() + PATIENCE;
+    while link.stats().dropped.get(&reason) != Some(&count) {
+        assert!(MonotonicClock.now() < deadline, "{count} for {reason:?}: {:?}", link.stats());
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
 /// Packets that left a qdisc, were dropped, or are in one.
 fn met(link: &Link) -> u64 {
-    let backlog: u32 = link.tree_views().iter().take(1).map(|view| view.backlog.packets).sum();
+    // First: what leaves meanwhile is not met twice.
     let stats = link.stats();
+    let backlog: u32 = link.tree_views().iter().take(1).map(|view| view.backlog.packets).sum();
     stats.sent + stats.dropped.values().sum::<u64>() + u64::from(backlog)
 }
 
@@ -58,7 +68,7 @@ fn a_root_serves_all_queues_together() {
     assert_eq!(link.all_views().len(), 1);
 
     done(&mut host, "tc qdisc replace dev d0 root handle 2: mq");
-    assert_eq!(link.stats().dropped[&DropReason::Purged], 15);
+    until_dropped(&link, DropReason::Purged, 15);
     send_to_each(&link);
     assert_eq!(sent(&link), [20; 4], "each queue has its own");
 
@@ -71,6 +81,51 @@ fn a_root_serves_all_queues_together() {
         send_to_each(&link);
         assert_eq!(sent(&link), expected, "{line}");
     }
+}
+
+/// What is held when a flow changes its port would be overtaken: it is dropped, as by `tc`.
+#[test]
+fn a_text_that_names_another_sort_of_root_drops_what_is_held() {
+    let held = "tc qdisc add dev d0 root handle 1: mq\n\
+                tc qdisc add dev d0 parent 1:2 netem delay 200s\n\
+                tc qdisc add dev d0 parent 1:3 netem delay 200s\n";
+    let one = "tc qdisc add dev d0 root netem delay 200s\n";
+    let mut host = Host::new();
+    let mut follow = |lines: &str| {
+        let text = format!("ip link add d0 up numtxqueues 4 type dummy\n{lines}");
+        host.configure(&text, Path::new("/")).expect("it can be done");
+        host.link("d0").unwrap()
+    };
+    let link = follow(held);
+    send_to_each(&link);
+    assert_eq!(sent(&link), [10, 0, 0, 10]);
+    follow(one);
+    until_dropped(&link, DropReason::Purged, 20);
+    send_to_each(&link);
+    follow(&one.replace("200s", "199s"));
+    assert_eq!(link.tree_views()[0].backlog.packets, 40, "the root is the same");
+    follow(held);
+    until_dropped(&link, DropReason::Purged, 60);
+    send_to_each(&link);
+    assert_eq!(sent(&link), [20, 0, 0, 20]);
+}
+
+#[test]
+fn the_port_that_serves_all_stays() {
+    let mut host = host(&["ip link add d0 up numtxqueues 3 type dummy"]);
+    let link = host.link("d0").unwrap();
+    done(&mut host, "tc qdisc add dev d0 root handle 1: prio");
+    assert!(matches!(link.remove_port(0, PATIENCE), Err(PortError::Last(0))));
+    assert!(link.remove_port(1, PATIENCE).is_ok());
+    done(&mut host, "tc qdisc replace dev d0 root handle 2: mq");
+    assert!(link.remove_port(0, PATIENCE).is_ok());
+    // The root serves what is left.
+    done(&mut host, "tc qdisc replace dev d0 root handle 3: pfifo");
+    let mut sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    sender.send(&flow, b"x").unwrap();
+    assert!(sender.flush(PATIENCE));
+    assert_eq!((sent(&link), link.tree_views()[0].counters.packets), (vec![0, 0, 1], 1));
 }
 
 /// Roots of both sorts come and go while others send: nothing is lost, nobody waits for ever.
@@ -91,6 +146,7 @@ fn roots_change_under_load() {
                     }
                     sender.cork();
                     let _ = flows.each_ref().map(|flow| sender.try_send(flow, b"corked"));
+                    let _ = sender.uncork();
                 }
                 assert!(sender.flush(PATIENCE));
             });
