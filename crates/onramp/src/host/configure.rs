@@ -80,9 +80,9 @@ type Failed = (usize, Reply);
 const MAKE: &str = "ip link add dev ";
 
 impl Host {
-    /// Brings the host to what `text` describes, [lines](Lines) as of a batch, or, if one of them cannot be
-    /// done, leaves all as it was. Gives the commands that it took to get there; lines of a tree
-    /// that was replaced begin with `-` and `+`.
+    /// Brings the host to what `text` describes, [lines](Lines) as of a batch, or, if one of them
+    /// cannot be done, leaves all as it was. Gives the commands that it took to get there; lines of
+    /// a tree that was replaced begin with `-` and `+`.
     ///
     /// Files that it names are looked for below `folder`.
     ///

@@ -31,7 +31,7 @@ struct Answers<T> {
 impl Link {
     /// Does what a line of `tc` says that adds, changes or deletes something: `qdisc replace dev d0
     /// root fq`. Of an `mq` at the root, what stands below class `k` is port `k - 1`; any other
-    /// root stands in front of each port, but, of a [`Host`](crate::Host)'s device, in front of all.
+    /// root stands in front of each port; of a [`Host`](crate::Host)'s device, in front of all.
     /// What a qdisc holds that is replaced is dropped (`purged`), as in Linux; one that only gets
     /// other parameters keeps it, if its kind can.
     ///
@@ -117,8 +117,8 @@ impl Link {
         only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
     }
 
-    /// The same of all ports, by their numbers, those that were removed left out; what serves all of
-    /// them stands once, in front of the first.
+    /// The same of all ports, by their numbers, those that were removed left out; what serves all
+    /// of them stands once, in front of the first.
     #[must_use]
     pub fn all_views(&self) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
         self.look(None)

@@ -133,8 +133,8 @@ impl Link {
 
     /// Gives every port a new qdisc, as `tc qdisc replace` does, but for what is held: that moves
     /// over, in order, as far as the new one's limits allow. What does not is dropped and counted.
-    /// So is all that is held where a root that serves all ports of a [`Host`](crate::Host)'s device
-    /// comes or goes.
+    /// So is all that is held where a root that serves all ports of a [`Host`](crate::Host)'s
+    /// device comes or goes.
     ///
     /// A port that somebody works on gets it as soon as that one comes by; this waits for nobody.
     ///
