@@ -222,6 +222,8 @@ fn a_new_qdisc_with_less_room() {
         let flow = sender.flow(None);
         (0..80).for_each(|_| sender.try_send(&flow, b"x").unwrap());
         until("the device is offered a burst", || gate.refusals() > 0);
+        // What is still in the intake competes with nothing.
+        until("all is in the qdisc", || link.stats().ports[0].enqueued == 80);
         link.set_qdisc("pfifo limit 3").unwrap();
         link.views(0).expect("what is asked later is done later");
         gate.open();
