@@ -4,7 +4,9 @@
 //! half of what it has below came home.
 
 use std::future::Future;
+use std::iter;
 use std::pin::Pin;
+use std::ptr;
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
@@ -169,11 +171,13 @@ impl Sender {
         }
     }
 
-    /// Works for all instead of waiting, on the first port that lets it. True if packets left.
-    pub(super) fn help(&self, first: usize) -> bool {
+    /// Works for all instead of waiting, on the first port that lets it: its own, or one that asked
+    /// for a visit. (Others have nothing to do, and may be thousands.) True if packets left.
+    pub(super) fn help(&self, port: usize) -> bool {
         let shared = self.shared();
-        (0..shared.ports()).any(|port| {
-            let slot = shared.slot((first + port) % shared.ports());
+        let own = shared.slot(port);
+        let others = shared.slots.marked().filter(|slot| !ptr::eq(*slot, own));
+        iter::once(own).chain(others).any(|slot| {
             let ran = slot.port.help(shared.clock.now(), &shared.keep(slot));
             ran.is_some_and(|ran| ran.done > 0)
         })

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use onramp::dev::Null;
-use onramp::{Credits, Flow, Link, SendError, Sender, TrySendError};
+use onramp::{Credits, Flow, Link, Mapping, SendError, Sender, TrySendError};
 
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
 
@@ -178,6 +178,30 @@ fn waiting_for_room_times_out() {
 }
 
 /// There is room: nothing has to come home first.
+/// Of many ports, a sender that waits works at its own, and at those that have something to do.
+#[test]
+fn who_waits_leaves_idle_ports_alone() {
+    in_time(|| {
+        let (gate, other) = (Gate::new(false), Gate::new(false));
+        let idle = (0..62).map(|_| Box::new(Null::default()) as Box<_>);
+        let devices: Vec<_> = idle.chain([gate.device(), other.device()]).collect();
+        let link = Link::devices(devices).credits(credits(20)).build().unwrap();
+        let mut sender = link.sender();
+        let flows = [62, 63].map(|port| sender.flow_with(None, Mapping::Port(port)));
+        flows.iter().for_each(|flow| (0..10).for_each(|_| sender.try_send(flow, b"x").unwrap()));
+        for flow in &flows {
+            assert!(!sender.wait_room_timeout(flow, 1, SHORT), "both gates are shut");
+        }
+        let helped: Vec<u64> = link.stats().ports.iter().map(|port| port.helped).collect();
+        assert_eq!(helped[..62], [0; 62]);
+        assert!(helped[62] > 0 && helped[63] > 0, "{helped:?}");
+        gate.open();
+        other.open();
+        assert!(sender.flush(LONG));
+        balanced(&link.stats());
+    });
+}
+
 #[test]
 fn who_has_room_does_not_wait() {
     in_time(|| {
