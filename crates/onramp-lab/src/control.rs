@@ -3,6 +3,9 @@
 //! One thread sends as fast as it goes. Beside it another one reads what all qdiscs of a link of
 //! many queues have counted, again and again; or changes the qdiscs that the packets pass, so many
 //! times a second: a limit, a pacing rate, the rate of a class, the kind of a qdisc.
+//!
+//! Who reads without a pause takes a processor and its caches. What that costs by itself is shown
+//! by one who reads a link that nobody sends through.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -41,6 +44,9 @@ const CHANGES: [&str; 6] = [
 pub enum Design {
     /// A link of many queues, of which one is used; nobody looks.
     Queues,
+    /// The same, and somebody reads all that the qdiscs of another such link have counted, all the
+    /// time.
+    QueuesElsewhere,
     /// The same, and somebody reads all that its qdiscs have counted, all the time.
     QueuesRead,
     /// A link of one queue with `htb` and `fq`; nobody changes it.
@@ -51,13 +57,15 @@ pub enum Design {
 
 impl Design {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Queues, Self::QueuesRead, Self::Tree, Self::TreeChanged];
+    pub const ALL: [Self; 5] =
+        [Self::Queues, Self::QueuesElsewhere, Self::QueuesRead, Self::Tree, Self::TreeChanged];
 
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Queues => "queues",
+            Self::QueuesElsewhere => "queues-elsewhere",
             Self::QueuesRead => "queues-read",
             Self::Tree => "tree",
             Self::TreeChanged => "tree-changed",
@@ -68,8 +76,17 @@ impl Design {
     #[must_use]
     pub const fn undisturbed(self) -> Self {
         match self {
-            Self::Queues | Self::QueuesRead => Self::Queues,
+            Self::Queues | Self::QueuesElsewhere | Self::QueuesRead => Self::Queues,
             Self::Tree | Self::TreeChanged => Self::Tree,
+        }
+    }
+
+    /// The same with somebody who does as much elsewhere.
+    #[must_use]
+    pub const fn elsewhere(self) -> Option<Self> {
+        match self {
+            Self::QueuesRead => Some(Self::QueuesElsewhere),
+            _ => None,
         }
     }
 }
@@ -79,6 +96,8 @@ impl Design {
 pub struct Plan {
     /// Queues of the link that is looked at.
     pub queues: usize,
+    /// Readings a second, as far as they can be had; 0: one after another.
+    pub readings: u32,
     /// Changes a second.
     pub changes: u32,
     /// How long each design is measured in a round.
@@ -157,10 +176,12 @@ struct Sent {
 }
 
 fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
+    let queues = || link(&["qdisc add dev lab root handle 1: mq"], plan.queues);
     let link = match design.undisturbed() {
-        Design::Queues => link(&["qdisc add dev lab root handle 1: mq"], plan.queues)?,
+        Design::Queues => queues()?,
         _ => link(&TREE, 1)?,
     };
+    let elsewhere = if design == Design::QueuesElsewhere { Some(queues()?) } else { None };
     let (stop, sent, mut operation) = (AtomicBool::new(false), Sent::default(), Latency::default());
     let began = MonotonicClock.now();
     let until = began + plan.window;
@@ -171,7 +192,9 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
                 thread::sleep(plan.window);
                 Ok(())
             }
-            Design::QueuesRead => read(&link, plan.queues, until, &mut operation),
+            Design::QueuesElsewhere | Design::QueuesRead => {
+                read(elsewhere.as_ref().unwrap_or(&link), plan, until, &mut operation)
+            }
             Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
         };
         stop.store(true, Ordering::Relaxed); // Relaxed: only that it comes.
@@ -223,18 +246,25 @@ fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
 }
 
 /// Reads what all qdiscs have counted, again and again.
-fn read(link: &Link, queues: usize, until: Instant, operation: &mut Latency) -> Result<(), Error> {
-    let mut now = MonotonicClock.now();
-    while now < until {
+fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Result<(), Error> {
+    let period = 1_000_000_000_u64.checked_div(plan.readings.into()).unwrap_or(0);
+    let mut due = MonotonicClock.now();
+    loop {
+        let began = MonotonicClock.now();
+        if began.max(due) >= until {
+            thread::sleep(Duration::from_nanos(until.since(began)));
+            return Ok(());
+        }
+        thread::sleep(Duration::from_nanos(due.since(began)));
+        let began = MonotonicClock.now();
+        due = due.after(period).max(began);
         let views = link.tree_views().len();
-        if views != queues + 1 {
+        if views != plan.queues + 1 {
+            let queues = plan.queues;
             return Err(Error::Stalled(format!("{views} views of {queues} queues and their mq")));
         }
-        let then = MonotonicClock.now();
-        operation.record(then.since(now));
-        now = then;
+        operation.record(MonotonicClock.now().since(began));
     }
-    Ok(())
 }
 
 /// How far changes may be behind their schedule, nanoseconds, before some are left out.
@@ -293,10 +323,10 @@ mod tests {
     #[test]
     fn every_design_is_measured() {
         let window = Duration::from_millis(60);
-        let plan = Plan { queues: 300, changes: 500, window, rounds: 2 };
+        let plan = Plan { queues: 300, readings: 0, changes: 500, window, rounds: 2 };
         let mut told = 0;
         let cells = run(&plan, |_| told += 1).expect("packets add up");
-        assert_eq!((cells.len(), told), (4, 8));
+        assert_eq!((cells.len(), told), (5, 10));
         for (cell, design) in cells.iter().zip(Design::ALL) {
             let disturbed = design != design.undisturbed();
             assert_eq!((cell.design, cell.rounds.len()), (design, 2));

@@ -189,10 +189,13 @@ fn qdisc() {
 
 #[test]
 fn control() {
-    let (document, table) = results("control", "--queues 50 --changes 200");
-    assert_eq!(column(&document, "design"), ["queues", "queues-read", "tree", "tree-changed"]);
-    for (at, row) in rows(&document).iter().enumerate() {
-        let disturbed = at % 2 == 1;
+    let (document, table) = results("control", "--queues 50 --readings 300 --changes 200");
+    let designs = ["queues", "queues-elsewhere", "queues-read", "tree", "tree-changed"];
+    assert_eq!(column(&document, "design"), designs);
+    for row in rows(&document) {
+        let disturbed = !["queues", "tree"].contains(&row["design"].as_str().unwrap());
+        let beside = row["ratios_to_elsewhere"]["packets_per_second"].as_f64();
+        assert_eq!(beside.is_some(), row["design"] == "queues-read", "{row}");
         assert_spread(row, "packets_per_second");
         assert_spread(row, "stall_max_ns");
         assert_spread(&row["ratios_to_undisturbed"], "packets_per_second");

@@ -10,7 +10,8 @@ use crate::report::json::number;
 /// What it costs those who send that somebody looks at their qdiscs, or changes them
 ///
 /// One thread sends as fast as it goes. queues: through one of many queues; queues-read: another
-/// thread reads what all qdiscs have counted, again and again. tree: through htb and fq;
+/// thread reads what all qdiscs have counted, again and again; queues-elsewhere: those of a link
+/// that nobody sends through, which takes as much of the processors. tree: through htb and fq;
 /// tree-changed: another thread changes limits and rates, and puts another kind there and back, so
 /// many times a second. Every packet is sent, or dropped by what was replaced and counted, or the
 /// run fails.
@@ -24,13 +25,16 @@ Columns:
 
 Examples:
   onramp lab control
-  onramp lab control --queues 10000 --changes 1000 --seconds 10
+  onramp lab control --queues 10000 --readings 1 --changes 1000 --seconds 10
   onramp lab control --queues 100 --rounds 5 --json control.json")]
 pub(crate) struct Args {
     /// Queues of the link that is looked at
     #[arg(long, value_name = "N", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=65_535))]
     queues: u32,
+    /// Readings of all queues a second, as far as they can be had; 0: one after another
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    readings: u32,
     /// Changes a second
     #[arg(long, value_name = "N", default_value_t = 1_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -49,14 +53,15 @@ const FIGURES: [Figure<Round>; 4] = [
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let rounds = args.common.rounds as usize;
-    let (queues, changes) = (args.queues as usize, args.changes);
-    let plan = Plan { queues, changes, window: args.common.seconds, rounds };
+    let (queues, readings, changes) = (args.queues as usize, args.readings, args.changes);
+    let plan = Plan { queues, readings, changes, window: args.common.seconds, rounds };
     let mut run = Run::new(&args.common, control::Design::ALL.len() * rounds)?;
     let cells = control::run(&plan, |text| run.show(text))?;
     let mut results = Map::new();
     results.insert("rows".into(), cells.iter().map(|cell| json(cell, &cells)).collect());
     let parameters = json!({
         "queues": queues,
+        "readings": readings,
         "changes": changes,
         "seconds": number(plan.window.as_secs_f64()),
         "rounds": rounds,
@@ -70,6 +75,11 @@ fn base<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
     cells.iter().find(|other| other.design == cell.design.undisturbed())
 }
 
+/// The same with somebody who does as much elsewhere.
+fn elsewhere<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
+    cells.iter().find(|other| Some(other.design) == cell.design.elsewhere())
+}
+
 fn json(cell: &Cell, cells: &[Cell]) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
@@ -79,6 +89,9 @@ fn json(cell: &Cell, cells: &[Cell]) -> Value {
     let mut ratios = Map::new();
     insert_all(&mut ratios, &FIGURES[..1], |figure| figure.ratio(cell, base(cells, cell)?));
     map.insert("ratios_to_undisturbed".into(), ratios.into());
+    let mut ratios = Map::new();
+    insert_all(&mut ratios, &FIGURES[..1], |figure| figure.ratio(cell, elsewhere(cells, cell)?));
+    map.insert("ratios_to_elsewhere".into(), ratios.into());
     Value::Object(map)
 }
 
@@ -87,5 +100,6 @@ fn table(cells: &[Cell]) -> String {
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.extend(latencies(|cell: &Cell| &cell.operation));
     columns.push(FIGURES[0].ratio_column("x undisturbed", |cell| base(cells, cell)));
+    columns.push(FIGURES[0].ratio_column("x elsewhere", |cell| elsewhere(cells, cell)));
     common::table(cells, &columns)
 }
