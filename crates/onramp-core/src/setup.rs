@@ -510,17 +510,20 @@ impl Setup {
     /// Whether a device's transmit queues have a qdisc each (`mq`), by the device's own choice or
     /// somebody's.
     pub(crate) fn is_mq(&self) -> bool {
+        self.root_kind() == Some("mq")
+    }
+
+    /// The kind of the root, also of one that nobody put there.
+    fn root_kind(&self) -> Option<&'static str> {
         let fallback = || self.facts.fallback.as_ref().map(|spec| spec.kind().id);
-        self.root.map_or_else(fallback, |_| self.root_id()) == Some("mq")
+        self.root.map_or_else(fallback, |_| self.root_id())
     }
 
     /// Whether one qdisc serves all transmit queues of a device: that at the root, unless it is an
     /// `mq`, or `noqueue`, which holds nothing back.
     #[must_use]
     pub fn has_one_root(&self) -> bool {
-        let fallback = || self.facts.fallback.as_ref().map(|spec| spec.kind().id);
-        let root = self.root.map_or_else(fallback, |_| self.root_id());
-        root.is_some_and(|root| !matches!(root, "mq" | "noqueue"))
+        self.root_kind().is_some_and(|root| !matches!(root, "mq" | "noqueue"))
     }
 
     /// The classes that were added to a qdisc, and the classes above them; 0: the qdisc.

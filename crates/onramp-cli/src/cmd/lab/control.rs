@@ -22,6 +22,8 @@ Columns:
   dropped %     of these, those that a qdisc held as it was replaced
   stall us      the longest time that the sender took for a packet
   times/s       readings of all queues, or changes; p50, p99, p99.9: how long one takes
+  x undisturbed packets/s, to the same with nobody who looks or changes
+  x elsewhere   packets/s of queues-read, to queues-elsewhere
 
 Examples:
   onramp lab control
