@@ -24,7 +24,7 @@
 
 use crate::mutant;
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// No time at all.
 pub const NEVER: u64 = u64::MAX;
@@ -98,15 +98,28 @@ impl Marks {
 
     /// The places that are marked, in order. A place that is marked meanwhile may be among them.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().flat_map(|(word, bits)| {
-            // Relaxed: a guess; who marks after it wakes the sleeper, and `clear` acquires.
-            let mut bits = bits.load(Relaxed);
-            std::iter::from_fn(move || {
-                let place = word * 64 + bits.trailing_zeros() as usize;
-                let more = bits != 0;
-                bits &= bits.wrapping_sub(1);
-                more.then_some(place)
-            })
+        (0..self.0.len()).flat_map(|word| self.in_word(word))
+    }
+
+    /// The places that are marked among 64, and how far the look came: where to go on.
+    ///
+    /// So many are those from the multiple of 64 at or before `from`; round and round, `from` goes
+    /// through all of them.
+    pub fn some(&self, from: usize) -> (impl Iterator<Item = usize>, usize) {
+        let word = from / 64 % self.0.len().max(1);
+        let marked = (word < self.0.len()).then(|| self.in_word(word));
+        let marked = marked.into_iter().flatten().filter(move |place| *place >= from);
+        (marked, (word + 1) % self.0.len().max(1) * 64)
+    }
+
+    fn in_word(&self, word: usize) -> impl Iterator<Item = usize> {
+        // Relaxed: a guess; who marks after it wakes the sleeper, and `clear` acquires.
+        let mut bits = self.0[word].load(Relaxed);
+        std::iter::from_fn(move || {
+            let place = word * 64 + bits.trailing_zeros() as usize;
+            let more = bits != 0;
+            bits &= bits.wrapping_sub(1);
+            more.then_some(place)
         })
     }
 }
@@ -125,8 +138,11 @@ impl Alarm {
     /// Sets it to `at`, if that is earlier. True: then the caller has to wake the sleeper.
     #[inline]
     pub fn set(&self, at: u64) -> bool {
-        // Release: the note that came before; pairs with the acquire in `rise`.
-        at < self.0.fetch_min(at, mutant::or("alarm-set-release", Release, Relaxed))
+        // Release: the note that came before; pairs with the acquire in `rise`. Acquire: who rose
+        // last, where several take turns ([`Post`](crate::Post)): the caller wakes that one.
+        let order = mutant::or("alarm-set-release", AcqRel, Acquire);
+        let order = mutant::or("alarm-set-acquire", order, Release);
+        at < self.0.fetch_min(at, order)
     }
 
     /// The sleeper has risen: from here on whoever sets the alarm wakes it.
@@ -134,7 +150,9 @@ impl Alarm {
     pub fn rise(&self) {
         // Acquire: pairs with the release in `set`: whoever set it without waking us, because an
         // earlier time stood there, has noted before what we look for next.
-        let order = mutant::or("alarm-rise-acquire", Acquire, Relaxed);
+        // Release: who we are; pairs with the acquire in `set`.
+        let order = mutant::or("alarm-rise-acquire", AcqRel, Release);
+        let order = mutant::or("alarm-rise-release", order, Acquire);
         if !mutant::is("alarm-rise-left-out") {
             self.0.swap(NEVER, order);
         }

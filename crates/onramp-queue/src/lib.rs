@@ -6,23 +6,31 @@
 mod alarm;
 mod counter;
 mod drop_reason;
+mod gate;
 mod intake;
 mod list;
 mod mailbox;
 mod mutant;
 mod packet;
 mod pool;
+mod post;
+mod succession;
 mod sync;
+mod wakes;
 mod word;
 
 pub use alarm::{Alarm, Due, Marks, NEVER};
 pub use counter::Counter;
 pub use drop_reason::DropReason;
+pub use gate::Gate;
 pub use intake::{Full, Intake, Owner, Pushed};
 pub use list::PacketList;
 pub use mailbox::{Mailbox, Reader, Undelivered};
 pub use packet::{Layer, Meta, PAYLOAD_MAX, Packet};
-pub use pool::{Armed, Completion, Credits, Pool};
+pub use pool::{Armed, Bell, Completion, Credits, Pool};
+pub use post::{Out, Post};
+pub use succession::Succession;
+pub use wakes::{HeldWakes, hold_wakes, is_in_waker};
 
 /// Asks the processor for the cache line in which `place` begins.
 #[inline]

@@ -121,10 +121,10 @@ impl PacketList {
     /// Moves all of `other` behind the newest packet. O(1).
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
-        let other = std::mem::take(other);
         if other.is_empty() {
             return;
         }
+        let other = std::mem::take(other);
         if self.tail.is_null() {
             self.head = other.head;
         } else {
@@ -168,7 +168,7 @@ impl PacketList {
     }
 
     #[inline]
-    fn parts_mut(&mut self) -> impl Iterator<Item = (&mut Meta, &mut Tail)> {
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = (&mut Meta, &mut Tail)> {
         let mut node = self.head;
         std::iter::from_fn(move || {
             if node.is_null() {
@@ -282,23 +282,41 @@ impl Iterator for PacketList {
 
 /// Packets go home in runs: one compare-and-swap for neighbours of the same sender.
 impl Drop for PacketList {
+    #[inline]
     fn drop(&mut self) {
-        let mut first = self.head;
+        // Most lists that are dropped are empty.
+        if !self.head.is_null() {
+            // SAFETY: the list owns the chain, and ends here.
+            unsafe { Self::go_home(self.head) };
+        }
+    }
+}
+
+impl PacketList {
+    /// Brings all packets of a chain home. By value: a list whose address somebody wants would have
+    /// to be written to memory, and read again at once.
+    ///
+    /// # Safety
+    ///
+    /// The chain is null-terminated, and the caller owns it and does not use it again.
+    unsafe fn go_home(mut first: *mut Node) {
         while !first.is_null() {
-            // SAFETY: the list owns every node from `first` on.
-            let home = unsafe { Node::home(first) };
+            // SAFETY: the caller owned every node from `first` on.
+            let home = unsafe { Node::settle(first) };
             let (mut last, mut count) = (first, 1);
             // SAFETY: as above.
             let mut next = unsafe { Node::next(first) };
             // SAFETY: as above.
             while !next.is_null() && count < RUN_MAX && unsafe { Node::home(next) } == home {
+                // SAFETY: as above.
+                unsafe { Node::settle(next) };
                 last = next;
                 count += 1;
                 // SAFETY: as above.
                 next = unsafe { Node::next(last) };
             }
-            // SAFETY: `first..=last` is a chain of `count` nodes of one home, owned by the list,
-            // which forgets them by going on at `next`.
+            // SAFETY: `first..=last` is a chain of `count` nodes of one home, ours
+            // no more, since we go on at `next`.
             unsafe { Home::put_back(first, last, count) };
             first = next;
         }

@@ -36,6 +36,7 @@ use crate::pool::store_waker;
 use crate::sync::LINES;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{Arc, AtomicBool, AtomicPtr, Padded, UnsafeCell};
+use crate::wakes::call;
 use crate::word::Word;
 use crate::{Armed, PacketList, mutant};
 
@@ -267,7 +268,7 @@ impl Shared {
         // Release: we are done with the waker; pairs with the acquire in `arm`.
         lent.store(false, mutant::or("mailbox-wake-release", Release, Relaxed));
         if let Some(waker) = waker {
-            waker.wake();
+            call(waker); // Who posts may be the owner of a port.
         }
     }
 }

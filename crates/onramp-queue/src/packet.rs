@@ -19,7 +19,7 @@ use std::ptr::{self, NonNull};
 
 use crate::DropReason;
 use crate::pool::Home;
-use crate::sync::{UnsafeCell, alloc, dealloc};
+use crate::sync::{Arc, UnsafeCell, alloc, dealloc};
 use crate::word::Word;
 
 /// What the scheduler reads and writes; with the list link it fills one cache line.
@@ -76,17 +76,27 @@ pub(crate) struct Node {
 pub(crate) struct Tail {
     /// The pool to go back to; null: the heap.
     pub(crate) home: *const Home,
+    /// The sender that submitted the packet, unless the packet is of that sender's own pool. The
+    /// sender counts its guests by the clones of this.
+    pub(crate) host: Option<Arc<Guests>>,
     dest: Option<SocketAddr>,
-    payload_len: u32,
     capacity: u32,
     /// Which of the device's queues, if anybody has said so.
     queue: Option<u16>,
-    layer: Layer,
+    payload_len: u16,
     /// What the pool charged for the packet, bytes.
-    pub(crate) charge: u32,
+    pub(crate) charge: u16,
+    layer: Layer,
     /// Accepted by a link: its fate is a completion.
     pub(crate) submitted: bool,
+    /// Accepted from the sender whose pool the packet is of, which counts it as below itself.
+    pub(crate) below: bool,
 }
+
+/// What a sender and the packets of others that it submitted hold together: as long as a packet
+/// holds it, the packet is neither sent nor dropped. Its clones are the count.
+#[derive(Debug)]
+pub(crate) struct Guests;
 
 #[cfg(not(loom))]
 const _: () = {
@@ -119,13 +129,15 @@ impl Node {
         let _ = node.expose_provenance();
         let tail = Tail {
             home,
+            host: None,
             dest: None,
-            payload_len: 0,
             capacity,
             queue: None,
-            layer: Layer::Datagram,
+            payload_len: 0,
             charge: 0,
+            layer: Layer::Datagram,
             submitted: false,
+            below: false,
         };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
         // SAFETY: just allocated with this type's size and alignment, and ours alone.
@@ -210,19 +222,29 @@ impl Node {
     ///
     /// The caller owns the node.
     #[inline]
-    pub(crate) unsafe fn renew(node: *mut Self, charge: u32) {
+    pub(crate) unsafe fn renew(node: *mut Self, charge: u16) {
         // SAFETY: the caller owns the node.
         let (meta, tail) = unsafe { Self::parts(node) };
         *meta = Meta::default();
-        *tail = Tail {
-            dest: None,
-            payload_len: 0,
-            queue: None,
-            layer: Layer::Datagram,
-            charge,
-            submitted: false,
-            ..*tail
-        };
+        (tail.dest, tail.queue, tail.layer) = (None, None, Layer::Datagram);
+        (tail.payload_len, tail.charge, tail.submitted) = (0, charge, false);
+        debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
+    }
+
+    /// The sender that submitted a packet of others counts it no longer: the packet is done with.
+    /// Gives the packet's home.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn settle(node: *mut Self) -> *const Home {
+        // SAFETY: the caller owns the node.
+        let (_, tail) = unsafe { Self::parts(node) };
+        if tail.host.is_some() {
+            tail.leave_host();
+        }
+        tail.home
     }
 
     /// # Safety
@@ -244,6 +266,13 @@ impl Node {
         // SAFETY: as above, and another field.
         let tail = unsafe { &mut (*node).tail };
         (meta, tail)
+    }
+}
+
+impl Tail {
+    #[cold]
+    fn leave_host(&mut self) {
+        self.host = None;
     }
 }
 
@@ -304,7 +333,7 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        let len = self.tail().payload_len as usize;
+        let len = usize::from(self.tail().payload_len);
         // SAFETY: `payload_len <= capacity`, so the pointer stays in the allocation.
         let start = unsafe { self.payload_start() };
         // SAFETY: the first `payload_len` bytes were written by `set_payload`, and are borrowed
@@ -336,8 +365,12 @@ impl Packet {
         let start = unsafe { self.payload_start() }.cast_mut();
         // SAFETY: `capacity` bytes from `start` are ours alone; the source is another object.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), start, payload.len()) };
-        #[expect(clippy::cast_possible_truncation, reason = "at most `capacity`, a u32")]
-        let len = payload.len() as u32;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "at most `capacity`, which is at most \
+                                                             `PAYLOAD_MAX`"
+        )]
+        let len = payload.len() as u16;
         self.tail_mut().payload_len = len;
     }
 
@@ -454,7 +487,9 @@ unsafe impl Sync for Packet {}
 impl Drop for Packet {
     fn drop(&mut self) {
         let node = self.0.as_ptr();
-        // SAFETY: the handle owns the node, and is not used again.
+        // SAFETY: the handle owns the node.
+        unsafe { Node::settle(node) };
+        // SAFETY: as above, and the handle is not used again.
         unsafe { Home::put_back(node, node, 1) };
     }
 }

@@ -17,9 +17,12 @@
 //! count, newest                      nodes that came home since the last reclaim
 //! WAITING | count + bias, newest     the same; who makes the count `WAKE_AT` sets WAKING instead
 //! WAKING | count + bias, newest      somebody is taking the waker out; then it clears WAKING
-//! CLOSED | count                     the pool is gone, and `count` nodes are out; who brings the
-//!                                    last one frees the home
+//! CLOSED | count                     the pool is gone, and `count` nodes are out
+//! ... | RUNG                         the bell rang, and the pool has not looked since
+//! ... | BELL                         there is a bell
 //! ```
+//!
+//! Whoever makes the word CLOSED, with no node out, no bell and nobody WAKING, frees the home.
 //!
 //! `bias` is the pool's own: what [`Pool::arm`] added so that the packets it needs make the count
 //! `WAKE_AT`. So everything that `put_back` decides on is in the word that it exchanges. (If the
@@ -29,21 +32,22 @@
 mod home;
 
 use std::ptr::{self, NonNull};
-use std::task::Waker;
+use std::task::{RawWakerVTable, Waker};
 
-use crate::packet::{Node, PAYLOAD_MAX, Packet};
+use crate::packet::{Guests, Node, PAYLOAD_MAX, Packet};
+use crate::sync::Arc;
 use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-use crate::sync::yield_now;
 use crate::word::Word;
-use crate::{DropReason, Meta, mutant};
+use crate::{DropReason, Meta, PacketList, mutant};
 
-use home::{CLOSED, WAITING, WAKE_AT, WAKING, free_chain};
+use home::{BELL, CLOSED, RUNG, WAITING, WAKE_AT, WAKING, free_chain};
 
+pub use home::Bell;
 pub(crate) use home::{Home, store_waker};
 
 /// Payload sizes of the nodes a pool keeps, bytes. A packet takes the smallest that fits.
-const CLASSES: [u32; 4] = [128, 512, 2_048, 65_536];
-const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize >= PAYLOAD_MAX);
+const CLASSES: [u32; 4] = [128, 512, 2_048, 65_535];
+const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize == PAYLOAD_MAX);
 
 /// What a pool allows its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +78,11 @@ pub struct Completion {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Enough is there already: take it.
+    /// Enough is there already, or the [`Bell`] rang since the last look: look.
     Ready,
     /// The waker will be called, once.
     Armed,
-    /// The last wake-up is still on its way; give way, then look again.
+    /// Somebody is taking another waker out, which was given before; nap, then look again.
     Busy,
 }
 
@@ -93,8 +97,16 @@ pub struct Pool {
     /// Nodes neither in `free` nor, by our last look, home.
     out: u32,
     out_bytes: u32,
+    /// Of these, those that were submitted from here.
+    below: u32,
+    /// Shared with packets of others that were submitted from here and are not done with.
+    guests: Option<Arc<Guests>>,
     /// What `arm` added to the count of the word.
     bias: u16,
+    /// The waker that stands in the home, or that somebody is taking out: to tell it from others.
+    armed: (*const (), *const RawWakerVTable),
+    /// Fates of packets that came home together with one whose telling panicked.
+    untold: Vec<Completion>,
 }
 
 // SAFETY: the pool owns its free nodes; `Home` is shared by design.
@@ -117,7 +129,19 @@ impl Pool {
         let free = [ptr::null_mut(); CLASSES.len()];
         let home = NonNull::from(Box::leak(home));
         let allowed = credits.packets;
-        Self { home, free, credits, allowed, out: 0, out_bytes: 0, bias: 0 }
+        Self {
+            home,
+            free,
+            credits,
+            allowed,
+            out: 0,
+            out_bytes: 0,
+            below: 0,
+            guests: None,
+            bias: 0,
+            armed: (ptr::null(), ptr::null()),
+            untold: Vec::new(),
+        }
     }
 
     /// Takes a packet with room for `payload` bytes; `None`: no credit is left.
@@ -129,7 +153,7 @@ impl Pool {
     pub fn take(&mut self, payload: usize) -> Option<Packet> {
         assert!(payload <= PAYLOAD_MAX, "a payload has at most {PAYLOAD_MAX} bytes");
         #[expect(clippy::cast_possible_truncation, reason = "checked above")]
-        let charge = payload as u32;
+        let (charge, held) = (payload as u32, payload as u16);
         if !self.has_room(charge) {
             return None;
         }
@@ -144,7 +168,7 @@ impl Pool {
             Node::prefetch_write(self.free[class], charge);
         }
         // SAFETY: `node` is ours alone, and was unlinked above.
-        unsafe { Node::renew(node, charge) };
+        unsafe { Node::renew(node, held) };
         self.out += 1;
         self.out_bytes += charge;
         // SAFETY: as above.
@@ -163,6 +187,68 @@ impl Pool {
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out
+    }
+
+    /// Of these, packets that were [submitted](Self::submit) from here.
+    #[must_use]
+    #[inline]
+    pub fn below(&self) -> u32 {
+        self.below
+    }
+
+    /// Whether packets of other pools, or of the heap, were submitted from here and are neither
+    /// sent nor dropped. If not, what others did with them is seen.
+    #[must_use]
+    pub fn has_guests(&mut self) -> bool {
+        self.guests.as_mut().is_some_and(|guests| Arc::get_mut(guests).is_none())
+    }
+
+    /// Notes in every packet that it was submitted from here at `now_ns`, and, until somebody sends
+    /// or drops it, that it went down with its port. From now on a packet of this pool counts as
+    /// [below](Self::below) until it was taken in again, and one of another as
+    /// [guest](Self::has_guests) until it is dropped.
+    #[inline]
+    pub fn submit(&mut self, packets: &mut PacketList, now_ns: u64) {
+        let home = self.home.as_ptr().cast_const();
+        for (meta, tail) in packets.parts_mut() {
+            meta.enqueued_ns = now_ns;
+            meta.drop_reason = Some(DropReason::PortDead);
+            tail.submitted = true;
+            if ptr::eq(tail.home, home) {
+                // One that a receiver sends once more is below already.
+                self.below += u32::from(!tail.below);
+                tail.below = true;
+            } else {
+                tail.host = Some(Self::invite(&mut self.guests));
+            }
+        }
+    }
+
+    #[cold]
+    fn invite(guests: &mut Option<Arc<Guests>>) -> Arc<Guests> {
+        guests.get_or_insert_with(|| Arc::new(Guests)).clone()
+    }
+
+    /// Takes [`submit`](Self::submit) back: the packets were not accepted.
+    #[cold]
+    pub fn revoke(&mut self, packets: &mut PacketList) {
+        let home = self.home.as_ptr().cast_const();
+        for (meta, tail) in packets.parts_mut() {
+            (meta.drop_reason, tail.submitted, tail.host) = (None, false, None);
+            if ptr::eq(tail.home, home) && std::mem::take(&mut tail.below) {
+                self.below -= 1;
+            }
+        }
+    }
+
+    /// The bell that wakes who waits for this pool, for events that bring no packet home. `None`:
+    /// somebody has it.
+    pub fn bell(&mut self) -> Option<Bell> {
+        // Relaxed: nothing changes hands.
+        let before = self.update(Relaxed, |word| {
+            (!word.has(BELL)).then(|| word.with_flags(word.flags() | BELL))
+        });
+        before.map(|_| Bell::new(self.home))
     }
 
     /// Allows less, or more again: at most what the pool was made with, and at least one packet.
@@ -199,13 +285,18 @@ impl Pool {
     /// Takes in what came home and tells the fate of each submitted packet. Gives how many came.
     ///
     /// Unless nothing came, this takes a request to be woken back, like [`disarm`](Self::disarm).
+    ///
+    /// Should `fate` panic, all that came is taken in still, and the next call tells the rest.
     pub fn reclaim(&mut self, mut fate: impl FnMut(Completion)) -> u32 {
+        while let Some(completion) = self.untold.pop() {
+            fate(completion);
+        }
         if self.returned() == 0 {
             return 0;
         }
         // Acquire: the nodes; pairs with the release in `put_back`.
         let order = mutant::or("pool-reclaim-acquire", Acquire, Relaxed);
-        let take = |word: Word| Some(Word::flags_only(word.flags() & WAKING));
+        let take = |word: Word| Some(Word::flags_only(word.flags() & !WAITING));
         let taken = self.update(order, take).unwrap_or(Word::ZERO);
         let count = self.returned_in(taken);
         self.bias = 0;
@@ -229,28 +320,72 @@ impl Pool {
             return;
         }
         // SAFETY: as above.
+        unsafe { Node::settle(node) };
+        // SAFETY: as above.
         let (_, tail) = unsafe { Node::parts(node) };
-        self.out -= 1;
-        self.out_bytes -= tail.charge;
+        self.arrived(tail.charge, &mut tail.below);
         self.keep(node);
+        if self.bias > 0 {
+            self.count_one();
+        }
     }
 
-    /// Asks to be woken when `need` packets, or else all that are out, have come home since the
-    /// last reclaim. Replaces an earlier request.
+    /// One that was taken back counts like one that came home, for who asked to be woken: it is one
+    /// less to come.
+    #[cold]
+    fn count_one(&mut self) {
+        // Relaxed: if it wakes, the waker is what we ourselves wrote in `arm`.
+        let before = self.update(Relaxed, |word| {
+            let count = word.count() + 1;
+            let flags = word.flags();
+            let wakes = if count >= WAKE_AT { WAITING | WAKING } else { 0 };
+            word.has(WAITING).then(|| Word::with(word.node(), count, flags ^ wakes))
+        });
+        if let Some(before) = before {
+            self.bias += 1;
+            if before.count() + 1 >= WAKE_AT {
+                // SAFETY: we set WAKING.
+                unsafe { Home::wake(self.home.as_ptr()) };
+            }
+        }
+    }
+
+    /// Asks to be woken when `need` packets, or else all that are out, have come home or were taken
+    /// back since the last reclaim, or when the [`Bell`] rings. Replaces an earlier request.
     pub fn arm(&mut self, waker: &Waker, need: u32) -> Armed {
-        let need = need.min(self.out);
+        self.arm_for(waker, Some(need.min(self.out)))
+    }
+
+    /// Asks to be woken when the [`Bell`] rings, however many packets come home. Replaces an
+    /// earlier request.
+    pub fn listen(&mut self, waker: &Waker) -> Armed {
+        self.arm_for(waker, None)
+    }
+
+    fn arm_for(&mut self, waker: &Waker, need: Option<u32>) -> Armed {
         loop {
             // Acquire: pairs with the release in `wake`, so the waker is ours to touch.
             let order = mutant::or("pool-arm-acquire", Acquire, Relaxed);
             let word = Word(self.home().word.0.load(order));
+            if word.has(RUNG) && !mutant::is("pool-arm-deaf") {
+                self.disarm();
+                // Acquire: what happened before the bell rang; pairs with the release in `ring`.
+                let order = mutant::or("pool-rung-acquire", Acquire, Relaxed);
+                self.update(order, |word| Some(word.with_flags(word.flags() & !RUNG)));
+                return Armed::Ready;
+            }
             let returned = self.returned_in(word);
-            if returned >= need && !mutant::is("pool-arm-unchecked") {
+            if need.is_some_and(|need| returned >= need) && !mutant::is("pool-arm-unchecked") {
                 self.disarm();
                 return Armed::Ready;
             }
+            let asks = (waker.data(), ptr::from_ref(waker.vtable()));
             if word.has(WAKING) {
-                return Armed::Busy;
+                // As long as the flag is set, the waker is not called yet: one that equals it is
+                // that one, and will be.
+                return if self.armed == asks { Armed::Armed } else { Armed::Busy };
             }
+            self.armed = asks;
             if word.has(WAITING) {
                 // Armed before: stop that first, the waker may be another.
                 self.disarm();
@@ -259,9 +394,10 @@ impl Pool {
             // SAFETY: neither WAITING nor WAKING is set, so nobody else touches the waker, and
             // only we set WAITING.
             self.home().waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
+            // Without a need, all packets that there may be would have to come home.
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX, like `out`")]
-            let (returned, bias) = (returned as u16, WAKE_AT - need as u16);
-            let armed = Word::with(word.node(), returned + bias, WAITING);
+            let (returned, bias) = (returned as u16, need.map_or(0, |need| WAKE_AT - need as u16));
+            let armed = Word::with(word.node(), returned + bias, word.flags() | WAITING);
             // Release: publishes the waker. Pairs with the acquire in `put_back`.
             let order = mutant::or("pool-arm-release", Release, Relaxed);
             if self.home().word.0.compare_exchange(word.0, armed.0, order, Relaxed).is_ok() {
@@ -277,7 +413,7 @@ impl Pool {
         // Relaxed: nothing changes hands; `arm` looks again before it touches the waker.
         let disarmed = self.update(Relaxed, |word| {
             let count = word.count() - bias;
-            word.has(WAITING).then(|| Word::with(word.node(), count, 0))
+            word.has(WAITING).then(|| Word::with(word.node(), count, word.flags() & !WAITING))
         });
         if disarmed.is_some() {
             self.bias = 0;
@@ -321,8 +457,9 @@ impl Pool {
         true
     }
 
-    /// Ends the life of the pool's side. Gives the nodes that came home, and how many are out.
-    fn close(&mut self) -> (*mut Node, u32) {
+    /// Ends the life of the pool's side. Gives the nodes that came home, and whether the home is
+    /// nobody else's.
+    fn close(&mut self) -> (*mut Node, bool) {
         // Acquire: the nodes, and all that others did with the home, if we free it; pairs with the
         // release in `put_back`. Release: all that we did with it, if another frees it.
         let order = mutant::or("pool-close-acquire", AcqRel, Release);
@@ -330,10 +467,21 @@ impl Pool {
         let last = self.update(order, |word| {
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
             let out = (self.out - self.returned_in(word)) as u16;
-            Some(Word::with(ptr::null_mut(), out, CLOSED))
+            // Nobody rings for us any more.
+            let flags = word.flags() & (WAKING | BELL);
+            Some(Word::with(ptr::null_mut(), out, CLOSED | flags))
         });
         let last = last.unwrap_or(Word::ZERO);
-        (last.node(), self.out - self.returned_in(last))
+        let out = self.out - self.returned_in(last);
+        (last.node(), out == 0 && !last.has(WAKING) && !last.has(BELL))
+    }
+
+    /// A packet of ours is no longer out.
+    #[inline]
+    fn arrived(&mut self, charge: u16, below: &mut bool) {
+        self.out -= 1;
+        self.out_bytes -= u32::from(charge);
+        self.below -= u32::from(std::mem::take(below));
     }
 
     fn keep(&mut self, node: *mut Node) {
@@ -347,7 +495,7 @@ impl Pool {
 }
 
 /// Nodes that came home and were not looked at yet. A fate whose telling panics keeps none of them
-/// out.
+/// out, and no other untold.
 struct Arrivals<'a> {
     pool: &'a mut Pool,
     node: *mut Node,
@@ -367,8 +515,7 @@ impl Arrivals<'_> {
         let (meta, tail) = unsafe { Node::parts(node) };
         let Meta { cookie, drop_reason, len, .. } = *meta;
         let fate = tail.submitted.then_some(Completion { cookie, drop_reason, len });
-        self.pool.out -= 1;
-        self.pool.out_bytes -= tail.charge;
+        self.pool.arrived(tail.charge, &mut tail.below);
         self.pool.keep(node);
         Some(fate)
     }
@@ -376,26 +523,28 @@ impl Arrivals<'_> {
 
 impl Drop for Arrivals<'_> {
     fn drop(&mut self) {
-        while self.next().is_some() {}
+        while let Some(completion) = self.next() {
+            self.pool.untold.extend(completion);
+        }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Nobody may run the waker after us, nor drop it with the home. Who takes it out leaves the
-        // home alone after that, and waits for nobody, so this ends.
-        while !self.forget_waker() {
-            yield_now();
-        }
-        let (came, out) = self.close();
+        // The waker shall not be dropped with the home: its drop is anybody's code. Another thread
+        // may be taking it out just now. The pool does not wait for that thread, which calls the
+        // waker later, in vain.
+        self.forget_waker();
+        let (came, is_last) = self.close();
         // SAFETY: closing the word made the chain ours.
         unsafe { free_chain(came) };
         for node in self.free {
             // SAFETY: free nodes are ours.
             unsafe { free_chain(node) };
         }
-        if out == 0 {
-            // SAFETY: no node is out, so nobody else has the home.
+        if is_last {
+            // SAFETY: no node is out, there is no bell and nobody wakes, so nobody else has the
+            // home.
             unsafe { Home::free(self.home.as_ptr()) };
         }
     }

@@ -6,28 +6,22 @@ pub(crate) use loom::{
     alloc::{alloc, dealloc},
     cell::UnsafeCell,
     sync::Arc,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
 
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+pub(crate) use shuttle::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
 #[cfg(not(loom))]
 pub(crate) use std::{
     alloc::{alloc, dealloc},
     sync::Arc,
 };
-
-/// Gives the processor to somebody else.
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) fn yield_now() {
-    std::thread::yield_now();
-}
-#[cfg(loom)]
-pub(crate) use loom::thread::yield_now;
-#[cfg(shuttle)]
-pub(crate) use shuttle::thread::yield_now;
 
 /// loom's interface over std's cell. Without it loom sees no access, and finds no race.
 #[cfg(not(loom))]

@@ -128,6 +128,42 @@ fn the_end_is_told() {
     assert_eq!(rings.count(), 1);
 }
 
+/// Panics when it is woken.
+struct Panics(Arc<Rings>);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
+        panic!("a waker that panics");
+    }
+}
+
+/// Who posts knows nothing of the reader: its packets are delivered, and it goes on.
+#[test]
+#[cfg_attr(miri, ignore = "what the panic says is left alone, which is a leak")]
+fn a_waker_that_panics_leaves_who_posts_alone() {
+    let (mailbox, mut reader) = open(9);
+    let ((woken, _), (rings, waker)) = (Rings::new(), Rings::new());
+    let bad = Waker::from(Arc::new(Panics(woken.clone())));
+    assert_eq!(reader.arm(&bad), Armed::Armed);
+    mailbox.post(packets(0..2)).expect("it fits");
+    assert_eq!(woken.count(), 1);
+    mailbox.post(packets(2..3)).expect("it fits");
+    assert_eq!(cookies(reader.take()), [0, 1, 2]);
+    // Once more, and with a good one after that.
+    assert_eq!(reader.arm(&bad), Armed::Armed);
+    mailbox.post(packets(3..4)).expect("it fits");
+    assert_eq!((woken.count(), cookies(reader.take())), (2, vec![3]));
+    assert_eq!(reader.arm(&waker), Armed::Armed);
+    mailbox.post(packets(4..5)).expect("it fits");
+    assert_eq!((rings.count(), cookies(reader.take())), (1, vec![4]));
+    // The end is told, too.
+    assert_eq!(reader.arm(&bad), Armed::Armed);
+    drop(mailbox);
+    assert_eq!(woken.count(), 3);
+    assert!(reader.has_ended());
+}
+
 #[test]
 #[should_panic(expected = "holds at least one packet")]
 fn none_for_nothing() {

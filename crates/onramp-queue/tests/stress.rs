@@ -5,14 +5,14 @@
 use std::backtrace::Backtrace;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use onramp_queue::{
-    Armed, Credits, DropReason, Full, Intake, Owner, Packet, PacketList, Pool, Pushed,
+    Armed, Bell, Credits, DropReason, Full, Intake, Owner, Packet, PacketList, Pool, Pushed,
 };
 
 /// Sizes of one run.
@@ -413,5 +413,79 @@ fn r6_the_cap_is_exact() {
         assert!(accepted == pushers * 30 || accepted >= CAP.into());
         drop(owner.take());
         assert!(owner.leave_idle().is_ok());
+    }
+}
+
+/// What a sender that waits for rings shares with the thread that rings for it.
+struct Rings {
+    bell: Bell,
+    /// The round that was rung for: the bell alone orders it.
+    asked: AtomicU64,
+    seen: AtomicU64,
+}
+
+/// Senders wait for packets, or for nothing but the bell, while it rings: each ring is heard, also
+/// as pools go.
+#[test]
+fn every_ring_is_heard() {
+    let (senders, rounds) = if cfg!(miri) { (2, 6) } else { (4, 5_000) };
+    fail_fast();
+    let credits = Credits { packets: 3, bytes: 1_000 };
+    let mut pools: Vec<Pool> = (0..senders).map(|_| Pool::new(credits)).collect();
+    let rings = |pool: &mut Pool| Rings {
+        bell: pool.bell().unwrap(),
+        asked: AtomicU64::new(0),
+        seen: AtomicU64::new(0),
+    };
+    let rings: Vec<Rings> = pools.iter_mut().map(rings).collect();
+    let (freeing, freer) = mpsc::channel::<Packet>();
+    thread::scope(|scope| {
+        scope.spawn(move || freer.into_iter().for_each(drop::<Packet>));
+        for (id, (pool, rings)) in pools.drain(..).zip(&rings).enumerate() {
+            let (freeing, chance) = (freeing.clone(), Chance::new(id as u64));
+            scope.spawn(move || listen(pool, rings, rounds, &freeing, chance));
+        }
+        drop(freeing);
+        for round in 1..=rounds {
+            for one in &rings {
+                one.asked.store(round, Relaxed);
+                one.bell.ring();
+            }
+            while rings.iter().any(|one| one.seen.load(SeqCst) < round) {
+                thread::yield_now();
+            }
+        }
+        // Also for pools that are gone.
+        rings.iter().for_each(|one| one.bell.ring());
+    });
+}
+
+fn listen(
+    mut pool: Pool,
+    rings: &Rings,
+    rounds: u64,
+    freeing: &mpsc::Sender<Packet>,
+    mut chance: Chance,
+) {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    for round in 1..=rounds {
+        while rings.asked.load(Relaxed) < round {
+            pool.reclaim(|_| {});
+            match pool.take(8) {
+                Some(packet) if chance.once_in(4) => pool.take_back(packet),
+                Some(packet) => freeing.send(packet).unwrap(),
+                None => {}
+            }
+            let need = u32::try_from(chance.below(4)).unwrap();
+            let armed = if need == 0 { pool.listen(&waker) } else { pool.arm(&waker, need) };
+            match armed {
+                Armed::Armed if chance.once_in(8) => pool.disarm(),
+                Armed::Armed if chance.once_in(8) => drop(pool.forget_waker()),
+                Armed::Armed => thread::park(),
+                Armed::Ready => {}
+                Armed::Busy => thread::yield_now(),
+            }
+        }
+        rings.seen.store(round, SeqCst);
     }
 }

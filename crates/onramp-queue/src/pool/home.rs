@@ -2,16 +2,16 @@
 //! its word means.
 
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::task::Waker;
 
 use crate::mutant;
 use crate::packet::Node;
 #[cfg(not(loom))]
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell};
+use crate::wakes::call;
 use crate::word::Word;
 
 /// The sender waits: whoever brings the count to [`WAKE_AT`] wakes it.
@@ -20,6 +20,10 @@ pub(super) const WAITING: usize = 1;
 pub(super) const WAKING: usize = 2;
 /// The pool is gone; the count is of nodes still out.
 pub(super) const CLOSED: usize = 4;
+/// There is a [`Bell`], which keeps the home alive.
+pub(super) const BELL: usize = 8;
+/// The bell rang, and the pool has not looked since.
+pub(super) const RUNG: usize = 16;
 
 /// The count that wakes who is WAITING.
 pub(super) const WAKE_AT: u16 = 0x8000;
@@ -133,14 +137,15 @@ impl Home {
         loop {
             let mut wakes = false;
             let new = if word.has(CLOSED) {
-                Word::with(ptr::null_mut(), word.count() - count, CLOSED)
+                Word::with(ptr::null_mut(), word.count() - count, word.flags())
             } else {
                 // SAFETY: the chain is still ours.
                 unsafe { Node::set_next(last, word.node()) };
                 let total = word.count() + count;
                 wakes = word.has(WAITING) && total >= WAKE_AT;
                 let waking = if mutant::is("pool-put-without-waking") { 0 } else { WAKING };
-                Word::with(first, total, if wakes { waking } else { word.flags() })
+                let flags = word.flags();
+                Word::with(first, total, if wakes { flags & !WAITING | waking } else { flags })
             };
             // Release: the nodes, and what we did with the home; pairs with the acquire in
             // `reclaim`, `close`, and here. Acquire: if the word was WAITING, the waker, pairs with
@@ -153,7 +158,7 @@ impl Home {
                     unsafe { Node::set_next(last, ptr::null_mut()) };
                     // SAFETY: as above.
                     unsafe { free_chain(first) };
-                    if new.count() == 0 {
+                    if is_over(new) {
                         // SAFETY: ours were the last nodes out, so nobody else has the home.
                         unsafe { Self::free(home.cast_mut()) };
                     }
@@ -179,30 +184,119 @@ impl Home {
     /// # Safety
     ///
     /// The caller set WAKING, and nobody cleared it since: that keeps the home alive.
-    unsafe fn wake(home: *const Self) {
+    pub(super) unsafe fn wake(home: *const Self) {
         // SAFETY: alive, by WAKING.
         let this = unsafe { &*home };
         this.life.used();
         // SAFETY: WAKING keeps everybody else from the waker.
         let waker = this.waker.with_mut(|slot| unsafe { (*slot).take() });
+        // Release: we are done with the waker and, after this, with the home; pairs with the
+        // acquire in `arm` and `forget_waker`. Acquire: if the pool is gone meanwhile, all that
+        // others did with the home.
+        let order = mutant::or("pool-wake-release", AcqRel, Acquire);
+        let order = mutant::or("pool-wake-acquire", order, Release);
+        // SAFETY: alive until the exchange, by WAKING, and not used after it.
+        unsafe { Self::leave(home, WAKING, order) };
+        if let Some(waker) = waker {
+            call(waker);
+        }
+    }
+
+    /// Takes a flag away that kept the home alive, and frees it if nothing else does.
+    ///
+    /// # Safety
+    ///
+    /// The flag is the caller's to take away, who does not use the home again.
+    unsafe fn leave(home: *const Self, flag: usize, order: Ordering) {
+        // SAFETY: alive, by the flag.
+        let this = unsafe { &*home };
         // Relaxed: a guess, which the exchange checks.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
-            let new = word.with_flags(word.flags() & !WAKING);
-            // Release: we are done with the waker and, after this, with the home; pairs with the
-            // acquire in `arm` and `forget_waker`.
-            let order = mutant::or("pool-wake-release", Release, Relaxed);
+            let new = word.with_flags(word.flags() & !flag);
+            // In `order`: the caller says why. Relaxed: as above.
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
-                Ok(_) => break,
+                Ok(_) if is_over(new) => {
+                    // SAFETY: no node is out, no flag is set but CLOSED: nobody else has the home.
+                    return unsafe { Self::free(home.cast_mut()) };
+                }
+                Ok(_) => return,
                 Err(seen) => word = Word(seen),
             }
         }
-        if let Some(waker) = waker {
-            // Anybody's code, in a thread that came by with a packet of another, and maybe in the
-            // midst of a list or of unwinding. So a panic of its ends here, and its value, whose
-            // drop may panic again, is left alone. The panic hook has printed it.
-            let wakes = AssertUnwindSafe(|| waker.wake());
-            catch_unwind(wakes).unwrap_or_else(std::mem::forget);
+    }
+}
+
+/// Nobody has the home any more.
+fn is_over(word: Word) -> bool {
+    word.flags() == CLOSED && word.count() == 0
+}
+
+/// Wakes who waits for a pool, for an event that brings no packet home: see
+/// [`Pool::bell`](crate::Pool::bell). May outlive the pool.
+///
+/// ```text
+///                 |  ring  |  arm, listen, reclaim, drop of the pool
+/// ring            |   -    |   -                      - needs no lock
+/// ```
+///
+/// A ring cannot be lost: it finds WAITING and wakes, or leaves RUNG, which the next `arm` finds.
+/// So who changes something first and rings then, and who looks after each wake-up and each
+/// [`Armed::Ready`](crate::Armed::Ready), need no other order between them.
+#[derive(Debug)]
+pub struct Bell {
+    home: NonNull<Home>,
+}
+
+// SAFETY: a bell exchanges the word, and touches the waker only while WAKING makes it its own.
+unsafe impl Send for Bell {}
+// SAFETY: as above.
+unsafe impl Sync for Bell {}
+
+impl Bell {
+    /// The flag BELL was set for it.
+    pub(super) fn new(home: NonNull<Home>) -> Self {
+        Self { home }
+    }
+
+    /// Wakes who waits, or else has the next one that asks to be woken look first.
+    pub fn ring(&self) {
+        // SAFETY: alive, by BELL.
+        let this = unsafe { self.home.as_ref() };
+        this.life.used();
+        // Relaxed: a guess, which the exchange checks.
+        let mut word = Word(this.word.0.load(Relaxed));
+        loop {
+            if word.has(CLOSED) {
+                return;
+            }
+            let wakes = word.has(WAITING);
+            let change = if wakes { WAITING | WAKING } else { 0 };
+            let rung = if mutant::is("bell-ring-forgets") { 0 } else { RUNG };
+            let new = word.with_flags((word.flags() ^ change) | rung);
+            // An exchange, also if it rang before: release, what happened; pairs with the acquire
+            // in `arm`. Acquire: if it was WAITING, the waker; pairs with the release in `arm`.
+            let order = mutant::or("bell-ring-release", AcqRel, Acquire);
+            let order = mutant::or("bell-ring-acquire", order, Release);
+            match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) if wakes => {
+                    // SAFETY: we set WAKING.
+                    return unsafe { Home::wake(self.home.as_ptr()) };
+                }
+                Ok(_) => return,
+                Err(seen) => word = Word(seen),
+            }
         }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        // Release: what we did with the home; pairs with the acquire of who frees it. Acquire: all
+        // that others did with it, if we do.
+        let order = mutant::or("bell-drop-release", AcqRel, Acquire);
+        let order = mutant::or("bell-drop-acquire", order, Release);
+        // SAFETY: BELL is ours, and the bell ends here.
+        unsafe { Home::leave(self.home.as_ptr(), BELL, order) };
     }
 }

@@ -8,7 +8,7 @@ use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread::yield_now;
 use onramp_queue::{Armed, Mailbox, Packet, PacketList, Reader, Undelivered};
 
-use crate::pool::Bell;
+use crate::pool::Sleep;
 use crate::{check, join, spawn};
 
 fn packets(cookies: &[u64]) -> PacketList {
@@ -31,22 +31,22 @@ fn open() -> (Arc<Mailbox>, Reader) {
 }
 
 /// Sleeps until something may be there.
-fn wait(reader: &mut Reader, bell: &Bell, waker: &Waker) {
+fn wait(reader: &mut Reader, sleep: &Sleep, waker: &Waker) {
     match reader.arm(waker) {
         Armed::Ready => {}
-        Armed::Armed => bell.0.wait(),
+        Armed::Armed => sleep.0.wait(),
         Armed::Busy => yield_now(),
     }
 }
 
 /// Reads `count` packets, sleeping as often as need be.
 fn read(reader: &mut Reader, count: usize) -> Vec<u64> {
-    let (bell, waker) = Bell::new();
+    let (sleep, waker) = Sleep::new();
     let mut got = Vec::new();
     while got.len() < count {
         got.extend(cookies(reader.take()));
         if got.len() < count {
-            wait(reader, &bell, &waker);
+            wait(reader, &sleep, &waker);
         }
     }
     got
@@ -79,8 +79,8 @@ fn a_sleeping_reader_is_woken() {
 fn the_waker_changes_hands() {
     check(3, || {
         let (mailbox, mut reader) = open();
-        let (_, first) = Bell::new();
-        let (bell, waker) = Bell::new();
+        let (_, first) = Sleep::new();
+        let (sleep, waker) = Sleep::new();
         assert_eq!(reader.arm(&first), Armed::Armed);
         let poster = spawn({
             let mailbox = mailbox.clone();
@@ -88,7 +88,7 @@ fn the_waker_changes_hands() {
         });
         let mut got = cookies(reader.take());
         while got.is_empty() {
-            wait(&mut reader, &bell, &waker);
+            wait(&mut reader, &sleep, &waker);
             got = cookies(reader.take());
         }
         while reader.arm(&waker) == Armed::Busy {
@@ -96,7 +96,7 @@ fn the_waker_changes_hands() {
         }
         poster.join().unwrap();
         mailbox.post(packets(&[2])).expect("there is room");
-        bell.0.wait();
+        sleep.0.wait();
         assert_eq!(cookies(reader.take()), [2]);
     });
 }
@@ -121,7 +121,7 @@ fn readers_come_and_go() {
         let first = spawn({
             let notes = notes.clone();
             move || {
-                let (_, waker) = Bell::new();
+                let (_, waker) = Sleep::new();
                 let _ = reader.arm(&waker);
                 notes.store(1, Relaxed);
                 cookies(reader.close()).len()
@@ -135,7 +135,7 @@ fn readers_come_and_go() {
         };
         assert_eq!(notes.load(Relaxed), 1, "what the first one did is seen");
         let (back, left) = (poster.join().unwrap(), first.join().unwrap());
-        let (_, waker) = Bell::new();
+        let (_, waker) = Sleep::new();
         let asked = second.arm(&waker);
         let got = second.take().len() as usize;
         assert_eq!(asked == Armed::Ready, got > 0, "at rest no waker is lent");
@@ -154,10 +154,10 @@ fn the_end_is_told() {
             mailbox.post(packets(&[1])).expect("there is room");
             drop(mailbox);
         });
-        let (bell, waker) = Bell::new();
+        let (sleep, waker) = Sleep::new();
         let mut got = Vec::new();
         while !reader.has_ended() {
-            wait(&mut reader, &bell, &waker);
+            wait(&mut reader, &sleep, &waker);
             got.extend(cookies(reader.take()));
         }
         poster.join().unwrap();

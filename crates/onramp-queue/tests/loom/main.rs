@@ -6,9 +6,14 @@
 #![cfg(loom)]
 
 mod alarm;
+mod gate;
 mod intake;
 mod mailbox;
 mod pool;
+mod role;
+mod succession;
+mod wait;
+mod whole;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,8 +26,9 @@ thread_local! {
     static SPAWNED_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Checks `model`, with at most `preemptions` thread switches that nothing forces. (All models here
-/// also hold with two more; that takes ten minutes.)
+/// Checks `model`, with at most `preemptions` thread switches that nothing forces. (The models of
+/// single parts also hold with two more; that takes ten minutes. All others hold with one more;
+/// that takes twenty.)
 ///
 /// loom looks for other orders by what conflicts with the *last* access only, so it can miss some
 /// when it starts at the wrong end. It starts at both.

@@ -1,5 +1,8 @@
 //! Credits, completions, wake-ups and the lives of pool and packets, one thread at a time.
 
+mod bell;
+mod below;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -14,20 +17,20 @@ fn pool(packets: u32, bytes: u32) -> Pool {
 
 /// Counts how often it is woken.
 #[derive(Default)]
-struct Bell(AtomicU32);
+struct Calls(AtomicU32);
 
-impl Bell {
+impl Calls {
     fn new() -> (Arc<Self>, Waker) {
-        let bell = Arc::new(Self::default());
-        (bell.clone(), Waker::from(bell))
+        let calls = Arc::new(Self::default());
+        (calls.clone(), Waker::from(calls))
     }
 
-    fn rung(&self) -> u32 {
+    fn count(&self) -> u32 {
         self.0.load(SeqCst)
     }
 }
 
-impl Wake for Bell {
+impl Wake for Calls {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
     }
@@ -164,7 +167,8 @@ fn only_submitted_packets_have_a_fate() {
     assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
 }
 
-/// A fate whose telling panics is told, and no other; all packets are home all the same.
+/// A fate whose telling panics is told, and the others by the next call; all packets are home at
+/// once.
 #[test]
 fn a_panic_while_fates_are_told_keeps_no_packet_out() {
     let sizes = [128, 512, 2_048, 0, 128];
@@ -177,7 +181,7 @@ fn a_panic_while_fates_are_told_keeps_no_packet_out() {
         let mut out = take(&mut pool);
         out.iter_mut().for_each(|pkt| pkt.set_submitted(true));
         let mut before: Vec<_> = out.iter().map(address).collect();
-        let (bell, waker) = Bell::new();
+        let (calls, waker) = Calls::new();
         assert_eq!(pool.arm(&waker, 5), Armed::Armed);
         drop(out);
         let mut told = 0;
@@ -189,6 +193,8 @@ fn a_panic_while_fates_are_told_keeps_no_packet_out() {
         });
         assert!(catch_unwind(panics).is_err());
         assert_eq!((told, pool.out(), pool.returned()), (panics_at, 0, 0));
+        assert_eq!(pool.reclaim(|_| told += 1), 0);
+        assert_eq!(told, 5, "each once");
         assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
         // The same memory, each packet once, and every credit.
         let again = take(&mut pool);
@@ -200,7 +206,7 @@ fn a_panic_while_fates_are_told_keeps_no_packet_out() {
         // A wake-up counts from here on.
         assert_eq!(pool.arm(&waker, 5), Armed::Armed);
         drop(again);
-        assert_eq!((bell.rung(), pool.reclaim(|_| {}), pool.out()), (2, 5, 0));
+        assert_eq!((calls.count(), pool.reclaim(|_| {}), pool.out()), (2, 5, 0));
     }
 }
 
@@ -223,76 +229,76 @@ fn a_packet_is_taken_back() {
 fn the_waker_is_called_once_when_enough_is_home() {
     let mut pool = pool(4, 1_000);
     let mut out: Vec<Packet> = (0..4).map(|_| pool.take(8).unwrap()).collect();
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 3), Armed::Armed);
     drop(out.pop());
     drop(out.pop());
-    assert_eq!((bell.rung(), pool.returned()), (0, 2));
+    assert_eq!((calls.count(), pool.returned()), (0, 2));
     drop(out.pop());
-    assert_eq!((bell.rung(), pool.returned()), (1, 3));
+    assert_eq!((calls.count(), pool.returned()), (1, 3));
     drop(out.pop());
-    assert_eq!((bell.rung(), pool.returned()), (1, 4));
+    assert_eq!((calls.count(), pool.returned()), (1, 4));
     assert_eq!(pool.arm(&waker, 4), Armed::Ready);
-    assert_eq!((pool.reclaim(|_| {}), pool.out(), bell.rung()), (4, 0, 1));
+    assert_eq!((pool.reclaim(|_| {}), pool.out(), calls.count()), (4, 0, 1));
     drop(waker);
-    assert_eq!(Arc::strong_count(&bell), 1, "a woken pool keeps no waker");
+    assert_eq!(Arc::strong_count(&calls), 1, "a woken pool keeps no waker");
 }
 
 #[test]
 fn a_run_that_brings_more_than_enough_wakes_once() {
     let mut pool = pool(5, 1_000);
     let list: PacketList = std::iter::from_fn(|| pool.take(8)).collect();
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     drop(list);
-    assert_eq!((bell.rung(), pool.returned(), pool.reclaim(|_| {})), (1, 5, 5));
+    assert_eq!((calls.count(), pool.returned(), pool.reclaim(|_| {})), (1, 5, 5));
 }
 
 #[test]
 fn requests_replace_each_other() {
     let mut pool = pool(3, 1_000);
     let mut out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
-    let ((old, old_waker), (new, new_waker)) = (Bell::new(), Bell::new());
+    let ((old, old_waker), (new, new_waker)) = (Calls::new(), Calls::new());
     assert_eq!(pool.arm(&old_waker, 3), Armed::Armed);
     drop(out.pop());
     assert_eq!(pool.arm(&new_waker, 2), Armed::Armed);
     drop(old_waker);
     assert_eq!(Arc::strong_count(&old), 1, "replaced, hence dropped");
     drop(out.pop());
-    assert_eq!((old.rung(), new.rung(), pool.returned()), (0, 1, 2));
+    assert_eq!((old.count(), new.count(), pool.returned()), (0, 1, 2));
     // Taken back: nobody is woken, and no packet is lost count of.
     assert_eq!(pool.arm(&new_waker, 3), Armed::Armed);
     pool.disarm();
     pool.disarm();
     drop(out.pop());
-    assert_eq!((new.rung(), pool.returned(), pool.reclaim(|_| {})), (1, 3, 3));
+    assert_eq!((new.count(), pool.returned(), pool.reclaim(|_| {})), (1, 3, 3));
 }
 
 #[test]
 fn a_reclaim_takes_the_request_back() {
     let mut pool = pool(3, 1_000);
     let mut out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     assert_eq!(pool.reclaim(|_| {}), 0);
     drop(out.pop());
     assert_eq!(pool.reclaim(|_| {}), 1, "this ends the request");
     drop(out.pop());
     drop(out.pop());
-    assert_eq!((bell.rung(), pool.returned()), (0, 2));
+    assert_eq!((calls.count(), pool.returned()), (0, 2));
     assert_eq!(pool.arm(&waker, 2), Armed::Ready);
 }
 
 #[test]
 fn no_more_is_waited_for_than_is_out() {
     let mut pool = pool(3, 1_000);
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 1), Armed::Ready, "nothing is out");
     let pkt = pool.take(8).unwrap();
     assert_eq!(pool.arm(&waker, 0), Armed::Ready, "nothing is needed");
     assert_eq!(pool.arm(&waker, u32::MAX), Armed::Armed);
     drop(pkt);
-    assert_eq!(bell.rung(), 1);
+    assert_eq!(calls.count(), 1);
 }
 
 #[test]
@@ -303,22 +309,22 @@ fn the_largest_pool_counts_right() {
         return;
     }
     let mut list: PacketList = std::iter::from_fn(|| pool.take(1)).collect();
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     for need in [packets, packets - 1, 1] {
         assert_eq!(pool.arm(&waker, need), Armed::Armed);
     }
     assert_eq!(pool.arm(&waker, packets), Armed::Armed);
     let last = list.pop_front().unwrap();
     drop(list);
-    assert_eq!((bell.rung(), pool.returned()), (0, packets - 1));
+    assert_eq!((calls.count(), pool.returned()), (0, packets - 1));
     drop(last);
-    assert_eq!((bell.rung(), pool.returned()), (1, packets));
+    assert_eq!((calls.count(), pool.returned()), (1, packets));
     assert_eq!((pool.reclaim(|_| {}), pool.out()), (packets, 0));
 }
 
 #[test]
 fn a_pool_may_go_before_its_packets_or_after() {
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     for gone_first in [true, false] {
         let mut pool = pool(4, 1_000);
         let mut out: Vec<Packet> = (0..4).map(|_| pool.take(8).unwrap()).collect();
@@ -328,16 +334,16 @@ fn a_pool_may_go_before_its_packets_or_after() {
         assert_eq!(pool.arm(&waker, 3), Armed::Armed);
         if gone_first {
             drop(pool);
-            assert_eq!(Arc::strong_count(&bell), 2, "a pool that is gone keeps no waker");
+            assert_eq!(Arc::strong_count(&calls), 2, "a pool that is gone keeps no waker");
             let left: PacketList = out.drain(..).collect();
             drop(left);
         } else {
             out.clear();
-            assert_eq!(bell.rung(), 1);
+            assert_eq!(calls.count(), 1);
             drop(pool);
         }
     }
-    assert_eq!(bell.rung(), 1);
+    assert_eq!(calls.count(), 1);
 }
 
 /// A waker may do whatever it likes, also drop the pool whose packet woke it.
@@ -364,24 +370,24 @@ fn a_forgotten_waker_is_dropped_and_not_called() {
     let mut pool = pool(3, 1_000);
     assert!(pool.forget_waker(), "there is none");
     let mut out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     drop(waker);
     drop(out.pop());
     assert!(pool.forget_waker());
-    assert_eq!((Arc::strong_count(&bell), pool.returned()), (1, 1));
+    assert_eq!((Arc::strong_count(&calls), pool.returned()), (1, 1));
     assert!(pool.forget_waker(), "once more changes nothing");
     drop(out.pop());
-    assert_eq!((bell.rung(), pool.returned()), (0, 2), "no packet is lost count of");
+    assert_eq!((calls.count(), pool.returned()), (0, 2), "no packet is lost count of");
     // Asked again, of a waker that was called since: nothing is left to forget.
-    let (other, waker) = Bell::new();
+    let (other, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 3), Armed::Armed);
     drop(waker);
     drop(out.pop());
-    assert_eq!((other.rung(), Arc::strong_count(&other)), (1, 1));
+    assert_eq!((other.count(), Arc::strong_count(&other)), (1, 1));
     assert!(pool.forget_waker());
     assert_eq!((pool.returned(), pool.reclaim(|_| {}), pool.out()), (3, 3, 0));
-    assert_eq!(bell.rung(), 0);
+    assert_eq!(calls.count(), 0);
 }
 
 /// A disarmed pool may keep its waker for the next time; one that forgets does not.
@@ -389,14 +395,14 @@ fn a_forgotten_waker_is_dropped_and_not_called() {
 fn a_disarmed_waker_can_be_forgotten() {
     let mut pool = pool(1, 1_000);
     let pkt = pool.take(8).unwrap();
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
     drop(waker);
     pool.disarm();
     assert!(pool.forget_waker());
-    assert_eq!(Arc::strong_count(&bell), 1);
+    assert_eq!(Arc::strong_count(&calls), 1);
     drop(pkt);
-    assert_eq!((bell.rung(), pool.reclaim(|_| {})), (0, 1));
+    assert_eq!((calls.count(), pool.reclaim(|_| {})), (0, 1));
 }
 
 /// A waker is called after the pool let go of it: from inside, there is none to forget.
@@ -423,14 +429,14 @@ fn a_waker_may_forget_itself() {
 fn packets_come_home_from_other_threads() {
     let mut pool = pool(3, 1_000);
     let out: Vec<Packet> = (0..3).map(|_| pool.take(8).unwrap()).collect();
-    let (bell, waker) = Bell::new();
+    let (calls, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 3), Armed::Armed);
     thread::scope(|scope| {
         for pkt in out {
             scope.spawn(move || drop(pkt));
         }
     });
-    assert_eq!((bell.rung(), pool.returned(), pool.reclaim(|_| {})), (1, 3, 3));
+    assert_eq!((calls.count(), pool.returned(), pool.reclaim(|_| {})), (1, 3, 3));
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! Calls of wakers, which are anybody's code.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+thread_local! {
+    /// How many wakers the thread is calling, one inside the other.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+    /// How many [`HeldWakes`] the thread has.
+    static HOLDERS: Cell<u32> = const { Cell::new(0) };
+    /// Wakers that the thread calls when the last of these goes.
+    static HELD: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps wakers back: see [`hold_wakes`].
+#[derive(Debug)]
+#[must_use = "dropped at once, it holds nothing"]
+pub struct HeldWakes {
+    /// It belongs to its thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// Keeps back the wakers that this thread is about to call, until the value is dropped, and all
+/// others of the thread: then the thread calls them. A thread that has a lock does so, because a
+/// waker may ask for the same lock.
+pub fn hold_wakes() -> HeldWakes {
+    HOLDERS.set(HOLDERS.get() + 1);
+    HeldWakes { thread: PhantomData }
+}
+
+impl Drop for HeldWakes {
+    fn drop(&mut self) {
+        HOLDERS.set(HOLDERS.get() - 1);
+        if HOLDERS.get() == 0 {
+            // A thread that ends has no such place any more, and calls wakers at once. Outside of
+            // the borrow: a waker may hold wakers itself.
+            let held = HELD.try_with(RefCell::take);
+            held.into_iter().flatten().for_each(call);
+        }
+    }
+}
+
+/// Calls a waker, in a thread that came by with a packet of another, and maybe in the midst of a
+/// list or of unwinding. So a panic of the waker ends here, and its value, whose drop may panic
+/// again, is left alone. The panic hook has printed it.
+pub(crate) fn call(waker: Waker) {
+    let mut waker = Some(waker);
+    if HOLDERS.get() > 0 {
+        let _ = HELD.try_with(|held| held.borrow_mut().extend(waker.take()));
+    }
+    if let Some(waker) = waker {
+        CALLS.set(CALLS.get() + 1);
+        let wakes = AssertUnwindSafe(|| waker.wake());
+        catch_unwind(wakes).unwrap_or_else(mem::forget);
+        CALLS.set(CALLS.get() - 1);
+    }
+}
+
+/// Whether the calling thread is in a waker that this crate calls. Others may be waiting for such a
+/// thread, so it should wait for nobody.
+#[must_use]
+pub fn is_in_waker() -> bool {
+    CALLS.get() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn wakers_are_kept_until_the_last_holder_goes() {
+        let count = Arc::new(Count::default());
+        let wake = || call(Waker::from(count.clone()));
+        wake();
+        assert_eq!(count.0.load(SeqCst), 1, "nobody holds it");
+        let outer = hold_wakes();
+        wake();
+        let inner = hold_wakes();
+        wake();
+        drop(outer);
+        assert_eq!(count.0.load(SeqCst), 1, "the other one holds both, in whatever order they go");
+        drop(inner);
+        assert_eq!(count.0.load(SeqCst), 3);
+        wake();
+        assert_eq!(count.0.load(SeqCst), 4);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "what the panic says is left alone, which is a leak")]
+    fn a_waker_that_panics_keeps_no_other_back() {
+        struct Bad;
+        impl Wake for Bad {
+            fn wake(self: Arc<Self>) {
+                panic!("as asked for");
+            }
+        }
+        let count = Arc::new(Count::default());
+        let held = hold_wakes();
+        call(Waker::from(Arc::new(Bad)));
+        call(Waker::from(count.clone()));
+        drop(held);
+        assert_eq!(count.0.load(SeqCst), 1);
+    }
+}

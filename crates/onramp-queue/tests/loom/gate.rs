@@ -1,0 +1,63 @@
+//! The gate: a thread that changes it and looks for something then, and one that leaves something
+//! and looks at the gate then, do not miss each other.
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicUsize;
+use loom::sync::atomic::Ordering::{Acquire, Release};
+use onramp_queue::{Gate, Intake, Owner};
+
+use crate::{check, spawn};
+
+/// A place is added while somebody closes: the closer finds the place, or the adder finds the gate
+/// closed.
+///
+/// Broken by: gate-close-unfenced, gate-look-unfenced.
+#[test]
+fn a_close_meets_a_new_place() {
+    check(3, || {
+        let (gate, places) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(1)));
+        let adder = spawn({
+            let (gate, places) = (gate.clone(), places.clone());
+            move || {
+                // Release, and acquire below: as the ports of a link are published.
+                places.store(2, Release);
+                gate.has_closed_since()
+            }
+        });
+        gate.close();
+        let found = places.load(Acquire) == 2;
+        assert!(adder.join().unwrap() || found, "a place that nobody closes");
+    });
+}
+
+/// Takes what was left behind. False: nothing was, or somebody is at it.
+fn sweep(port: &Intake<u32>) -> bool {
+    port.own().is_some_and(|mut owner: Owner<'_, u32>| {
+        let left = std::mem::take(&mut *owner);
+        assert!(owner.leave_idle().is_ok(), "nobody pushes");
+        left > 0
+    })
+}
+
+/// A thread that was late leaves something in a port while somebody shuts the gate: the closer
+/// finds it, or the late thread finds the gate shut.
+///
+/// Broken by: gate-shut-unfenced, gate-is-shut-unfenced.
+#[test]
+fn a_shut_meets_a_late_packet() {
+    check(3, || {
+        let (gate, port) = (Arc::new(Gate::default()), Arc::new(Intake::new(0, 8, 8)));
+        let mut owner = port.own().expect("nobody owns it");
+        let closer = spawn({
+            let (gate, port) = (gate.clone(), port.clone());
+            move || {
+                gate.shut();
+                sweep(&port)
+            }
+        });
+        *owner += 1;
+        owner.leave_busy();
+        let mine = gate.is_shut() && sweep(&port);
+        assert!(closer.join().unwrap() ^ mine, "one of them takes it");
+    });
+}

@@ -1,0 +1,135 @@
+//! A port that goes, and its heir: packets of a flow keep their order.
+
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::{AtomicBool, AtomicU32};
+use loom::thread::yield_now;
+use onramp_queue::{Gate, Intake, NEVER, Owner, Packet, PacketList, Pushed, Succession};
+
+use crate::{check, join, spawn};
+
+/// What a flow's packets all have.
+const KEY: u64 = 7;
+
+/// Two ports, of which the first one goes.
+struct Ports {
+    gate: Gate,
+    ports: [Intake<()>; 2],
+    successions: [Succession; 2],
+    /// Twice the number of the last packet that was sent; less one, while that is being sent.
+    sent: AtomicU32,
+    /// The first port was found at work again and again, and does not go.
+    stays: AtomicBool,
+}
+
+impl Ports {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            gate: Gate::default(),
+            ports: [Intake::new((), 8, 8), Intake::new((), 8, 8)],
+            successions: [Succession::default(), Succession::default()],
+            sent: AtomicU32::new(0),
+            stays: AtomicBool::new(false),
+        })
+    }
+
+    /// `Port::run`: sends all that came. By loads and stores, so that a thread sees what another
+    /// one sent only if something orders that. (Two stores, for loom shows a thread that yielded
+    /// nothing from before.)
+    fn run(&self, mut owner: Owner<'_, ()>, mut fresh: PacketList) {
+        loop {
+            fresh.append(&mut owner.take());
+            while let Some(packet) = fresh.pop_front() {
+                let number = u32::try_from(packet.cookie).unwrap();
+                assert_eq!(self.sent.load(Relaxed), 2 * (number - 1), "in order");
+                self.sent.store(2 * number - 1, Relaxed);
+                self.sent.store(2 * number, Relaxed);
+            }
+            match owner.leave_idle() {
+                Ok(()) => return,
+                Err(still) => owner = still,
+            }
+        }
+    }
+
+    fn help(&self, port: usize) {
+        if let Some(owner) = self.ports[port].own() {
+            self.run(owner, PacketList::new());
+        }
+    }
+
+    /// `Shared::is_leaving`. The patience of the model does not end.
+    fn is_leaving(&self, port: usize) -> bool {
+        let succession = &self.successions[port];
+        let waits = |patience| !self.ports[port].is_quiet() && patience > 0;
+        succession.is_leaving() || succession.is_gone() && waits(succession.patience())
+    }
+
+    /// `Shared::heir`.
+    fn heir(&self, mut port: usize) -> usize {
+        loop {
+            match self.successions[port].heir(KEY) {
+                Some(heir) if !self.is_leaving(port) => port = heir,
+                _ => return port,
+            }
+        }
+    }
+
+    /// `Sender::push`: the port that takes the flow's packet now, if one does.
+    fn place(&self) -> Option<usize> {
+        if self.gate.is_open() || self.successions[0].is_open() {
+            return Some(0);
+        }
+        Some(self.heir(0)).filter(|heir| self.successions[*heir].is_open())
+    }
+
+    /// False: the port takes nothing, and stays.
+    fn send(&self, number: u64) -> bool {
+        let mut packet = Packet::new(1);
+        (packet.cookie, packet.flow) = (number, KEY);
+        let port = loop {
+            match self.place() {
+                Some(port) => break port,
+                None if self.stays.load(Relaxed) => return false,
+                None => yield_now(),
+            }
+        };
+        match self.ports[port].push([packet].into_iter().collect()) {
+            Ok(Pushed::Staged { .. }) => {}
+            Ok(Pushed::Owner { owner, fresh }) => self.run(owner, fresh),
+            Err(_) => panic!("the model stays below the cap"),
+        }
+        true
+    }
+
+    /// `Link::remove_port`, which waits until the port holds nothing; here it soon gives up.
+    fn remove(&self) {
+        self.successions[0].leave();
+        self.gate.note_change();
+        for _ in 0..2 {
+            self.help(0);
+            if self.ports[0].is_quiet() {
+                return self.successions[0].go(&[1], NEVER);
+            }
+            yield_now();
+        }
+        self.stays.store(true, Relaxed);
+    }
+}
+
+/// A sender sends two packets of a flow while their port is removed, and another thread works at
+/// the port: the second packet follows the first, whichever way each goes.
+///
+/// Broken by: succession-state-acquire, succession-go-release, intake-quiet-acquire.
+#[test]
+fn a_flow_keeps_its_order() {
+    check(2, || {
+        let ports = Ports::new();
+        let (theirs, others) = (ports.clone(), ports.clone());
+        let remover = spawn(move || theirs.remove());
+        let helper = spawn(move || others.help(0));
+        let sent = u32::from(ports.send(1)) + u32::from(ports.send(2));
+        join([remover, helper]);
+        assert_eq!(ports.sent.load(Relaxed), 2 * sent, "none is lost");
+    });
+}

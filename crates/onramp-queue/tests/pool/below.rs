@@ -1,0 +1,96 @@
+//! What a sender submitted, its own packets and others', until they are done with.
+
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::pool;
+
+#[test]
+fn what_was_submitted_is_below_until_it_is_taken_in() {
+    let mut pool = pool(3, 1_000);
+    let mut list: PacketList = (0..2).map(|_| pool.take(8).expect("a credit")).collect();
+    let other = pool.take(8).expect("a credit");
+    assert_eq!((pool.out(), pool.below()), (3, 0));
+    pool.submit(&mut list, 77);
+    assert_eq!((pool.out(), pool.below(), pool.has_guests()), (3, 2, false));
+    assert!(list.front().is_some_and(|pkt| pkt.enqueued_ns == 77));
+    let mut sent = list.pop_front().expect("one of two");
+    sent.drop_reason = None;
+    drop((sent, list));
+    assert_eq!(pool.below(), 2, "home, but not taken in");
+    let mut fates = Vec::new();
+    assert_eq!(pool.reclaim(|fate| fates.push(fate.drop_reason)), 2);
+    fates.sort_unstable_by_key(Option::is_some);
+    assert_eq!(fates, [None, Some(DropReason::PortDead)], "of one, nobody said what became of it");
+    assert_eq!((pool.out(), pool.below()), (1, 0));
+    pool.take_back(other);
+    assert_eq!(pool.out(), 0);
+}
+
+#[test]
+fn what_is_submitted_again_is_below_once() {
+    let mut pool = pool(1, 1_000);
+    let mut list: PacketList = pool.take(8).into_iter().collect();
+    pool.submit(&mut list, 1);
+    pool.submit(&mut list, 2);
+    assert_eq!(pool.below(), 1);
+    drop(list);
+    assert_eq!((pool.reclaim(|_| {}), pool.below()), (1, 0));
+}
+
+#[test]
+fn what_was_not_accepted_is_not_below() {
+    let mut pool = pool(2, 1_000);
+    let mut list: PacketList = (0..2).map(|_| pool.take(8).expect("a credit")).collect();
+    list.push_back(Packet::new(1));
+    pool.submit(&mut list, 5);
+    assert_eq!((pool.below(), pool.has_guests()), (2, true));
+    pool.revoke(&mut list);
+    assert_eq!((pool.out(), pool.below(), pool.has_guests()), (2, 0, false));
+    assert!(list.front().is_some_and(|pkt| pkt.drop_reason.is_none()));
+    // What is submitted after all has a fate, what goes home otherwise has none.
+    let mut one: PacketList = list.pop_front().into_iter().collect();
+    pool.submit(&mut one, 6);
+    pool.take_back(list.pop_front().expect("the other one"));
+    assert_eq!((pool.out(), pool.below()), (1, 1));
+    drop((one, list));
+    let mut told = 0;
+    assert_eq!((pool.reclaim(|_| told += 1), told), (1, 1));
+    assert_eq!(pool.below(), 0);
+}
+
+#[test]
+fn others_packets_are_guests_until_they_are_dropped() {
+    let (mut ours, mut theirs) = (pool(1, 1_000), pool(2, 1_000));
+    assert!(!ours.has_guests());
+    let mut list: PacketList = theirs.take(8).into_iter().collect();
+    list.push_back(Packet::new(1));
+    ours.submit(&mut list, 5);
+    assert!(ours.has_guests());
+    assert_eq!((ours.out(), ours.below(), theirs.out(), theirs.below()), (0, 0, 1, 0));
+    let their_own = list.pop_front().expect("one of two");
+    drop(list);
+    assert!(ours.has_guests(), "one is left");
+    drop(their_own);
+    assert!(!ours.has_guests());
+    let mut told = 0;
+    assert_eq!((theirs.reclaim(|_| told += 1), told), (1, 1), "its fate is its own sender's");
+    assert_eq!((theirs.below(), ours.returned()), (0, 0));
+}
+
+#[test]
+fn a_guest_is_of_who_submitted_it_last() {
+    let (mut first, mut second, mut owner) = (pool(1, 8), pool(1, 8), pool(1, 8));
+    let mut list: PacketList = owner.take(8).into_iter().collect();
+    first.submit(&mut list, 1);
+    second.submit(&mut list, 2);
+    assert_eq!((first.has_guests(), second.has_guests()), (false, true));
+    // Its own sender takes it back, and may be the last one that has it.
+    owner.take_back(list.pop_front().expect("the only one"));
+    assert_eq!((second.has_guests(), owner.out()), (false, 0));
+    // A sender that is gone counts no guests, and what it submitted does not mind.
+    let mut list: PacketList = owner.take(8).into_iter().collect();
+    second.submit(&mut list, 3);
+    drop(second);
+    drop(list);
+    assert_eq!(owner.reclaim(|_| {}), 1);
+}
