@@ -13,13 +13,25 @@ pub struct DeviceInfo {
     /// Largest packet, bytes, link header included (`psched_mtu`). Qdiscs derive their quantum
     /// from it.
     pub mtu: u32,
+    /// [`Device::transmit`] may block for more than about 2 ms, although it should not. A link with
+    /// several ports then starts a thread that replaces a runner which the device keeps.
+    pub may_block: bool,
 }
 
 impl DeviceInfo {
-    /// Names a device and its largest packet.
+    /// Names a device and its largest packet. It may block, for all that is known.
     #[must_use]
     pub const fn new(name: String, mtu: u32) -> Self {
-        Self { name, mtu }
+        Self { name, mtu, may_block: true }
+    }
+
+    /// The same for a device whose calls are known to take less than about 2 ms: those of a
+    /// non-blocking socket, or of memory. Saves the link a thread that watches. The wakers of
+    /// receivers that such a device calls must not block either.
+    #[must_use]
+    pub const fn never_blocks(mut self) -> Self {
+        self.may_block = false;
+        self
     }
 }
 

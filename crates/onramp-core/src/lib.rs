@@ -28,6 +28,7 @@ mod share;
 pub mod show;
 mod spec;
 pub mod stats;
+mod sync;
 mod time;
 mod tree;
 mod turns;

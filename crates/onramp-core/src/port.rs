@@ -25,14 +25,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{OnceLock, PoisonError, TryLockError};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
 use self::root::{Leave, Quota, Root, Stop};
 use crate::qdisc::{Cx, Qdisc};
 use crate::stats::{PortSnapshot, PortStats};
+use crate::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
 use crate::{Device, Instant, Share, Trunk};
 
 /// Packets an owner sends before it leaves the rest to others (`dev_tx_weight`).
@@ -77,7 +77,10 @@ pub trait Keeper {
         0
     }
 
-    /// Learns that the port died: see [`Port::death`].
+    /// Learns that the port is about to die: before anybody can see its [death](Port::death).
+    fn dies(&self) {}
+
+    /// Learns that the port died, and can be asked [why](Port::death): who waits for it may look.
     fn died(&self) {}
 }
 
@@ -98,13 +101,19 @@ pub struct Ran {
 /// with a packet.
 pub struct Port<D> {
     intake: Intake<Root<D>>,
+    known: Known,
     stats: PortStats,
-    mode: Mode,
-    death: OnceLock<Box<str>>,
     /// What the next owner has to do first, or the present one as soon as it is back from the
     /// device.
     wants: AtomicU8,
     jobs: Mutex<VecDeque<Job>>,
+}
+
+/// What every sender reads, and what is written once at most: on lines of its own.
+#[repr(align(128))]
+struct Known {
+    mode: Mode,
+    death: OnceLock<Box<str>>,
 }
 
 /// Something to do with the tree of a port: see [`Port::with`].
@@ -129,11 +138,12 @@ const ERRANDS: u32 = 2;
 const CLOSE: u8 = 1;
 const JOBS: u8 = 2;
 
-/// The owner counts on lines that producers do not touch.
+/// The owner counts on lines that producers do not touch, and these read none that it writes.
 const _: () = {
     const LINES: usize = 128;
     assert!(align_of::<Port<u8>>() == LINES && size_of::<Intake<Root<u8>>>().is_multiple_of(LINES));
     assert!(offset_of!(Port<u8>, intake).is_multiple_of(LINES));
+    assert!(offset_of!(Port<u8>, known).is_multiple_of(LINES) && size_of::<Known>() == LINES);
 };
 
 impl<D: Device> Port<D> {
@@ -161,11 +171,10 @@ impl<D: Device> Port<D> {
         }
         Self {
             intake,
+            known: Known { mode, death: OnceLock::new() },
             stats: PortStats::default(),
-            mode,
-            death: OnceLock::new(),
             wants: AtomicU8::new(0),
-            jobs: Mutex::default(),
+            jobs: Mutex::new(VecDeque::new()),
         }
     }
 
@@ -185,7 +194,7 @@ impl<D: Device> Port<D> {
     ) -> Result<Option<Ran>, Full> {
         Ok(match self.intake.push(packets)? {
             Pushed::Staged { first } => {
-                match self.mode {
+                match self.known.mode {
                     Mode::Dedicated if first => keeper.keep(now),
                     Mode::Dedicated => keeper.remind(now),
                     Mode::Hybrid | Mode::Inline => {}
@@ -206,7 +215,7 @@ impl<D: Device> Port<D> {
     /// Sends up to a quota: for a sender that would have to wait. `None`: somebody owns the port,
     /// or the keeper alone sends.
     pub fn help(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
-        if self.mode == Mode::Dedicated {
+        if self.known.mode == Mode::Dedicated {
             keeper.remind(now);
             return None;
         }
@@ -239,8 +248,14 @@ impl<D: Device> Port<D> {
         let now = now.max(owner.now);
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
-        let mut quota =
-            Quota { left: owner.quota(self.mode, now), enqueue: ENQUEUE_QUOTA, handed: 0 };
+        let mut quota = Quota {
+            left: owner.quota(self.known.mode, now),
+            enqueue: ENQUEUE_QUOTA,
+            handed: 0,
+            // To drop its own packets is no work for others.
+            purge: if visit { u32::from(u16::MAX) } else { ENQUEUE_QUOTA + fresh.len() },
+            at_leisure: visit,
+        };
         let late = || keeper.elapsed(now) >= QUOTA_NS;
         let mut errands = ERRANDS;
         self.stats.runs.add(1);
@@ -251,25 +266,25 @@ impl<D: Device> Port<D> {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
-            let turn = self.guard(&mut owner, keeper, |owner| {
-                owner.turn(&mut done, &mut quota, &late, now, &self.stats)
+            let turn = self.guard(&mut owner, &mut quota, keeper, |owner, quota| {
+                owner.turn(&mut done, quota, &late, now, &self.stats)
             });
-            let stop = turn.unwrap_or(Stop::Empty);
+            let stop = turn.unwrap_or_else(|| owner.stop_of_death());
             // Relaxed: who asks tries to own the port, or has the keeper come, after that. This is
             // for an owner that was away for long, in a device that blocks.
-            if errands > 0 && self.wants.load(Ordering::Relaxed) != 0 && self.obey(&mut owner) {
-                errands -= 1;
+            let wants = self.wants.load(Ordering::Relaxed);
+            let closes = wants & CLOSE != 0 && !owner.is_closed();
+            if (closes || errands > 0 && wants != 0) && self.obey(&mut owner) {
+                errands = errands.saturating_sub(1);
                 continue;
             }
-            if self.is_wanted(&owner) {
-                keeper.keep(now);
-            }
+            self.keep_wanted(&owner, now, keeper);
             if let Stop::Until(at) = stop {
                 keeper.keep(at);
             } else if now < owner.retry_at {
                 keeper.keep(owner.retry_at); // More waits, but the device is asked when it said.
             }
-            match owner.leave(self.mode, was_busy, stop, visit, now) {
+            match owner.leave(self.known.mode, was_busy, stop, visit, now) {
                 Leave::Idle => match owner.leave_idle() {
                     Ok(()) => break stop,
                     Err(still) => {
@@ -303,7 +318,7 @@ impl<D: Device> Port<D> {
 
     /// Why the port is dead, if it is: what its qdisc or its device said as it panicked.
     pub fn death(&self) -> Option<&str> {
-        self.death.get().map(|why| &**why)
+        self.known.death.get().map(|why| &**why)
     }
 
     /// Whether nothing is held and nobody is at it. A hint while senders run.
@@ -326,8 +341,10 @@ impl<D: Device> Port<D> {
     /// `None`: somebody owns the port, and closes it as soon as it is back from the device; try
     /// again.
     pub fn close(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
-        self.wants.fetch_or(CLOSE, Ordering::Relaxed); // Relaxed: as in `run`.
-        let owner = self.intake.own()?;
+        // Release: why; pairs with the acquire in `obey`.
+        self.wants.fetch_or(CLOSE, Ordering::Release);
+        let mut owner = self.intake.own()?;
+        owner.close(DropReason::Purged); // Before it asks the device for anything.
         Some(self.run(owner, PacketList::new(), now, keeper, true))
     }
 
@@ -382,13 +399,14 @@ impl<D: Device> Port<D> {
         let now = now.max(owner.now); // As in `run`.
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
-        let held = owner.backlog();
+        let held = owner.held(&self.stats);
         let late = || keeper.elapsed(now) >= QUOTA_NS;
         for _ in 0..ERRANDS {
             if !self.is_wanted(&owner) || !self.obey(&mut owner) {
                 break;
             }
-            self.guard(&mut owner, keeper, |owner| {
+            let mut quota = Quota { left: 0, enqueue: 0, handed: 0, purge: 0, at_leisure: true };
+            self.guard(&mut owner, &mut quota, keeper, |owner, _| {
                 owner.run_errands(&mut done, &late, now, &self.stats);
             });
             if late() {
@@ -397,7 +415,7 @@ impl<D: Device> Port<D> {
         }
         let left = self.is_wanted(&owner);
         // What is held may leave earlier now, and what came meanwhile wants somebody to look.
-        if left || held + owner.backlog() > 0 || owner.waiting() > 0 {
+        if left || held + owner.held(&self.stats) > 0 || owner.waiting() > 0 {
             keeper.keep(now);
         }
         if was_busy {
@@ -407,6 +425,16 @@ impl<D: Device> Port<D> {
             owner.leave_busy();
         }
         !left
+    }
+
+    /// Has the keeper come if jobs are left to do.
+    fn keep_wanted(&self, owner: &Root<D>, now: Instant, keeper: &impl Keeper) {
+        if owner.has_errands() {
+            keeper.keep(now);
+        } else if self.is_wanted(owner) {
+            // Somebody has the lock, and may need the processor to let go of it.
+            keeper.keep(now.after(TICK_NS));
+        }
     }
 
     /// Whether jobs are left to do.
@@ -419,25 +447,34 @@ impl<D: Device> Port<D> {
     fn guard<R>(
         &self,
         owner: &mut Root<D>,
+        quota: &mut Quota,
         keeper: &impl Keeper,
-        f: impl FnOnce(&mut Root<D>) -> R,
+        f: impl FnOnce(&mut Root<D>, &mut Quota) -> R,
     ) -> Option<R> {
         let call = AssertUnwindSafe(|| {
-            let result = f(owner);
-            self.stats.backlog.set(owner.backlog());
+            let result = f(owner, quota);
+            self.stats.backlog.set(owner.held(&self.stats));
             result
         });
-        catch_unwind(call).map_err(|panic| self.die(owner, keeper, panic)).ok()
+        catch_unwind(call).map_err(|panic| self.die(owner, quota, keeper, panic)).ok()
     }
 
     #[cold]
-    fn die(&self, owner: &mut Root<D>, keeper: &impl Keeper, panic: Box<dyn Any + Send>) {
-        owner.bury(&self.stats);
-        self.stats.backlog.set(0);
-        // Who sees why it died finds senders told.
-        keeper.died();
-        let _ = self.death.set(why(&*panic)); // It dies once.
+    fn die(
+        &self,
+        owner: &mut Root<D>,
+        quota: &Quota,
+        keeper: &impl Keeper,
+        panic: Box<dyn Any + Send>,
+    ) {
+        owner.die(quota, &self.stats);
+        self.stats.backlog.set(owner.held(&self.stats));
+        keeper.dies();
+        let first = self.known.death.set(why(&*panic)).is_ok();
         std::mem::forget(panic); // Its drop is anybody's code, too.
+        if first {
+            keeper.died();
+        }
     }
 
     /// Does what others want of the owner. True: there is more to do for it.
@@ -457,7 +494,8 @@ impl<D: Device> Port<D> {
                 self.wants.fetch_and(!JOBS, Ordering::Relaxed);
             }
         }
-        let closes = self.wants.load(Ordering::Relaxed) & CLOSE != 0; // Relaxed: as in `run`.
+        // Acquire: pairs with the release in `close`.
+        let closes = self.wants.load(Ordering::Acquire) & CLOSE != 0;
         let closes = closes && owner.close(DropReason::Purged);
         closes || owner.has_errands()
     }

@@ -6,12 +6,16 @@
 #![cfg(shuttle)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::task::{Wake, Waker};
 
 use onramp_core::qdisc::Spec;
 use onramp_core::{Device, DeviceInfo, Instant, Job, Keeper, Mode, Port, TICK_NS, Transmitted};
-use onramp_queue::{Alarm, Armed, Credits, Due, Full, NEVER, PacketList, Pool};
+use onramp_queue::{
+    Alarm, Armed, Bell, Credits, Due, Full, Gate, Mailbox, Marks, NEVER, PacketList, Pool,
+    Undelivered,
+};
+use shuttle::sync::atomic::{AtomicBool, AtomicU64};
 use shuttle::thread::{self, Thread};
 
 const START: u64 = 1_000_000_000;
@@ -57,6 +61,7 @@ impl Device for Narrow {
 struct World {
     port: Port<Narrow>,
     due: Due,
+    marks: Marks,
     alarm: Alarm,
     now: AtomicU64,
     finished: AtomicU64,
@@ -73,8 +78,11 @@ struct Call<'a>(&'a World, &'a Thread);
 
 impl Keeper for Call<'_> {
     fn keep(&self, at: Instant) {
-        if at.0 < self.0.due.note(at.0) && self.0.alarm.set(at.0) {
-            self.1.unpark();
+        if at.0 < self.0.due.note(at.0) {
+            self.0.marks.set(0);
+            if self.0.alarm.set(at.0) {
+                self.1.unpark();
+            }
         }
     }
 }
@@ -95,15 +103,23 @@ fn keep(world: &World) {
         if world.finished.load(SeqCst) == ACTORS {
             return;
         }
-        let now = world.now();
-        if world.due.take(now.0) {
-            match world.port.visit(now, &Note(world)) {
-                Some(ran) if ran.again => Note(world).keep(now),
-                Some(_) => {}
-                None => Note(world).keep(now.after(TICK_NS)),
+        let mut next = NEVER;
+        for place in world.marks.iter() {
+            world.marks.clear(place);
+            let now = world.now();
+            if world.due.take(now.0) {
+                match world.port.visit(now, &Note(world)) {
+                    Some(ran) if ran.again => Note(world).keep(now),
+                    Some(_) => {}
+                    None => Note(world).keep(now.after(TICK_NS)),
+                }
+            }
+            next = world.due.at();
+            if next != NEVER {
+                world.marks.set(place);
             }
         }
-        match world.alarm.rest(world.due.at()) {
+        match world.alarm.rest(next) {
             NEVER => thread::park(),
             then => {
                 world.now.fetch_max(then, SeqCst);
@@ -208,6 +224,7 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     let world = Arc::new(World {
         port: Port::with_mode(spec.build(1_514), device, cap, mode, None),
         due: Due::default(),
+        marks: Marks::new(1),
         alarm: Alarm::default(),
         now: AtomicU64::new(START),
         finished: AtomicU64::new(0),
@@ -265,4 +282,139 @@ fn a_death() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
         check("pfifo", mode, 100, Some(5));
     }
+}
+
+/// Takes all that it gets to a mailbox, where it stays; or panics with the n-th.
+struct Post {
+    info: DeviceInfo,
+    mailbox: Mailbox,
+    dies_with: Option<u64>,
+    taken: u64,
+}
+
+impl Device for Post {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        for mut packet in burst.by_ref() {
+            self.taken += 1;
+            assert_ne!(Some(self.taken), self.dies_with, "as asked for");
+            packet.drop_reason = None;
+            match self.mailbox.post([packet].into_iter().collect()) {
+                Ok(()) => {}
+                Err(Undelivered::Full(mut back) | Undelivered::Closed(mut back)) => {
+                    done.append(&mut back);
+                }
+            }
+        }
+        Transmitted::default()
+    }
+}
+
+/// A link as far as its senders wait for it: a port whose packets go elsewhere, and a gate.
+struct Wires {
+    port: Port<Post>,
+    gate: Gate,
+    dead: AtomicBool,
+    bells: Vec<Bell>,
+}
+
+/// Nothing is held for later here.
+struct Tell<'a>(&'a Wires);
+
+impl Keeper for Tell<'_> {
+    fn keep(&self, _at: Instant) {}
+
+    fn dies(&self) {
+        self.0.gate.note_change();
+    }
+
+    fn died(&self) {
+        self.0.dead.store(true, SeqCst);
+        // As a runner does that was asked to.
+        self.0.bells.iter().for_each(Bell::ring);
+    }
+}
+
+/// Sends until it is refused, and waits for credit as senders of a link do.
+fn send_until_refused(wires: &Wires, mut pool: Pool) {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let is_refused = || wires.gate.is_closed() || wires.port.death().is_some();
+    loop {
+        pool.reclaim(|_| ());
+        if !wires.gate.is_open() && is_refused() {
+            return;
+        }
+        let Some(packet) = pool.take(8) else {
+            match pool.arm(&waker, 1) {
+                Armed::Ready => {}
+                Armed::Busy => thread::yield_now(),
+                Armed::Armed => thread::park(),
+            }
+            continue;
+        };
+        let mut list = PacketList::from_iter([packet]);
+        pool.submit(&mut list, START);
+        if let Err(Full(mut back)) = wires.port.xmit(list, Instant(START), &Tell(wires)) {
+            pool.revoke(&mut back);
+            back.for_each(|packet| pool.take_back(packet));
+            thread::yield_now();
+        }
+    }
+}
+
+/// Senders whose packets lie in a mailbox that nobody reads, and one that closes the link, or a
+/// port that dies: every sender ends. One that is not woken is asleep for ever.
+fn waits(dies_with: Option<u64>) {
+    let mailbox = Mailbox::new(100);
+    let reader = mailbox.open().expect("the first");
+    let info = DeviceInfo::new("post".to_owned(), 1_514);
+    let device = Post { info, mailbox, dies_with, taken: 0 };
+    let spec: Spec = "pfifo".parse().expect("a qdisc");
+    let mut pools: Vec<_> =
+        (0..SENDERS).map(|_| Pool::new(Credits { packets: 2, bytes: 1_000 })).collect();
+    let bells = pools.iter_mut().map(|pool| pool.bell().expect("the first")).collect();
+    let wires = Arc::new(Wires {
+        port: Port::with_mode(spec.build(1_514), device, 100, Mode::Inline, None),
+        gate: Gate::default(),
+        dead: AtomicBool::new(false),
+        bells,
+    });
+    let senders: Vec<_> = pools
+        .into_iter()
+        .map(|pool| {
+            let wires = wires.clone();
+            thread::spawn(move || send_until_refused(&wires, pool))
+        })
+        .collect();
+    if dies_with.is_none() {
+        // As `Handle::close`.
+        wires.gate.close();
+        wires.bells.iter().for_each(Bell::ring);
+    }
+    for sender in senders {
+        sender.join().expect("a sender");
+    }
+    assert_eq!(wires.dead.load(Relaxed), dies_with.is_some());
+    drop(reader);
+}
+
+#[test]
+fn a_close_wakes_who_waits_for_a_reader() {
+    shuttle::check_random(|| waits(None), 2_000);
+    shuttle::check_pct(|| waits(None), 2_000, 3);
+}
+
+#[test]
+fn a_death_wakes_who_waits_for_a_reader() {
+    // Among the first, so that there are some before it.
+    shuttle::check_random(|| waits(Some(4)), 2_000);
+    shuttle::check_pct(|| waits(Some(4)), 2_000, 3);
 }

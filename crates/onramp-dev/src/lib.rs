@@ -21,6 +21,10 @@ pub use clock::MonotonicClock;
 pub use error::DeviceError;
 pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, loopback};
 pub use null::{Null, NullStats};
-pub use sys::{SocketMemory, current_cpu, exact_timers, pin_thread, socket_memory};
+#[doc(hidden)]
+pub use sys::run_in_child;
+pub use sys::{
+    SocketMemory, current_cpu, exact_timers, forks, pin_thread, socket_memory, watch_forks,
+};
 pub use udp::{Udp, UdpOptions, UdpStats};
 pub use wait::ThreadWaker;

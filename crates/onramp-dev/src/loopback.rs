@@ -18,6 +18,9 @@ use onramp_queue::{Armed, Counter, DropReason, Mailbox, Packet, PacketList, Read
 use crate::backoff::Backoff;
 use crate::{MonotonicClock, ThreadWaker};
 
+/// How long a receiver sleeps at most while somebody is taking its waker out.
+const BUSY_NAP: Duration = Duration::from_micros(50);
+
 /// Makes a device and the receiver of what it sends, with room for `capacity` packets in between:
 /// the smallest [`Network`].
 ///
@@ -149,7 +152,7 @@ impl Network {
     #[must_use]
     pub fn queue(&self) -> Loopback {
         // As Linux's `lo`: 65,536 bytes and an Ethernet header.
-        let info = DeviceInfo::new("loopback".to_owned(), 65_536 + 14);
+        let info = DeviceInfo::new("loopback".to_owned(), 65_536 + 14).never_blocks();
         let network = self.clone();
         Loopback { info, network, backoff: Backoff::new(), stats: Arc::default() }
     }
@@ -306,7 +309,8 @@ impl Receiver {
             }
             match self.reader.arm(self.waker.get()) {
                 Armed::Ready => {}
-                Armed::Busy => thread::yield_now(),
+                // Somebody takes the waker out; a nap lets it, whatever the priorities are.
+                Armed::Busy => thread::park_timeout(BUSY_NAP),
                 Armed::Armed => {
                     self.stats.sleeps.add(1);
                     thread::park_timeout(Duration::from_nanos(left));

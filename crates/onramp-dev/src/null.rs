@@ -50,7 +50,7 @@ impl Null {
     /// Makes one whose largest packet is `mtu` bytes, link header included.
     #[must_use]
     pub fn new(mtu: u32) -> Self {
-        let info = DeviceInfo::new("null".to_owned(), mtu);
+        let info = DeviceInfo::new("null".to_owned(), mtu).never_blocks();
         Self { info, packet_ns: 0, burst_ns: 0, ring: None, stats: Arc::default() }
     }
 
@@ -59,7 +59,8 @@ impl Null {
     #[must_use]
     pub fn queues(self, count: usize) -> Vec<Self> {
         let queue = |number| Self {
-            info: DeviceInfo::new(format!("{} {number}", self.info.name), self.info.mtu),
+            info: DeviceInfo::new(format!("{} {number}", self.info.name), self.info.mtu)
+                .never_blocks(),
             stats: Arc::default(),
             ..self
         };

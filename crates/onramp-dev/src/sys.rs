@@ -1,11 +1,13 @@
 //! System calls behind safe functions: the crate's only `unsafe`.
 #![allow(unsafe_code)]
 
+mod fork;
 mod measure;
 mod mmsg;
 mod sockopt;
 mod time;
 
+pub use fork::{forks, run_in_child, watch_forks};
 pub use measure::{SocketMemory, socket_memory};
 #[cfg(test)]
 pub(crate) use mmsg::View;

@@ -97,7 +97,7 @@ impl Udp {
         let txtime = options.txtime && sys::enable_txtime(&socket).is_ok();
         let builder = Builder { route, txtime, segments_max };
         let queue = Queue::new(socket, builder, Arc::default());
-        Ok(Self { info: DeviceInfo::new(name, mtu), queue })
+        Ok(Self { info: DeviceInfo::new(name, mtu).never_blocks(), queue })
     }
 
     /// Makes a device of a new socket with the address `addr`, not connected, and the default

@@ -33,6 +33,8 @@ pub(super) struct Root<D> {
     came: u64,
     /// Nothing is sent any more; what comes is dropped for this.
     closed: Option<DropReason>,
+    /// Nothing is left of what it held when it died.
+    is_buried: bool,
 }
 
 /// What an owner may still send, and take into the qdisc, and what of it the device handed on.
@@ -40,6 +42,10 @@ pub(super) struct Quota {
     pub(super) left: u32,
     pub(super) enqueue: u32,
     pub(super) handed: u32,
+    /// What it may drop of the packets that came to a port that is closed.
+    pub(super) purge: u32,
+    /// It is not a sender that has come by: it has time to drop a whole tree of packets.
+    pub(super) at_leisure: bool,
 }
 
 /// How an owner leaves.
@@ -78,6 +84,7 @@ impl<D> Root<D> {
             errands: VecDeque::new(),
             came: 0,
             closed: None,
+            is_buried: false,
         }
     }
 
@@ -123,7 +130,7 @@ impl<D: Device> Root<D> {
             self.run_errands(done, late, now, stats);
         }
         if let Some(reason) = self.closed {
-            return self.purge(reason, done, now, stats);
+            return self.purge(reason, done, quota, now, stats);
         }
         if let Some(oldest) = self.inbox.front() {
             // Only the oldest: its age says how long a list waited, and its length is known.
@@ -307,7 +314,8 @@ impl<D: Device> Root<D> {
         let collects = self.pace.collects(was_busy, visit, now);
         let more = stop == Stop::Quota || !self.inbox.is_empty();
         match mode {
-            _ if self.closed.is_some() => Leave::Idle,
+            _ if self.closed.is_some() && !more => Leave::Idle,
+            _ if self.closed.is_some() => Leave::Staging { more },
             Mode::Dedicated => Leave::Staging { more },
             Mode::Hybrid if collects || more && !self.pace.holds(now) => Leave::Collecting,
             _ if more => Leave::Staging { more },
@@ -336,7 +344,7 @@ impl<D: Device> Root<D> {
         stats: &PortStats,
     ) {
         if self.closed == Some(DropReason::PortDead) {
-            return self.errands.clear(); // Who waits for one learns that it is gone.
+            return self.drop_errands();
         }
         let mut drops = PacketList::new();
         let mut cx = Cx::new(now, &mut drops).measuring(self.trunk.measures);
@@ -352,46 +360,98 @@ impl<D: Device> Root<D> {
         done.append(&mut drops);
     }
 
-    /// Drops all that is held.
+    /// Does no job any more: whoever waits for one learns that it is gone.
+    fn drop_errands(&mut self) {
+        while let Some(job) = self.errands.pop_front() {
+            drop_any(job);
+        }
+    }
+
+    /// Whether nothing is sent any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// Drops what is held: what came up to the quota, and the tree's packets if they are few, or if
+    /// the owner has time; no qdisc drops a part of what it holds.
     fn purge(
         &mut self,
         reason: DropReason,
         done: &mut PacketList,
+        quota: &mut Quota,
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
+        self.share = None; // It has no part in the rate any more.
+        if !self.is_buried && self.closed == Some(DropReason::PortDead) {
+            if self.is_burden(quota, stats) {
+                return Stop::Quota;
+            }
+            self.bury(stats);
+        }
         let mut drops = PacketList::new();
         let mut cx = Cx::new(now, &mut drops);
-        self.share = None; // It has no part in the rate any more.
-        let mut held = std::mem::take(&mut self.inbox);
-        held.append(&mut self.burst);
-        for pkt in held {
+        for pkt in self.burst.by_ref().chain(self.inbox.by_ref()).take(quota.purge as usize) {
             cx.drop(pkt, reason);
         }
-        self.trunk.qdisc_mut().reset(&mut cx);
+        quota.purge = quota.purge.saturating_sub(cx.drops.len());
+        let rests = !quota.at_leisure && self.trunk.backlog().packets > quota.purge;
+        if !rests {
+            self.trunk.qdisc_mut().reset(&mut cx);
+        }
         stats.count_drops(&drops);
         done.append(&mut drops);
-        Stop::Empty
+        if rests || !self.inbox.is_empty() { Stop::Quota } else { Stop::Empty }
     }
 
-    /// Ends it after a panic. What it holds goes home as it is: a packet that nobody spoke for
-    /// says that its port died. What the panic took with it is known by number.
-    pub(super) fn bury(&mut self, stats: &PortStats) {
+    /// Whether a dead port holds too much for an owner that has only come by.
+    fn is_burden(&self, quota: &Quota, stats: &PortStats) -> bool {
+        !quota.at_leisure && self.held_by_death(stats) > u64::from(quota.purge)
+    }
+
+    /// What a dead port holds, by its books: nobody asks what may be broken.
+    fn held_by_death(&self, stats: &PortStats) -> u64 {
+        // A broken device may have told of more packets than came.
+        self.came.saturating_sub(stats.sent.get() + stats.dropped.total())
+    }
+
+    /// Ends it after a panic: nothing of it is asked any more. What it holds is dropped at once if
+    /// that is little, or the owner has time; else by a visit.
+    pub(super) fn die(&mut self, quota: &Quota, stats: &PortStats) {
         self.closed = Some(DropReason::PortDead);
+        if !self.is_burden(quota, stats) {
+            self.bury(stats);
+        }
+    }
+
+    /// Whether it is dead and still holds what it held.
+    fn awaits_burial(&self) -> bool {
+        !self.is_buried && self.closed == Some(DropReason::PortDead)
+    }
+
+    /// Why an owner stops that met the panic.
+    pub(super) fn stop_of_death(&self) -> Stop {
+        if self.awaits_burial() { Stop::Quota } else { Stop::Empty }
+    }
+
+    /// Packets that it holds.
+    pub(super) fn held(&self, stats: &PortStats) -> u64 {
+        if self.awaits_burial() { self.held_by_death(stats) } else { self.backlog() }
+    }
+
+    /// What it holds goes home as it is: a packet that nobody spoke for says that its port died.
+    /// What the panic took with it is known by number.
+    fn bury(&mut self, stats: &PortStats) {
+        self.is_buried = true;
         self.share = None; // As in `purge`.
         // They may be broken, and panic again.
         for qdisc in self.trunk.bury() {
             drop_any(qdisc);
         }
-        // Who waits for one learns that it is gone.
-        while let Some(job) = self.errands.pop_front() {
-            drop_any(job);
-        }
+        self.drop_errands();
         drop(std::mem::take(&mut self.inbox));
         drop(std::mem::take(&mut self.burst));
-        // A broken device may have told of more packets than came.
-        let out = stats.sent.get() + stats.dropped.total();
-        stats.dropped.add(DropReason::PortDead, self.came.saturating_sub(out));
+        stats.dropped.add(DropReason::PortDead, self.held_by_death(stats));
     }
 }
 

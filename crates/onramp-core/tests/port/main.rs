@@ -12,6 +12,7 @@ mod jobs;
 mod lists;
 mod modes;
 mod pace;
+mod purge;
 mod random;
 mod regressions;
 mod review;

@@ -135,3 +135,54 @@ fn an_earlier_packet_asks_for_an_earlier_visit() {
     world.settle();
     assert_eq!(world.sent(), [1, 2, 0]);
 }
+
+/// A packet that is not paced may overtake those of its flow that wait for their time, as on the
+/// fast path of Linux's fq: nothing else is about to leave, so nobody looks for its flow. That is
+/// what becomes of a flow whose pacing rate is lifted, and of two flows with one hash.
+#[test]
+fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
+    let mut world = World::new("fq initial_quantum 0 quantum 100 timer_slack 0", 100);
+    let push = |world: &mut World, rate| {
+        for mut pkt in world.packets(3) {
+            pkt.pacing_rate = rate;
+            let list = PacketList::from_iter([pkt]);
+            let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+        }
+    };
+    // 100 bytes take 100 ms. The first leaves at once, and the others after it.
+    push(&mut world, 1_000);
+    assert_eq!(world.sent(), [0]);
+    push(&mut world, 0);
+    assert_eq!(world.sent(), [0, 3, 4, 5], "on the fast path");
+    world.settle();
+    assert_eq!(world.sent(), [0, 3, 4, 5, 1, 2]);
+    let at: Vec<_> = world.wire().sent.iter().map(|(_, at)| at.since(START) / 1_000_000).collect();
+    assert_eq!(at, [0, 0, 0, 0, 100, 200], "paced ones keep their time");
+    world.check();
+}
+
+/// While packets of other flows are about to leave there is no fast path: then each waits behind
+/// those of its flow, paced or not.
+#[test]
+fn beside_other_flows_a_flow_keeps_its_order() {
+    let mut world = World::new("fq initial_quantum 0 quantum 100 timer_slack 0", 100);
+    world.wire().room = Some(0);
+    // One burst waits for the device, and another flow in the qdisc.
+    for flow in [1, 2, 3] {
+        let list = (0..64).map(|n| packet(1_000 * flow + n, flow, START)).collect();
+        world.pushed += 64;
+        let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+    }
+    for rate in [1_000, 0] {
+        for mut pkt in world.packets(3) {
+            pkt.pacing_rate = rate;
+            let list = PacketList::from_iter([pkt]);
+            let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+        }
+    }
+    world.wire().room = None;
+    world.settle();
+    let ours: Vec<_> = world.sent().into_iter().filter(|cookie| *cookie < 1_000).collect();
+    assert_eq!(ours, (192..198).collect::<Vec<_>>());
+    world.check();
+}

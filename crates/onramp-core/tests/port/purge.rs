@@ -1,0 +1,229 @@
+//! A sender that comes by a closed or a dead port works for others no longer than at any port: it
+//! drops a quota and its own packets, and leaves the rest to the keeper.
+
+use std::sync::Barrier;
+use std::thread;
+
+use onramp_core::{Mode, Ran};
+use onramp_queue::{Credits, DropReason, PacketList, Pool};
+
+use crate::world::{Notes, START, World, packet};
+
+/// Packets that a sender takes in for others in one call; of a closed port, packets that it drops.
+const QUOTA: u64 = 256;
+/// Many times that.
+const MANY: u64 = 9_000;
+
+const MODES: [Mode; 2] = [Mode::Hybrid, Mode::Inline];
+
+/// A port whose device takes nothing: `queued` packets are in its qdisc, and `waiting` before it.
+fn laden(mode: Mode, queued: u64, waiting: u64) -> World {
+    let mut world = World::with("pfifo limit 100000", 20_000, mode, None);
+    world.wire().room = Some(0);
+    if queued > 0 {
+        world.enqueue(queued);
+    }
+    if waiting > 0 {
+        // It comes while somebody is in the device, who enqueues a quota of it at most.
+        world.pass(1_000_000);
+        let list = world.packets(waiting);
+        world.wire().comes = Some(list);
+        if world.push(1).is_none() {
+            let _ = world.help(); // The port collects.
+        }
+        assert!(world.wire().comes.is_none(), "the device was asked");
+    }
+    world.check();
+    world
+}
+
+/// Pushes `own` packets; meanwhile somebody closes the port, who finds it owned.
+fn push_into_the_close(world: &mut World, own: u64) -> Ran {
+    world.pass(1_000_000);
+    world.wire().closes = Some(true);
+    // A busy port collects them: then a sender that waits works.
+    let ran = world.push(own).or_else(|| world.help()).expect("nobody is inside");
+    assert_eq!(world.wire().closes.take(), Some(false), "it was owned");
+    ran
+}
+
+/// What the books say of a port of which a part was dropped.
+#[track_caller]
+fn tells_the_truth(world: &World, reason: DropReason) {
+    let stats = world.stats();
+    assert_eq!(world.pushed, stats.sent + world.dropped(reason) + stats.held);
+    assert_eq!(world.port.is_quiet(), stats.held == 0);
+    let comes = world.keeper.due().is_some_and(|due| due <= world.now);
+    assert!(stats.held == 0 || comes, "the keeper comes at once");
+}
+
+/// What came and what is in the qdisc is dropped by the keeper, but for a quota.
+#[test]
+fn a_sender_that_meets_a_close_drops_a_quota() {
+    for mode in MODES {
+        for (queued, waiting) in [(MANY, 0), (0, MANY), (MANY, MANY), (QUOTA / 2, MANY)] {
+            let mut world = laden(mode, queued, waiting);
+            let held = world.stats().held;
+            let own = 3;
+            let ran = push_into_the_close(&mut world, own);
+            let dropped = world.dropped(DropReason::Purged);
+            let what = format!("{mode:?}, {queued} queued, {waiting} waiting: {ran:?}");
+            assert!(dropped <= QUOTA + own, "{what}: {dropped} dropped");
+            assert!(ran.again && u64::from(ran.done) == dropped, "{what}");
+            assert_eq!(world.stats().held, held + own - dropped, "{what}");
+            tells_the_truth(&world, DropReason::Purged);
+            world.check();
+            // What comes until then adds nothing to what a sender has to do.
+            for own in [1, 64, 500] {
+                let before = world.dropped(DropReason::Purged);
+                let _ = world.push(own);
+                let dropped = world.dropped(DropReason::Purged) - before;
+                assert!(dropped <= QUOTA + own, "{what}: {dropped} dropped for {own}");
+                tells_the_truth(&world, DropReason::Purged);
+            }
+            assert!(world.settle() <= 3, "{what}: the keeper has time");
+            assert_eq!((world.stats().held, world.port.is_quiet()), (0, true), "{what}");
+            assert!(!world.port.is_busy(), "{what}");
+            world.check();
+        }
+    }
+}
+
+/// One visit drops whatever the qdisc holds; what waits before it is bounded by the intake.
+#[test]
+fn the_keeper_drops_all() {
+    for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+        let mut world = World::with("pfifo limit 100000", 20_000, mode, None);
+        world.wire().room = Some(0);
+        world.enqueue(3 * MANY / 2);
+        let _ = world.push(MANY);
+        let held = world.stats().held;
+        let ran = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        assert_eq!((u64::from(ran.done), ran.again), (held, false), "{mode:?}");
+        assert!(world.port.is_quiet());
+        world.check();
+    }
+}
+
+/// Three threads push without pause into a closed port, and each is its owner now and then: none
+/// of them drops more than a quota of what the others bring.
+#[test]
+fn nobody_works_for_all_at_a_closed_port() {
+    const LIST: u32 = 64;
+    let world = World::new("pfifo", 20_000);
+    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let barrier = Barrier::new(3);
+    let (port, barrier) = (&world.port, &barrier);
+    let pushed: u64 = thread::scope(|scope| {
+        let push = move || {
+            let notes = Notes::default();
+            let mut pushed = 0;
+            barrier.wait();
+            for _ in 0..3_000 {
+                let list: PacketList = (0..LIST).map(|n| packet(n.into(), 7, START)).collect();
+                match port.xmit(list, START, &notes) {
+                    Ok(Some(ran)) => {
+                        let most = u32::try_from(QUOTA).unwrap() + LIST;
+                        assert!(ran.done <= most, "{} in one call", ran.done);
+                        pushed += u64::from(LIST);
+                    }
+                    Ok(None) => pushed += u64::from(LIST),
+                    Err(_full) => {}
+                }
+                if notes.due().is_some() {
+                    // The keeper would come; here it is the one whom it was told to.
+                    let _ = port.visit(START, &notes);
+                }
+            }
+            pushed
+        };
+        let threads = [(); 3].map(|()| scope.spawn(push));
+        threads.into_iter().map(|thread| thread.join().expect("it is bounded")).sum()
+    });
+    while !port.is_quiet() {
+        let _ = port.visit(START, &world.keeper).expect("nobody is inside");
+    }
+    assert_eq!(world.dropped(DropReason::Purged), pushed);
+    assert_eq!(world.stats().held, 0);
+}
+
+/// A device panics in a sender's call, and its port holds thousands of packets of others: these
+/// are buried by the keeper's visit, and the sender goes on.
+#[test]
+fn the_sender_that_meets_a_panic_buries_nobody() {
+    for mode in MODES {
+        let mut world = laden(mode, 0, 0);
+        let mut pool = Pool::new(Credits { packets: 5_000, bytes: 1 << 20 });
+        let mut list: PacketList = (0..5_000).map(|_| pool.take(9).expect("a credit")).collect();
+        list.stamp(world.now.0, true);
+        world.pushed += 5_000;
+        let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+        while world.stats().enqueued < 5_000 {
+            let _ = world.visit();
+        }
+        world.pass(1_000_000);
+        world.wire().panics = true;
+        let _ = world.push(2);
+        let _ = world.help();
+        assert_eq!(world.port.death(), Some("as the script says"), "{mode:?}");
+        assert_eq!(pool.returned(), 0, "{mode:?}: nobody has buried them yet");
+        assert_eq!(world.stats().held, 5_002, "{mode:?}");
+        tells_the_truth(&world, DropReason::PortDead);
+        // Others come by before the keeper does.
+        for own in [1, 64, 500] {
+            let _ = world.push(own);
+            let _ = world.help();
+            assert_eq!(pool.returned(), 0, "{mode:?}");
+            tells_the_truth(&world, DropReason::PortDead);
+        }
+        let held = world.stats().held;
+        assert_eq!(held, world.pushed, "{mode:?}");
+        let ran = world.visit();
+        assert!(!ran.again, "{mode:?}");
+        assert_eq!(world.dropped(DropReason::PortDead), held);
+        assert_eq!((world.stats().held, world.port.is_quiet()), (0, true), "{mode:?}");
+        let mut dead = 0;
+        pool.reclaim(|fate| dead += u32::from(fate.drop_reason == Some(DropReason::PortDead)));
+        assert_eq!(dead, 5_000, "{mode:?}: each is told");
+        // What comes from now on is dropped in the call that brings it.
+        let ran = world.push(70).expect("the port is idle");
+        assert_eq!((ran.done, ran.again), (70, false));
+        tells_the_truth(&world, DropReason::PortDead);
+    }
+}
+
+/// A port that dies with few packets is done with at once: nobody has to come.
+#[test]
+fn a_port_with_few_packets_is_buried_at_once() {
+    for mode in MODES {
+        let mut world = laden(mode, QUOTA - 10, 0);
+        world.pass(1_000_000);
+        world.wire().panics = true;
+        let _ = world.push(2);
+        let _ = world.help();
+        assert!(world.port.death().is_some());
+        assert_eq!(world.dropped(DropReason::PortDead), QUOTA - 8, "{mode:?}");
+        assert!(world.port.is_quiet() && world.stats().held == 0, "{mode:?}");
+    }
+}
+
+/// A port that is closed after its death, or dies as it is closed, is buried once.
+#[test]
+fn a_close_finds_a_dead_port() {
+    for closes_first in [false, true] {
+        let mut world = laden(Mode::Hybrid, MANY, 0);
+        world.wire().panics = true;
+        if closes_first {
+            // The device said when it may be asked again, and then nobody asks any more.
+            let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        }
+        world.pass(1_000_000);
+        let _ = world.push(2);
+        let _ = world.help();
+        assert_eq!(world.port.death().is_some(), !closes_first);
+        let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        let reason = if closes_first { DropReason::Purged } else { DropReason::PortDead };
+        assert_eq!(world.dropped(reason), world.pushed, "{reason:?}");
+        assert!(world.port.is_quiet() && world.stats().held == 0);
+    }
+}
