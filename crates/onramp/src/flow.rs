@@ -18,7 +18,8 @@ pub enum Mapping {
     /// This one.
     Port(usize),
     /// By this hash of the flow, made by the caller. Flows of equal hashes are one to the qdiscs,
-    /// unless ports came or went between their making.
+    /// unless ports came or went between their making. If only some of them are paced, packets of
+    /// the others may overtake theirs: see [`Flow::set_pacing_rate`].
     Hash(u64),
     /// That of the processor the sender is on (Linux: XPS). A sender that moved to another
     /// processor goes to another port only when everything it has below came home: so its packets
@@ -72,6 +73,12 @@ impl Flow {
     }
 
     /// Sets the pacing rate of packets sent from now on.
+    ///
+    /// Packets keep the rate that they were sent with. Those that wait for their time under `fq`
+    /// may be overtaken by later ones of the same flow that have no rate any more: these need not
+    /// wait, and `fq` sends what need not wait at once, as Linux's does (`fq_fastpath_check`,
+    /// `net/sched/sch_fq.c`, 7.2). A sender that needs the order lowers and raises rates but does
+    /// not lift them, or [flushes](crate::Sender::flush) before it does.
     pub fn set_pacing_rate(&mut self, rate: Rate) {
         self.pacing_rate = rate.0;
     }

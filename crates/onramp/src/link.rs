@@ -3,16 +3,14 @@
 mod control;
 mod ports;
 
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{MonotonicClock, UdpStats};
 
-use crate::runner::{Runner, StartError};
-use crate::shared::{BoxDevice, Setup, Shared};
+use crate::runner::{Crew, StartError};
+use crate::shared::{BoxDevice, END_PATIENCE, Setup, Shared};
 use crate::stats::LinkStats;
 use crate::{LinkBuilder, Sender};
 
@@ -31,7 +29,6 @@ pub struct Link {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
-    runners: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What [`Link::close`] did.
@@ -41,6 +38,10 @@ pub struct CloseReport {
     pub flushed: bool,
     /// Packets dropped by closing, counted as `purged`.
     pub purged: u64,
+    /// Ports that could not be closed within a second after the deadline, because their devices
+    /// keep the thread that is with them, a runner or a sender. What they hold is purged, and
+    /// counted, when that thread is back.
+    pub blocked: usize,
 }
 
 impl Link {
@@ -68,20 +69,21 @@ impl Link {
         cpus: &[usize],
     ) -> Result<Self, StartError> {
         let shared = Arc::new(Shared::new(setup));
-        let plan = shared.plan();
-        for device in devices {
-            let added = shared.add_port(device, &plan);
-            debug_assert!(added.is_some(), "there is room for all that are given");
+        if let Some(plan) = shared.plan() {
+            for device in devices {
+                let added = shared.add_port(device, &plan);
+                debug_assert!(added.is_some(), "there is room for all that are given");
+            }
         }
-        drop(plan);
         shared.share_out(0);
-        let runners = Mutex::default();
-        // From here on its drop ends the runners that were started.
-        let handle = Arc::new(Handle { shared: shared.clone(), runners });
-        for me in 0..shared.runners.len() {
+        // From here on its drop ends the threads that were started.
+        let handle = Arc::new(Handle { shared: shared.clone() });
+        for me in 0..shared.rig.runners.len() {
             let cpu = cpus.get(me % cpus.len().max(1)).copied();
-            let runner = Runner::start(shared.clone(), me, cpu, MonotonicClock)?;
-            handle.runners.lock().unwrap_or_else(PoisonError::into_inner).push(runner);
+            Crew::start(&shared, me, cpu, MonotonicClock)?;
+        }
+        if shared.ports() > 1 && shared.slots.iter().any(|slot| slot.known.may_block) {
+            Crew::start_watch(&shared, MonotonicClock)?;
         }
         Ok(Self { handle })
     }
@@ -111,7 +113,7 @@ impl Link {
         // The sent side first, so that a packet in between counts as held, not as negative.
         let ports = shared.slots.iter().map(|slot| slot.port.snapshot()).collect();
         let mut stats = LinkStats::new(ports, shared.sender_totals());
-        for runner in &shared.runners {
+        for runner in &shared.rig.runners {
             stats.add_runner(&runner.stats);
         }
         for slot in shared.slots.iter() {
@@ -138,13 +140,21 @@ impl Link {
 
     /// Waits until nothing is held, at most `timeout`. True if so.
     ///
-    /// While others go on sending, that may never be.
+    /// While others go on sending, that may never be. It ends at once when the link is closed
+    /// meanwhile, true if nothing is held then.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.shared().flush(timeout, |_| true)
     }
 
     /// Refuses new packets, waits until nothing is held or `timeout` has passed, drops the rest
-    /// (counted as [`purged`](onramp_queue::DropReason::Purged)) and ends the runner.
+    /// (counted as [`purged`](onramp_queue::DropReason::Purged)) and ends the link's threads.
+    ///
+    /// Whoever waits for the link is woken: [`send`](Sender::send) and
+    /// [`ready`](Sender::ready) as soon as it refuses, [`flush`](Sender::flush) when it holds
+    /// nothing any more. A device that blocks keeps the call for a second more at most, see
+    /// [`CloseReport::blocked`].
+    ///
+    /// In a child of `fork`, the link is a copy without threads, and closed; this does nothing.
     pub fn close(&self, timeout: Duration) -> CloseReport {
         self.handle.close(timeout)
     }
@@ -157,27 +167,26 @@ impl Link {
 impl Handle {
     fn close(&self, timeout: Duration) -> CloseReport {
         let shared = &self.shared;
-        shared.gate.close(); // Sends under way are caught below.
-        // SeqCst: either we see a port that is being added, or who adds it sees the gate closed.
-        fence(Ordering::SeqCst);
-        let flushed = shared.flush(timeout, |_| true);
+        if shared.is_copy() {
+            return CloseReport { flushed: false, purged: 0, blocked: 0 };
+        }
+        // Sends under way are caught below, and ports that are being added.
+        shared.rig.gate.close();
+        shared.ring_all();
         let before = shared.purged();
-        for slot in shared.slots.iter() {
-            shared.close_port(slot);
-        }
-        shared.runners.iter().for_each(Runner::stop);
-        // Joined without the lock: a runner's last waker may close the link as well.
-        let mut runners = self.runners.lock().unwrap_or_else(PoisonError::into_inner);
-        let handles = std::mem::take(&mut *runners);
-        drop(runners);
-        for runner in handles {
-            // A waker may have dropped the last handle in a runner itself, which then ends by
-            // itself. It has nothing to say: a panic was printed by the panic hook.
-            if runner.thread().id() != thread::current().id() {
-                let _ = runner.join();
-            }
-        }
-        CloseReport { flushed, purged: shared.purged() - before }
+        // Another close may purge what this one waits for.
+        let flushed = shared.flush(timeout, |_| true) && shared.purged() == before;
+        shared.rig.runners.iter().for_each(|runner| runner.stop(&shared.rig.crew));
+        shared.rig.crew.stop();
+        let deadline = shared.owners_deadline();
+        shared.close_ports(shared.slots.iter(), deadline);
+        shared.rig.crew.join(&shared.clock, deadline.max(shared.clock.now() + END_PATIENCE));
+        // A sender that brings a packet after this purges the port itself; this thread purges what
+        // came before.
+        shared.rig.gate.shut();
+        let blocked = shared.close_ports(shared.slots.iter(), deadline);
+        shared.ring_all();
+        CloseReport { flushed, purged: shared.purged() - before, blocked }
     }
 }
 
@@ -189,6 +198,8 @@ impl Drop for Handle {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use onramp_dev::Null;
 
     use super::*;

@@ -6,20 +6,24 @@
 //! sleeps to. With several runners each port has one that is its home; another comes by when that
 //! one is late, because it lost its processor or a device blocks it.
 //!
+//! A runner is a role, not a thread: while a device keeps the thread that has it, another takes it
+//! over ([`crew`]).
+//!
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
 //! wake only when needed).
 
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle, Thread};
+mod crew;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, Instant, Keeper, Port, TICK_NS};
-use onramp_queue::{Alarm, Counter, Due, Marks, NEVER};
+use onramp_core::{Clock, Device, Instant, Keeper, Ran, TICK_NS};
+use onramp_queue::{Alarm, Counter, Gate, NEVER, Post};
 
-use crate::slots::Slots;
+use crate::slots::{Slot, Slots};
+
+pub(crate) use crew::{Crew, StartError};
 
 /// Rounds in a row with a visit that ends at its quota before a runner gives way to other threads.
 const RESTARTS: u32 = 10;
@@ -27,186 +31,26 @@ const RESTARTS: u32 = 10;
 const RESTART_NS: u64 = 2_000_000;
 /// When a port was due so long ago, any runner takes it, nanoseconds.
 const LATE_NS: u64 = 1_000_000;
-
-/// A port, and when it wants to be visited.
-pub(crate) struct Slot<D> {
-    pub(crate) port: Port<D>,
-    /// Largest packet of its device, bytes.
-    pub(crate) mtu: u32,
-    /// The runner it belongs to.
-    home: usize,
-    due: Due,
-    /// Tells the runners that something is noted there.
-    pub(crate) mark: Option<(Arc<Marks>, usize)>,
-    /// Times it asked for a visit, and times that took a wake-up.
-    asked: AtomicU64,
-    woke: AtomicU64,
-    state: AtomicU8,
-    /// Its tree is not what the link says it is: it could not be told. Who has the plan writes it.
-    stale: AtomicBool,
-    heirs: OnceLock<Heirs>,
-}
-
-/// The ports that took over the flows of one that is gone.
-struct Heirs {
-    ports: Box<[usize]>,
-    /// How long they wait for packets that were on their way into that one.
-    patience: Instant,
-}
-
-impl<D> Slot<D> {
-    const OPEN: u8 = 0;
-    const LEAVING: u8 = 1;
-    const GONE: u8 = 2;
-
-    pub(crate) fn new(port: Port<D>, mtu: u32, home: usize) -> Self {
-        Self {
-            port,
-            mtu,
-            home,
-            due: Due::default(),
-            mark: None,
-            asked: AtomicU64::new(0),
-            woke: AtomicU64::new(0),
-            state: AtomicU8::new(Self::OPEN),
-            stale: AtomicBool::new(false),
-            heirs: OnceLock::new(),
-        }
-    }
-
-    /// Whether it has missed a change of its tree.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.stale.load(Ordering::Relaxed) // Relaxed: the lock on the plan guards it.
-    }
-
-    pub(crate) fn set_stale(&self, stale: bool) {
-        self.stale.store(stale, Ordering::Relaxed); // Relaxed: as above.
-    }
-
-    /// It takes packets, and new flows.
-    pub(crate) fn is_open(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == Self::OPEN // Relaxed: as in `Gate::is_open`.
-    }
-
-    /// It takes no packets, and still has some.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == Self::LEAVING // Relaxed: as in `Gate::is_open`.
-    }
-
-    /// The next round looks at it.
-    fn mark(&self) {
-        if let Some((marks, port)) = &self.mark {
-            marks.set(*port);
-        }
-    }
-
-    /// The look has come.
-    fn unmark(&self) {
-        if let Some((marks, port)) = &self.mark {
-            marks.clear(*port);
-        }
-    }
-
-    /// Its flows are those of its heirs.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.heirs.get().is_some()
-    }
-
-    pub(crate) fn leave(&self) {
-        self.state.store(Self::LEAVING, Ordering::Relaxed); // Relaxed: as in `Gate::is_open`.
-    }
-
-    /// Its flows are those of the `ports` from now on, which wait until `patience` for packets that
-    /// were on their way into it.
-    pub(crate) fn go(&self, ports: Box<[usize]>, patience: Instant) {
-        let _ = self.heirs.set(Heirs { ports, patience }); // It goes once.
-        self.state.store(Self::GONE, Ordering::Relaxed); // Relaxed: `heirs` is what counts.
-    }
-
-    /// Who has the flow `key` now; `None`: this one.
-    pub(crate) fn heir(&self, key: u64) -> Option<usize> {
-        let ports = &self.heirs.get()?.ports;
-        // Mixed: the flows of one port have keys that are alike.
-        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let index = (mixed as usize) % ports.len();
-        Some(ports[index])
-    }
-
-    /// Until when its heirs wait for what came late; `None`: it has none.
-    pub(crate) fn patience(&self) -> Option<Instant> {
-        self.heirs.get().map(|heirs| heirs.patience)
-    }
-
-    /// Times it asked for a visit, and times that took a wake-up.
-    pub(crate) fn calls(&self) -> (u64, u64) {
-        // Relaxed: numbers for people.
-        (self.asked.load(Ordering::Relaxed), self.woke.load(Ordering::Relaxed))
-    }
-}
-
-/// What a sender looks at before each packet: whether there may be a reason to refuse it.
-#[derive(Debug, Default)]
-pub(crate) struct Gate(AtomicU8);
-
-impl Gate {
-    const CHANGE: u8 = 1;
-    const CLOSED: u8 = 2;
-    const ONE: u8 = 4;
-
-    /// A port has died, or goes.
-    pub(crate) fn note_change(&self) {
-        self.0.fetch_or(Self::CHANGE, Ordering::Relaxed); // Relaxed: see `is_open`.
-    }
-
-    /// The link closes.
-    pub(crate) fn close(&self) {
-        self.0.fetch_or(Self::CLOSED, Ordering::Relaxed); // Relaxed: see `is_open`.
-    }
-
-    /// From now on the first port serves all flows, or no longer.
-    pub(crate) fn set_one(&self, one: bool) {
-        // Relaxed: see `is_open`.
-        if one {
-            self.0.fetch_or(Self::ONE, Ordering::Relaxed);
-        } else {
-            self.0.fetch_and(!Self::ONE, Ordering::Relaxed);
-        }
-    }
-
-    /// The first port serves all flows.
-    pub(crate) fn is_one(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Self::ONE != 0 // Relaxed: see `is_open`.
-    }
-
-    /// Every port lives and stays, and serves its own flows, and the link is not closed.
-    #[inline]
-    pub(crate) fn is_open(&self) -> bool {
-        // Relaxed: what a send that comes too late brings, the port itself drops.
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    /// A port has died, or went or goes, or the link closes.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & !Self::ONE != 0 // Relaxed: see `is_open`.
-    }
-
-    /// The link closes, or is closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Self::CLOSED != 0 // Relaxed: as above.
-    }
-}
+/// A port that is owned is visited again after a tick, after two, four, and so on up to so many:
+/// whoever owns it is about to leave it, or is with a device that blocks.
+const VAIN_TICKS: u64 = 64;
+/// How often a runner looks whether a port takes packets again, if somebody waits for it.
+const WISH_NS: u64 = 1_000_000;
 
 /// What a runner and those who wake it share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Runner {
     alarm: Alarm,
-    thread: OnceLock<Thread>,
+    /// The thread that has the role.
+    post: Post,
     stop: AtomicBool,
+    /// Something happened that all who wait have to learn of.
+    rings: AtomicBool,
     pub(crate) stats: RunnerStats,
 }
 
-/// What a runner counts. Written by it alone.
+/// What a runner counts. Written by who has the role.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerStats {
     pub(crate) wakeups: Counter,
@@ -214,106 +58,105 @@ pub(crate) struct RunnerStats {
     pub(crate) idle: Counter,
     pub(crate) visits: Counter,
     pub(crate) restarts: Counter,
-}
-
-/// Why a runner could not be started.
-#[derive(Debug)]
-pub(crate) enum StartError {
-    Spawn(std::io::Error),
-    Pin(usize, std::io::Error),
+    /// Times the role was taken over, and of these, times nobody could be had to watch then.
+    pub(crate) stand_ins: Counter,
+    pub(crate) unwatched: Counter,
 }
 
 impl Runner {
-    /// Starts the thread of the runner `me` of `shared`, on the processor `cpu` if one is given.
-    pub(crate) fn start<S, D, C>(
-        shared: S,
-        me: usize,
-        cpu: Option<usize>,
-        clock: C,
-    ) -> Result<JoinHandle<()>, StartError>
-    where
-        S: Serves<D> + Send + Sync + Clone + 'static,
-        D: Device + 'static,
-        C: Clock + Send + 'static,
-    {
-        let theirs = shared.clone();
-        let (pinned, is_pinned) = mpsc::sync_channel(1);
-        let handle = thread::Builder::new()
-            .name(format!("onramp-run-{me}"))
-            .spawn(move || {
-                let pin = cpu.map_or(Ok(()), onramp_dev::pin_thread);
-                let failed = pin.is_err();
-                let _ = pinned.send(pin); // The one who starts us waits for it.
-                if !failed {
-                    run(&theirs, me, &clock);
-                }
-            })
-            .map_err(StartError::Spawn)?;
-        if let (Ok(Err(error)), Some(cpu)) = (is_pinned.recv(), cpu) {
-            return Err(StartError::Pin(cpu, error));
+    /// The role that the thread `number` has first.
+    pub(crate) fn new(number: u16) -> Self {
+        Self {
+            alarm: Alarm::default(),
+            post: Post::new(number),
+            stop: AtomicBool::new(false),
+            rings: AtomicBool::new(false),
+            stats: RunnerStats::default(),
         }
-        // The port owners that come before this find no thread to wake; hence the wake-up here.
-        let _ = shared.runners()[me].thread.set(handle.thread().clone());
-        handle.thread().unpark();
-        Ok(handle)
     }
 
-    /// Ends the thread after its present round.
-    pub(crate) fn stop(&self) {
+    /// Ends it after its present round.
+    pub(crate) fn stop(&self, crew: &Crew) {
         // Release: pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
-        self.alarm.set(0); // No sleep, even if somebody took the wake-up.
-        self.wake();
+        self.call(crew);
     }
 
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+    /// Has it tell all who wait to look again.
+    fn announce(&self, crew: &Crew) {
+        // Release: what happened; pairs with the acquire in `run`.
+        self.rings.store(true, Ordering::Release);
+        self.call(crew);
+    }
+
+    /// It does not sleep, even if somebody took the wake-up.
+    fn call(&self, crew: &Crew) {
+        self.alarm.set(0);
+        crew.wake(self.post.holder());
+    }
+}
+
+/// Who serves a link, and whether it is open.
+#[derive(Debug)]
+pub(crate) struct Rig {
+    /// Why new packets may be refused.
+    pub(crate) gate: Gate,
+    pub(crate) runners: Box<[Runner]>,
+    pub(crate) crew: Box<Crew>,
+}
+
+impl Rig {
+    /// So many runners, without threads yet.
+    pub(crate) fn new(runners: usize) -> Self {
+        let (gate, crew) = (Gate::default(), Box::new(Crew::new(runners)));
+        Self { gate, runners: (0..).map(Runner::new).take(runners).collect(), crew }
     }
 }
 
 /// What runners need of a link.
 pub(crate) trait Serves<D> {
-    fn runners(&self) -> &[Runner];
-    fn gate(&self) -> &Gate;
+    fn rig(&self) -> &Rig;
     fn slots(&self) -> &Slots<D>;
+    /// Whether a port takes packets just now.
+    fn has_room(&self, slot: &Slot<D>) -> bool;
+    /// Tells all who wait to look again.
+    fn ring(&self);
 }
 
 /// Asks for visits to one port.
 pub(crate) struct Keep<'a, D> {
-    pub(crate) runners: &'a [Runner],
-    pub(crate) gate: &'a Gate,
+    pub(crate) rig: &'a Rig,
     pub(crate) slot: &'a Slot<D>,
     pub(crate) clock: &'a dyn Clock,
 }
 
-impl<D> Keep<'_, D> {
+impl<D: Device> Keep<'_, D> {
     fn wake_by(&self, runner: usize, at: Instant) {
-        let runner = &self.runners[runner % self.runners.len()];
+        let Rig { runners, crew, .. } = self.rig;
+        let runner = &runners[runner % runners.len()];
         if runner.alarm.set(at.0) {
-            self.slot.woke.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
-            runner.wake();
+            self.slot.visits.woke.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+            crew.wake(runner.post.holder());
         }
     }
 }
 
-impl<D> Keeper for Keep<'_, D> {
+impl<D: Device> Keeper for Keep<'_, D> {
     fn keep(&self, at: Instant) {
-        let slot = self.slot;
-        slot.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
-        if at.0 < slot.due.note(at.0) {
-            slot.mark();
-            self.wake_by(slot.home, at);
+        let visits = &self.slot.visits;
+        visits.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+        if at.0 < visits.due.note(at.0) {
+            self.slot.mark();
+            self.wake_by(self.slot.known.home, at);
         }
     }
 
     #[inline]
     fn remind(&self, now: Instant) {
         let slot = self.slot;
-        if self.runners.len() > 1 && slot.due.at().saturating_add(LATE_NS) <= now.0 {
+        if self.rig.runners.len() > 1 && slot.visits.due.at().saturating_add(LATE_NS) <= now.0 {
             // Its own runner should have come long ago.
-            self.wake_by(slot.home + 1, now);
+            self.wake_by(slot.known.home + 1, now);
         }
     }
 
@@ -321,19 +164,31 @@ impl<D> Keeper for Keep<'_, D> {
         self.clock.now().since(now)
     }
 
-    fn died(&self) {
-        self.gate.note_change();
+    fn dies(&self) {
+        self.rig.gate.note_change();
     }
+
+    fn died(&self) {
+        // Whoever waits has to look. Not here: this may be a sender, and they may be many.
+        self.rig.runners[0].announce(&self.rig.crew);
+    }
+}
+
+/// Who has the role of a runner: the number of that, and of the thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) me: usize,
+    pub(crate) number: u16,
 }
 
 /// A runner's own notes: it is awake.
 struct Note<'a, D>(Keep<'a, D>, usize);
 
-impl<D> Keeper for Note<'_, D> {
+impl<D: Device> Keeper for Note<'_, D> {
     fn keep(&self, at: Instant) {
         let Self(keep, me) = self;
-        if keep.slot.home == *me {
-            keep.slot.due.note(at.0);
+        if keep.slot.known.home == *me {
+            keep.slot.visits.due.note(at.0);
         } else {
             keep.keep(at);
         }
@@ -343,14 +198,18 @@ impl<D> Keeper for Note<'_, D> {
         self.0.elapsed(now)
     }
 
+    fn dies(&self) {
+        self.0.dies();
+    }
+
     fn died(&self) {
         self.0.died();
     }
 }
 
-fn run<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) {
-    onramp_dev::exact_timers();
-    let runner = &shared.runners()[me];
+/// Serves as a runner. True: it is to stop. False: somebody else has taken the role.
+fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) -> bool {
+    let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
     let mut slept = false;
     // Acquire: pairs with the release in `stop`.
@@ -358,9 +217,13 @@ fn run<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) {
         runner.alarm.rise();
         // Acquire: as above; the alarm that rose may have been that of `stop`.
         if runner.stop.load(Ordering::Acquire) {
-            return;
+            return true;
         }
-        let (visits, next) = round(shared, me, clock);
+        // Acquire: what happened; pairs with the release in `announce`.
+        if runner.rings.swap(false, Ordering::Acquire) {
+            shared.ring();
+        }
+        let Some((visits, next)) = round(shared, seat, clock) else { return false };
         runner.stats.visits.add(u64::from(visits));
         runner.stats.idle.add(u64::from(slept && visits == 0));
         slept = false;
@@ -369,46 +232,109 @@ fn run<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) {
             runner.stats.restarts.add(1);
             continue;
         }
-        sleep(runner, next, clock);
+        sleep(&runner.alarm, next, clock);
         runner.stats.wakeups.add(1);
         (restarts, began, slept) = (0, clock.now(), true);
     }
+    true
 }
 
-/// Visits all ports that are due. Gives their number, and the next time, 0 for "at once".
-fn round<S: Serves<D>, D: Device>(shared: &S, me: usize, clock: &impl Clock) -> (u32, u64) {
+/// Visits all ports that are due. Gives their number, and the next time, 0 for "at once". `None`:
+/// somebody else has taken the role.
+fn round<S: Serves<D>, D: Device>(
+    shared: &S,
+    seat: Seat,
+    clock: &impl Clock,
+) -> Option<(u32, u64)> {
     let (mut visits, mut next) = (0, NEVER);
     for slot in shared.slots().marked() {
-        let now = clock.now();
-        if slot.home == me {
+        let (now, due) = (clock.now(), &slot.visits.due);
+        let is_home = slot.known.home == seat.me;
+        if is_home {
             slot.unmark();
-        } else if slot.due.at().saturating_add(LATE_NS) > now.0 {
+        } else if due.at().saturating_add(LATE_NS) > now.0 {
             continue;
         }
-        if slot.due.take(now.0) {
+        if due.take(now.0) {
             visits += 1;
-            let keep = Keep { runners: shared.runners(), gate: shared.gate(), slot, clock };
-            let note = Note(keep, me);
-            match slot.port.visit(now, &note) {
-                Some(ran) if ran.again => note.keep(now),
-                Some(_) => {}
-                None => note.keep(now.after(TICK_NS)),
-            }
+            visit(shared, seat, slot, now, clock)?;
         }
-        if slot.home == me {
-            let due = slot.due.at();
+        if is_home {
+            let due = due.at();
             next = next.min(if due <= now.0 { 0 } else { due });
             if due != NEVER {
                 slot.mark();
             }
         }
     }
-    (visits, next)
+    Some((visits, next))
+}
+
+/// Visits one port. `None`: it took so long that somebody else has the role now.
+fn visit<S: Serves<D>, D: Device>(
+    shared: &S,
+    seat: Seat,
+    slot: &Slot<D>,
+    now: Instant,
+    clock: &impl Clock,
+) -> Option<()> {
+    let rig = shared.rig();
+    let Rig { runners, crew, .. } = rig;
+    let keep = Keep { rig, slot, clock };
+    let mut note = Note(keep, seat.me);
+    let may_block = slot.known.may_block;
+    if may_block {
+        // Also before there is a watch: one that starts meanwhile sees us out.
+        runners[seat.me].post.go_out(seat.number, now.0);
+        crew.look_after(now);
+    }
+    let ran = slot.port.visit(now, &note);
+    let is_ours = !may_block || runners[seat.me].post.come_back(seat.number, now.0);
+    if !is_ours {
+        note.1 = usize::MAX; // From here on this thread asks as anybody does.
+    }
+    again(&note, slot, ran, now);
+    if ran.is_some_and(|ran| ran.again) && rig.gate.is_shut() {
+        // A device had kept this thread for so long that nobody waits for it any more.
+        while slot.port.close(clock.now(), &note).is_some_and(|ran| ran.again) {}
+    }
+    if slot.take_wish() {
+        if shared.has_room(slot) {
+            shared.ring();
+        } else {
+            slot.want_room();
+            note.keep(now.after(WISH_NS));
+        }
+    }
+    if is_ours {
+        return Some(());
+    }
+    // What the port asked for during the visit was noted for a runner that is awake. This thread is
+    // none any more, so it wakes the one that is.
+    let due = slot.visits.due.at();
+    if due != NEVER {
+        slot.mark();
+        note.0.wake_by(slot.known.home, Instant(due));
+    }
+    None
+}
+
+/// Asks for another visit, if the last one calls for it.
+fn again<D: Device>(keeper: &impl Keeper, slot: &Slot<D>, ran: Option<Ran>, now: Instant) {
+    let vain = slot.visited(ran.is_none());
+    match ran {
+        Some(ran) if ran.again => keeper.keep(now),
+        Some(_) => {}
+        None => {
+            let ticks = 1_u64.checked_shl(u32::from(vain) - 1).unwrap_or(VAIN_TICKS);
+            keeper.keep(now.after(TICK_NS * ticks.min(VAIN_TICKS)));
+        }
+    }
 }
 
 /// Sleeps until `next`, or until somebody wants us earlier.
-fn sleep(runner: &Runner, next: u64, clock: &impl Clock) {
-    let wake_at = runner.alarm.rest(next);
+fn sleep(alarm: &Alarm, next: u64, clock: &impl Clock) {
+    let wake_at = alarm.rest(next);
     let now = clock.now().0;
     if wake_at == NEVER {
         thread::park();
@@ -416,12 +342,6 @@ fn sleep(runner: &Runner, next: u64, clock: &impl Clock) {
         thread::park_timeout(Duration::from_nanos(wake_at - now));
     } else {
         thread::yield_now();
-    }
-}
-
-impl<D> fmt::Debug for Slot<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("port", &self.port).finish_non_exhaustive()
     }
 }
 

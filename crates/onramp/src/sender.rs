@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
-use onramp_queue::{Completion, PAYLOAD_MAX, Packet, PacketList, Pool};
+use onramp_queue::{Completion, DropReason, PAYLOAD_MAX, Packet, PacketList, Pool};
 
 use crate::link::Handle;
 use crate::shared::Shared;
-use crate::stats::SenderCounters;
+use crate::stats::{SenderCounters, SenderEnd};
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
 pub use room::Ready;
@@ -28,12 +28,12 @@ const SLICE_NS: u64 = 300_000;
 pub struct Sender {
     handle: Arc<Handle>,
     pool: Pool,
-    counters: Arc<SenderCounters>,
+    end: Arc<SenderEnd>,
     waker: ThreadWaker,
     /// Packets of each port that a cork holds back; empty when there is no cork.
     corked: Vec<PacketList>,
-    /// Packets submitted whose fate was not told yet.
-    in_link: u32,
+    /// Where it goes on to look for ports to work at.
+    helps_from: usize,
     /// The port of flows that are mapped by processor.
     cpu_port: usize,
     /// When the thread last gave way to others.
@@ -47,18 +47,19 @@ pub struct Sender {
 
 impl Sender {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
-        let counters = Arc::new(SenderCounters::default());
-        handle.shared.add_sender(counters.clone());
-        let pool = Pool::new(handle.shared.credits);
+        let mut pool = Pool::new(handle.shared.credits);
+        let bell = pool.bell().unwrap_or_else(|| unreachable!("nobody else has the pool"));
+        let end = Arc::new(SenderEnd { counters: SenderCounters::default(), bell });
+        handle.shared.add_sender(end.clone());
         let (waker, corked) = (ThreadWaker::default(), Vec::new());
         let slice_start = Instant(0);
         Self {
             handle,
             pool,
-            counters,
+            end,
             waker,
             corked,
-            in_link: 0,
+            helps_from: 0,
             cpu_port: 0,
             slice_start,
             slice_over: false,
@@ -70,7 +71,9 @@ impl Sender {
     /// A new flow to `dest`; `None`: to where the link's socket is connected.
     ///
     /// Every call makes another flow, on the next port in turn. Packets of one flow, sent by one
-    /// sender, keep their order.
+    /// sender, keep their order; with two exceptions under `fq`, as in Linux: a packet that has a
+    /// departure time (`txtime_ns`) leaves at that time, and one without a pacing rate may overtake
+    /// paced ones that wait for theirs ([`Flow::set_pacing_rate`]).
     #[must_use]
     pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
         self.flow_with(dest, Mapping::Turn)
@@ -225,7 +228,9 @@ impl Sender {
     #[inline]
     pub fn packet(&mut self, flow: &Flow, payload: &[u8]) -> Result<Packet, TrySendError> {
         assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
-        if let Some(why) = self.shared().refusal(flow) {
+        if !self.shared().is_open()
+            && let Some(why) = self.refusal(flow)
+        {
             return Err(why);
         }
         if payload.len() > PAYLOAD_MAX - 28 {
@@ -253,7 +258,8 @@ impl Sender {
     fn take_slowly(&mut self, flow: &Flow, payload: usize) -> Option<Packet> {
         self.reclaim();
         let mut taken = self.pool.take(payload);
-        if taken.is_none() && self.told_full && self.help(self.served_by(flow)) {
+        if taken.is_none() && self.told_full && self.help(self.served_by(flow), room::HELPED_AGAIN)
+        {
             self.reclaim();
             taken = self.pool.take(payload);
         }
@@ -285,9 +291,28 @@ impl Sender {
         if self.push(port, &mut list) {
             return Ok(());
         }
-        self.counters.refused.add(1);
+        self.end.counters.refused.add(1);
         let packet = list.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
-        Err(Rejected { packet, why: TrySendError::Full })
+        // A copy of the link takes none, and closed it may be, too.
+        let closed = self.shared().is_copy();
+        Err(Rejected {
+            packet,
+            why: if closed { TrySendError::Closed } else { TrySendError::Full },
+        })
+    }
+
+    /// Why packets of `flow` are refused for good, if they are. One that goes by processor finds
+    /// another port if its own is dead.
+    #[cold]
+    fn refusal(&mut self, flow: &Flow) -> Option<TrySendError> {
+        let port = if flow.by_cpu { self.cpu_port } else { flow.port };
+        let why = self.shared().refusal(port, flow.key)?;
+        if !flow.by_cpu || why != TrySendError::PortDead {
+            return Some(why);
+        }
+        // What a dead port held is dropped: nothing is overtaken.
+        self.cpu_port = self.shared().spread(self.cpu_port as u64);
+        self.shared().refusal(self.cpu_port, flow.key)
     }
 
     /// Holds packets back until [`uncork`](Self::uncork), so that they enter their ports in one
@@ -297,7 +322,8 @@ impl Sender {
         self.corked.resize_with(ports, PacketList::new);
     }
 
-    /// Submits what a cork held back, and ends the cork.
+    /// Submits what a cork held back, and ends the cork. On a link that is closed, what finds no
+    /// place in its port is dropped, and counted as [`purged`](onramp_queue::DropReason::Purged).
     ///
     /// # Errors
     ///
@@ -306,11 +332,27 @@ impl Sender {
         let mut corked = std::mem::take(&mut self.corked);
         for port in 0..corked.len() {
             if !self.push_parts(port, &mut corked[port]) {
+                if self.shared().is_closed() {
+                    self.purge(&mut corked[port]);
+                    continue;
+                }
                 self.corked = corked;
                 return Err(TrySendError::Full);
             }
         }
         Ok(())
+    }
+
+    /// Drops packets that the cork of a closed link held back: they were accepted, so their fate is
+    /// told and counted.
+    #[cold]
+    fn purge(&mut self, list: &mut PacketList) {
+        let counters = &self.end.counters;
+        counters.submitted.add(list.len().into());
+        counters.purged.add(list.len().into());
+        self.pool.submit(list, self.handle.shared.clock.now().0);
+        list.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::Purged));
+        drop(std::mem::take(list));
     }
 
     /// Lets other threads run if this one has sent for long and there are more senders than
@@ -334,24 +376,29 @@ impl Sender {
         Duration::from_nanos(self.slice_start.since(started))
     }
 
-    /// Calls `f` with the fate of every packet, in this thread, when the sender takes its credits
-    /// back: in any call of this sender. In no particular order.
+    /// Calls `f` with the fate of every packet of this sender's, in this thread, when the sender
+    /// takes its credits back: in any call of this sender. In no particular order.
+    ///
+    /// Packets of the heap, and of other senders, are not its own: their fate is told to nobody, or
+    /// to those. One of its own that another sender submitted is told here. Should `f` panic, the
+    /// sender is as good as before, and its next call tells the fates that came along.
     pub fn on_complete(&mut self, f: impl FnMut(Completion) + Send + 'static) {
         self.on_complete = Some(Box::new(f));
     }
 
     /// Takes back credits of packets that were sent or dropped; gives their number.
     pub fn reclaim(&mut self) -> u32 {
-        let (in_link, on_complete) = (&mut self.in_link, &mut self.on_complete);
+        let on_complete = &mut self.on_complete;
         self.pool.reclaim(|completion| {
-            *in_link = in_link.saturating_sub(1);
             if let Some(f) = on_complete {
                 f(completion);
             }
         })
     }
 
-    /// Packets submitted and, as far as the sender has looked, neither sent nor dropped.
+    /// Packets of this sender that use its credits: those that it submitted and that, as far as it
+    /// has looked, are neither sent nor dropped; those that a cork holds back; and those that the
+    /// caller has [made](Self::packet) and holds, or gave to others.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.pool.out()
@@ -364,12 +411,6 @@ impl Sender {
         self.pool.repeated()
     }
 
-    /// Packets of ours that are below. `in_link` counts the packets of others too, if we submitted
-    /// them, and what is out those that the caller holds.
-    fn below(&self) -> u32 {
-        self.in_link.min(self.pool.out())
-    }
-
     /// The port for the next packets of `flow`, as it was made.
     #[inline]
     fn port_of(&mut self, flow: &Flow) -> usize {
@@ -377,10 +418,12 @@ impl Sender {
     }
 
     fn port_by_cpu(&mut self) -> usize {
-        if self.in_link <= self.pool.returned() {
+        if self.pool.below() <= self.pool.returned() {
             self.reclaim();
             // What came home may not be what was below, and a cork holds packets for the old port.
-            let moves = self.in_link == 0 && self.corked.iter().all(PacketList::is_empty);
+            let moves = self.pool.below() == 0
+                && !self.pool.has_guests()
+                && self.corked.iter().all(PacketList::is_empty);
             if moves && let Some(cpu) = onramp_dev::current_cpu() {
                 self.cpu_port = self.shared().spread(cpu as u64);
             }
@@ -408,7 +451,7 @@ impl Drop for Sender {
     /// Submits what a cork held back, and waits for room in the intake if it must.
     fn drop(&mut self) {
         self.uncork_by(Instant::MAX);
-        self.shared().remove_sender(&self.counters);
+        self.shared().remove_sender(&self.end);
     }
 }
 

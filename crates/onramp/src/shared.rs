@@ -1,20 +1,22 @@
 //! What the senders, the handles and the runners of a link share.
 
-use std::ops::Range;
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
-use onramp_core::{Clock, Device, Instant, Keeper, Mode, Port, SharedRate, Trunk};
+use onramp_core::{Clock, Device, Instant, Keeper, Mode, Port, Ran, SharedRate, Trunk};
 use onramp_dev::{MonotonicClock, UdpStats};
-use onramp_queue::{Credits, DropReason};
+use onramp_queue::{Credits, DropReason, HeldWakes, hold_wakes, is_in_waker};
 
-use crate::runner::{Gate, Keep, Runner, Serves, Slot};
-use crate::slots::Slots;
-use crate::stats::{SenderCounters, Totals};
-use crate::{Flow, TrySendError};
+use crate::runner::{Keep, Rig, Serves};
+use crate::slots::{Slot, Slots};
+use crate::stats::{SenderEnd, Totals};
+use crate::{PortError, TrySendError};
 
 /// The devices of a link may be of any kind.
 pub(crate) type BoxDevice = Box<dyn Device>;
@@ -27,31 +29,112 @@ const CREDITS_PER_PORT: u32 = 8_192;
 /// Packets that any sender may have below it (if it was given so many).
 const CREDITS_MIN: u32 = 4;
 
+/// At most so many ports that went count as having packets on their way in. A flow passes at most
+/// these, and its own port, on the way to its heir.
+const UNSETTLED_MAX: usize = 16;
+
 /// What the senders, the handles and the runners of a link share.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Shared {
+    read: Read,
+    fair: Fair,
+    written: Written,
+}
+
+/// Packets that each sender may have below it. Every sender reads it for each packet; it is written
+/// when senders come and go, and changes it only while they are few.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Fair(AtomicU32);
+
+/// What every sender reads for each packet, and hardly anybody writes.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Read {
     /// Differs between the links of a process.
     pub(crate) id: u64,
     pub(crate) slots: Slots<BoxDevice>,
-    pub(crate) udp: Vec<Arc<UdpStats>>,
-    pub(crate) runners: Box<[Runner]>,
-    /// Why new packets may be refused.
-    pub(crate) gate: Gate,
+    pub(crate) rig: Rig,
     pub(crate) clock: MonotonicClock,
     pub(crate) credits: Credits,
+    processors: u32,
+    /// How often the process had forked when the link was made.
+    forks: u32,
+    pub(crate) udp: Vec<Arc<UdpStats>>,
     pub(crate) rate: Option<SharedRate>,
+}
+
+/// What is written as flows, senders and ports come and go.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Written {
     next_flow: AtomicU64,
     live: AtomicU32,
-    fair: AtomicU32,
-    processors: u32,
     senders: Mutex<Senders>,
     /// Whoever adds or removes ports has it, for as long as that takes. It is taken before `plan`.
-    changing: Mutex<()>,
+    changing: Mutex<Changing>,
+    changing_by: Mutex<Option<ThreadId>>,
     plan: Mutex<Plan>,
 }
 
-/// What a new port shall be. Its lock is held for a moment: by who changes what ports are, until
-/// all of them are told, and by who adds one.
+/// To make a flow, or a sender that changes nobody's share, takes no line from those that send.
+const _: () = {
+    const LINES: usize = 128;
+    let (fair, written) = (offset_of!(Shared, fair), offset_of!(Shared, written));
+    assert!(fair.is_multiple_of(LINES) && written.is_multiple_of(LINES));
+    assert!(fair >= size_of::<Read>() && written >= fair + size_of::<Fair>());
+};
+
+impl Deref for Shared {
+    type Target = Read;
+    #[inline]
+    fn deref(&self) -> &Read {
+        &self.read
+    }
+}
+
+/// A lock that the calling thread has. The thread keeps wakers back while it holds the lock, and
+/// calls them after it: a waker may want the same lock.
+pub(crate) struct Locked<'a, T> {
+    // The fields go in this order: first the lock, then the wakers.
+    guard: MutexGuard<'a, T>,
+    _held: Option<HeldWakes>,
+    /// Where it says that the thread has the lock.
+    by: Option<&'a Mutex<Option<ThreadId>>>,
+}
+
+impl<T> Deref for Locked<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Locked<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+impl<T> Drop for Locked<'_, T> {
+    fn drop(&mut self) {
+        if let Some(by) = self.by {
+            *by.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+/// What those who remove ports know.
+#[derive(Debug, Default)]
+pub(crate) struct Changing {
+    /// Ports that went, the oldest first, and those of them into which packets may be on their way.
+    gone: Vec<usize>,
+    unsettled: VecDeque<usize>,
+}
+
+/// What a new port shall be. A thread that changes all ports holds the lock until each is told; a
+/// thread that adds a port holds it meanwhile too, so that no port misses a change.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) tree: Arc<onramp_core::Setup>,
@@ -89,8 +172,10 @@ impl Plan {
 /// Who counts what was submitted.
 #[derive(Debug, Default)]
 struct Senders {
-    live: Vec<Arc<SenderCounters>>,
+    live: Vec<Arc<SenderEnd>>,
     gone: Totals,
+    /// The share of credits when all were last told to look at it, or a smaller one since.
+    told_share: u32,
 }
 
 /// What a link is made with.
@@ -105,48 +190,103 @@ pub(crate) struct Setup {
 }
 
 impl Serves<BoxDevice> for Arc<Shared> {
-    fn runners(&self) -> &[Runner] {
-        &self.runners
-    }
-    fn gate(&self) -> &Gate {
-        &self.gate
+    fn rig(&self) -> &Rig {
+        &self.rig
     }
     fn slots(&self) -> &Slots<BoxDevice> {
         &self.slots
+    }
+    fn has_room(&self, slot: &Slot<BoxDevice>) -> bool {
+        !slot.port.is_full() && !self.is_leaving(slot)
+    }
+    fn ring(&self) {
+        self.ring_all();
     }
 }
 
 impl Shared {
     pub(crate) fn new(setup: Setup) -> Self {
         static LINKS: AtomicU64 = AtomicU64::new(0);
-        Self {
+        let read = Read {
             id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: it only has to differ.
             slots: Slots::with_capacity(setup.ports_max),
-            udp: setup.udp,
-            runners: (0..setup.runners).map(|_| Runner::default()).collect(),
-            gate: Gate::default(),
+            rig: Rig::new(setup.runners),
             clock: MonotonicClock,
             credits: setup.credits,
-            rate: setup.rate,
-            next_flow: AtomicU64::new(0),
-            live: AtomicU32::new(0),
-            fair: AtomicU32::new(u32::MAX),
             processors: thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
+            forks: onramp_dev::watch_forks(),
+            udp: setup.udp,
+            rate: setup.rate,
+        };
+        let written = Written {
+            next_flow: AtomicU64::new(0),
+            live: AtomicU32::new(0),
             senders: Mutex::default(),
             changing: Mutex::default(),
+            changing_by: Mutex::default(),
             plan: Mutex::new(setup.plan),
-        }
+        };
+        Self { read, fair: Fair(AtomicU32::new(u32::MAX)), written }
+    }
+
+    /// Whether this is the copy that a forked child has: without runners, and with locks that
+    /// nobody may ever open. It sends nothing and waits for nothing.
+    #[inline]
+    pub(crate) fn is_copy(&self) -> bool {
+        onramp_dev::forks() != self.forks
+    }
+
+    /// The link takes no packets and no changes any more: it closes, or this is a copy.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.rig.gate.is_closed() || self.is_copy()
     }
 
     /// Keeps everybody else from adding and removing ports.
-    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Closed`], [`PortError::Nested`].
+    pub(crate) fn changing(&self) -> Result<Locked<'_, Changing>, PortError> {
+        if self.is_copy() {
+            return Err(PortError::Closed);
+        }
+        let (here, by) = (thread::current().id(), &self.written.changing_by);
+        let who = || by.lock().unwrap_or_else(PoisonError::into_inner);
+        if *who() == Some(here) {
+            return Err(PortError::Nested);
+        }
+        let lock = &self.written.changing;
+        let guard = if is_in_waker() {
+            // This may be the runner that a removal waits for.
+            match lock.try_lock() {
+                Err(TryLockError::WouldBlock) => return Err(PortError::Nested),
+                Err(TryLockError::Poisoned(lock)) => lock.into_inner(),
+                Ok(guard) => guard,
+            }
+        } else {
+            lock.lock().unwrap_or_else(PoisonError::into_inner)
+        };
+        *who() = Some(here);
+        let changing = Locked { guard, _held: None, by: Some(by) };
+        if self.is_closed() { Err(PortError::Closed) } else { Ok(changing) }
     }
 
-    /// What new ports shall be; keeps everybody else from adding and changing ports.
-    pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What new ports shall be; keeps everybody else from adding and changing ports, and wakers
+    /// from being called by this thread. `None`: this is a copy, and somebody may have had the lock
+    /// as the process forked.
+    pub(crate) fn plan(&self) -> Option<Locked<'_, Plan>> {
+        if self.is_copy() {
+            return None;
+        }
+        let _held = Some(hold_wakes());
+        let guard = self.written.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Locked { guard, _held, by: None })
+    }
+
+    /// The same, to change what there is. `None`: the link is closed.
+    pub(crate) fn open_plan(&self) -> Option<Locked<'_, Plan>> {
+        self.plan().filter(|_| !self.is_closed())
     }
 
     /// Adds a port over `device`; `None`: there is no room. The caller has the lock on `plan`, and
@@ -156,7 +296,7 @@ impl Shared {
         if port >= self.slots.capacity() {
             return None;
         }
-        let mtu = device.info().mtu;
+        let (mtu, may_block) = (device.info().mtu, device.info().may_block);
         let qdisc = plan.build(port, mtu)?;
         let share = self.rate.as_ref().map(|rate| rate.share(port));
         let port = Port::with_mode(qdisc, device, plan.burst, plan.mode, share);
@@ -165,8 +305,8 @@ impl Shared {
             let done = port.with(measure, Instant(0), &Nobody);
             debug_assert!(done.is_ok_and(|done| done), "nobody else knows the port");
         }
-        let home = self.slots.len() % self.runners.len();
-        self.slots.add(Slot::new(port, mtu, home))
+        let home = self.slots.len() % self.rig.runners.len();
+        self.slots.add(Slot::new(port, mtu, may_block, home))
     }
 
     /// A port by its number, which came from us.
@@ -184,11 +324,38 @@ impl Shared {
     /// Whether a port takes no packets, and still has some: it is to go, or it went as some were on
     /// their way in. What goes to its heirs meanwhile could overtake these.
     pub(crate) fn is_leaving(&self, slot: &Slot<BoxDevice>) -> bool {
+        let succession = &slot.known.succession;
         let waits = |patience| {
-            // Who brought one finds it here, or sent.
-            !slot.port.is_quiet() && !self.gate.is_closed() && self.clock.now() < patience
+            // A sender that put a packet here sees the port not quiet until the packet has left,
+            // so its next packet does not overtake it.
+            !slot.port.is_quiet() && !self.rig.gate.is_closed() && self.clock.now().0 < patience
         };
-        slot.is_leaving() || slot.patience().is_some_and(waits)
+        succession.is_leaving() || succession.is_gone() && waits(succession.patience())
+    }
+
+    /// Settles ports that went: all that nobody waits for any more, and so many others that a flow
+    /// passes few on its way. A packet that is still on its way into one of these may then be
+    /// overtaken; it has been for as long as the removal of [`UNSETTLED_MAX`] ports took.
+    pub(crate) fn settle(&self, changing: &mut Changing) {
+        let now = self.clock.now().0;
+        while let Some(&oldest) = changing.unsettled.front() {
+            let settled = &self.slot(oldest).known.succession;
+            if changing.unsettled.len() <= UNSETTLED_MAX && now < settled.patience() {
+                break;
+            }
+            settled.settle();
+            changing.unsettled.pop_front();
+            for port in changing.gone.iter().filter(|port| **port != oldest) {
+                self.slot(*port).known.succession.skip(oldest, settled);
+            }
+        }
+    }
+
+    /// Notes that a port went.
+    pub(crate) fn note_gone(&self, port: usize, changing: &mut Changing) {
+        changing.gone.push(port);
+        changing.unsettled.push_back(port);
+        self.settle(changing);
     }
 
     pub(crate) fn ports(&self) -> usize {
@@ -196,38 +363,39 @@ impl Shared {
     }
 
     pub(crate) fn keep<'a>(&'a self, slot: &'a Slot<BoxDevice>) -> Keep<'a, BoxDevice> {
-        Keep { runners: &self.runners, gate: &self.gate, slot, clock: &self.clock }
+        Keep { rig: &self.read.rig, slot, clock: &self.read.clock }
     }
 
-    /// Why packets of `flow` are refused for good, if they are.
+    /// Whether packets go to the port of their flow, and none is refused.
     #[inline]
-    pub(crate) fn refusal(&self, flow: &Flow) -> Option<TrySendError> {
-        if self.gate.is_open() { None } else { self.reason(flow) }
+    pub(crate) fn is_open(&self) -> bool {
+        self.rig.gate.is_open() && !self.is_copy()
     }
 
+    /// Why packets of the flow `key` of `port` are refused for good, if they are.
     #[cold]
-    fn reason(&self, flow: &Flow) -> Option<TrySendError> {
-        if self.gate.is_closed() {
+    pub(crate) fn refusal(&self, port: usize, key: u64) -> Option<TrySendError> {
+        if self.is_closed() {
             return Some(TrySendError::Closed);
         }
-        let slot = self.slot(self.route(flow.port, flow.key));
+        let slot = self.slot(self.route(port, key));
         slot.port.death().map(|_| TrySendError::PortDead)
     }
 
     /// The port that serves the flow `key` of `port`: that one, or who took over from it.
     #[inline]
     pub(crate) fn route(&self, port: usize, key: u64) -> usize {
-        if self.gate.is_open() { port } else { self.heir(self.front(port), key) }
+        if self.rig.gate.is_open() { port } else { self.heir(self.front(port), key) }
     }
 
     /// The port whose tree serves the flows of `port`.
     pub(crate) fn front(&self, port: usize) -> usize {
-        if self.gate.is_one() { 0 } else { port }
+        if self.rig.gate.is_one() { 0 } else { port }
     }
 
     /// The ports whose trees serve flows, all of them or the first.
     pub(crate) fn fronts(&self) -> Range<usize> {
-        if self.gate.is_one() { 0..1 } else { 0..usize::MAX }
+        if self.rig.gate.is_one() { 0..1 } else { 0..usize::MAX }
     }
 
     /// Sends all flows through the first port if the root of the tree serves all of them together,
@@ -240,9 +408,9 @@ impl Shared {
             && self.ports() > 1
             && first.is_open()
             && first.port.death().is_none();
-        let moves = one != self.gate.is_one();
+        let moves = one != self.rig.gate.is_one();
         if moves {
-            self.gate.set_one(one);
+            self.rig.gate.set_one(one);
             self.share_out(0);
             self.slots.iter().for_each(|slot| slot.set_stale(true));
         }
@@ -253,7 +421,7 @@ impl Shared {
     fn heir(&self, mut port: usize, key: u64) -> usize {
         loop {
             let slot = self.slot(port);
-            match slot.heir(key) {
+            match slot.known.succession.heir(key) {
                 Some(heir) if !self.is_leaving(slot) => port = heir,
                 _ => return port,
             }
@@ -263,13 +431,13 @@ impl Shared {
     /// Numbers a new flow.
     pub(crate) fn new_key(&self) -> u64 {
         // Relaxed: a number that only has to differ.
-        self.next_flow.fetch_add(1, Ordering::Relaxed)
+        self.written.next_flow.fetch_add(1, Ordering::Relaxed)
     }
 
     /// An open port for whatever has the number `n`, a living one if there is one: they spread
     /// evenly.
     pub(crate) fn spread(&self, n: u64) -> usize {
-        if !self.gate.has_changed() {
+        if !self.rig.gate.has_changed() {
             // All of them live and stay.
             return usize::try_from(n % self.ports().max(1) as u64).unwrap_or(0);
         }
@@ -287,70 +455,117 @@ impl Shared {
     /// Packets that each of the present senders may have below it.
     #[inline]
     pub(crate) fn fair_credits(&self) -> u32 {
-        self.fair.load(Ordering::Relaxed) // Relaxed: any recent number will do.
+        self.fair.0.load(Ordering::Relaxed) // Relaxed: any recent number will do.
     }
 
     /// Shares the credits of all open ports out again, after `change` of the number of senders.
     pub(crate) fn share_out(&self, change: i32) {
         // One after another, so that the last result is that of the last numbers.
-        let _one = self.senders();
-        let ports = if self.gate.is_one() { 1 } else { self.slots.open().count() };
+        let Some(mut senders) = self.senders() else { return };
+        let ports = if self.rig.gate.is_one() { 1 } else { self.slots.open().count() };
         let ports = u32::try_from(ports).unwrap_or(u32::MAX);
         // Relaxed: see `fair_credits`.
-        let before = self.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+        let before = self.written.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
         let live = before.wrapping_add_signed(change);
         let share = CREDITS_PER_PORT.saturating_mul(ports) / live.max(1);
-        self.fair.store(share.max(CREDITS_MIN), Ordering::Relaxed); // Relaxed: as above.
+        let share = share.max(CREDITS_MIN);
+        // Relaxed: as above.
+        if self.fair.0.load(Ordering::Relaxed) != share {
+            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: as above.
+        }
+        // A sender that waits with a small share may have room now. Not for each sender that goes:
+        // all that wait would look each time.
+        let useful = share.min(self.credits.packets);
+        let grown = useful >= senders.told_share.saturating_mul(2)
+            || useful == self.credits.packets && senders.told_share < useful;
+        if grown || useful < senders.told_share {
+            senders.told_share = useful;
+        }
+        drop(senders);
+        if grown {
+            self.ring_all();
+        }
     }
 
     /// Whether there are more senders than processors.
     pub(crate) fn crowded(&self) -> bool {
-        self.live.load(Ordering::Relaxed) > self.processors // Relaxed: as in `fair_credits`.
+        self.written.live.load(Ordering::Relaxed) > self.processors // Relaxed: as above.
     }
 
-    pub(crate) fn add_sender(&self, counters: Arc<SenderCounters>) {
-        self.senders().live.push(counters);
-        self.share_out(1);
+    pub(crate) fn add_sender(&self, end: Arc<SenderEnd>) {
+        if let Some(mut senders) = self.senders() {
+            senders.live.push(end);
+            drop(senders);
+            self.share_out(1);
+        }
     }
 
-    pub(crate) fn remove_sender(&self, counters: &Arc<SenderCounters>) {
-        let mut senders = self.senders();
-        senders.gone.add(counters);
-        senders.live.retain(|live| !Arc::ptr_eq(live, counters));
-        drop(senders);
-        self.share_out(-1);
+    pub(crate) fn remove_sender(&self, end: &Arc<SenderEnd>) {
+        if let Some(mut senders) = self.senders() {
+            senders.gone.add(&end.counters);
+            senders.live.retain(|live| !Arc::ptr_eq(live, end));
+            drop(senders);
+            self.share_out(-1);
+        }
     }
 
-    /// What all senders counted, those that are gone too.
+    /// What all senders counted, those that are gone too. Nothing, in a copy.
     pub(crate) fn sender_totals(&self) -> Totals {
-        let senders = self.senders();
+        let Some(senders) = self.senders() else { return Totals::default() };
         let mut totals = senders.gone;
-        for sender in &senders.live {
-            totals.add(sender);
+        for end in &senders.live {
+            totals.add(&end.counters);
         }
         totals
     }
 
-    fn senders(&self) -> MutexGuard<'_, Senders> {
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Has everybody who waits for a packet to come home look at the gate and the ports again.
+    pub(crate) fn ring_all(&self) {
+        let Some(senders) = self.senders() else { return };
+        let ends = senders.live.clone();
+        // A waker is anybody's code, which may make or drop a sender.
+        drop(senders);
+        ends.iter().for_each(|end| end.bell.ring());
+    }
+
+    /// `None`: this is a copy, and somebody may have had them as the process forked.
+    fn senders(&self) -> Option<MutexGuard<'_, Senders>> {
+        if self.is_copy() {
+            return None;
+        }
+        Some(self.written.senders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn purged(&self) -> u64 {
         self.slots.iter().map(|slot| slot.port.stats().dropped.get(DropReason::Purged)).sum()
     }
 
-    /// Waits until the ports that `these` names hold nothing, at most `timeout`. True if so.
+    /// Waits until the ports that `these` name hold nothing, at most `timeout`, and hardly longer
+    /// than until the link is shut. True if so.
     pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
-        let deadline = self.clock.now() + timeout;
+        let mut deadline = self.clock.now() + timeout;
+        let mut shut = false;
         let slots = || (0..self.ports()).filter(|port| these(*port)).map(|port| self.slot(port));
         loop {
-            for slot in slots() {
-                let _ = slot.port.help(self.clock.now(), &self.keep(slot));
+            if self.is_copy() {
+                return false;
+            }
+            // First: what is shut holds no more from then on than what a device keeps.
+            let is_shut = self.rig.gate.is_shut();
+            // A device that may block keeps its runner, and not a thread that has promised when it
+            // is back.
+            for slot in slots().filter(|slot| !slot.known.may_block) {
+                let _ = self.help(slot);
             }
             if slots().all(|slot| slot.port.is_quiet()) {
                 return true;
             }
-            let left = deadline.since(self.clock.now());
+            let now = self.clock.now();
+            if is_shut && !shut {
+                // A thread may be at a port just now, and is about to leave it.
+                (shut, deadline) = (true, deadline.min(now + END_PATIENCE));
+            }
+            let left = deadline.since(now);
             if left == 0 {
                 return false;
             }
@@ -358,17 +573,57 @@ impl Shared {
         }
     }
 
-    /// Closes a port for good: what it holds, and what still comes, is purged.
-    pub(crate) fn close_port(&self, slot: &Slot<BoxDevice>) {
-        let give_up = self.clock.now() + OWNER_PATIENCE;
-        while slot.port.close(self.clock.now(), &self.keep(slot)).is_none() {
-            // Its owner leaves after at most a quota, unless the device blocks: then the port
-            // keeps what it holds.
-            if self.clock.now() > give_up {
-                break;
+    /// Closes ports for good: what they hold, and what still comes, is purged. Gives up at
+    /// `deadline`, on devices that block: their ports keep what they hold until these are back.
+    /// Gives the number of these ports.
+    pub(crate) fn close_ports<'a>(
+        &self,
+        slots: impl Iterator<Item = &'a Slot<BoxDevice>>,
+        deadline: Instant,
+    ) -> usize {
+        let mut open: Vec<_> = slots.collect();
+        loop {
+            open.retain(|slot| {
+                let closed = slot.port.close(self.clock.now(), &self.keep(slot));
+                closed.is_none_or(|ran| ran.again)
+            });
+            if open.is_empty() || self.clock.now() >= deadline {
+                return open.len();
             }
-            thread::yield_now();
+            // An owner leaves after at most a quota, unless its device blocks.
+            thread::sleep(CLOSE_NAP);
         }
+    }
+
+    /// When a close gives up on devices that block, if it begins now.
+    pub(crate) fn owners_deadline(&self) -> Instant {
+        self.clock.now() + OWNER_PATIENCE
+    }
+
+    /// Sends from a port, or purges it, if nobody owns it, for at most a quota: see [`Port::help`].
+    pub(crate) fn help(&self, slot: &Slot<BoxDevice>) -> Option<Ran> {
+        if self.is_copy() {
+            return None;
+        }
+        let ran = slot.port.help(self.clock.now(), &self.keep(slot))?;
+        self.follow_up(slot, ran);
+        Some(ran)
+    }
+
+    /// Purges what a run left in a port, if the link was shut meanwhile and no runner comes any
+    /// more: the thread that had the port so late has to.
+    #[inline]
+    pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
+        // The fence in there counts only if no other look at the gate decides.
+        if ran.again && self.rig.gate.is_shut() {
+            self.sweep(slot);
+        }
+    }
+
+    #[cold]
+    fn sweep(&self, slot: &Slot<BoxDevice>) {
+        // Each round purges all that is there, and only packets that were on their way come still.
+        while slot.port.close(self.clock.now(), &self.keep(slot)).is_some_and(|ran| ran.again) {}
     }
 }
 
@@ -379,5 +634,9 @@ impl Keeper for Nobody {
     fn keep(&self, _at: Instant) {}
 }
 
-/// How long a close waits for the owner of a port.
+/// How long a close waits for owners of ports.
 const OWNER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a close waits for threads that nothing keeps.
+pub(crate) const END_PATIENCE: Duration = Duration::from_millis(100);
+/// How often it looks.
+const CLOSE_NAP: Duration = Duration::from_micros(50);

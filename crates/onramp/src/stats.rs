@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use onramp_core::stats::PortSnapshot as Port;
-use onramp_queue::{Counter, DropReason};
+use onramp_queue::{Bell, Counter, DropReason};
 
 use crate::runner::RunnerStats;
 
@@ -15,8 +15,18 @@ pub use onramp_core::stats::PortSnapshot;
 pub(crate) struct SenderCounters {
     pub(crate) submitted: Counter,
     pub(crate) refused: Counter,
+    /// Packets that a cork held back when the link was closed.
+    pub(crate) purged: Counter,
     pub(crate) waits: Counter,
     pub(crate) parks: Counter,
+}
+
+/// What a link knows of a sender.
+#[derive(Debug)]
+pub(crate) struct SenderEnd {
+    pub(crate) counters: SenderCounters,
+    /// Wakes it, wherever its packets lie.
+    pub(crate) bell: Bell,
 }
 
 /// Sums over senders.
@@ -24,6 +34,7 @@ pub(crate) struct SenderCounters {
 pub(crate) struct Totals {
     submitted: u64,
     refused: u64,
+    purged: u64,
     waits: u64,
     parks: u64,
 }
@@ -32,6 +43,7 @@ impl Totals {
     pub(crate) fn add(&mut self, sender: &SenderCounters) {
         self.submitted += sender.submitted.get();
         self.refused += sender.refused.get();
+        self.purged += sender.purged.get();
         self.waits += sender.waits.get();
         self.parks += sender.parks.get();
     }
@@ -70,6 +82,11 @@ pub struct LinkStats {
     pub runner_visits: u64,
     /// Rounds that a runner went on without sleeping.
     pub runner_restarts: u64,
+    /// Times another thread took over a runner that a device kept.
+    pub runner_stand_ins: u64,
+    /// Of these, times no thread could be had to watch from then on: too many devices block, or the
+    /// system has no more threads. Until one is back, the timers of other ports may wait.
+    pub runner_unwatched: u64,
     /// Times a port asked for a runner.
     pub runner_calls: u64,
     /// Of these, those that had to wake one. The rest found it awake, or about to come in time.
@@ -83,6 +100,9 @@ impl LinkStats {
         let mut dropped = BTreeMap::new();
         for (reason, n) in ports.iter().flat_map(|port| &port.dropped) {
             *dropped.entry(*reason).or_default() += n;
+        }
+        if totals.purged > 0 {
+            *dropped.entry(DropReason::Purged).or_default() += totals.purged;
         }
         let sent = ports.iter().map(|port| port.sent).sum();
         let out: u64 = sent + dropped.values().sum::<u64>();
@@ -102,6 +122,8 @@ impl LinkStats {
             runner_idle_wakeups: 0,
             runner_visits: 0,
             runner_restarts: 0,
+            runner_stand_ins: 0,
+            runner_unwatched: 0,
             runner_calls: 0,
             runner_notifies: 0,
             ports,
@@ -113,6 +135,8 @@ impl LinkStats {
         self.runner_idle_wakeups += runner.idle.get();
         self.runner_visits += runner.visits.get();
         self.runner_restarts += runner.restarts.get();
+        self.runner_stand_ins += runner.stand_ins.get();
+        self.runner_unwatched += runner.unwatched.get();
     }
 
     pub(crate) fn add_calls(&mut self, (calls, notifies): (u64, u64)) {

@@ -12,8 +12,8 @@ use onramp_core::{Change, Clock, Edit, Facts, Handle, Setup, Trunk};
 
 use super::{Link, PortError};
 use crate::TcError;
-use crate::runner::Slot;
 use crate::shared::{BoxDevice, Shared};
+use crate::slots::Slot;
 
 /// How long somebody waits for the owners of ports that are with their devices.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -52,10 +52,7 @@ impl Link {
     /// The same; says what has changed even if not all ports have done it.
     pub(crate) fn carry_out(&self, line: &str) -> Result<(Change, Result<(), PortError>), TcError> {
         let shared = self.shared();
-        let mut plan = shared.plan();
-        if shared.gate.is_closed() {
-            return Err(PortError::Closed.into());
-        }
+        let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         // Nobody else has it for long: it is rarely cloned.
         let change = Arc::make_mut(&mut plan.tree).change(line)?;
         let setup = plan.tree.clone();
@@ -66,7 +63,7 @@ impl Link {
             if slot.port.death().is_some() || !slot.is_open() {
                 return None;
             }
-            let (mtu, seed) = (plan.mtu(slot.mtu), plan.seed(port));
+            let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
             let edit = if slot.is_stale() {
                 Edit::root(&setup, Some(port), mtu, seed)?
             } else if ports.contains(&port) {
@@ -90,7 +87,7 @@ impl Link {
     /// The description of the tree in front of its ports.
     #[must_use]
     pub fn setup(&self) -> Arc<Setup> {
-        self.shared().plan().tree.clone()
+        self.shared().plan().map(|plan| plan.tree.clone()).unwrap_or_default()
     }
 
     /// Tells its tree what the device below is: one whose root serves all queues together. Qdiscs
@@ -98,7 +95,7 @@ impl Link {
     /// built with, as in Linux.
     pub(crate) fn describe(&self, name: &str, facts: Facts) {
         let shared = self.shared();
-        let mut plan = shared.plan();
+        let Some(mut plan) = shared.plan() else { return };
         plan.mtu = Some(facts.mtu);
         plan.shares_root = true;
         Arc::make_mut(&mut plan.tree).of_device(name, facts);
@@ -113,6 +110,9 @@ impl Link {
     ///
     /// [`PortError::Unknown`], [`PortError::Late`], [`PortError::Blocked`], [`PortError::Dead`].
     pub fn views(&self, port: usize) -> Result<Vec<QdiscView>, PortError> {
+        if self.shared().is_copy() {
+            return Err(PortError::Closed);
+        }
         let only = self.look(Some(port)).pop();
         only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
     }
@@ -137,7 +137,7 @@ impl Link {
     #[must_use]
     pub fn filters(&self, place: Handle) -> Vec<FilterSpec> {
         let shared = self.shared();
-        let plan = shared.plan();
+        let Some(plan) = shared.plan() else { return Vec::new() };
         let answers = shared.ask(shared.fronts(), |port, slot| {
             let setup = plan.tree.clone();
             let look = move |trunk: &mut Trunk, cx: &mut Cx<'_>| {
@@ -154,7 +154,7 @@ impl Link {
     /// [`QdiscView::sojourn_ns`].
     pub fn measure(&self, measures: bool) {
         let shared = self.shared();
-        let mut plan = shared.plan();
+        let Some(mut plan) = shared.plan() else { return };
         plan.measures = measures;
         let answers = shared.ask(0..usize::MAX, |_, _| {
             Some(Box::new(move |trunk: &mut Trunk, _: &mut Cx<'_>| trunk.measure(measures)))
@@ -165,7 +165,7 @@ impl Link {
 
     fn look(&self, port: Option<usize>) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
         let shared = self.shared();
-        let plan = shared.plan();
+        let Some(plan) = shared.plan() else { return Vec::new() };
         let known = |port| if port < shared.ports() { shared.front(port) } else { port };
         let ports =
             port.map(known).map_or_else(|| shared.fronts(), |port| port..port.saturating_add(1));

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use onramp_core::Setup;
 use onramp_core::qdisc::Spec;
-use onramp_core::{Clock, ConfigError, Device, Edit, Instant, Keeper, Rate};
+use onramp_core::{Clock, ConfigError, Device, Edit, Keeper, Rate};
+use onramp_dev::MonotonicClock;
 
 use super::{CloseReport, Link};
+use crate::runner::{Crew, StartError};
 
 /// Why ports could not be changed. Nothing was.
 #[derive(Debug)]
@@ -36,6 +37,11 @@ pub enum PortError {
     Dead(usize),
     /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
     NoRate,
+    /// A waker has called this while a port of the link was just being added or removed, maybe by
+    /// the thread that calls the waker.
+    Nested,
+    /// The thread that watches devices which may block could not be started.
+    Thread(std::io::Error),
 }
 
 impl fmt::Display for PortError {
@@ -55,6 +61,14 @@ impl fmt::Display for PortError {
             }
             Self::Blocked(port) => write!(f, "the device of port {port} blocks"),
             Self::Dead(port) => write!(f, "port {port} is dead; `Link::deaths` says why"),
+            Self::Nested => {
+                write!(f, "a waker cannot change ports while others are changed; have a task do it")
+            }
+            Self::Thread(error) => write!(
+                f,
+                "cannot start the thread that watches devices: {error}; look at the limits on \
+                 threads (`ulimit -u`)"
+            ),
             Self::NoRate => write!(f, "the link was made without a rate; give one to the builder"),
         }
     }
@@ -68,21 +82,29 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::TooMany`], [`PortError::Closed`].
+    /// [`PortError::TooMany`], [`PortError::Closed`], [`PortError::Nested`], [`PortError::Thread`].
     pub fn add_port(&self, device: impl Device + 'static) -> Result<usize, PortError> {
         let shared = self.shared();
-        let _changing = shared.changing();
-        if shared.gate.is_closed() {
-            return Err(PortError::Closed);
+        let _changing = shared.changing()?;
+        if shared.ports() >= shared.slots.capacity() {
+            return Err(PortError::TooMany(shared.slots.capacity()));
+        }
+        if device.info().may_block && shared.ports() > 0
+            || shared.slots.iter().any(|slot| slot.known.may_block)
+        {
+            let watched = Crew::start_watch(&self.handle.shared, MonotonicClock);
+            watched.map_err(|error| match error {
+                _ if shared.is_closed() => PortError::Closed,
+                StartError::Spawn(error) | StartError::Pin(_, error) => PortError::Thread(error),
+            })?;
         }
         // In one step: a change that comes later finds the port, one that came before, the plan.
-        let port = shared.add_port(Box::new(device), &shared.plan());
+        let port = shared.add_port(Box::new(device), &*shared.plan().ok_or(PortError::Closed)?);
         let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
         shared.share_out(0);
-        // SeqCst: pairs with that of `Handle::close`.
-        fence(Ordering::SeqCst);
-        if shared.gate.is_closed() {
-            shared.close_port(shared.slot(port));
+        if shared.rig.gate.has_closed_since() {
+            let slot = shared.slot(port);
+            shared.close_ports(std::iter::once(slot), shared.owners_deadline());
             return Err(PortError::Closed);
         }
         Ok(port)
@@ -92,43 +114,47 @@ impl Link {
     /// the rest was dropped (counted as [`purged`](onramp_queue::DropReason::Purged)), and go on
     /// at the other ports. So packets of a flow keep their order.
     ///
+    /// A device that blocks keeps the call for a second more at most, see
+    /// [`CloseReport::blocked`]. One thread at a time adds or removes ports; others wait until it
+    /// is done.
+    ///
     /// The device lives, unused, as long as the link. A port's number is not used again.
     ///
     /// # Errors
     ///
-    /// [`PortError::Unknown`], [`PortError::Last`], [`PortError::Closed`].
+    /// [`PortError::Unknown`], [`PortError::Last`], [`PortError::Closed`], [`PortError::Nested`].
     pub fn remove_port(&self, port: usize, timeout: Duration) -> Result<CloseReport, PortError> {
         let shared = self.shared();
-        let changing = shared.changing();
-        if shared.gate.is_closed() {
-            return Err(PortError::Closed);
-        }
+        let mut changing = shared.changing()?;
         let slot = shared.slots.get(port).filter(|slot| slot.is_open());
         let slot = slot.ok_or(PortError::Unknown(port))?;
         // Until it takes nothing more, no root comes that needs it.
         let plan = shared.plan();
         let heirs: Box<[usize]> = shared.slots.open().filter(|open| *open != port).collect();
-        if heirs.is_empty() || shared.gate.is_one() && port == 0 {
+        if heirs.is_empty() || shared.rig.gate.is_one() && port == 0 {
             return Err(PortError::Last(port));
         }
         let live = |heir: &&usize| shared.slot(**heir).port.death().is_none();
         let living: Box<[usize]> = heirs.iter().filter(live).copied().collect();
         let heirs = if living.is_empty() { heirs } else { living };
         let deadline = shared.clock.now() + timeout;
-        slot.leave();
+        slot.known.succession.leave();
         drop(plan);
-        shared.gate.note_change();
+        shared.rig.gate.note_change();
         let flushed = shared.flush(timeout, |this| this == port);
-        let before = shared.purged();
+        let (before, mut blocked) = (shared.purged(), 0);
         if !flushed {
-            shared.close_port(slot);
+            blocked = shared.close_ports(std::iter::once(slot), shared.owners_deadline());
         }
         // Otherwise it stays open for a packet that was on its way in: that is sent, too, and those
         // that come behind it wait.
-        slot.go(heirs, if flushed { deadline } else { Instant(0) });
+        slot.known.succession.go(&heirs, if flushed { deadline.0 } else { 0 });
+        shared.note_gone(port, &mut changing);
         shared.share_out(0);
         drop(changing);
-        Ok(CloseReport { flushed, purged: shared.purged() - before })
+        // Those who waited for it go on at its heirs.
+        shared.ring_all();
+        Ok(CloseReport { flushed, purged: shared.purged() - before, blocked })
     }
 
     /// Gives every port a new qdisc, as `tc qdisc replace` does, but for what is held: that moves
@@ -155,23 +181,20 @@ impl Link {
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
         let tree = tree.for_ports().map_err(PortError::Qdisc)?;
         let shared = self.shared();
-        let mut plan = shared.plan();
-        if shared.gate.is_closed() {
-            return Err(PortError::Closed);
-        }
+        let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         plan.tree = Arc::new(tree.clone());
         let moves = shared.follow(&plan);
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
             let (now, keep) = (shared.clock.now(), shared.keep(slot));
             let taken = if moves {
-                let (mtu, seed) = (plan.mtu(slot.mtu), plan.seed(port));
+                let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
                 let edit = Edit::root(&plan.tree, Some(port), mtu, seed);
                 edit.map(|edit| {
                     slot.port.with(Box::new(|trunk, cx| trunk.edit(edit, cx)), now, &keep)
                 })
             } else {
-                let built = plan.build(port, slot.mtu);
+                let built = plan.build(port, slot.known.mtu);
                 built.map(|built| slot.port.replace(built, now, &keep))
             };
             if let Some(taken) = taken {
@@ -189,6 +212,9 @@ impl Link {
     /// [`PortError::NoRate`]: the link was made without.
     pub fn set_rate(&self, rate: Rate) -> Result<(), PortError> {
         let shared = self.shared();
+        if shared.is_copy() {
+            return Err(PortError::Closed);
+        }
         shared.rate.as_ref().ok_or(PortError::NoRate)?.set(rate);
         // Those that wait have to count their time again.
         for slot in shared.slots.iter() {

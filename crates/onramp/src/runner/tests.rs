@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use onramp_core::Port;
 use onramp_core::qdisc::Spec;
 use onramp_dev::{MonotonicClock, Null, NullStats};
 use onramp_queue::{Packet, PacketList};
@@ -10,22 +11,22 @@ use onramp_queue::{Packet, PacketList};
 use super::*;
 
 struct Ports {
-    runners: Vec<Runner>,
-    gate: Gate,
+    rig: Rig,
     slots: Slots<Null>,
     sent: Vec<Arc<NullStats>>,
 }
 
 impl Serves<Null> for Arc<Ports> {
-    fn runners(&self) -> &[Runner] {
-        &self.runners
-    }
-    fn gate(&self) -> &Gate {
-        &self.gate
+    fn rig(&self) -> &Rig {
+        &self.rig
     }
     fn slots(&self) -> &Slots<Null> {
         &self.slots
     }
+    fn has_room(&self, _slot: &Slot<Null>) -> bool {
+        true
+    }
+    fn ring(&self) {}
 }
 
 const NOW: Instant = Instant(1_000_000_000);
@@ -44,15 +45,14 @@ impl Ports {
             sent.push(null.stats());
             let spec: Spec = qdisc.parse().expect("a qdisc");
             let port = Port::new(spec.build(1_514), null, 10_000);
-            assert!(slots.add(Slot::new(port, 1_514, i % runners)) == Some(i));
+            assert!(slots.add(Slot::new(port, 1_514, false, i % runners)) == Some(i));
         }
-        let runners = (0..runners).map(|_| Runner::default()).collect();
-        Arc::new(Self { runners, gate: Gate::default(), slots, sent })
+        Arc::new(Self { rig: Rig::new(runners), slots, sent })
     }
 
     fn keep(&self, port: usize) -> Keep<'_, Null> {
         let slot = self.slots.get(port).expect("a port");
-        Keep { runners: &self.runners, gate: &self.gate, slot, clock: &MonotonicClock }
+        Keep { rig: &self.rig, slot, clock: &MonotonicClock }
     }
 
     /// Pushes `count` packets that leave at `at`, at the earliest.
@@ -72,13 +72,31 @@ impl Ports {
     }
 
     fn wake_at(&self) -> u64 {
-        self.runners[0].alarm.at()
+        self.rig.runners[0].alarm.at()
     }
+}
+
+/// A round of a runner that nobody relieves.
+fn rounds(ports: &Arc<Ports>, me: usize, clock: &impl Clock) -> (u32, u64) {
+    let seat = Seat { me, number: u16::try_from(me).expect("few") };
+    round(ports, seat, clock).expect("nobody takes its place")
+}
+
+/// Starts the first runner.
+fn start(ports: &Arc<Ports>, clock: impl Clock + Send + Clone + 'static) {
+    Crew::start(ports, 0, None, clock).expect("a thread can be had");
+}
+
+/// Ends all threads.
+fn end(ports: &Arc<Ports>) {
+    ports.rig.runners.iter().for_each(|runner| runner.stop(&ports.rig.crew));
+    ports.rig.crew.stop();
+    ports.rig.crew.join(&MonotonicClock, Instant::MAX);
 }
 
 /// What the first runner does, and when it comes again.
 fn next(ports: &Arc<Ports>, clock: &Instant) -> u64 {
-    round(ports, 0, clock).1
+    rounds(ports, 0, clock).1
 }
 
 #[test]
@@ -136,7 +154,7 @@ fn only_an_earlier_wish_wakes() {
             thread::park();
             ports.wake_at()
         });
-        assert!(ports.runners[0].thread.set(sleeper.thread().clone()).is_ok());
+        ports.rig.crew.seat(0, sleeper.thread().clone());
         keep.keep(NOW.after(700));
         assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
     });
@@ -160,7 +178,7 @@ fn sleeps(limit: Duration) -> bool {
 fn a_later_wish_wakes_nobody() {
     let ports = Ports::new(&["pfifo"; 3]);
     let keeps = [0, 1, 2].map(|port| ports.keep(port));
-    assert!(ports.runners[0].thread.set(thread::current()).is_ok());
+    ports.rig.crew.seat(0, thread::current());
     let (long, short) = (Duration::from_secs(60), Duration::from_millis(5));
     keeps[1].keep(NOW.after(500));
     assert!(!sleeps(long), "the first wish");
@@ -188,28 +206,26 @@ fn rounds_without_a_pause_are_bounded() {
         // The pusher sends a quota, and each round one; what the last sends is the rest.
         let count = 64 + 64 * rounds + 1;
         ports.push(0, count, Instant(0));
-        let handle =
-            Runner::start(ports.clone(), 0, None, NOW.after(2 * TICK_NS)).expect("a thread");
+        start(&ports, NOW.after(2 * TICK_NS));
         while ports.sent() != [u64::from(count)] {
             thread::yield_now();
         }
-        ports.runners[0].stop();
-        handle.join().expect("it does not panic");
-        assert_eq!(ports.runners[0].stats.restarts.get(), restarts, "of {rounds} rounds");
-        assert_eq!(ports.runners[0].stats.visits.get(), u64::from(rounds) + 1);
+        end(&ports);
+        assert_eq!(ports.rig.runners[0].stats.restarts.get(), restarts, "of {rounds} rounds");
+        assert_eq!(ports.rig.runners[0].stats.visits.get(), u64::from(rounds) + 1);
     }
 }
 
 #[test]
 fn a_stopped_runner_ends() {
     let ports = Ports::new(&["pfifo", "fq"]);
-    let handle = Runner::start(ports.clone(), 0, None, NOW).expect("a thread can be had");
-    ports.runners[0].stop();
-    handle.join().expect("it does not panic");
+    start(&ports, NOW);
+    end(&ports);
     assert_eq!(Arc::strong_count(&ports), 1);
 }
 
 /// A clock that goes on by so many nanoseconds each time it is read.
+#[derive(Clone)]
 struct Ticking(Cell<u64>, u64);
 
 impl Clock for Ticking {
@@ -224,13 +240,12 @@ fn time_without_a_pause_is_bounded() {
     ports.push(0, 64 * 5, Instant(0));
     // Each round reads it at least twice: after two of them 2 ms are over.
     let clock = Ticking(Cell::new(NOW.after(2 * TICK_NS).0), 600_000);
-    let handle = Runner::start(ports.clone(), 0, None, clock).expect("a thread");
+    start(&ports, clock);
     while ports.sent() != [64 * 5] {
         thread::yield_now();
     }
-    ports.runners[0].stop();
-    handle.join().expect("it does not panic");
-    let restarts = ports.runners[0].stats.restarts.get();
+    end(&ports);
+    let restarts = ports.rig.runners[0].stats.restarts.get();
     assert!(restarts < 4, "{restarts} of 4 rounds: it never gave way");
 }
 
@@ -242,15 +257,15 @@ fn runners_share_ports() {
         ports.push(port, 1, NOW.after(500));
     }
     let due = NOW.after(500);
-    assert_eq!(ports.runners[1].alarm.at(), due.0);
-    assert_eq!(round(&ports, 0, &due), (2, NEVER));
+    assert_eq!(ports.rig.runners[1].alarm.at(), due.0);
+    assert_eq!(rounds(&ports, 0, &due), (2, NEVER));
     assert_eq!(ports.sent(), [1, 0, 1, 0]);
     // The other one does not come.
     let late = due.after(LATE_NS);
-    assert_eq!(round(&ports, 0, &Instant(late.0 - 1)), (0, NEVER));
-    assert_eq!(round(&ports, 0, &late), (2, NEVER));
+    assert_eq!(rounds(&ports, 0, &Instant(late.0 - 1)), (0, NEVER));
+    assert_eq!(rounds(&ports, 0, &late), (2, NEVER));
     assert_eq!(ports.sent(), [1, 1, 1, 1]);
-    assert_eq!(round(&ports, 1, &late), (0, NEVER), "done already");
+    assert_eq!(rounds(&ports, 1, &late), (0, NEVER), "done already");
 }
 
 /// A port whose runner is late calls another one, once.
@@ -259,13 +274,13 @@ fn a_late_runner_is_noticed() {
     let ports = Ports::with_runners(2, &["pfifo"; 2]);
     let keep = ports.keep(0);
     keep.keep(NOW);
-    assert_eq!((ports.runners[0].alarm.at(), ports.runners[1].alarm.at()), (NOW.0, NEVER));
+    assert_eq!((ports.rig.runners[0].alarm.at(), ports.rig.runners[1].alarm.at()), (NOW.0, NEVER));
     keep.keep(NOW.after(10 * LATE_NS));
-    assert_eq!(ports.runners[1].alarm.at(), NEVER, "a wish for later says nothing of now");
+    assert_eq!(ports.rig.runners[1].alarm.at(), NEVER, "a wish for later says nothing of now");
     keep.remind(NOW.after(LATE_NS - 1));
-    assert_eq!(ports.runners[1].alarm.at(), NEVER, "not late yet");
+    assert_eq!(ports.rig.runners[1].alarm.at(), NEVER, "not late yet");
     keep.remind(NOW.after(LATE_NS));
-    assert_eq!(ports.runners[1].alarm.at(), NOW.after(LATE_NS).0);
+    assert_eq!(ports.rig.runners[1].alarm.at(), NOW.after(LATE_NS).0);
     keep.remind(NOW.after(LATE_NS + 1));
     assert_eq!(keep.slot.calls(), (2, 2), "it comes in time");
 }
@@ -277,19 +292,17 @@ fn a_stand_in_tells_the_runner_at_home() {
     ports.push(1, 1, NOW.after(1));
     ports.push(1, 1, NOW.after(5_000_000));
     let late = NOW.after(1 + LATE_NS);
-    ports.runners[1].alarm.rise();
-    assert_eq!(round(&ports, 0, &late).1, NEVER, "not its own");
-    assert_eq!(ports.runners[1].alarm.at(), NOW.after(5_000_000).0);
+    ports.rig.runners[1].alarm.rise();
+    assert_eq!(rounds(&ports, 0, &late).1, NEVER, "not its own");
+    assert_eq!(ports.rig.runners[1].alarm.at(), NOW.after(5_000_000).0);
 }
 
 #[test]
 fn a_runner_stays_on_its_processor() {
     let ports = Ports::new(&["pfifo"]);
-    let error = Runner::start(ports.clone(), 0, Some(1_000_000), NOW).err();
+    let error = Crew::start(&ports, 0, Some(1_000_000), NOW).err();
     assert!(matches!(error, Some(StartError::Pin(1_000_000, _))), "{error:?}");
     let cpu = onramp_dev::current_cpu().expect("Linux says");
-    let handle = Runner::start(ports.clone(), 0, Some(cpu), NOW).expect("we are on it");
-    assert_eq!(handle.thread().name(), Some("onramp-run-0"));
-    ports.runners[0].stop();
-    handle.join().expect("it does not panic");
+    Crew::start(&ports, 0, Some(cpu), NOW).expect("we are on it");
+    end(&ports);
 }

@@ -14,7 +14,7 @@ impl Sender {
             return (count as usize, 0);
         }
         let left = list.len();
-        self.counters.refused.add(left.into());
+        self.end.counters.refused.add(left.into());
         for packet in list {
             self.pool.take_back(packet);
         }
@@ -45,14 +45,17 @@ impl Sender {
     #[inline]
     pub(super) fn push(&mut self, mut port: usize, list: &mut PacketList) -> bool {
         if !self.corked.is_empty() {
+            if self.shared().is_copy() {
+                return false;
+            }
             // A port may have come since the cork.
             self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
             self.corked[port].append(list);
             return true;
         }
-        if !self.shared().gate.is_open() {
+        if !self.shared().is_open() {
             port = self.shared().front(port);
-            if !self.push_changed(port, list) {
+            if self.shared().is_copy() || !self.push_changed(port, list) {
                 return false;
             }
         }
@@ -81,24 +84,25 @@ impl Sender {
 
     #[inline]
     fn push_now(&mut self, port: usize, list: &mut PacketList) -> bool {
-        let shared = &*self.handle.shared;
+        let Self { handle, pool, end, .. } = self;
+        let shared = &*handle.shared;
         let slot = shared.slot(port);
         slot.port.prefetch(); // Another sender had it; it comes while we look at the clock.
         let now = shared.clock.now();
-        list.stamp(now.0, true);
+        pool.submit(list, now.0);
         let count = list.len();
         match slot.port.xmit(std::mem::take(list), now, &shared.keep(slot)) {
             Ok(ran) => {
-                self.counters.submitted.add(u64::from(count));
-                self.in_link += count;
-                if ran.is_some() {
+                end.counters.submitted.add(u64::from(count));
+                if let Some(ran) = ran {
                     self.slice_over = now.since(self.slice_start) > SLICE_NS;
+                    shared.follow_up(slot, ran);
                 }
                 true
             }
             Err(Full(back)) => {
                 *list = back;
-                list.stamp(now.0, false);
+                pool.revoke(list);
                 false
             }
         }

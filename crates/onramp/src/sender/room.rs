@@ -4,28 +4,40 @@
 //! half of what it has below came home.
 
 use std::future::Future;
-use std::iter;
 use std::pin::Pin;
-use std::ptr;
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::{Clock, Instant};
+use onramp_core::{Clock, Instant, Keeper};
 use onramp_queue::Armed;
 
 use super::{SLICE_NS, Sender};
 use crate::Flow;
+use crate::shared::{BoxDevice, Shared};
+use crate::slots::Slot;
 
 /// How long a sender sleeps at most when it has credit and the intake is at its cap.
 const FULL_NAP_NS: u64 = 1_000_000;
+/// How long it sleeps at most while somebody is taking its last waker out.
+const BUSY_NAP: Duration = Duration::from_micros(50);
+/// How often a flush looks for packets that are not the sender's own.
+const GUEST_NAP_NS: u64 = 200_000;
+/// How long a flush waits on a link that is closed for good: packets may be on their way home.
+const CLOSED_PATIENCE: Duration = Duration::from_secs(1);
+/// Ports that a sender works at besides its own, in one look: while it waits, and when it comes
+/// again without having waited.
+const HELPED_WAITING: usize = 4;
+pub(super) const HELPED_AGAIN: usize = 1;
+/// Times that a sender works for others before it looks again whether its own wait has an end.
+const HELPS_MAX: u32 = 64;
 
 impl Sender {
     /// Blocks until a datagram of `payload` bytes has a chance on `flow`, or never will: the link
     /// is closed, or the flow's port is dead.
     ///
-    /// A caller that itself holds all the packets it may have ([`packet`](Self::packet)) waits for
-    /// ever: only submitted packets come back.
+    /// A caller that itself holds all the packets it may have ([`packet`](Self::packet)) waits
+    /// until the link closes: only packets that were submitted or dropped come back.
     pub fn wait_room(&mut self, flow: &Flow, payload: usize) {
         self.reclaim();
         self.wait(flow, payload, Instant::MAX);
@@ -50,80 +62,100 @@ impl Sender {
         self.told_full = false;
         loop {
             self.reclaim();
-            if self.shared().refusal(flow).is_some() {
+            if !self.shared().is_open() && self.refusal(flow).is_some() {
+                if self.shared().is_closed() {
+                    let _ = self.uncork(); // What a cork holds back is purged.
+                }
                 return Poll::Ready(());
             }
-            let corked = self.uncork().is_err();
-            let port = self.served_by(flow);
-            if corked || self.shared().is_full(port) {
-                // Whoever owns the port takes what waits; if nobody does, we do.
-                self.help_all();
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            if self.pool.has_room(payload) {
+            self.pool.allow(self.shared().fair_credits());
+            if let Some(port) = self.stuck_at(flow) {
+                self.work_at(port);
+                if self.stuck_at(flow) != Some(port) {
+                    continue;
+                }
+                // Whoever owns the port takes what waits, and a runner looks whether it has.
+                self.wish_for_room(port);
+                match self.pool.listen(cx.waker()) {
+                    Armed::Armed => return Poll::Pending,
+                    Armed::Ready => continue,
+                    Armed::Busy => {}
+                }
+            } else if self.pool.has_room(payload) {
                 return Poll::Ready(());
-            }
-            if self.help(port) {
-                // One run a poll: an executor has other tasks.
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            self.counters.waits.add(1);
-            let need = (self.below() / 2).max(1);
-            match self.pool.arm(cx.waker(), need) {
-                Armed::Armed if self.below() > 0 => return Poll::Pending,
-                Armed::Ready => {}
-                _ => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
+            } else if !self.help(self.served_by(flow), HELPED_WAITING) {
+                self.end.counters.waits.add(1);
+                match self.pool.arm(cx.waker(), self.half()) {
+                    Armed::Armed => return Poll::Pending,
+                    Armed::Ready => continue,
+                    Armed::Busy => {}
                 }
             }
+            // Packets left, and one run a poll is enough: an executor has other tasks. Or somebody
+            // is just taking the last waker out.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
     }
 
-    /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`.
-    /// True if so.
+    /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`, also
+    /// packets that are not its own. True if so.
+    ///
+    /// A packet that a device handed to a receiver counts until the receiver drops it. On a link
+    /// that is closed, the call waits for another second at most: what has not come home by then,
+    /// a device or a receiver has.
     pub fn flush(&mut self, timeout: Duration) -> bool {
-        let deadline = self.shared().clock.now() + timeout;
+        let mut deadline = self.shared().clock.now() + timeout;
         if !self.uncork_by(deadline) {
             return false;
         }
-        self.reclaim();
-        while self.below() > 0 {
-            let out = self.below();
-            if !self.wait_returned(0, out, deadline) {
-                return false;
+        let mut shut = false;
+        loop {
+            self.reclaim();
+            let below = self.pool.below();
+            if below == 0 && !self.pool.has_guests() {
+                return true;
             }
-            if self.reclaim() == 0 {
-                // The link is closing: what is left comes home at once, or a device blocks.
-                if self.shared().clock.now() >= deadline {
-                    return false;
+            let now = self.shared().clock.now();
+            let is_copy = self.shared().is_copy();
+            if !shut && (is_copy || self.shared().rig.gate.is_shut()) {
+                shut = true;
+                let patience = if is_copy { Duration::ZERO } else { CLOSED_PATIENCE };
+                deadline = deadline.min(now + patience);
+            }
+            let in_time = if below > 0 {
+                self.wait_returned(0, below, deadline)
+            } else {
+                // Packets of others do not come home to us.
+                let left = deadline.since(now);
+                if !self.help(0, HELPED_WAITING) {
+                    thread::park_timeout(Duration::from_nanos(left.min(GUEST_NAP_NS)));
                 }
-                thread::yield_now();
+                left > 0
+            };
+            if !in_time {
+                self.reclaim();
+                return self.pool.below() == 0 && !self.pool.has_guests();
             }
         }
-        true
     }
 
     fn wait(&mut self, flow: &Flow, payload: usize, deadline: Instant) -> bool {
         self.told_full = false;
-        self.counters.waits.add(1);
+        self.end.counters.waits.add(1);
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         if !self.uncork_by(deadline) {
             return false;
         }
         loop {
-            if self.shared().refusal(flow).is_some() {
+            if !self.shared().is_open() && self.refusal(flow).is_some() {
                 return true;
             }
+            self.pool.allow(self.shared().fair_credits());
             if self.pool.has_room(payload) {
                 return self.has_place(flow, deadline);
             }
-            // Half of what is below: a sender that went on with every single credit would wait for
-            // every single packet.
-            let need = (self.below() / 2).max(1);
-            let in_time = self.wait_returned(self.served_by(flow), need, deadline);
+            let in_time = self.wait_returned(self.served_by(flow), self.half(), deadline);
             self.reclaim();
             if !in_time && !self.pool.has_room(payload) {
                 return false;
@@ -131,24 +163,59 @@ impl Sender {
         }
     }
 
+    /// Half of what is below: a sender that went on with every single credit would wait for every
+    /// single packet.
+    fn half(&self) -> u32 {
+        (self.pool.below() / 2).max(1)
+    }
+
     /// Submits what a cork held back, as soon as it fits. False: not before `deadline`.
     pub(super) fn uncork_by(&mut self, deadline: Instant) -> bool {
         while self.uncork().is_err() {
-            let held = self.corked.iter().position(|list| !list.is_empty());
-            if !self.make_place(self.shared().front(held.unwrap_or(0)), deadline) {
+            if !self.make_place(self.first_corked(), deadline) {
                 return false;
             }
         }
         true
     }
 
-    /// Blocks until `need` packets have come home. False: not before `deadline`.
+    /// The port of the first packet that a cork holds back.
+    fn first_corked(&self) -> usize {
+        let held = self.corked.iter().enumerate();
+        let mut held = held.filter_map(|(port, list)| Some((port, list.front()?.flow)));
+        held.next().map_or(0, |(port, key)| self.shared().route(port, key))
+    }
+
+    /// The port that takes nothing just now, if one keeps packets of `flow`, or of a cork, from
+    /// being submitted.
+    fn stuck_at(&mut self, flow: &Flow) -> Option<usize> {
+        if self.uncork().is_err() {
+            return Some(self.first_corked());
+        }
+        let port = self.served_by(flow);
+        self.shared().is_full(port).then_some(port)
+    }
+
+    /// Has the bell ring as soon as a port takes packets again.
+    fn wish_for_room(&self, port: usize) {
+        let shared = self.shared();
+        let slot = shared.slot(port);
+        if !slot.known.succession.is_leaving() {
+            slot.want_room();
+            shared.keep(slot).keep(shared.clock.now().after(FULL_NAP_NS));
+        } // Else who removes it rings.
+    }
+
+    /// Blocks until `need` packets have come home, or something happened that may end the wait.
+    /// False: neither before `deadline`.
     fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
+        let mut helped = 0;
         loop {
-            if self.pool.returned() >= need || self.shared().gate.is_closed() {
+            if self.pool.returned() >= need || helped == HELPS_MAX {
                 return true;
             }
-            if self.help(port) {
+            if self.help(port, HELPED_WAITING) {
+                helped += 1;
                 let now = self.shared().clock.now();
                 self.slice_over = now.since(self.slice_start) > SLICE_NS;
                 self.give_way();
@@ -159,9 +226,15 @@ impl Sender {
             }
             match self.pool.arm(self.waker.get(), need) {
                 Armed::Ready => return true,
-                Armed::Busy => thread::yield_now(),
+                // Somebody takes the last waker out: a nap lets it, whatever the priorities are.
+                Armed::Busy => {
+                    thread::park_timeout(BUSY_NAP);
+                    if self.shared().is_copy() || self.shared().clock.now() >= deadline {
+                        return self.pool.returned() >= need;
+                    }
+                }
                 Armed::Armed => {
-                    self.counters.parks.add(1);
+                    self.end.counters.parks.add(1);
                     if !self.park(deadline) {
                         self.pool.disarm();
                         return self.pool.returned() >= need;
@@ -171,24 +244,32 @@ impl Sender {
         }
     }
 
-    /// Works for all instead of waiting, on the first port that lets it: its own, or one that asked
-    /// for a visit. (Others have nothing to do, and may be thousands.) True if packets left.
-    pub(super) fn help(&self, port: usize) -> bool {
-        let shared = self.shared();
-        let own = shared.slot(port);
-        let others = shared.slots.marked().filter(|slot| !ptr::eq(*slot, own));
-        iter::once(own).chain(others).any(|slot| {
-            let ran = slot.port.help(shared.clock.now(), &shared.keep(slot));
-            ran.is_some_and(|ran| ran.done > 0)
-        })
+    /// Works for all instead of waiting, on the first port that lets it: its own, or one of `most`
+    /// ports that asked for a visit, in turn. (Ports that did not have nothing to do.) True if
+    /// packets left.
+    pub(super) fn help(&mut self, port: usize, most: usize) -> bool {
+        if self.work_at(port) {
+            return true;
+        }
+        let shared = &*self.handle.shared;
+        let (some, next) = shared.slots.some_marked(self.helps_from);
+        self.helps_from = next;
+        for (looked, (number, slot)) in some.filter(|(number, _)| *number != port).enumerate() {
+            if looked == most {
+                self.helps_from = number;
+                break;
+            }
+            if work(shared, slot) {
+                self.helps_from = number + 1;
+                return true;
+            }
+        }
+        false
     }
 
-    /// Empties all intakes that nobody owns.
-    fn help_all(&self) {
-        let shared = self.shared();
-        for slot in (0..shared.ports()).map(|port| shared.slot(port)) {
-            let _ = slot.port.help(shared.clock.now(), &shared.keep(slot));
-        }
+    /// Works at one port, if nobody does. True if packets left.
+    fn work_at(&self, port: usize) -> bool {
+        work(self.shared(), self.shared().slot(port))
     }
 
     /// The port that takes the flow's packets just now.
@@ -199,10 +280,10 @@ impl Sender {
 
     /// Waits while the flow's port takes nothing: its intake is at its cap, which credits normally
     /// keep from happening, or it is being removed.
-    fn has_place(&self, flow: &Flow, deadline: Instant) -> bool {
+    fn has_place(&mut self, flow: &Flow, deadline: Instant) -> bool {
         loop {
             let port = self.served_by(flow);
-            if !self.shared().is_full(port) || self.shared().refusal(flow).is_some() {
+            if !self.shared().is_full(port) || self.refusal(flow).is_some() {
                 return true;
             }
             if !self.make_place(port, deadline) {
@@ -218,8 +299,9 @@ impl Sender {
         if now >= deadline {
             return false;
         }
-        let ran = slot.port.help(now, &shared.keep(slot));
-        let takes_nothing = shared.is_full(port) || slot.is_gone(); // Its heirs do not, then.
+        let ran = shared.help(slot);
+        // If it is gone, its heirs take nothing.
+        let takes_nothing = shared.is_full(port) || slot.known.succession.is_gone();
         if ran.is_none_or(|ran| ran.done == 0) && takes_nothing {
             thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
         }
@@ -236,6 +318,11 @@ impl Sender {
         thread::park_timeout(Duration::from_nanos(left));
         left > 0
     }
+}
+
+/// Sends up to a quota from a port, if nobody does. True if packets left.
+fn work(shared: &Shared, slot: &Slot<BoxDevice>) -> bool {
+    shared.help(slot).is_some_and(|ran| ran.done > 0)
 }
 
 /// Resolves when a datagram has a chance. See [`Sender::ready`].

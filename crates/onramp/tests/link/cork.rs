@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use onramp::dev::Null;
-use onramp::{Link, TrySendError};
+use onramp::{DropReason, Link, Mode, TrySendError};
 
-use crate::common::{Gate, LONG, balanced, credits, gated, in_time};
+use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
+use crate::trap::Trap;
 
 #[test]
 fn a_cork_holds_back_and_lets_go_at_once() {
@@ -164,4 +165,89 @@ fn a_cork_larger_than_the_intake_gets_through() {
             balanced(&link.stats());
         }
     });
+}
+
+/// How somebody goes on who has packets under a cork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    WaitRoom,
+    Timeout,
+    Flush,
+    Ready,
+    Uncork,
+    Drop,
+}
+
+/// A link is closed whose intake is full, and whose runner a device keeps: what a cork holds finds
+/// no place there and is purged, before or after the close, and nobody waits for the device.
+#[test]
+fn a_cork_on_a_full_intake_ends_with_the_link() {
+    let all = [After::WaitRoom, After::Timeout, After::Flush, After::Ready, After::Drop];
+    for (how, waits) in all.map(|how| (how, true)).into_iter().chain(
+        [After::WaitRoom, After::Timeout, After::Flush, After::Ready, After::Uncork, After::Drop]
+            .map(|how| (how, false)),
+    ) {
+        in_time(move || {
+            let trap = Trap::for_runners();
+            let builder = Link::devices([trap.device()]).qdisc("pfifo").burst(4);
+            let link = builder.mode(Mode::Dedicated).credits(credits(64)).build().unwrap();
+            let mut sender = link.sender();
+            let fates = Fates::of(&mut sender);
+            let flow = sender.flow(None);
+            trap.shut();
+            sender.try_send(&flow, b"bait").unwrap();
+            until("the runner is inside", || trap.inside() == 1);
+            let mut accepted = 1;
+            while sender.try_send(&flow, b"x").is_ok() {
+                accepted += 1;
+            }
+            sender.cork();
+            (0..3).for_each(|_| sender.try_send(&flow, b"corked").unwrap());
+            let closes = || {
+                let report = link.close(Duration::ZERO);
+                assert!(!report.flushed && report.blocked == 1, "{how:?}: {report:?}");
+            };
+            if !waits {
+                closes();
+            }
+            let (said, says) = std::sync::mpsc::channel();
+            let goes_on = std::thread::Builder::new().spawn(move || {
+                said.send(()).unwrap();
+                match how {
+                    After::WaitRoom => sender.wait_room(&flow, 1),
+                    After::Timeout => assert!(sender.wait_room_timeout(&flow, 1, LONG)),
+                    After::Flush => assert!(!sender.flush(LONG), "the device has one"),
+                    After::Ready => crate::ready::block_on(sender.ready(&flow, 1)),
+                    After::Uncork => sender.uncork().unwrap(),
+                    After::Drop => return None,
+                }
+                assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
+                // A task is told at once; the cork goes with the next call that sends.
+                sender.uncork().unwrap();
+                Some(sender)
+            });
+            says.recv().unwrap();
+            if waits {
+                closes();
+            }
+            let sender = goes_on.unwrap().join().unwrap();
+            assert_eq!(trap.inside(), 1, "{how:?}: it is kept still");
+            let dropped = || link.stats().dropped.get(&DropReason::Purged).copied();
+            assert_eq!(dropped(), Some(3), "{how:?}");
+            if let Some(mut sender) = sender {
+                sender.reclaim();
+                assert_eq!(fates.get(Some(DropReason::Purged)), 3, "{how:?}");
+                trap.open();
+                assert!(sender.flush(LONG), "{how:?}");
+                assert_eq!(fates.total(), accepted + 3);
+            }
+            trap.open();
+            until("all is counted", || link.stats().held == 0);
+            let stats = link.stats();
+            assert_eq!(stats.submitted, accepted + 3, "{how:?}");
+            assert_eq!(stats.submitted, stats.sent + stats.dropped_total());
+            assert_eq!(dropped(), Some(stats.dropped_total()));
+            balanced(&stats);
+        });
+    }
 }

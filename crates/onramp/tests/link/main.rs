@@ -1,18 +1,28 @@
 //! A link with real threads. What is right never depends on how fast they are; a test that hangs
 //! is stopped after a minute.
 
+mod after;
+mod blocked;
+mod books;
+mod bounds;
 mod close;
+mod closes;
 mod common;
 mod conserve;
 mod control;
 mod cork;
+mod credits;
 mod death;
 mod device;
 mod flush;
+mod fork;
+mod idle;
 mod kinds;
 mod moves;
 mod network;
+mod nosy;
 mod order;
+mod owed;
 mod pace;
 mod ports;
 mod ready;
@@ -21,4 +31,6 @@ mod review;
 mod room;
 mod senders;
 mod stats;
+mod trap;
 mod tree;
+mod wakes;

@@ -12,14 +12,14 @@ use onramp::{Flow, Link, Sender, TrySendError};
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
 
 /// Wakes a thread, and counts.
-struct Unpark(Thread, AtomicU32);
+pub(crate) struct Unpark(Thread, AtomicU32);
 
 impl Unpark {
-    fn here() -> Arc<Self> {
+    pub(crate) fn here() -> Arc<Self> {
         Arc::new(Self(thread::current(), AtomicU32::new(0)))
     }
 
-    fn woken(&self) -> u32 {
+    pub(crate) fn woken(&self) -> u32 {
         self.1.load(Ordering::SeqCst)
     }
 }
@@ -58,7 +58,7 @@ fn all_below(packets: u32) -> (Arc<Gate>, Link, Sender, Flow) {
 }
 
 /// Polls once with a waker that counts.
-fn poll(sender: &mut Sender, flow: &Flow, waker: &Arc<Unpark>) -> Poll<()> {
+pub(crate) fn poll(sender: &mut Sender, flow: &Flow, waker: &Arc<Unpark>) -> Poll<()> {
     let waker = Waker::from(waker.clone());
     sender.poll_ready(&mut Context::from_waker(&waker), flow, 1)
 }

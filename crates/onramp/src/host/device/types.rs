@@ -105,6 +105,7 @@ fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
 fn wires(name: &str, count: usize, mtu: u32, from: &Arc<Side>, to: &Arc<Side>) -> End {
     let wire = |queue| {
         let info = DeviceInfo::new(format!("{name} {queue}"), mtu.saturating_add(ETHERNET));
+        let info = info.never_blocks();
         Some(Switched::new(from.clone(), Wire::new(info, to)?))
     };
     let queues = boxed((0..count).filter_map(wire));

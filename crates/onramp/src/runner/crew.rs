@@ -1,0 +1,356 @@
+//! The threads of a link: those that run, one that watches them, and spare ones.
+//!
+//! A device that blocks keeps the thread that visits its port. So that it keeps no other port's
+//! timers, a watch sleeps beside the runners: each tells it before a visit to such a device, it
+//! looks [`WATCH_NS`] later, and takes over the role of a runner that is still out. Somebody else
+//! watches then: a spare thread, or a new one. The thread that was kept becomes a spare one as it
+//! comes back.
+//!
+//! ```text
+//! run ──▶ visit ──────────────▶ back ──▶ run
+//!                 │ too long
+//! watch ◀─ hired ◀┴─ relieved: that one runs; who was kept is spare when it is back
+//! ```
+//!
+//! A link needs no watch while it has one port, or if none of its devices
+//! [may block](onramp_core::DeviceInfo::may_block).
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use onramp_core::{Clock, Device, Instant};
+use onramp_queue::{Alarm, NEVER, Post};
+
+use super::{Seat, Serves, run, sleep};
+
+/// How long a runner may be out before it is relieved, nanoseconds.
+const WATCH_NS: u64 = 2_000_000;
+/// Threads of a link besides its runners, at most: devices that block it at the same time, and the
+/// watch.
+const STAND_INS: usize = 64;
+/// The number of no thread.
+const NOBODY: u16 = u16::MAX;
+/// How often who waits for threads to end looks.
+const JOIN_NAP: Duration = Duration::from_micros(100);
+
+/// The threads of a link.
+pub(crate) struct Crew {
+    /// By number; the runners' first.
+    threads: Box<[OnceLock<Thread>]>,
+    watch: Watch,
+    stopped: AtomicBool,
+    hands: Mutex<Hands>,
+}
+
+/// What the watch and those it watches share.
+#[repr(align(128))]
+struct Watch {
+    alarm: Alarm,
+    post: Post,
+    on: AtomicBool,
+}
+
+struct Hands {
+    handles: Vec<JoinHandle<()>>,
+    /// Threads that have nothing to do.
+    spare: Vec<u16>,
+    /// Threads that were started; the next one has this number.
+    started: usize,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug)]
+enum Duty {
+    /// Serve as this runner.
+    Run(usize),
+    /// Watch the runners.
+    Watch,
+    /// Nothing, until it is called to watch.
+    Spare,
+}
+
+/// Why a thread could not be started.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    Spawn(std::io::Error),
+    Pin(usize, std::io::Error),
+}
+
+impl Crew {
+    /// No threads yet, for so many runners.
+    pub(crate) fn new(runners: usize) -> Self {
+        Self {
+            threads: (0..runners + STAND_INS).map(|_| OnceLock::new()).collect(),
+            watch: Watch {
+                alarm: Alarm::default(),
+                post: Post::new(NOBODY),
+                on: AtomicBool::new(false),
+            },
+            stopped: AtomicBool::new(false),
+            hands: Mutex::new(Hands { handles: Vec::new(), spare: Vec::new(), started: runners }),
+        }
+    }
+
+    /// Starts the thread of the runner `me`, on the processor `cpu` if one is given.
+    pub(crate) fn start<S, D, C>(
+        shared: &S,
+        me: usize,
+        cpu: Option<usize>,
+        clock: C,
+    ) -> Result<(), StartError>
+    where
+        S: Serves<D> + Send + Sync + Clone + 'static,
+        D: Device + 'static,
+        C: Clock + Send + Clone + 'static,
+    {
+        let number = u16::try_from(me).unwrap_or(u16::MAX);
+        shared.rig().crew.hands().spawn(shared, number, Duty::Run(me), cpu, clock)
+    }
+
+    /// Starts the watch, unless there is one.
+    pub(crate) fn start_watch<S, D, C>(shared: &S, clock: C) -> Result<(), StartError>
+    where
+        S: Serves<D> + Send + Sync + Clone + 'static,
+        D: Device + 'static,
+        C: Clock + Send + Clone + 'static,
+    {
+        let crew = &shared.rig().crew;
+        let mut hands = crew.hands();
+        if crew.watches() {
+            return Ok(());
+        }
+        hands.hire(shared, clock)?;
+        crew.watch.on.store(true, Ordering::Relaxed); // Relaxed: the fence orders it.
+        // SeqCst: pairs with that of `look_after`. Either a runner that goes out sees the watch, or
+        // the watch, which looks after this, sees the runner out.
+        fence(Ordering::SeqCst);
+        crew.wake(crew.watch.post.holder());
+        Ok(())
+    }
+
+    /// Whether there is a watch.
+    fn watches(&self) -> bool {
+        self.watch.on.load(Ordering::Relaxed) // Relaxed: as above.
+    }
+
+    /// The watch looks in time whether a runner that went out at `now` is back.
+    #[inline]
+    pub(super) fn look_after(&self, now: Instant) {
+        // SeqCst: pairs with that of `start_watch`.
+        fence(Ordering::SeqCst);
+        if self.watches() && self.watch.alarm.set(now.after(WATCH_NS).0) {
+            self.wake(self.watch.post.holder());
+        }
+    }
+
+    /// Wakes a thread, if it is there. One that is not looks round as it starts.
+    pub(super) fn wake(&self, number: u16) {
+        if let Some(thread) = self.threads.get(usize::from(number)).and_then(OnceLock::get) {
+            thread.unpark();
+        }
+    }
+
+    /// Ends all threads but the runners, which have their own [`stop`](super::Runner::stop), as
+    /// soon as they are back.
+    pub(crate) fn stop(&self) {
+        let hands = self.hands();
+        // Release: pairs with the acquire in `is_stopped`.
+        self.stopped.store(true, Ordering::Release);
+        drop(hands);
+        self.watch.alarm.set(0);
+        self.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) // Acquire: pairs with the release in `stop`.
+    }
+
+    /// Waits until all threads have ended, but the calling one if it is among them, and at most
+    /// until `deadline`. A device may keep some for longer: they end when it is back.
+    pub(crate) fn join(&self, clock: &impl Clock, deadline: Instant) {
+        let me = thread::current().id();
+        loop {
+            // Without the lock while it waits: a waker in one of the threads may come here as well.
+            let mut hands = self.hands();
+            let ended = hands.handles.extract_if(.., |handle| handle.is_finished());
+            ended.for_each(|handle| drop(handle.join())); // The panic hook printed panics.
+            let all = hands.handles.iter().all(|handle| handle.thread().id() == me);
+            drop(hands);
+            if all || clock.now() >= deadline {
+                return;
+            }
+            thread::sleep(JOIN_NAP);
+        }
+    }
+
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hands {
+    /// Has somebody watch: a spare thread, or a new one.
+    fn hire<S, D, C>(&mut self, shared: &S, clock: C) -> Result<(), StartError>
+    where
+        S: Serves<D> + Send + Sync + Clone + 'static,
+        D: Device + 'static,
+        C: Clock + Send + Clone + 'static,
+    {
+        let crew = &shared.rig().crew;
+        if let Some(number) = self.spare.pop() {
+            crew.watch.post.hand_over(number);
+            crew.wake(number);
+            return Ok(());
+        }
+        let number = u16::try_from(self.started).unwrap_or(u16::MAX);
+        if self.started >= crew.threads.len() || crew.is_stopped() {
+            let why = "too many devices block this link at the same time";
+            return Err(StartError::Spawn(std::io::Error::other(why)));
+        }
+        self.spawn(shared, number, Duty::Watch, None, clock)?;
+        self.started += 1;
+        crew.watch.post.hand_over(number);
+        // It has not found itself to be the watch, or slept since.
+        crew.wake(number);
+        Ok(())
+    }
+
+    fn spawn<S, D, C>(
+        &mut self,
+        shared: &S,
+        number: u16,
+        duty: Duty,
+        cpu: Option<usize>,
+        clock: C,
+    ) -> Result<(), StartError>
+    where
+        S: Serves<D> + Send + Sync + Clone + 'static,
+        D: Device + 'static,
+        C: Clock + Send + Clone + 'static,
+    {
+        let theirs = shared.clone();
+        let (pinned, is_pinned) = mpsc::sync_channel(1);
+        let handle = thread::Builder::new()
+            .name(format!("onramp-run-{number}"))
+            .spawn(move || {
+                let pin = cpu.map_or(Ok(()), onramp_dev::pin_thread);
+                let failed = pin.is_err();
+                let _ = pinned.send(pin); // Who starts us on a processor waits for it.
+                if !failed {
+                    live(&theirs, number, duty, &clock);
+                }
+            })
+            .map_err(StartError::Spawn)?;
+        if let Some(cpu) = cpu
+            && let Ok(Err(error)) = is_pinned.recv()
+        {
+            return Err(StartError::Pin(cpu, error));
+        }
+        let thread = handle.thread().clone();
+        // A thread that called `wake` earlier found no entry, so this thread repeats the wake-up.
+        let _ = shared.rig().crew.threads[usize::from(number)].set(thread.clone());
+        thread.unpark();
+        self.handles.push(handle);
+        Ok(())
+    }
+}
+
+/// The life of a thread.
+fn live<S, D, C>(shared: &S, number: u16, mut duty: Duty, clock: &C)
+where
+    S: Serves<D> + Send + Sync + Clone + 'static,
+    D: Device + 'static,
+    C: Clock + Send + Clone + 'static,
+{
+    onramp_dev::exact_timers();
+    loop {
+        let next = match duty {
+            Duty::Run(me) if run(shared, Seat { me, number }, clock) => None,
+            Duty::Run(_) => Some(Duty::Spare),
+            Duty::Watch => watch(shared, number, clock).map(Duty::Run),
+            Duty::Spare => wait_to_watch(&shared.rig().crew, number).then_some(Duty::Watch),
+        };
+        match next {
+            Some(next) => duty = next,
+            None => return,
+        }
+    }
+}
+
+/// Has nothing to do. True: it is to watch. False: it is to end.
+fn wait_to_watch(crew: &Crew, number: u16) -> bool {
+    let is_watch = || crew.watch.post.holder() == number;
+    let mut hands = crew.hands();
+    if crew.watches() && crew.watch.post.holder() == NOBODY {
+        crew.watch.post.hand_over(number);
+        return true;
+    }
+    hands.spare.push(number);
+    drop(hands);
+    while !is_watch() {
+        if crew.is_stopped() {
+            return false;
+        }
+        thread::park();
+    }
+    true
+}
+
+/// Watches the runners, until one is out for too long: gives that one's role, which is the caller's
+/// then. `None`: it is to end.
+fn watch<S, D, C>(shared: &S, number: u16, clock: &C) -> Option<usize>
+where
+    S: Serves<D> + Send + Sync + Clone + 'static,
+    D: Device + 'static,
+    C: Clock + Send + Clone + 'static,
+{
+    let crew = &shared.rig().crew;
+    let mut before = 0;
+    loop {
+        crew.watch.alarm.rise();
+        if crew.is_stopped() {
+            return None;
+        }
+        let (now, mut next) = (clock.now(), NEVER);
+        for (me, runner) in shared.rig().runners.iter().enumerate() {
+            let Some(out) = runner.post.is_out() else { continue };
+            let late = Instant(out.since()).after(WATCH_NS);
+            if now < late {
+                next = next.min(late.0);
+            } else if runner.post.relieve(out, number) {
+                runner.stats.stand_ins.add(1);
+                let mut hands = crew.hands();
+                if hands.hire(shared, clock.clone()).is_err() {
+                    // Nobody watches until a thread that is kept now comes back.
+                    crew.watch.post.hand_over(NOBODY);
+                    runner.stats.unwatched.add(1);
+                }
+                return Some(me);
+            }
+        }
+        // While runners go out again and again, one look for all of them is cheaper than one each.
+        let visits = shared.rig().runners.iter().map(|runner| runner.stats.visits.get()).sum();
+        if visits != before {
+            next = next.min(now.after(WATCH_NS).0);
+        }
+        before = visits;
+        sleep(&crew.watch.alarm, next, clock);
+    }
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crew").field("watches", &self.watches()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl Crew {
+    /// The calling thread is the one with this number.
+    pub(super) fn seat(&self, number: u16, thread: Thread) {
+        assert!(self.threads[usize::from(number)].set(thread).is_ok(), "nobody is {number}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Where packets are, by what the documentation says, and what follows from that.
+
+use std::collections::BTreeMap;
+
+use onramp::{Completion, DropReason};
+
+/// Links, by number: one over a mailbox, and one whose device keeps its caller now and then.
+pub(super) const MAIL: usize = 0;
+pub(super) const TRAP: usize = 1;
+
+/// The link of each sender.
+pub(super) const LINKS: [usize; 3] = [MAIL, MAIL, TRAP];
+
+/// Where a packet is that is not home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// With the caller, who made it, got it back, or received it.
+    Hand,
+    /// Held back by a cork.
+    Cork,
+    /// In the link whose device keeps its caller.
+    Held,
+    /// Sent, and not received yet.
+    Mailbox,
+}
+
+/// What is known of a packet.
+#[derive(Clone, Debug)]
+pub(super) struct Fact {
+    /// The sender that made it; `None`: it is of the heap, or that sender is gone.
+    pub(super) maker: Option<usize>,
+    pub(super) place: Place,
+    cookie: u64,
+    /// A link has accepted it: so its fate is told.
+    pub(super) accepted: bool,
+    /// Its maker submitted it, and nobody has dropped it since.
+    submitted_by_maker: bool,
+    /// The last other sender that submitted it, if nobody has dropped it since.
+    guest_of: Option<usize>,
+}
+
+/// What a link counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) submitted: u64,
+    pub(super) refused: u64,
+    pub(super) sent: u64,
+    pub(super) dropped: BTreeMap<DropReason, u64>,
+    pub(super) held: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Model {
+    /// By number: each packet that is somewhere, and not home.
+    pub(super) packets: BTreeMap<u64, Fact>,
+    made: u64,
+    pub(super) credits: usize,
+    pub(super) cap: u64,
+    pub(super) sums: [Sums; 2],
+    /// Somebody receives.
+    pub(super) receives: bool,
+    /// The device keeps its caller.
+    pub(super) shut: bool,
+    /// What the cork of each sender holds back, in order, if it has one.
+    pub(super) corks: [Option<Vec<u64>>; 3],
+    /// What each sender is to be told.
+    pub(super) due: [Vec<Fate>; 3],
+}
+
+/// What a sender is told of a packet: its cookie, and why it was dropped.
+pub(super) type Fate = (u64, Option<DropReason>);
+
+/// As the due ones are written.
+pub(super) fn told(completion: Completion) -> Fate {
+    (completion.cookie, completion.drop_reason)
+}
+
+impl Model {
+    pub(super) fn new(credits: usize, cap: u64) -> Self {
+        Self {
+            packets: BTreeMap::new(),
+            made: 0,
+            credits,
+            cap,
+            sums: Default::default(),
+            receives: true,
+            shut: false,
+            corks: Default::default(),
+            due: Default::default(),
+        }
+    }
+
+    /// The number of the next packet that is made.
+    pub(super) fn next(&self) -> u64 {
+        self.made + 1
+    }
+
+    /// A packet is made, by a sender or from the heap.
+    pub(super) fn make(&mut self, maker: Option<usize>, has_cookie: bool) -> u64 {
+        self.made += 1;
+        let fact = Fact {
+            maker,
+            place: Place::Hand,
+            cookie: if has_cookie { self.made } else { 0 },
+            accepted: false,
+            submitted_by_maker: false,
+            guest_of: None,
+        };
+        self.packets.insert(self.made, fact);
+        self.made
+    }
+
+    pub(super) fn at(&self, place: Place) -> Vec<u64> {
+        let there = self.packets.iter().filter(|(_, fact)| fact.place == place);
+        there.map(|(id, _)| *id).collect()
+    }
+
+    /// Packets that use the credits of a sender: all that are not home.
+    pub(super) fn in_flight(&self, sender: usize) -> usize {
+        self.packets.values().filter(|fact| fact.maker == Some(sender)).count()
+    }
+
+    pub(super) fn has_credit(&self, sender: usize) -> usize {
+        self.credits - self.in_flight(sender)
+    }
+
+    /// Packets that a sender submitted and that are neither sent nor dropped. What a device handed
+    /// to a receiver counts until that one drops it; if another sender submits it again, and it is
+    /// of neither, it counts for that one.
+    pub(super) fn owes(&self, sender: usize) -> bool {
+        self.packets.values().any(|fact| {
+            fact.submitted_by_maker && fact.maker == Some(sender) || fact.guest_of == Some(sender)
+        })
+    }
+
+    /// Packets that the sender's link takes just now.
+    pub(super) fn room(&self, sender: usize) -> u64 {
+        let kept = LINKS[sender] == TRAP && self.shut;
+        if kept { self.cap - self.at(Place::Held).len() as u64 } else { u64::MAX }
+    }
+
+    /// A sender submits a packet. False: it was given back.
+    pub(super) fn submit(&mut self, sender: usize, id: u64) -> bool {
+        if let Some(cork) = &mut self.corks[sender] {
+            cork.push(id);
+            self.fact(id).place = Place::Cork;
+            return true;
+        }
+        let has_room = self.room(sender) > 0;
+        if has_room {
+            self.accept(sender, id);
+        } else {
+            self.sums[LINKS[sender]].refused += 1;
+        }
+        has_room
+    }
+
+    fn accept(&mut self, sender: usize, id: u64) {
+        let (link, shut, receives) = (LINKS[sender], self.shut, self.receives);
+        let fact = self.fact(id);
+        fact.accepted = true;
+        if fact.maker == Some(sender) {
+            fact.submitted_by_maker = true;
+        } else {
+            fact.guest_of = Some(sender);
+        }
+        self.sums[link].submitted += 1;
+        if link == TRAP && shut {
+            self.fact(id).place = Place::Held;
+            self.sums[link].held += 1;
+        } else if link == MAIL && !receives {
+            *self.sums[link].dropped.entry(DropReason::Refused).or_default() += 1;
+            self.home(id, Some(DropReason::Refused));
+        } else {
+            self.sums[link].sent += 1;
+            if link == MAIL {
+                self.fact(id).place = Place::Mailbox;
+            } else {
+                self.home(id, None);
+            }
+        }
+    }
+
+    /// Somebody drops a packet, or is done with it.
+    pub(super) fn home(&mut self, id: u64, reason: Option<DropReason>) {
+        let fact = self.packets.remove(&id).expect("it was somewhere");
+        if fact.accepted
+            && let Some(maker) = fact.maker
+        {
+            self.due[maker].push((fact.cookie, reason));
+        }
+    }
+
+    fn fact(&mut self, id: u64) -> &mut Fact {
+        self.packets.get_mut(&id).expect("it is somewhere")
+    }
+
+    pub(super) fn received(&mut self, id: u64) {
+        let fact = self.fact(id);
+        assert_eq!(fact.place, Place::Mailbox, "packet {id}");
+        fact.place = Place::Hand;
+    }
+
+    /// A cork ends. False: part of it is still held back.
+    pub(super) fn uncork(&mut self, sender: usize) -> bool {
+        let mut cork = self.corks[sender].take().unwrap_or_default();
+        let fits = usize::try_from(self.room(sender)).unwrap_or(usize::MAX).min(cork.len());
+        let left = cork.split_off(fits);
+        for id in cork {
+            self.accept(sender, id);
+        }
+        let all = left.is_empty();
+        self.corks[sender] = (!all).then_some(left);
+        all
+    }
+
+    /// A packet of nobody's goes to the device, which keeps the runner that brings it.
+    pub(super) fn shut(&mut self) {
+        self.shut = true;
+        self.sums[TRAP].submitted += 1;
+    }
+
+    pub(super) fn open(&mut self) {
+        self.shut = false;
+        for id in self.at(Place::Held) {
+            self.home(id, None);
+        }
+        let sums = &mut self.sums[TRAP];
+        sums.sent += 1 + std::mem::take(&mut sums.held);
+    }
+
+    /// The receiver goes, and what it did not take was sent.
+    pub(super) fn leave(&mut self) {
+        self.receives = false;
+        for id in self.at(Place::Mailbox) {
+            self.home(id, None);
+        }
+    }
+
+    /// Another takes the place of a sender, whose cork is in its link.
+    pub(super) fn replace(&mut self, sender: usize) {
+        assert!(self.uncork(sender), "there is room");
+        for fact in self.packets.values_mut() {
+            if fact.maker == Some(sender) {
+                (fact.maker, fact.submitted_by_maker) = (None, false);
+            }
+            if fact.guest_of == Some(sender) {
+                fact.guest_of = None;
+            }
+        }
+        self.due[sender].clear();
+    }
+}

@@ -1,0 +1,250 @@
+//! What one call does for others at most, however many ports there are, and however many went.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::{Device, Flow, Link, Mapping, Mode, SendError, Sender, TrySendError};
+
+use crate::common::{Fates, Gate, LONG, balanced, credits, in_time, until};
+use crate::ready::block_on;
+use crate::trap::{Mortal, kill};
+
+/// Ports that a call without credit works at: the flow's own, and one that asked for a visit.
+const AGAIN: u64 = 2;
+/// The same for a call that would wait: the flow's own, and four.
+const WAITING: u64 = 5;
+
+fn null() -> Box<dyn Device> {
+    Box::new(Null::default())
+}
+
+/// Brings a packet that stays where it is until the link is closed.
+fn stays(link: &Link, sender: &mut Sender, flow: &Flow) {
+    let mut packet = sender.packet(flow, b"stays").unwrap();
+    packet.txtime_ns = (link.now() + LONG * 20).0;
+    sender.submit(flow, packet).unwrap();
+}
+
+/// A link of so many ports, all of which hold a packet of somebody else and wait for its time; and
+/// a sender without credit, whose flow is at port 0.
+fn all_marked(ports: usize) -> (Link, Sender, Flow) {
+    let link = Link::devices((0..ports).map(|_| null())).ports_max(ports);
+    let link = link.qdisc("fq horizon 4000s").credits(credits(2)).build().unwrap();
+    for port in 0..ports {
+        let mut other = link.sender();
+        let flow = other.flow_with(None, Mapping::Port(port));
+        stays(&link, &mut other, &flow);
+    }
+    let mut sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    (0..2).for_each(|_| stays(&link, &mut sender, &flow));
+    (link, sender, flow)
+}
+
+fn helped(link: &Link) -> Vec<u64> {
+    link.stats().ports.iter().map(|port| port.helped).collect()
+}
+
+/// Calls until all ports were worked at once more, and sees after each that it worked at `most`.
+fn works_at_few(link: &Link, most: u64, mut call: impl FnMut()) {
+    let first = helped(link);
+    let mut before: u64 = first.iter().sum();
+    let ports = link.ports();
+    let mut calls = 0;
+    while helped(link).iter().zip(&first).any(|(now, first)| now == first) {
+        // A runner may be at a port just then.
+        assert!(calls < 100 * ports, "never at all of them: {:?}", helped(link));
+        call();
+        calls += 1;
+        let now: u64 = helped(link).iter().sum();
+        assert!(now - before <= most, "{} of {ports} ports in one call", now - before);
+        before = now;
+    }
+    // It works for nobody the first time, and then at one or two ports a call.
+    assert!(calls as u64 >= ports as u64 / most, "{calls} calls");
+}
+
+/// Who is told `Full` again and again works at two ports a call, and comes to all in turn.
+#[test]
+fn a_retry_works_at_two_ports() {
+    for ports in [1, 2, 16, 64, 300] {
+        in_time(move || {
+            let (link, mut sender, flow) = all_marked(ports);
+            works_at_few(&link, AGAIN, || {
+                assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+            });
+            works_at_few(&link, AGAIN, || {
+                assert_eq!(sender.try_send_batch(&flow, [b"x"; 9]), Err(TrySendError::Full));
+            });
+        });
+    }
+}
+
+/// Who waits works at a few ports more, one time a poll.
+#[test]
+fn a_poll_works_at_five_ports() {
+    for ports in [3, 64, 300] {
+        in_time(move || {
+            let (link, mut sender, flow) = all_marked(ports);
+            let mut cx = Context::from_waker(Waker::noop());
+            works_at_few(&link, WAITING, || {
+                assert_eq!(sender.poll_ready(&mut cx, &flow, 1), Poll::Pending);
+            });
+        });
+    }
+}
+
+/// The same for calls that block.
+#[test]
+fn a_wait_works_at_five_ports() {
+    in_time(|| {
+        let (link, mut sender, flow) = all_marked(64);
+        works_at_few(&link, WAITING, || {
+            assert!(!sender.wait_room_timeout(&flow, 1, Duration::ZERO));
+        });
+    });
+}
+
+/// 200 ports go, one after another, and whoever removes them would wait for long: the flows of the
+/// first come to the one that lives, in order, wherever they were as it went.
+#[test]
+fn the_flows_of_many_ports_end_at_the_one_that_lives() {
+    for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+        in_time(move || {
+            const REMOVALS: usize = 200;
+            let gate = Gate::new(true);
+            let link = Link::devices([gate.device()]).ports_max(REMOVALS + 1);
+            let link = link.qdisc("pfifo").mode(mode).build().unwrap();
+            let mut sender = link.sender();
+            let fates = Fates::of(&mut sender);
+            let mut flows = Vec::new();
+            let mut cookie = 0;
+            for port in 0..REMOVALS {
+                if port % 50 == 0 {
+                    flows.push(sender.flow_with(None, Mapping::Port(port)));
+                }
+                assert_eq!(link.add_port(Passes(gate.device())).unwrap(), port + 1);
+                for round in [0, 1] {
+                    for flow in &flows {
+                        sender.wait_room(flow, 1);
+                        let mut packet = sender.packet(flow, b"x").unwrap();
+                        (packet.cookie, cookie) = (cookie, cookie + 1);
+                        sender.submit(flow, packet).unwrap();
+                    }
+                    if round == 0 {
+                        assert!(link.remove_port(port, LONG).unwrap().flushed);
+                    }
+                }
+            }
+            assert!(sender.flush(LONG));
+            assert_eq!(gate.taken(), (0..cookie).collect::<Vec<_>>(), "{mode:?}");
+            let last = link.stats().ports[REMOVALS].sent;
+            assert!(last >= flows.len() as u64, "all of them go by the last one");
+            for flow in &flows {
+                sender.send(flow, b"x").unwrap();
+            }
+            assert!(sender.flush(LONG));
+            let stats = link.stats();
+            assert_eq!(stats.ports[REMOVALS].sent, last + flows.len() as u64);
+            assert_eq!(fates.get(None), cookie + flows.len() as u64);
+            balanced(&stats);
+        });
+    }
+}
+
+/// A device of another link's making.
+struct Passes(Box<dyn Device>);
+
+impl Device for Passes {
+    fn info(&self) -> &onramp::DeviceInfo {
+        self.0.info()
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut onramp::PacketList,
+        done: &mut onramp::PacketList,
+        now: onramp::Instant,
+    ) -> onramp::Transmitted {
+        self.0.transmit(burst, done, now)
+    }
+}
+
+/// All ports but one are dead: flows by processor go through that one, whatever calls they go by,
+/// and however often they had used another.
+#[test]
+fn flows_by_processor_find_the_port_that_lives() {
+    in_time(|| {
+        for lives in [0, 1, 3] {
+            let (devices, kills): (Vec<_>, Vec<_>) = (0..4).map(|_| Mortal::over(null())).unzip();
+            let link = Link::devices(devices).qdisc("pfifo").build().unwrap();
+            let mut sender = link.sender();
+            let flows: Vec<_> = (0..8).map(|_| sender.flow_with(None, Mapping::Cpu)).collect();
+            flows.iter().for_each(|flow| sender.send(flow, b"before").unwrap());
+            for port in (0..4).filter(|port| *port != lives) {
+                kill(&link, port, &kills[port]);
+            }
+            let before = link.stats().ports[lives].sent;
+            for flow in &flows {
+                assert_eq!(sender.try_send(flow, b"x"), Ok(()), "port {lives} of {}", flow.port());
+                assert_eq!(sender.try_send_batch(flow, [b"x"; 3]), Ok(3));
+                assert_eq!(sender.send(flow, b"x"), Ok(()));
+                block_on(poll_fn(|cx| sender.poll_ready(cx, flow, 1)));
+                assert!(sender.wait_room_timeout(flow, 1, LONG));
+            }
+            // And by a sender that was made after the deaths.
+            let mut late = link.sender();
+            let flow = late.flow_with(None, Mapping::Cpu);
+            assert_eq!(late.try_send(&flow, b"x"), Ok(()));
+            assert!(sender.flush(LONG) && late.flush(LONG));
+            assert_eq!(link.stats().ports[lives].sent, before + 8 * 5 + 1);
+            // When the last one dies, they are told.
+            kill(&link, lives, &kills[lives]);
+            for flow in &flows {
+                assert_eq!(sender.try_send(flow, b"x"), Err(TrySendError::PortDead));
+                assert_eq!(sender.send(flow, b"x"), Err(SendError::PortDead));
+            }
+            balanced(&link.stats());
+        }
+    });
+}
+
+/// A port dies under a sender by processor that is asleep, or in full run: it goes on at another.
+#[test]
+fn a_flow_by_processor_outlives_its_port() {
+    in_time(|| {
+        let (devices, kills): (Vec<_>, Vec<_>) = (0..2).map(|_| Mortal::over(null())).unzip();
+        let devices = devices.into_iter().chain([null()]);
+        let link = Link::devices(devices).qdisc("pfifo").credits(credits(4)).build().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let (mut sender, stop) = (link.sender(), stop.clone());
+                    scope.spawn(move || {
+                        let flow = sender.flow_with(None, Mapping::Cpu);
+                        while !stop.load(Ordering::SeqCst) {
+                            sender.send(&flow, b"x").expect("port 2 lives");
+                        }
+                        assert!(sender.flush(LONG));
+                    })
+                })
+                .collect();
+            for port in [0, 1] {
+                let sent = link.stats().sent;
+                until("they send", || link.stats().sent > sent + 1_000);
+                kill(&link, port, &kills[port]);
+            }
+            let sent = link.stats().ports[2].sent;
+            until("they go on", || link.stats().ports[2].sent > sent + 1_000);
+            stop.store(true, Ordering::SeqCst);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        balanced(&link.stats());
+    });
+}

@@ -1,0 +1,363 @@
+//! Closes that find a device which blocks, or would, and closes beside each other.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Context, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use onramp::{
+    CloseReport, Device, DeviceInfo, DropReason, Flow, Instant, Link, Mapping, Mode, PacketList,
+    Sender, Transmitted, TrySendError,
+};
+
+use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, in_time, now, until};
+use crate::trap::Trap;
+
+/// Longer than any close takes that a device does not keep.
+const KEPT_NS: u64 = 10_000_000_000;
+
+/// A device that is full, and may keep whoever finds that out.
+#[derive(Debug, Default)]
+struct Full {
+    state: Mutex<State>,
+    lets_go: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    keeps: Option<Who>,
+    /// Says that it will have room in a moment, else in a long time.
+    soon: bool,
+    inside: u32,
+}
+
+/// Whom it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Runners,
+    Others,
+    All,
+}
+
+struct Filled(DeviceInfo, Arc<Full>);
+
+impl Full {
+    fn new(soon: bool) -> Arc<Self> {
+        let full = Self::default();
+        full.state().soon = soon;
+        Arc::new(full)
+    }
+
+    fn device(self: &Arc<Self>) -> Box<dyn Device> {
+        Box::new(Filled(DeviceInfo::new("full".to_owned(), 1_514), self.clone()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn keep(&self, who: Who) {
+        self.state().keeps = Some(who);
+    }
+
+    fn let_go(&self) {
+        self.state().keeps = None;
+        self.lets_go.notify_all();
+    }
+
+    fn inside(&self) -> u32 {
+        self.state().inside
+    }
+}
+
+impl Device for Filled {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn transmit(&mut self, _: &mut PacketList, _: &mut PacketList, now: Instant) -> Transmitted {
+        let name = thread::current().name().map(str::to_owned);
+        let is_runner = name.is_some_and(|name| name.starts_with("onramp-run"));
+        let mut state = self.1.state();
+        let keeps = |state: &State| match state.keeps {
+            None => false,
+            Some(Who::All) => true,
+            Some(who) => (who == Who::Runners) == is_runner,
+        };
+        if keeps(&state) {
+            state.inside += 1;
+            state = self.1.lets_go.wait_while(state, |state| keeps(state)).unwrap();
+            state.inside -= 1;
+        }
+        let wait = if state.soon { 200_000 } else { 1_000_000_000_000 };
+        Transmitted { calls: 1, messages: 0, retry_at: Some(now.after(wait)) }
+    }
+}
+
+/// Ports in front of such devices, each with packets left. Gives the sender, too.
+fn filled(ports: usize, soon: bool, mode: Mode) -> (Link, Vec<Arc<Full>>, Sender, Fates) {
+    let fulls: Vec<_> = (0..ports).map(|_| Full::new(soon)).collect();
+    let devices: Vec<_> = fulls.iter().map(|full| full.device()).collect();
+    let builder = Link::devices(devices).qdisc("pfifo limit 10000").mode(mode).runners(1);
+    let link = builder.credits(credits(2_000)).build().unwrap();
+    let mut sender = link.sender();
+    let fates = Fates::of(&mut sender);
+    for port in 0..ports {
+        let flow = sender.flow_with(None, Mapping::Port(port));
+        (0..90).for_each(|_| sender.send(&flow, b"x").unwrap());
+    }
+    (link, fulls, sender, fates)
+}
+
+/// All that was submitted is purged, counted, and told.
+#[track_caller]
+fn purged(link: &Link, sender: &mut Sender, fates: &Fates, packets: u64) {
+    assert!(sender.flush(LONG), "they come home");
+    until("all is counted", || link.stats().held == 0);
+    let stats = link.stats();
+    assert_eq!((stats.submitted, stats.sent), (packets, 0));
+    assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&packets));
+    assert_eq!((fates.get(Some(DropReason::Purged)), fates.total()), (packets, packets));
+    balanced(&stats);
+}
+
+/// Devices that would keep whoever comes, with packets left: a close does not go to them.
+#[test]
+fn a_close_goes_to_no_device_that_blocks() {
+    for (mode, patience) in
+        [(Mode::Inline, Duration::ZERO), (Mode::Inline, SHORT), (Mode::Hybrid, SHORT)]
+    {
+        in_time(move || {
+            let (link, fulls, mut sender, fates) = filled(8, false, mode);
+            assert_eq!(link.stats().held, 8 * 90, "packets are left");
+            fulls.iter().for_each(|full| full.keep(Who::All));
+            let began = now();
+            let report = link.close(patience);
+            assert!(now().since(began) < KEPT_NS, "a device kept it");
+            let inside = fulls.iter().filter(|full| full.inside() > 0).count();
+            assert!(!report.flushed && report.blocked <= inside, "{report:?}");
+            fulls.iter().for_each(|full| full.let_go());
+            purged(&link, &mut sender, &fates, 8 * 90);
+        });
+    }
+}
+
+/// The same while all of these devices keep runners: each of their ports counts.
+#[test]
+fn a_close_counts_the_ports_that_are_blocked() {
+    for (mode, patience) in [(Mode::Inline, Duration::ZERO), (Mode::Dedicated, SHORT)] {
+        in_time(move || {
+            let (link, fulls, mut sender, fates) = filled(8, true, mode);
+            fulls[..5].iter().for_each(|full| full.keep(Who::Runners));
+            until("they keep runners", || fulls[..5].iter().all(|full| full.inside() == 1));
+            let began = now();
+            let report = link.close(patience);
+            assert!(now().since(began) < KEPT_NS, "a device kept it");
+            let told = CloseReport { flushed: false, purged: 3 * 90, blocked: 5 };
+            assert_eq!(report, told);
+            fulls.iter().for_each(|full| full.let_go());
+            purged(&link, &mut sender, &fates, 8 * 90);
+            assert_eq!(link.close(Duration::ZERO).blocked, 0);
+        });
+    }
+}
+
+/// The drop of the last handle and of the last sender are no longer kept than a close.
+#[test]
+fn a_drop_goes_to_no_device_that_blocks() {
+    for (soon, who) in [(false, Who::All), (true, Who::Runners), (true, Who::All)] {
+        in_time(move || {
+            let (link, fulls, sender, _fates) = filled(8, soon, Mode::Inline);
+            fulls.iter().for_each(|full| full.keep(who));
+            if soon {
+                until("they keep runners", || fulls.iter().all(|full| full.inside() == 1));
+            }
+            let began = now();
+            drop(sender);
+            drop(link);
+            assert!(now().since(began) < KEPT_NS, "a device kept it");
+            fulls.iter().for_each(|full| full.let_go());
+            until("the devices are gone", || fulls.iter().all(|full| Arc::strong_count(full) == 1));
+        });
+    }
+}
+
+/// A sender leaves more than a quota, the device blocks from then on, and the link is closed or
+/// dropped at once: whether a runner came before or not, nothing keeps the caller.
+#[test]
+fn a_close_after_a_burst_is_not_kept() {
+    for drops in [false, true] {
+        in_time(move || {
+            for _ in 0..4 {
+                let trap = Trap::new();
+                let builder = Link::devices([trap.device()]).qdisc("pfifo").mode(Mode::Inline);
+                let link = builder.build().unwrap();
+                let (theirs, watch) = (trap.clone(), link.clone());
+                let mut sender = link.sender();
+                let flow = sender.flow(None);
+                sender.cork();
+                assert_eq!(sender.try_send_batch(&flow, [b"x"; 90]), Ok(90));
+                sender.uncork().unwrap();
+                theirs.shut();
+                let began = now();
+                if drops {
+                    // What is left of it goes with the other handle, in the same thread.
+                    drop((sender, link));
+                    drop(watch);
+                    assert!(now().since(began) < KEPT_NS, "a device kept it");
+                    trap.open();
+                    until("the device is gone", || Arc::strong_count(&theirs) == 2);
+                    continue;
+                }
+                let report = watch.close(Duration::ZERO);
+                assert!(now().since(began) < KEPT_NS, "a device kept it");
+                assert!(report.blocked <= 1, "{report:?}");
+                trap.open();
+                assert!(sender.flush(LONG));
+                until("all is counted", || link.stats().held == 0);
+                assert_eq!(link.stats().sent, trap.taken().len() as u64);
+                balanced(&link.stats());
+            }
+        });
+    }
+}
+
+/// How somebody comes to be with the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Waits,
+    Polls,
+    Flushes,
+    Sends,
+    Runs,
+}
+
+impl How {
+    /// Comes by until the link is closed.
+    fn come_by(self, sender: &mut Sender, flow: &Flow) {
+        let moment = Duration::from_millis(1);
+        loop {
+            match self {
+                Self::Waits => _ = sender.wait_room_timeout(flow, 1, moment),
+                Self::Polls => {
+                    let mut cx = Context::from_waker(Waker::noop());
+                    let _ = sender.poll_ready(&mut cx, flow, 1);
+                }
+                Self::Flushes => _ = sender.flush(moment),
+                Self::Sends | Self::Runs => {}
+            }
+            match sender.try_send(flow, b"x") {
+                Ok(()) | Err(TrySendError::Full) => thread::yield_now(),
+                Err(why) => {
+                    assert_eq!(why, TrySendError::Closed);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Whoever was with the device as the link was closed: when that one is back, what the port holds
+/// is purged and counted, however much it is.
+#[test]
+fn what_a_blocked_port_holds_is_purged_at_last() {
+    for how in [How::Waits, How::Polls, How::Flushes, How::Sends, How::Runs] {
+        in_time(move || {
+            let full = Full::new(true);
+            let builder = Link::devices([full.device()]).qdisc("pfifo limit 10000");
+            let link = builder.credits(credits(1_000)).build().unwrap();
+            let mut sender = link.sender();
+            let fates = Fates::of(&mut sender);
+            let flow = sender.flow(None);
+            (0..1_000).for_each(|_| sender.send(&flow, b"x").unwrap());
+            full.keep(if how == How::Runs { Who::Runners } else { Who::Others });
+            let caught = thread::Builder::new().spawn(move || {
+                how.come_by(&mut sender, &flow);
+                sender
+            });
+            until("somebody is inside", || full.inside() == 1);
+            let report = link.close(Duration::ZERO);
+            assert_eq!(report, CloseReport { flushed: false, purged: 0, blocked: 1 }, "{how:?}");
+            full.let_go();
+            let mut sender = caught.unwrap().join().unwrap();
+            assert!(sender.flush(LONG), "{how:?}");
+            let packets = link.stats().submitted;
+            purged(&link, &mut sender, &fates, packets);
+        });
+    }
+}
+
+fn closes(link: &Link, timeout: Duration) -> JoinHandle<CloseReport> {
+    let link = link.clone();
+    let thread = thread::Builder::new().name("closer".to_owned());
+    thread.spawn(move || link.close(timeout)).unwrap()
+}
+
+/// Two closes at once find the same port blocked.
+#[test]
+fn two_closes_agree() {
+    in_time(|| {
+        let (link, fulls, mut sender, fates) = filled(3, true, Mode::Hybrid);
+        fulls[1].keep(Who::Runners);
+        until("it keeps a runner", || fulls[1].inside() == 1);
+        let closing = [closes(&link, Duration::ZERO), closes(&link, Duration::ZERO)];
+        let last = link.close(Duration::ZERO);
+        let reports = closing.map(|closing| closing.join().unwrap());
+        for report in reports.into_iter().chain([last]) {
+            assert!(!report.flushed, "{report:?}");
+            assert_eq!(report.blocked, 1, "{report:?}");
+            assert!(report.purged <= 2 * 90, "{report:?}");
+        }
+        fulls[1].let_go();
+        purged(&link, &mut sender, &fates, 3 * 90);
+    });
+}
+
+/// A close that has time finds nothing held in the end, since another one purged it.
+#[test]
+fn a_close_that_another_purges_for_has_not_flushed() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let seen = Arc::default();
+        let device = Seen { device: gate.device(), seen: Arc::clone(&seen), info: never_blocks() };
+        let link = Link::devices([Box::new(device) as Box<_>]).qdisc("pfifo").build().unwrap();
+        let mut sender = link.sender();
+        let fates = Fates::of(&mut sender);
+        let flow = sender.flow(None);
+        (0..20).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+        let long = closes(&link, LONG * 10);
+        until("it waits", || *seen.lock().unwrap());
+        let short = link.close(Duration::ZERO);
+        assert_eq!(short, CloseReport { flushed: false, purged: 20, blocked: 0 });
+        let long = long.join().unwrap();
+        assert!(!long.flushed && long.blocked == 0, "{long:?}");
+        purged(&link, &mut sender, &fates, 20);
+    });
+}
+
+fn never_blocks() -> DeviceInfo {
+    DeviceInfo::new("seen".to_owned(), 1_514).never_blocks()
+}
+
+/// Says whether a closing thread has been there, which works for what it waits for.
+struct Seen {
+    device: Box<dyn Device>,
+    seen: Arc<Mutex<bool>>,
+    info: DeviceInfo,
+}
+
+impl Device for Seen {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        *self.seen.lock().unwrap() |= thread::current().name() == Some("closer");
+        self.device.transmit(burst, done, now)
+    }
+}

@@ -1,0 +1,110 @@
+//! Senders that wait with a small share of the credits, and get a larger one as others leave.
+
+use std::task::Poll;
+use std::thread;
+
+use onramp::dev::{Null, Receiver, loopback};
+use onramp::{Link, SendError, Sender, TrySendError};
+
+use crate::common::{LONG, balanced, in_time, until};
+use crate::ready::{Unpark, poll};
+use crate::wakes::HOWS;
+
+/// So many senders that each may have four packets below it.
+const CROWD: usize = 2_100;
+
+/// A link over a mailbox that nobody reads, and a crowd of senders.
+fn crowd() -> (Link, Receiver, Vec<Sender>) {
+    let (lo, receiver) = loopback(10_000);
+    let link = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo").build().unwrap();
+    let others = (0..CROWD).map(|_| link.sender()).collect();
+    (link, receiver, others)
+}
+
+/// Everybody who waits goes on when the crowd leaves, though no packet of theirs comes home.
+#[test]
+fn who_waits_goes_on_when_others_leave() {
+    in_time(|| {
+        let (link, receiver, others) = crowd();
+        let waiting = HOWS.map(|how| {
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            let mut below = 0;
+            while sender.try_send(&flow, b"x").is_ok() {
+                below += 1;
+            }
+            assert!((4..100).contains(&below), "its share: {below}");
+            let waits = link.stats().waits;
+            let thread = thread::Builder::new().spawn(move || {
+                let told = how.go_on(&mut sender, &flow);
+                (told, sender.in_flight() - below, sender)
+            });
+            until("it waits", || link.stats().waits > waits);
+            (how, thread.unwrap())
+        });
+        drop(others);
+        let mut senders = Vec::new();
+        for (how, thread) in waiting {
+            let (told, more, sender): (Result<(), SendError>, u32, Sender) = thread.join().unwrap();
+            assert_eq!((told, more), (Ok(()), 1), "{how:?}");
+            senders.push(sender);
+        }
+        drop(receiver);
+        senders.iter_mut().for_each(|sender| assert!(sender.flush(LONG)));
+        balanced(&link.stats());
+    });
+}
+
+/// A task is woken each time its share doubles, and finds room then.
+#[test]
+fn a_task_sees_each_step() {
+    in_time(|| {
+        let (link, receiver, mut others) = crowd();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        let mut below = 0;
+        for left in [CROWD, 1_000, 500, 250, 100] {
+            let waker = Unpark::here();
+            if left < CROWD {
+                assert_eq!(poll(&mut sender, &flow, &waker), Poll::Pending);
+                others.truncate(left);
+                until("the task is woken", || waker.woken() > 0);
+                assert_eq!(poll(&mut sender, &flow, &waker), Poll::Ready(()), "{left} left");
+            }
+            let before = below;
+            let told = loop {
+                match sender.try_send(&flow, b"x") {
+                    Ok(()) => below += 1,
+                    Err(why) => break why,
+                }
+            };
+            assert_eq!(told, TrySendError::Full);
+            assert!(below > before, "{left} left, {below} below");
+        }
+        drop(receiver);
+        assert!(sender.flush(LONG));
+        balanced(&link.stats());
+    });
+}
+
+/// A port that is added lets more packets be below, too: who waits hears of it.
+#[test]
+fn a_task_sees_that_a_port_was_added() {
+    in_time(|| {
+        let (lo, receiver) = loopback(10_000);
+        let builder = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo").ports_max(4);
+        let link = builder.build().unwrap();
+        let others: Vec<_> = (0..CROWD - 200).map(|_| link.sender()).collect();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        while sender.try_send(&flow, b"x").is_ok() {}
+        let waker = Unpark::here();
+        assert_eq!(poll(&mut sender, &flow, &waker), Poll::Pending);
+        link.add_port(Null::default()).unwrap();
+        until("the task is woken", || waker.woken() > 0);
+        sender.try_send(&flow, b"x").unwrap();
+        drop((receiver, others));
+        assert!(sender.flush(LONG));
+        balanced(&link.stats());
+    });
+}

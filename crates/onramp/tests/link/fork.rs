@@ -1,0 +1,266 @@
+//! Children of `fork`: copies of a link without its threads. Each call returns there, nothing is
+//! accepted, and nothing leaves by the sockets that parent and child share.
+
+use std::ffi::CStr;
+use std::fs;
+use std::net::UdpSocket;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::{Null, run_in_child};
+use onramp::{CloseReport, Flow, Link, Mapping, Packet, PortError, Rate, Sender, TrySendError};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::common::{LONG, SHORT, balanced, credits, in_time, now, until};
+use crate::trap::Trap;
+
+/// Longer than a child takes that nothing keeps.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a child works with.
+struct World {
+    link: Link,
+    sender: Sender,
+    flow: Flow,
+}
+
+/// One thing that a child does; says whether that was as it shall be.
+type Step = (&'static CStr, fn(&mut World) -> bool);
+
+const CLOSED: TrySendError = TrySendError::Closed;
+
+fn is_closed<T>(said: Result<T, PortError>) -> bool {
+    matches!(said, Err(PortError::Closed))
+}
+
+fn makes_a_sender(World { link, .. }: &mut World) -> bool {
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    sender.try_send(&flow, b"child") == Err(CLOSED) && sender.flush(LONG)
+}
+
+fn corks(World { sender, flow, .. }: &mut World) -> bool {
+    sender.cork();
+    let refused = sender.try_send(flow, b"child") == Err(CLOSED);
+    let whole = sender.submit(flow, Packet::with_payload(b"child"));
+    let batch = sender.try_send_batch(flow, [b"child"; 3]);
+    refused && whole.is_err_and(|rejected| rejected.why == CLOSED) && batch == Err(CLOSED)
+}
+
+const STEPS: [Step; 24] = [
+    (c"try_send", |w| w.sender.try_send(&w.flow, b"child") == Err(CLOSED)),
+    (c"send", |w| w.sender.send(&w.flow, b"child").is_err()),
+    (c"send_batch", |w| w.sender.send_batch(&w.flow, &[b"child"; 9]).is_err()),
+    (c"submit", |w| {
+        let said = w.sender.submit(&w.flow, Packet::with_payload(b"child"));
+        said.is_err_and(|rejected| rejected.why == CLOSED)
+    }),
+    (c"cork", corks),
+    (c"uncork", |w| w.sender.uncork().is_ok()),
+    (c"wait_room", |w| {
+        w.sender.wait_room(&w.flow, 1);
+        w.sender.wait_room_timeout(&w.flow, 1, LONG)
+    }),
+    (c"poll_ready", |w| {
+        let mut cx = Context::from_waker(Waker::noop());
+        w.sender.poll_ready(&mut cx, &w.flow, 1).is_ready()
+    }),
+    (c"flush", |w| w.sender.flush(LONG) == (w.sender.in_flight() == 0)),
+    (c"flush link", |w| !w.link.flush(LONG)),
+    (c"stats", |w| w.link.stats().ports.len() == w.link.ports()),
+    (c"views", |w| w.link.views(0).is_err() && w.link.all_views().is_empty()),
+    (c"tree", |w| {
+        let _ = (w.link.tree_views(), w.link.setup(), w.link.deaths(), w.link.now());
+        w.link.measure(true);
+        w.link.change("qdisc replace dev d0 root fq").is_err()
+    }),
+    (c"add_port", |w| is_closed(w.link.add_port(Null::default()))),
+    (c"remove_port", |w| is_closed(w.link.remove_port(0, LONG))),
+    (c"set_qdisc", |w| is_closed(w.link.set_qdisc("pfifo limit 1"))),
+    (c"set_rate", |w| w.link.set_rate(Rate(1)).is_err()),
+    (c"new sender", makes_a_sender),
+    (c"new flow", |w| {
+        let flow = w.sender.flow_with(None, Mapping::Cpu);
+        w.sender.try_send(&flow, b"child") == Err(CLOSED)
+    }),
+    (c"reclaim", |w| w.sender.reclaim() <= 1_000),
+    (c"clone", |w| {
+        drop(w.link.clone());
+        true
+    }),
+    (c"close", |w| w.link.close(LONG) == CloseReport { flushed: false, purged: 0, blocked: 0 }),
+    (c"close again", |w| !w.link.close(Duration::ZERO).flushed),
+    (c"at last", |w| w.sender.try_send(&w.flow, b"child") == Err(CLOSED)),
+];
+
+/// The child's part. The kernel shows the parent the name of its thread.
+fn child(world: &mut Option<World>) -> i32 {
+    for (number, (name, step)) in (1..).zip(&STEPS) {
+        let _ = rustix::thread::set_name(name);
+        if !world.as_mut().is_some_and(step) {
+            return number;
+        }
+    }
+    let Some(World { link, sender, .. }) = world.take() else { return -1 };
+    let _ = rustix::thread::set_name(c"drop sender");
+    drop(sender);
+    let _ = rustix::thread::set_name(c"drop link");
+    drop(link);
+    0
+}
+
+/// Has a child go through all of it.
+#[track_caller]
+fn fork(world: &mut Option<World>) {
+    let number = run_in_child(|| child(world)).expect("there can be a child");
+    let pid = Pid::from_raw(number).expect("it has a number");
+    let deadline = now() + PATIENCE;
+    loop {
+        if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG).unwrap() {
+            let failed = status.exit_status().and_then(|status| usize::try_from(status).ok());
+            let step = failed.and_then(|step| Some(STEPS.get(step.checked_sub(1)?)?.0));
+            assert_eq!(status.exit_status(), Some(0), "it failed at {step:?}");
+            return;
+        }
+        if now() >= deadline {
+            let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+            kill_process(pid, Signal::KILL).unwrap();
+            waitpid(Some(pid), WaitOptions::empty()).unwrap();
+            panic!("the child hangs at `{}`", name.trim());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A link over sockets that are connected to one, and that one.
+fn sockets(ports: usize, qdisc: &str) -> (UdpSocket, World) {
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sockets = (0..ports).map(|_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(receiver.local_addr().unwrap()).unwrap();
+        socket
+    });
+    let builder = Link::sockets(sockets).qdisc(qdisc).credits(credits(100)).ports_max(ports + 1);
+    let link = builder.build().unwrap();
+    let sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    (receiver, World { link, sender, flow })
+}
+
+/// What the receiver has got: all of it is the parent's.
+#[track_caller]
+fn received(receiver: &UdpSocket, packets: usize) {
+    let mut buf = [0; 100];
+    receiver.set_read_timeout(Some(LONG)).unwrap();
+    for _ in 0..packets {
+        let len = receiver.recv(&mut buf).unwrap();
+        assert_eq!(&buf[..len], b"parent");
+    }
+    receiver.set_read_timeout(Some(SHORT)).unwrap();
+    assert!(receiver.recv(&mut buf).is_err(), "there is one more");
+}
+
+/// The link is at rest as the process forks.
+#[test]
+fn a_child_of_a_link_at_rest() {
+    for ports in [1, 3] {
+        in_time(move || {
+            let (receiver, world) = sockets(ports, "fq");
+            let mut world = Some(world);
+            for _ in 0..3 {
+                let World { link, sender, flow } = world.as_mut().unwrap();
+                (0..10).for_each(|_| sender.send(flow, b"parent").unwrap());
+                assert!(sender.flush(LONG) && link.flush(LONG));
+                received(&receiver, 10);
+                fork(&mut world);
+                received(&receiver, 0);
+            }
+            let World { link, mut sender, flow } = world.unwrap();
+            link.set_qdisc("pfifo").unwrap();
+            link.add_port(Null::default()).unwrap();
+            assert!(link.views(0).is_ok());
+            sender.send(&flow, b"parent").unwrap();
+            assert!(sender.flush(LONG));
+            received(&receiver, 1);
+            assert_eq!(link.stats().sent, 31);
+            balanced(&link.stats());
+            assert!(link.close(LONG).flushed);
+        });
+    }
+}
+
+/// Packets wait for their times, and others under a cork, as the process forks: they are the
+/// parent's, and go once.
+#[test]
+fn a_child_of_a_link_that_holds_packets() {
+    in_time(|| {
+        let (receiver, mut world) = sockets(2, "fq");
+        let World { link, sender, flow } = &mut world;
+        for _ in 0..10 {
+            let mut packet = sender.packet(flow, b"parent").unwrap();
+            packet.txtime_ns = link.now().after(300_000_000).0;
+            sender.submit(flow, packet).unwrap();
+        }
+        sender.cork();
+        (0..5).for_each(|_| sender.try_send(flow, b"parent").unwrap());
+        let mut world = Some(world);
+        fork(&mut world);
+        let World { link, mut sender, .. } = world.unwrap();
+        sender.uncork().unwrap();
+        assert!(sender.flush(LONG) && link.flush(LONG));
+        received(&receiver, 15);
+        assert_eq!((link.stats().submitted, link.stats().sent), (15, 15));
+        balanced(&link.stats());
+    });
+}
+
+/// A device keeps the runner, the sender has no credit left, and others send, change the link and
+/// wait as the process forks: whatever locks they have, they have them in the child for ever.
+#[test]
+fn children_of_a_link_that_others_use() {
+    in_time(|| {
+        let trap = Trap::for_runners();
+        let null = || Box::new(Null::default()) as Box<dyn onramp::Device>;
+        let builder = Link::devices([trap.device(), null(), null()]).qdisc("pfifo").burst(4);
+        let builder = builder.mode(onramp::Mode::Dedicated).runners(1).credits(credits(64));
+        let link = builder.build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Port(0));
+        trap.shut();
+        sender.try_send(&flow, b"bait").unwrap();
+        until("the runner is inside", || trap.inside() == 1);
+        while sender.try_send(&flow, b"x").is_ok() {}
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        let go_on = || !ends.load(std::sync::atomic::Ordering::SeqCst);
+        let mut world = Some(World { link: link.clone(), sender, flow });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while go_on() {
+                    link.set_qdisc("pfifo limit 700").unwrap();
+                    link.sender().wait_room(&link.sender().flow(None), 1);
+                    let _ = link.stats();
+                }
+            });
+            scope.spawn(|| {
+                let mut sender = link.sender();
+                let flow = sender.flow_with(None, Mapping::Port(1));
+                while go_on() {
+                    sender.send(&flow, b"x").unwrap();
+                }
+                assert!(sender.flush(LONG));
+            });
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                (0..5).for_each(|_| fork(&mut world));
+            }));
+            ends.store(true, std::sync::atomic::Ordering::SeqCst);
+            trap.open();
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        let World { mut sender, .. } = world.unwrap();
+        assert!(sender.flush(LONG) && link.flush(LONG));
+        assert_eq!(trap.inside(), 0);
+        balanced(&link.stats());
+        assert!(link.close(LONG).flushed);
+    });
+}

@@ -1,0 +1,268 @@
+//! Wakers that call the link: whatever the thread that calls them is doing, nobody waits for
+//! himself.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::{Null, loopback};
+use onramp::{Device, Flow, Link, Mapping, PortError, Sender};
+
+use crate::common::{Gate, LONG, balanced, credits, in_time, until};
+
+/// A waker that calls all there is to call, and notes who called it.
+struct Nosy {
+    link: Link,
+    /// The port that it removes.
+    port: usize,
+    calls: AtomicU32,
+    done: AtomicU32,
+    nested: AtomicU32,
+    callers: Mutex<Vec<Option<String>>>,
+}
+
+impl Nosy {
+    fn new(link: &Link, port: usize) -> Arc<Self> {
+        Arc::new(Self {
+            link: link.clone(),
+            port,
+            calls: 0.into(),
+            done: 0.into(),
+            nested: 0.into(),
+            callers: Mutex::default(),
+        })
+    }
+
+    /// What was said of a change of ports.
+    fn note<T>(&self, said: Result<T, PortError>) {
+        match said {
+            Err(PortError::Nested) => _ = self.nested.fetch_add(1, SeqCst),
+            Ok(_) | Err(PortError::Closed | PortError::TooMany(_) | PortError::Unknown(_)) => {}
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    fn done(&self) -> bool {
+        let (done, calls) = (self.done.load(SeqCst), self.calls.load(SeqCst));
+        done > 0 && done == calls
+    }
+}
+
+impl Wake for Nosy {
+    fn wake(self: Arc<Self>) {
+        self.callers.lock().unwrap().push(thread::current().name().map(str::to_owned));
+        self.calls.fetch_add(1, SeqCst);
+        let link = &self.link;
+        let _ = link.stats();
+        drop(link.sender());
+        match link.set_qdisc("pfifo limit 500") {
+            Ok(()) | Err(PortError::Closed) => {}
+            Err(why) => panic!("{why}"),
+        }
+        self.note(link.add_port(Null::default()));
+        self.note(link.remove_port(self.port, Duration::ZERO));
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        let _ = sender.try_send(&flow, b"from a waker");
+        drop(sender);
+        assert!(link.ports() > 0 && link.deaths().is_empty());
+        self.done.fetch_add(1, SeqCst);
+    }
+}
+
+/// More than a device was offered and a qdisc does not drop any more, twice over.
+const BELOW: u32 = 500;
+
+/// A link whose first port is shut, with a sender that has no credit left; ports 1 and 2 take
+/// everything.
+fn shut() -> (Arc<Gate>, Link, Sender, Flow) {
+    shut_with(BELOW)
+}
+
+fn shut_with(below: u32) -> (Arc<Gate>, Link, Sender, Flow) {
+    let gate = Gate::new(false);
+    let null = || Box::new(Null::default()) as Box<dyn Device>;
+    let builder = Link::devices([gate.device(), null(), null()]).qdisc("pfifo").ports_max(32);
+    let link = builder.credits(credits(below)).build().unwrap();
+    let mut sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    (0..below).for_each(|_| sender.send(&flow, b"x").unwrap());
+    (gate, link, sender, flow)
+}
+
+fn arm(sender: &mut Sender, flow: &Flow, nosy: &Arc<Nosy>) {
+    let waker = Waker::from(nosy.clone());
+    let polled = sender.poll_ready(&mut Context::from_waker(&waker), flow, 1);
+    assert_eq!(polled, Poll::Pending);
+}
+
+fn end(gate: &Gate, link: &Link, mut sender: Sender) {
+    gate.open();
+    assert!(sender.flush(LONG));
+    drop(sender);
+    assert!(link.flush(LONG));
+    balanced(&link.stats());
+    link.close(LONG);
+}
+
+/// A runner sends what the waker waits for, and calls it.
+#[test]
+fn a_runner_calls_it() {
+    in_time(|| {
+        let (gate, link, mut sender, flow) = shut();
+        let nosy = Nosy::new(&link, 2);
+        arm(&mut sender, &flow, &nosy);
+        gate.open();
+        until("the waker is through", || nosy.done());
+        assert_eq!(nosy.nested.load(SeqCst), 0);
+        assert!(nosy.callers.lock().unwrap()[0].as_ref().unwrap().starts_with("onramp-run"));
+        assert_eq!((link.ports(), link.stats().ports.len()), (4, 4));
+        end(&gate, &link, sender);
+    });
+}
+
+/// A change of the qdisc drops what the waker waits for.
+#[test]
+fn a_change_of_the_qdisc_calls_it() {
+    in_time(|| {
+        let (gate, link, mut sender, flow) = shut();
+        let nosy = Nosy::new(&link, 2);
+        arm(&mut sender, &flow, &nosy);
+        link.set_qdisc("pfifo limit 1").unwrap();
+        until("the waker is through", || nosy.done());
+        assert_eq!(nosy.nested.load(SeqCst), 0);
+        end(&gate, &link, sender);
+    });
+}
+
+/// The removal of a port purges what the waker waits for.
+#[test]
+fn the_removal_of_a_port_calls_it() {
+    for removes in [0, 2] {
+        in_time(move || {
+            let (gate, link, mut sender, flow) = shut();
+            // It removes the same port, or another.
+            let nosy = Nosy::new(&link, removes);
+            arm(&mut sender, &flow, &nosy);
+            let report = link.remove_port(0, Duration::ZERO).unwrap();
+            assert_eq!((report.flushed, report.blocked), (false, 0));
+            until("the waker is through", || nosy.done());
+            end(&gate, &link, sender);
+        });
+    }
+}
+
+/// A removal waits for what a runner sends, and the runner calls the waker meanwhile.
+fn a_removal_waits_for(packets: u32) {
+    in_time(move || {
+        let (gate, link, mut sender, flow) = shut_with(packets);
+        let nosy = Nosy::new(&link, 2);
+        arm(&mut sender, &flow, &nosy);
+        let removes = link.clone();
+        let removes =
+            thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(20)));
+        until("the port takes nothing", || {
+            // Flows of it wait for their heirs.
+            let mut other = link.sender();
+            let flow = other.flow_with(None, Mapping::Port(0));
+            other.try_send(&flow, b"x").is_err()
+        });
+        gate.open();
+        let report = removes.unwrap().join().unwrap().unwrap();
+        assert!(report.flushed, "the waker waits for who waits for the runner: {report:?}");
+        until("the waker is through", || nosy.done());
+        end(&gate, &link, sender);
+    });
+}
+
+/// The runner has sent all that there is when it calls the waker.
+#[test]
+fn a_runner_calls_it_during_a_removal() {
+    a_removal_waits_for(8);
+}
+
+/// The runner has more to send when it calls the waker.
+#[test]
+fn a_runner_with_more_to_send_calls_it_during_a_removal() {
+    a_removal_waits_for(BELOW);
+}
+
+/// As a port is added, or a sender goes, there is more for each that waits: these threads call the
+/// waker themselves.
+#[test]
+fn a_larger_share_calls_it() {
+    for adds in [true, false] {
+        in_time(move || {
+            let (lo, receiver) = loopback(10_000);
+            let builder = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo").ports_max(32);
+            let link = builder.build().unwrap();
+            let mut others: Vec<_> = (0..1_900).map(|_| link.sender()).collect();
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            while sender.try_send(&flow, b"x").is_ok() {}
+            let nosy = Nosy::new(&link, 7);
+            arm(&mut sender, &flow, &nosy);
+            if adds {
+                link.add_port(Null::default()).unwrap();
+                assert!(nosy.nested.load(SeqCst) >= 2, "it came while a port was added");
+            } else {
+                others.clear();
+            }
+            until("the waker is through", || nosy.done());
+            drop((receiver, others));
+            assert!(sender.flush(LONG) && link.flush(LONG));
+            balanced(&link.stats());
+        });
+    }
+}
+
+/// A close purges what the waker waits for, and tells it before that.
+#[test]
+fn a_close_calls_it() {
+    in_time(|| {
+        let (_gate, link, mut sender, flow) = shut();
+        let nosy = Nosy::new(&link, 2);
+        arm(&mut sender, &flow, &nosy);
+        let report = link.close(Duration::ZERO);
+        assert_eq!((report.flushed, report.purged, report.blocked), (false, BELOW.into(), 0));
+        until("the waker is through", || nosy.done());
+        assert!(sender.flush(LONG));
+        balanced(&link.stats());
+    });
+}
+
+/// A waker that closes the link, whoever calls it.
+struct Closer(Link, AtomicU32);
+
+impl Wake for Closer {
+    fn wake(self: Arc<Self>) {
+        self.0.close(Duration::ZERO);
+        self.1.fetch_add(1, SeqCst);
+    }
+}
+
+/// A runner, a change of the qdisc and a removal call a waker that closes the link.
+#[test]
+fn a_waker_closes_the_link() {
+    for how in 0..3 {
+        in_time(move || {
+            let (gate, link, mut sender, flow) = shut();
+            let closer = Arc::new(Closer(link.clone(), AtomicU32::new(0)));
+            let waker = Waker::from(closer.clone());
+            let polled = sender.poll_ready(&mut Context::from_waker(&waker), &flow, 1);
+            assert_eq!(polled, Poll::Pending);
+            match how {
+                0 => gate.open(),
+                1 => link.set_qdisc("pfifo limit 1").unwrap(),
+                _ => _ = link.remove_port(0, Duration::ZERO).unwrap(),
+            }
+            until("the link is closed", || closer.1.load(SeqCst) > 0);
+            assert!(sender.flush(LONG));
+            until("all is counted", || link.stats().held == 0);
+            balanced(&link.stats());
+            assert_eq!(link.close(Duration::ZERO).blocked, 0);
+        });
+    }
+}

@@ -1,0 +1,309 @@
+//! What a sender owes: which packets a flush waits for, which use credits, and who is told their
+//! fate, whosever packets they are and wherever they go.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::{Receiver, loopback};
+use onramp::{DropReason, Flow, Link, Packet, Rejected, Sender, TrySendError};
+
+use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
+use crate::trap::Trap;
+
+/// Whether everything that the sender submitted is home, by its flush.
+fn home(sender: &mut Sender) -> bool {
+    sender.flush(Duration::ZERO)
+}
+
+/// A link over a mailbox, which takes what comes at once.
+fn mailbox() -> (Link, Receiver) {
+    let (device, receiver) = loopback(1_000);
+    let link = Link::devices([Box::new(device) as Box<_>]).qdisc("pfifo");
+    (link.credits(credits(4)).build().unwrap(), receiver)
+}
+
+/// Packets of the heap use no credit, and a flush waits for them, exactly.
+#[test]
+fn packets_of_the_heap_are_flushed() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(4)).build().unwrap();
+        let mut sender = link.sender();
+        let fates = Fates::of(&mut sender);
+        let flow = sender.flow(None);
+        for round in 1..=3 {
+            gate.shut();
+            for _ in 0..20 {
+                sender.submit(&flow, Packet::with_payload(b"of the heap")).unwrap();
+            }
+            assert!(!home(&mut sender));
+            assert_eq!(sender.in_flight(), 0, "it uses no credit");
+            gate.let_go(19);
+            assert!(!home(&mut sender), "one is left");
+            gate.open();
+            assert!(sender.flush(LONG));
+            assert_eq!(link.stats().sent, round * 20);
+        }
+        assert_eq!(fates.total(), 0, "their fate is told to nobody");
+        // A packet that the caller has is none that was submitted.
+        let held = sender.packet(&flow, b"x").unwrap();
+        assert!(home(&mut sender));
+        assert_eq!(sender.in_flight(), 1);
+        drop(held);
+        balanced(&link.stats());
+    });
+}
+
+/// Packets of the heap that were sent long ago keep nobody from going on: what a sender waits for
+/// is half of its own that are below.
+#[test]
+fn packets_of_the_heap_leave_no_trace() {
+    in_time(|| {
+        let gate = Gate::new(true);
+        let link = gated(&gate, "pfifo").credits(credits(4)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for _ in 0..50 {
+            sender.submit(&flow, Packet::with_payload(b"of the heap")).unwrap();
+        }
+        assert!(sender.flush(LONG));
+        gate.shut();
+        let _held: Vec<_> = (0..3).map(|_| sender.packet(&flow, b"held").unwrap()).collect();
+        sender.try_send(&flow, b"the last credit").unwrap();
+        thread::scope(|scope| {
+            let sends = scope.spawn(|| sender.send(&flow, b"waits for that one"));
+            until("it sleeps", || link.stats().parks > 0);
+            gate.open();
+            assert_eq!(sends.join().unwrap(), Ok(()));
+        });
+        assert!(sender.flush(LONG));
+        assert_eq!(sender.in_flight(), 3, "what it holds");
+    });
+}
+
+/// Who submits a packet of another waits for it; its maker has the credit out, and hears of it.
+#[test]
+fn a_lent_packet_is_flushed_by_who_submitted_it() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let (mut made, mut lent) = (link.sender(), link.sender());
+        let (told_maker, told_other) = (Fates::of(&mut made), Fates::of(&mut lent));
+        let flow = made.flow(None);
+        let packet = made.packet(&flow, b"lent").unwrap();
+        assert!(home(&mut made) && home(&mut lent));
+        lent.submit(&flow, packet).unwrap();
+        assert!(home(&mut made), "it submitted nothing");
+        assert!(!home(&mut lent));
+        assert_eq!((made.in_flight(), lent.in_flight()), (1, 0));
+        // With a packet of its own behind it, each waits for its own.
+        made.try_send(&flow, b"own").unwrap();
+        assert!(!home(&mut made));
+        gate.let_go(1);
+        assert!(lent.flush(LONG));
+        assert!(!home(&mut made), "its own is held");
+        assert_eq!((made.in_flight(), told_maker.total()), (1, 1));
+        gate.open();
+        assert!(made.flush(LONG));
+        assert_eq!((told_maker.get(None), told_other.total()), (2, 0));
+        balanced(&link.stats());
+    });
+}
+
+/// A packet that is lent to a sender of another link.
+#[test]
+fn a_packet_is_lent_to_another_link() {
+    in_time(|| {
+        let gates = [Gate::new(true), Gate::new(false)];
+        let links = gates.each_ref().map(|gate| gated(gate, "pfifo").build().unwrap());
+        let [mut made, mut lent] = links.each_ref().map(Link::sender);
+        let fates = Fates::of(&mut made);
+        let flows = [made.flow(None), lent.flow(None)];
+        let packet = made.packet(&flows[0], b"abroad").unwrap();
+        lent.submit(&flows[1], packet).unwrap();
+        assert!(home(&mut made) && !home(&mut lent));
+        assert_eq!(made.in_flight(), 1);
+        // The sender is gone before its packet, and that before the sender that has it.
+        drop(lent);
+        gates[1].open();
+        assert!(links[1].flush(LONG));
+        until("it is home", || made.reclaim() == 1);
+        assert_eq!((fates.get(None), made.in_flight()), (1, 0));
+        links.iter().for_each(|link| balanced(&link.stats()));
+    });
+}
+
+/// A maker that goes before its packet: who submitted it still waits for it.
+#[test]
+fn a_lent_packet_outlives_its_maker() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").build().unwrap();
+        let (mut made, mut lent) = (link.sender(), link.sender());
+        let flow = made.flow(None);
+        let packet = made.packet(&flow, b"lent").unwrap();
+        lent.submit(&flow, packet).unwrap();
+        drop(made);
+        assert!(!home(&mut lent));
+        gate.open();
+        assert!(lent.flush(LONG));
+        balanced(&link.stats());
+    });
+}
+
+/// A callback that panics loses fates, and neither credits nor what is below.
+#[test]
+fn a_callback_that_panics_keeps_the_books() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(8)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for panics_at in 1..=8_u32 {
+            gate.shut();
+            let (told, counts) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+            let theirs = counts.clone();
+            sender.on_complete(move |_| {
+                let mut count = theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                *count += 1;
+                let count = *count;
+                assert_ne!(count, panics_at, "as asked for");
+            });
+            (0..8).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+            assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+            gate.open();
+            assert!(link.flush(LONG));
+            // All come at once: the flush panics with the first look that finds some.
+            assert!(catch_unwind(AssertUnwindSafe(|| sender.flush(LONG))).is_err());
+            *told.lock().unwrap() += panics_at;
+            sender.on_complete(|_| ());
+            assert!(sender.flush(LONG), "nothing is below");
+            assert_eq!(sender.in_flight(), 0, "the {panics_at}. panics");
+            // The credits are there, all of them, and those who wait for one are woken.
+            gate.shut();
+            let held: Vec<_> = (0..7).map(|_| sender.packet(&flow, b"x").unwrap()).collect();
+            sender.try_send(&flow, b"x").unwrap();
+            assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+            gate.open();
+            sender.wait_room(&flow, 1);
+            drop(held);
+            assert!(sender.flush(LONG));
+        }
+        balanced(&link.stats());
+    });
+}
+
+/// A packet that a receiver sends on, by this sender at this flow; says what the flow is worth.
+fn on(sender: &mut Sender, flow: &Flow, packet: Packet) {
+    sender.submit(flow, packet).unwrap();
+}
+
+/// A receiver sends what it got on by the same sender: it counts once, and until it is dropped.
+#[test]
+fn what_a_receiver_sends_on_counts_once() {
+    in_time(|| {
+        let (link, mut receiver) = mailbox();
+        let mut sender = link.sender();
+        let fates = Fates::of(&mut sender);
+        let flow = sender.flow(None);
+        sender.try_send(&flow, b"x").unwrap();
+        for _ in 0..5 {
+            let packet = receiver.recv_timeout(LONG).unwrap();
+            assert!(!home(&mut sender), "the receiver has it");
+            on(&mut sender, &flow, packet);
+            assert!(!home(&mut sender));
+            assert_eq!((sender.in_flight(), fates.total()), (1, 0));
+        }
+        drop(receiver.recv_timeout(LONG).unwrap());
+        assert!(home(&mut sender));
+        assert_eq!((sender.in_flight(), fates.get(None)), (0, 1), "told once");
+        assert!(link.flush(LONG));
+        assert_eq!(link.stats().submitted, 6);
+        balanced(&link.stats());
+    });
+}
+
+/// Sent on by another sender, of this link or of another: both wait for it until it is dropped.
+#[test]
+fn what_a_receiver_sends_on_by_another_sender() {
+    for abroad in [false, true] {
+        in_time(move || {
+            let (link, mut receiver) = mailbox();
+            let (other_link, mut other_receiver) = mailbox();
+            let mut sender = link.sender();
+            let mut other = if abroad { other_link.sender() } else { link.sender() };
+            let (fates, others) = (Fates::of(&mut sender), Fates::of(&mut other));
+            let (flow, there) = (sender.flow(None), other.flow(None));
+            sender.try_send(&flow, b"x").unwrap();
+            let packet = receiver.recv_timeout(LONG).unwrap();
+            assert!(home(&mut other));
+            on(&mut other, &there, packet);
+            assert!(!home(&mut sender) && !home(&mut other));
+            assert_eq!((sender.in_flight(), other.in_flight()), (1, 0));
+            let last = if abroad { &mut other_receiver } else { &mut receiver };
+            let packet = last.recv_timeout(LONG).unwrap();
+            assert!(!home(&mut sender) && !home(&mut other));
+            // And back again, by its own sender.
+            on(&mut sender, &flow, packet);
+            let packet = receiver.recv_timeout(LONG).unwrap();
+            assert!(!home(&mut sender) && !home(&mut other));
+            drop(packet);
+            assert!(home(&mut sender) && home(&mut other));
+            assert_eq!((sender.in_flight(), fates.get(None), others.total()), (0, 1, 0));
+        });
+    }
+}
+
+/// What is sent on to where nobody receives: the fate that is told is the last one.
+#[test]
+fn the_last_fate_is_told() {
+    in_time(|| {
+        let (link, mut receiver) = mailbox();
+        let mut sender = link.sender();
+        let fates = Fates::of(&mut sender);
+        let flow = sender.flow(None);
+        sender.try_send(&flow, b"x").unwrap();
+        let packet = receiver.recv_timeout(LONG).unwrap();
+        drop(receiver);
+        on(&mut sender, &flow, packet);
+        assert!(sender.flush(LONG));
+        assert_eq!((fates.get(Some(DropReason::Refused)), fates.total()), (1, 1));
+        balanced(&link.stats());
+    });
+}
+
+/// A packet that is given back is as it was: one that was never accepted is told to nobody, and
+/// uses its maker's credit until it is dropped.
+#[test]
+fn a_refused_packet_is_below_nobody() {
+    in_time(|| {
+        let trap = Trap::new();
+        let link = Link::devices([trap.device()]).burst(1).build().unwrap();
+        let caught = trap.catch(&link, 0);
+        let (mut maker, mut other) = (link.sender(), link.sender());
+        let (fates, others) = (Fates::of(&mut maker), Fates::of(&mut other));
+        let flow = maker.flow(None);
+        other.try_send(&flow, b"fills the intake").unwrap();
+        for lends in [false, true] {
+            let packet = maker.packet(&flow, b"x").unwrap();
+            let sender = if lends { &mut other } else { &mut maker };
+            let Err(Rejected { packet, why }) = sender.submit(&flow, packet) else {
+                panic!("there is no room")
+            };
+            assert_eq!(why, TrySendError::Full);
+            assert!(home(&mut maker));
+            maker.reclaim();
+            assert_eq!(maker.in_flight(), 1, "the caller has it");
+            drop(packet);
+            maker.reclaim();
+            assert_eq!((maker.in_flight(), fates.total()), (0, 0));
+        }
+        trap.open();
+        caught.join().unwrap();
+        assert!(other.flush(LONG));
+        assert_eq!((others.get(None), link.stats().refused), (1, 2));
+        balanced(&link.stats());
+    });
+}

@@ -1,0 +1,151 @@
+//! A device that keeps its caller, and one that dies when it is told to.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use onramp::{Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted};
+
+use crate::common::until;
+
+/// A device that keeps whoever calls it while it is shut, and then takes everything.
+#[derive(Debug, Default)]
+pub(crate) struct Trap {
+    state: Mutex<State>,
+    opens: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    shut: bool,
+    /// It lets senders pass.
+    runners_only: bool,
+    /// It takes so many packets of the burst that it was kept with, and is full then.
+    takes: Option<usize>,
+    inside: u32,
+    taken: Vec<u64>,
+}
+
+struct Trapdoor(DeviceInfo, Arc<Trap>);
+
+impl Trap {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// One that keeps threads of the link alone.
+    pub(crate) fn for_runners() -> Arc<Self> {
+        let trap = Self::new();
+        trap.state().runners_only = true;
+        trap
+    }
+
+    pub(crate) fn device(self: &Arc<Self>) -> Box<dyn Device> {
+        Box::new(Trapdoor(DeviceInfo::new("trap".to_owned(), 1_514), self.clone()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) fn shut(&self) {
+        self.state().shut = true;
+    }
+
+    pub(crate) fn open(&self) {
+        self.state().shut = false;
+        self.opens.notify_all();
+    }
+
+    /// From now on it takes so many packets of a burst.
+    pub(crate) fn takes(&self, packets: usize) {
+        self.state().takes = Some(packets);
+    }
+
+    /// Threads that it keeps.
+    pub(crate) fn inside(&self) -> u32 {
+        self.state().inside
+    }
+
+    /// Cookies of the packets that it took.
+    pub(crate) fn taken(&self) -> Vec<u64> {
+        self.state().taken.clone()
+    }
+
+    /// Has it keep a sender of its own, which brings one packet to this port.
+    pub(crate) fn catch(self: &Arc<Self>, link: &Link, port: usize) -> JoinHandle<()> {
+        self.shut();
+        let mut bait = link.sender();
+        let caught = thread::Builder::new().spawn(move || {
+            let flow = bait.flow_with(None, Mapping::Port(port));
+            bait.try_send(&flow, b"bait").expect("there is room for it");
+        });
+        until("somebody is inside", || self.inside() > 0);
+        caught.expect("a thread can be had")
+    }
+}
+
+impl Device for Trapdoor {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        let Self(_, trap) = self;
+        let is_runner = thread::current().name().is_some_and(|name| name.starts_with("onramp-run"));
+        let mut state = trap.state();
+        if is_runner || !state.runners_only {
+            state.inside += 1;
+            state = trap.opens.wait_while(state, |state| state.shut).unwrap();
+            state.inside -= 1;
+        }
+        let taken = state.takes.unwrap_or(usize::MAX).min(burst.len() as usize);
+        state.taken.extend(burst.metas().take(taken).map(|meta| meta.cookie));
+        done.extend(burst.by_ref().take(taken));
+        let retry_at = (!burst.is_empty()).then(|| now.after(1_000_000));
+        Transmitted { calls: 1, messages: 1, retry_at }
+    }
+}
+
+/// Panics when it is told to; until then it is another device.
+pub(crate) struct Mortal {
+    device: Box<dyn Device>,
+    dies: Arc<AtomicBool>,
+}
+
+impl Mortal {
+    pub(crate) fn over(device: Box<dyn Device>) -> (Box<dyn Device>, Arc<AtomicBool>) {
+        let dies = Arc::new(AtomicBool::new(false));
+        (Box::new(Self { device, dies: dies.clone() }), dies)
+    }
+}
+
+impl Device for Mortal {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        assert!(!self.dies.load(Ordering::SeqCst), "told to die");
+        self.device.transmit(burst, done, now)
+    }
+}
+
+/// Has a port die by a packet of somebody who only comes by.
+pub(crate) fn kill(link: &Link, port: usize, dies: &AtomicBool) {
+    dies.store(true, Ordering::SeqCst);
+    let mut other = link.sender();
+    let flow = other.flow_with(None, Mapping::Port(port));
+    let _ = other.try_send(&flow, b"the last");
+    until("the port is dead", || link.deaths().iter().any(|(dead, _)| *dead == port));
+}

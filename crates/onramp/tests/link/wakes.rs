@@ -1,0 +1,381 @@
+//! What wakes those who wait though no packet of theirs comes home: a close, the death of a port,
+//! the removal of a port.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use onramp::dev::{Null, Receiver, loopback};
+use onramp::{Device, Flow, Link, Mapping, SendError, Sender, TrySendError};
+
+use crate::common::{Gate, LONG, balanced, credits, in_time, until};
+use crate::ready::block_on;
+use crate::trap::{Mortal, Trap, kill};
+
+/// How somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Send,
+    SendBatch,
+    WaitRoom,
+    /// With a deadline that is far away.
+    Timeout,
+    Ready,
+    PollReady,
+}
+
+pub(crate) const HOWS: [How; 6] =
+    [How::Send, How::SendBatch, How::WaitRoom, How::Timeout, How::Ready, How::PollReady];
+
+impl How {
+    /// Waits, and sends then. Gives what the last call said.
+    pub(crate) fn go_on(self, sender: &mut Sender, flow: &Flow) -> Result<(), SendError> {
+        loop {
+            match self {
+                Self::Send => return sender.send(flow, b"x"),
+                Self::SendBatch => return sender.send_batch(flow, &[b"x"]),
+                Self::WaitRoom => sender.wait_room(flow, 1),
+                Self::Timeout => assert!(sender.wait_room_timeout(flow, 1, LONG), "too late"),
+                Self::Ready => block_on(sender.ready(flow, 1)),
+                Self::PollReady => block_on(poll_fn(|cx| sender.poll_ready(cx, flow, 1))),
+            }
+            match sender.try_send(flow, b"x") {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full) => {} // Somebody else came first: it waits again.
+                Err(TrySendError::Closed) => return Err(SendError::Closed),
+                Err(TrySendError::PortDead) => return Err(SendError::PortDead),
+                Err(why) => panic!("{why}"),
+            }
+        }
+    }
+}
+
+/// Where all packets lie that the sender may have out: none of them comes home by itself.
+enum Place {
+    /// In the mailbox of somebody who does not read.
+    Mailbox(Receiver),
+    /// Before a device that keeps its caller.
+    Device(Arc<Trap>, JoinHandle<()>),
+}
+
+/// Port 0 dies when it is told to; port 1 is the place, and dies when it is told to if that is a
+/// mailbox; port 2 takes everything.
+struct World {
+    link: Link,
+    place: Place,
+    kills: [Arc<AtomicBool>; 2],
+}
+
+const CREDITS: u32 = 3;
+
+impl World {
+    fn new(mailbox: bool) -> Self {
+        let null = || Box::new(Null::default()) as Box<dyn Device>;
+        let (first, kills_first) = Mortal::over(null());
+        let (lo, receiver) = loopback(100);
+        let trap = Trap::new();
+        let place = if mailbox { Box::new(lo) as Box<_> } else { trap.device() };
+        let (second, kills_second) = Mortal::over(place);
+        let link = Link::devices([first, second, null()]).qdisc("pfifo");
+        let link = link.credits(credits(CREDITS)).build().unwrap();
+        let place = if mailbox {
+            Place::Mailbox(receiver)
+        } else {
+            let caught = trap.catch(&link, 1);
+            Place::Device(trap, caught)
+        };
+        Self { link, place, kills: [kills_first, kills_second] }
+    }
+
+    /// A thread that waits for credit, with a flow of this port; and says what it was told.
+    fn waits(&self, how: How, port: usize) -> JoinHandle<(Result<(), SendError>, Sender)> {
+        let mut sender = self.link.sender();
+        let waits = self.link.stats().waits;
+        let thread = thread::Builder::new().spawn(move || {
+            let below = sender.flow_with(None, Mapping::Port(1));
+            (0..CREDITS).for_each(|_| sender.try_send(&below, b"x").unwrap());
+            let flow = sender.flow_with(None, Mapping::Port(port));
+            (how.go_on(&mut sender, &flow), sender)
+        });
+        until("it waits", || self.link.stats().waits > waits);
+        thread.unwrap()
+    }
+
+    /// Its packets come home at last.
+    fn let_go(self, senders: Vec<Sender>) {
+        match self.place {
+            Place::Mailbox(receiver) => drop(receiver),
+            Place::Device(trap, caught) => {
+                trap.open();
+                caught.join().unwrap();
+            }
+        }
+        for mut sender in senders {
+            assert!(sender.flush(LONG));
+            assert_eq!(sender.in_flight(), 0);
+        }
+        until("all is counted", || self.link.stats().held == 0);
+        balanced(&self.link.stats());
+    }
+}
+
+/// A close is told to all who wait, while their packets still lie where they lay.
+#[test]
+fn a_close_wakes_those_whose_packets_lie_elsewhere() {
+    for mailbox in [true, false] {
+        in_time(move || {
+            for port in [0, 1] {
+                let world = World::new(mailbox);
+                let waiting: Vec<_> = HOWS.map(|how| (how, world.waits(how, port))).into();
+                let report = world.link.close(Duration::ZERO);
+                assert_eq!(report.flushed, mailbox);
+                let mut senders = Vec::new();
+                for (how, thread) in waiting {
+                    let (told, sender) = thread.join().unwrap();
+                    assert_eq!(told, Err(SendError::Closed), "{how:?}, mailbox {mailbox}");
+                    assert_eq!(sender.in_flight(), CREDITS);
+                    senders.push(sender);
+                }
+                world.let_go(senders);
+            }
+        });
+    }
+}
+
+/// The death of a port is told to all who wait with a flow of it, wherever their packets lie.
+#[test]
+fn a_death_wakes_those_whose_packets_lie_elsewhere() {
+    for (mailbox, port) in [(true, 0), (true, 1), (false, 0)] {
+        in_time(move || {
+            let world = World::new(mailbox);
+            let other = world.waits(How::Send, 2);
+            let waiting: Vec<_> = HOWS.map(|how| (how, world.waits(how, port))).into();
+            kill(&world.link, port, &world.kills[port]);
+            let mut senders = Vec::new();
+            for (how, thread) in waiting {
+                let (told, sender) = thread.join().unwrap();
+                assert_eq!(told, Err(SendError::PortDead), "{how:?}, mailbox {mailbox}");
+                assert_eq!(sender.in_flight(), CREDITS);
+                senders.push(sender);
+            }
+            // A flow of a port that lives waits on.
+            assert!(!other.is_finished());
+            world.link.close(Duration::ZERO);
+            let (told, sender) = other.join().unwrap();
+            assert_eq!(told, Err(SendError::Closed));
+            senders.push(sender);
+            world.let_go(senders);
+        });
+    }
+}
+
+/// A runner meets the panic, and there are sleepers of which none has a packet in that port.
+#[test]
+fn a_death_by_a_runner_wakes_them_too() {
+    in_time(|| {
+        let world = World::new(true);
+        let waiting: Vec<_> = HOWS.map(|how| (how, world.waits(how, 0))).into();
+        world.link.set_qdisc("fq").unwrap();
+        world.kills[0].store(true, std::sync::atomic::Ordering::SeqCst);
+        let mut other = world.link.sender();
+        let flow = other.flow_with(None, Mapping::Port(0));
+        let mut packet = other.packet(&flow, b"later").unwrap();
+        packet.txtime_ns = (world.link.now() + Duration::from_millis(5)).0;
+        other.submit(&flow, packet).unwrap();
+        let mut senders = vec![other];
+        for (how, thread) in waiting {
+            let (told, sender) = thread.join().unwrap();
+            assert_eq!(told, Err(SendError::PortDead), "{how:?}");
+            senders.push(sender);
+        }
+        world.let_go(senders);
+    });
+}
+
+/// A flush on a link that is closed ends, in vain if a receiver or a device has the packets.
+#[test]
+fn a_close_ends_a_flush() {
+    for mailbox in [true, false] {
+        in_time(move || {
+            let world = World::new(mailbox);
+            let mut sender = world.link.sender();
+            let flow = sender.flow_with(None, Mapping::Port(1));
+            (0..CREDITS).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+            // Another has a packet of the heap there, which comes home to nobody.
+            let mut lends = world.link.sender();
+            lends.submit(&flow, onramp::Packet::with_payload(b"of the heap")).unwrap();
+            let sender = thread::scope(|scope| {
+                let own = scope.spawn(|| (sender.flush(LONG * 10), sender));
+                let heap = scope.spawn(|| lends.flush(LONG * 10));
+                until("one of them sleeps", || world.link.stats().parks > 0);
+                world.link.close(Duration::ZERO);
+                let (flushed, sender) = own.join().unwrap();
+                assert!(!flushed && !heap.join().unwrap(), "they lie there still");
+                sender
+            });
+            assert_eq!(sender.in_flight(), CREDITS);
+            world.let_go(vec![sender, lends]);
+        });
+    }
+}
+
+/// A death ends the flush of those whose packets went down with the port, and no other.
+#[test]
+fn a_death_ends_a_flush_of_what_was_in_the_port() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let (mortal, dies) = Mortal::over(gate.device());
+        let link = Link::devices([mortal, Box::new(Null::default())]).qdisc("pfifo");
+        let link = link.build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Port(0));
+        (0..5).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+        thread::scope(|scope| {
+            let flushed = scope.spawn(|| sender.flush(LONG));
+            until("it sleeps", || link.stats().parks > 0);
+            kill(&link, 0, &dies);
+            assert!(flushed.join().unwrap());
+        });
+        until("all is counted", || link.stats().held == 0);
+        balanced(&link.stats());
+    });
+}
+
+/// Those who have credit, and wait until a port that is being removed is empty, go on at its heirs.
+#[test]
+fn a_removal_wakes_those_who_wait_for_the_port() {
+    for qdisc in ["pfifo", "fq"] {
+        in_time(move || {
+            let gate = Gate::new(false);
+            let devices = [gate.device(), Box::new(Null::default())];
+            let link = Link::devices(devices).qdisc(qdisc).build().unwrap();
+            let mut first = link.sender();
+            let flow = first.flow_with(None, Mapping::Port(0));
+            first.try_send(&flow, b"x").unwrap();
+            let mut before = 1;
+            thread::scope(|scope| {
+                let removes = scope.spawn(|| link.remove_port(0, LONG).unwrap());
+                until("it takes nothing", || {
+                    let refused = first.try_send(&flow, b"x").is_err();
+                    before += usize::from(!refused);
+                    refused
+                });
+                let waiting = HOWS.map(|how| {
+                    let (mut sender, flow) = (link.sender(), flow.clone());
+                    let refused = link.stats().refused;
+                    let thread = scope.spawn(move || {
+                        while sender.try_send(&flow, b"x").is_ok() {}
+                        let told = how.go_on(&mut sender, &flow);
+                        (told, sender.flush(LONG))
+                    });
+                    until("it was refused", || link.stats().refused > refused);
+                    (how, thread)
+                });
+                // One holds its packets under a cork.
+                let (mut corks, under) = (link.sender(), flow.clone());
+                corks.cork();
+                (0..3).for_each(|_| corks.try_send(&under, b"x").unwrap());
+                let corked = scope.spawn(move || (corks.flush(LONG), corks.in_flight()));
+                assert!(!first.flush(Duration::ZERO));
+                gate.open();
+                assert!(removes.join().unwrap().flushed);
+                for (how, thread) in waiting {
+                    assert_eq!(thread.join().unwrap(), (Ok(()), true), "{how:?}");
+                }
+                assert_eq!(corked.join().unwrap(), (true, 0));
+            });
+            assert_eq!(gate.taken().len(), before, "what was there before");
+            let stats = link.stats();
+            assert_eq!(stats.ports[1].sent, HOWS.len() as u64 + 3);
+            balanced(&stats);
+        });
+    }
+}
+
+/// The same when the port does not get empty in time, and what it holds is purged.
+#[test]
+fn a_removal_that_purges_wakes_them_too() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let devices = [gate.device(), Box::new(Null::default())];
+        let link = Link::devices(devices).qdisc("pfifo").credits(credits(1)).build().unwrap();
+        let flow = link.sender().flow_with(None, Mapping::Port(0));
+        let waiting = HOWS.map(|how| {
+            let (mut sender, flow) = (link.sender(), flow.clone());
+            let waits = link.stats().waits;
+            let thread = thread::Builder::new().spawn(move || {
+                sender.try_send(&flow, b"its only credit").unwrap();
+                let told = how.go_on(&mut sender, &flow);
+                (told, sender.flush(LONG))
+            });
+            until("it waits", || link.stats().waits > waits);
+            (how, thread.unwrap())
+        });
+        let report = link.remove_port(0, Duration::ZERO).unwrap();
+        assert_eq!((report.flushed, report.purged), (false, HOWS.len() as u64));
+        for (how, thread) in waiting {
+            assert_eq!(thread.join().unwrap(), (Ok(()), true), "{how:?}");
+        }
+        assert!(gate.taken().is_empty());
+        assert_eq!(link.stats().ports[1].sent, HOWS.len() as u64);
+        balanced(&link.stats());
+    });
+}
+
+/// Whose packets lie in a mailbox has no credit, at whatever port: a removal changes nothing for
+/// it, and what is read lets it go on at an heir.
+#[test]
+fn a_removal_leaves_those_without_credit_waiting() {
+    in_time(|| {
+        let mut world = World::new(true);
+        let waiting: Vec<_> = HOWS.map(|how| (how, world.waits(how, 0))).into();
+        assert!(world.link.remove_port(0, LONG).unwrap().flushed);
+        assert!(world.link.remove_port(1, LONG).unwrap().flushed, "a mailbox is no port");
+        assert!(waiting.iter().all(|(_, thread)| !thread.is_finished()));
+        let Place::Mailbox(receiver) = &mut world.place else { unreachable!("it is one") };
+        assert_eq!(receiver.recv_all().len(), CREDITS * u32::try_from(HOWS.len()).unwrap());
+        let mut senders = Vec::new();
+        for (how, thread) in waiting {
+            let (told, sender) = thread.join().unwrap();
+            assert_eq!(told, Ok(()), "{how:?}");
+            senders.push(sender);
+        }
+        assert!(world.link.flush(LONG));
+        assert_eq!(world.link.stats().ports[2].sent, HOWS.len() as u64);
+        world.let_go(senders);
+    });
+}
+
+/// Who has credit, and waits for a place in an intake, goes on as the device comes back.
+#[test]
+fn an_intake_with_room_wakes_those_who_wait_for_it() {
+    in_time(|| {
+        let trap = Trap::new();
+        let link = Link::devices([trap.device()]).qdisc("pfifo").burst(2).build().unwrap();
+        let caught = trap.catch(&link, 0);
+        let mut first = link.sender();
+        let flow = first.flow(None);
+        assert_eq!(first.try_send_batch(&flow, [b"x"; 5]), Ok(2), "as many as the intake takes");
+        let waiting = HOWS.map(|how| {
+            let (mut sender, flow) = (link.sender(), flow.clone());
+            let refused = link.stats().refused;
+            let thread = thread::Builder::new().spawn(move || {
+                assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+                let told = how.go_on(&mut sender, &flow);
+                (told, sender.flush(LONG))
+            });
+            until("it was refused", || link.stats().refused > refused);
+            (how, thread.unwrap())
+        });
+        trap.open();
+        caught.join().unwrap();
+        for (how, thread) in waiting {
+            assert_eq!(thread.join().unwrap(), (Ok(()), true), "{how:?}");
+        }
+        assert!(first.flush(LONG));
+        assert_eq!(link.stats().sent, 1 + 2 + HOWS.len() as u64);
+        balanced(&link.stats());
+    });
+}
