@@ -81,6 +81,7 @@ enum Lab {
     Kernel(cmd::lab::kernel::Args),
     Qdisc(cmd::lab::qdisc::Args),
     Control(cmd::lab::control::Args),
+    Full(cmd::lab::full::Args),
     Aqm(cmd::lab::aqm::Args),
     Report(cmd::lab::report::Args),
 }
@@ -117,6 +118,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Kernel(args)) => cmd::lab::kernel::run(&args),
         Command::Lab(Lab::Qdisc(args)) => cmd::lab::qdisc::run(&args),
         Command::Lab(Lab::Control(args)) => cmd::lab::control::run(&args),
+        Command::Lab(Lab::Full(args)) => cmd::lab::full::run(&args),
         Command::Lab(Lab::Aqm(args)) => cmd::lab::aqm::run(&args),
         Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
     };

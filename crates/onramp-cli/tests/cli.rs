@@ -176,6 +176,10 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("lab instances --qdisc wfq", &["--qdisc", "wfq"]),
         ("lab instances --threads 1,-2", &["--threads"]),
         ("lab layout --threads many", &["--threads", "many"]),
+        ("lab full --ports 0", &["--ports", "0", "16384"]),
+        ("lab full --ports 1,many", &["--ports", "many"]),
+        ("lab full --seconds 3001", &["--seconds 3001", "3000", "more rounds"]),
+        ("lab full --rounds 0", &["--rounds"]),
     ];
     for (line, words) in wrong {
         let output = run(line);
@@ -187,7 +191,8 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
 
 #[test]
 fn help_has_examples_and_is_no_failure() {
-    let labs = ["contention", "control", "loopback", "softirq", "instances", "layout", "aqm"];
+    let labs =
+        ["contention", "control", "full", "loopback", "softirq", "instances", "layout", "aqm"];
     let labs = labs.map(|lab| format!("lab {lab} --help"));
     let others = ["--help", "demo --help", "bench udp --help", "send --help", "replay --help"];
     for line in others.into_iter().chain(labs.iter().map(String::as_str)) {

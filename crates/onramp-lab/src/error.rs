@@ -27,6 +27,8 @@ pub enum Error {
     Stalled(String),
     /// Packets were lost, or came from nowhere: in which cell, and the account.
     Conservation(String),
+    /// A link was to be full for a whole window, and was not: what showed it.
+    NotFull(String),
 }
 
 impl fmt::Display for Error {
@@ -56,6 +58,9 @@ impl fmt::Display for Error {
                  that let packets pass"
             ),
             Self::Conservation(account) => write!(f, "packets do not add up: {account}"),
+            Self::NotFull(why) => {
+                write!(f, "the link is not as full as it has to be: {why}; please report it")
+            }
         }
     }
 }

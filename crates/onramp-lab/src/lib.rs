@@ -7,6 +7,8 @@
 //! * [`loopback`] (2004), [`softirq`] (2001), [`instances`] and [`layout`] (2009): other
 //!   steps of the history.
 //! * [`qdisc`]: what a qdisc costs alone, beside a heap and a search tree.
+//! * [`control`]: the cost of readings and changes of qdiscs, to those who send meanwhile.
+//! * [`full`]: the cost of a call that is refused, at many ports.
 //! * [`Load`]: a stream, or requests and responses, for all of them.
 //! * [`kernel`]: the transmit path of the kernel that runs, beside Onramp's.
 //! * [`measure`], [`memory`], [`pin`], [`lockstat`]: what the experiments share.
@@ -19,6 +21,7 @@ mod crew;
 mod device;
 mod error;
 mod exchange;
+pub mod full;
 pub mod instances;
 pub mod kernel;
 pub mod layout;

@@ -4,6 +4,7 @@ pub(crate) mod aqm;
 mod common;
 pub(crate) mod contention;
 pub(crate) mod control;
+pub(crate) mod full;
 pub(crate) mod instances;
 pub(crate) mod kernel;
 pub(crate) mod layout;

@@ -33,7 +33,7 @@ struct Story {
     figures: &'static [&'static str],
 }
 
-const STORIES: [Story; 9] = [
+const STORIES: [Story; 10] = [
     Story {
         kind: "contention",
         title: "Contention: many threads, one queue",
@@ -80,6 +80,12 @@ const STORIES: [Story; 9] = [
         title: "Control: trees that are looked at and changed while others send",
         ours: "queues-read",
         figures: &["packets_per_second", "operation_ns.p99", "stall_max_ns"],
+    },
+    Story {
+        kind: "full",
+        title: "Full: what a refused try_send costs",
+        ours: "try-send",
+        figures: &["own_ns.p50", "own_ns.p999", "own_max_ns"],
     },
     Story {
         kind: aqm::KIND,

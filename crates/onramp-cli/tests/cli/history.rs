@@ -1,4 +1,4 @@
-//! `onramp lab loopback`, `softirq`, `instances`, `layout`, `qdisc` and `control`.
+//! `onramp lab loopback`, `softirq`, `instances`, `layout`, `qdisc`, `control` and `full`.
 
 use std::collections::BTreeSet;
 
@@ -206,6 +206,39 @@ fn control() {
     assert!(table.contains("stall us") && table.contains("x undisturbed"), "{table}");
     assert_fails(&run("lab control --queues 0"), 2, &["--queues"]);
     assert_fails(&run("lab control --changes 0"), 2, &["--changes"]);
+}
+
+#[test]
+fn full() {
+    let (document, table) = results_of(0.05, "full", "--ports 16,1,16");
+    assert_eq!(column(&document, "ports"), [16, 16, 1, 1]);
+    assert_eq!(column(&document, "design"), ["try-send", "busy"].repeat(2));
+    let parameters = &document["parameters"];
+    assert_eq!(parameters["ports"], serde_json::json!([16, 1]));
+    for key in ["qdisc", "payload", "credits", "busy_turns"] {
+        assert!(!parameters[key].is_null(), "{key}: {parameters}");
+    }
+    for row in rows(&document) {
+        let (calls, tries) = (row["calls"].as_u64(), row["design"] == "try-send");
+        assert!(calls >= Some(4), "two in each round at least: {row}");
+        assert_eq!(row["refused"].as_u64(), calls.filter(|_| tries), "{row}");
+        for durations in ["own_ns", "took_ns"] {
+            assert_eq!(row[durations]["samples"].as_u64(), calls, "{row}");
+            let parts = ["p50", "p99", "p999", "max"].map(|part| row[durations][part].as_u64());
+            assert!(parts[0].is_some() && parts.is_sorted(), "{durations}: {row}");
+        }
+        assert_spread(row, "own_max_ns");
+        match tries {
+            true => assert_spread(row, "ports_per_call"),
+            false => assert!(row["ports_per_call"].is_null(), "{row}"),
+        }
+    }
+    let readings = |key| column(&document, key).chunks(2).all(|pair| pair[0] == pair[1]);
+    assert!(readings("readings_cpu_ns") && readings("readings_took_ns"), "one for both designs");
+    for words in ["own p50", "own max", "max/round us", "took p99.9", "ports/call", "readings"] {
+        assert!(table.contains(words), "{words:?} is missing: {table}");
+    }
+    assert_eq!(table.matches("try-send").count(), 2, "{table}");
 }
 
 #[test]

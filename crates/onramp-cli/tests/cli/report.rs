@@ -66,6 +66,7 @@ fn every_experiment_has_a_page() {
         ("instances --designs llist,onramp --threads 1,2", "By number of threads"),
         ("layout --threads 1,2", "Before and after, 2 threads"),
         ("qdisc --flows 1,300", "By number of flows"),
+        ("full --ports 1,16", "try-send with 16 ports: own work of a call, p50 "),
         ("kernel --cpus 1 --qdiscs pfifo", "onramp, pfifo with 1 CPU: "),
     ];
     let mut files = Vec::new();

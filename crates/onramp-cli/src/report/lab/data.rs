@@ -448,4 +448,5 @@ const PREFIX: &str = "onramp.lab.";
 const VERSION: u64 = 1;
 const RATIOS: &str = "ratios_to_";
 /// What rows of one design may differ in.
-const AXES: [&str; 7] = ["threads", "pairs", "senders", "cpus", "clients", "queues", "flows"];
+const AXES: [&str; 8] =
+    ["threads", "pairs", "senders", "cpus", "clients", "queues", "flows", "ports"];

@@ -1,0 +1,126 @@
+//! `onramp lab full`.
+
+use anyhow::Result;
+use onramp_lab::full::{self, BUSY_TURNS, CREDITS, Cell, PAYLOAD, Plan, QDISC, Round};
+use onramp_lab::lockstat::time;
+use onramp_lab::measure::Percentiles;
+use serde_json::{Map, Value, json};
+
+use super::common::{self, Column, Common, Figure, Run, counts, insert_all, percentiles};
+use crate::error::usage;
+use crate::report::json::number;
+
+/// What try_send costs when the link is full and refuses the call
+///
+/// Every port holds packets that may not leave for a long time, and so has something noted for the
+/// runner. One sender has used up its credits and calls try_send again and again: try-send. Each
+/// call is measured by the monotonic clock and by the thread's CPU clock, and is followed by a
+/// fixed computation of about half a microsecond, measured alike: busy. Longer times of busy are
+/// the machine's doing, for the CPU clock counts interrupts, too; a call that takes longer meets
+/// more of them. The run fails if a call is not refused, if a packet leaves, or if packets do not
+/// add up.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Columns:
+  calls         calls, or computations, of all rounds
+  own ...       CPU time of the thread in one, less that of an empty pair of readings
+  max/round us  the most own work in one, of each round
+  took ...      time by the monotonic clock, with its readings and all that ran meanwhile
+  ports/call    ports at which a call worked for others
+  readings      CPU time, and time by the monotonic clock, of an empty pair: p50
+
+Examples:
+  onramp lab full
+  onramp lab full --ports 1,4096 --seconds 10 --rounds 5
+  onramp lab full --ports 1,16,256 --json full.json --html full.html")]
+pub(crate) struct Args {
+    /// Numbers of ports, all of which hold packets
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,16,256,4096",
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    ports: Vec<u32>,
+    #[command(flatten)]
+    common: Common,
+}
+
+const FIGURES: [Figure<Round>; 2] = [
+    Figure::new("own_max_ns", "max/round us", (1e3, 2), |round| Some(round.own_max_ns)),
+    Figure::new("ports_per_call", "ports/call", (1.0, 1), |round| round.ports_per_call),
+];
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (rounds, window) = (args.common.rounds as usize, args.common.seconds);
+    if window > full::WINDOW_MAX {
+        return Err(usage(format!(
+            "--seconds {}: at most {}, for then packets begin to leave; use more rounds",
+            window.as_secs_f64(),
+            full::WINDOW_MAX.as_secs()
+        )));
+    }
+    let plan = Plan { ports: counts(&args.ports), window, rounds };
+    let mut run = Run::new(&args.common, plan.ports.len() * rounds)?;
+    let cells = full::run(&plan, |text| run.show(text))?;
+    let mut results = Map::new();
+    results.insert("rows".into(), cells.iter().map(json).collect());
+    let parameters = json!({
+        "ports": plan.ports,
+        "seconds": number(plan.window.as_secs_f64()),
+        "rounds": rounds,
+        "qdisc": QDISC,
+        "payload": PAYLOAD,
+        "credits": CREDITS,
+        "busy_turns": BUSY_TURNS,
+    });
+    run.conclude("full", parameters, results, &table(&cells))
+}
+
+fn json(cell: &Cell) -> Value {
+    let mut map = Map::new();
+    map.insert("design".into(), cell.design.name().into());
+    map.insert("ports".into(), cell.ports.into());
+    map.insert("calls".into(), cell.calls.took.samples().into());
+    map.insert("refused".into(), cell.refused.map_or(Value::Null, Value::from));
+    map.insert("own_ns".into(), percentiles(cell.own()));
+    map.insert("took_ns".into(), percentiles(cell.calls.took.percentiles()));
+    insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
+    map.insert("readings_cpu_ns".into(), cell.readings_cpu_ns().into());
+    map.insert("readings_took_ns".into(), cell.readings_took_ns().into());
+    Value::Object(map)
+}
+
+fn table(cells: &[Cell]) -> String {
+    let mut columns = vec![
+        Column::new("design", |cell: &Cell| cell.design.name().to_owned()),
+        Column::new("ports", |cell: &Cell| cell.ports.to_string()),
+        Column::new("calls", |cell: &Cell| cell.calls.took.samples().to_string()),
+    ];
+    columns.extend(durations("own", Cell::own));
+    columns.push(FIGURES[0].column());
+    columns.extend(durations("took", |cell| cell.calls.took.percentiles()));
+    columns.push(FIGURES[1].column());
+    columns.push(Column::new("readings", |cell: &Cell| {
+        let [cpu, took] =
+            [cell.readings_cpu_ns(), cell.readings_took_ns()].map(|ns| time(ns as f64));
+        format!("{cpu}, {took}")
+    }));
+    common::table(cells, &columns)
+}
+
+/// Columns of percentiles; `what` they are of stands before each.
+fn durations(
+    what: &str,
+    of: fn(&Cell) -> Option<Percentiles>,
+) -> impl Iterator<Item = Column<'static, Cell>> {
+    let column = |name: &str, part: fn(Percentiles) -> u64| {
+        Column::new(format!("{what} {name}"), move |cell| {
+            of(cell).map_or_else(String::new, |ns| time(part(ns) as f64))
+        })
+    };
+    let columns = [
+        column("p50", |ns| ns.p50),
+        column("p99", |ns| ns.p99),
+        column("p99.9", |ns| ns.p999),
+        column("max", |ns| ns.max),
+    ];
+    columns.into_iter()
+}

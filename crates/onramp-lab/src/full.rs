@@ -1,0 +1,383 @@
+//! The cost of a `try_send` that a full link refuses.
+//!
+//! Every port of a link holds packets that ask to leave far in the future, so every port has noted
+//! something for the runner. One more sender has used up its credits with such packets on the first
+//! port. It calls `try_send` again and again, and each call says `Full`.
+//!
+//! The machine interrupts and preempts the thread, so each call is measured by two clocks: how long
+//! it took, and how much of that the thread itself was on a processor. The second still has in it
+//! the interrupts that the kernel counts as the thread's time, and the refill of caches that other
+//! threads have emptied. So each call is followed by a fixed computation, measured alike: it shows
+//! how long half a microsecond of work takes on this machine at worst. (A longer call meets more
+//! interrupts.) An empty pair of readings after that shows the cost of the clocks.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::{MonotonicClock, Null};
+use onramp::{Clock, Credits, Device, Flow, Link, LinkStats, Mapping, Sender, TrySendError};
+
+use crate::Error;
+use crate::measure::{Latency, Percentiles, Rounds, rotated, thread_cpu_ns};
+
+/// Bytes of payload in a packet.
+pub const PAYLOAD: usize = 120;
+/// Packets that each sender may have below it; so many of another sender lie in every port.
+pub const CREDITS: u32 = 4;
+/// What stands in front of each port. Departure times may lie further ahead than by default.
+pub const QDISC: &str = "fq initial_quantum 0 horizon 4200s";
+/// Turns of the fixed computation: about 0.5 µs at 3 GHz.
+pub const BUSY_TURNS: u32 = 256;
+/// The longest window: packets would begin to leave in a longer one.
+pub const WINDOW_MAX: Duration = Duration::from_secs(3_000);
+
+/// How far ahead packets ask to leave.
+const AHEAD: Duration = Duration::from_secs(4_000);
+/// How long the books may take to balance: a runner may be at a port just then.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A piece of work that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Design {
+    /// A call of `try_send` that is refused.
+    TrySend,
+    /// A fixed computation without memory, locks and system calls.
+    Busy,
+}
+
+impl Design {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::TrySend, Self::Busy];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TrySend => "try-send",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Numbers of ports.
+    pub ports: Vec<usize>,
+    /// How long each number is measured in a round, at most [`WINDOW_MAX`].
+    pub window: Duration,
+    /// Rounds; the numbers of ports take turns in each.
+    pub rounds: usize,
+}
+
+/// How long the same pieces of work took, by two clocks. Both have the readings in them.
+#[derive(Clone, Debug, Default)]
+pub struct Timed {
+    /// By the monotonic clock.
+    pub took: Latency,
+    /// By the thread's CPU clock, whose readings stand outside those of the other.
+    pub cpu: Latency,
+}
+
+impl Timed {
+    /// Does `work`, and counts how long it took.
+    #[inline]
+    fn record<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let cpu_ns = thread_cpu_ns();
+        let began = MonotonicClock.now();
+        let done = work();
+        let took_ns = MonotonicClock.now().since(began);
+        let cpu_ns = thread_cpu_ns().saturating_sub(cpu_ns);
+        self.took.record(took_ns);
+        self.cpu.record(cpu_ns);
+        done
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.took.merge(&other.took);
+        self.cpu.merge(&other.cpu);
+    }
+}
+
+/// What one design did in one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// The most CPU time that one call took, nanoseconds, less the median of the empty pairs.
+    pub own_max_ns: f64,
+    /// Ports at which a call worked for others, in the mean. `None`: it makes no calls.
+    pub ports_per_call: Option<f64>,
+}
+
+/// A design at so many ports.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The design.
+    pub design: Design,
+    /// Ports of the link, each of which holds packets.
+    pub ports: usize,
+    /// Its rounds, in order.
+    pub rounds: Vec<Round>,
+    /// Calls of all rounds.
+    pub calls: Timed,
+    /// Of these, those that were refused: all. `None`: it makes no calls of `try_send`.
+    pub refused: Option<u64>,
+    /// Pairs of readings with nothing between them, as many.
+    pub empty: Timed,
+}
+
+impl Cell {
+    /// The thread's own work in a call, nanoseconds: its CPU time, less the median of the empty
+    /// pairs. `None`: nothing was measured.
+    #[must_use]
+    pub fn own(&self) -> Option<Percentiles> {
+        let readings_ns = median(&self.empty.cpu);
+        let net = |ns: u64| ns.saturating_sub(readings_ns);
+        let gross = self.calls.cpu.percentiles()?;
+        Some(Percentiles {
+            samples: gross.samples,
+            p50: net(gross.p50),
+            p99: net(gross.p99),
+            p999: net(gross.p999),
+            max: net(gross.max),
+        })
+    }
+
+    /// Time that the readings add to a duration by the CPU clock, nanoseconds: the median.
+    #[must_use]
+    pub fn readings_cpu_ns(&self) -> u64 {
+        median(&self.empty.cpu)
+    }
+
+    /// Time that the readings add to one by the monotonic clock, nanoseconds: the median.
+    #[must_use]
+    pub fn readings_took_ns(&self) -> u64 {
+        median(&self.empty.took)
+    }
+}
+
+impl Rounds for Cell {
+    type Round = Round;
+
+    fn rounds(&self) -> &[Round] {
+        &self.rounds
+    }
+}
+
+/// Runs the experiment; tells `told` what it is about to do. Gives both designs for each number of
+/// ports, in the order of [`Design::ALL`].
+///
+/// # Errors
+///
+/// [`Error`] when a link cannot be had, a call is not refused, a packet leaves, or packets do not
+/// add up.
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+    let cell = |ports, design| Cell {
+        design,
+        ports,
+        rounds: Vec::new(),
+        calls: Timed::default(),
+        refused: None,
+        empty: Timed::default(),
+    };
+    let pair = |ports: &usize| Design::ALL.map(|design| cell(*ports, design));
+    let mut cells: Vec<[Cell; 2]> = plan.ports.iter().map(pair).collect();
+    let order: Vec<usize> = (0..cells.len()).collect();
+    for round in 0..plan.rounds {
+        for &place in rotated(&order, round) {
+            let ports = plan.ports[place];
+            told(&format!("round {}: {ports} port(s)", round + 1));
+            let mut full = Full::new(ports, AHEAD, AHEAD)?;
+            let outcome = full.measure(plan.window)?;
+            full.end()?;
+            for cell in &mut cells[place] {
+                cell.add(&outcome);
+            }
+        }
+    }
+    Ok(cells.into_iter().flatten().collect())
+}
+
+fn median(latency: &Latency) -> u64 {
+    latency.percentiles().map_or(0, |ns| ns.p50)
+}
+
+/// What was measured in one window.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// By design.
+    calls: [Timed; 2],
+    empty: Timed,
+    refused: u64,
+    /// Times that a call worked at a port.
+    helped: u64,
+}
+
+impl Cell {
+    fn add(&mut self, outcome: &Outcome) {
+        let calls = &outcome.calls[self.design as usize];
+        let most_ns = calls.cpu.percentiles().map_or(0, |ns| ns.max);
+        let tries = self.design == Design::TrySend;
+        let per_call = || outcome.helped as f64 / calls.took.samples() as f64;
+        self.rounds.push(Round {
+            own_max_ns: most_ns.saturating_sub(median(&outcome.empty.cpu)) as f64,
+            ports_per_call: tries.then(per_call),
+        });
+        self.calls.merge(calls);
+        self.refused = tries.then(|| self.refused.unwrap_or(0) + outcome.refused);
+        self.empty.merge(&outcome.empty);
+    }
+}
+
+/// A full link, and a sender at its first port that has no credit left.
+struct Full {
+    link: Link,
+    /// The senders of the packets that lie in each port.
+    others: Vec<Sender>,
+    sender: Sender,
+    flow: Flow,
+}
+
+impl Full {
+    /// The packets of others ask to leave in so long a time, those of the sender in another.
+    fn new(ports: usize, others_in: Duration, own_in: Duration) -> Result<Self, Error> {
+        let devices = (0..ports).map(|_| Box::new(Null::default()) as Box<dyn Device>);
+        let credits = Credits { packets: CREDITS, bytes: 1 << 20 };
+        let link = Link::devices(devices).qdisc(QDISC).credits(credits).build();
+        let link = link.map_err(Error::Link)?;
+        let others = (0..ports).map(|port| {
+            let mut sender = link.sender();
+            let flow = sender.flow_with(None, Mapping::Port(port));
+            spend(&link, &mut sender, &flow, others_in).map(|()| sender)
+        });
+        let others = others.collect::<Result<_, _>>()?;
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Port(0));
+        spend(&link, &mut sender, &flow, own_in)?;
+        let full = Self { link, others, sender, flow };
+        full.settle()?;
+        Ok(full)
+    }
+
+    /// Packets that were given to the link.
+    fn given(&self) -> u64 {
+        (self.others.len() as u64 + 1) * u64::from(CREDITS)
+    }
+
+    /// Waits until the link holds all that it was given, in every port what it was given there.
+    fn settle(&self) -> Result<(), Error> {
+        let until = MonotonicClock.now() + PATIENCE;
+        loop {
+            let stats = self.link.stats();
+            still(&stats)?;
+            match balance(&stats, self.given(), 0) {
+                Ok(()) => return in_every_port(&stats),
+                Err(why) if MonotonicClock.now() >= until => return Err(why),
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Calls for a window, after a fifth of one to warm up.
+    fn measure(&mut self, window: Duration) -> Result<Outcome, Error> {
+        self.turns(window / 5, &mut Outcome::default())?;
+        let mut outcome = Outcome::default();
+        let helped = |link: &Link| link.stats().ports.iter().map(|port| port.helped).sum::<u64>();
+        let before = helped(&self.link);
+        self.turns(window, &mut outcome)?;
+        outcome.helped = helped(&self.link) - before;
+        self.settle()?;
+        Ok(outcome)
+    }
+
+    /// Calls, computes and reads the clocks in turn; twice at least, for the first call that is
+    /// refused is another one than those after it.
+    fn turns(&mut self, window: Duration, outcome: &mut Outcome) -> Result<(), Error> {
+        let Outcome { calls: [calls, busy], empty, refused, .. } = outcome;
+        let until = MonotonicClock.now() + window;
+        let payload = [0; PAYLOAD];
+        let mut turns = 0_u32;
+        while turns < 2 || MonotonicClock.now() < until {
+            match calls.record(|| self.sender.try_send(&self.flow, &payload)) {
+                Err(TrySendError::Full) => *refused += 1,
+                Err(why) => return Err(Error::NotFull(format!("a call said: {why}"))),
+                Ok(()) => return Err(Error::NotFull("a call was not refused".into())),
+            }
+            busy.record(compute);
+            empty.record(|| ());
+            turns = turns.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Closes the link, which drops all that it holds and nothing else.
+    fn end(self) -> Result<(), Error> {
+        self.link.close(Duration::ZERO);
+        let stats = self.link.stats();
+        if stats.sent > 0 {
+            return Err(Error::NotFull(format!("{} packets left before their time", stats.sent)));
+        }
+        balance(&stats, self.given(), self.given())
+    }
+}
+
+/// Uses up the credits of `sender` with packets that ask to leave in so long a time.
+fn spend(link: &Link, sender: &mut Sender, flow: &Flow, ahead: Duration) -> Result<(), Error> {
+    let refused = |why: TrySendError| Error::NotFull(format!("a packet was refused: {why}"));
+    for _ in 0..CREDITS {
+        let mut packet = sender.packet(flow, &[0; PAYLOAD]).map_err(refused)?;
+        packet.txtime_ns = (link.now() + ahead).0;
+        sender.submit(flow, packet).map_err(|rejected| refused(rejected.why))?;
+    }
+    Ok(())
+}
+
+/// Checks that no packet was sent or dropped.
+fn still(stats: &LinkStats) -> Result<(), Error> {
+    match (stats.sent, stats.dropped_total()) {
+        (0, 0) => Ok(()),
+        (sent, dropped) => Err(Error::NotFull(format!(
+            "{sent} packets left and {dropped} were dropped before their time"
+        ))),
+    }
+}
+
+/// Checks that every port holds the packets of its own sender, and the first those of one more.
+fn in_every_port(stats: &LinkStats) -> Result<(), Error> {
+    for (port, snapshot) in stats.ports.iter().enumerate() {
+        let (held, want) = (snapshot.held, u64::from(CREDITS) * if port == 0 { 2 } else { 1 });
+        if held != want {
+            return Err(Error::NotFull(format!("port {port} holds {held} packets of {want}")));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that of `given` packets so many were dropped, and that each is accounted for.
+fn balance(stats: &LinkStats, given: u64, dropped: u64) -> Result<(), Error> {
+    let (submitted, sent, held) = (stats.submitted, stats.sent, stats.held);
+    let lost = stats.dropped_total();
+    if submitted == given && sent + lost + held == given && lost == dropped {
+        return Ok(());
+    }
+    Err(Error::Conservation(format!(
+        "{} ports: {given} were given, {submitted} submitted, {sent} left, {lost} were dropped \
+         instead of {dropped}, {held} are held",
+        stats.ports.len()
+    )))
+}
+
+/// The fixed computation (xorshift: Marsaglia 2003).
+#[inline]
+fn compute() -> u64 {
+    let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
+    for _ in 0..BUSY_TURNS {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    black_box(state)
+}
+
+#[cfg(test)]
+mod tests;

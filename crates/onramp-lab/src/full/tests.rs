@@ -1,0 +1,102 @@
+//! Short runs, and links that are not as they have to be.
+
+use super::*;
+
+const WINDOW: Duration = Duration::from_millis(20);
+
+/// Each turn has a call, a computation and an empty pair, by both clocks.
+#[test]
+fn refused_calls_are_measured_beside_a_computation() {
+    let plan = Plan { ports: vec![1, 16], window: WINDOW, rounds: 2 };
+    let mut told = 0;
+    let cells = run(&plan, |_| told += 1).expect("every call is refused");
+    let found: Vec<_> = cells.iter().map(|cell| (cell.ports, cell.design)).collect();
+    let want = [1, 16].map(|ports| Design::ALL.map(|design| (ports, design)));
+    assert_eq!((found, told), (want.concat(), 4));
+    for cell in &cells {
+        let samples = cell.calls.took.samples();
+        assert!(samples >= 4, "two turns in each of two rounds: {samples}");
+        assert_eq!(cell.calls.cpu.samples(), samples);
+        assert_eq!((cell.empty.took.samples(), cell.empty.cpu.samples()), (samples, samples));
+        let calls = cell.design == Design::TrySend;
+        assert_eq!(cell.rounds.len(), 2);
+        assert_eq!(cell.refused, calls.then_some(samples), "each call is counted as refused");
+        assert!(cell.rounds.iter().all(|round| round.ports_per_call.is_some() == calls));
+    }
+    for pair in cells.chunks(2) {
+        let [calls, busy] = [&pair[0], &pair[1]].map(|cell| cell.calls.took.samples());
+        assert_eq!(calls, busy, "in turn");
+    }
+}
+
+#[test]
+fn own_work_is_stated_without_the_readings() {
+    let mut outcome = Outcome::default();
+    for ns in [40, 40, 90] {
+        outcome.empty.cpu.record(ns);
+        outcome.calls[0].cpu.record(ns + 60);
+        outcome.calls[0].took.record(ns);
+        outcome.calls[1].cpu.record(30);
+    }
+    (outcome.helped, outcome.refused) = (6, 3);
+    let cell = |design| {
+        let (calls, empty) = (Timed::default(), Timed::default());
+        let mut cell = Cell { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
+        cell.add(&outcome);
+        cell
+    };
+    let calls = cell(Design::TrySend);
+    let own = calls.own().expect("three calls");
+    assert_eq!((calls.readings_cpu_ns(), own.p50, own.max, own.samples), (40, 60, 110, 3));
+    assert_eq!(calls.rounds[0].ports_per_call, Some(2.0));
+    assert_eq!(calls.rounds[0].own_max_ns.to_bits(), 110_f64.to_bits());
+    let own = cell(Design::Busy).own().expect("three computations");
+    assert_eq!((own.p50, own.max), (0, 0), "less than the readings is nothing");
+}
+
+/// Gives the error of a run whose packets ask to leave so soon: those of others, and the sender's.
+fn failure(others_in: Duration, own_in: Duration) -> Error {
+    let full = Full::new(2, others_in, own_in);
+    full.and_then(|mut full| full.measure(WINDOW).map(|_| ())).expect_err("it is not full")
+}
+
+#[test]
+fn a_link_that_is_not_full_is_an_error() {
+    let early = failure(Duration::ZERO, AHEAD).to_string();
+    assert!(early.contains("packets left") && early.contains("not as full"), "{early}");
+    let own = failure(AHEAD, Duration::ZERO);
+    assert!(matches!(own, Error::NotFull(_)), "{own}");
+    let beyond = failure(AHEAD + AHEAD, AHEAD).to_string();
+    assert!(beyond.contains("0 packets left and") && beyond.contains("dropped"), "{beyond}");
+}
+
+#[test]
+fn a_call_that_is_not_refused_is_an_error() {
+    let mut full = Full::new(1, AHEAD, AHEAD).expect("a full link");
+    full.sender = full.link.sender();
+    let why = full.measure(WINDOW).expect_err("the new sender has credits");
+    assert!(why.to_string().contains("a call was not refused"), "{why}");
+    let mut full = Full::new(1, AHEAD, AHEAD).expect("a full link");
+    full.link.close(Duration::ZERO);
+    let why = full.measure(WINDOW).expect_err("it says something else");
+    assert!(why.to_string().contains("the link is closed"), "{why}");
+}
+
+#[test]
+fn books_that_do_not_balance_are_an_error() {
+    let mut full = Full::new(3, AHEAD, AHEAD).expect("a full link");
+    let (stats, given) = (full.link.stats(), full.given());
+    assert!(balance(&stats, given, 0).is_ok() && in_every_port(&stats).is_ok());
+    for (given, dropped) in [(given + 1, 0), (given - 1, 0), (given, 1)] {
+        let why = balance(&stats, given, dropped).expect_err("one packet too many or too few");
+        assert!(matches!(why, Error::Conservation(_)), "{why}");
+    }
+    // One packet more than was told of.
+    let mut sender = full.link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(2));
+    spend(&full.link, &mut sender, &flow, AHEAD).expect("it has credits");
+    let uneven = in_every_port(&full.link.stats()).expect_err("the last port has more");
+    assert!(uneven.to_string().contains("port 2 holds 8 packets of 4"), "{uneven}");
+    full.others.pop();
+    assert!(matches!(full.end(), Err(Error::Conservation(_))));
+}
