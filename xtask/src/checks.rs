@@ -8,6 +8,8 @@ use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
 const LAB: &str = "onramp-lab";
+/// What the sanitizer is built for.
+const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Runs the models.
 pub(crate) fn loom(args: &[String]) -> Outcome {
@@ -59,9 +61,8 @@ pub(crate) fn miri(args: &[String]) -> Outcome {
 /// Runs the stress tests of every crate under ThreadSanitizer, the standard library included.
 pub(crate) fn tsan(args: &[String]) -> Outcome {
     toolchain::nightly(&["rust-src"])?;
-    let target = "x86_64-unknown-linux-gnu";
     for package in with_stress_tests()? {
-        let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", target]);
+        let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", TSAN_TARGET]);
         command.args(["--target-dir", "target/tsan", "-p", &package, "--test", "stress", "--"]);
         command.args(args).env("RUSTFLAGS", "-Zsanitizer=thread");
         run(command.env("TSAN_OPTIONS", "halt_on_error=1"))?;
@@ -85,10 +86,38 @@ fn with_stress_tests() -> Result<Vec<String>, Failure> {
 
 /// Lets links live under random faults; what follows `soak` is given to it.
 pub(crate) fn soak(args: &[String]) -> Outcome {
-    let mut command = cargo(&["run", "--release", "-p", "onramp", "--example", "soak"]);
-    // As fast to build as it is to run.
+    run(example("soak").arg("--").args(args))
+}
+
+/// Lets everything happen at once, and watches that nobody hangs; first sees that the watchdog
+/// finds what is wrong on purpose. What follows `chaos` is given to it.
+pub(crate) fn chaos(args: &[String]) -> Outcome {
+    let sanitized = args.iter().any(|arg| arg == "--tsan");
+    if sanitized {
+        toolchain::nightly(&["rust-src"])?;
+        eprintln!("chaos: nothing forks: ThreadSanitizer cannot follow a child of many threads");
+    }
+    let program = || if sanitized { sanitized_example("chaos") } else { example("chaos") };
+    run(program().args(["--", "--self-test"]))?;
+    run(program().arg("--").args(args))
+}
+
+/// `cargo run` for an example that runs for minutes: as fast to build as it is to run.
+fn example(name: &str) -> Command {
+    let mut command = cargo(&["run", "--release", "-p", "onramp", "--example", name]);
     command.args(["--target-dir", "target/soak"]).env("CARGO_PROFILE_RELEASE_LTO", "off");
-    run(command.arg("--").args(args))
+    command
+}
+
+/// The same under ThreadSanitizer, the standard library included.
+fn sanitized_example(name: &str) -> Command {
+    let mut command = cargo_nightly(&["run", "--release", "-Zbuild-std", "--target", TSAN_TARGET]);
+    command.args(["--target-dir", "target/tsan", "-p", "onramp", "--example", name]);
+    command
+        .env("RUSTFLAGS", "-Zsanitizer=thread")
+        .env("TSAN_OPTIONS", "halt_on_error=1")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off");
+    command
 }
 
 /// The targets of `fuzz/`, and how many bytes are worth it.

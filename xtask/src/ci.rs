@@ -25,6 +25,7 @@ const CHECKS: &[Check] = &[
     ("miri", || checks::miri(&[])),
     ("tsan", || checks::tsan(&[])),
     ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
+    ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
     ("test", || suite::run(&[])),
 ];
 

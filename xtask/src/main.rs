@@ -25,6 +25,7 @@ usage: cargo xtask COMMAND
   fuzz            random bytes as trees, lines of tc, packets, captures, programs: see HACKING.md
   conformance     our qdiscs against recordings of a real kernel: see --help
   soak            links under random faults: --minutes N (default 10), --seed N
+  chaos           everything at once, and a watchdog: --minutes N (default 1), --seed N, --tsan
   aarch64         type-check the workspace for another processor
 
 loom, shuttle, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Some("miri") => checks::miri(rest),
         Some("tsan") => checks::tsan(rest),
         Some("soak") => checks::soak(rest),
+        Some("chaos") => checks::chaos(rest),
         Some("fuzz") => checks::fuzz(rest),
         Some("conformance") => checks::conformance(rest),
         Some("aarch64") => checks::aarch64(),

@@ -19,6 +19,8 @@ const MODELS: &str = "crates/onramp-queue/tests/loom";
 
 /// A model that still runs after so long has met a chain without an end: that is a failure too.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// All of them together, without a mutant.
+const PATIENCE_FOR_ALL: Duration = Duration::from_secs(1_200);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Which mutants break which models.
@@ -137,13 +139,14 @@ fn verdict(exe: &Path, mutant: &str, model: &str) -> Result<&'static str, Failur
     let unable = |err| Failure::Unable(format!("{}: {err}", exe.display()));
     let mut command = Command::new(exe);
     command.env("ONRAMP_MUTANT", mutant);
+    let patience = if model.is_empty() { PATIENCE_FOR_ALL } else { PATIENCE };
     if !model.is_empty() {
         command.args([model, "--exact"]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.current_dir(root()).spawn().map_err(unable)?;
     let mut waited = Duration::ZERO;
-    while waited < PATIENCE {
+    while waited < patience {
         if let Some(status) = child.try_wait().map_err(unable)? {
             return Ok(match status.code() {
                 Some(0) => SURVIVED,

@@ -1,0 +1,480 @@
+//! A thread that sends and waits in all the ways there are.
+
+mod waits;
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use onramp::{Flow, Link, Mapping, Packet, Rate, SendError, Sender, TrySendError};
+
+use crate::device::{stamp, while_not};
+use crate::ledger::{CALLBACK, Ledger, Lent};
+use crate::plan::Fault;
+use crate::watch::{Doing, Slot, lock, now};
+use crate::world::World;
+
+thread_local! {
+    /// A sender that its thread's end drops.
+    static LAST: RefCell<Option<Sender>> = const { RefCell::new(None) };
+}
+
+/// Payloads are larger than a stamp.
+const PAYLOAD_MAX: usize = 1_200;
+
+pub(crate) struct Actor<'w> {
+    world: &'w World,
+    slot: Arc<Slot>,
+    rng: Rng,
+    link: Option<Link>,
+    sender: Option<Sender>,
+    ledger: Arc<Ledger>,
+    flows: Vec<Flow>,
+    /// Packets that it made and keeps.
+    held: Vec<Packet>,
+    /// The last send was refused for good.
+    refused: bool,
+    /// Its number.
+    index: usize,
+}
+
+impl<'w> Actor<'w> {
+    pub(crate) fn new(
+        world: &'w World,
+        link: Link,
+        slot: Arc<Slot>,
+        mut rng: Rng,
+        index: usize,
+    ) -> Self {
+        let (sender, ledger) = world.open(&slot, &link, &mut rng);
+        let (sender, link) = (Some(sender), Some(link));
+        let (flows, held) = (Vec::new(), Vec::new());
+        let refused = false;
+        let mut new = Self { world, slot, rng, link, sender, ledger, flows, held, refused, index };
+        new.renew_flows();
+        new
+    }
+
+    /// Acts until the world stops, then waits for the fate of all.
+    pub(crate) fn live(mut self) {
+        while !self.world.stop.load(SeqCst) {
+            let acted = catch_unwind(AssertUnwindSafe(|| self.act()));
+            if let Err(panic) = acted {
+                let planned = panic.downcast_ref::<String>().is_some_and(|said| said == CALLBACK)
+                    || panic.downcast_ref::<&str>().is_some_and(|said| *said == CALLBACK);
+                if !planned {
+                    resume_unwind(panic);
+                }
+            }
+            self.ledger.calm.store(false, SeqCst);
+            if self.refused {
+                // Nobody waits any more, and some go on nevertheless.
+                thread::sleep(Duration::from_millis(1));
+                self.refused = false;
+                self.renew_flows();
+            }
+        }
+        self.ledger.calm.store(true, SeqCst);
+        self.let_go();
+        self.world.arrived.fetch_add(1, SeqCst);
+        while !self.world.settle.load(SeqCst) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        let link = self.link.take();
+        self.slot.call(Doing::DropLink, self.world.plan.patience(), 0, || drop(link));
+        if let Some(sender) = self.sender.take() {
+            self.world.finish(&self.slot, sender, &self.ledger);
+        }
+    }
+
+    /// The sender's own thread has the credits of packets that it made and did not submit.
+    fn let_go(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        self.slot.call(Doing::DropPacket, self.at_once(), 0, || drop(held));
+    }
+
+    fn at_once(&self) -> Duration {
+        self.world.plan.at_once()
+    }
+
+    fn patience(&self) -> Duration {
+        self.world.plan.patience()
+    }
+
+    fn sender(&mut self) -> &mut Sender {
+        self.sender.as_mut().expect("an actor has a sender until it ends")
+    }
+
+    fn link(&self) -> &Link {
+        self.link.as_ref().expect("an actor has a link until it ends")
+    }
+
+    fn renew_flows(&mut self) {
+        let Some(sender) = &self.sender else { return };
+        let (rng, ports) = (&mut self.rng, self.link.as_ref().map_or(1, Link::ports));
+        let flow = |rng: &mut Rng| {
+            let (mapping, slowest) = match rng.u32(0..5) {
+                0 => (Mapping::Cpu, 500_000),
+                // Senders share it.
+                1 => (Mapping::Hash(rng.u64(0..4)), 50_000_000),
+                2 => (Mapping::Port(rng.usize(0..ports)), 500_000),
+                _ => (Mapping::Turn, 500_000),
+            };
+            let rate = if rng.bool() { 0 } else { rng.u64(slowest..100_000_000) };
+            let flow = sender.flow_with(None, mapping).with_pacing_rate(Rate(rate));
+            flow.with_priority(rng.u32(0..8))
+        };
+        self.flows = (0..4).map(|_| flow(rng)).collect();
+    }
+
+    fn flow(&mut self) -> Flow {
+        let index = self.rng.usize(0..self.flows.len());
+        self.flows[index].clone()
+    }
+
+    /// A payload that says who submits it.
+    fn payload(&mut self) -> Vec<u8> {
+        let len = if self.rng.bool() { 16 } else { self.rng.usize(16..PAYLOAD_MAX) };
+        let mut payload = vec![0; len];
+        payload[..16].copy_from_slice(&stamp(self.ledger.id, self.ledger.next()));
+        payload
+    }
+
+    /// Packets of its own were accepted.
+    fn accepted(&self, count: u64, cookies: u64) {
+        self.ledger.accepted(count, cookies);
+        self.world.accepted.fetch_add(count, SeqCst);
+    }
+
+    fn refused(&mut self, why: TrySendError) {
+        assert!(why != TrySendError::TooLarge, "no packet is that large");
+        self.refused |= why != TrySendError::Full;
+    }
+
+    fn act(&mut self) {
+        if self.index == 0 && self.fault() {
+            return;
+        }
+        match self.rng.u32(0..100) {
+            0..=24 => self.send(),
+            25..=39 => self.try_send(),
+            40..=45 => self.try_send_batch(),
+            46..=50 => self.send_batch(),
+            51..=55 => self.submit(),
+            56..=58 => self.submit_heap(),
+            59..=62 => self.lend(),
+            63..=66 => self.borrow(),
+            67..=70 => self.cork(),
+            71..=73 => self.wait_room_timeout(),
+            74..=75 => self.wait_room(),
+            76..=82 => self.poll(),
+            83 => self.hold(),
+            84..=88 => self.flush(),
+            89 => {
+                let time = Duration::from_millis(self.rng.u64(0..20));
+                let link = self.link().clone();
+                self.slot.wait(Doing::LinkFlush, time, 0, || link.flush(time));
+            }
+            90 => {
+                let (slot, at_once) = (self.slot.clone(), self.at_once());
+                slot.call(Doing::Reclaim, at_once, 0, || self.sender().reclaim());
+            }
+            91 => {
+                let stats = self.slot.call(Doing::Look, self.at_once(), 0, || self.link().stats());
+                assert!(stats.sent + stats.dropped_total() <= stats.submitted + stats.made);
+            }
+            92 => self.renew(),
+            93 => self.swap(),
+            94 => self.thread_end(),
+            95 => self.hoard(),
+            96 => self.fork(),
+            97 => thread::sleep(Duration::from_micros(self.rng.u64(0..3_000))),
+            _ => self.renew_flows(),
+        }
+    }
+
+    fn send(&mut self) {
+        let flow = self.flow();
+        for _ in 0..self.rng.u32(1..60) {
+            let (payload, slot, bound) = (self.payload(), self.slot.clone(), self.patience());
+            let port = flow.port() as u64;
+            let sent = slot.wait(Doing::Send, bound, port, || self.sender().send(&flow, &payload));
+            match sent {
+                Ok(()) => self.accepted(1, 0),
+                Err(why) => return self.refuses(why),
+            }
+        }
+    }
+
+    fn refuses(&mut self, why: SendError) {
+        assert!(why != SendError::TooLarge, "no packet is that large");
+        self.refused = true;
+    }
+
+    fn try_send(&mut self) {
+        let flow = self.flow();
+        for _ in 0..self.rng.u32(1..100) {
+            let (payload, slot, bound) = (self.payload(), self.slot.clone(), self.at_once());
+            let port = flow.port() as u64;
+            let try_send = || self.sender().try_send(&flow, &payload);
+            match slot.call(Doing::TrySend, bound, port, try_send) {
+                Ok(()) => self.accepted(1, 0),
+                Err(why) => return self.refused(why),
+            }
+        }
+    }
+
+    fn try_send_batch(&mut self) {
+        // Who is left by a panic does not know how much was accepted.
+        self.ledger.calm.store(true, SeqCst);
+        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.at_once());
+        let payloads: Vec<_> = (0..self.rng.u32(1..100)).map(|_| self.payload()).collect();
+        let try_send = || self.sender().try_send_batch(&flow, &payloads);
+        match slot.call(Doing::TrySendBatch, bound, flow.port() as u64, try_send) {
+            Ok(count) => self.accepted(count as u64, 0),
+            Err(why) => self.refused(why),
+        }
+    }
+
+    fn send_batch(&mut self) {
+        self.ledger.calm.store(true, SeqCst); // As above.
+        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.patience());
+        let payloads: Vec<_> = (0..self.rng.u32(1..60)).map(|_| self.payload()).collect();
+        let send = || self.sender().send_batch(&flow, &payloads);
+        match slot.wait(Doing::SendBatch, bound, flow.port() as u64, send) {
+            Ok(()) => self.accepted(payloads.len() as u64, 0),
+            Err(why) => {
+                // It does not say how many it staged before.
+                self.ledger.unknown.fetch_add(payloads.len() as u64, SeqCst);
+                self.world.unknown.fetch_add(payloads.len() as u64, SeqCst);
+                self.refuses(why);
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        let flow = self.flow();
+        for _ in 0..self.rng.u32(1..20) {
+            let (payload, slot, bound) = (self.payload(), self.slot.clone(), self.at_once());
+            let (cookie, txtime) = (self.rng.u64(1..1 << 40), self.rng.u64(0..3_000_000));
+            let txtime = self.link().now().after(txtime).0;
+            let submit = || {
+                let sender = self.sender();
+                let mut packet = sender.packet(&flow, &payload)?;
+                (packet.cookie, packet.txtime_ns) = (cookie, txtime);
+                sender.submit(&flow, packet).map_err(|back| back.why)
+            };
+            match slot.call(Doing::Submit, bound, flow.port() as u64, submit) {
+                Ok(()) => self.accepted(1, cookie),
+                Err(why) => return self.refused(why),
+            }
+        }
+    }
+
+    /// Packets that have no pool: nobody is told of them.
+    fn submit_heap(&mut self) {
+        let flow = self.flow();
+        for _ in 0..self.rng.u32(1..8) {
+            let mut packet = Packet::with_payload(&self.payload());
+            packet.flow = flow.key();
+            let (slot, bound) = (self.slot.clone(), self.at_once());
+            let submit = || self.sender().submit(&flow, packet).map_err(|back| back.why);
+            match slot.call(Doing::Submit, bound, flow.port() as u64, submit) {
+                Ok(()) => self.world.accepted.fetch_add(1, SeqCst),
+                Err(why) => return self.refused(why),
+            };
+        }
+    }
+
+    /// Packets that it may keep or lend: one fewer than any sender may always have, or nothing
+    /// comes home for which it could wait.
+    fn spare(&self) -> bool {
+        let most = u64::from(self.world.plan.credits.min(4)) - 1;
+        (self.held.len() as u64) + self.ledger.away.load(SeqCst) < most
+    }
+
+    fn packet(&mut self) -> Option<Packet> {
+        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.at_once());
+        let payload = self.payload();
+        let packet = slot.call(Doing::Submit, bound, 1, || self.sender().packet(&flow, &payload));
+        packet.map_err(|why| self.refused(why)).ok()
+    }
+
+    /// Somebody else is to submit a packet.
+    fn lend(&mut self) {
+        while self.spare() {
+            let Some(mut packet) = self.packet() else { return };
+            packet.cookie = Ledger::lent_cookie(&mut self.rng);
+            self.ledger.away.fetch_add(1, SeqCst);
+            let lent = Lent { packet: Some(packet), of: self.ledger.clone() };
+            lock(&self.world.market).push(lent);
+        }
+    }
+
+    /// Submits packets of others, and drops some of them.
+    fn borrow(&mut self) {
+        for _ in 0..self.rng.u32(1..5) {
+            let Some(mut lent) = lock(&self.world.market).pop() else { return };
+            let Some(mut packet) = lent.packet.take().filter(|_| self.rng.u32(0..5) > 0) else {
+                continue;
+            };
+            packet.set_payload(&stamp(self.ledger.id, self.ledger.next()));
+            let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.at_once());
+            let cookie = packet.cookie;
+            let submit = || self.sender().submit(&flow, packet);
+            match slot.call(Doing::Submit, bound, flow.port() as u64, submit) {
+                Ok(()) => {
+                    // Its pool may be that of this sender.
+                    lent.of.lent(cookie);
+                    self.world.accepted.fetch_add(1, SeqCst);
+                }
+                Err(back) => self.refused(back.why),
+            }
+        }
+    }
+
+    /// Packets of its own that it keeps, or lets go.
+    fn hold(&mut self) {
+        if self.rng.bool() {
+            self.let_go();
+        }
+        while self.spare() {
+            let Some(packet) = self.packet() else { return };
+            self.held.push(packet);
+        }
+    }
+
+    fn cork(&mut self) {
+        self.sender().cork();
+        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.at_once());
+        for _ in 0..self.rng.u32(1..40) {
+            let payload = self.payload();
+            let try_send = || self.sender().try_send(&flow, &payload);
+            match slot.call(Doing::TrySend, bound, 1_000, try_send) {
+                Ok(()) => self.accepted(1, 0),
+                Err(why) => {
+                    self.refused(why);
+                    break;
+                }
+            }
+        }
+        // Some stay corked until a call waits.
+        if self.rng.u32(0..4) > 0 {
+            let _ = slot.call(Doing::Uncork, bound, 0, || self.sender().uncork());
+        }
+    }
+
+    /// Another sender in the place of this one, which goes with what it has below.
+    fn renew(&mut self) {
+        if self.rng.bool() {
+            self.let_go();
+        }
+        self.held.clear();
+        let old = self.sender.take();
+        // What a cork held back waits for room.
+        let (slot, bound) = (self.slot.clone(), self.patience());
+        slot.call(Doing::DropSender, bound, 0, || drop(old));
+        self.open();
+    }
+
+    fn open(&mut self) {
+        let link = self.link().clone();
+        let (sender, ledger) = self.world.open(&self.slot, &link, &mut self.rng);
+        (self.sender, self.ledger) = (Some(sender), ledger);
+        self.renew_flows();
+    }
+
+    /// Gives its sender to whichever thread comes next, and takes that of another.
+    fn swap(&mut self) {
+        self.held.clear();
+        let Some(mine) = self.sender.take() else { return };
+        let mut attic = lock(&self.world.attic);
+        let other = (!attic.is_empty()).then(|| attic.swap_remove(0));
+        attic.push((mine, self.ledger.clone()));
+        drop(attic);
+        match other {
+            Some((sender, ledger)) => (self.sender, self.ledger) = (Some(sender), ledger),
+            None => self.open(),
+        }
+    }
+
+    /// A thread ends, and with it its sender.
+    fn thread_end(&mut self) {
+        let (slot, bound) = (self.slot.clone(), self.patience());
+        let (mut rng, link, world) = (self.rng.fork(), self.link().clone(), self.world);
+        let thread = move || {
+            let (mut sender, ledger) = world.open_calm(&link);
+            let flow = sender.flow(None);
+            sender.cork();
+            for _ in 0..rng.u32(1..20) {
+                let payload = stamp(ledger.id, ledger.next());
+                world.accepted.fetch_add(sender.try_send(&flow, &payload).is_ok().into(), SeqCst);
+            }
+            LAST.set(Some(sender));
+        };
+        // Joined by hand: the end of a scope waits for no destructor of a thread's own.
+        let ended = slot
+            .wait(Doing::ThreadEnd, bound, 0, || thread::scope(|scope| scope.spawn(thread).join()));
+        assert!(ended.is_ok(), "a thread that only sends ends well");
+    }
+
+    fn fork(&mut self) {
+        let spare = |left: u32| left.checked_sub(1);
+        if self.world.forks_left.fetch_update(SeqCst, SeqCst, spare).is_err() {
+            return;
+        }
+        self.ledger.calm.store(true, SeqCst); // A child prints nothing.
+        let (flow, slot, closes) = (self.flow(), self.slot.clone(), self.rng.bool());
+        let bound = self.patience() + self.world.plan.slack();
+        let watch = slot.watch().clone();
+        let bound_all = bound + Duration::from_secs(10);
+        slot.call(Doing::Fork, bound_all, 0, || {
+            crate::fork::fork(&watch, &mut self.link, &mut self.sender, &flow, closes, bound);
+        });
+    }
+
+    /// Does what is wrong on purpose in this world, if anything is.
+    fn fault(&mut self) -> bool {
+        let Some(fault) = self.world.plan.fault else { return false };
+        let slot = self.slot.clone();
+        // Not what else may be wrong with the link.
+        let found = || slot.watch().caught().iter().any(|caught| caught.contains(fault.word()));
+        let give_up = Duration::from_secs(5);
+        match fault {
+            Fault::Sleeps => {
+                slot.call(Doing::Send, self.patience(), 77, || {
+                    while_not(found, give_up);
+                });
+            }
+            Fault::Burns => {
+                // Others may have the processor in the first of them; at the end nobody has.
+                while !self.world.stop.load(SeqCst) {
+                    let end = now() + 300_000_000;
+                    slot.wait(Doing::WaitRoom, give_up, 77, || {
+                        while now() < end {
+                            std::hint::spin_loop();
+                        }
+                    });
+                    if found() {
+                        break;
+                    }
+                }
+            }
+            Fault::Books | Fault::Forgets => {
+                return false; // In `World::finish`, and at its end.
+            }
+            Fault::WakesItself => {
+                let wakes_itself = std::future::poll_fn(|cx: &mut std::task::Context<'_>| {
+                    cx.waker().wake_by_ref();
+                    std::task::Poll::<()>::Pending
+                });
+                self.task(Duration::from_millis(400)).run(wakes_itself);
+            }
+        }
+        self.world.stop.load(SeqCst) || found()
+    }
+}

@@ -1,0 +1,170 @@
+//! How an actor waits.
+
+use std::future::{Future, poll_fn};
+use std::iter;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use onramp::Sender;
+
+use super::Actor;
+use crate::counts::Met;
+use crate::wakers::{Alarm, Mood};
+use crate::watch::{Doing, Slot, moved, nanos, now};
+
+impl Actor<'_> {
+    pub(super) fn wait_room_timeout(&mut self) {
+        let (flow, slot) = (self.flow(), self.slot.clone());
+        let time = Duration::from_micros(self.rng.u64(0..100_000));
+        slot.wait(Doing::WaitRoomTimeout, time, flow.port() as u64, || {
+            self.sender().wait_room_timeout(&flow, 100, time)
+        });
+    }
+
+    pub(super) fn wait_room(&mut self) {
+        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.patience());
+        slot.wait(Doing::WaitRoom, bound, flow.port() as u64, || {
+            self.sender().wait_room(&flow, 100);
+        });
+    }
+
+    /// A flush that says that all is gone is taken at its word.
+    pub(super) fn flush(&mut self) {
+        let long = self.rng.u32(0..6) == 0;
+        let time = Duration::from_millis(self.rng.u64(0..if long { 400 } else { 10 }));
+        let slot = self.slot.clone();
+        let last = self.ledger.number.load(SeqCst);
+        if slot.wait(Doing::Flush, time, 0, || self.sender().flush(time)) {
+            self.world.weather.flushed(self.ledger.id, last);
+            if !self.ledger.told_mine() {
+                let what = format!(
+                    "a flush said that all is gone, and not all was told of: {:?}",
+                    self.ledger
+                );
+                slot.watch().failed(&what);
+            }
+        }
+    }
+
+    /// Waits for room as a task does; some give up after a while.
+    pub(super) fn poll(&mut self) {
+        let time = Duration::from_micros(self.rng.u64(0..150_000));
+        let (flow, task) = (self.flow(), self.task(time));
+        let (by_hand, waits) = (self.rng.bool(), self.rng.u32(0..3) == 0);
+        let bound = self.patience();
+        let sender = self.sender();
+        let polls = |sender: &mut Sender, cx: &mut Context<'_>| sender.poll_ready(cx, &flow, 100);
+        match (waits, by_hand) {
+            (true, true) => task.wait(bound, poll_fn(|cx: &mut Context<'_>| polls(sender, cx))),
+            (true, false) => task.wait(bound, sender.ready(&flow, 100)),
+            (false, true) => task.run(poll_fn(|cx: &mut Context<'_>| polls(sender, cx))),
+            (false, false) => task.run(sender.ready(&flow, 100)),
+        }
+    }
+
+    /// Takes all packets that it may have, so that nothing comes home, and waits for room.
+    pub(super) fn hoard(&mut self) {
+        let time = Duration::from_millis(250);
+        let (flow, task, slot) = (self.flow(), self.task(time), self.slot.clone());
+        let (by_poll, at_once) = (self.rng.bool(), self.at_once());
+        let sender = self.sender();
+        let packets: Vec<_> = iter::from_fn(|| sender.packet(&flow, &[]).ok()).collect();
+        if by_poll {
+            task.run(sender.ready(&flow, 100));
+        } else {
+            slot.wait(Doing::WaitRoomTimeout, time, 1, || {
+                sender.wait_room_timeout(&flow, 100, time)
+            });
+        }
+        slot.call(Doing::DropPacket, at_once, 1, || drop(packets));
+    }
+
+    /// A task that gives up after `time`, if it does.
+    pub(super) fn task(&mut self, time: Duration) -> Task {
+        let mood = match self.rng.u32(0..6) {
+            0 if self.world.plan.panics => Mood::Panics,
+            1 => Mood::DropsLink,
+            2 => Mood::ClonesLink,
+            3..=4 if self.world.plan.controls => Mood::Controls,
+            _ => Mood::Plain,
+        };
+        let (alarm, waker) = Alarm::new(mood, self.link());
+        Task { alarm, waker, slot: self.slot.clone(), time, at_once: self.at_once() }
+    }
+}
+
+/// A thread that polls a future as an executor does.
+pub(super) struct Task {
+    alarm: Arc<Alarm>,
+    waker: Waker,
+    slot: Arc<Slot>,
+    /// Then it is dropped.
+    time: Duration,
+    at_once: Duration,
+}
+
+impl Task {
+    /// Polls it when it is woken, until its time is over.
+    pub(super) fn run(self, future: impl Future<Output = ()>) {
+        let mut future = pin!(future);
+        let end = now() + nanos(self.time);
+        self.watched(|| {
+            let woken = self.alarm.woken();
+            let poll = || self.is_ready(future.as_mut());
+            if self.slot.call(Doing::Poll, self.at_once, 0, poll) {
+                return true;
+            }
+            let left = end.saturating_sub(now());
+            self.rest(woken, Some(Duration::from_nanos(left)));
+            if left == 0 {
+                Met::Cancelled.note();
+            }
+            left == 0
+        });
+    }
+
+    /// Polls it when it is woken, for as long as it takes.
+    fn wait(self, bound: Duration, future: impl Future<Output = ()>) {
+        let mut future = pin!(future);
+        self.slot.wait(Doing::Ready, bound, 0, || {
+            self.watched(|| {
+                let woken = self.alarm.woken();
+                let ready = self.is_ready(future.as_mut());
+                if !ready {
+                    self.rest(woken, None);
+                }
+                ready
+            });
+        });
+    }
+
+    fn is_ready(&self, future: Pin<&mut impl Future<Output = ()>>) -> bool {
+        future.poll(&mut Context::from_waker(&self.waker)).is_ready()
+    }
+
+    /// Sleeps until it is woken, if it was not since `woken` was read.
+    fn rest(&self, woken: u64, most: Option<Duration>) {
+        while self.alarm.woken() == woken {
+            match most {
+                Some(most) => return thread::park_timeout(most),
+                None => thread::park(),
+            }
+        }
+        // An executor has other tasks, and runs them first.
+        thread::yield_now();
+    }
+
+    /// Does rounds until one says that it was the last; counts how often the task woke itself.
+    fn watched(&self, mut round: impl FnMut() -> bool) {
+        let (start, before) = (now(), moved());
+        while !round() {}
+        let wall = now() - start;
+        if wall > 50_000_000 {
+            self.slot.woke_itself(self.alarm.self_woken(), wall, moved() - before);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a run met, so that one that met too little fails.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use onramp::Mode;
+
+use crate::plan::{ENDS, Plan};
+
+/// A run of fewer worlds need not have met everything.
+pub(crate) const WORLDS: u64 = 45;
+
+macro_rules! counts {
+    ($($name:ident: $what:literal),* $(,)?) => {
+        /// What is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Met {
+            $($name),*
+        }
+
+        /// By their numbers.
+        const ALL: &[(Met, &str)] = &[$((Met::$name, $what)),*];
+    };
+}
+
+counts! {
+    PortAdded: "ports added",
+    PortRemoved: "ports removed",
+    QdiscSet: "qdiscs set",
+    QdiscChanged: "qdiscs changed by a line",
+    Blocks: "blocks",
+    BlockedClose: "closes that a device kept waiting",
+    Deaths: "devices died",
+    CloseWithWaiters: "closes with waiters",
+    Cancelled: "cancelled futures",
+    Forks: "forks",
+    Callbacks: "callbacks panicked",
+    Wakers: "wakers panicked",
+    WakerControls: "control calls of wakers",
+    Hybrid: "hybrid",
+    Inline: "inline",
+    Dedicated: "dedicated",
+    Few: "of 2 threads",
+    Eight: "of 8 threads",
+    Some: "of 32 threads",
+    Many: "of 240 threads",
+    OneCpu: "on one CPU",
+    ManyOneCpu: "of 240 threads on one CPU",
+    Sent: "end sent",
+    Dropped: "end dropped",
+    Abandoned: "end abandoned",
+    ClosedEarly: "end closed early",
+    Closed: "end closed",
+    Dead: "end dead",
+}
+
+static COUNTS: [AtomicU64; ALL.len()] = [const { AtomicU64::new(0) }; ALL.len()];
+
+impl Met {
+    pub(crate) fn note(self) {
+        COUNTS[self as usize].fetch_add(1, SeqCst);
+    }
+
+    pub(crate) fn count(self) -> u64 {
+        COUNTS[self as usize].load(SeqCst)
+    }
+}
+
+/// A world was lived.
+pub(crate) fn note_world(plan: &Plan) {
+    match plan.mode {
+        Mode::Hybrid => Met::Hybrid.note(),
+        Mode::Inline => Met::Inline.note(),
+        Mode::Dedicated => Met::Dedicated.note(),
+    }
+    match plan.threads {
+        2 => Met::Few.note(),
+        8 => Met::Eight.note(),
+        32 => Met::Some.note(),
+        _ => Met::Many.note(),
+    }
+    if plan.one_cpu {
+        Met::OneCpu.note();
+        if plan.threads > 100 {
+            Met::ManyOneCpu.note();
+        }
+    }
+    if let Some((_, met)) = ENDS.iter().find(|(end, _)| *end == plan.end) {
+        met.note();
+    }
+}
+
+/// Says what was met, and gives what was not, though `worlds` were lived.
+pub(crate) fn missing(worlds: u64, forks: bool) -> Vec<&'static str> {
+    let said: Vec<_> = ALL.iter().map(|(met, what)| format!("{} {what}", met.count())).collect();
+    println!("chaos: {}", said.join(", "));
+    let needed = |met: &Met| worlds >= WORLDS && (forks || *met != Met::Forks);
+    ALL.iter().filter(|(met, _)| met.count() == 0 && needed(met)).map(|(_, what)| *what).collect()
+}

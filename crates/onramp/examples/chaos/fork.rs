@@ -1,0 +1,153 @@
+//! Children of the process: copies that have links and senders, and no runner.
+
+use std::ffi::CStr;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::{Flow, Link, Packet, Sender};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::counts::Met;
+use crate::watch::{Watch, nanos, now};
+
+/// This is a child: a panic prints nothing, since locks may be held for ever.
+pub(crate) static IN_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// What a child ends with.
+const SENT: i32 = 10;
+const PANICS: i32 = 11;
+const CORKED: i32 = 12;
+
+const CORK_REFUSES: bool = false;
+
+/// The kernel shows the name to the parent, also of a child that hangs.
+fn step(name: &CStr) {
+    let _ = rustix::thread::set_name(name);
+}
+
+/// All that a sender may be asked for: it returns at once, and gives what went wrong.
+fn calls(sender: &mut Sender, flow: &Flow) -> Option<i32> {
+    step(c"flush");
+    sender.flush(Duration::from_secs(3_600));
+    step(c"wait_room");
+    sender.wait_room(flow, 10);
+    step(c"poll_ready");
+    let mut cx = Context::from_waker(Waker::noop());
+    let _ = sender.poll_ready(&mut cx, flow, 10);
+    step(c"cork");
+    sender.cork();
+    let corked = sender.try_send(flow, b"from a child, corked").is_ok();
+    let mut packet = Packet::with_payload(b"from a child, of the heap");
+    packet.flow = flow.key();
+    let heap = sender.submit(flow, packet).is_ok();
+    step(c"uncork");
+    let _ = sender.uncork();
+    (corked || heap && CORK_REFUSES).then_some(CORKED)
+}
+
+/// The same of a link.
+fn controls(link: &Link) -> Option<i32> {
+    step(c"stats");
+    let stats = link.stats();
+    step(c"views");
+    drop((link.all_views(), stats));
+    step(c"add_port");
+    let added = link.add_port(Null::default()).is_ok();
+    step(c"new sender");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    let sent = sender.try_send(&flow, b"from a new sender of a child").is_ok();
+    step(c"drop new sender");
+    drop(sender);
+    (added || sent).then_some(SENT)
+}
+
+/// What a child does: it sends nothing, and lets go of all.
+fn child(link: &mut Option<Link>, sender: &mut Option<Sender>, flow: &Flow, closes: bool) -> i32 {
+    IN_CHILD.store(true, SeqCst);
+    let steps = AssertUnwindSafe(|| {
+        let mut status = 0;
+        step(c"try_send");
+        if let Some(sender) = sender
+            && sender.try_send(flow, b"from a child").is_ok()
+        {
+            status = SENT;
+        }
+        if let Some(sender) = sender {
+            status = calls(sender, flow).unwrap_or(status);
+        }
+        if let Some(link) = &*link {
+            status = controls(link).unwrap_or(status);
+        }
+        step(c"drop sender");
+        drop(sender.take());
+        if closes && let Some(link) = &*link {
+            step(c"close");
+            link.close(Duration::ZERO);
+        }
+        step(c"drop link");
+        drop(link.take());
+        status
+    });
+    catch_unwind(steps).unwrap_or(PANICS)
+}
+
+/// Lets a child do its work with a copy of all, and says what went wrong there, within `bound`.
+pub(crate) fn fork(
+    watch: &Watch,
+    link: &mut Option<Link>,
+    sender: &mut Option<Sender>,
+    flow: &Flow,
+    closes: bool,
+    bound: Duration,
+) {
+    let last = link.as_ref().map_or("none", |_| if closes { "closed there" } else { "dropped" });
+    let pid = match onramp::dev::run_in_child(|| child(link, sender, flow, closes)) {
+        Ok(pid) => {
+            Met::Forks.note();
+            pid
+        }
+        Err(error) => {
+            eprintln!("chaos: no fork: {error}");
+            return;
+        }
+    };
+    let Some(child) = Pid::from_raw(pid) else { return };
+    let end = now() + nanos(bound);
+    loop {
+        match waitpid(Some(child), WaitOptions::NOHANG) {
+            Ok(Some((_, status))) if status.exit_status() == Some(0) => return,
+            Ok(Some((_, status))) => {
+                let why = match status.exit_status() {
+                    Some(SENT) => "it accepted a packet or a port there",
+                    Some(CORKED) => "a cork accepted a packet there",
+                    Some(PANICS) => "it panicked",
+                    _ => "see its status",
+                };
+                watch.failed(&format!("a forked child (link {last}) FAILED: {why}; {status:?}"));
+                return;
+            }
+            Ok(None) if now() < end => thread::sleep(Duration::from_millis(2)),
+            Ok(None) => break,
+            Err(error) => {
+                watch.failed(&format!("a forked child is not there: {error}"));
+                return;
+            }
+        }
+    }
+    let of = |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let (name, at, call) = (of("comm"), of("wchan"), of("syscall"));
+    let _ = kill_process(child, Signal::KILL);
+    let _ = waitpid(Some(child), WaitOptions::empty());
+    watch.failed(&format!(
+        "a forked child (link {last}) HANGS in `{}`, more than {} ms; wchan {at}; syscall {}",
+        name.trim(),
+        bound.as_millis(),
+        call.trim()
+    ));
+}

@@ -1,0 +1,236 @@
+//! What a world is, by its seed.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use onramp::Mode;
+
+use crate::counts::Met;
+
+pub(crate) const QDISCS: &[&str] = &[
+    "fq",
+    "fq maxrate 40mbit",
+    "fq limit 60 flow_limit 9",
+    "pfifo",
+    "pfifo limit 20",
+    "bfifo limit 20kb",
+    "pfifo_fast",
+    "fq_codel",
+    "sfq",
+    "netem delay 3ms",
+];
+/// One that makes packets.
+pub(crate) const COPIES: &str = "netem duplicate 20%";
+
+/// How a world ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Receivers read on, and all is sent; then the link is closed.
+    Sent,
+    /// All handles are dropped once all is sent.
+    Dropped,
+    /// All handles are dropped in the middle of it.
+    Abandoned,
+    /// The link is closed by another thread in the middle of whatever.
+    ClosedEarly,
+    /// The link is closed while senders wait for receivers that never read again.
+    Closed,
+    /// All ports die while senders wait for receivers that never read again.
+    Dead,
+}
+
+/// Their numbers have no common divisor, so that seeds in a row come by all combinations.
+pub(crate) const ENDS: [(End, Met); 10] = [
+    (End::Sent, Met::Sent),
+    (End::Closed, Met::Closed),
+    (End::Dropped, Met::Dropped),
+    (End::ClosedEarly, Met::ClosedEarly),
+    (End::Dead, Met::Dead),
+    (End::Sent, Met::Sent),
+    (End::ClosedEarly, Met::ClosedEarly),
+    (End::Abandoned, Met::Abandoned),
+    (End::Closed, Met::Closed),
+    (End::ClosedEarly, Met::ClosedEarly),
+];
+const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
+/// How many threads, and whether they share one processor.
+const CROWDS: [(usize, bool); 11] = [
+    (8, false),
+    (240, true),
+    (2, false),
+    (8, true),
+    (32, false),
+    (8, false),
+    (240, false),
+    (2, true),
+    (8, false),
+    (32, true),
+    (8, false),
+];
+/// Of so many worlds the first few have forks.
+const FORKS: (u64, u64) = (7, 2);
+/// The same, of worlds whose devices block for long.
+const HARD: (u64, u64) = (13, 2);
+/// A call, also one with a limit, may work at two devices that block for long, one by one.
+const HARD_SECS: u64 = 8;
+
+/// What is wrong on purpose, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Sleeps,
+    Burns,
+    Books,
+    WakesItself,
+    Forgets,
+}
+
+impl Fault {
+    /// A word of what is said of it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Sleeps => "HANGS in Send (77)",
+            Self::Burns => "in WaitRoom (77)",
+            Self::WakesItself => "WOKE ITSELF",
+            Self::Books => "the BOOKS are wrong",
+            Self::Forgets => "a flush said that all is gone",
+        }
+    }
+}
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) end: End,
+    pub(crate) threads: usize,
+    pub(crate) mode: Mode,
+    pub(crate) runners: usize,
+    /// All threads share one processor.
+    pub(crate) one_cpu: bool,
+    pub(crate) qdisc: &'static str,
+    /// Some qdiscs make packets.
+    pub(crate) copies: bool,
+    /// Devices that lead nowhere, and those that lead to receivers.
+    pub(crate) sinks: usize,
+    pub(crate) queues: usize,
+    pub(crate) receivers: usize,
+    pub(crate) capacity: u16,
+    /// Receivers that stop reading after so long never read again.
+    pub(crate) mute_ms: Option<u64>,
+    pub(crate) mortal: bool,
+    /// Devices block for seconds, all at once when the link closes.
+    pub(crate) hard: bool,
+    pub(crate) credits: u32,
+    pub(crate) burst: u16,
+    pub(crate) rate: Option<u64>,
+    pub(crate) meddles: bool,
+    pub(crate) panics: bool,
+    /// Wakers change the link.
+    pub(crate) controls: bool,
+    pub(crate) forks: bool,
+    pub(crate) life_ms: u64,
+    pub(crate) slower: u64,
+    pub(crate) fault: Option<Fault>,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64, slower: u64, forks: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let turn = |count: usize| usize::try_from(seed % count as u64).unwrap_or(0);
+        let end = ENDS[turn(ENDS.len())].0;
+        let (threads, one_cpu) = CROWDS[turn(CROWDS.len())];
+        let mute = matches!(end, End::ClosedEarly | End::Closed | End::Dead);
+        let copies = rng.u32(0..8) == 0;
+        // What is below when all senders stop has to leave within seconds.
+        let credits_max = if threads > 100 { 40 } else { 200 };
+        let life_ms = rng.u64(300..2_000);
+        Self {
+            seed,
+            end,
+            threads,
+            mode: MODES[turn(MODES.len())],
+            runners: rng.usize(1..=3),
+            one_cpu,
+            qdisc: QDISCS[rng.usize(0..QDISCS.len())],
+            copies,
+            sinks: if end == End::Dead { 0 } else { rng.usize(0..3) },
+            queues: rng.usize(1..4),
+            receivers: rng.usize(1..4),
+            capacity: rng.u16(8..200),
+            mute_ms: mute.then(|| rng.u64(0..life_ms)),
+            mortal: end == End::Dead || rng.bool(),
+            hard: seed % HARD.0 < HARD.1,
+            credits: if rng.bool() { rng.u32(1..12) } else { rng.u32(12..credits_max) },
+            burst: if rng.bool() { rng.u16(1..100) } else { rng.u16(100..20_000) },
+            rate: rng.bool().then(|| rng.u64(30_000_000..200_000_000)),
+            meddles: end != End::Dead && rng.u32(0..4) > 0,
+            panics: rng.bool(),
+            controls: end != End::Dead && rng.bool(),
+            forks: forks && seed % FORKS.0 < FORKS.1,
+            life_ms,
+            slower,
+            fault: None,
+        }
+    }
+
+    /// A small world in which nothing is wrong, but for `fault`.
+    pub(crate) fn small(seed: u64, fault: Option<Fault>) -> Self {
+        // A spinner is to be named though others move packets.
+        let busy = matches!(fault, Some(Fault::Burns | Fault::WakesItself));
+        Self {
+            end: End::Sent,
+            threads: if busy { 8 } else { 2 },
+            one_cpu: false,
+            qdisc: "pfifo",
+            copies: false,
+            sinks: 2,
+            queues: 0,
+            mortal: false,
+            hard: false,
+            credits: 50,
+            meddles: false,
+            panics: false,
+            controls: false,
+            life_ms: if busy { 1_500 } else { 150 },
+            fault,
+            ..Self::new(seed, 1, false)
+        }
+    }
+
+    /// Seconds by which others may be late, since there are many of them.
+    fn crowd(&self) -> u64 {
+        match (self.threads > 100, self.one_cpu) {
+            (true, true) => 8,
+            (true, false) => 4,
+            (false, _) => 0,
+        }
+    }
+
+    fn hard_secs(&self) -> u64 {
+        if self.hard { HARD_SECS } else { 0 }
+    }
+
+    /// Who waits beyond its bound may be late by so much, since others have the processors.
+    pub(crate) fn slack(&self) -> Duration {
+        let slack = Duration::from_secs((2 + self.crowd()) * self.slower + self.hard_secs());
+        if self.fault.is_some() { Duration::from_millis(300) } else { slack }
+    }
+
+    /// What a call may take that waits for nothing.
+    pub(crate) fn at_once(&self) -> Duration {
+        if self.fault.is_some() { Duration::from_millis(300) } else { Duration::from_secs(3) }
+    }
+
+    /// What a call may take that waits for others: devices come back, receivers read, or the link
+    /// is closed.
+    pub(crate) fn patience(&self) -> Duration {
+        let patience =
+            Duration::from_secs(8 * self.slower.min(3) + 2 * self.crowd() + 2 * self.hard_secs());
+        if self.fault.is_some() { Duration::from_millis(500) } else { patience }
+    }
+
+    /// What all that is below takes at most to leave, when nobody sends.
+    pub(crate) fn rest(&self) -> Duration {
+        Duration::from_secs(10 * self.slower + 2 * self.crowd() + 2 * self.hard_secs())
+    }
+}

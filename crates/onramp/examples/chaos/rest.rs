@@ -1,0 +1,45 @@
+//! Whether the link's own threads sleep when there is nothing to do.
+
+use std::collections::HashMap;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crate::watch::{Doing, Slot};
+
+/// How long it looks.
+const REST: Duration = Duration::from_millis(100);
+/// What a thread may burn meanwhile.
+const BURN_MAX_NS: u64 = 20_000_000;
+
+/// The processor time of each thread of a link, in nanoseconds, by its number.
+fn burnt() -> HashMap<String, u64> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return HashMap::new() };
+    let of = |task: fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        let stat = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let burnt = stat.split_whitespace().next()?.parse().ok()?;
+        let tid = task.file_name().to_string_lossy().into_owned();
+        name.starts_with("onramp-run").then_some((tid, burnt))
+    };
+    tasks.flatten().filter_map(of).collect()
+}
+
+/// All was sent, and the link is open: its threads sleep.
+pub(crate) fn check(slot: &Slot) {
+    // What they do just after the last packet is no matter of this.
+    slot.call(Doing::Rest, REST * 2, 1, || thread::sleep(REST / 2));
+    let before = burnt();
+    slot.call(Doing::Rest, REST * 2, 2, || thread::sleep(REST));
+    for (tid, burnt) in burnt() {
+        let Some(before) = before.get(&tid) else { continue };
+        let burnt = burnt.saturating_sub(*before);
+        if burnt > BURN_MAX_NS {
+            slot.watch().failed(&format!(
+                "all is at rest, and thread {tid} of the link BURNT {} of {} ms",
+                burnt / 1_000_000,
+                REST.as_millis()
+            ));
+        }
+    }
+}

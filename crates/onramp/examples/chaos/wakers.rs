@@ -1,0 +1,114 @@
+//! Wakers of all kinds, and futures that are polled by hand.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use onramp::Link;
+use onramp::dev::Null;
+
+use crate::counts::Met;
+use crate::watch::lock;
+
+/// What the panic of a waker says first.
+pub(crate) const WAKER: &str = "planned: a waker panics";
+
+/// What a waker does beside waking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Plain,
+    Panics,
+    /// It drops a handle of the link.
+    DropsLink,
+    /// It makes a handle of the link, and a sender, and drops them.
+    ClonesLink,
+    /// It asks for the books, and changes qdiscs and ports.
+    Controls,
+}
+
+/// Unparks a thread, and counts.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    thread: Thread,
+    mood: Mood,
+    link: Mutex<Option<Link>>,
+    woken: AtomicU64,
+    /// Of these, by its own thread.
+    self_woken: AtomicU64,
+}
+
+impl Alarm {
+    pub(crate) fn new(mood: Mood, link: &Link) -> (Arc<Self>, Waker) {
+        let link = matches!(mood, Mood::DropsLink | Mood::ClonesLink | Mood::Controls)
+            .then(|| link.clone());
+        let alarm = Arc::new(Self {
+            thread: thread::current(),
+            mood,
+            link: Mutex::new(link),
+            woken: AtomicU64::new(0),
+            self_woken: AtomicU64::new(0),
+        });
+        (alarm.clone(), Waker::from(alarm))
+    }
+
+    /// Times it was woken.
+    pub(crate) fn woken(&self) -> u64 {
+        self.woken.load(SeqCst)
+    }
+
+    /// Times that its own thread woke it.
+    pub(crate) fn self_woken(&self) -> u64 {
+        self.self_woken.load(SeqCst)
+    }
+}
+
+fn control(link: &Link) {
+    let stats = link.stats();
+    let done = match stats.submitted % 16 {
+        1..=4 => link.set_qdisc("fq").is_ok(),
+        5..=7 => link.add_port(Null::default()).is_ok(),
+        8 => link.remove_port(link.ports() - 1, Duration::ZERO).is_ok(),
+        _ => stats.sent + stats.dropped_total() <= stats.submitted + stats.made,
+    };
+    if done {
+        Met::WakerControls.note();
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.fetch_add(1, SeqCst);
+        let itself = thread::current().id() == self.thread.id();
+        self.self_woken.fetch_add(itself.into(), SeqCst);
+        self.thread.unpark();
+        match self.mood {
+            Mood::Plain => {}
+            Mood::Panics => {
+                // One that wakes itself in its own poll has nobody to catch it.
+                assert!(itself, "{WAKER}");
+            }
+            Mood::DropsLink => {
+                let link = lock(&self.link).take();
+                drop(link);
+            }
+            Mood::ClonesLink => {
+                let link = lock(&self.link).clone();
+                drop(link.map(|link| link.sender()));
+            }
+            Mood::Controls => {
+                let link = lock(&self.link).clone();
+                if let Some(link) = link {
+                    // Whoever wakes it may be in the middle of the same: then it is told so.
+                    control(&link);
+                }
+            }
+        }
+    }
+}

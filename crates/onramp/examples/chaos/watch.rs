@@ -1,0 +1,365 @@
+//! A watchdog: every thread notes what it is about to do and how long that may take at most; one
+//! thread looks at all notes, and names a thread that takes longer.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::MonotonicClock;
+use onramp::{Clock, Link};
+use rustix::time::ClockId;
+
+/// How often the watchdog looks.
+const LOOK: Duration = Duration::from_millis(10);
+/// A wait that is shorter may burn what it likes.
+const BURN_MIN_NS: u64 = 200_000_000;
+/// What a thread may burn for each packet that it moved meanwhile: it may have helped.
+const HELP_NS: u64 = 20_000;
+/// How often a task may wake itself, a second.
+const SELF_WAKES: u64 = 2_000;
+
+macro_rules! doings {
+    ($($name:ident),*) => {
+        /// What a thread may be about to do.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Doing {
+            $($name),*
+        }
+
+        /// By their numbers.
+        const ALL: &[Doing] = &[$(Doing::$name),*];
+    };
+}
+
+doings! {
+    World, TrySend, Send, TrySendBatch, SendBatch, Submit, Uncork, WaitRoom, WaitRoomTimeout,
+    Poll, Ready, Flush, Reclaim, NewSender, DropSender, DropPacket, LinkFlush, Close, DropLink,
+    AddPort, RemovePort, SetQdisc, Change, SetRate, Look, Receive, DropReceiver, ThreadEnd,
+    Fork, Rest
+}
+
+thread_local! {
+    /// Packets that left by this thread, or whose fate was told in it: who works has reason to.
+    static MOVED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// This thread moved so many packets.
+pub(crate) fn note_moved(count: u64) {
+    MOVED.set(MOVED.get() + count);
+}
+
+/// How many packets this thread moved so far.
+pub(crate) fn moved() -> u64 {
+    MOVED.get()
+}
+
+/// What one thread is about.
+pub(crate) struct Slot {
+    name: String,
+    tid: i32,
+    watch: Arc<Watch>,
+    doing: AtomicU64,
+    /// When it began, nanoseconds; 0: nothing is under way.
+    since: AtomicU64,
+    bound: AtomicU64,
+    arg: AtomicU64,
+    reported: AtomicU64,
+}
+
+/// All notes of a world, and what became of it.
+pub(crate) struct Watch {
+    slots: Mutex<Vec<Arc<Slot>>>,
+    /// What the world is, and its link.
+    world: Mutex<(String, Option<Link>)>,
+    /// Somebody has closed the link of this world, or begun to.
+    closed: AtomicBool,
+    slack: AtomicU64,
+    /// How many times slower everything is than usual.
+    slower: u64,
+    end: AtomicBool,
+    reporting: AtomicBool,
+    /// What was found, where a failure is no end but what a test waits for.
+    caught: Option<Mutex<Vec<String>>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn now() -> u64 {
+    MonotonicClock.now().0
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn cpu() -> u64 {
+    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// How long the thread has been ready to run and had no processor, as far as the kernel says:
+/// beside many others, a thread that spins gets little time, too.
+fn queued() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+impl Watch {
+    /// One that ends the process at the first failure, or else one that only notes them.
+    pub(crate) fn new(slower: u64, ends: bool) -> Arc<Self> {
+        Arc::new(Self {
+            slots: Mutex::default(),
+            world: Mutex::default(),
+            closed: AtomicBool::new(false),
+            slack: AtomicU64::new(0),
+            slower,
+            end: AtomicBool::new(false),
+            reporting: AtomicBool::new(false),
+            caught: (!ends).then(Mutex::default),
+        })
+    }
+
+    /// What is watched from now on.
+    pub(crate) fn begin(&self, world: String, slack: Duration) {
+        *lock(&self.world) = (world, None);
+        self.closed.store(false, SeqCst);
+        self.slack.store(nanos(slack), SeqCst);
+    }
+
+    /// The link whose books a report shows; a handle of it lives until the next call.
+    pub(crate) fn set_link(&self, link: Option<Link>) {
+        let old = std::mem::replace(&mut lock(&self.world).1, link);
+        drop(old);
+    }
+
+    /// A note for the calling thread.
+    pub(crate) fn register(self: &Arc<Self>, name: String) -> Arc<Slot> {
+        let slot = Arc::new(Slot {
+            name,
+            tid: rustix::thread::gettid().as_raw_pid(),
+            watch: self.clone(),
+            doing: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            bound: AtomicU64::new(0),
+            arg: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
+        });
+        lock(&self.slots).push(slot.clone());
+        slot
+    }
+
+    /// The link is closed from now on.
+    pub(crate) fn closes(&self) {
+        self.closed.store(true, SeqCst);
+    }
+
+    /// How many threads wait for room just now.
+    pub(crate) fn waiting(&self) -> usize {
+        let waits = [Doing::Send, Doing::SendBatch, Doing::WaitRoom, Doing::Ready, Doing::Flush];
+        let waits = |slot: &&Arc<Slot>| {
+            let (since, doing) = (slot.since.load(SeqCst), slot.doing.load(SeqCst));
+            // Who has only begun may be about to end.
+            since > 0
+                && now().saturating_sub(since) > 1_000_000
+                && waits.iter().any(|wait| *wait as u64 == doing)
+        };
+        lock(&self.slots).iter().filter(waits).count()
+    }
+
+    pub(crate) fn end(&self) {
+        self.end.store(true, SeqCst);
+    }
+
+    /// What was found so far, where that does not end the process.
+    pub(crate) fn caught(&self) -> Vec<String> {
+        self.caught.as_ref().map(|caught| lock(caught).clone()).unwrap_or_default()
+    }
+
+    /// Looks at all notes until the end.
+    pub(crate) fn guard(&self) {
+        let (mut before, mut forgive_until) = (now(), 0);
+        while !self.end.load(SeqCst) {
+            thread::sleep(LOOK);
+            let here = now();
+            // The machine stood still, or had no processor even for us: that is nobody's fault.
+            if here - before > 500_000_000 {
+                forgive_until = here + 2 * (here - before);
+            }
+            before = here;
+            let slots = {
+                let mut slots = lock(&self.slots);
+                slots.retain(|slot| Arc::strong_count(slot) > 1);
+                slots.clone()
+            };
+            for slot in slots.iter().filter(|_| here > forgive_until) {
+                self.look_at(slot);
+            }
+        }
+    }
+
+    fn look_at(&self, slot: &Slot) {
+        let (since, bound) = (slot.since.load(SeqCst), slot.bound.load(SeqCst));
+        let (doing, arg) = (slot.doing.load(SeqCst), slot.arg.load(SeqCst));
+        let here = now();
+        let most = bound.saturating_add(self.slack.load(SeqCst));
+        let stays = slot.since.load(SeqCst) == since && slot.reported.load(SeqCst) != since;
+        if since == 0 || !stays || here.saturating_sub(since) <= most {
+            return;
+        }
+        slot.reported.store(since, SeqCst);
+        let what = format!(
+            "thread {} HANGS in {} ({arg}): for {} ms, {} ms were allowed\n{}",
+            slot.name,
+            name(doing),
+            (here - since) / 1_000_000,
+            most / 1_000_000,
+            kernel(slot.tid)
+        );
+        self.failed(&what);
+    }
+
+    /// Says what is wrong, and all that is known, and ends the process.
+    pub(crate) fn failed(&self, what: &str) {
+        if let Some(caught) = &self.caught {
+            lock(caught).push(what.to_owned());
+            return;
+        }
+        while self.reporting.swap(true, SeqCst) {
+            thread::sleep(Duration::from_secs(60));
+        }
+        let (world, link) = lock(&self.world).clone();
+        eprintln!("chaos: FAILED: {world}\n{what}");
+        let here = now();
+        let mut waits = String::new();
+        for slot in lock(&self.slots).iter() {
+            let since = slot.since.load(SeqCst);
+            let took = here.saturating_sub(since) / 1_000_000;
+            if since > 0 && took > 300 {
+                let (doing, arg) = (name(slot.doing.load(SeqCst)), slot.arg.load(SeqCst));
+                let bound = slot.bound.load(SeqCst) / 1_000_000;
+                let _ = writeln!(waits, "  {}: {doing} ({arg}) {took} ms of {bound}", slot.name);
+            }
+        }
+        eprintln!("threads in calls for more than 300 ms:\n{waits}");
+        // The books may be locked by whoever hangs: who asks may have to wait for ever.
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                if let Some(link) = link {
+                    eprintln!("{:?}\ndeaths: {:?}", link.stats(), link.deaths());
+                    let closed = self.closed.load(SeqCst);
+                    eprintln!("ports {}, closed: {closed}", link.ports());
+                }
+                std::process::exit(1)
+            });
+            thread::sleep(Duration::from_secs(3));
+            eprintln!("the link does not answer");
+            std::process::exit(1)
+        });
+    }
+}
+
+fn name(doing: u64) -> String {
+    let doing = usize::try_from(doing).ok().and_then(|index| ALL.get(index));
+    doing.map_or_else(String::new, |doing| format!("{doing:?}"))
+}
+
+/// What the kernel says of a thread of this process.
+fn kernel(tid: i32) -> String {
+    let of = |what: &str| {
+        let text = fs::read_to_string(format!("/proc/self/task/{tid}/{what}"));
+        text.unwrap_or_default().trim().to_owned()
+    };
+    let status = of("status");
+    let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or("State: ?");
+    let switches = status.lines().filter(|line| line.contains("ctxt_switches")).collect::<Vec<_>>();
+    format!(
+        "kernel: {state}; wchan {}; syscall {}; schedstat {}; {switches:?}",
+        of("wchan"),
+        of("syscall"),
+        of("schedstat")
+    )
+}
+
+impl Slot {
+    pub(crate) fn watch(&self) -> &Arc<Watch> {
+        &self.watch
+    }
+
+    /// Does what ends by itself, within `bound`.
+    pub(crate) fn call<T>(
+        &self,
+        doing: Doing,
+        bound: Duration,
+        arg: u64,
+        f: impl FnOnce() -> T,
+    ) -> T {
+        let _noted = Noted::new(self, doing, bound, arg);
+        f()
+    }
+
+    /// Does what waits, for at most `bound`, and should sleep meanwhile.
+    pub(crate) fn wait<T>(
+        &self,
+        doing: Doing,
+        bound: Duration,
+        arg: u64,
+        f: impl FnOnce() -> T,
+    ) -> T {
+        let watch = &self.watch;
+        let (start, burnt, before, queue) = (now(), cpu(), moved(), queued());
+        let out = self.call(doing, bound, arg, f);
+        let wall = now() - start;
+        if wall > BURN_MIN_NS {
+            let wall = wall.saturating_sub(queued() - queue);
+            let (burnt, moved) = (cpu() - burnt, moved() - before);
+            if burnt.saturating_sub(moved * HELP_NS * watch.slower) > wall / 2 {
+                watch.failed(&format!(
+                    "thread {} BURNT {} of {} ms in {doing:?} ({arg}), while it \
+                     moved {moved} packets",
+                    self.name,
+                    burnt / 1_000_000,
+                    wall / 1_000_000
+                ));
+            }
+        }
+        out
+    }
+
+    /// A task waited for `wall` nanoseconds and woke itself that often, while it `moved` packets.
+    pub(crate) fn woke_itself(&self, wakes: u64, wall: u64, moved: u64) {
+        let most = (SELF_WAKES * wall / 1_000_000_000).max(400);
+        if wakes.saturating_sub(moved) > most {
+            self.watch.failed(&format!(
+                "thread {}: a task WOKE ITSELF {wakes} times in {} ms, while it \
+                 moved {moved} packets",
+                self.name,
+                wall / 1_000_000
+            ));
+        }
+    }
+}
+
+/// A note that is taken back when its time is over, also by a panic.
+struct Noted<'a>(&'a Slot);
+
+impl<'a> Noted<'a> {
+    fn new(slot: &'a Slot, doing: Doing, bound: Duration, arg: u64) -> Self {
+        slot.doing.store(doing as u64, SeqCst);
+        slot.bound.store(nanos(bound), SeqCst);
+        slot.arg.store(arg, SeqCst);
+        slot.since.store(now(), SeqCst);
+        Self(slot)
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.0.since.store(0, SeqCst);
+    }
+}

@@ -1,0 +1,352 @@
+//! A life of a link.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use fastrand::Rng;
+use onramp::dev::Network;
+use onramp::{Credits, Device, Link, Mapping, Rate, Sender};
+
+use crate::actor::Actor;
+use crate::counts::Met;
+use crate::device::{Moody, Weather, receive, while_not};
+use crate::ledger::{Ledger, Lent};
+use crate::meddle::meddle;
+use crate::plan::{End, Fault, Plan};
+use crate::watch::{Doing, Slot, Watch, lock, nanos, now};
+
+/// Ports that a link may ever have.
+pub(crate) const PORTS: usize = 40;
+/// Forks of a world, by its senders.
+const FORKS: u32 = 3;
+
+/// What the threads of a world share.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) weather: Arc<Weather>,
+    pub(crate) network: Network,
+    /// Packets that somebody is to submit.
+    pub(crate) market: Mutex<Vec<Lent>>,
+    /// Senders that change threads.
+    pub(crate) attic: Mutex<Vec<(Sender, Arc<Ledger>)>>,
+    ids: AtomicU64,
+    /// Packets that the link accepted, and at most so many more.
+    pub(crate) accepted: AtomicU64,
+    pub(crate) unknown: AtomicU64,
+    pub(crate) forks_left: AtomicU32,
+    pub(crate) stop: AtomicBool,
+    pub(crate) arrived: AtomicUsize,
+    pub(crate) settle: AtomicBool,
+}
+
+impl World {
+    fn new(plan: Plan, watch: &Arc<Watch>) -> Self {
+        Self {
+            weather: Weather::new(watch, plan.copies, plan.hard),
+            network: Network::new(plan.receivers, plan.capacity),
+            market: Mutex::default(),
+            attic: Mutex::default(),
+            ids: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            forks_left: AtomicU32::new(if plan.forks { FORKS } else { 0 }),
+            stop: AtomicBool::new(false),
+            arrived: AtomicUsize::new(0),
+            settle: AtomicBool::new(false),
+            plan,
+        }
+    }
+
+    /// A sender of the link, and what it knows of its packets.
+    pub(crate) fn open(&self, slot: &Slot, link: &Link, rng: &mut Rng) -> (Sender, Arc<Ledger>) {
+        let panics = self.plan.panics.then(|| rng.fork());
+        slot.call(Doing::NewSender, self.plan.at_once(), 0, || {
+            Ledger::open(link, self.ids.fetch_add(1, SeqCst), panics)
+        })
+    }
+
+    /// One whose callback does not panic.
+    pub(crate) fn open_calm(&self, link: &Link) -> (Sender, Arc<Ledger>) {
+        Ledger::open(link, self.ids.fetch_add(1, SeqCst), None)
+    }
+
+    /// Waits for all that a sender has below it, when nobody sends any more, and looks at its book.
+    pub(crate) fn finish(&self, slot: &Slot, mut sender: Sender, ledger: &Ledger) {
+        let (watch, plan) = (slot.watch(), &self.plan);
+        ledger.calm.store(true, SeqCst);
+        // Of what is still below when all handles are dropped nobody is told.
+        if plan.end != End::Abandoned {
+            let (time, end) = (plan.rest(), now() + nanos(plan.rest()));
+            let mut flushed = false;
+            while !flushed {
+                while_not(|| !self.weather.blocks(), time);
+                let blocks = Met::Blocks.count();
+                flushed = slot.wait(Doing::Flush, time, 1, || sender.flush(time));
+                // On a link that is closed, a flush is not as patient as a device can be late.
+                let blocked = self.weather.blocks() || Met::Blocks.count() > blocks;
+                if !(plan.hard && blocked && now() < end) {
+                    break;
+                }
+            }
+            if !flushed {
+                let below = sender.in_flight();
+                watch.failed(&format!(
+                    "all is at rest, and a flush waited {time:?} in vain: in flight {below}, \
+                     {ledger:?}"
+                ));
+            }
+            // A callback that panicked has left fates to the next call.
+            sender.reclaim();
+            if plan.fault == Some(Fault::Forgets) {
+                ledger.accepted(1, 0);
+            }
+            if !ledger.told_mine() {
+                watch.failed(&format!("a flush said that all is gone: {ledger:?}"));
+            }
+            // Packets that others submitted come home as soon as their owners have let go.
+            let all = || ledger.told_all();
+            for _ in 0..2_000 {
+                sender.reclaim();
+                if all() && sender.in_flight() == 0 {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            if !all() {
+                watch.failed(&format!("not every packet was told of once: {ledger:?}"));
+            }
+            let below = sender.in_flight();
+            if below > 0 {
+                watch.failed(&format!("all is told of, and {below} are in flight: {ledger:?}"));
+            }
+        }
+        slot.call(Doing::DropSender, plan.patience(), 1, || drop(sender));
+    }
+}
+
+/// Lives it; failures go to the watch. Gives how many packets were accepted.
+pub(crate) fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
+    let mut rng = Rng::with_seed(plan.seed ^ 0x5eed);
+    watch.begin(format!("{plan:?}"), plan.slack());
+    let slot = watch.register("world".to_owned());
+    if plan.one_cpu {
+        // Also the threads that it starts.
+        let cpu = onramp::dev::current_cpu().unwrap_or(0);
+        onramp::dev::pin_thread(cpu).expect("a processor that it is on");
+    }
+    let world = World::new(plan.clone(), watch);
+    let all = Duration::from_millis(plan.life_ms) + Duration::from_secs(90);
+    let mut link = slot.call(Doing::World, all, 0, || Some(build(&world, &mut rng)));
+    watch.set_link(link.clone());
+    thread::scope(|scope| {
+        people(&world, link.as_ref().expect("not dropped yet"), scope, &mut rng);
+        thread::sleep(Duration::from_millis(plan.life_ms));
+        end(&world, &mut link, &slot, &mut rng);
+    });
+    if let Some(link) = link {
+        last(&world, link, &slot);
+    }
+    world.accepted.load(SeqCst)
+}
+
+/// Starts a thread that is watched.
+fn start<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    world: &World,
+    name: String,
+    life: impl FnOnce(Arc<Slot>) + Send + 'scope,
+) {
+    let watch = world.weather.watch.clone();
+    let thread = thread::Builder::new().name(name.clone());
+    thread.spawn_scoped(scope, move || life(watch.register(name))).expect("a thread");
+}
+
+/// Starts all who live in the world.
+fn people<'scope>(
+    world: &'scope World,
+    link: &Link,
+    scope: &'scope Scope<'scope, '_>,
+    rng: &mut Rng,
+) {
+    let plan = &world.plan;
+    let mute = plan.mute_ms.map(|mute| now() + mute * 1_000_000);
+    for index in 0..plan.receivers {
+        let mut rng = rng.fork();
+        start(scope, world, format!("receiver {index}"), move |slot| {
+            receive(&slot, &world.weather, &world.network, index, mute, &mut rng);
+        });
+    }
+    for index in 0..plan.threads {
+        let (rng, link) = (rng.fork(), link.clone());
+        start(scope, world, format!("sender {index}"), move |slot| {
+            Actor::new(world, link, slot, rng, index).live();
+        });
+    }
+    if plan.meddles {
+        let (mut rng, link) = (rng.fork(), link.clone());
+        start(scope, world, "meddler".to_owned(), move |slot| {
+            meddle(world, link, &slot, &mut rng);
+        });
+    }
+    if plan.end == End::ClosedEarly {
+        let (mut rng, link) = (rng.fork(), link.clone());
+        start(scope, world, "closer".to_owned(), move |slot| {
+            let when = Duration::from_millis(rng.u64(0..plan.life_ms));
+            while_not(|| world.stop.load(SeqCst), when);
+            close(world, &link, &slot, &mut rng);
+            slot.call(Doing::DropLink, plan.patience(), 0, || drop(link));
+        });
+    }
+}
+
+fn build(world: &World, rng: &mut Rng) -> Link {
+    let (plan, weather) = (&world.plan, &world.weather);
+    let device = |rng: &mut Rng, to: Option<&Network>, mortal| {
+        Moody::boxed(rng, weather, to, mortal) as Box<dyn Device>
+    };
+    // One that stays, in most worlds.
+    let mut devices: Vec<_> =
+        (0..plan.sinks).map(|index| device(rng, None, plan.mortal && index > 0)).collect();
+    devices.extend((0..plan.queues).map(|_| device(rng, Some(&world.network), plan.mortal)));
+    let mut link = Link::devices(devices)
+        .qdisc(plan.qdisc)
+        .seed(plan.seed)
+        .mode(plan.mode)
+        .runners(plan.runners)
+        .burst(plan.burst)
+        .credits(Credits { packets: plan.credits, bytes: 1 << 20 })
+        .ports_max(PORTS);
+    if let Some(rate) = plan.rate {
+        link = link.rate(Rate(rate));
+    }
+    link.build().expect("a link")
+}
+
+fn close(world: &World, link: &Link, slot: &Slot, rng: &mut Rng) {
+    if world.plan.hard {
+        // The close meets devices that do not come back in time.
+        world.weather.storm.store(true, SeqCst);
+        while_not(|| world.weather.blocks(), Duration::from_millis(500));
+        thread::sleep(Duration::from_millis(50));
+    }
+    let time = Duration::from_millis(rng.u64(0..100));
+    // The owners of some ports may be with devices that block.
+    let bound = time + Duration::from_secs(2);
+    if slot.watch().waiting() > 0 {
+        Met::CloseWithWaiters.note();
+    }
+    slot.watch().closes();
+    let close = || link.close(time);
+    let report = slot.wait(Doing::Close, bound.max(world.plan.at_once()), 0, close);
+    if report.blocked > 0 {
+        Met::BlockedClose.note();
+    }
+}
+
+/// Brings all to rest.
+fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
+    let (plan, weather, watch) = (&world.plan, &world.weather, slot.watch());
+    let patience = plan.patience();
+    let open = |link: &Option<Link>| link.clone().expect("not dropped yet");
+    match plan.end {
+        End::Sent | End::Dropped | End::Abandoned => weather.revive.store(true, SeqCst),
+        End::ClosedEarly => {}
+        // While senders wait.
+        End::Closed => close(world, &open(link), slot, rng),
+        End::Dead => slot.call(Doing::World, patience, 1, || doom(world, &open(link))),
+    }
+    world.stop.store(true, SeqCst);
+    let all = || world.arrived.load(SeqCst) == plan.threads;
+    // Who does not come is waiting somewhere, and is named for that; this comes later.
+    let long = patience * 2 + plan.slack() * 2 + Duration::from_secs(10);
+    slot.call(Doing::Rest, long, 0, || while_not(all, long * 2));
+    slot.call(Doing::DropPacket, plan.at_once(), 0, || lock(&world.market).clear());
+    weather.over.store(true, SeqCst);
+    if matches!(plan.end, End::Dropped | End::Sent | End::Dead) {
+        let time = plan.rest();
+        let flushed = slot.wait(Doing::LinkFlush, time, 1, || open(link).flush(time));
+        // What senders in the attic hold back in a cork is not in the link yet.
+        if !flushed {
+            watch.failed(&format!("a link does not come to rest in {time:?}, though nobody sends"));
+        }
+    }
+    if matches!(plan.end, End::Dropped | End::Abandoned) {
+        watch.set_link(None);
+        let link = link.take();
+        if let Some(link) = &link
+            && plan.end == End::Dropped
+        {
+            // Only a link tells its books: those of packets that still are in corks are not seen.
+            let accepted = world.accepted.load(SeqCst) + world.unknown.load(SeqCst);
+            let stats = link.stats();
+            let out = stats.sent + stats.dropped_total();
+            let came = stats.submitted + stats.made;
+            if stats.submitted > accepted || came != out || stats.held > 0 {
+                watch.failed(&format!("the BOOKS are wrong: accepted {accepted}: {stats:?}"));
+            }
+        }
+        slot.call(Doing::DropLink, patience, 0, || drop(link));
+    }
+    world.settle.store(true, SeqCst);
+    let attic = std::mem::take(&mut *lock(&world.attic));
+    for (sender, ledger) in attic {
+        world.finish(slot, sender, &ledger);
+    }
+}
+
+/// Kills all ports: each dies of the next packet.
+fn doom(world: &World, link: &Link) {
+    world.weather.doom.store(true, SeqCst);
+    let (mut sender, ledger) = world.open_calm(link);
+    let flows: Vec<_> =
+        (0..link.ports()).map(|port| sender.flow_with(None, Mapping::Port(port))).collect();
+    while link.deaths().len() < flows.len() {
+        for flow in &flows {
+            let payload = crate::device::stamp(ledger.id, ledger.next());
+            let sent = sender.try_send(flow, &payload).is_ok();
+            world.accepted.fetch_add(sent.into(), SeqCst);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The last handle, and the books.
+fn last(world: &World, link: Link, slot: &Slot) {
+    let (plan, weather, watch) = (&world.plan, &world.weather, slot.watch());
+    let patience = plan.patience();
+    if plan.end == End::Sent {
+        crate::rest::check(slot);
+    }
+    if plan.end == End::Sent && plan.forks {
+        watch.set_link(None);
+        let (sender, mut link) = (link.sender(), Some(link.clone()));
+        let flow = sender.flow(None);
+        let bound = patience + plan.slack();
+        // Here, and not in the child, there is one more handle: it is no matter of the link's.
+        crate::fork::fork(watch, &mut link, &mut Some(sender), &flow, false, bound);
+    }
+    watch.closes();
+    let report = slot.wait(Doing::Close, patience, 1, || link.close(Duration::ZERO));
+    if plan.end == End::Sent && (!report.flushed || report.purged > 0) {
+        watch.failed(&format!("all was sent, and a close says {report:?}"));
+    }
+    // A device that blocked as the link closed let its port keep what it held: its owner purges
+    // that when it is back.
+    while_not(|| !weather.blocks(), plan.rest());
+    while_not(|| link.stats().held == 0, Duration::from_secs(2) + plan.slack());
+    let stats = link.stats();
+    let mut accepted = world.accepted.load(SeqCst);
+    if plan.fault == Some(Fault::Books) {
+        accepted += 1;
+    }
+    let all = accepted..=accepted + world.unknown.load(SeqCst);
+    let out = stats.sent + stats.dropped_total();
+    if !all.contains(&stats.submitted) || stats.submitted + stats.made != out || stats.held > 0 {
+        watch.failed(&format!("the BOOKS are wrong: accepted {all:?}: {stats:?}"));
+    }
+    watch.set_link(None);
+    slot.call(Doing::DropLink, patience, 1, || drop(link));
+}
