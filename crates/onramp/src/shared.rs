@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{self, ThreadId};
+use std::thread;
 use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
@@ -74,7 +74,6 @@ struct Written {
     senders: Mutex<Senders>,
     /// Whoever adds or removes ports has it, for as long as that takes. It is taken before `plan`.
     changing: Mutex<Changing>,
-    changing_by: Mutex<Option<ThreadId>>,
     plan: Mutex<Plan>,
 }
 
@@ -100,8 +99,6 @@ pub(crate) struct Locked<'a, T> {
     // The fields go in this order: first the lock, then the wakers.
     guard: MutexGuard<'a, T>,
     _held: Option<HeldWakes>,
-    /// Where it says that the thread has the lock.
-    by: Option<&'a Mutex<Option<ThreadId>>>,
 }
 
 impl<T> Deref for Locked<'_, T> {
@@ -114,14 +111,6 @@ impl<T> Deref for Locked<'_, T> {
 impl<T> DerefMut for Locked<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
-    }
-}
-
-impl<T> Drop for Locked<'_, T> {
-    fn drop(&mut self) {
-        if let Some(by) = self.by {
-            *by.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
     }
 }
 
@@ -224,7 +213,6 @@ impl Shared {
             live: AtomicU32::new(0),
             senders: Mutex::default(),
             changing: Mutex::default(),
-            changing_by: Mutex::default(),
             plan: Mutex::new(setup.plan),
         };
         Self { read, fair: Fair(AtomicU32::new(u32::MAX)), written }
@@ -251,14 +239,9 @@ impl Shared {
         if self.is_copy() {
             return Err(PortError::Closed);
         }
-        let (here, by) = (thread::current().id(), &self.written.changing_by);
-        let who = || by.lock().unwrap_or_else(PoisonError::into_inner);
-        if *who() == Some(here) {
-            return Err(PortError::Nested);
-        }
         let lock = &self.written.changing;
         let guard = if is_in_waker() {
-            // This may be the runner that a removal waits for.
+            // This may be the thread that has the lock, or the runner that a removal waits for.
             match lock.try_lock() {
                 Err(TryLockError::WouldBlock) => return Err(PortError::Nested),
                 Err(TryLockError::Poisoned(lock)) => lock.into_inner(),
@@ -267,8 +250,7 @@ impl Shared {
         } else {
             lock.lock().unwrap_or_else(PoisonError::into_inner)
         };
-        *who() = Some(here);
-        let changing = Locked { guard, _held: None, by: Some(by) };
+        let changing = Locked { guard, _held: None };
         if self.is_closed() { Err(PortError::Closed) } else { Ok(changing) }
     }
 
@@ -281,7 +263,7 @@ impl Shared {
         }
         let _held = Some(hold_wakes());
         let guard = self.written.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Locked { guard, _held, by: None })
+        Some(Locked { guard, _held })
     }
 
     /// The same, to change what there is. `None`: the link is closed.
