@@ -91,12 +91,47 @@ pub(crate) struct Tail {
     pub(crate) submitted: bool,
     /// Accepted from the sender whose pool the packet is of, which counts it as below itself.
     pub(crate) below: bool,
+    /// What the packet was before the present attempt to submit it.
+    pub(crate) before: Before,
+}
+
+/// A packet that a receiver has may be submitted once more, and refused: then it is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Before {
+    /// Nobody had submitted it.
+    New,
+    /// Somebody had; not the one who does now.
+    Lent,
+    /// The one who does now had: it counts there.
+    Counted,
 }
 
 /// What a sender and the packets of others that it submitted hold together: as long as a packet
 /// holds it, the packet is neither sent nor dropped. Its clones are the count.
-#[derive(Debug)]
-pub(crate) struct Guests;
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    /// For a packet that a receiver sent on: what the sender holds that submitted it now, and what
+    /// the packet held before.
+    pub(crate) sent_on: Option<(Arc<Self>, Arc<Self>)>,
+}
+
+impl Guests {
+    /// Whether a packet that holds `self` counts for the sender of `mine`.
+    fn has(&self, mine: &Arc<Self>) -> bool {
+        let mut held = self;
+        loop {
+            if ptr::eq(held, &raw const **mine) {
+                return true;
+            }
+            match &held.sent_on {
+                Some((now, _)) if Arc::ptr_eq(now, mine) => return true,
+                Some((_, before)) => held = before,
+                None => return false,
+            }
+        }
+    }
+}
 
 #[cfg(not(loom))]
 const _: () = {
@@ -138,6 +173,7 @@ impl Node {
             layer: Layer::Datagram,
             submitted: false,
             below: false,
+            before: Before::New,
         };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
         // SAFETY: just allocated with this type's size and alignment, and ours alone.
@@ -270,6 +306,27 @@ impl Node {
 }
 
 impl Tail {
+    /// The packet counts for the sender of `mine` from now on, and where it did before. As many
+    /// senders as sent it on are noted, each once. False: it counts there already.
+    pub(crate) fn join(&mut self, mine: &Arc<Guests>) -> bool {
+        if self.host.as_ref().is_some_and(|host| host.has(mine)) {
+            return false;
+        }
+        let mine = mine.clone();
+        self.host = Some(match self.host.take() {
+            Some(before) => Arc::new(Guests { sent_on: Some((mine, before)) }),
+            None => mine,
+        });
+        true
+    }
+
+    /// Takes the last [`join`](Self::join) back.
+    pub(crate) fn part(&mut self) {
+        let host = self.host.take();
+        let sent_on = host.as_ref().and_then(|host| host.sent_on.as_ref());
+        self.host = sent_on.map(|(_, before)| before.clone());
+    }
+
     #[cold]
     fn leave_host(&mut self) {
         self.host = None;

@@ -34,7 +34,7 @@ mod home;
 use std::ptr::{self, NonNull};
 use std::task::{RawWakerVTable, Waker};
 
-use crate::packet::{Guests, Node, PAYLOAD_MAX, Packet};
+use crate::packet::{Before, Guests, Node, PAYLOAD_MAX, Packet, Tail};
 use crate::sync::Arc;
 use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::word::Word;
@@ -213,30 +213,39 @@ impl Pool {
         for (meta, tail) in packets.parts_mut() {
             meta.enqueued_ns = now_ns;
             meta.drop_reason = Some(DropReason::PortDead);
+            let was = if tail.submitted { Before::Lent } else { Before::New };
             tail.submitted = true;
-            if ptr::eq(tail.home, home) {
-                // One that a receiver sends once more is below already.
-                self.below += u32::from(!tail.below);
-                tail.below = true;
+            tail.before = if !ptr::eq(tail.home, home) {
+                Self::invite(&mut self.guests, tail, was)
+            } else if tail.below {
+                Before::Counted // A receiver sends it once more.
             } else {
-                tail.host = Some(Self::invite(&mut self.guests));
-            }
+                (tail.below, self.below) = (true, self.below + 1);
+                was
+            };
         }
     }
 
     #[cold]
-    fn invite(guests: &mut Option<Arc<Guests>>) -> Arc<Guests> {
-        guests.get_or_insert_with(|| Arc::new(Guests)).clone()
+    fn invite(guests: &mut Option<Arc<Guests>>, tail: &mut Tail, was: Before) -> Before {
+        let mine = guests.get_or_insert_with(Arc::default);
+        if tail.join(mine) { was } else { Before::Counted }
     }
 
-    /// Takes [`submit`](Self::submit) back: the packets were not accepted.
+    /// Takes [`submit`](Self::submit) back: the packets were not accepted, and are as they were.
     #[cold]
     pub fn revoke(&mut self, packets: &mut PacketList) {
         let home = self.home.as_ptr().cast_const();
         for (meta, tail) in packets.parts_mut() {
-            (meta.drop_reason, tail.submitted, tail.host) = (None, false, None);
-            if ptr::eq(tail.home, home) && std::mem::take(&mut tail.below) {
-                self.below -= 1;
+            meta.drop_reason = None;
+            tail.submitted = tail.before != Before::New;
+            if tail.before == Before::Counted {
+                continue;
+            }
+            if ptr::eq(tail.home, home) {
+                (tail.below, self.below) = (false, self.below - 1);
+            } else {
+                tail.part();
             }
         }
     }

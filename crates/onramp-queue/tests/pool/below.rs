@@ -77,16 +77,36 @@ fn others_packets_are_guests_until_they_are_dropped() {
     assert_eq!((theirs.below(), ours.returned()), (0, 0));
 }
 
+/// A packet that is sent on counts for each sender that submitted it; a refused one, for those that
+/// had it before.
 #[test]
-fn a_guest_is_of_who_submitted_it_last() {
+fn a_guest_is_of_all_that_submitted_it() {
     let (mut first, mut second, mut owner) = (pool(1, 8), pool(1, 8), pool(1, 8));
     let mut list: PacketList = owner.take(8).into_iter().collect();
     first.submit(&mut list, 1);
     second.submit(&mut list, 2);
-    assert_eq!((first.has_guests(), second.has_guests()), (false, true));
+    assert_eq!((first.has_guests(), second.has_guests()), (true, true));
+    second.revoke(&mut list);
+    assert_eq!((first.has_guests(), second.has_guests()), (true, false));
+    // Round and round: each sender counts it once, and a refusal takes nothing of that away.
+    for turn in 3..50 {
+        second.submit(&mut list, turn);
+        first.submit(&mut list, turn);
+    }
+    second.revoke(&mut list);
+    assert_eq!((first.has_guests(), second.has_guests()), (true, true));
+    // Its own sender submits it, is refused, and submits it again.
+    owner.submit(&mut list, 50);
+    owner.revoke(&mut list);
+    assert_eq!((owner.below(), first.has_guests()), (0, true));
+    owner.submit(&mut list, 51);
+    owner.submit(&mut list, 52);
+    owner.revoke(&mut list);
+    assert_eq!(owner.below(), 1, "it was below before the last attempt");
     // Its own sender takes it back, and may be the last one that has it.
     owner.take_back(list.pop_front().expect("the only one"));
-    assert_eq!((second.has_guests(), owner.out()), (false, 0));
+    assert_eq!((first.has_guests(), second.has_guests()), (false, false));
+    assert_eq!((owner.out(), owner.below()), (0, 0));
     // A sender that is gone counts no guests, and what it submitted does not mind.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     second.submit(&mut list, 3);

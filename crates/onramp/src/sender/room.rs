@@ -101,9 +101,9 @@ impl Sender {
     /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`, also
     /// packets that are not its own. True if so.
     ///
-    /// A packet that a device handed to a receiver counts until the receiver drops it. On a link
-    /// that is closed, the call waits for another second at most: what has not come home by then,
-    /// a device or a receiver has.
+    /// A packet that a device handed to a receiver counts until somebody drops it, also if another
+    /// sender submits it once more. On a link that is closed, the call waits for another second at
+    /// most: what has not come home by then, a device or a receiver has.
     pub fn flush(&mut self, timeout: Duration) -> bool {
         let mut deadline = self.shared().clock.now() + timeout;
         if !self.uncork_by(deadline) {

@@ -137,7 +137,7 @@ impl World {
         match *op {
             Op::Make(who) => self.make(who),
             Op::Submit(who, which) => {
-                if let Some(id) = self.pick(which).filter(|id| self.may_submit(who, *id)) {
+                if let Some(id) = self.pick(which) {
                     let packet = self.hand.remove(&id).unwrap();
                     let back = self.submit(who, id, packet);
                     self.hand.extend(back.map(|packet| (id, packet)));
@@ -211,12 +211,6 @@ impl World {
     /// keeps its caller. Else it is as many as the runner takes out meanwhile.
     fn is_sure(&self, who: usize, count: usize) -> bool {
         LINKS[who] == MAIL || self.model.shut || count as u64 <= self.model.cap
-    }
-
-    /// What a link has had before is not submitted where it may be given back.
-    fn may_submit(&self, who: usize, id: u64) -> bool {
-        let is_sure = self.model.corks[who].is_none() && self.model.room(who) > 0;
-        LINKS[who] == MAIL || is_sure || !self.model.packets[&id].accepted
     }
 
     fn make(&mut self, who: usize) {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use onramp::dev::{Receiver, loopback};
-use onramp::{DropReason, Flow, Link, Packet, Rejected, Sender, TrySendError};
+use onramp::{DropReason, Flow, Link, Mapping, Packet, Rejected, Sender, TrySendError};
 
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 use crate::trap::Trap;
@@ -305,5 +305,41 @@ fn a_refused_packet_is_below_nobody() {
         assert!(other.flush(LONG));
         assert_eq!((others.get(None), link.stats().refused), (1, 2));
         balanced(&link.stats());
+    });
+}
+
+/// A packet that a receiver has, and that is refused as it is sent on, is as it was, whoever sends
+/// it on: its sender waits for it until the receiver drops it, and is told.
+#[test]
+fn what_is_refused_as_it_is_sent_on_is_as_it_was() {
+    in_time(|| {
+        let (device, mut receiver) = loopback(9);
+        let trap = Trap::new();
+        let link = Link::devices([Box::new(device) as Box<_>, trap.device()]);
+        let link = link.qdisc("pfifo").burst(1).build().unwrap();
+        let caught = trap.catch(&link, 1);
+        let (mut sender, mut other) = (link.sender(), link.sender());
+        let fates = Fates::of(&mut sender);
+        let [flow, full] = [0, 1].map(|port| sender.flow_with(None, Mapping::Port(port)));
+        other.try_send(&full, b"fills the intake").unwrap();
+        let mut wrong = Vec::new();
+        for (turn, lends) in [(1, true), (2, false)] {
+            sender.try_send(&flow, b"x").unwrap();
+            let packet = receiver.recv_timeout(LONG).unwrap();
+            let by = if lends { &mut other } else { &mut sender };
+            let packet = by.submit(&full, packet).expect_err("there is no room").packet;
+            if home(&mut sender) {
+                wrong.push(format!("lent {lends}: flushed, though the receiver has it"));
+            }
+            drop(packet);
+            assert!(home(&mut sender));
+            if fates.get(None) != turn {
+                wrong.push(format!("lent {lends}: its fate was not told"));
+            }
+        }
+        trap.open();
+        caught.join().unwrap();
+        assert!(other.flush(LONG));
+        assert!(wrong.is_empty(), "{wrong:#?}");
     });
 }

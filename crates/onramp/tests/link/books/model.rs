@@ -1,6 +1,6 @@
 //! Where packets are, by what the documentation says, and what follows from that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use onramp::{Completion, DropReason};
 
@@ -35,8 +35,8 @@ pub(super) struct Fact {
     pub(super) accepted: bool,
     /// Its maker submitted it, and nobody has dropped it since.
     submitted_by_maker: bool,
-    /// The last other sender that submitted it, if nobody has dropped it since.
-    guest_of: Option<usize>,
+    /// The other senders that submitted it.
+    guest_of: BTreeSet<usize>,
 }
 
 /// What a link counts.
@@ -104,7 +104,7 @@ impl Model {
             cookie: if has_cookie { self.made } else { 0 },
             accepted: false,
             submitted_by_maker: false,
-            guest_of: None,
+            guest_of: BTreeSet::new(),
         };
         self.packets.insert(self.made, fact);
         self.made
@@ -125,11 +125,11 @@ impl Model {
     }
 
     /// Packets that a sender submitted and that are neither sent nor dropped. What a device handed
-    /// to a receiver counts until that one drops it; if another sender submits it again, and it is
-    /// of neither, it counts for that one.
+    /// to a receiver counts until somebody drops it, also if other senders submit it again: then it
+    /// counts for each of them.
     pub(super) fn owes(&self, sender: usize) -> bool {
         self.packets.values().any(|fact| {
-            fact.submitted_by_maker && fact.maker == Some(sender) || fact.guest_of == Some(sender)
+            fact.submitted_by_maker && fact.maker == Some(sender) || fact.guest_of.contains(&sender)
         })
     }
 
@@ -162,7 +162,7 @@ impl Model {
         if fact.maker == Some(sender) {
             fact.submitted_by_maker = true;
         } else {
-            fact.guest_of = Some(sender);
+            fact.guest_of.insert(sender);
         }
         self.sums[link].submitted += 1;
         if link == TRAP && shut {
@@ -244,9 +244,7 @@ impl Model {
             if fact.maker == Some(sender) {
                 (fact.maker, fact.submitted_by_maker) = (None, false);
             }
-            if fact.guest_of == Some(sender) {
-                fact.guest_of = None;
-            }
+            fact.guest_of.remove(&sender);
         }
         self.due[sender].clear();
     }
