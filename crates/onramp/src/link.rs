@@ -10,7 +10,7 @@ use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{MonotonicClock, UdpStats};
 
 use crate::runner::{Crew, StartError};
-use crate::shared::{BoxDevice, END_PATIENCE, Setup, Shared};
+use crate::shared::{BoxDevice, Setup, Shared};
 use crate::stats::LinkStats;
 use crate::{LinkBuilder, Sender};
 
@@ -156,7 +156,7 @@ impl Link {
     ///
     /// In a child of `fork`, the link is a copy without threads, and closed; this does nothing.
     pub fn close(&self, timeout: Duration) -> CloseReport {
-        self.handle.close(timeout)
+        self.shared().close(timeout)
     }
 
     fn shared(&self) -> &Shared {
@@ -164,35 +164,9 @@ impl Link {
     }
 }
 
-impl Handle {
-    fn close(&self, timeout: Duration) -> CloseReport {
-        let shared = &self.shared;
-        if shared.is_copy() {
-            return CloseReport { flushed: false, purged: 0, blocked: 0 };
-        }
-        // Sends under way are caught below, and ports that are being added.
-        shared.rig.gate.close();
-        shared.ring_all();
-        let before = shared.purged();
-        // Another close may purge what this one waits for.
-        let flushed = shared.flush(timeout, |_| true) && shared.purged() == before;
-        shared.rig.runners.iter().for_each(|runner| runner.stop(&shared.rig.crew));
-        shared.rig.crew.stop();
-        let deadline = shared.owners_deadline();
-        shared.close_ports(shared.slots.iter(), deadline);
-        shared.rig.crew.join(&shared.clock, deadline.max(shared.clock.now() + END_PATIENCE));
-        // A sender that brings a packet after this purges the port itself; this thread purges what
-        // came before.
-        shared.rig.gate.shut();
-        let blocked = shared.close_ports(shared.slots.iter(), deadline);
-        shared.ring_all();
-        CloseReport { flushed, purged: shared.purged() - before, blocked }
-    }
-}
-
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.close(Duration::ZERO);
+        self.shared.close(Duration::ZERO);
     }
 }
 

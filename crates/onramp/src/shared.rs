@@ -1,17 +1,18 @@
 //! What the senders, the handles and the runners of a link share.
 
+mod close;
+
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
-use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
-use onramp_core::{Clock, Device, Instant, Keeper, Mode, Port, Ran, SharedRate, Trunk};
+use onramp_core::{Clock, Device, Instant, Keeper, Mode, Port, SharedRate, Trunk};
 use onramp_dev::{MonotonicClock, UdpStats};
-use onramp_queue::{Credits, DropReason, HeldWakes, hold_wakes, is_in_waker};
+use onramp_queue::{Credits, HeldWakes, hold_wakes, is_in_waker};
 
 use crate::runner::{Keep, Rig, Serves};
 use crate::slots::{Slot, Slots};
@@ -21,8 +22,6 @@ use crate::{PortError, TrySendError};
 /// The devices of a link may be of any kind.
 pub(crate) type BoxDevice = Box<dyn Device>;
 
-/// How often a flush looks.
-const FLUSH_POLL: Duration = Duration::from_micros(200);
 /// Packets that all senders together should have below them, for each port: what stays in the
 /// processors' caches, and under fq's `limit` of 10,000.
 const CREDITS_PER_PORT: u32 = 8_192;
@@ -517,96 +516,6 @@ impl Shared {
         }
         Some(self.written.senders.lock().unwrap_or_else(PoisonError::into_inner))
     }
-
-    pub(crate) fn purged(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.port.stats().dropped.get(DropReason::Purged)).sum()
-    }
-
-    /// Waits until the ports that `these` name hold nothing, at most `timeout`, and hardly longer
-    /// than until the link is shut. True if so.
-    pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
-        let mut deadline = self.clock.now() + timeout;
-        let mut shut = false;
-        let slots = || (0..self.ports()).filter(|port| these(*port)).map(|port| self.slot(port));
-        loop {
-            if self.is_copy() {
-                return false;
-            }
-            // First: what is shut holds no more from then on than what a device keeps.
-            let is_shut = self.rig.gate.is_shut();
-            // A device that may block keeps its runner, and not a thread that has promised when it
-            // is back.
-            for slot in slots().filter(|slot| !slot.known.may_block) {
-                let _ = self.help(slot);
-            }
-            if slots().all(|slot| slot.port.is_quiet()) {
-                return true;
-            }
-            let now = self.clock.now();
-            if is_shut && !shut {
-                // A thread may be at a port just now, and is about to leave it.
-                (shut, deadline) = (true, deadline.min(now + END_PATIENCE));
-            }
-            let left = deadline.since(now);
-            if left == 0 {
-                return false;
-            }
-            thread::sleep(Duration::from_nanos(left).min(FLUSH_POLL));
-        }
-    }
-
-    /// Closes ports for good: what they hold, and what still comes, is purged. Gives up at
-    /// `deadline`, on devices that block: their ports keep what they hold until these are back.
-    /// Gives the number of these ports.
-    pub(crate) fn close_ports<'a>(
-        &self,
-        slots: impl Iterator<Item = &'a Slot<BoxDevice>>,
-        deadline: Instant,
-    ) -> usize {
-        let mut open: Vec<_> = slots.collect();
-        loop {
-            open.retain(|slot| {
-                let closed = slot.port.close(self.clock.now(), &self.keep(slot));
-                closed.is_none_or(|ran| ran.again)
-            });
-            if open.is_empty() || self.clock.now() >= deadline {
-                return open.len();
-            }
-            // An owner leaves after at most a quota, unless its device blocks.
-            thread::sleep(CLOSE_NAP);
-        }
-    }
-
-    /// When a close gives up on devices that block, if it begins now.
-    pub(crate) fn owners_deadline(&self) -> Instant {
-        self.clock.now() + OWNER_PATIENCE
-    }
-
-    /// Sends from a port, or purges it, if nobody owns it, for at most a quota: see [`Port::help`].
-    pub(crate) fn help(&self, slot: &Slot<BoxDevice>) -> Option<Ran> {
-        if self.is_copy() {
-            return None;
-        }
-        let ran = slot.port.help(self.clock.now(), &self.keep(slot))?;
-        self.follow_up(slot, ran);
-        Some(ran)
-    }
-
-    /// Purges what a run left in a port, if the link was shut meanwhile and no runner comes any
-    /// more: the thread that had the port so late has to.
-    #[inline]
-    pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
-        // The fence in there counts only if no other look at the gate decides.
-        if ran.again && self.rig.gate.is_shut() {
-            self.sweep(slot);
-        }
-    }
-
-    #[cold]
-    fn sweep(&self, slot: &Slot<BoxDevice>) {
-        // Each round purges all that is there, and only packets that were on their way come still.
-        while slot.port.close(self.clock.now(), &self.keep(slot)).is_some_and(|ran| ran.again) {}
-    }
 }
 
 /// Looks after a port that nobody has seen yet.
@@ -615,10 +524,3 @@ struct Nobody;
 impl Keeper for Nobody {
     fn keep(&self, _at: Instant) {}
 }
-
-/// How long a close waits for owners of ports.
-const OWNER_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a close waits for threads that nothing keeps.
-pub(crate) const END_PATIENCE: Duration = Duration::from_millis(100);
-/// How often it looks.
-const CLOSE_NAP: Duration = Duration::from_micros(50);

@@ -1,0 +1,136 @@
+//! How ports are emptied, and closed.
+
+use std::thread;
+use std::time::Duration;
+
+use onramp_core::{Clock, Instant, Ran};
+use onramp_queue::DropReason;
+
+use super::{BoxDevice, Shared};
+use crate::CloseReport;
+use crate::slots::Slot;
+
+/// How often a flush looks.
+const FLUSH_POLL: Duration = Duration::from_micros(200);
+/// How long a close waits for owners of ports.
+const OWNER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a close waits for threads that nothing keeps.
+const END_PATIENCE: Duration = Duration::from_millis(100);
+/// How often it looks.
+const CLOSE_NAP: Duration = Duration::from_micros(50);
+
+impl Shared {
+    /// See [`Link::close`](crate::Link::close).
+    pub(crate) fn close(&self, timeout: Duration) -> CloseReport {
+        if self.is_copy() {
+            return CloseReport { flushed: false, purged: 0, blocked: 0 };
+        }
+        // Sends under way are caught below, and ports that are being added.
+        self.rig.gate.close();
+        self.ring_all();
+        let before = self.purged();
+        // Another close may purge what this one waits for.
+        let flushed = self.flush(timeout, |_| true) && self.purged() == before;
+        self.rig.runners.iter().for_each(|runner| runner.stop(&self.rig.crew));
+        self.rig.crew.stop();
+        let deadline = self.owners_deadline();
+        self.close_ports(self.slots.iter(), deadline);
+        self.rig.crew.join(&self.clock, deadline.max(self.clock.now() + END_PATIENCE));
+        // A sender that brings a packet after this purges the port itself; this thread purges what
+        // came before.
+        self.rig.gate.shut();
+        let blocked = self.close_ports(self.slots.iter(), deadline);
+        self.ring_all();
+        CloseReport { flushed, purged: self.purged() - before, blocked }
+    }
+
+    pub(crate) fn purged(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.port.stats().dropped.get(DropReason::Purged)).sum()
+    }
+
+    /// Waits until the ports that `these` name hold nothing, at most `timeout`, and hardly longer
+    /// than until the link is shut. True if so.
+    pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
+        let mut deadline = self.clock.now() + timeout;
+        let mut shut = false;
+        let slots = || (0..self.ports()).filter(|port| these(*port)).map(|port| self.slot(port));
+        loop {
+            if self.is_copy() {
+                return false;
+            }
+            // First: what is shut holds no more from then on than what a device keeps.
+            let is_shut = self.rig.gate.is_shut();
+            // A device that may block keeps its runner, and not a thread that has promised when it
+            // is back.
+            for slot in slots().filter(|slot| !slot.known.may_block) {
+                let _ = self.help(slot);
+            }
+            if slots().all(|slot| slot.port.is_quiet()) {
+                return true;
+            }
+            let now = self.clock.now();
+            if is_shut && !shut {
+                // A thread may be at a port just now, and is about to leave it.
+                (shut, deadline) = (true, deadline.min(now + END_PATIENCE));
+            }
+            let left = deadline.since(now);
+            if left == 0 {
+                return false;
+            }
+            thread::sleep(Duration::from_nanos(left).min(FLUSH_POLL));
+        }
+    }
+
+    /// Closes ports for good: what they hold, and what still comes, is purged. Gives up at
+    /// `deadline`, on devices that block: their ports keep what they hold until these are back.
+    /// Gives the number of these ports.
+    pub(crate) fn close_ports<'a>(
+        &self,
+        slots: impl Iterator<Item = &'a Slot<BoxDevice>>,
+        deadline: Instant,
+    ) -> usize {
+        let mut open: Vec<_> = slots.collect();
+        loop {
+            open.retain(|slot| {
+                let closed = slot.port.close(self.clock.now(), &self.keep(slot));
+                closed.is_none_or(|ran| ran.again)
+            });
+            if open.is_empty() || self.clock.now() >= deadline {
+                return open.len();
+            }
+            // An owner leaves after at most a quota, unless its device blocks.
+            thread::sleep(CLOSE_NAP);
+        }
+    }
+
+    /// When a close gives up on devices that block, if it begins now.
+    pub(crate) fn owners_deadline(&self) -> Instant {
+        self.clock.now() + OWNER_PATIENCE
+    }
+
+    /// Sends from a port, or purges it, if nobody owns it, for at most a quota: see [`Port::help`].
+    pub(crate) fn help(&self, slot: &Slot<BoxDevice>) -> Option<Ran> {
+        if self.is_copy() {
+            return None;
+        }
+        let ran = slot.port.help(self.clock.now(), &self.keep(slot))?;
+        self.follow_up(slot, ran);
+        Some(ran)
+    }
+
+    /// Purges what a run left in a port, if the link was shut meanwhile and no runner comes any
+    /// more: the thread that had the port so late has to.
+    #[inline]
+    pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
+        // The fence in there counts only if no other look at the gate decides.
+        if ran.again && self.rig.gate.is_shut() {
+            self.sweep(slot);
+        }
+    }
+
+    #[cold]
+    fn sweep(&self, slot: &Slot<BoxDevice>) {
+        // Each round purges all that is there, and only packets that were on their way come still.
+        while slot.port.close(self.clock.now(), &self.keep(slot)).is_some_and(|ran| ran.again) {}
+    }
+}
