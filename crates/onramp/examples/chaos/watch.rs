@@ -318,7 +318,7 @@ impl Slot {
         if wall > BURN_MIN_NS {
             let wall = wall.saturating_sub(queued() - queue);
             let (burnt, moved) = (cpu() - burnt, moved() - before);
-            if burnt.saturating_sub(moved * HELP_NS * watch.slower) > wall / 2 {
+            if burnt.saturating_sub(moved * HELP_NS * watch.slower) > wall.max(BURN_MIN_NS) / 2 {
                 watch.failed(&format!(
                     "thread {} BURNT {} of {} ms in {doing:?} ({arg}), while it \
                      moved {moved} packets",

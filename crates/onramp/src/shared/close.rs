@@ -39,6 +39,8 @@ impl Shared {
         // A sender that brings a packet after this purges the port itself; this thread purges what
         // came before.
         self.rig.gate.shut();
+        // With a moment more: a thread that no device keeps may be at a port just now.
+        let deadline = deadline.max(self.clock.now() + END_PATIENCE);
         let blocked = self.close_ports(self.slots.iter(), deadline);
         self.ring_all();
         CloseReport { flushed, purged: self.purged() - before, blocked }
