@@ -80,16 +80,12 @@ impl World {
         // Of what is still below when all handles are dropped nobody is told.
         if plan.end != End::Abandoned {
             let (time, end) = (plan.rest(), now() + nanos(plan.rest()));
-            let mut flushed = false;
-            while !flushed {
+            // On a link that is closed, a flush is not as patient as devices and receivers can be
+            // late, so it is asked again.
+            let mut flushed = slot.wait(Doing::Flush, time, 1, || sender.flush(time));
+            while !flushed && now() < end {
                 while_not(|| !self.weather.blocks(), time);
-                let blocks = Met::Blocks.count();
                 flushed = slot.wait(Doing::Flush, time, 1, || sender.flush(time));
-                // On a link that is closed, a flush is not as patient as a device can be late.
-                let blocked = self.weather.blocks() || Met::Blocks.count() > blocks;
-                if !(plan.hard && blocked && now() < end) {
-                    break;
-                }
             }
             if !flushed {
                 let below = sender.in_flight();
