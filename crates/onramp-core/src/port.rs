@@ -414,6 +414,15 @@ impl<D: Device> Port<D> {
             }
         }
         let left = self.is_wanted(&owner);
+        // Acquire: why; pairs with the release in `close`.
+        if self.wants.load(Ordering::Acquire) & CLOSE != 0 {
+            owner.close(DropReason::Purged);
+        }
+        if owner.is_closed() {
+            // Nothing is sent, and nobody may come any more for what was staged meanwhile.
+            let _ = self.run(owner, PacketList::new(), now, keeper, true);
+            return !left;
+        }
         // What is held may leave earlier now, and what came meanwhile wants somebody to look.
         if left || held + owner.held(&self.stats) > 0 || owner.waiting() > 0 {
             keeper.keep(now);

@@ -1,8 +1,10 @@
 //! Closing: what is held is dropped and counted, and so is whatever still comes.
 
-use onramp_queue::DropReason;
+use onramp_core::qdisc::Cx;
+use onramp_core::{Mode, Trunk};
+use onramp_queue::{DropReason, Packet};
 
-use crate::world::World;
+use crate::world::{Notes, World};
 
 #[test]
 fn everything_held_is_purged() {
@@ -82,4 +84,26 @@ fn an_owned_port_is_not_closed() {
     assert_eq!(world.wire().closes, Some(false));
     assert_eq!(world.stats().sent, 1);
     world.check();
+}
+
+/// A packet that comes while a job is done with a closed port is purged, and the port is left idle:
+/// the keeper may have gone.
+#[test]
+fn what_comes_during_a_job_is_purged() {
+    for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+        let mut world = World::with("pfifo", 1_000, mode, None);
+        let _ = world.push(3);
+        let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        let (port, now) = (world.port.clone(), world.now);
+        let job = Box::new(move |_: &mut Trunk, _: &mut Cx<'_>| {
+            let list = [Packet::new(60)].into_iter().collect();
+            let staged = port.xmit(list, now, &Notes::default()).expect("there is room");
+            assert_eq!(staged, None, "the job's thread owns the port");
+        });
+        assert!(world.port.with(job, world.now, &world.keeper).expect("few jobs wait"));
+        let stats = world.stats();
+        let purged = world.dropped(DropReason::Purged);
+        assert_eq!((stats.held, stats.sent + purged), (0, 4), "{mode:?}");
+        assert!(world.port.is_quiet() && !world.port.is_busy(), "{mode:?}");
+    }
 }
