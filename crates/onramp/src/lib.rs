@@ -10,6 +10,7 @@ mod error;
 mod flow;
 pub mod host;
 mod link;
+mod nap;
 mod runner;
 mod sender;
 mod shared;

@@ -19,12 +19,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant};
 use onramp_queue::{Alarm, NEVER, Post};
 
 use super::{Seat, Serves, run, sleep};
+use crate::nap::Nap;
 
 /// How long a runner may be out before it is relieved, nanoseconds.
 const WATCH_NS: u64 = 2_000_000;
@@ -33,8 +33,6 @@ const WATCH_NS: u64 = 2_000_000;
 const STAND_INS: usize = 64;
 /// The number of no thread.
 const NOBODY: u16 = u16::MAX;
-/// How often who waits for threads to end looks.
-const JOIN_NAP: Duration = Duration::from_micros(100);
 
 /// The threads of a link.
 pub(crate) struct Crew {
@@ -172,6 +170,7 @@ impl Crew {
     /// until `deadline`. A device may keep some for longer: they end when it is back.
     pub(crate) fn join(&self, clock: &impl Clock, deadline: Instant) {
         let me = thread::current().id();
+        let mut nap = Nap::default();
         loop {
             // Without the lock while it waits: a waker in one of the threads may come here as well.
             let mut hands = self.hands();
@@ -179,10 +178,11 @@ impl Crew {
             ended.for_each(|handle| drop(handle.join())); // The panic hook printed panics.
             let all = hands.handles.iter().all(|handle| handle.thread().id() == me);
             drop(hands);
-            if all || clock.now() >= deadline {
+            let left = deadline.since(clock.now());
+            if all || left == 0 {
                 return;
             }
-            thread::sleep(JOIN_NAP);
+            thread::sleep(nap.next(left));
         }
     }
 

@@ -14,6 +14,7 @@ use onramp_queue::Armed;
 
 use super::{SLICE_NS, Sender};
 use crate::Flow;
+use crate::nap::Nap;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 
@@ -21,8 +22,6 @@ use crate::slots::Slot;
 const FULL_NAP_NS: u64 = 1_000_000;
 /// How long it sleeps at most while somebody is taking its last waker out.
 const BUSY_NAP: Duration = Duration::from_micros(50);
-/// How often a flush looks for packets that are not the sender's own.
-const GUEST_NAP_NS: u64 = 200_000;
 /// How long a flush waits on a link that is closed for good: packets may be on their way home.
 const CLOSED_PATIENCE: Duration = Duration::from_secs(1);
 /// Ports that a sender works at besides its own, in one look: while it waits, and when it comes
@@ -109,7 +108,7 @@ impl Sender {
         if !self.uncork_by(deadline) {
             return false;
         }
-        let mut shut = false;
+        let (mut shut, mut nap) = (false, Nap::default());
         loop {
             self.reclaim();
             let below = self.pool.below();
@@ -129,7 +128,7 @@ impl Sender {
                 // Packets of others do not come home to us.
                 let left = deadline.since(now);
                 if !self.help(0, HELPED_WAITING) {
-                    thread::park_timeout(Duration::from_nanos(left.min(GUEST_NAP_NS)));
+                    thread::park_timeout(nap.next(left));
                 }
                 left > 0
             };

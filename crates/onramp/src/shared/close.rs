@@ -8,16 +8,13 @@ use onramp_queue::DropReason;
 
 use super::{BoxDevice, Shared};
 use crate::CloseReport;
+use crate::nap::Nap;
 use crate::slots::Slot;
 
-/// How often a flush looks.
-const FLUSH_POLL: Duration = Duration::from_micros(200);
 /// How long a close waits for owners of ports.
 const OWNER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a close waits for threads that nothing keeps.
 const END_PATIENCE: Duration = Duration::from_millis(100);
-/// How often it looks.
-const CLOSE_NAP: Duration = Duration::from_micros(50);
 
 impl Shared {
     /// See [`Link::close`](crate::Link::close).
@@ -54,7 +51,7 @@ impl Shared {
     /// than until the link is shut. True if so.
     pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
         let mut deadline = self.clock.now() + timeout;
-        let mut shut = false;
+        let (mut shut, mut nap) = (false, Nap::default());
         let slots = || (0..self.ports()).filter(|port| these(*port)).map(|port| self.slot(port));
         loop {
             if self.is_copy() {
@@ -79,7 +76,7 @@ impl Shared {
             if left == 0 {
                 return false;
             }
-            thread::sleep(Duration::from_nanos(left).min(FLUSH_POLL));
+            thread::sleep(nap.next(left));
         }
     }
 
@@ -92,16 +89,18 @@ impl Shared {
         deadline: Instant,
     ) -> usize {
         let mut open: Vec<_> = slots.collect();
+        let mut nap = Nap::default();
         loop {
             open.retain(|slot| {
                 let closed = slot.port.close(self.clock.now(), &self.keep(slot));
                 closed.is_none_or(|ran| ran.again)
             });
-            if open.is_empty() || self.clock.now() >= deadline {
+            let left = deadline.since(self.clock.now());
+            if open.is_empty() || left == 0 {
                 return open.len();
             }
             // An owner leaves after at most a quota, unless its device blocks.
-            thread::sleep(CLOSE_NAP);
+            thread::sleep(nap.next(left));
         }
     }
 
@@ -110,7 +109,8 @@ impl Shared {
         self.clock.now() + OWNER_PATIENCE
     }
 
-    /// Sends from a port, or purges it, if nobody owns it, for at most a quota: see [`Port::help`].
+    /// Sends from a port, or purges it, if nobody owns it, for at most a quota: see
+    /// [`Port::help`](onramp_core::Port::help).
     pub(crate) fn help(&self, slot: &Slot<BoxDevice>) -> Option<Ran> {
         if self.is_copy() {
             return None;

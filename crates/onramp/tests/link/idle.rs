@@ -104,10 +104,8 @@ impl State {
         let before = link.stats().runner_wakeups;
         thread::scope(|scope| {
             let polls = scope.spawn(|| sleeps("ready", || polls(&mut ready.0, &ready.1)));
-            scope.spawn(|| {
-                let room = sleeps("wait_room", || timed.0.wait_room_timeout(&timed.1, 1, WAIT));
-                assert!(!room, "{what}");
-            });
+            let room = scope
+                .spawn(|| sleeps("wait_room", || timed.0.wait_room_timeout(&timed.1, 1, WAIT)));
             scope.spawn(|| {
                 let sent = sleeps("send", || sends.0.send(&sends.1, b"x"));
                 assert!(sent.is_err(), "{what}: the link was closed");
@@ -116,6 +114,8 @@ impl State {
             let all = scope.spawn(|| sleeps("Link::flush", || link.flush(WAIT)));
             let polls = polls.join().unwrap();
             assert!(polls < POLLS, "{what}: {polls} polls");
+            // Before the close, which ends these waits too.
+            assert!(!room.join().unwrap(), "{what}");
             assert!(!flushed.join().unwrap(), "{what}");
             assert_eq!(all.join().unwrap(), !holds, "{what}");
             let woken = link.stats().runner_wakeups - before;
