@@ -8,8 +8,10 @@
 //! it took, and how much of that the thread itself was on a processor. The second still has in it
 //! the interrupts that the kernel counts as the thread's time, and the refill of caches that other
 //! threads have emptied. So each call is followed by a fixed computation, measured alike: it shows
-//! how long half a microsecond of work takes on this machine at worst. (A longer call meets more
-//! interrupts.) An empty pair of readings after that shows the cost of the clocks.
+//! how long half a microsecond of work takes on this machine at worst. A longer call meets more
+//! interrupts, so the durations over [`LONG_NS`] are counted for each second of CPU time: a call
+//! that meets no more of them than the computation owes them to the machine. An empty pair of
+//! readings after that shows the cost of the clocks.
 
 use std::hint::black_box;
 use std::thread;
@@ -29,6 +31,8 @@ pub const CREDITS: u32 = 4;
 pub const QDISC: &str = "fq initial_quantum 0 horizon 4200s";
 /// Turns of the fixed computation: about 0.5 µs at 3 GHz.
 pub const BUSY_TURNS: u32 = 256;
+/// A call that takes more CPU time than this is a long one, nanoseconds. Its clock readings count.
+pub const LONG_NS: u64 = 20_000;
 /// The longest window: packets would begin to leave in a longer one.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3_000);
 
@@ -78,6 +82,10 @@ pub struct Timed {
     pub took: Latency,
     /// By the thread's CPU clock, whose readings stand outside those of the other.
     pub cpu: Latency,
+    /// All of them together by the CPU clock, nanoseconds.
+    cpu_ns: u64,
+    /// Those that took more than [`LONG_NS`] by the CPU clock.
+    long: u64,
 }
 
 impl Timed {
@@ -90,13 +98,22 @@ impl Timed {
         let took_ns = MonotonicClock.now().since(began);
         let cpu_ns = thread_cpu_ns().saturating_sub(cpu_ns);
         self.took.record(took_ns);
-        self.cpu.record(cpu_ns);
+        self.record_cpu(cpu_ns);
         done
+    }
+
+    #[inline]
+    fn record_cpu(&mut self, ns: u64) {
+        self.cpu.record(ns);
+        self.cpu_ns += ns;
+        self.long += u64::from(ns > LONG_NS);
     }
 
     fn merge(&mut self, other: &Self) {
         self.took.merge(&other.took);
         self.cpu.merge(&other.cpu);
+        self.cpu_ns += other.cpu_ns;
+        self.long += other.long;
     }
 }
 
@@ -105,6 +122,9 @@ impl Timed {
 pub struct Round {
     /// The most CPU time that one call took, nanoseconds, less the median of the empty pairs.
     pub own_max_ns: f64,
+    /// Calls that took more CPU time than [`LONG_NS`], for each second of the CPU time of all
+    /// calls.
+    pub long_per_cpu_second: f64,
     /// Ports at which a call worked for others, in the mean. `None`: it makes no calls.
     pub ports_per_call: Option<f64>,
 }
@@ -221,6 +241,7 @@ impl Cell {
         let per_call = || outcome.helped as f64 / calls.took.samples() as f64;
         self.rounds.push(Round {
             own_max_ns: most_ns.saturating_sub(median(&outcome.empty.cpu)) as f64,
+            long_per_cpu_second: calls.long as f64 * 1e9 / calls.cpu_ns.max(1) as f64,
             ports_per_call: tries.then(per_call),
         });
         self.calls.merge(calls);

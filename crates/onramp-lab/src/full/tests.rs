@@ -34,7 +34,7 @@ fn own_work_is_stated_without_the_readings() {
     let mut outcome = Outcome::default();
     for ns in [40, 40, 90] {
         outcome.empty.cpu.record(ns);
-        outcome.calls[0].cpu.record(ns + 60);
+        outcome.calls[0].record_cpu(ns + 60);
         outcome.calls[0].took.record(ns);
         outcome.calls[1].cpu.record(30);
     }
@@ -52,6 +52,20 @@ fn own_work_is_stated_without_the_readings() {
     assert_eq!(calls.rounds[0].own_max_ns.to_bits(), 110_f64.to_bits());
     let own = cell(Design::Busy).own().expect("three computations");
     assert_eq!((own.p50, own.max), (0, 0), "less than the readings is nothing");
+}
+
+#[test]
+fn long_calls_are_counted_for_each_second_of_all() {
+    let mut outcome = Outcome::default();
+    for ns in [1_000, LONG_NS, LONG_NS + 1, 58_999] {
+        outcome.calls[0].record_cpu(ns);
+    }
+    let (calls, empty) = (Timed::default(), Timed::default());
+    let design = Design::TrySend;
+    let mut cell = Cell { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
+    cell.add(&outcome);
+    // Two in 100 us.
+    assert_eq!(cell.rounds[0].long_per_cpu_second.to_bits(), 20_000_f64.to_bits());
 }
 
 /// Gives the error of a run whose packets ask to leave so soon: those of others, and the sender's.

@@ -16,15 +16,16 @@ use crate::report::json::number;
 /// runner. One sender has used up its credits and calls try_send again and again: try-send. Each
 /// call is measured by the monotonic clock and by the thread's CPU clock, and is followed by a
 /// fixed computation of about half a microsecond, measured alike: busy. Longer times of busy are
-/// the machine's doing, for the CPU clock counts interrupts, too; a call that takes longer meets
-/// more of them. The run fails if a call is not refused, if a packet leaves, or if packets do not
-/// add up.
+/// the machine's doing, for the CPU clock counts interrupts, too. A call that takes longer meets
+/// more of them, so calls of more than 20 us are counted for each second of CPU time. The
+/// run fails if a call is not refused, if a packet leaves, or if packets do not add up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
   calls         calls, or computations, of all rounds
   own ...       CPU time of the thread in one, less that of an empty pair of readings
   max/round us  the most own work in one, of each round
+  >20us/s       those of more than 20 us of CPU time, for each second of CPU time
   took ...      time by the monotonic clock, with its readings and all that ran meanwhile
   ports/call    ports at which a call worked for others
   readings      CPU time, and time by the monotonic clock, of an empty pair: p50
@@ -42,8 +43,11 @@ pub(crate) struct Args {
     common: Common,
 }
 
-const FIGURES: [Figure<Round>; 2] = [
+const FIGURES: [Figure<Round>; 3] = [
     Figure::new("own_max_ns", "max/round us", (1e3, 2), |round| Some(round.own_max_ns)),
+    Figure::new("long_per_cpu_second", ">20us/s", (1.0, 0), |round| {
+        Some(round.long_per_cpu_second)
+    }),
     Figure::new("ports_per_call", "ports/call", (1.0, 1), |round| round.ports_per_call),
 ];
 
@@ -95,9 +99,9 @@ fn table(cells: &[Cell]) -> String {
         Column::new("calls", |cell: &Cell| cell.calls.took.samples().to_string()),
     ];
     columns.extend(durations("own", Cell::own));
-    columns.push(FIGURES[0].column());
+    columns.extend(FIGURES[..2].iter().map(Figure::column));
     columns.extend(durations("took", |cell| cell.calls.took.percentiles()));
-    columns.push(FIGURES[1].column());
+    columns.push(FIGURES[2].column());
     columns.push(Column::new("readings", |cell: &Cell| {
         let [cpu, took] =
             [cell.readings_cpu_ns(), cell.readings_took_ns()].map(|ns| time(ns as f64));

@@ -131,12 +131,13 @@ pub(super) fn plain(value: f64) -> String {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-const LABELS: [(&str, &str); 43] = [
+const LABELS: [(&str, &str); 44] = [
     ("operation_ns", "a reading or a change"),
     ("operations_per_second", "readings or changes a second"),
     ("stall_max_ns", "longest stall"),
     ("own_ns", "own work of a call"),
     ("own_max_ns", "most own work of a call in a round"),
+    ("long_per_cpu_second", "calls of more than 20 us for each second of CPU time"),
     ("took_ns", "time of a call"),
     ("readings_cpu_ns", "own work of reading the clocks"),
     ("readings_took_ns", "time of reading the clocks"),
