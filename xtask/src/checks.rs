@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::shell::{cargo, cargo_nightly, root, run, succeeds};
+use crate::shell::{cargo, cargo_nightly, root, run, show, succeeds};
 use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
@@ -86,20 +86,37 @@ fn with_stress_tests() -> Result<Vec<String>, Failure> {
 
 /// Lets links live under random faults; what follows `soak` is given to it.
 pub(crate) fn soak(args: &[String]) -> Outcome {
-    run(example("soak").arg("--").args(args))
+    run_example(example("soak").arg("--").args(args))
 }
 
 /// Lets everything happen at once, and watches that nobody hangs; first sees that the watchdog
 /// finds what is wrong on purpose. What follows `chaos` is given to it.
 pub(crate) fn chaos(args: &[String]) -> Outcome {
-    let sanitized = args.iter().any(|arg| arg == "--tsan");
+    let has = |option: &str| args.iter().any(|arg| arg == option);
+    let sanitized = has("--tsan") && !has("--help");
     if sanitized {
         toolchain::nightly(&["rust-src"])?;
         eprintln!("chaos: nothing forks: ThreadSanitizer cannot follow a child of many threads");
     }
     let program = || if sanitized { sanitized_example("chaos") } else { example("chaos") };
-    run(program().args(["--", "--self-test"]))?;
-    run(program().arg("--").args(args))
+    // Given all arguments, it says what is wrong with them before it tests itself.
+    run_example(program().args(["--", "--self-test"]).args(args))?;
+    if has("--help") || has("--self-test") {
+        return Ok(());
+    }
+    run_example(program().arg("--").args(args))
+}
+
+/// Runs an example. One that ends with 2 has said what is wrong with its arguments: xtask ends
+/// with 2 as well, and adds nothing.
+fn run_example(command: &mut Command) -> Outcome {
+    eprintln!("$ {}", show(command));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) if status.code() == Some(2) => std::process::exit(2),
+        Ok(status) => Err(Failure::Failed(format!("`{}`: {status}", show(command)))),
+        Err(err) => Err(Failure::Unable(format!("`{}`: {err}", show(command)))),
+    }
 }
 
 /// `cargo run` for an example that runs for minutes: as fast to build as it is to run.

@@ -25,7 +25,8 @@ usage: cargo xtask COMMAND
   fuzz            random bytes as trees, lines of tc, packets, captures, programs: see HACKING.md
   conformance     our qdiscs against recordings of a real kernel: see --help
   soak            links under random faults: --minutes N (default 10), --seed N
-  chaos           everything at once, and a watchdog: --minutes N (default 1), --seed N, --tsan
+  chaos           everything at once, and a watchdog: --minutes N (default 1), --seed N,
+                  --worlds N, --tsan, --self-test, --verbose: see --help
   aarch64         type-check the workspace for another processor
 
 loom, shuttle, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.

@@ -4,7 +4,8 @@
 //! Every second all is brought to rest, and every packet has to be accounted for: by the link's
 //! books, by what the senders were told, and by what the devices took. Memory has to stay flat.
 //!
-//! `cargo xtask soak --minutes 10 [--seed N]`; ends with 1 when something is wrong, and says what.
+//! `cargo xtask soak --minutes 10 [--seed N]`; ends with 1 when something is wrong, and says what;
+//! with 2 for an option that it does not understand.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -251,20 +252,74 @@ fn resident() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-fn arg<T: std::str::FromStr>(name: &str) -> Option<T> {
-    let mut args = std::env::args().skip_while(|arg| arg != name);
-    args.next()?;
-    let value = args.next().and_then(|value| value.parse().ok());
-    Some(value.unwrap_or_else(|| {
-        eprintln!("soak: {name} needs a number");
-        std::process::exit(2)
-    }))
+/// The longest that `--minutes` may ask for.
+const MINUTES: f64 = 10_000.0;
+
+const HELP: &str = "\
+usage: cargo xtask soak [OPTION...]
+
+  --minutes N   how long: more than 0, at most 10000 (default 10)
+  --seed N      the first link's seed (default: by the clock)
+  --help        print this
+";
+
+/// What it is asked to do.
+struct Options {
+    minutes: f64,
+    seed: Option<u64>,
+    help: bool,
+}
+
+impl Options {
+    /// `Err`: what is wrong, in a line.
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self { minutes: 10.0, seed: None, help: false };
+        while let Some(option) = args.next() {
+            match option.as_str() {
+                "--minutes" => {
+                    let expected = "a number greater than 0, at most 10000";
+                    let fit = |minutes: &f64| *minutes > 0.0 && *minutes <= MINUTES;
+                    options.minutes = value(&option, args.next(), expected, fit)?;
+                }
+                "--seed" => {
+                    let expected = "a whole number from 0 to 2^64 - 1";
+                    options.seed = Some(value(&option, args.next(), expected, |_| true)?);
+                }
+                "--help" => options.help = true,
+                _ => {
+                    let expected = "--minutes, --seed or --help";
+                    return Err(format!("{option:?} is no option; expected {expected}"));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What follows `option`, if it is `fit`.
+fn value<T: std::str::FromStr>(
+    option: &str,
+    given: Option<String>,
+    expected: &str,
+    fit: impl Fn(&T) -> bool,
+) -> Result<T, String> {
+    let value = given.as_ref().and_then(|given| given.parse().ok()).filter(fit);
+    let given = given.map_or_else(|| "nothing".to_owned(), |given| format!("{given:?}"));
+    value.ok_or_else(|| format!("{option}: given {given}; expected {expected}"))
 }
 
 fn main() -> Result<(), String> {
-    let minutes: f64 = arg("--minutes").unwrap_or(10.0);
+    let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
+    let Options { minutes, seed, help } = Options::parse(args).unwrap_or_else(|wrong| {
+        eprintln!("soak: {wrong}");
+        std::process::exit(2)
+    });
+    if help {
+        print!("{HELP}");
+        return Ok(());
+    }
     let clock = MonotonicClock;
-    let mut seed = arg("--seed").unwrap_or_else(|| clock.now().0);
+    let mut seed = seed.unwrap_or_else(|| clock.now().0);
     let panics: Arc<RwLock<u64>> = Arc::default();
     let counted = panics.clone();
     let hook = std::panic::take_hook();
@@ -279,7 +334,8 @@ fn main() -> Result<(), String> {
     println!("soak: {minutes} minutes, seed {seed}");
     let end = clock.now() + Duration::from_secs_f64(minutes * 60.0);
     let (mut lives, mut packets, mut warm) = (0_u64, 0, 0);
-    while clock.now() < end {
+    // One at least, however short the time.
+    while lives == 0 || clock.now() < end {
         packets += second(seed)?;
         seed = seed.wrapping_add(1);
         lives += 1;
