@@ -4,10 +4,10 @@ use maud::{Markup, html};
 
 use super::chart::{Bar, Bars, Words};
 use super::page;
-use super::table::{READ, duration};
+use super::table::{READ, TIMES, duration};
 use crate::bench::{Kind, MethodSummary, Ratios, Results, Spread, summarize};
 
-/// `onramp bench udp` and `onramp demo`; `meaning` says in a sentence what it means.
+/// `onramp bench udp` and `onramp demo`; `meaning` says what it means.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let parameters = &results.parameters;
@@ -29,6 +29,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> Str
         (page::charts(&charts))
         @if verify { p class="soft" { (READ) } }
         (table(&methods, &ratios, if verify { "read" } else { "delivered" }))
+        @if !ratios.is_empty() { p class="soft" { "× send: " (TIMES) } "\n" }
         @for method in &methods { (verification(method)) }
         (how(results))
     };

@@ -1,10 +1,10 @@
-//! What the figures mean, in one sentence, whoever won.
+//! What the figures mean, in a sentence or two, whoever won.
 
 use onramp::DropReason;
 
 use crate::bench::{Kind, MethodSummary, OVERFLOW, Results, WIRE_OVERFLOW, summarize};
 
-/// One sentence about the method that matters most among `kinds`: Onramp if it ran.
+/// A sentence or two about the method that matters most among `kinds`: Onramp if it ran.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
     let best = methods.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)));
@@ -34,9 +34,17 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         (false, true) => "fewer packets, but for less CPU each",
         (false, false) => "here it lost: fewer packets for more CPU",
     };
+    // The median of the ratios is not the ratio of the medians, unless there is one round.
+    let (plain, medians) = match subject.rounds.len() {
+        1 => (format!("{plain},"), ""),
+        rounds => (
+            format!("{plain}, the median of {rounds} rounds. Round by round, it {verb}"),
+            " (medians of the rounds' ratios)",
+        ),
+    };
     format!(
-        "{plain}, {times:.2} times what the same threads got with send, at {cpu:.2} times the CPU \
-         for each: {verdict}."
+        "{plain} {times:.2} times what the same threads got with send, at {cpu:.2} times the CPU \
+         for each{medians}: {verdict}."
     )
 }
 
@@ -145,6 +153,24 @@ mod tests {
         let plain = kinds.map(|kind| planted::round(kind, 8, 1));
         let meaning = bench_udp(&results(false, plain.into()), &kinds);
         assert!(meaning.contains("1.00 times what the same threads got with send"), "{meaning}");
+    }
+
+    #[test]
+    fn a_ratio_of_several_rounds_is_not_that_of_the_rates_told() {
+        let kinds = [Kind::Send, Kind::OURS];
+        let round = |send, ours| {
+            [planted::round(kinds[0], send, send * 100), planted::round(kinds[1], ours, ours * 40)]
+        };
+        // 50, 100 and 200 a second with send; 4, 6 and 2.5 times that with Onramp.
+        let rounds = [round(200, 800), round(400, 2_400), round(800, 2_000)];
+        let meaning = bench_udp(&results(false, rounds.into_iter().flatten().collect()), &kinds);
+        assert_eq!(
+            meaning,
+            "With 2 threads sending 58-byte datagrams, onramp delivered 500 a second, the median \
+             of 3 rounds. Round by round, it delivered 4.00 times what the same threads got with \
+             send, at 0.40 times the CPU for each (medians of the rounds' ratios): more packets \
+             for less CPU."
+        );
     }
 
     #[test]

@@ -9,6 +9,10 @@ pub(super) const READ: &str = "read: what the checking receivers got to while it
                                they share the processors with the senders, so it compares no \
                                methods";
 
+/// What the columns of ratios are.
+pub(super) const TIMES: &str = "the figure divided by that of send in the same round; the median \
+                                of the rounds";
+
 /// `onramp bench udp`.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let (methods, ratios) = summarize(kinds, &results.rounds);
@@ -57,6 +61,9 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     text.push_str(&align(&rows));
     if parameters.verify {
         let _ = writeln!(text, "{READ}");
+    }
+    if !ratios.is_empty() {
+        let _ = writeln!(text, "x send: {TIMES}");
     }
     text.push('\n');
     for method in &methods {
