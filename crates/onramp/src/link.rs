@@ -18,8 +18,9 @@ pub use ports::PortError;
 
 /// A device with one or more ports (transmit queues), each with a qdisc in front. Cheap to clone.
 ///
-/// When the last handle and the last [`Sender`] are gone, the link closes at once: what is still
-/// held is dropped. Call [`Link::close`] to give it time.
+/// When the last handle and the last [`Sender`] are gone, the link closes without waiting: what is
+/// still held is dropped. Call [`Link::close`] to give it time. A device that blocks keeps the
+/// thread that drops the last of them for a second at most.
 #[derive(Clone, Debug)]
 pub struct Link {
     pub(crate) handle: Arc<Handle>,
@@ -31,12 +32,17 @@ pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What [`Link::close`] did.
+/// What became of a link that [`Link::close`] has closed, or of a port that [`Link::remove_port`]
+/// has removed.
+///
+/// Of several closes of a link, each tells what was lost since the first of them began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseReport {
-    /// Everything was sent or dropped by the qdisc before the deadline.
+    /// Devices took all packets before the deadline, but for those that qdiscs dropped: none was
+    /// lost to closing, and none to the death of a port.
     pub flushed: bool,
-    /// Packets dropped by closing, counted as `purged`.
+    /// Packets dropped by closing so far, counted as `purged`. Not those that a cork holds back:
+    /// see [`Sender::uncork`].
     pub purged: u64,
     /// Ports that could not be closed within a second after the deadline, because their devices
     /// keep the thread that is with them, a runner or a sender. What they hold is purged, and
@@ -140,8 +146,9 @@ impl Link {
 
     /// Waits until nothing is held, at most `timeout`. True if so.
     ///
-    /// While others go on sending, that may never be. It ends at once when the link is closed
-    /// meanwhile, true if nothing is held then.
+    /// While others go on sending, that may never be. A close by another thread ends it as that
+    /// close comes to its end; true if nothing is held then. What a cork holds back is not in the
+    /// link yet.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.shared().flush(timeout, |_| true)
     }
@@ -152,7 +159,9 @@ impl Link {
     /// Whoever waits for the link is woken: [`send`](Sender::send) and
     /// [`ready`](Sender::ready) as soon as it refuses, [`flush`](Sender::flush) when it holds
     /// nothing any more. A device that blocks keeps the call for a second more at most, see
-    /// [`CloseReport::blocked`].
+    /// [`CloseReport::blocked`]. Wakers run in this thread, too, so one that waits keeps the call.
+    ///
+    /// Several threads may close a link at the same time. The shortest `timeout` counts for all.
     ///
     /// In a child of `fork`, the link is a copy without threads, and closed; this does nothing.
     pub fn close(&self, timeout: Duration) -> CloseReport {

@@ -71,9 +71,10 @@ impl Sender {
     /// A new flow to `dest`; `None`: to where the link's socket is connected.
     ///
     /// Every call makes another flow, on the next port in turn. Packets of one flow, sent by one
-    /// sender, keep their order; with two exceptions under `fq`, as in Linux: a packet that has a
-    /// departure time (`txtime_ns`) leaves at that time, and one without a pacing rate may overtake
-    /// paced ones that wait for theirs ([`Flow::set_pacing_rate`]).
+    /// sender, keep their order; with two exceptions under `fq`, as in Linux. A packet that has a
+    /// departure time (`txtime_ns`) leaves at that time; it may hold up packets that come after it,
+    /// and later ones may overtake these: give such packets a flow of their own. And one without a
+    /// pacing rate may overtake paced ones that wait for theirs ([`Flow::set_pacing_rate`]).
     #[must_use]
     pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
         self.flow_with(dest, Mapping::Turn)
@@ -160,7 +161,7 @@ impl Sender {
         payloads: impl IntoIterator<Item = P>,
     ) -> Result<usize, TrySendError> {
         assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
-        let (mut staged, mut list, port) = (0, PacketList::new(), self.port_of(flow));
+        let (mut staged, mut list) = (0, PacketList::new());
         let mut verdict = Ok(());
         for payload in payloads {
             match self.packet(flow, payload.as_ref()) {
@@ -171,7 +172,7 @@ impl Sender {
                 }
             }
             if list.len() == QUOTA {
-                let (n, left) = self.submit_list(port, &mut list);
+                let (n, left) = self.submit_list(flow, &mut list);
                 staged += n;
                 if left > 0 {
                     verdict = Err(TrySendError::Full);
@@ -179,7 +180,7 @@ impl Sender {
                 }
             }
         }
-        let (n, left) = self.submit_list(port, &mut list);
+        let (n, left) = self.submit_list(flow, &mut list);
         staged += n;
         if left > 0 {
             verdict = Err(TrySendError::Full);
@@ -272,6 +273,9 @@ impl Sender {
     /// One of several datagrams ([`gso_size`](onramp_queue::Meta::gso_size)) counts with the
     /// headers of each, if its length is that of one datagram still.
     ///
+    /// On a link that is closed, and at a port that is dead, the packet is taken and dropped at
+    /// once (`purged`, `port_dead`), as one would be that was on its way just then.
+    ///
     /// # Errors
     ///
     /// Gives the packet back, `Full` when the port's intake is at its cap.
@@ -309,6 +313,11 @@ impl Sender {
         let why = self.shared().refusal(port, flow.key)?;
         if !flow.by_cpu || why != TrySendError::PortDead {
             return Some(why);
+        }
+        // What a cork holds back for the dead port would come after what is sent from now on, if
+        // the port is removed meanwhile and has an heir: so the rest goes there, too.
+        if self.corked.get(self.cpu_port).is_some_and(|held| !held.is_empty()) {
+            return None;
         }
         // What a dead port held is dropped: nothing is overtaken.
         self.cpu_port = self.shared().spread(self.cpu_port as u64);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
 
 use onramp_core::qdisc::{Cx, Qdisc};
@@ -14,6 +14,7 @@ use onramp_core::{Clock, Device, Instant, Keeper, Mode, Port, SharedRate, Trunk}
 use onramp_dev::{MonotonicClock, UdpStats};
 use onramp_queue::{Credits, HeldWakes, hold_wakes, is_in_waker};
 
+use self::close::Lost;
 use crate::runner::{Keep, Rig, Serves};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
@@ -69,6 +70,8 @@ pub(crate) struct Read {
 #[repr(align(128))]
 struct Written {
     next_flow: AtomicU64,
+    /// What was lost before the first close began.
+    before_close: OnceLock<Lost>,
     live: AtomicU32,
     senders: Mutex<Senders>,
     /// Whoever adds or removes ports has it, for as long as that takes. It is taken before `plan`.
@@ -209,6 +212,7 @@ impl Shared {
         };
         let written = Written {
             next_flow: AtomicU64::new(0),
+            before_close: OnceLock::new(),
             live: AtomicU32::new(0),
             senders: Mutex::default(),
             changing: Mutex::default(),
@@ -303,13 +307,17 @@ impl Shared {
     }
 
     /// Whether a port takes no packets, and still has some: it is to go, or it went as some were on
-    /// their way in. What goes to its heirs meanwhile could overtake these.
+    /// their way in. What goes to its heirs meanwhile could overtake these; not those in a port
+    /// that is dead, which are dropped.
     pub(crate) fn is_leaving(&self, slot: &Slot<BoxDevice>) -> bool {
         let succession = &slot.known.succession;
         let waits = |patience| {
             // A sender that put a packet here sees the port not quiet until the packet has left,
             // so its next packet does not overtake it.
-            !slot.port.is_quiet() && !self.rig.gate.is_closed() && self.clock.now().0 < patience
+            !slot.port.is_quiet()
+                && slot.port.death().is_none()
+                && !self.rig.gate.is_closed()
+                && self.clock.now().0 < patience
         };
         succession.is_leaving() || succession.is_gone() && waits(succession.patience())
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use onramp::{Flow, Link, Mapping, Packet, Rate, SendError, Sender, TrySendError};
 
-use crate::device::{stamp, while_not};
+use crate::device::{UNORDERED, ordered, stamp, while_not};
 use crate::ledger::{CALLBACK, Ledger, Lent};
 use crate::plan::Fault;
 use crate::watch::{Doing, Slot, lock, now};
@@ -33,13 +33,21 @@ pub(crate) struct Actor<'w> {
     link: Option<Link>,
     sender: Option<Sender>,
     ledger: Arc<Ledger>,
-    flows: Vec<Flow>,
+    flows: Vec<Lane>,
     /// Packets that it made and keeps.
     held: Vec<Packet>,
     /// The last send was refused for good.
     refused: bool,
     /// Its number.
     index: usize,
+}
+
+/// A flow, as one sender uses it.
+#[derive(Clone)]
+struct Lane {
+    flow: Flow,
+    /// The number under which devices see that its packets keep their order.
+    order: u64,
 }
 
 impl<'w> Actor<'w> {
@@ -116,6 +124,7 @@ impl<'w> Actor<'w> {
     fn renew_flows(&mut self) {
         let Some(sender) = &self.sender else { return };
         let (rng, ports) = (&mut self.rng, self.link.as_ref().map_or(1, Link::ports));
+        let weather = &self.world.weather;
         let flow = |rng: &mut Rng| {
             let (mapping, slowest) = match rng.u32(0..5) {
                 0 => (Mapping::Cpu, 500_000),
@@ -126,21 +135,29 @@ impl<'w> Actor<'w> {
             };
             let rate = if rng.bool() { 0 } else { rng.u64(slowest..100_000_000) };
             let flow = sender.flow_with(None, mapping).with_pacing_rate(Rate(rate));
-            flow.with_priority(rng.u32(0..8))
+            // Flows of equal hashes are one to the qdiscs.
+            let shared = matches!(mapping, Mapping::Hash(_));
+            let order = if shared { UNORDERED } else { weather.new_order() };
+            Lane { flow: flow.with_priority(rng.u32(0..8)), order }
         };
         self.flows = (0..4).map(|_| flow(rng)).collect();
     }
 
-    fn flow(&mut self) -> Flow {
+    fn lane(&mut self) -> Lane {
         let index = self.rng.usize(0..self.flows.len());
         self.flows[index].clone()
     }
 
-    /// A payload that says who submits it.
-    fn payload(&mut self) -> Vec<u8> {
-        let len = if self.rng.bool() { 16 } else { self.rng.usize(16..PAYLOAD_MAX) };
-        let mut payload = vec![0; len];
-        payload[..16].copy_from_slice(&stamp(self.ledger.id, self.ledger.next()));
+    fn flow(&mut self) -> Flow {
+        self.lane().flow
+    }
+
+    /// A payload that says who submits it, and in which order.
+    fn payload(&mut self, order: u64) -> Vec<u8> {
+        let stamp = ordered(self.ledger.id, self.ledger.next(), order);
+        let len = if self.rng.bool() { 0 } else { self.rng.usize(0..PAYLOAD_MAX) };
+        let mut payload = vec![0; len.max(stamp.len())];
+        payload[..stamp.len()].copy_from_slice(&stamp);
         payload
     }
 
@@ -198,9 +215,9 @@ impl<'w> Actor<'w> {
     }
 
     fn send(&mut self) {
-        let flow = self.flow();
+        let Lane { flow, order } = self.lane();
         for _ in 0..self.rng.u32(1..60) {
-            let (payload, slot, bound) = (self.payload(), self.slot.clone(), self.patience());
+            let (payload, slot, bound) = (self.payload(order), self.slot.clone(), self.patience());
             let port = flow.port() as u64;
             let sent = slot.wait(Doing::Send, bound, port, || self.sender().send(&flow, &payload));
             match sent {
@@ -216,9 +233,9 @@ impl<'w> Actor<'w> {
     }
 
     fn try_send(&mut self) {
-        let flow = self.flow();
+        let Lane { flow, order } = self.lane();
         for _ in 0..self.rng.u32(1..100) {
-            let (payload, slot, bound) = (self.payload(), self.slot.clone(), self.at_once());
+            let (payload, slot, bound) = (self.payload(order), self.slot.clone(), self.at_once());
             let port = flow.port() as u64;
             let try_send = || self.sender().try_send(&flow, &payload);
             match slot.call(Doing::TrySend, bound, port, try_send) {
@@ -231,8 +248,9 @@ impl<'w> Actor<'w> {
     fn try_send_batch(&mut self) {
         // Who is left by a panic does not know how much was accepted.
         self.ledger.calm.store(true, SeqCst);
-        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.at_once());
-        let payloads: Vec<_> = (0..self.rng.u32(1..100)).map(|_| self.payload()).collect();
+        let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
+        let bound = self.at_once();
+        let payloads: Vec<_> = (0..self.rng.u32(1..100)).map(|_| self.payload(order)).collect();
         let try_send = || self.sender().try_send_batch(&flow, &payloads);
         match slot.call(Doing::TrySendBatch, bound, flow.port() as u64, try_send) {
             Ok(count) => self.accepted(count as u64, 0),
@@ -242,8 +260,9 @@ impl<'w> Actor<'w> {
 
     fn send_batch(&mut self) {
         self.ledger.calm.store(true, SeqCst); // As above.
-        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.patience());
-        let payloads: Vec<_> = (0..self.rng.u32(1..60)).map(|_| self.payload()).collect();
+        let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
+        let bound = self.patience();
+        let payloads: Vec<_> = (0..self.rng.u32(1..60)).map(|_| self.payload(order)).collect();
         let send = || self.sender().send_batch(&flow, &payloads);
         match slot.wait(Doing::SendBatch, bound, flow.port() as u64, send) {
             Ok(()) => self.accepted(payloads.len() as u64, 0),
@@ -257,9 +276,12 @@ impl<'w> Actor<'w> {
     }
 
     fn submit(&mut self) {
-        let flow = self.flow();
+        // In a flow of its own: see the exceptions at `Sender::flow`.
+        let flow = self.sender().flow_with(None, Mapping::Turn);
         for _ in 0..self.rng.u32(1..20) {
-            let (payload, slot, bound) = (self.payload(), self.slot.clone(), self.at_once());
+            // It leaves at a time of its own.
+            let (payload, slot) = (self.payload(UNORDERED), self.slot.clone());
+            let bound = self.at_once();
             let (cookie, txtime) = (self.rng.u64(1..1 << 40), self.rng.u64(0..3_000_000));
             let txtime = self.link().now().after(txtime).0;
             let submit = || {
@@ -279,7 +301,7 @@ impl<'w> Actor<'w> {
     fn submit_heap(&mut self) {
         let flow = self.flow();
         for _ in 0..self.rng.u32(1..8) {
-            let mut packet = Packet::with_payload(&self.payload());
+            let mut packet = Packet::with_payload(&self.payload(UNORDERED));
             packet.flow = flow.key();
             let (slot, bound) = (self.slot.clone(), self.at_once());
             let submit = || self.sender().submit(&flow, packet).map_err(|back| back.why);
@@ -299,7 +321,7 @@ impl<'w> Actor<'w> {
 
     fn packet(&mut self) -> Option<Packet> {
         let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.at_once());
-        let payload = self.payload();
+        let payload = self.payload(UNORDERED);
         let packet = slot.call(Doing::Submit, bound, 1, || self.sender().packet(&flow, &payload));
         packet.map_err(|why| self.refused(why)).ok()
     }
@@ -350,9 +372,10 @@ impl<'w> Actor<'w> {
 
     fn cork(&mut self) {
         self.sender().cork();
-        let (flow, slot, bound) = (self.flow(), self.slot.clone(), self.at_once());
+        let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
+        let bound = self.at_once();
         for _ in 0..self.rng.u32(1..40) {
-            let payload = self.payload();
+            let payload = self.payload(order);
             let try_send = || self.sender().try_send(&flow, &payload);
             match slot.call(Doing::TrySend, bound, 1_000, try_send) {
                 Ok(()) => self.accepted(1, 0),
@@ -397,7 +420,13 @@ impl<'w> Actor<'w> {
         attic.push((mine, self.ledger.clone()));
         drop(attic);
         match other {
-            Some((sender, ledger)) => (self.sender, self.ledger) = (Some(sender), ledger),
+            Some((sender, ledger)) => {
+                (self.sender, self.ledger) = (Some(sender), ledger);
+                // Packets of a flow keep their order if one sender sends them.
+                let weather = &self.world.weather;
+                let renewed = self.flows.iter_mut().filter(|lane| lane.order != UNORDERED);
+                renewed.for_each(|lane| lane.order = weather.new_order());
+            }
             None => self.open(),
         }
     }
@@ -464,8 +493,8 @@ impl<'w> Actor<'w> {
                     }
                 }
             }
-            Fault::Books | Fault::Forgets => {
-                return false; // In `World::finish`, and at its end.
+            Fault::Books | Fault::Forgets | Fault::Overtakes => {
+                return false; // In `World::finish`, at its end, and in a device.
             }
             Fault::WakesItself => {
                 let wakes_itself = std::future::poll_fn(|cx: &mut std::task::Context<'_>| {

@@ -10,12 +10,17 @@ use onramp::dev::{Loopback, Network};
 use onramp::{Device, DeviceInfo, DropReason, Instant, Packet, PacketList, Transmitted};
 
 use crate::counts::Met;
+use crate::plan::{Fault, Plan};
 use crate::watch::{Doing, Slot, Watch, nanos, note_moved, now};
 
 /// What a planned panic says first.
 pub(crate) const DEAD: &str = "planned: a device dies";
 /// Devices that block at the same time.
 const BLOCKED_MAX: u32 = 2;
+/// Flows in a world that are watched for packets which overtake others.
+const FLOWS: usize = 1 << 18;
+/// The number of a flow whose packets may come in any order.
+pub(crate) const UNORDERED: u64 = 0;
 /// Lives of senders in a world that are watched for packets that leave after a flush.
 const LIVES: usize = 1 << 16;
 
@@ -24,8 +29,13 @@ pub(crate) struct Weather {
     pub(crate) watch: Arc<Watch>,
     /// The last packet of each sender that a flush said is gone.
     pub(crate) flushed: Box<[AtomicU64]>,
+    /// The last packet of each flow that came to a device, by [`new_order`](Self::new_order).
+    came: Box<[AtomicU64]>,
+    orders: AtomicU64,
     /// Some packets are copies: their number says nothing.
     pub(crate) copies: bool,
+    /// The packets of a flow seem to come in the wrong order.
+    overtakes: bool,
     /// All devices die at the next burst.
     pub(crate) doom: AtomicBool,
     /// Receivers read at once all there is.
@@ -40,16 +50,19 @@ pub(crate) struct Weather {
 }
 
 impl Weather {
-    pub(crate) fn new(watch: &Arc<Watch>, copies: bool, hard: bool) -> Arc<Self> {
+    pub(crate) fn new(watch: &Arc<Watch>, plan: &Plan) -> Arc<Self> {
         Arc::new(Self {
             watch: watch.clone(),
             flushed: (0..LIVES).map(|_| AtomicU64::new(0)).collect(),
-            copies,
+            came: (0..FLOWS).map(|_| AtomicU64::new(0)).collect(),
+            orders: AtomicU64::new(UNORDERED + 1),
+            copies: plan.copies,
+            overtakes: plan.fault == Some(Fault::Overtakes),
             doom: AtomicBool::new(false),
             revive: AtomicBool::new(false),
             over: AtomicBool::new(false),
             storm: AtomicBool::new(false),
-            hard,
+            hard: plan.hard,
             blocked: AtomicU32::new(0),
         })
     }
@@ -66,9 +79,29 @@ impl Weather {
         }
     }
 
+    /// A number for a flow whose packets are to keep their order.
+    pub(crate) fn new_order(&self) -> u64 {
+        // Ports may come and go for longer than a late packet is waited for.
+        if self.hard { UNORDERED } else { self.orders.fetch_add(1, SeqCst) }
+    }
+
+    /// A packet comes to a device: none of its flow may have overtaken it.
+    fn comes(&self, packet: &Packet) {
+        let Some(Stamp { id, number, order }) = unstamp(packet.payload()) else { return };
+        let last = usize::try_from(order).ok().and_then(|order| self.came.get(order));
+        let Some(last) = last.filter(|_| order != UNORDERED && !self.copies) else { return };
+        let before = last.swap(number, SeqCst);
+        let number = if self.overtakes { number.min(before) } else { number };
+        if before >= number {
+            self.watch.failed(&format!(
+                "packet {number} of sender {id} was OVERTAKEN by its {before} in the same flow"
+            ));
+        }
+    }
+
     /// A packet that is still below: no flush may have said that it is gone.
     fn check(&self, packet: &Packet) {
-        let Some((id, number)) = unstamp(packet.payload()) else { return };
+        let Some(Stamp { id, number, .. }) = unstamp(packet.payload()) else { return };
         let last = usize::try_from(id).ok().and_then(|id| self.flushed.get(id));
         let last = last.map_or(0, |last| last.load(SeqCst));
         if number <= last && !self.copies {
@@ -80,17 +113,35 @@ impl Weather {
     }
 }
 
-/// Who submits a packet, and how many that one submitted before.
-pub(crate) fn stamp(id: u64, number: u64) -> [u8; 16] {
-    let mut bytes = [0; 16];
+/// What a payload says.
+#[derive(Clone, Copy)]
+struct Stamp {
+    /// Who submits the packet.
+    id: u64,
+    /// How many that one submitted before.
+    number: u64,
+    /// Its flow.
+    order: u64,
+}
+
+/// The payload of a packet that may overtake others.
+pub(crate) fn stamp(id: u64, number: u64) -> [u8; 24] {
+    ordered(id, number, UNORDERED)
+}
+
+/// The payload of a packet that may not overtake others of its flow.
+pub(crate) fn ordered(id: u64, number: u64, order: u64) -> [u8; 24] {
+    let mut bytes = [0; 24];
     bytes[..8].copy_from_slice(&id.to_ne_bytes());
-    bytes[8..].copy_from_slice(&number.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&number.to_ne_bytes());
+    bytes[16..].copy_from_slice(&order.to_ne_bytes());
     bytes
 }
 
-fn unstamp(payload: &[u8]) -> Option<(u64, u64)> {
-    let (id, rest) = payload.split_first_chunk()?;
-    Some((u64::from_ne_bytes(*id), u64::from_ne_bytes(*rest.first_chunk()?)))
+fn unstamp(payload: &[u8]) -> Option<Stamp> {
+    let (words, _) = payload.as_chunks();
+    let [id, number, order] = words.first_chunk()?.map(u64::from_ne_bytes);
+    Some(Stamp { id, number, order })
 }
 
 /// A device with a will of its own.
@@ -105,6 +156,8 @@ pub(crate) struct Moody {
     calm_until: Instant,
     mortal: bool,
     stormed: bool,
+    /// Packets that it did not take last time.
+    left: u32,
 }
 
 impl Moody {
@@ -123,6 +176,7 @@ impl Moody {
             calm_until: Instant(0),
             mortal,
             stormed: false,
+            left: 0,
         })
     }
 
@@ -162,7 +216,16 @@ impl Device for Moody {
         if now < self.full_until {
             return Transmitted { calls: 0, messages: 0, retry_at: Some(self.full_until) };
         }
-        *burst = burst.by_ref().inspect(|packet| self.weather.check(packet)).collect();
+        // It sees what it left once more, first.
+        let mut seen = std::mem::replace(&mut self.left, burst.len());
+        let look = |packet: &Packet| {
+            self.weather.check(packet);
+            match seen.checked_sub(1) {
+                Some(left) => seen = left,
+                None => self.weather.comes(packet),
+            }
+        };
+        *burst = burst.by_ref().inspect(look).collect();
         let before = burst.len();
         let mut out = Transmitted::default();
         match self.rng.u32(0..4_000) {
@@ -193,6 +256,7 @@ impl Device for Moody {
                 None => done.append(burst),
             },
         }
+        self.left = burst.len();
         note_moved((before - burst.len()).into());
         out
     }

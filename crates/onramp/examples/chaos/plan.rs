@@ -82,6 +82,7 @@ pub(crate) enum Fault {
     Books,
     WakesItself,
     Forgets,
+    Overtakes,
 }
 
 impl Fault {
@@ -93,6 +94,7 @@ impl Fault {
             Self::WakesItself => "WOKE ITSELF",
             Self::Books => "the BOOKS are wrong",
             Self::Forgets => "a flush said that all is gone",
+            Self::Overtakes => "was OVERTAKEN",
         }
     }
 }

@@ -7,13 +7,14 @@ use crate::plan::{Fault, Plan};
 use crate::watch::Watch;
 
 /// No fault, and each that there is.
-const FAULTS: [Option<Fault>; 6] = [
+const FAULTS: [Option<Fault>; 7] = [
     None,
     Some(Fault::Sleeps),
     Some(Fault::Burns),
     Some(Fault::WakesItself),
     Some(Fault::Books),
     Some(Fault::Forgets),
+    Some(Fault::Overtakes),
 ];
 
 pub(crate) fn run() -> ExitCode {

@@ -45,7 +45,7 @@ pub(crate) struct World {
 impl World {
     fn new(plan: Plan, watch: &Arc<Watch>) -> Self {
         Self {
-            weather: Weather::new(watch, plan.copies, plan.hard),
+            weather: Weather::new(watch, &plan),
             network: Network::new(plan.receivers, plan.capacity),
             market: Mutex::default(),
             attic: Mutex::default(),
@@ -104,7 +104,9 @@ impl World {
             }
             // Packets that others submitted come home as soon as their owners have let go.
             let all = || ledger.told_all();
-            for _ in 0..2_000 {
+            // One may be in a port of a closed link whose device blocks.
+            let end = now() + nanos(plan.rest());
+            while now() < end {
                 sender.reclaim();
                 if all() && sender.in_flight() == 0 {
                     break;

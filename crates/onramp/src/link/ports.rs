@@ -12,7 +12,10 @@ use onramp_dev::MonotonicClock;
 use super::{CloseReport, Link};
 use crate::runner::{Crew, StartError};
 
-/// Why ports could not be changed. Nothing was.
+/// How long the flows of a port that went wait at least for a packet that was on its way into it.
+const LATE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a change of ports was not made, or not of all ports.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PortError {
@@ -28,10 +31,11 @@ pub enum PortError {
     Last(usize),
     /// The qdisc's text is wrong.
     Qdisc(ConfigError),
-    /// Its owner is still with the device; the port's number. What was asked is going to be done
-    /// when it is back.
+    /// The owner of one port is still with its device; the port's number. The change is made there
+    /// when the owner is back; at all other ports, it is made.
     Late(usize),
-    /// Its device blocks, and so much waits already that no more is taken; its number.
+    /// The device of one port blocks, and so many changes wait for it already that the port takes
+    /// no more; its number. The port stays as it is; at all other ports, the change is made.
     Blocked(usize),
     /// It died: see [`Link::deaths`]; its number.
     Dead(usize),
@@ -112,7 +116,9 @@ impl Link {
 
     /// Removes a port: its flows wait until it has sent what it holds, or `timeout` has passed and
     /// the rest was dropped (counted as [`purged`](onramp_queue::DropReason::Purged)), and go on
-    /// at the other ports. So packets of a flow keep their order.
+    /// at the other ports. So packets of a flow keep their order. (A packet that was on its way
+    /// into the port just then may be overtaken if the port keeps it for longer than a second, and
+    /// longer than `timeout`.)
     ///
     /// A device that blocks keeps the call for a second more at most, see
     /// [`CloseReport::blocked`]. One thread at a time adds or removes ports; others wait until it
@@ -137,24 +143,25 @@ impl Link {
         let live = |heir: &&usize| shared.slot(**heir).port.death().is_none();
         let living: Box<[usize]> = heirs.iter().filter(live).copied().collect();
         let heirs = if living.is_empty() { heirs } else { living };
-        let deadline = shared.clock.now() + timeout;
+        let (deadline, before) = (shared.clock.now() + timeout, slot.lost());
         slot.known.succession.leave();
         drop(plan);
         shared.rig.gate.note_change();
         let flushed = shared.flush(timeout, |this| this == port);
-        let (before, mut blocked) = (shared.purged(), 0);
+        let mut blocked = 0;
         if !flushed {
             blocked = shared.close_ports(std::iter::once(slot), shared.owners_deadline());
         }
         // Otherwise it stays open for a packet that was on its way in: that is sent, too, and those
         // that come behind it wait.
-        slot.known.succession.go(&heirs, if flushed { deadline.0 } else { 0 });
+        let patience = deadline.max(shared.clock.now() + LATE_PATIENCE).0;
+        slot.known.succession.go(&heirs, if flushed { patience } else { 0 });
         shared.note_gone(port, &mut changing);
         shared.share_out(0);
         drop(changing);
         // Those who waited for it go on at its heirs.
         shared.ring_all();
-        Ok(CloseReport { flushed, purged: shared.purged() - before, blocked })
+        Ok(slot.lost().since(before, flushed, blocked))
     }
 
     /// Gives every port a new qdisc, as `tc qdisc replace` does, but for what is held: that moves
@@ -209,7 +216,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::NoRate`]: the link was made without.
+    /// [`PortError::NoRate`]: the link was made without. [`PortError::Closed`]: this is a copy in a
+    /// child of `fork`.
     pub fn set_rate(&self, rate: Rate) -> Result<(), PortError> {
         let shared = self.shared();
         if shared.is_copy() {

@@ -4,12 +4,14 @@ use onramp_core::Clock;
 use onramp_queue::{Full, PacketList};
 
 use super::{SLICE_NS, Sender};
+use crate::Flow;
 
 impl Sender {
-    /// Stages what there is room for. Gives the number of those staged, and of those that were not
-    /// and went back to the pool.
-    pub(super) fn submit_list(&mut self, port: usize, list: &mut PacketList) -> (usize, usize) {
-        let count = list.len();
+    /// Stages what there is room for of packets of `flow`. Gives the number of those staged, and of
+    /// those that were not and went back to the pool.
+    pub(super) fn submit_list(&mut self, flow: &Flow, list: &mut PacketList) -> (usize, usize) {
+        // Not before the packets were made: meanwhile the flow may have left a dead port.
+        let (count, port) = (list.len(), self.port_of(flow));
         if self.push_parts(port, list) {
             return (count as usize, 0);
         }

@@ -18,8 +18,8 @@ use crate::nap::Nap;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 
-/// How long a sender sleeps at most when it has credit and the intake is at its cap.
-const FULL_NAP_NS: u64 = 1_000_000;
+/// How often a runner looks whether a port takes packets again that somebody waits to give it.
+const FULL_LOOK_NS: u64 = 1_000_000;
 /// How long it sleeps at most while somebody is taking its last waker out.
 const BUSY_NAP: Duration = Duration::from_micros(50);
 /// How long a flush waits on a link that is closed for good: packets may be on their way home.
@@ -101,8 +101,8 @@ impl Sender {
     /// packets that are not its own. True if so.
     ///
     /// A packet that a device handed to a receiver counts until somebody drops it, also if another
-    /// sender submits it once more. On a link that is closed, the call waits for another second at
-    /// most: what has not come home by then, a device or a receiver has.
+    /// sender submits it once more. When a close of the link has come to its end, the call waits
+    /// for another second at most: what has not come home by then, a device or a receiver has.
     pub fn flush(&mut self, timeout: Duration) -> bool {
         let mut deadline = self.shared().clock.now() + timeout;
         if !self.uncork_by(deadline) {
@@ -201,7 +201,7 @@ impl Sender {
         let slot = shared.slot(port);
         if !slot.known.succession.is_leaving() {
             slot.want_room();
-            shared.keep(slot).keep(shared.clock.now().after(FULL_NAP_NS));
+            shared.keep(slot).keep(shared.clock.now().after(FULL_LOOK_NS));
         } // Else who removes it rings.
     }
 
@@ -292,19 +292,34 @@ impl Sender {
     }
 
     /// Takes what waits in an intake out of it, or lets its owner. False: `deadline` has passed.
-    fn make_place(&self, port: usize, deadline: Instant) -> bool {
+    fn make_place(&mut self, port: usize, deadline: Instant) -> bool {
         let shared = self.shared();
-        let (slot, now) = (shared.slot(port), shared.clock.now());
-        if now >= deadline {
+        if shared.clock.now() >= deadline {
             return false;
         }
-        let ran = shared.help(slot);
+        let helped = self.work_at(port);
+        let shared = self.shared();
         // If it is gone, its heirs take nothing.
-        let takes_nothing = shared.is_full(port) || slot.known.succession.is_gone();
-        if ran.is_none_or(|ran| ran.done == 0) && takes_nothing {
-            thread::park_timeout(Duration::from_nanos(FULL_NAP_NS.min(deadline.since(now))));
+        if !helped && (shared.is_full(port) || shared.slot(port).known.succession.is_gone()) {
+            self.wish_for_room(port);
+            self.wait_bell(deadline);
         }
         true
+    }
+
+    /// Blocks until the bell rings, and at most until `deadline`.
+    fn wait_bell(&mut self, deadline: Instant) {
+        match self.pool.listen(self.waker.get()) {
+            Armed::Ready => {}
+            // As in `wait_returned`.
+            Armed::Busy => thread::park_timeout(BUSY_NAP),
+            Armed::Armed => {
+                self.end.counters.parks.add(1);
+                if !self.park(deadline) {
+                    self.pool.disarm();
+                }
+            }
+        }
     }
 
     /// Sleeps until woken or `deadline`; false: the deadline has passed.

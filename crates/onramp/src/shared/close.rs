@@ -11,10 +11,38 @@ use crate::CloseReport;
 use crate::nap::Nap;
 use crate::slots::Slot;
 
-/// How long a close waits for owners of ports.
-const OWNER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a close waits for owners of ports. With [`END_PATIENCE`] twice, a second.
+const OWNER_PATIENCE: Duration = Duration::from_millis(800);
 /// How long a close waits for threads that nothing keeps.
 const END_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Packets that no qdisc dropped, and no device took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Dropped because a link or a port was closed.
+    purged: u64,
+    /// Dropped because a port died.
+    dead: u64,
+}
+
+impl Lost {
+    /// What a close did, if so much was lost `before` it, and it found nothing held (`flushed`).
+    pub(crate) fn since(self, before: Self, flushed: bool, blocked: usize) -> CloseReport {
+        CloseReport {
+            flushed: flushed && self == before,
+            purged: self.purged - before.purged,
+            blocked,
+        }
+    }
+}
+
+impl Slot<BoxDevice> {
+    /// What this port has lost so far.
+    pub(crate) fn lost(&self) -> Lost {
+        let dropped = &self.port.stats().dropped;
+        Lost { purged: dropped.get(DropReason::Purged), dead: dropped.get(DropReason::PortDead) }
+    }
+}
 
 impl Shared {
     /// See [`Link::close`](crate::Link::close).
@@ -22,12 +50,12 @@ impl Shared {
         if self.is_copy() {
             return CloseReport { flushed: false, purged: 0, blocked: 0 };
         }
+        // One for all closes, so that each tells what became of the link.
+        let before = *self.written.before_close.get_or_init(|| self.lost());
         // Sends under way are caught below, and ports that are being added.
         self.rig.gate.close();
         self.ring_all();
-        let before = self.purged();
-        // Another close may purge what this one waits for.
-        let flushed = self.flush(timeout, |_| true) && self.purged() == before;
+        let flushed = self.flush(timeout, |_| true);
         self.rig.runners.iter().for_each(|runner| runner.stop(&self.rig.crew));
         self.rig.crew.stop();
         let deadline = self.owners_deadline();
@@ -40,11 +68,15 @@ impl Shared {
         let deadline = deadline.max(self.clock.now() + END_PATIENCE);
         let blocked = self.close_ports(self.slots.iter(), deadline);
         self.ring_all();
-        CloseReport { flushed, purged: self.purged() - before, blocked }
+        self.lost().since(before, flushed, blocked)
     }
 
-    pub(crate) fn purged(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.port.stats().dropped.get(DropReason::Purged)).sum()
+    /// What all ports have lost so far.
+    fn lost(&self) -> Lost {
+        self.slots.iter().map(Slot::lost).fold(Lost::default(), |sum, lost| Lost {
+            purged: sum.purged + lost.purged,
+            dead: sum.dead + lost.dead,
+        })
     }
 
     /// Waits until the ports that `these` name hold nothing, at most `timeout`, and hardly longer

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onramp::dev::Null;
-use onramp::{DropReason, Link, SendError, TrySendError};
+use onramp::{CloseReport, DropReason, Link, SendError, TrySendError};
 
 use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
 
@@ -79,9 +79,9 @@ fn a_closed_link_refuses() {
         assert_eq!((stats.submitted, stats.sent), (2, 1));
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&1));
         balanced(&stats);
-        // Closing again is nothing.
+        // Closing again tells of it, for it came since the first close began.
         let again = link.close(LONG);
-        assert_eq!((again.flushed, again.purged), (true, 0));
+        assert_eq!((again.flushed, again.purged), (false, 1));
     });
 }
 
@@ -199,10 +199,13 @@ fn several_may_close_at_once() {
         let flow = sender.flow(None);
         (0..20).for_each(|_| sender.send(&flow, b"x").unwrap());
         std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| link.close(SHORT));
+            let closes = [(); 4].map(|()| scope.spawn(|| link.close(SHORT)));
+            for report in closes.map(|close| close.join().unwrap()) {
+                // They are one, and each tells of it.
+                assert_eq!(report, CloseReport { flushed: false, purged: 20, blocked: 0 });
             }
         });
+        assert_eq!(link.close(LONG).purged, 20, "and so does one that comes later");
         let stats = link.stats();
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&20));
         balanced(&stats);

@@ -1,17 +1,19 @@
 //! Closes that find a device which blocks, or would, and closes beside each other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use onramp::dev::Null;
 use onramp::{
     CloseReport, Device, DeviceInfo, DropReason, Flow, Instant, Link, Mapping, Mode, PacketList,
     Sender, Transmitted, TrySendError,
 };
 
 use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, in_time, now, until};
-use crate::trap::Trap;
+use crate::trap::{Mortal, Trap};
 
 /// Longer than any close takes that a device does not keep.
 const KEPT_NS: u64 = 10_000_000_000;
@@ -310,6 +312,59 @@ fn two_closes_agree() {
         }
         fulls[1].let_go();
         purged(&link, &mut sender, &fates, 3 * 90);
+    });
+}
+
+/// A link of two ports, of which the first holds 20 packets until its device dies.
+fn holds_and_dies() -> (Link, Sender, Arc<AtomicBool>) {
+    let (device, dies) = Mortal::over(Gate::new(false).device());
+    let link = Link::devices([device, Box::new(Null::default())]).qdisc("pfifo").build().unwrap();
+    let mut sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    (0..20).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+    (link, sender, dies)
+}
+
+/// What a port loses by dying was not sent, and not purged either.
+#[test]
+fn a_port_that_dies_meanwhile_has_not_flushed() {
+    in_time(|| {
+        for removes in [false, true] {
+            let (link, mut sender, dies) = holds_and_dies();
+            thread::scope(|scope| {
+                let ends = scope.spawn(|| match removes {
+                    true => link.remove_port(0, LONG * 10).unwrap(),
+                    false => link.close(LONG * 10),
+                });
+                let flow = sender.flow_with(None, Mapping::Port(0));
+                until("it takes nothing", || sender.try_send(&flow, b"x").is_err());
+                dies.store(true, Ordering::SeqCst);
+                let report = ends.join().unwrap();
+                assert_eq!(report, CloseReport { flushed: false, purged: 0, blocked: 0 });
+            });
+            let stats = link.stats();
+            assert_eq!(stats.sent + stats.dropped[&DropReason::PortDead], stats.submitted);
+            balanced(&stats);
+        }
+    });
+}
+
+/// A close ends a removal, and what it purges was not sent.
+#[test]
+fn a_removal_that_a_close_ends_has_not_flushed() {
+    in_time(|| {
+        let (link, mut sender, _) = holds_and_dies();
+        thread::scope(|scope| {
+            let removes = scope.spawn(|| link.remove_port(0, LONG * 10).unwrap());
+            let flow = sender.flow_with(None, Mapping::Port(0));
+            until("it takes nothing", || sender.try_send(&flow, b"x").is_err());
+            let closed = link.close(Duration::ZERO);
+            let removed = removes.join().unwrap();
+            let purged = link.stats().dropped[&DropReason::Purged];
+            assert_eq!((closed.flushed, closed.purged), (false, purged));
+            assert_eq!((removed.flushed, removed.purged), (false, purged));
+        });
+        balanced(&link.stats());
     });
 }
 

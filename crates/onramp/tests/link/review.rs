@@ -7,10 +7,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use onramp::dev::{Null, pin_thread};
-use onramp::{Device, DeviceInfo, Instant, Link, Mapping, Mode, PacketList, Rate, Transmitted};
+use onramp::dev::{Null, Receiver, loopback, pin_thread};
+use onramp::{
+    Device, DeviceInfo, DropReason, Instant, Link, Mapping, Mode, PacketList, Rate, Transmitted,
+};
 
-use crate::common::{Gate, LONG, SHORT, credits, gated, in_time, now, until};
+use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, now, until};
+use crate::trap::{Mortal, kill};
 
 /// Two processors, whose ports are 0 and 1; says so where a machine has them not.
 fn two() -> bool {
@@ -43,6 +46,70 @@ fn a_corked_flow_stays_at_its_port() {
         assert!(sender.flush(LONG));
         let taken = gates.map(|gate| gate.taken().len());
         assert!(taken == [0, 2] || taken == [2, 0], "{taken:?}: the second went first");
+    });
+}
+
+fn payloads(receiver: &mut Receiver) -> Vec<Vec<u8>> {
+    receiver.recv_all().map(|packet| packet.payload().to_vec()).collect()
+}
+
+/// A cork holds a flow together, also when its port dies and goes: whatever is sent after that
+/// comes after what the cork held.
+#[test]
+fn a_corked_flow_outlives_its_port_in_order() {
+    if !two() {
+        return;
+    }
+    in_time(|| {
+        for batch in [false, true] {
+            let (device, mut receiver) = loopback(9);
+            let (dies, kills) = Mortal::over(Box::new(Null::default()));
+            let link = Link::devices([Box::new(device), dies]).qdisc("pfifo").build().unwrap();
+            let mut sender = link.sender();
+            let flow = sender.flow_with(None, Mapping::Cpu);
+            sender.cork();
+            pin_thread(1).unwrap();
+            sender.try_send(&flow, b"1").unwrap();
+            kill(&link, 1, &kills);
+            match batch {
+                true => assert_eq!(sender.try_send_batch(&flow, [b"2"]), Ok(1)),
+                false => assert_eq!(sender.try_send(&flow, b"2"), Ok(())),
+            }
+            link.remove_port(1, LONG).unwrap();
+            sender.uncork().unwrap();
+            sender.try_send(&flow, b"3").unwrap();
+            assert!(link.flush(LONG));
+            assert_eq!(payloads(&mut receiver), [b"1", b"2", b"3"], "{batch}");
+        }
+    });
+}
+
+/// Under a cork, packets for a dead port are taken, and dropped with those that it holds; after it,
+/// the flow finds another port.
+#[test]
+fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
+    if !two() {
+        return;
+    }
+    in_time(|| {
+        let (device, mut receiver) = loopback(9);
+        let (dies, kills) = Mortal::over(Box::new(Null::default()));
+        let link = Link::devices([Box::new(device), dies]).qdisc("pfifo").build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Cpu);
+        sender.cork();
+        pin_thread(1).unwrap();
+        sender.try_send(&flow, b"1").unwrap();
+        kill(&link, 1, &kills);
+        sender.try_send(&flow, b"2").unwrap();
+        // To wait is to uncork.
+        assert!(sender.wait_room_timeout(&flow, 1, LONG));
+        sender.try_send(&flow, b"3").unwrap();
+        assert!(link.flush(LONG));
+        assert_eq!(payloads(&mut receiver), [b"3"]);
+        let dead = link.stats().dropped[&DropReason::PortDead];
+        assert!(dead >= 2, "{dead} packets were dropped with the port");
+        balanced(&link.stats());
     });
 }
 
