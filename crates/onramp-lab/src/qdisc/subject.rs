@@ -135,15 +135,36 @@ impl Subject {
 fn red(kind: &str, room: u32) -> String {
     let bytes = u64::from(room) * u64::from(LEN);
     match kind {
-        "red" => format!(
-            "limit {} min {bytes} max {} avpkt {LEN} burst {room} bandwidth 10gbit",
-            bytes * 4,
-            bytes * 3
-        ),
+        "red" => {
+            // A probability of 2 %, the usual one, cannot be spread over more than 42 MB; nor can
+            // an average be taken over more than a million packets, so they seem larger.
+            let (max, average) = (bytes + bytes.min(40_000_000), LEN * 100);
+            let burst = bytes.div_ceil(average.into());
+            format!(
+                "limit {max} min {bytes} max {max} avpkt {average} burst {burst} bandwidth 10gbit"
+            )
+        }
         // At most 131,071: from 40,000 packets on it drops.
         _ => {
             let min = room.min(40_000);
             format!("limit {} min {min} max {} bandwidth 10gbit", min * 3, min * 2)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_can_be_set_up_for_the_usual_backlogs() {
+        for kind in onramp_core::qdisc::KINDS.iter().filter(|kind| Subject::is_measured(kind)) {
+            for backlog in [256, 1_000, 10_000, 100_000] {
+                // What depends on flows are classes, and 20 of them are as good as 65,000 here.
+                let tree = Subject::Kind(kind).tree(20, backlog);
+                assert!(tree.is_ok(), "{} with {backlog} packets: {tree:?}", kind.id);
+            }
+        }
+        assert!(Subject::PacedFq.tree(1_000_000, 1_000_000).is_ok());
     }
 }
