@@ -1,7 +1,7 @@
 //! Looks at the devices whose watchers do not wait for them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use onramp::host::Reply;
 use onramp_daemon::http::{Sampler, Source};
@@ -9,11 +9,13 @@ use onramp_daemon::snapshot::Device;
 
 use super::*;
 
-/// How many look, and how many did at once.
+/// How many look, and how many did at once. Each waits until it may go.
 #[derive(Default)]
 struct Slow {
     now: AtomicUsize,
     most: AtomicUsize,
+    goes: Mutex<bool>,
+    let_go: Condvar,
 }
 
 impl Source for Slow {
@@ -21,7 +23,7 @@ impl Source for Slow {
         // Relaxed: counts, nothing follows from them.
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(300));
+        drop(self.let_go.wait_while(self.goes.lock().unwrap(), |goes| !*goes).unwrap());
         self.now.fetch_sub(1, Ordering::Relaxed);
         Vec::new()
     }
@@ -39,8 +41,10 @@ fn one_looks_at_a_time_though_nobody_waits() {
     runtime.expect("a runtime").block_on(async {
         for _ in 0..100 {
             let look = tokio::time::timeout(Duration::from_millis(1), sampler.snapshot());
-            assert!(look.await.is_err(), "it takes longer");
+            assert!(look.await.is_err(), "it waits");
         }
+        *slow.goes.lock().unwrap() = true;
+        slow.let_go.notify_all();
         sampler.snapshot().await.expect("a look");
     });
     assert_eq!(slow.most.load(Ordering::Relaxed), 1); // Relaxed: all have ended.
