@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::shell::{cargo, cargo_nightly, root, run, show, succeeds};
+use crate::shell::{cargo, cargo_nightly, root, run, show, status, succeeds};
 use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
@@ -110,12 +110,11 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
 /// Runs an example. One that ends with 2 has said what is wrong with its arguments: xtask ends
 /// with 2 as well, and adds nothing.
 fn run_example(command: &mut Command) -> Outcome {
-    eprintln!("$ {}", show(command));
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) if status.code() == Some(2) => std::process::exit(2),
-        Ok(status) => Err(Failure::Failed(format!("`{}`: {status}", show(command)))),
-        Err(err) => Err(Failure::Unable(format!("`{}`: {err}", show(command)))),
+    let status = status(command)?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(2) => std::process::exit(2),
+        _ => Err(Failure::Failed(format!("`{}`: {status}", show(command)))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Running other programs, aloud.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use crate::{Failure, Outcome};
 
@@ -28,12 +28,17 @@ pub(crate) fn cargo_nightly(args: &[&str]) -> Command {
 
 /// Shows a command and runs it; its output is ours.
 pub(crate) fn run(command: &mut Command) -> Outcome {
-    eprintln!("$ {}", show(command));
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::Failed(format!("`{}`: {status}", show(command)))),
-        Err(err) => Err(Failure::Unable(format!("`{}`: {err}", show(command)))),
+    let status = status(command)?;
+    if status.success() {
+        return Ok(());
     }
+    Err(Failure::Failed(format!("`{}`: {status}", show(command))))
+}
+
+/// Runs a command, and says so; gives how it ended.
+pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
+    eprintln!("$ {}", show(command));
+    command.status().map_err(|err| Failure::Unable(format!("`{}`: {err}", show(command))))
 }
 
 /// Whether the command ends well; says nothing.

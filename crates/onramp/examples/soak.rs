@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use clap::Parser;
 use fastrand::Rng;
 use onramp::dev::MonotonicClock;
 use onramp::{
@@ -252,72 +253,27 @@ fn resident() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// The longest that `--minutes` may ask for.
-const MINUTES: f64 = 10_000.0;
-
-const HELP: &str = "\
-usage: cargo xtask soak [OPTION...]
-
-  --minutes N   how long: more than 0, at most 10000 (default 10)
-  --seed N      the first link's seed (default: by the clock)
-  --help        print this
-";
-
-/// What it is asked to do.
+/// Links that live under random faults, for whose packets it asks one by one
+#[derive(Debug, clap::Parser)]
+#[command(name = "cargo xtask soak")]
 struct Options {
-    minutes: f64,
+    /// How long: more than 0 minutes, at most 10000
+    #[arg(long, value_name = "N", default_value = "10", value_parser = minutes,
+          allow_negative_numbers = true)]
+    minutes: Duration,
+    /// The first link's seed [default: by the clock]
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    help: bool,
 }
 
-impl Options {
-    /// `Err`: what is wrong, in a line.
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self { minutes: 10.0, seed: None, help: false };
-        while let Some(option) = args.next() {
-            match option.as_str() {
-                "--minutes" => {
-                    let expected = "a number greater than 0, at most 10000";
-                    let fit = |minutes: &f64| *minutes > 0.0 && *minutes <= MINUTES;
-                    options.minutes = value(&option, args.next(), expected, fit)?;
-                }
-                "--seed" => {
-                    let expected = "a whole number from 0 to 2^64 - 1";
-                    options.seed = Some(value(&option, args.next(), expected, |_| true)?);
-                }
-                "--help" => options.help = true,
-                _ => {
-                    let expected = "--minutes, --seed or --help";
-                    return Err(format!("{option:?} is no option; expected {expected}"));
-                }
-            }
-        }
-        Ok(options)
-    }
-}
-
-/// What follows `option`, if it is `fit`.
-fn value<T: std::str::FromStr>(
-    option: &str,
-    given: Option<String>,
-    expected: &str,
-    fit: impl Fn(&T) -> bool,
-) -> Result<T, String> {
-    let value = given.as_ref().and_then(|given| given.parse().ok()).filter(fit);
-    let given = given.map_or_else(|| "nothing".to_owned(), |given| format!("{given:?}"));
-    value.ok_or_else(|| format!("{option}: given {given}; expected {expected}"))
+fn minutes(text: &str) -> Result<Duration, &'static str> {
+    let minutes = text.parse().ok().filter(|minutes: &f64| *minutes > 0.0 && *minutes <= 10_000.0);
+    let expected = "expected a number greater than 0, at most 10000";
+    minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)).ok_or(expected)
 }
 
 fn main() -> Result<(), String> {
-    let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
-    let Options { minutes, seed, help } = Options::parse(args).unwrap_or_else(|wrong| {
-        eprintln!("soak: {wrong}");
-        std::process::exit(2)
-    });
-    if help {
-        print!("{HELP}");
-        return Ok(());
-    }
+    let Options { minutes, seed } = Options::parse();
     let clock = MonotonicClock;
     let mut seed = seed.unwrap_or_else(|| clock.now().0);
     let panics: Arc<RwLock<u64>> = Arc::default();
@@ -331,8 +287,8 @@ fn main() -> Result<(), String> {
             hook(info);
         }
     }));
-    println!("soak: {minutes} minutes, seed {seed}");
-    let end = clock.now() + Duration::from_secs_f64(minutes * 60.0);
+    println!("soak: {minutes:?}, seed {seed}");
+    let end = clock.now() + minutes;
     let (mut lives, mut packets, mut warm) = (0_u64, 0, 0);
     // One at least, however short the time.
     while lives == 0 || clock.now() < end {

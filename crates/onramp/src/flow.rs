@@ -23,7 +23,8 @@ pub enum Mapping {
     Hash(u64),
     /// That of the processor the sender is on (Linux: XPS). A sender that moved to another
     /// processor goes to another port only when everything it has below came home: so its packets
-    /// keep their order.
+    /// keep their order. If its port dies, it goes to another one that lives, once a cork holds
+    /// nothing back for the dead one.
     Cpu,
 }
 

@@ -35,7 +35,7 @@ const LATE_NS: u64 = 1_000_000;
 /// whoever owns it is about to leave it, or is with a device that blocks.
 const VAIN_TICKS: u64 = 64;
 /// How often a runner looks whether a port takes packets again, if somebody waits for it.
-const WISH_NS: u64 = 1_000_000;
+pub(crate) const WISH_NS: u64 = 1_000_000;
 
 /// What a runner and those who wake it share.
 #[derive(Debug)]

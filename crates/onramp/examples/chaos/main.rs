@@ -7,7 +7,7 @@
 //! the end of each world all is brought to rest, and every packet is accounted for.
 //!
 //! `cargo xtask chaos --minutes 10 [--seed N]`; ends with 1 when something is wrong, and says what.
-//! `--help` tells the other options; it ends with 2 for one that it does not understand.
+//! `--help` tells the other options.
 
 mod actor;
 mod counts;
@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
+use clap::Parser;
 use onramp::Clock;
 use onramp::dev::MonotonicClock;
 
@@ -40,85 +41,35 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// How many times slower everything is under a sanitizer.
 const TSAN: u64 = 4;
 
-/// The longest that `--minutes` may ask for.
-const MINUTES: f64 = 10_000.0;
-
-const HELP: &str = "\
-usage: cargo xtask chaos [OPTION...]
-
-  --minutes N   how long: more than 0, at most 10000 (default 1)
-  --seed N      the first world's seed (default: by the clock)
-  --worlds N    so many worlds and no more: at least 1 (default: as many as there is time for)
-  --tsan        under ThreadSanitizer: everything takes longer, and nothing forks
-  --self-test   only see whether faults made on purpose are found
-  --verbose     print the plan of each world
-  --help        print this
-";
-
-/// What it is asked to do.
+/// Everything at once, and a watchdog that names whoever waits too long
+#[derive(Debug, clap::Parser)]
+#[command(name = "cargo xtask chaos")]
 struct Options {
-    minutes: f64,
+    /// How long: more than 0 minutes, at most 10000
+    #[arg(long, value_name = "N", default_value = "1", value_parser = minutes,
+          allow_negative_numbers = true)]
+    minutes: Duration,
+    /// The first world's seed [default: by the clock]
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    worlds: u64,
+    /// So many worlds and no more [default: as many as there is time for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    worlds: Option<u64>,
+    /// Under ThreadSanitizer: everything takes longer, and nothing forks
+    #[arg(long)]
     tsan: bool,
+    /// Only see whether faults made on purpose are found
+    #[arg(long)]
     self_test: bool,
+    /// Print the plan of each world
+    #[arg(long)]
     verbose: bool,
-    help: bool,
 }
 
-impl Options {
-    /// `Err`: what is wrong, in a line.
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self {
-            minutes: 1.0,
-            seed: None,
-            worlds: u64::MAX,
-            tsan: false,
-            self_test: false,
-            verbose: false,
-            help: false,
-        };
-        while let Some(option) = args.next() {
-            match option.as_str() {
-                "--minutes" => {
-                    let expected = "a number greater than 0, at most 10000";
-                    let fit = |minutes: &f64| *minutes > 0.0 && *minutes <= MINUTES;
-                    options.minutes = value(&option, args.next(), expected, fit)?;
-                }
-                "--seed" => {
-                    let expected = "a whole number from 0 to 2^64 - 1";
-                    options.seed = Some(value(&option, args.next(), expected, |_| true)?);
-                }
-                "--worlds" => {
-                    let expected = "a whole number, at least 1";
-                    options.worlds = value(&option, args.next(), expected, |n| *n >= 1)?;
-                }
-                "--tsan" => options.tsan = true,
-                "--self-test" => options.self_test = true,
-                "--verbose" => options.verbose = true,
-                "--help" => options.help = true,
-                _ => {
-                    return Err(format!(
-                        "{option:?} is no option; expected --minutes, --seed, --worlds, --tsan, \
-                         --self-test, --verbose or --help"
-                    ));
-                }
-            }
-        }
-        Ok(options)
-    }
-}
-
-/// What follows `option`, if it is `fit`.
-fn value<T: std::str::FromStr>(
-    option: &str,
-    given: Option<String>,
-    expected: &str,
-    fit: impl Fn(&T) -> bool,
-) -> Result<T, String> {
-    let value = given.as_ref().and_then(|given| given.parse().ok()).filter(fit);
-    let given = given.map_or_else(|| "nothing".to_owned(), |given| format!("{given:?}"));
-    value.ok_or_else(|| format!("{option}: given {given}; expected {expected}"))
+fn minutes(text: &str) -> Result<Duration, &'static str> {
+    let minutes = text.parse().ok().filter(|minutes: &f64| *minutes > 0.0 && *minutes <= 10_000.0);
+    let expected = "expected a number greater than 0, at most 10000";
+    minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)).ok_or(expected)
 }
 
 /// Panics that are meant are counted; any other ends the process.
@@ -150,13 +101,13 @@ fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
 }
 
 fn run(watch: &Arc<Watch>, slower: u64, options: &Options) -> ExitCode {
-    let (minutes, worlds) = (options.minutes, options.worlds);
+    let worlds = options.worlds.unwrap_or(u64::MAX);
     let clock = MonotonicClock;
     let mut seed = options.seed.unwrap_or_else(|| clock.now().0);
     let forks = slower == 1;
     let without = if forks { "" } else { ", no forks: the sanitizer cannot follow them" };
-    println!("chaos: {minutes} minutes, seed {seed}{without}");
-    let end = clock.now() + Duration::from_secs_f64(minutes * 60.0);
+    println!("chaos: {:?}, seed {seed}{without}", options.minutes);
+    let end = clock.now() + options.minutes;
     let (mut lives, mut packets, mut next) = (0_u64, 0, clock.now() + PROGRESS);
     // One at least, however short the time.
     while lives == 0 || (clock.now() < end && lives < worlds) {
@@ -182,18 +133,7 @@ fn run(watch: &Arc<Watch>, slower: u64, options: &Options) -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
-    let options = match Options::parse(args) {
-        Ok(options) => options,
-        Err(wrong) => {
-            eprintln!("chaos: {wrong}");
-            return ExitCode::from(2);
-        }
-    };
-    if options.help {
-        print!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
+    let options = Options::parse();
     if options.self_test {
         return self_test::run();
     }

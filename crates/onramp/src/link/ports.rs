@@ -63,7 +63,9 @@ impl fmt::Display for PortError {
             Self::Late(port) => {
                 write!(f, "port {port} is with its device, and does it when it is back")
             }
-            Self::Blocked(port) => write!(f, "the device of port {port} blocks"),
+            Self::Blocked(port) => {
+                write!(f, "the device of port {port} blocks; try again when it is back")
+            }
             Self::Dead(port) => write!(f, "port {port} is dead; `Link::deaths` says why"),
             Self::Nested => {
                 write!(f, "a waker cannot change ports while others are changed; have a task do it")

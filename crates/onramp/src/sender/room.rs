@@ -15,11 +15,10 @@ use onramp_queue::Armed;
 use super::{SLICE_NS, Sender};
 use crate::Flow;
 use crate::nap::Nap;
+use crate::runner::WISH_NS;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 
-/// How often a runner looks whether a port takes packets again that somebody waits to give it.
-const FULL_LOOK_NS: u64 = 1_000_000;
 /// How long it sleeps at most while somebody is taking its last waker out.
 const BUSY_NAP: Duration = Duration::from_micros(50);
 /// How long a flush waits on a link that is closed for good: packets may be on their way home.
@@ -201,7 +200,7 @@ impl Sender {
         let slot = shared.slot(port);
         if !slot.known.succession.is_leaving() {
             slot.want_room();
-            shared.keep(slot).keep(shared.clock.now().after(FULL_LOOK_NS));
+            shared.keep(slot).keep(shared.clock.now().after(WISH_NS));
         } // Else who removes it rings.
     }
 
@@ -225,20 +224,28 @@ impl Sender {
             }
             match self.pool.arm(self.waker.get(), need) {
                 Armed::Ready => return true,
-                // Somebody takes the last waker out: a nap lets it, whatever the priorities are.
-                Armed::Busy => {
-                    thread::park_timeout(BUSY_NAP);
-                    if self.shared().is_copy() || self.shared().clock.now() >= deadline {
-                        return self.pool.returned() >= need;
-                    }
+                armed if !self.sleep(armed, deadline) => return self.pool.returned() >= need,
+                _ => {}
+            }
+        }
+    }
+
+    /// Sleeps as the answer to a request to be woken has it. False: `deadline` has passed.
+    fn sleep(&mut self, armed: Armed, deadline: Instant) -> bool {
+        match armed {
+            Armed::Ready => true,
+            // Somebody takes the last waker out: a nap lets it, whatever the priorities are.
+            Armed::Busy => {
+                thread::park_timeout(BUSY_NAP);
+                !self.shared().is_copy() && self.shared().clock.now() < deadline
+            }
+            Armed::Armed => {
+                self.end.counters.parks.add(1);
+                let in_time = self.park(deadline);
+                if !in_time {
+                    self.pool.disarm();
                 }
-                Armed::Armed => {
-                    self.end.counters.parks.add(1);
-                    if !self.park(deadline) {
-                        self.pool.disarm();
-                        return self.pool.returned() >= need;
-                    }
-                }
+                in_time
             }
         }
     }
@@ -298,28 +305,13 @@ impl Sender {
             return false;
         }
         let helped = self.work_at(port);
-        let shared = self.shared();
         // If it is gone, its heirs take nothing.
         if !helped && (shared.is_full(port) || shared.slot(port).known.succession.is_gone()) {
             self.wish_for_room(port);
-            self.wait_bell(deadline);
+            let armed = self.pool.listen(self.waker.get());
+            self.sleep(armed, deadline);
         }
         true
-    }
-
-    /// Blocks until the bell rings, and at most until `deadline`.
-    fn wait_bell(&mut self, deadline: Instant) {
-        match self.pool.listen(self.waker.get()) {
-            Armed::Ready => {}
-            // As in `wait_returned`.
-            Armed::Busy => thread::park_timeout(BUSY_NAP),
-            Armed::Armed => {
-                self.end.counters.parks.add(1);
-                if !self.park(deadline) {
-                    self.pool.disarm();
-                }
-            }
-        }
     }
 
     /// Sleeps until woken or `deadline`; false: the deadline has passed.

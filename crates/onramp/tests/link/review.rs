@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use onramp::dev::{Null, Receiver, loopback, pin_thread};
 use onramp::{
-    Device, DeviceInfo, DropReason, Instant, Link, Mapping, Mode, PacketList, Rate, Transmitted,
+    Device, DeviceInfo, DropReason, Flow, Instant, Link, Mapping, Mode, PacketList, Rate, Sender,
+    Transmitted,
 };
 
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, now, until};
@@ -53,6 +54,21 @@ fn payloads(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     receiver.recv_all().map(|packet| packet.payload().to_vec()).collect()
 }
 
+/// A sender by processor whose cork holds `1` for a port that has died; the link's other port leads
+/// to the receiver.
+fn corked_for_a_dead_port() -> (Link, Sender, Flow, Receiver) {
+    let (device, receiver) = loopback(9);
+    let (dies, kills) = Mortal::over(Box::new(Null::default()));
+    let link = Link::devices([Box::new(device), dies]).qdisc("pfifo").build().unwrap();
+    let mut sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Cpu);
+    sender.cork();
+    pin_thread(1).unwrap();
+    sender.try_send(&flow, b"1").unwrap();
+    kill(&link, 1, &kills);
+    (link, sender, flow, receiver)
+}
+
 /// A cork holds a flow together, also when its port dies and goes: whatever is sent after that
 /// comes after what the cork held.
 #[test]
@@ -62,15 +78,7 @@ fn a_corked_flow_outlives_its_port_in_order() {
     }
     in_time(|| {
         for batch in [false, true] {
-            let (device, mut receiver) = loopback(9);
-            let (dies, kills) = Mortal::over(Box::new(Null::default()));
-            let link = Link::devices([Box::new(device), dies]).qdisc("pfifo").build().unwrap();
-            let mut sender = link.sender();
-            let flow = sender.flow_with(None, Mapping::Cpu);
-            sender.cork();
-            pin_thread(1).unwrap();
-            sender.try_send(&flow, b"1").unwrap();
-            kill(&link, 1, &kills);
+            let (link, mut sender, flow, mut receiver) = corked_for_a_dead_port();
             match batch {
                 true => assert_eq!(sender.try_send_batch(&flow, [b"2"]), Ok(1)),
                 false => assert_eq!(sender.try_send(&flow, b"2"), Ok(())),
@@ -92,15 +100,7 @@ fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
         return;
     }
     in_time(|| {
-        let (device, mut receiver) = loopback(9);
-        let (dies, kills) = Mortal::over(Box::new(Null::default()));
-        let link = Link::devices([Box::new(device), dies]).qdisc("pfifo").build().unwrap();
-        let mut sender = link.sender();
-        let flow = sender.flow_with(None, Mapping::Cpu);
-        sender.cork();
-        pin_thread(1).unwrap();
-        sender.try_send(&flow, b"1").unwrap();
-        kill(&link, 1, &kills);
+        let (link, mut sender, flow, mut receiver) = corked_for_a_dead_port();
         sender.try_send(&flow, b"2").unwrap();
         // To wait is to uncork.
         assert!(sender.wait_room_timeout(&flow, 1, LONG));
