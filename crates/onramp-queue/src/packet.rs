@@ -422,11 +422,7 @@ impl Packet {
         let start = unsafe { self.payload_start() }.cast_mut();
         // SAFETY: `capacity` bytes from `start` are ours alone; the source is another object.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), start, payload.len()) };
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "at most `capacity`, which is at most \
-                                                             `PAYLOAD_MAX`"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "at most `PAYLOAD_MAX`, a u16")]
         let len = payload.len() as u16;
         self.tail_mut().payload_len = len;
     }
