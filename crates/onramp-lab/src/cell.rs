@@ -155,6 +155,12 @@ impl Stack {
         self.newest.0.load(Ordering::Relaxed).is_null()
     }
 
+    /// Asks for the line that the next push writes.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        onramp_queue::prefetch_write(&self.newest.0);
+    }
+
     /// Pushes `pkt`; true: the stack was empty.
     #[inline]
     pub(crate) fn push(&self, mut pkt: Packet) -> bool {

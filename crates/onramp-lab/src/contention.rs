@@ -5,13 +5,18 @@
 //! and calls, for tables and histograms. All designs run in each round, beginning with another in
 //! each, so that what else the machine does meets all of them.
 //!
+//! The designs have in common, whatever the [`Manners`]: packets, credits and their sizes, the
+//! pools that packets come from and the batches in which they go home, look-ahead where packets are
+//! taken and dequeued, the quota of a run, and that a sender without credit sleeps until half of
+//! its packets came home. What else a program does beside its design is a matter of manners.
+//!
 //! What the comparison does not hide:
 //!
-//! * The kernel does not preempt who holds a spinlock. Threads of a program are preempted anywhere,
-//!   and with more threads than processors that is what the lock designs suffer from most.
+//! * The kernel does not preempt the holder of a spinlock. Threads of a program are preempted
+//!   anywhere, and with more threads than processors the lock designs suffer from that. The more
+//!   often threads give way while they hold nothing, the rarer it is.
 //! * A sender whose packet is dropped in its own call gives way, with every design that tells it
 //!   so. Otherwise it would keep the lock's holder from the processor for a whole time slice.
-//! * `onramp` gives way by itself between two runs, as in `Sender::send`; the others do not.
 //! * `onramp` counts and times what a `Link` counts and times; the others only what they must.
 
 #[cfg(test)]
@@ -34,11 +39,39 @@ pub use crate::Load;
 pub use design::Design;
 pub use row::{Ratio, Row};
 
+/// What designs do beside their way of keeping threads from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manners {
+    /// Each as it was: the designs of Linux never give way by themselves, and the queues of other
+    /// crates have a thread of their own that drains.
+    Linux,
+    /// Each as Onramp: where there are more senders than processors, a sender that has sent for
+    /// [`Sender::SLICE`](onramp::Sender::SLICE) gives way; a sender asks for the line of a lock-free
+    /// list before it reads the clock; and the senders of a queue of another crate drain it.
+    Equal,
+}
+
+impl Manners {
+    /// Both.
+    pub const ALL: &[Self] = &[Self::Linux, Self::Equal];
+
+    /// As on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Linux => "linux",
+            Self::Equal => "equal",
+        }
+    }
+}
+
 /// What runs at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The design.
     pub design: Design,
+    /// What it does beside. Onramp does the same with both: its rows show how well two runs agree.
+    pub manners: Manners,
     /// Sending threads.
     pub threads: usize,
     /// Packets that each may have below it; `None`: as many as the design has by itself.
@@ -58,6 +91,8 @@ pub struct Plan {
     pub queues: usize,
     /// The qdisc.
     pub qdisc: Spec,
+    /// What designs do beside, one after another.
+    pub manners: Vec<Manners>,
     /// Time that the device takes for a packet, nanoseconds.
     pub device_ns: u64,
     /// Threads are bound to processors, in turn.
@@ -86,11 +121,15 @@ impl Plan {
     /// The cells with so many threads, in the order of the first round.
     fn cells(&self, threads: usize) -> Vec<Cell> {
         let mut cells = Vec::new();
-        for &design in &self.designs {
-            for &credits in &self.credits {
-                let memory = self.memory.iter().copied();
-                let memory = memory.filter(|memory| *memory == Memory::Pool || design.is_peer());
-                cells.extend(memory.map(|memory| Cell { design, threads, credits, memory }));
+        for &manners in &self.manners {
+            for &design in &self.designs {
+                for &credits in &self.credits {
+                    let memory = self.memory.iter().copied();
+                    let memory =
+                        memory.filter(|memory| *memory == Memory::Pool || design.is_peer());
+                    let cell = |memory| Cell { design, manners, threads, credits, memory };
+                    cells.extend(memory.map(cell));
+                }
             }
         }
         cells
@@ -107,7 +146,8 @@ impl Plan {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {} threads", self.design.name(), self.threads)?;
+        let Self { design, manners, threads, .. } = self;
+        write!(f, "{} with {threads} threads, {} manners", design.name(), manners.name())?;
         if let Some(credits) = self.credits {
             write!(f, ", {credits} credits")?;
         }
@@ -117,7 +157,7 @@ impl fmt::Display for Cell {
 
 /// Measures; tells `progress` before each run what it is about to do.
 ///
-/// Rows come by number of threads, then in the order of the designs asked for.
+/// Rows come by number of threads, then by manners, then in the order of the designs asked for.
 ///
 /// # Errors
 ///

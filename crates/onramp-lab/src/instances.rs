@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onramp_core::qdisc::Spec;
 
-use crate::contention::{self, Design};
+use crate::contention::{self, Design, Manners};
 use crate::measure::{Latency, Rounds, Spread};
 use crate::memory::Memory;
 use crate::{Error, Load};
@@ -96,6 +96,7 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
             threads: plan.threads.clone(),
             queues: 1,
             qdisc: plan.qdisc.clone(),
+            manners: vec![Manners::Equal],
             device_ns: plan.device_ns,
             pin: plan.pin,
             window: plan.window,

@@ -16,6 +16,7 @@ use onramp_core::Device;
 use onramp_core::Setup;
 use onramp_core::qdisc::Verdict;
 
+use crate::contention::Manners;
 use crate::measure::{Latency, Octaves, PhaseCell};
 use crate::memory::{Memory, MemoryNotes};
 
@@ -40,6 +41,8 @@ pub(crate) struct Behind<'a> {
     pub(crate) credits: Option<u32>,
     /// Where packets come from; of queues alone.
     pub(crate) memory: Memory,
+    /// What designs do beside their way of excluding each other.
+    pub(crate) manners: Manners,
     /// Whether threads note what they free.
     pub(crate) timed: bool,
 }
@@ -57,6 +60,9 @@ pub(crate) struct Seat<'a> {
     pub(crate) timed: bool,
     /// Packets that it may have below it; `None`: as many as [`Seat::credits`] says.
     pub(crate) asked: Option<u32>,
+    pub(crate) manners: Manners,
+    /// Whether it gives way after a slice, with a design that has no such habit of its own.
+    pub(crate) gives_way: bool,
     pub(crate) phase: &'a PhaseCell,
 }
 
@@ -111,7 +117,9 @@ pub(crate) trait Path: Sync {
     fn consume(&self, _phase: &PhaseCell, _timed: bool) {}
 
     /// Whether `consume` wants a thread.
-    const CONSUMES: bool = false;
+    fn consumes(&self) -> bool {
+        false
+    }
 
     /// Packets that came out, by now, of a path without a device that counts them.
     fn sent(&self) -> Option<u64> {
@@ -133,7 +141,8 @@ pub(crate) trait Worker {
     /// Waits until everything sent has come home, or it is time to stop.
     fn flush(&mut self);
 
-    /// Lets others run, if the path does that.
+    /// Lets others run, if it is time for that. Called after each packet that the path took, when
+    /// the thread holds nothing.
     fn give_way(&mut self) {}
 
     /// Forgets what the thread noted so far: now it counts.

@@ -1,10 +1,12 @@
 //! Queues of other crates beside Onramp's intake alone: nothing but the way from many threads to
 //! one, without qdisc and device.
 //!
-//! Who is the drainer pops packets, reads the first bytes of each, and frees them in runs. Rings
-//! and channels have a thread of their own for that, which gives way when it finds nothing; where
-//! the sender itself becomes the drainer, it does the same work. A sender without credit gives
-//! way, instead of sleeping: so the queue is what is measured, not the waking of threads.
+//! The drainer pops packets, reads the first bytes of each, and frees them in runs. With
+//! [`Manners::Linux`], rings and channels have a thread of their own for that, as their users have,
+//! and it gives way when it finds nothing. With [`Manners::Equal`], a sender that has pushed drains
+//! them, unless another sender does, as it does at Onramp's intake: no thread polls, and none is
+//! billed for polling. A sender without credit gives way, instead of sleeping: so the queue is what
+//! is measured, not the waking of threads.
 
 mod floor;
 mod intake;
@@ -15,12 +17,14 @@ mod variant;
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread;
 
 use onramp_queue::{Counter, Packet, PacketList};
 use parking_lot::Mutex;
 
 use crate::cell::Padded;
+use crate::contention::Manners;
 use crate::measure::{Phase, PhaseCell};
 use crate::memory::{self, Freed, Memory, MemoryNotes};
 use crate::path::{Account, Behind, Desk, Notes, Path, Seat, Sent, Worker};
@@ -129,13 +133,11 @@ pub(crate) trait Peer: Sync + Sized {
         Self: 'a;
 
     /// The drainer's end.
-    type Taker<'a>
-    where
-        Self: 'a;
+    type Taker: Send;
 
-    /// For so many senders, each with at most `credits` packets in flight. Where senders drain,
-    /// packets end in `sink`.
-    fn new(senders: usize, credits: u32, sink: Sink) -> Self;
+    /// For so many senders, each with at most `credits` packets in flight. Where the peer has a
+    /// way of its own to have senders drain, packets end in `sink`.
+    fn new(senders: usize, credits: u32, sink: Sink) -> (Self, Self::Taker);
 
     fn end(&self, sender: usize) -> Self::End<'_>;
 
@@ -149,28 +151,31 @@ pub(crate) trait Peer: Sync + Sized {
     #[inline]
     fn place(&self, _end: &mut Self::End<'_>) {}
 
-    /// Frees what is kept to be freed with others, where senders drain.
+    /// Frees what is kept to be freed with others, where the peer itself has senders drain.
     fn settle(&self) {}
 
-    /// Whether a thread has to drain.
+    /// Whether somebody has to drain: the peer has no way of its own to have senders do it.
     const DRAINED: bool = true;
 
-    fn taker(&self) -> Self::Taker<'_>;
-
     /// Pops what is there, about a run of it; false: nothing was there.
-    fn pop(&self, taker: &mut Self::Taker<'_>, sink: &mut Sink) -> bool;
+    fn pop(&self, _taker: &mut Self::Taker, _sink: &mut Sink) -> bool {
+        false
+    }
 }
 
 /// A peer as a path.
-#[derive(Debug)]
-pub(crate) struct Peered<P> {
+pub(crate) struct Peered<P: Peer> {
     peer: P,
+    /// Locked by the drainer.
+    drain: Padded<Mutex<(P::Taker, Sink)>>,
+    /// A sender came while somebody drained, and left its packet to the drainer.
+    asked: Padded<AtomicBool>,
+    /// Senders drain in turn.
+    by_senders: bool,
     /// Packets that came out. Written by who drains.
     count: Padded<Counter>,
     credits: u32,
-    seen: Option<Seen>,
     freed: Option<Freed>,
-    noted: bool,
     /// What the thread that drains noted.
     memory: Mutex<MemoryNotes>,
 }
@@ -185,34 +190,83 @@ impl<P: Peer> Peered<P> {
         let credits = behind.credits.unwrap_or_else(|| credits(threads));
         let freed = (behind.memory == Memory::Malloc).then(|| Freed::new(threads));
         let noted = behind.timed || freed.is_some();
-        let sink = Sink::new(credits, seen.clone(), freed.clone(), noted);
-        let peer = P::new(threads, credits, sink);
-        let (count, memory) = (Padded(Counter::new()), Mutex::default());
-        Self { peer, count, credits, seen, freed, noted, memory }
+        let sink = || Sink::new(credits, seen.clone(), freed.clone(), noted);
+        let (peer, taker) = P::new(threads, credits, sink());
+        Self {
+            peer,
+            drain: Padded(Mutex::new((taker, sink()))),
+            asked: Padded::default(),
+            by_senders: P::DRAINED && behind.manners == Manners::Equal,
+            count: Padded::default(),
+            credits,
+            freed,
+            memory: Mutex::default(),
+        }
     }
 
-    /// Pops until there is nothing; until the phase is over, if that is given.
-    fn drain(&self, phase: Option<&PhaseCell>) {
-        let (seen, freed) = (self.seen.clone(), self.freed.clone());
-        let mut sink = Sink::new(self.credits, seen, freed, self.noted);
-        let mut taker = self.peer.taker();
-        let before = self.count.0.get();
-        let mut measuring = false;
+    /// Pops until there is nothing.
+    fn pop_all(&self, (taker, sink): &mut (P::Taker, Sink)) {
         loop {
-            if !measuring && phase.is_some_and(|phase| phase.get() == Phase::Measure) {
+            let came = self.peer.pop(taker, sink);
+            self.count.0.set(sink.taken);
+            sink.free_run();
+            if !came {
+                return sink.free_rest();
+            }
+        }
+    }
+
+    /// Drains until it is time to stop, as a thread of its own.
+    fn drain(&self, phase: &PhaseCell) {
+        let mut drain = self.drain.0.lock();
+        let mut measuring = false;
+        while !phase.is_stop() {
+            if !measuring && phase.get() == Phase::Measure {
                 measuring = true;
                 memory::take();
             }
-            let came = self.peer.pop(&mut taker, &mut sink);
-            self.count.0.set(before + sink.taken);
-            sink.free_run();
-            if came {
+            self.pop_all(&mut drain);
+            thread::yield_now();
+        }
+    }
+
+    /// Drains as a sender that has just pushed, unless another does.
+    ///
+    /// The drainer looks at `asked` after it has let go of the lock, and a sender that finds the
+    /// lock taken looks at the lock after it has set `asked`: one of the two sees the other. A
+    /// sender that finds `asked` set may leave: the sender that set it still has to see to it that
+    /// somebody drains, or a drainer has cleared it, and pops after that.
+    #[inline]
+    fn drain_in_turn(&self) {
+        loop {
+            if let Some(mut drain) = self.drain.0.try_lock() {
+                // AcqRel: the drainer pops what was pushed before it was set.
+                self.asked.0.swap(false, Ordering::AcqRel);
+                // SeqCst: pairs with the first fence of a sender, below. Either the sender finds
+                // `asked` cleared, or we pop its packet.
+                fence(Ordering::SeqCst);
+                self.pop_all(&mut drain);
+                drop(drain);
+                // SeqCst: pairs with the second fence of a sender, below. Either the sender finds
+                // the lock free, or we find `asked` set.
+                fence(Ordering::SeqCst);
+                // Relaxed: the fence orders it.
+                if !self.asked.0.load(Ordering::Relaxed) {
+                    return;
+                }
                 continue;
             }
-            sink.free_rest();
-            match phase {
-                Some(phase) if !phase.is_stop() => thread::yield_now(),
-                _ => break,
+            // SeqCst: our packet is pushed before we look; pairs with the first fence above.
+            fence(Ordering::SeqCst);
+            // Relaxed: the fence orders it.
+            if !self.asked.0.load(Ordering::Relaxed) {
+                // Release: our packet comes along; pairs with the swap above.
+                self.asked.0.store(true, Ordering::Release);
+                // SeqCst: pairs with the second fence above.
+                fence(Ordering::SeqCst);
+            }
+            if self.drain.0.is_locked() {
+                return;
             }
         }
     }
@@ -232,11 +286,13 @@ impl<P: Peer> Path for Peered<P> {
         }
     }
 
-    const CONSUMES: bool = P::DRAINED;
+    fn consumes(&self) -> bool {
+        P::DRAINED && !self.by_senders
+    }
 
     fn consume(&self, phase: &PhaseCell, timed: bool) {
         memory::begin(u64::MAX, timed);
-        self.drain(Some(phase));
+        self.drain(phase);
         *self.memory.lock() = memory::take();
     }
 
@@ -246,7 +302,7 @@ impl<P: Peer> Path for Peered<P> {
 
     fn finish(&mut self) -> Account {
         if P::DRAINED {
-            self.drain(None);
+            self.pop_all(&mut self.drain.0.lock());
         }
         let memory = std::mem::take(self.memory.get_mut());
         Account { sent: self.count.0.get(), memory, ..Account::default() }
@@ -268,7 +324,12 @@ impl<P: Peer> Worker for Sender<'_, P> {
             self.peered.peer.place(&mut self.end);
         }
         match self.peered.peer.push(&mut self.end, pkt, &self.peered.count.0) {
-            Ok(()) => Sent::Staged,
+            Ok(()) => {
+                if self.peered.by_senders {
+                    self.peered.drain_in_turn();
+                }
+                Sent::Staged
+            }
             Err(pkt) => {
                 self.desk.take_back(pkt);
                 Sent::Full

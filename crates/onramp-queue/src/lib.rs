@@ -32,6 +32,13 @@ pub use post::{Out, Post};
 pub use succession::Succession;
 pub use wakes::{HeldWakes, hold_wakes, is_in_waker};
 
+/// Asks the processor for the cache line in which `place` begins, to write it: the line comes at
+/// once as one that no other processor has.
+#[inline]
+pub fn prefetch_write<T: ?Sized>(place: &T) {
+    sync::prefetch_write((&raw const *place).cast::<u8>());
+}
+
 /// Asks the processor for the cache line in which `place` begins.
 #[inline]
 pub fn prefetch<T: ?Sized>(place: &T) {

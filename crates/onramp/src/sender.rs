@@ -20,8 +20,7 @@ use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
 pub use room::Ready;
 
-/// How long a thread sends before it gives way, if there are more senders than processors. Well
-/// below the time slices of Linux (2.8 ms and more).
+/// [`Sender::SLICE`] in nanoseconds.
 const SLICE_NS: u64 = 300_000;
 
 /// One thread's end of a link: `Send`, not `Sync`. Holds the thread's packets and credits.
@@ -46,6 +45,11 @@ pub struct Sender {
 }
 
 impl Sender {
+    /// How long a sender sends before it gives way to other threads, if the link has more senders
+    /// than there are processors: see [`give_way`](Self::give_way). Well below the time slices of
+    /// Linux (2.8 ms and more).
+    pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
+
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let mut pool = Pool::new(handle.shared.credits);
         let bell = pool.bell().unwrap_or_else(|| unreachable!("nobody else has the pool"));

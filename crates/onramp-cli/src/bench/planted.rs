@@ -60,6 +60,7 @@ pub(crate) fn round(kind: Kind, submitted: u64, process_ns: u64) -> Round {
         delivered: Some(submitted / 2),
         usage: Usage { process_ns, machine_ns: 2 * process_ns, ..Usage::default() },
         send: latency(),
+        accept: latency(),
         wait: latency(),
         refused: 0,
         per_message: 1.0,

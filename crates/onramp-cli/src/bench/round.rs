@@ -42,6 +42,7 @@ pub(crate) struct Round {
     pub(crate) delivered: Option<u64>,
     pub(crate) usage: Usage,
     pub(crate) send: Latency,
+    pub(crate) accept: Latency,
     pub(crate) wait: Latency,
     /// Calls in the window that found no room.
     pub(crate) refused: u64,
@@ -293,6 +294,7 @@ impl Window {
             delivered: delivered.as_ref().map(|flows| flows.iter().sum()),
             usage: self.end.usage.since(self.start.usage),
             send: latency(),
+            accept: latency(),
             wait: latency(),
             refused: 0,
             per_message,
@@ -305,6 +307,7 @@ impl Window {
         let mut first_error = None;
         for record in records {
             round.send.add(&record.send).context("histograms of one shape")?;
+            round.accept.add(&record.accept).context("histograms of one shape")?;
             round.wait.add(&record.wait).context("histograms of one shape")?;
             round.refused += record.refused;
             for (reason, count) in record.lost {

@@ -45,6 +45,7 @@ pub(crate) struct MethodSummary<'a> {
     pub(crate) jain: Spread,
     /// Over all rounds together.
     pub(crate) send_ns: Option<Percentiles>,
+    pub(crate) accept_ns: Option<Percentiles>,
     pub(crate) wait_ns: Option<Percentiles>,
     pub(crate) drops: BTreeMap<&'static str, u64>,
 }
@@ -55,10 +56,12 @@ impl<'a> MethodSummary<'a> {
         let spread = |figure: &dyn Fn(&Round) -> Option<f64>| {
             Spread::of(rounds.iter().filter_map(|round| figure(round)))
         };
-        let (mut send, mut wait, mut drops) = (latency(), latency(), BTreeMap::new());
+        let (mut send, mut accept, mut wait) = (latency(), latency(), latency());
+        let mut drops = BTreeMap::new();
         for round in &rounds {
             // One shape for all: adding cannot fail.
             let _ = send.add(&round.send);
+            let _ = accept.add(&round.accept);
             let _ = wait.add(&round.wait);
             for (reason, count) in &round.drops {
                 *drops.entry(*reason).or_default() += count;
@@ -72,6 +75,7 @@ impl<'a> MethodSummary<'a> {
             machine_cpu_ns_per_packet: spread(&Round::machine_cpu_ns_per_packet),
             jain: spread(&|round| Some(round.jain))?,
             send_ns: Percentiles::of(&send),
+            accept_ns: Percentiles::of(&accept),
             wait_ns: Percentiles::of(&wait),
             drops,
             rounds,

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::chart::{Bar, Bars, Words};
 use super::page;
 use super::table::{READ, TIMES, duration};
-use crate::bench::{Kind, MethodSummary, Ratios, Results, Spread, summarize};
+use crate::bench::{Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
 /// `onramp bench udp` and `onramp demo`; `meaning` says what it means.
 pub(crate) fn bench_udp(results: &Results, kinds: &[Kind], meaning: &str) -> String {
@@ -71,6 +71,10 @@ fn table(methods: &[MethodSummary<'_>], ratios: &[Ratios], rate: &str) -> Markup
         "p99",
         "p99.9",
         "max",
+        "accept p50",
+        "p99",
+        "p99.9",
+        "max",
         "datagrams per message",
         "fairness",
         "dropped",
@@ -87,10 +91,12 @@ fn row(method: &MethodSummary<'_>, ratios: &[Ratios]) -> Vec<String> {
     let times = |spread: Option<Spread>| {
         spread.map_or_else(String::new, |spread| format!("{:.2}", spread.median))
     };
-    let send = method.send_ns.map_or_else(
-        || ["-"; 4].map(str::to_owned),
-        |ns| [ns.p50, ns.p99, ns.p999, ns.max].map(duration),
-    );
+    let latencies = |ns: Option<Percentiles>| {
+        ns.map_or_else(
+            || ["-"; 4].map(str::to_owned),
+            |ns| [ns.p50, ns.p99, ns.p999, ns.max].map(duration),
+        )
+    };
     let mut cells = vec![
         method.kind.name().to_owned(),
         format!("{:.3}", rate.median / 1e6),
@@ -99,7 +105,8 @@ fn row(method: &MethodSummary<'_>, ratios: &[Ratios]) -> Vec<String> {
         times(ratio.and_then(|r| r.cpu_ns_per_packet)),
         ns(method.machine_cpu_ns_per_packet),
     ];
-    cells.extend(send);
+    cells.extend(latencies(method.send_ns));
+    cells.extend(latencies(method.accept_ns));
     cells.extend([
         format!("{:.1}", method.median(|round| round.per_message)),
         format!("{:.3}", method.jain.median),

@@ -38,6 +38,7 @@ fn method(method: &MethodSummary<'_>) -> Value {
     insert(&mut map, "cpu_ns_per_packet", method.cpu_ns_per_packet);
     insert(&mut map, "machine_cpu_ns_per_packet", method.machine_cpu_ns_per_packet);
     map.insert("send_ns".into(), percentiles(method.send_ns));
+    map.insert("accept_ns".into(), percentiles(method.accept_ns));
     map.insert("wait_ns".into(), percentiles(method.wait_ns));
     let per_second = |count: fn(&Round) -> u64| {
         number(method.median(|round| count(round) as f64 / round.seconds))

@@ -51,6 +51,10 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
         "p99",
         "p99.9",
         "max",
+        "accept p50",
+        "p99",
+        "p99.9",
+        "max",
         "datagrams/message",
         "fairness",
     ];
@@ -88,6 +92,7 @@ fn row(method: &MethodSummary<'_>, ratios: &[Ratios], unit: f64) -> Vec<String> 
         |s| format!("{:.0} ({:.0} - {:.0})", s.median, s.min, s.max),
     );
     let [p50, p99, p999, max] = latencies(method.send_ns);
+    let [accept, accept_p99, accept_p999, accept_max] = latencies(method.accept_ns);
     vec![
         method.kind.name().to_owned(),
         format!(
@@ -103,6 +108,10 @@ fn row(method: &MethodSummary<'_>, ratios: &[Ratios], unit: f64) -> Vec<String> 
         p99,
         p999,
         max,
+        accept,
+        accept_p99,
+        accept_p999,
+        accept_max,
         format!("{:.1}", method.median(|round| round.per_message)),
         format!("{:.3}", method.jain.median),
     ]

@@ -59,9 +59,10 @@ fn every_method_is_measured() {
         assert!(number(&method["cpu_ns_per_packet"]) > 0.0, "{method}");
         let jain = number(&method["jain"]);
         assert!((0.25..=1.0).contains(&jain), "four flows: {jain}");
-        let send = &method["send_ns"];
-        let order = ["p50", "p99", "p999", "max"].map(|key| count(&send[key]));
-        assert!(order.is_sorted() && order[0] > 0, "{send}");
+        for times in [&method["send_ns"], &method["accept_ns"]] {
+            let order = ["p50", "p99", "p999", "max"].map(|key| count(&times[key]));
+            assert!(order.is_sorted() && order[0] > 0, "{times}");
+        }
         assert_eq!(sum(&method["drops"]), 0, "loopback drops nothing: {method}");
     }
     // The counters of a call are read one after another, so that one call more or less counts.
@@ -154,6 +155,7 @@ fn every_documented_key_is_there() {
         (ratios, "packets_per_second delivered_per_second cpu_ns_per_packet send_p50"),
         (ratios, "machine_cpu_ns_per_packet machine_cpu_ns_per_packet_min cpu_ns_per_packet_max"),
         (&method["send_ns"], "p50 p99 p999 max samples"),
+        (&method["accept_ns"], "p50 p99 p999 max samples"),
         (&method["context_switches"], "voluntary_per_second involuntary_per_second"),
         (&method["verify"]["receiver"]["flow_wire_bits_per_second"], "min median max"),
         (&method["verify"]["receiver"]["gaps"][0], "from_ns below_ns count"),

@@ -1,6 +1,6 @@
 //! `onramp lab`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{assert_documented_keys, read_json, run, stderr};
 
@@ -36,12 +36,18 @@ fn every_design_is_measured_and_documented() {
     ]
     .into();
     let rows = results["rows"].as_array().expect("rows");
-    let cells: Vec<_> = rows.iter().map(|row| (&row["threads"], &row["design"])).collect();
-    let want = [1, 3].into_iter().flat_map(|n| designs.iter().map(move |design| (n, *design)));
-    let want: Vec<_> = want.map(|(n, design)| (Value::from(n), Value::from(design))).collect();
-    assert!(cells.iter().copied().eq(want.iter().map(|(n, design)| (n, design))), "{cells:?}");
-    let ratios = results["ratios_to_busylock"].as_array().expect("ratios");
-    assert_eq!(ratios.len(), 2 * (designs.len() - 1));
+    let cells: Vec<_> =
+        rows.iter().map(|row| json!([row["threads"], row["manners"], row["design"]])).collect();
+    let manners = [1, 3].into_iter().flat_map(|n| [(n, "linux"), (n, "equal")]);
+    let want = manners.flat_map(|(n, m)| designs.iter().map(move |design| json!([n, m, design])));
+    assert_eq!(cells, want.collect::<Vec<_>>());
+    for base in ["busylock", "onramp"] {
+        let ratios = results[format!("ratios_to_{base}")].as_array().expect("ratios");
+        assert_eq!(ratios.len(), 4 * (designs.len() - 1));
+        assert!(ratios.iter().all(|ratio| ratio["design"] != base));
+        assert!(ratios[0]["accept_p999_ns"].is_number(), "{}", ratios[0]);
+    }
+    let ratios = results["ratios_to_onramp"].as_array().expect("ratios");
 
     // One thread alone meets nobody.
     let alone = rows.iter().find(|row| row["design"] == "busylock").expect("the first");
@@ -53,7 +59,10 @@ fn every_design_is_measured_and_documented() {
     checked += assert_documented_keys(&format!("## `{tables}`, version 1"), &results);
     checked += assert_documented_keys("### Each of `rows`", row);
     checked += assert_documented_keys("### Each of `locks`", root);
-    checked += assert_documented_keys("### Each of `ratios_to_busylock`", &ratios[0]);
+    checked += assert_documented_keys(
+        "### Each of `ratios_to_busylock` and `ratios_to_onramp`",
+        &ratios[0],
+    );
     let memory = &row["packet_memory"];
     checked += assert_documented_keys("### `packet_memory` of each row", memory);
     assert!(memory["taken"].as_u64() > Some(0), "{memory}");
@@ -64,7 +73,8 @@ fn every_design_is_measured_and_documented() {
         assert!(alone.pointer(keys).is_some_and(Value::is_number), "{keys}: {alone}");
     }
     for words in [
-        "3 thread(s)",
+        "3 thread(s), each as it was in Linux",
+        "3 thread(s), all with the same manners",
         "contended   total wait",
         "UTIL",
         "NOWAIT",
@@ -82,14 +92,17 @@ fn queues_alone_are_measured_beside_the_intake() {
     let rows = results["rows"].as_array().expect("rows");
     let designs: Vec<_> = rows.iter().map(|row| row["design"].as_str().expect("a name")).collect();
     let want = "floor array-queue thingbuf rtrb parking-lot std-mpsc onramp-intake";
-    assert_eq!(designs.join(" "), want);
+    assert_eq!(designs.join(" "), format!("{want} {want}"));
+    let ratios = results["ratios_to_onramp"].as_array().expect("to the intake");
+    assert_eq!(ratios.len(), 2 * (want.split(' ').count() - 1));
     assert!(results["ratios_to_busylock"].as_array().is_some_and(Vec::is_empty));
     assert!(rows.iter().all(|row| row["delay_ns"].is_null()), "there is no device");
 }
 
 #[test]
 fn what_the_intake_might_have_been_with_other_credits_and_memory() {
-    let line = "lab contention --designs intakes --threads 3 --seconds 0.02 --rounds 1";
+    let line =
+        "lab contention --designs intakes --manners equal --threads 3 --seconds 0.02 --rounds 1";
     let twice = "--credits 4,64,4 --memory pool,malloc,pool";
     let (results, table) = results(&format!("{line} {twice}"));
     let rows = results["rows"].as_array().expect("rows");

@@ -11,7 +11,7 @@ use onramp_queue::{Counter, PacketList};
 use super::design::Visit;
 use super::drive::PAYLOAD;
 use super::trial::{self, PATIENCE};
-use super::{Cell, Design, Load, Plan};
+use super::{Cell, Design, Load, Manners, Plan};
 use crate::lockstat::LockRow;
 use crate::measure::{Gate, Phase, PhaseCell};
 use crate::memory::Memory;
@@ -46,6 +46,7 @@ impl Device for Recorder {
 
 /// Threads that send, until each has sent so many or one of them has said stop.
 struct Race {
+    manners: Manners,
     threads: usize,
     each: u64,
     /// The first thread says stop when it has sent so many.
@@ -67,7 +68,7 @@ impl Visit for Race {
         let over = PhaseCell::new();
         let (submitted, at_the_door) = thread::scope(|scope| {
             let (path, phase, gate, race) = (&path, &phase, &gate, &self);
-            if P::CONSUMES {
+            if path.consumes() {
                 // A drainer that ends with the senders leaves packets behind.
                 let until = if self.stop_after == u64::MAX { &over } else { phase };
                 scope.spawn(move || path.consume(until, true));
@@ -88,8 +89,16 @@ impl Visit for Race {
 impl Race {
     /// What the thread submitted, and what of it was dropped at the door.
     fn send<P: Path>(&self, path: &P, thread: usize, phase: &PhaseCell, gate: &Gate) -> (u64, u64) {
-        let seat =
-            Seat { thread, threads: self.threads, queues: 1, timed: true, asked: None, phase };
+        let seat = Seat {
+            thread,
+            threads: self.threads,
+            queues: 1,
+            timed: true,
+            asked: None,
+            manners: self.manners,
+            gives_way: self.manners == Manners::Equal,
+            phase,
+        };
         let mut worker = path.worker(&seat);
         let (mut payload, mut sent, mut dropped) = ([0; PAYLOAD], 0_u64, 0);
         payload[..8].copy_from_slice(&(thread as u64).to_le_bytes());
@@ -117,6 +126,11 @@ impl Race {
     }
 }
 
+/// Each of `designs` with all manners.
+fn designs(designs: impl Iterator<Item = Design>) -> impl Iterator<Item = (Design, Manners)> {
+    designs.flat_map(|design| Manners::ALL.iter().map(move |manners| (design, *manners)))
+}
+
 fn race(design: Design, qdisc: &str, race: Race) -> (Outcome, Vec<(u64, u64)>) {
     race_with(Memory::Pool, design, qdisc, race)
 }
@@ -131,8 +145,9 @@ fn race_with(
     let info = DeviceInfo::new("recorder".to_owned(), 1_514);
     let device = Recorder { info, seen: Arc::clone(&seen) };
     let tree = onramp_core::Setup::of(qdisc.parse().expect("a qdisc"));
-    let behind =
-        Behind { tree: &tree, devices: vec![Box::new(device)], credits: None, memory, timed: true };
+    let devices: Vec<Box<dyn Device>> = vec![Box::new(device)];
+    let manners = race.manners;
+    let behind = Behind { tree: &tree, devices, credits: None, memory, manners, timed: true };
     let threads = race.threads;
     let opened = design.open(threads, behind, Some(Arc::clone(&seen)), race);
     let outcome = opened.expect("it opens");
@@ -160,10 +175,10 @@ fn assert_conforms(design: Design, outcome: &Outcome, seen: &[(u64, u64)]) {
 
 #[test]
 fn nothing_is_lost_or_reordered() {
-    for design in Design::every() {
+    for (design, manners) in designs(Design::every()) {
         // A fair spinlock makes each packet wait for the scheduler.
         let each = if design == Design::Ticket { 40 } else { 1_500 };
-        let run = Race { threads: 5, each, stop_after: u64::MAX };
+        let run = Race { manners, threads: 5, each, stop_after: u64::MAX };
         let (outcome, seen) = race(design, "pfifo limit 100000", run);
         assert_eq!(outcome.submitted, [each; 5], "{}", design.name());
         assert_conforms(design, &outcome, &seen);
@@ -172,10 +187,10 @@ fn nothing_is_lost_or_reordered() {
 
 #[test]
 fn nothing_is_lost_when_it_is_time_to_stop() {
-    for design in Design::every() {
+    for (design, manners) in designs(Design::every()) {
         for qdisc in ["pfifo limit 100000", "pfifo limit 20", "fq"] {
             let stop_after = if design == Design::Ticket { 5 } else { 200 };
-            let run = Race { threads: 6, each: u64::MAX, stop_after };
+            let run = Race { manners, threads: 6, each: u64::MAX, stop_after };
             let (outcome, seen) = race(design, qdisc, run);
             assert_conforms(design, &outcome, &seen);
         }
@@ -185,8 +200,8 @@ fn nothing_is_lost_when_it_is_time_to_stop() {
 /// Credits come back though no pool counts them; each sender has few of them here.
 #[test]
 fn packets_from_the_heap_are_not_lost_either() {
-    for design in Design::every().filter(|design| design.is_peer()) {
-        let run = Race { threads: 70, each: 200, stop_after: u64::MAX };
+    for (design, manners) in designs(Design::every().filter(|design| design.is_peer())) {
+        let run = Race { manners, threads: 70, each: 200, stop_after: u64::MAX };
         let (outcome, seen) = race_with(Memory::Malloc, design, "pfifo", run);
         assert_eq!(outcome.submitted, [200; 70], "{}", design.name());
         assert_conforms(design, &outcome, &seen);
@@ -196,13 +211,13 @@ fn packets_from_the_heap_are_not_lost_either() {
 /// A qdisc that holds packets back is run again when it wants to be, though nobody sends.
 #[test]
 fn paced_packets_leave_though_senders_wait_for_them() {
-    for design in Design::ALL {
+    for (design, manners) in designs(Design::ALL.iter().copied()) {
         // 106 bytes a packet: 20 packets take about 2 ms, beyond what may leave at once.
-        let run = Race { threads: 2, each: 20, stop_after: u64::MAX };
+        let run = Race { manners, threads: 2, each: 20, stop_after: u64::MAX };
         let qdisc = "fq maxrate 16mbit quantum 256 initial_quantum 256 timer_slack 0";
-        let (outcome, seen) = race(*design, qdisc, run);
+        let (outcome, seen) = race(design, qdisc, run);
         assert_eq!(outcome.submitted, [20; 2], "{}", design.name());
-        assert_conforms(*design, &outcome, &seen);
+        assert_conforms(design, &outcome, &seen);
     }
 }
 
@@ -212,6 +227,7 @@ fn plan(designs: &[Design]) -> Plan {
         threads: vec![3],
         queues: 1,
         qdisc: "pfifo".parse().expect("a qdisc"),
+        manners: vec![Manners::Equal],
         device_ns: 0,
         pin: false,
         window: Duration::from_millis(20),
@@ -222,16 +238,24 @@ fn plan(designs: &[Design]) -> Plan {
     }
 }
 
+/// A queue alone, whose packets no device counts.
+fn floor() -> Cell {
+    let (design, manners, memory) = (Design::Floor, Manners::Equal, Memory::Pool);
+    Cell { design, manners, threads: 1, credits: None, memory }
+}
+
 /// Two queues, pinned threads, a slow device, a burst and its end: figures come of everything.
 #[test]
 fn a_trial_of_everything() {
     let mut plan = plan(Design::ALL);
+    plan.manners = Manners::ALL.to_vec();
     (plan.queues, plan.device_ns, plan.pin, plan.load) = (2, 100, true, Load::Rr(8));
     let mut told = 0;
     let rows = super::run(&plan, &mut |_| told += 1).expect("it runs");
-    assert_eq!(told, 2 * Design::ALL.len());
-    let names: Vec<_> = rows.iter().map(|row| row.design).collect();
-    assert_eq!(names, Design::ALL);
+    assert_eq!(told, 4 * Design::ALL.len());
+    let names: Vec<_> = rows.iter().map(|row| (row.manners, row.design)).collect();
+    let of = |manners: Manners| Design::ALL.iter().map(move |design| (manners, *design));
+    assert_eq!(names, Manners::ALL.iter().copied().flat_map(of).collect::<Vec<_>>());
     for row in rows {
         let name = row.design.name();
         // How many packets came out, and what threads met, is up to the scheduler.
@@ -254,10 +278,10 @@ fn a_trial_of_everything() {
 #[test]
 fn few_credits_are_enough() {
     let plan = Plan { window: Duration::from_millis(5), ..plan(&[]) };
-    for design in Design::every() {
+    for (design, manners) in designs(Design::every()) {
         for (threads, credits) in [(1, 1), (1, 2), (1, 16), (2, 1), (2, 16)] {
             let memory = Memory::Pool;
-            let cell = Cell { design, threads, credits: Some(credits), memory };
+            let cell = Cell { design, manners, threads, credits: Some(credits), memory };
             let trial = trial::run(&plan, cell, false).expect("packets come out");
             assert!(trial.sent > 0, "{cell}");
         }
@@ -290,12 +314,14 @@ fn a_trial_in_which_nothing_comes_out_fails() {
         }
         fn flush(&mut self) {}
     }
-    let credits = Some(16);
-    let cell = Cell { design: Design::Floor, threads: 2, credits, memory: Memory::Pool };
+    let cell = Cell { threads: 2, credits: Some(16), ..floor() };
     let error =
         trial::of_path(&plan(&[]), cell, Duration::ZERO, Wall).expect_err("nothing comes out");
     let told = error.to_string();
-    assert!(told.contains("nothing came out: floor with 2 threads, 16 credits"), "{told}");
+    assert!(
+        told.contains("nothing came out: floor with 2 threads, equal manners, 16 credits"),
+        "{told}"
+    );
 }
 
 /// A path that loses a packet, and one whose account says that it still holds one.
@@ -331,9 +357,7 @@ fn a_trial_whose_packets_do_not_add_up_fails() {
     }
     for held in [0, 1] {
         let lossy = Lossy { count: Counter::new(), held };
-        // As a queue alone, whose packets no device counts.
-        let cell = Cell { design: Design::Floor, threads: 1, credits: None, memory: Memory::Pool };
-        let error = trial::of_path(&plan(&[]), cell, PATIENCE, lossy).expect_err("it lies");
+        let error = trial::of_path(&plan(&[]), floor(), PATIENCE, lossy).expect_err("it lies");
         let told = error.to_string();
         assert!(told.contains("do not add up") && told.contains("submitted"), "{told}");
     }

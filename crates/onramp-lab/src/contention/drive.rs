@@ -161,6 +161,7 @@ fn timed<R>(into: &mut Latency, counts: impl Fn(&R) -> bool, f: impl FnOnce() ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contention::Manners;
     use crate::measure::PhaseCell;
 
     /// What each call of the worker but `send` takes at least, nanoseconds.
@@ -203,8 +204,16 @@ mod tests {
         let (phase, gate, tally) = (PhaseCell::default(), Gate::default(), Tally::default());
         phase.set(Phase::Measure);
         gate.open();
-        let seat =
-            Seat { thread: 0, threads: 1, queues: 1, timed: true, asked: None, phase: &phase };
+        let seat = Seat {
+            thread: 0,
+            threads: 1,
+            queues: 1,
+            timed: true,
+            asked: None,
+            manners: Manners::Equal,
+            gives_way: false,
+            phase: &phase,
+        };
         let mut worker = Refusing { phase: &phase, calls: 0 };
         let times = drive(&mut worker, &seat, Load::Stream, &tally, &gate);
         assert_eq!((tally.submitted.get(), tally.waits.get()), (PACKETS, 2 * PACKETS));

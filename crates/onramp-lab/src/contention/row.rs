@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::trial::Trial;
-use super::{Cell, Design};
+use super::{Cell, Design, Manners};
 use crate::lockstat::LockRow;
 use crate::measure::{Latency, Octaves, Percentiles, Spread, jain};
 use crate::memory::{Memory, MemoryNotes};
@@ -13,6 +13,8 @@ use crate::memory::{Memory, MemoryNotes};
 pub struct Row {
     /// The design.
     pub design: Design,
+    /// What it does beside.
+    pub manners: Manners,
     /// Sending threads.
     pub threads: usize,
     /// Packets that each may have below it; `None`: as many as the design has by itself.
@@ -21,6 +23,8 @@ pub struct Row {
     pub memory: Memory,
     /// Of each round without clocks, in order.
     rounds: Vec<Figures>,
+    /// Time to accept a packet, of each round with clocks, in order.
+    accepts: Vec<Option<Percentiles>>,
     /// Packets dropped in all trials, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Time of a send call that took its packet; one in 16.
@@ -63,10 +67,12 @@ impl Row {
     pub(crate) fn new(cell: Cell) -> Self {
         Self {
             design: cell.design,
+            manners: cell.manners,
             threads: cell.threads,
             credits: cell.credits,
             memory: cell.memory,
             rounds: Vec::new(),
+            accepts: Vec::new(),
             drops: BTreeMap::new(),
             send: Latency::default(),
             accept: Latency::default(),
@@ -83,8 +89,8 @@ impl Row {
     }
 
     pub(crate) fn cell(&self) -> Cell {
-        let Self { design, threads, credits, memory, .. } = *self;
-        Cell { design, threads, credits, memory }
+        let Self { design, manners, threads, credits, memory, .. } = *self;
+        Cell { design, manners, threads, credits, memory }
     }
 
     pub(crate) fn add(&mut self, trial: Trial) {
@@ -97,6 +103,7 @@ impl Row {
         }
         self.send.merge(&trial.send);
         self.accept.merge(&trial.accept);
+        self.accepts.push(trial.accept.percentiles());
         self.wait.merge(&trial.wait);
         self.transaction.merge(&trial.transaction);
         self.staging.merge(&trial.staging);
@@ -164,6 +171,12 @@ impl Row {
         self.spread(|round| Some(round.jain))
     }
 
+    /// Time to accept a packet, a percentile of each round. `None`: nothing was accepted.
+    #[must_use]
+    pub fn accept_by_round(&self, percentile: fn(&Percentiles) -> u64) -> Option<Spread> {
+        Spread::of(self.accepts.iter().flatten().map(|ns| percentile(ns) as f64))
+    }
+
     /// From the send call to the qdisc. Of `onramp`: of the oldest packet of each take, by the
     /// link's own count, rounded up to a power of two.
     #[must_use]
@@ -200,6 +213,8 @@ impl Figures {
 pub struct Ratio {
     /// The design.
     pub design: Design,
+    /// Those of both.
+    pub manners: Manners,
     /// Sending threads.
     pub threads: usize,
     /// As of [`Row`].
@@ -210,18 +225,42 @@ pub struct Ratio {
     pub packets_per_second: Option<Spread>,
     /// CPU time per packet, over the other's.
     pub cpu_ns_per_packet: Option<Spread>,
+    /// The 99.9th percentile of the time to accept a packet, over the other's.
+    pub accept_p999: Option<Spread>,
 }
 
 impl Ratio {
-    /// Of all `rows` to those of `base`; rows without one are left out.
+    /// Of all `rows` to those of [`Design::BASE`]; rows without one are left out.
     #[must_use]
-    pub fn of(rows: &[Row], base: Design) -> Vec<Self> {
+    pub fn to_base(rows: &[Row]) -> Vec<Self> {
+        Self::of(rows, |_| Design::BASE)
+    }
+
+    /// Of all `rows` to those of Onramp, of queues alone to those of its intake; rows without one
+    /// are left out.
+    #[must_use]
+    pub fn to_onramp(rows: &[Row]) -> Vec<Self> {
+        let own = |row: &Row| {
+            if row.design.is_peer() { Design::OnrampIntake } else { Design::Onramp }
+        };
+        Self::of(rows, own)
+    }
+
+    fn of(rows: &[Row], base: impl Fn(&Row) -> Design) -> Vec<Self> {
         let to = |row: &Row| {
-            let other = Cell { design: base, ..row.cell() };
+            let design = base(row);
+            let other = Cell { design, ..row.cell() };
             let other = rows.iter().find(|row| row.cell() == other)?;
-            (row.design != base).then(|| Self::between(row, other))
+            (row.design != design).then(|| Self::between(row, other))
         };
         rows.iter().filter_map(to).collect()
+    }
+
+    /// Whether it is the ratio of `row`.
+    #[must_use]
+    pub fn is_of(&self, row: &Row) -> bool {
+        let Self { design, manners, threads, credits, memory, .. } = *self;
+        row.cell() == Cell { design, manners, threads, credits, memory }
     }
 
     fn between(row: &Row, base: &Row) -> Self {
@@ -234,11 +273,15 @@ impl Ratio {
         };
         Self {
             design: row.design,
+            manners: row.manners,
             threads: row.threads,
             credits: row.credits,
             memory: row.memory,
             packets_per_second: spread(|round| Some(round.packets_per_second)),
             cpu_ns_per_packet: spread(|round| round.cpu_ns_per_packet),
+            accept_p999: Spread::of(row.accepts.iter().zip(&base.accepts).filter_map(
+                |(ours, theirs)| Some((*ours)?.p999 as f64 / (*theirs)?.p999.max(1) as f64),
+            )),
         }
     }
 }
@@ -282,7 +325,8 @@ mod tests {
     }
 
     fn row(design: Design, trials: Vec<Trial>) -> Row {
-        let mut row = Row::new(Cell { design, threads: 4, credits: None, memory: Memory::Pool });
+        let (manners, memory) = (Manners::Equal, Memory::Pool);
+        let mut row = Row::new(Cell { design, manners, threads: 4, credits: None, memory });
         trials.into_iter().for_each(|trial| row.add(trial));
         row
     }
@@ -341,7 +385,7 @@ mod tests {
         let base = vec![trial(false, 100, 20), trial(false, 200, 20)];
         let ours = vec![trial(false, 200, 10), trial(false, 800, 16)];
         let rows = [row(Design::Busylock, base), row(Design::Onramp, ours)];
-        let ratios = Ratio::of(&rows, Design::BASE);
+        let ratios = Ratio::to_base(&rows);
         assert_eq!(ratios.len(), 1, "the base is not compared to itself");
         let rates = ratios[0].packets_per_second.expect("two rounds");
         assert_eq!((rates.min, rates.max), (2.0, 4.0));
@@ -349,6 +393,6 @@ mod tests {
         assert!((costs.min - 0.2).abs() < 1e-9 && (costs.max - 0.25).abs() < 1e-9, "{costs:?}");
         let mut alone = rows[1].clone();
         alone.threads = 5;
-        assert!(Ratio::of(&[rows[0].clone(), alone], Design::BASE).is_empty(), "no base with 5");
+        assert!(Ratio::to_base(&[rows[0].clone(), alone]).is_empty(), "no base with 5");
     }
 }

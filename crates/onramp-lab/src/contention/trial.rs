@@ -10,7 +10,7 @@ use onramp_dev::{MonotonicClock, Null, NullStats};
 
 use super::design::Visit;
 use super::drive::{Tally, Times, drive};
-use super::{Cell, Plan};
+use super::{Cell, Manners, Plan};
 use crate::device::{Card, DeviceNotes, SharedNotes};
 use crate::lock::{Lock, Spin};
 use crate::lockstat::LockRow;
@@ -66,6 +66,7 @@ struct Stage<'a> {
     notes: SharedNotes,
     tallies: Vec<Tally>,
     cpus: Vec<usize>,
+    gives_way: bool,
     patience: Duration,
 }
 
@@ -81,7 +82,7 @@ struct Snapshot {
 
 /// Tries `cell` once.
 pub(crate) fn run(plan: &Plan, cell: Cell, timed: bool) -> Result<Trial, Error> {
-    let Cell { design, threads, credits, memory } = cell;
+    let Cell { design, manners, threads, credits, memory } = cell;
     let (phase, notes) = (Arc::new(PhaseCell::new()), SharedNotes::default());
     let mut counts = Vec::new();
     let device = |_| -> Box<dyn Device> {
@@ -95,11 +96,14 @@ pub(crate) fn run(plan: &Plan, cell: Cell, timed: bool) -> Result<Trial, Error> 
     };
     let devices = (0..plan.queues).map(device).collect();
     let tallies = (0..threads).map(|_| Tally::default()).collect();
-    let cpus = if plan.pin { pin::allowed()? } else { Vec::new() };
+    let allowed = pin::allowed()?;
+    let gives_way = manners == Manners::Equal && threads > allowed.len();
+    let cpus = if plan.pin { allowed } else { Vec::new() };
     let patience = PATIENCE;
-    let stage = Stage { plan, cell, timed, phase, counts, notes, tallies, cpus, patience };
+    let stage =
+        Stage { plan, cell, timed, phase, counts, notes, tallies, cpus, gives_way, patience };
     let tree = onramp_core::Setup::of(plan.qdisc.clone());
-    let behind = Behind { tree: &tree, devices, credits, memory, timed };
+    let behind = Behind { tree: &tree, devices, credits, memory, manners, timed };
     let found = design.open(threads, behind, None, &stage)?;
     found.map_err(|error| match error {
         Error::Conservation(account) => Error::Conservation(format!("{cell}: {account}")),
@@ -124,6 +128,7 @@ pub(crate) fn of_path<P: Path>(
         notes: SharedNotes::default(),
         tallies: (0..cell.threads).map(|_| Tally::default()).collect(),
         cpus: Vec::new(),
+        gives_way: false,
         patience,
     };
     (&stage).path(path, "none")
@@ -135,7 +140,7 @@ impl Visit for &Stage<'_> {
     fn path<P: Path>(self, mut path: P, kind: &'static str) -> Self::Out {
         let gate = Gate::default();
         let measured = thread::scope(|scope| {
-            if P::CONSUMES {
+            if path.consumes() {
                 let (path, phase, timed) = (&path, &*self.phase, self.timed);
                 let builder = thread::Builder::new().name("drain".to_owned());
                 builder
@@ -192,6 +197,8 @@ impl Stage<'_> {
             queues: self.plan.queues,
             timed: self.timed,
             asked: self.cell.credits,
+            manners: self.cell.manners,
+            gives_way: self.gives_way,
             phase: &self.phase,
         };
         let mut worker = path.worker(&seat);

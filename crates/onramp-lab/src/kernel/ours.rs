@@ -10,6 +10,7 @@ use onramp_queue::PacketList;
 
 use super::{PACKET, Trial};
 use crate::Error;
+use crate::contention::Manners;
 use crate::crew::{Crew, Watched};
 use crate::measure::PhaseCell;
 use crate::memory::Memory;
@@ -20,7 +21,8 @@ pub(super) fn trial(tree: &Setup, cpus: &[usize], span: Duration) -> Result<Tria
     let null = Null::default();
     let counts = null.stats();
     let devices: Vec<Box<dyn Device>> = vec![Box::new(null)];
-    let behind = Behind { tree, devices, credits: None, memory: Memory::Pool, timed: false };
+    let (memory, manners) = (Memory::Pool, Manners::Equal);
+    let behind = Behind { tree, devices, credits: None, memory, manners, timed: false };
     let mut path = Linked::new(behind, Mode::Hybrid)?;
     let taken = || counts.packets.get();
     let Watched { given, window, seen } = senders(cpus, span, taken, |_, seat, payload| {
@@ -74,7 +76,16 @@ fn senders(
     let body = |number: usize| {
         let threads = cpus.len();
         let phase = &crew.phase;
-        let seat = Seat { thread: number, threads, queues: 1, timed: false, asked: None, phase };
+        let seat = Seat {
+            thread: number,
+            threads,
+            queues: 1,
+            timed: false,
+            asked: None,
+            manners: Manners::Equal,
+            gives_way: false, // Each thread has a processor of its own.
+            phase,
+        };
         Ok(work(number, &seat, &mut [0; PACKET]))
     };
     crew.run_bound(cpus, span, || Ok(taken()), body)

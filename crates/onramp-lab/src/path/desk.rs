@@ -10,6 +10,7 @@ use onramp_dev::MonotonicClock;
 use onramp_queue::{Armed, Credits, Packet, Pool};
 
 use super::{Notes, Seat, Sent, Worker};
+use crate::contention::Manners;
 use crate::measure::Sampler;
 use crate::memory::{self, Freed};
 
@@ -17,6 +18,8 @@ use crate::memory::{self, Freed};
 const OVERHEAD: u32 = 8 + 20 + 14;
 /// How long a wait lasts at most.
 const PATIENCE_NS: u64 = 50_000_000;
+/// How long a thread sends before it gives way, if it does.
+const SLICE_NS: u128 = onramp::Sender::SLICE.as_nanos();
 /// Runs of the qdisc that a thread adds when its quota is used up (`MAX_SOFTIRQ_RESTART`).
 const RESTARTS: usize = 10;
 /// One packet in so many is looked at on its way.
@@ -33,6 +36,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) scheduled: bool,
     /// The processor whose queue it uses.
     pub(crate) cpu: usize,
+    /// Since when it has not given way.
+    slice_start: Instant,
     sampler: Sampler,
     takes: Sampler,
     pool: Pool,
@@ -89,6 +94,7 @@ impl<'a> Desk<'a> {
             now: Instant(0),
             scheduled: false,
             cpu: 0,
+            slice_start: MonotonicClock.now(),
             sampler: Sampler::one_in(PERIOD, seat.thread),
             takes: Sampler::one_in(memory::PERIOD, seat.thread),
             special: seat.timed || freed.is_some(),
@@ -220,6 +226,16 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// Lets others run when a slice is over, as a sender of `onramp::Link` does. The clock was read
+    /// for the packet anyway.
+    #[inline]
+    pub(crate) fn give_way(&mut self) {
+        if self.seat.gives_way && u128::from(self.now.since(self.slice_start)) > SLICE_NS {
+            thread::yield_now();
+            self.slice_start = MonotonicClock.now();
+        }
+    }
+
     /// Sleeps until half of what is out has come home (`all`: all of it), `until`, or for 50 ms.
     fn sleep(&mut self, all: bool, until: Instant) {
         let need = if all { self.pool.out() } else { (self.pool.out() / 2).max(1) };
@@ -240,6 +256,10 @@ impl<'a> Desk<'a> {
 
 /// A path whose threads keep their packets at a desk.
 pub(crate) trait Xmit: Sync {
+    /// Asks for the line that the next packet is pushed by, as a sender of `onramp::Link` does
+    /// before it reads the clock. Not for locks: it would take their line from the holder.
+    fn prefetch(&self, _desk: &Desk<'_>) {}
+
     /// Sends a packet; `Stopped` has taken it back.
     fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent;
 
@@ -294,6 +314,9 @@ impl<'a, P: Xmit> Sender<'a, P> {
 impl<P: Xmit> Worker for Sender<'_, P> {
     #[inline]
     fn send(&mut self, payload: &[u8]) -> Sent {
+        if self.desk.seat.manners == Manners::Equal {
+            self.path.prefetch(&self.desk);
+        }
         let Some(pkt) = self.desk.packet(payload) else { return Sent::Full };
         let sent = self.path.xmit(pkt, &mut self.desk);
         if self.desk.scheduled {
@@ -312,6 +335,10 @@ impl<P: Xmit> Worker for Sender<'_, P> {
         while !self.desk.is_home() && !self.desk.seat.phase.is_stop() {
             self.sleep(true);
         }
+    }
+
+    fn give_way(&mut self) {
+        self.desk.give_way();
     }
 
     fn begin_notes(&mut self) {

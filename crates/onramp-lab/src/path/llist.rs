@@ -54,6 +54,11 @@ impl Llist {
 
 impl Xmit for Llist {
     #[inline]
+    fn prefetch(&self, desk: &Desk<'_>) {
+        self.queues[desk.seat.queue()].list.prefetch();
+    }
+
+    #[inline]
     fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent {
         let Place { list, count, queue } = &self.queues[desk.seat.queue()];
         // Relaxed: a bound, not a hand-over. Who pushes into an empty list need not count.

@@ -1,11 +1,10 @@
-//! The floor: an array for each sender, and a thread that empties them, many packets at once.
+//! The floor: an array for each sender, and a drainer that empties them, many packets at once.
 //!
 //! Senders share nothing with each other, and with the drainer a line for several packets. A queue
 //! that keeps packets in its own memory can do no better; what is left is the packets' own way from
 //! one processor to another.
 
 use onramp_queue::{Counter, Packet};
-use parking_lot::MutexGuard;
 
 use super::ring::Rings;
 use super::{Peer, Sink};
@@ -16,10 +15,11 @@ pub(crate) struct Floor(Rings);
 
 impl Peer for Floor {
     type End<'a> = rtrb::Producer<Packet>;
-    type Taker<'a> = MutexGuard<'a, Vec<rtrb::Consumer<Packet>>>;
+    type Taker = Vec<rtrb::Consumer<Packet>>;
 
-    fn new(senders: usize, credits: u32, sink: Sink) -> Self {
-        Self(Rings::new(senders, credits, sink))
+    fn new(senders: usize, credits: u32, sink: Sink) -> (Self, Self::Taker) {
+        let (rings, consumers) = Rings::new(senders, credits, sink);
+        (Self(rings), consumers)
     }
 
     fn end(&self, sender: usize) -> rtrb::Producer<Packet> {
@@ -36,11 +36,7 @@ impl Peer for Floor {
         self.0.push(end, pkt, count)
     }
 
-    fn taker(&self) -> Self::Taker<'_> {
-        self.0.taker()
-    }
-
-    fn pop(&self, taker: &mut Self::Taker<'_>, sink: &mut Sink) -> bool {
+    fn pop(&self, taker: &mut Self::Taker, sink: &mut Sink) -> bool {
         let before = sink.taken;
         for consumer in taker.iter_mut() {
             if let Ok(chunk) = consumer.read_chunk(consumer.slots()) {

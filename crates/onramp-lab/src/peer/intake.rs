@@ -10,11 +10,11 @@ pub(crate) struct Bare(Intake<Sink>);
 
 impl Peer for Bare {
     type End<'a> = ();
-    type Taker<'a> = ();
+    type Taker = ();
 
-    fn new(_senders: usize, _credits: u32, sink: Sink) -> Self {
+    fn new(_senders: usize, _credits: u32, sink: Sink) -> (Self, ()) {
         // Credits bound what waits.
-        Self(Intake::new(sink, u16::MAX, u16::MAX))
+        (Self(Intake::new(sink, u16::MAX, u16::MAX)), ())
     }
 
     fn end(&self, _sender: usize) {}
@@ -48,10 +48,4 @@ impl Peer for Bare {
     }
 
     const DRAINED: bool = false;
-
-    fn taker(&self) {}
-
-    fn pop(&self, (): &mut (), _sink: &mut Sink) -> bool {
-        false
-    }
 }

@@ -16,12 +16,12 @@ pub(crate) struct Shared {
 
 impl Peer for Shared {
     type End<'a> = ();
-    type Taker<'a> = ();
+    type Taker = ();
 
-    fn new(senders: usize, credits: u32, sink: Sink) -> Self {
+    fn new(senders: usize, credits: u32, sink: Sink) -> (Self, ()) {
         let deque = VecDeque::with_capacity(senders * credits as usize);
         let freed = sink.freed.clone();
-        Self { held: Mutex::new((deque, sink)), freed }
+        (Self { held: Mutex::new((deque, sink)), freed }, ())
     }
 
     fn end(&self, _sender: usize) {}
@@ -47,10 +47,4 @@ impl Peer for Shared {
     }
 
     const DRAINED: bool = false;
-
-    fn taker(&self) {}
-
-    fn pop(&self, (): &mut (), _sink: &mut Sink) -> bool {
-        false
-    }
 }

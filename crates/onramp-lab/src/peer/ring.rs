@@ -1,10 +1,10 @@
-//! Rings and channels of other crates, each drained by a thread of its own.
+//! Rings and channels of other crates.
 
 use std::sync::mpsc;
 
 use crossbeam_queue::ArrayQueue;
 use onramp_queue::{Counter, Packet};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use thingbuf::ThingBuf;
 use thingbuf::recycling::Recycle;
 
@@ -16,10 +16,10 @@ pub(crate) struct Array(ArrayQueue<Packet>);
 
 impl Peer for Array {
     type End<'a> = ();
-    type Taker<'a> = ();
+    type Taker = ();
 
-    fn new(senders: usize, credits: u32, _sink: Sink) -> Self {
-        Self(ArrayQueue::new(senders * credits as usize))
+    fn new(senders: usize, credits: u32, _sink: Sink) -> (Self, ()) {
+        (Self(ArrayQueue::new(senders * credits as usize)), ())
     }
 
     fn end(&self, _sender: usize) {}
@@ -28,8 +28,6 @@ impl Peer for Array {
     fn push(&self, (): &mut (), pkt: Packet, _count: &Counter) -> Result<(), Packet> {
         self.0.push(pkt)
     }
-
-    fn taker(&self) {}
 
     fn pop(&self, (): &mut (), sink: &mut Sink) -> bool {
         pop_run(sink, || self.0.pop())
@@ -56,10 +54,10 @@ impl Recycle<Option<Packet>> for Emptied {
 
 impl Peer for Things {
     type End<'a> = ();
-    type Taker<'a> = ();
+    type Taker = ();
 
-    fn new(senders: usize, credits: u32, _sink: Sink) -> Self {
-        Self(ThingBuf::with_recycle(senders * credits as usize, Emptied))
+    fn new(senders: usize, credits: u32, _sink: Sink) -> (Self, ()) {
+        (Self(ThingBuf::with_recycle(senders * credits as usize, Emptied)), ())
     }
 
     fn end(&self, _sender: usize) {}
@@ -75,8 +73,6 @@ impl Peer for Things {
         }
     }
 
-    fn taker(&self) {}
-
     fn pop(&self, (): &mut (), sink: &mut Sink) -> bool {
         pop_run(sink, || self.0.pop_ref().and_then(|mut slot| slot.take()))
     }
@@ -86,18 +82,17 @@ impl Peer for Things {
 #[derive(Debug)]
 pub(crate) struct Rings {
     producers: Vec<Mutex<Option<rtrb::Producer<Packet>>>>,
-    consumers: Mutex<Vec<rtrb::Consumer<Packet>>>,
 }
 
 impl Peer for Rings {
     type End<'a> = rtrb::Producer<Packet>;
-    type Taker<'a> = MutexGuard<'a, Vec<rtrb::Consumer<Packet>>>;
+    type Taker = Vec<rtrb::Consumer<Packet>>;
 
-    fn new(senders: usize, credits: u32, _sink: Sink) -> Self {
+    fn new(senders: usize, credits: u32, _sink: Sink) -> (Self, Self::Taker) {
         let rings = (0..senders).map(|_| rtrb::RingBuffer::new(credits as usize));
         let (producers, consumers): (Vec<_>, Vec<_>) = rings.unzip();
         let producers = producers.into_iter().map(|producer| Mutex::new(Some(producer)));
-        Self { producers: producers.collect(), consumers: Mutex::new(consumers) }
+        (Self { producers: producers.collect() }, consumers)
     }
 
     fn end(&self, sender: usize) -> rtrb::Producer<Packet> {
@@ -115,11 +110,7 @@ impl Peer for Rings {
         end.push(pkt).map_err(|rtrb::PushError::Full(pkt)| pkt)
     }
 
-    fn taker(&self) -> MutexGuard<'_, Vec<rtrb::Consumer<Packet>>> {
-        self.consumers.lock()
-    }
-
-    fn pop(&self, taker: &mut Self::Taker<'_>, sink: &mut Sink) -> bool {
+    fn pop(&self, taker: &mut Self::Taker, sink: &mut Sink) -> bool {
         let mut came = false;
         for consumer in taker.iter_mut() {
             came |= pop_run(sink, || consumer.pop().ok());
@@ -130,22 +121,19 @@ impl Peer for Rings {
 
 /// `std-mpsc`: the channel of the standard library, without a bound of its own.
 #[derive(Debug)]
-pub(crate) struct Channel {
-    sender: mpsc::Sender<Packet>,
-    receiver: Mutex<mpsc::Receiver<Packet>>,
-}
+pub(crate) struct Channel(mpsc::Sender<Packet>);
 
 impl Peer for Channel {
     type End<'a> = mpsc::Sender<Packet>;
-    type Taker<'a> = MutexGuard<'a, mpsc::Receiver<Packet>>;
+    type Taker = mpsc::Receiver<Packet>;
 
-    fn new(_senders: usize, _credits: u32, _sink: Sink) -> Self {
+    fn new(_senders: usize, _credits: u32, _sink: Sink) -> (Self, Self::Taker) {
         let (sender, receiver) = mpsc::channel();
-        Self { sender, receiver: Mutex::new(receiver) }
+        (Self(sender), receiver)
     }
 
     fn end(&self, _sender: usize) -> mpsc::Sender<Packet> {
-        self.sender.clone()
+        self.0.clone()
     }
 
     #[inline]
@@ -158,11 +146,7 @@ impl Peer for Channel {
         end.send(pkt).map_err(|mpsc::SendError(pkt)| pkt)
     }
 
-    fn taker(&self) -> MutexGuard<'_, mpsc::Receiver<Packet>> {
-        self.receiver.lock()
-    }
-
-    fn pop(&self, taker: &mut Self::Taker<'_>, sink: &mut Sink) -> bool {
+    fn pop(&self, taker: &mut Self::Taker, sink: &mut Sink) -> bool {
         pop_run(sink, || taker.try_recv().ok())
     }
 }

@@ -32,12 +32,12 @@ impl Shards {
 impl Peer for Shards {
     /// The sender's shard.
     type End<'a> = usize;
-    type Taker<'a> = ();
+    type Taker = ();
 
-    fn new(_senders: usize, _credits: u32, sink: Sink) -> Self {
+    fn new(_senders: usize, _credits: u32, sink: Sink) -> (Self, ()) {
         let of_cpu = shards(&pin::allowed().unwrap_or_default(), last_level);
         let shards = of_cpu.iter().max().map_or(1, |last| last + 1);
-        Self { intake: Sharded::new(shards, sink), of_cpu }
+        (Self { intake: Sharded::new(shards, sink), of_cpu }, ())
     }
 
     fn end(&self, _sender: usize) -> usize {
@@ -74,12 +74,6 @@ impl Peer for Shards {
     }
 
     const DRAINED: bool = false;
-
-    fn taker(&self) {}
-
-    fn pop(&self, (): &mut (), _sink: &mut Sink) -> bool {
-        false
-    }
 }
 
 /// The shard of each processor up to the last of `cpus`, by what `cluster` says of them.

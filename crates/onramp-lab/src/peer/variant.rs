@@ -80,13 +80,10 @@ impl<F: Format, B: Batch, const DIRECT: bool> Peer for Variant<F, B, DIRECT> {
         = F::Memo
     where
         Self: 'a;
-    type Taker<'a>
-        = ()
-    where
-        Self: 'a;
+    type Taker = ();
 
-    fn new(_senders: usize, _credits: u32, sink: Sink) -> Self {
-        Self(OneWord::new(Works { sink, batch: B::default() }))
+    fn new(_senders: usize, _credits: u32, sink: Sink) -> (Self, ()) {
+        (Self(OneWord::new(Works { sink, batch: B::default() })), ())
     }
 
     fn end(&self, _sender: usize) -> F::Memo {
@@ -117,10 +114,4 @@ impl<F: Format, B: Batch, const DIRECT: bool> Peer for Variant<F, B, DIRECT> {
     }
 
     const DRAINED: bool = false;
-
-    fn taker(&self) {}
-
-    fn pop(&self, (): &mut (), _sink: &mut Sink) -> bool {
-        false
-    }
 }

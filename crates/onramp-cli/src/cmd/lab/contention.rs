@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use onramp::qdisc::Spec;
 use onramp_lab::Error;
-use onramp_lab::contention::{self, Design, Plan, Row};
+use onramp_lab::contention::{self, Design, Manners, Plan, Row};
 use onramp_lab::memory::Memory;
 
 use super::common::{LoadArgs, Reports, Run, counts, once};
@@ -22,12 +22,18 @@ use crate::limits;
 /// Each design runs twice a round: without clocks, for rates and CPU time, and with clocks at locks
 /// and calls, for the tables and percentiles. Rates are medians over the rounds, with the extremes;
 /// CPU is user and system time of the whole process for each packet that came out.
+///
+/// By default the designs are tried twice: as Linux had them (and queues of other crates with a
+/// thread that drains, as their users have them), and with the same manners as Onramp, which gives
+/// way to other threads after 300 us where there are more of them than processors, and whose
+/// senders drain. Onramp is the same in both: its two rows show how well two runs agree.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   onramp lab contention
   onramp lab contention --designs busylock,llist,onramp --threads 16,240 --qdisc pfifo
   onramp lab contention --designs all --threads 1,2,4,16,64,240 --json out.json --html out.html
+  onramp lab contention --designs llist,onramp --manners equal --qdisc 'pfifo limit 10000'
   onramp lab contention --designs onramp-intake,std-mpsc --memory pool,malloc
   onramp lab contention --threads 16 --load rr --burst 64 --histograms")]
 pub(crate) struct Args {
@@ -39,6 +45,9 @@ pub(crate) struct Args {
         default_value = "busylock,llist,onramp"
     )]
     designs: Vec<String>,
+    /// What designs do beside: as in Linux, the same as Onramp, or one after the other
+    #[arg(long, value_enum, default_value = "both")]
+    manners: MannersName,
     /// Numbers of sending threads
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,16,240",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -90,6 +99,26 @@ enum DeviceName {
     Null,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MannersName {
+    /// Each as it was: nobody gives way, a thread drains queues
+    Linux,
+    /// Each as Onramp: senders give way, and drain
+    Equal,
+    /// Both
+    Both,
+}
+
+impl MannersName {
+    fn manners(self) -> Vec<Manners> {
+        match self {
+            Self::Linux => vec![Manners::Linux],
+            Self::Equal => vec![Manners::Equal],
+            Self::Both => Manners::ALL.to_vec(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MemoryName {
     /// A pool of each thread, as in the product
@@ -132,6 +161,7 @@ fn plan(args: &Args) -> Result<Plan> {
     Ok(Plan {
         memory: memory(&args.memory, &designs)?,
         designs,
+        manners: args.manners.manners(),
         threads: counts(&args.threads),
         queues,
         qdisc,

@@ -10,13 +10,14 @@ use super::super::common::{insert, percentiles};
 use super::Results;
 use crate::report::json::number;
 
-/// The rows, and what they are to those of `busylock`.
+/// The rows, and what they are to those of `busylock` and of `onramp`.
 pub(super) fn results(results: &Results) -> Map<String, Value> {
     let Results { plan, rows, .. } = results;
-    let ratios = Ratio::of(rows, Design::BASE);
+    let ratios = |ratios: Vec<Ratio>| ratios.iter().map(ratio).collect();
     let mut map = Map::new();
     map.insert("rows".into(), rows.iter().map(|one| row(one, plan)).collect());
-    map.insert("ratios_to_busylock".into(), ratios.iter().map(ratio).collect());
+    map.insert("ratios_to_busylock".into(), ratios(Ratio::to_base(rows)));
+    map.insert("ratios_to_onramp".into(), ratios(Ratio::to_onramp(rows)));
     map
 }
 
@@ -25,6 +26,7 @@ pub(super) fn parameters(plan: &Plan) -> Value {
     let names = |designs: &[Design]| designs.iter().map(|d| d.name()).collect::<Vec<_>>();
     json!({
         "designs": names(&plan.designs),
+        "manners": plan.manners.iter().map(|manners| manners.name()).collect::<Vec<_>>(),
         "threads": plan.threads,
         "queues": plan.queues,
         "qdisc": plan.qdisc.to_string(),
@@ -44,6 +46,7 @@ pub(super) fn parameters(plan: &Plan) -> Value {
 fn row(row: &Row, plan: &Plan) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), row.design.name().into());
+    map.insert("manners".into(), row.manners.name().into());
     map.insert("threads".into(), row.threads.into());
     map.insert("credits".into(), json!(row.credits));
     map.insert("memory".into(), row.memory.name().into());
@@ -57,6 +60,9 @@ fn row(row: &Row, plan: &Plan) -> Value {
     insert(&mut map, "jain", row.jain());
     map.insert("send_ns".into(), percentiles(row.send.percentiles()));
     map.insert("accept_ns".into(), percentiles(row.accept.percentiles()));
+    insert(&mut map, "accept_p50_ns", row.accept_by_round(|ns| ns.p50));
+    insert(&mut map, "accept_p99_ns", row.accept_by_round(|ns| ns.p99));
+    insert(&mut map, "accept_p999_ns", row.accept_by_round(|ns| ns.p999));
     map.insert("wait_ns".into(), percentiles(row.wait.percentiles()));
     map.insert("latency_ns".into(), percentiles(row.transaction.percentiles()));
     map.insert("staging_ns".into(), percentiles(row.staging()));
@@ -109,11 +115,13 @@ fn packet_memory(notes: &MemoryNotes) -> Value {
 fn ratio(ratio: &Ratio) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), ratio.design.name().into());
+    map.insert("manners".into(), ratio.manners.name().into());
     map.insert("threads".into(), ratio.threads.into());
     map.insert("credits".into(), json!(ratio.credits));
     map.insert("memory".into(), ratio.memory.name().into());
     insert(&mut map, "packets_per_second", ratio.packets_per_second);
     insert(&mut map, "cpu_ns_per_packet", ratio.cpu_ns_per_packet);
+    insert(&mut map, "accept_p999_ns", ratio.accept_p999);
     Value::Object(map)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use onramp_lab::contention::{Design, Ratio, Row};
+use onramp_lab::contention::{Manners, Ratio, Row};
 use onramp_lab::lockstat::{LockRow, lockmeter_table, perf_table};
 use onramp_lab::measure::{Percentiles, Spread};
 use onramp_lab::memory::Memory;
@@ -11,9 +11,9 @@ use super::Results;
 use crate::report::table::{align, duration};
 
 /// Under a table with more threads than processors.
-const GIVES_WAY: &str = "\
-More threads than CPUs: onramp alone gives way by itself between two runs, as its send() does.
-A kernel never preempts the holder of a spinlock; here it is preempted anywhere.
+const CROWDED: &str = "\
+More threads than CPUs: a kernel never preempts the holder of a spinlock; here it is preempted
+anywhere.
 ";
 
 /// Tables by number of threads, then locks, then histograms if wanted.
@@ -29,13 +29,15 @@ pub(super) fn contention(results: &Results, histograms: bool) -> String {
         plan.queues,
         plan.device_ns,
     );
-    let ratios = Ratio::of(rows, Design::BASE);
-    for threads in &plan.threads {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.threads == *threads).collect();
-        let _ = writeln!(text, "\n{threads} thread(s)");
+    let ratios = [Ratio::to_onramp(rows), Ratio::to_base(rows)];
+    let tables = plan.threads.iter().flat_map(|n| plan.manners.iter().map(move |m| (*n, *m)));
+    for (threads, manners) in tables {
+        let here = |row: &&Row| (row.threads, row.manners) == (threads, manners);
+        let rows: Vec<&Row> = rows.iter().filter(here).collect();
+        let _ = writeln!(text, "\n{threads} thread(s), {}", manner(manners));
         text.push_str(&figures(&rows, &ratios));
-        if *threads > *cpus {
-            text.push_str(GIVES_WAY);
+        if threads > *cpus {
+            text.push_str(CROWDED);
         }
         text.push_str(&locks(&rows, *cpus));
         text.push_str(&packet_memory(&rows));
@@ -50,11 +52,19 @@ pub(super) fn contention(results: &Results, histograms: bool) -> String {
     text
 }
 
-fn figures(rows: &[&Row], ratios: &[Ratio]) -> String {
+fn manner(manners: Manners) -> &'static str {
+    match manners {
+        Manners::Linux => "each as it was in Linux, or as its users have it",
+        Manners::Equal => "all with the same manners",
+    }
+}
+
+fn figures(rows: &[&Row], ratios: &[Vec<Ratio>; 2]) -> String {
     let header = [
         "design",
         "Mpps",
         "CPU ns/packet",
+        "x onramp",
         "x busylock",
         "CPUs",
         "switches/s",
@@ -79,10 +89,10 @@ fn figures(rows: &[&Row], ratios: &[Ratio]) -> String {
     align(&cells)
 }
 
-fn line(row: &Row, ratios: &[Ratio]) -> Vec<String> {
-    let cell = (row.design, row.threads, row.credits, row.memory);
-    let ratio = ratios.iter().find(|r| (r.design, r.threads, r.credits, r.memory) == cell);
-    let ratio = ratio.and_then(|ratio| ratio.cpu_ns_per_packet);
+fn line(row: &Row, ratios: &[Vec<Ratio>; 2]) -> Vec<String> {
+    let [to_onramp, to_busylock] = ratios.each_ref().map(|ratios| {
+        ratios.iter().find(|ratio| ratio.is_of(row)).and_then(|ratio| ratio.cpu_ns_per_packet)
+    });
     let spread = |spread: Option<Spread>, unit: f64, digits: usize| {
         spread.map_or_else(dash, |s| {
             let [median, min, max] = [s.median, s.min, s.max].map(|value| value / unit);
@@ -102,7 +112,8 @@ fn line(row: &Row, ratios: &[Ratio]) -> Vec<String> {
         name(row),
         spread(row.packets_per_second(), 1e6, 3),
         spread(row.cpu_ns_per_packet(), 1.0, 0),
-        median(ratio, 3),
+        spread(to_onramp, 1.0, 2),
+        median(to_busylock, 3),
         median(row.cpus(), 2),
         median(row.context_switches_per_second(), 0),
         p50,
