@@ -46,8 +46,8 @@ pub enum Manners {
     /// crates have a thread of their own that drains.
     Linux,
     /// Each as Onramp: where there are more senders than processors, a sender that has sent for
-    /// [`Sender::SLICE`](onramp::Sender::SLICE) gives way; a sender asks for the line of a lock-free
-    /// list before it reads the clock; and the senders of a queue of another crate drain it.
+    /// [`Sender::SLICE`](onramp::Sender::SLICE) gives way; a sender asks for the line of a
+    /// lock-free list before it reads the clock; and the senders of a queue drain it.
     Equal,
 }
 
