@@ -26,7 +26,7 @@ mod tdc;
 mod watch;
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -53,6 +53,22 @@ fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
     // Past the test harness, which hides what passing tests print.
     writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
+}
+
+/// A folder of what Linux did, which is no part of the project: beside the repository, or in
+/// `$ONRAMP_SHARED`. Without it says so, and gives `None`; it fails if somebody said where it is,
+/// and it is not there.
+fn reference(name: &str) -> Option<PathBuf> {
+    let told = std::env::var_os("ONRAMP_SHARED");
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let folder = told.as_ref().map_or_else(beside, PathBuf::from).join(name);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let why = format!("no folder {} (set ONRAMP_SHARED)", folder.display());
+    assert!(told.is_none(), "{why}");
+    writeln!(std::io::stderr(), "SKIP: reference: {why}").expect("it is open");
+    None
 }
 
 /// Says that a test does without something that not every kernel has.

@@ -6,14 +6,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::skip;
+use super::{reference, skip};
 
-/// Suites of qdiscs that Linux tests its own `tc` with. They are not part of the project.
-const SUITES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/tdc");
-
-/// How many cases each suite has, by name.
-fn cases() -> Vec<(String, u64)> {
-    let folder = fs::read_dir(Path::new(SUITES).join("cases")).expect("the cases");
+/// How many cases each of `suites` has, by name.
+fn cases(suites: &Path) -> Vec<(String, u64)> {
+    let folder = fs::read_dir(suites.join("cases")).expect("the cases");
     let mut cases: Vec<_> = folder
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
@@ -30,31 +27,34 @@ fn cases() -> Vec<(String, u64)> {
 
 #[test]
 fn every_case_of_linux_that_can_run_passes() {
-    let python = Command::new("python3").arg("--version").output().is_ok();
-    if !Path::new(SUITES).exists() || !python {
-        return skip("Linux's cases for tc: ../shared/tdc and python3 are needed");
+    let Some(suites) = reference("tdc") else { return };
+    if Command::new("python3").arg("--version").output().is_err() {
+        return skip("python3 is needed for Linux's cases for tc");
     }
     let mut command = Command::new("python3");
-    command.arg(Path::new(SUITES).join("run.py"));
+    command.arg(suites.join("run.py"));
     command.args(["--json", "--onramp", env!("CARGO_BIN_EXE_onramp")]);
     let output = command.output().expect("python3 runs");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("it prints text");
-    let suites: Vec<Value> =
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let ran: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let count = |suite: &Value, key: &str| suite[key].as_u64().expect("a count");
-    let sum = |key: &str| suites.iter().map(|suite| count(suite, key)).sum::<u64>();
-    let failures: Vec<&Value> = suites.iter().map(|suite| &suite["failures"]).collect();
+    let sum = |key: &str| ran.iter().map(|suite| count(suite, key)).sum::<u64>();
+    let failures: Vec<&Value> = ran.iter().map(|suite| &suite["failures"]).collect();
     assert_eq!(sum("failed"), 0, "{failures:#?}");
-    let mut ran: Vec<_> = suites
+    let mut told: Vec<_> = ran
         .iter()
         .map(|suite| {
             let cases = ["passed", "failed", "skipped"].map(|key| count(suite, key));
             (suite["suite"].as_str().expect("a name").to_owned(), cases.iter().sum())
         })
         .collect();
-    ran.sort();
-    assert_eq!(ran, cases(), "each case of each suite ran, or was told to need other programs");
+    told.sort();
+    assert_eq!(
+        told,
+        cases(&suites),
+        "each case of each suite ran, or was told to need other programs"
+    );
     assert!(sum("passed") > 0, "{text}");
     // What needs more than `tc` and `ip link` is little.
     assert!(sum("skipped") < sum("passed"), "{text}");

@@ -4,9 +4,8 @@
 //! `$ONRAMP_SHARED/golden`; without them the test says so and passes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use super::super::skip;
+use super::super::reference;
 use super::files::{Frames, frame, pcap};
 use super::{run, succeeded, write};
 
@@ -23,17 +22,11 @@ fn column<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
 
 #[test]
 fn a_capture_of_the_workload_is_shaped_as_linux_did() {
-    let shared = std::env::var_os("ONRAMP_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
+    let Some(golden) = reference("golden") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     for name in CASES {
-        let case = shared.join("golden").join(name);
-        let Ok(workload) = fs::read_to_string(case.join("workload.csv")) else {
-            skip(&format!("no recording at {} (set ONRAMP_SHARED)", case.display()));
-            continue;
-        };
+        let case = golden.join(name);
+        let workload = fs::read_to_string(case.join("workload.csv")).expect("a recording");
         // Times count from the first packet: where that is late, another comes before all others.
         let late = column(&workload, "time_ns").next() != Some("0");
         let mut frames: Frames = if late { vec![(0, frame(60, 1, 0))] } else { Vec::new() };
