@@ -1,12 +1,15 @@
 //! What a real kernel did, packet by packet, and whether we do the same.
 //!
 //! A case is a folder: `workload.csv` (what came), `tc.txt` (the tree), `opts` (the wire),
-//! `flows.csv` (pacing rates, may be missing) and `kernel.csv` (what left or died, and when).
+//! `flows.csv` (pacing rates, may be missing), `changes.csv` (lines of `tc` under way, may be
+//! missing) and `kernel.csv` (what left or died, and when). The same files may stand in one text,
+//! each behind a line `== NAME`.
 
 mod compare;
 mod frame;
 mod machine;
 mod read;
+mod totals;
 
 use std::path::PathBuf;
 
@@ -15,6 +18,7 @@ use onramp_core::view::QdiscView;
 use onramp_queue::DropReason;
 
 pub use self::compare::{Comparison, Mode};
+pub use self::totals::Totals;
 
 /// The recordings begin at 20 s of the kernel's monotonic clock.
 const START_NS: u64 = 20_000_000_000;
@@ -30,6 +34,7 @@ pub struct Case {
     /// Whether packets pass an empty qdisc by.
     bypass: bool,
     arrivals: Vec<Arrival>,
+    changes: Vec<Change>,
     recorded: Outcome,
 }
 
@@ -75,6 +80,16 @@ struct Arrival {
     pacing_rate: u64,
 }
 
+/// A line of `tc` while packets came.
+#[derive(Clone, Debug)]
+struct Change {
+    /// The process that ran `tc` woke up then.
+    from_ns: u64,
+    /// And `tc` had ended then: somewhere between, the kernel made the change.
+    to_ns: u64,
+    line: String,
+}
+
 /// A packet that left or died.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
@@ -118,8 +133,9 @@ impl Reason {
     }
 }
 
-#[derive(Debug, Default)]
-struct Outcome {
+/// What a run did: which packets left and died, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
     dequeues: Vec<Event>,
     /// Sorted: the order of drops at one time means nothing.
     drops: Vec<Event>,
@@ -132,7 +148,18 @@ impl Case {
     ///
     /// [`CaseError`]: what is wrong with which file.
     pub fn read(folder: impl Into<PathBuf>) -> Result<Self, CaseError> {
-        read::case(&folder.into())
+        let folder = folder.into();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        read::case(&name, &read::Files::of_folder(&folder))
+    }
+
+    /// Reads a case whose files stand in one text, each behind a line `== NAME`.
+    ///
+    /// # Errors
+    ///
+    /// [`CaseError`]: what is wrong with which file.
+    pub fn parse(name: &str, text: &str) -> Result<Self, CaseError> {
+        read::case(name, &read::Files::of_text(name, text))
     }
 
     /// Plays the workload through our qdiscs, and compares with what the kernel did: of one seed,
@@ -151,6 +178,48 @@ impl Case {
     /// What our qdiscs say of themselves after the workload, where chance begins at `seed`.
     #[must_use]
     pub fn views(&self, seed: u64) -> Vec<QdiscView> {
-        machine::replay(self, seed).1
+        self.replayed(seed).1
+    }
+
+    /// What our qdiscs do, where chance begins at `seed`.
+    #[must_use]
+    pub fn play(&self, seed: u64) -> Outcome {
+        self.replayed(seed).0
+    }
+
+    fn replayed(&self, seed: u64) -> (Outcome, Vec<QdiscView>) {
+        let guess = machine::guesses(self).swap_remove(0);
+        machine::replay(self, seed, &guess)
+    }
+
+    /// What the kernel did.
+    #[must_use]
+    pub fn recorded(&self) -> &Outcome {
+        &self.recorded
+    }
+
+    /// Where the kernel's run and ours of `seed` first differ, to the nanosecond; nothing, if they
+    /// are the same. If there are changes under way, the kernel made them at an instant that is
+    /// known to some microseconds: it is enough that one of these fits.
+    #[must_use]
+    pub fn exact(&self, seed: u64) -> Vec<String> {
+        let mut told = Vec::new();
+        for guess in machine::guesses(self) {
+            let (ours, _) = machine::replay(self, seed, &guess);
+            let differences = compare::first_differences(&ours, &self.recorded);
+            if differences.is_empty() {
+                return differences;
+            }
+            if told.is_empty() {
+                told = differences;
+            }
+        }
+        told
+    }
+
+    /// What a run comes to.
+    #[must_use]
+    pub fn totals(&self, outcome: &Outcome) -> Totals {
+        Totals::of(self, outcome)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use onramp_sim::recording::{Case, Comparison};
+use onramp_sim::recording::{Case, Comparison, Mode};
 
 const COLUMNS: &str = "time_ns,flow_id,size_bytes,priority,ecn\n";
 const EVENTS: &str = "event,time_ns,idx,flow_id,seq,size,ecn,reason\n";
@@ -47,4 +47,87 @@ fn what_differs_does_not_pass() {
     ] {
         assert!(!verdict(tc, two, other).pass, "{other}");
     }
+}
+
+/// Rows of a workload: packets of 1,000 bytes, one each microsecond.
+fn steady(packets: u64) -> String {
+    (0..packets).map(|n| format!("{},{},1000,0,0\n", n * 1000, n % 4)).collect()
+}
+
+/// What `netem` would have done that loses the packets that `lost` names, and no other.
+fn losing(packets: u64, lost: impl Fn(u64) -> bool) -> String {
+    let row = |n| {
+        let (event, reason) = if lost(n) { ("drop", "GENERIC") } else { ("deq", "") };
+        format!("{event},{},{n},{},{},1000,0,{reason}\n", n * 1000, n % 4, n / 4)
+    };
+    (0..packets).map(row).collect()
+}
+
+/// A kernel that loses as many packets as it should passes, whichever they are; one that loses an
+/// eighth more does not, nor one that prefers a flow.
+#[test]
+fn distributions_that_differ_do_not_pass() {
+    let (tc, packets) = ("tc qdisc add dev d root netem loss 25%", 8_000);
+    let workload = steady(packets);
+    // Every fourth of each flow's packets: 2,000 in all.
+    let fair = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 4 == 0));
+    assert!(fair.pass && fair.mode == Mode::Distribution, "{:?}", fair.differences);
+    assert!(!fair.order && !fair.drops);
+    // 2,250.
+    let more = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 32 < 9));
+    assert!(!more.pass);
+    assert!(more.differences[0].starts_with("drops: ours "), "{:?}", more.differences);
+    let fewer = verdict(tc, &workload, &losing(packets, |n| (n / 4) % 32 < 7));
+    assert!(!fewer.pass);
+    // As many, but flow 0 loses more than the others.
+    let unfair = |n: u64| (n / 4) % 100 < if n.is_multiple_of(4) { 34 } else { 22 };
+    let unfair = verdict(tc, &workload, &losing(packets, unfair));
+    assert!(!unfair.pass);
+    assert!(unfair.differences.iter().all(|told| told.starts_with("bytes of flow")));
+}
+
+const CASE: &str = "\
+a remark
+== opts
+LINK=8000000
+NOBYPASS=1
+== tc.txt
+tc qdisc add dev d root handle 1: pfifo limit 4
+== changes.csv
+from_ns,to_ns,line
+1500,31500,tc qdisc change dev d root handle 1: pfifo limit 1
+== workload.csv
+time_ns,flow_id,size_bytes,priority,ecn
+0,0,1000,0,0
+100,0,1000,0,0
+";
+
+/// What comes behind 1,001,000 ns: by then one packet is on the wire, and one is held.
+fn changed(rows: &str) -> Vec<String> {
+    let late = "40000,0,1000,0,0\n== kernel.csv\nevent,time_ns,idx,flow_id,seq,size,ecn,reason\n";
+    Case::parse("made-up", &format!("{CASE}{late}{rows}")).expect("a case").exact(1)
+}
+
+/// A line of `tc` under way counts from the time on at which it was made.
+#[test]
+fn changes_are_made_under_way() {
+    let sent = "deq,0,0,0,0,1000,0,\ndeq,1000000,1,0,1,1000,0,\n";
+    let full = "drop,40000,2,0,2,1000,0,OVERLIMIT\n";
+    let told = changed(&format!("{full}{sent}"));
+    assert!(told.is_empty(), "{told:?}");
+    let told = changed(&format!("{sent}deq,2000000,2,0,2,1000,0,\n"));
+    assert_eq!(told.len(), 2, "without the change, the third packet is kept: {told:?}");
+}
+
+/// A change that the tree does not take is an error, and so is a text without its files.
+#[test]
+fn a_case_has_to_be_whole() {
+    let refused = CASE.replace("limit 1\n", "limit one\n");
+    let error = Case::parse("made-up", &refused).expect_err("no number");
+    assert!(error.to_string().contains("one"), "{error}");
+    let error = Case::parse("made-up", CASE).expect_err("there is no kernel.csv");
+    assert_eq!(
+        error.to_string(),
+        "made-up:kernel.csv: there is no such file, or it cannot be read"
+    );
 }

@@ -5,7 +5,7 @@ use onramp_core::view::QdiscView;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 
-use super::{Case, Event, Outcome, Reason, START_NS, frame};
+use super::{Case, Change, Event, Outcome, Reason, START_NS, frame};
 
 /// Largest packet of the recorded device, link header included.
 const MTU: u32 = 1514;
@@ -41,8 +41,33 @@ struct Machine {
     outcome: Outcome,
 }
 
-/// Plays a case through; gives what left and died, and what the tree says of itself in the end.
-pub(super) fn replay(case: &Case, seed: u64) -> (Outcome, Vec<QdiscView>) {
+/// How many instants are tried at which the kernel may have made a change.
+const INSTANTS_MAX: usize = 6;
+
+/// When the kernel may have made each of the changes, best guesses first: the recording has the
+/// time before and after. A change that drops or releases packets shows its instant by them.
+pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
+    let recorded = &case.recorded;
+    let mut times: Vec<u64> =
+        recorded.drops.iter().chain(&recorded.dequeues).map(|event| event.time_ns).collect();
+    times.sort_unstable();
+    times.dedup();
+    let instants = |change: &Change| {
+        let within = |at: &&u64| (change.from_ns..=change.to_ns).contains(at);
+        let mut instants: Vec<u64> =
+            times.iter().filter(within).take(INSTANTS_MAX).copied().collect();
+        instants.extend([change.from_ns, change.to_ns]);
+        instants
+    };
+    let instants: Vec<Vec<u64>> = case.changes.iter().map(instants).collect();
+    let longest = instants.iter().map(Vec::len).max().unwrap_or(1);
+    let guess = |n: usize| instants.iter().map(|at| at[n.min(at.len() - 1)]).collect();
+    (0..longest).map(guess).collect()
+}
+
+/// Plays a case through, where chance begins at `seed` and changes are made at these times; gives
+/// what left and died, and what the tree says of itself in the end.
+pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> (Outcome, Vec<QdiscView>) {
     let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Default::default() };
     let mut machine = Machine {
         tree,
@@ -54,7 +79,11 @@ pub(super) fn replay(case: &Case, seed: u64) -> (Outcome, Vec<QdiscView>) {
         looked_ns: 0,
         outcome: Outcome::default(),
     };
+    let mut changes = changes.iter().copied().zip(&case.changes).peekable();
     for (index, arrival) in case.arrivals.iter().enumerate() {
+        while let Some((at_ns, change)) = changes.next_if(|(at_ns, _)| *at_ns < arrival.time_ns) {
+            machine.change(at_ns, change);
+        }
         machine.advance(arrival.time_ns);
         let mut pkt = frame::packet(arrival);
         pkt.cookie = index as u64;
@@ -66,6 +95,7 @@ pub(super) fn replay(case: &Case, seed: u64) -> (Outcome, Vec<QdiscView>) {
         pkt.pacing_rate = arrival.pacing_rate;
         machine.arrive(arrival.time_ns, pkt, case.bypass);
     }
+    changes.for_each(|(at_ns, change)| machine.change(at_ns, change));
     let begun_ns = case.arrivals.last().map_or(START_NS, |last| last.time_ns);
     let mut now_ns = begun_ns;
     while machine.tree.backlog().packets > 0 && now_ns < begun_ns + PATIENCE_NS {
@@ -99,6 +129,18 @@ impl Machine {
         self.run(now_ns);
     }
 
+    /// Makes a change. Linux asks the qdisc again at its next event, but for `plug`, which it asks
+    /// at once.
+    fn change(&mut self, now_ns: u64, change: &Change) {
+        self.advance(now_ns);
+        // `read` has seen that the tree takes it.
+        let _ = self.tree.apply(Instant(now_ns), &change.line);
+        if change.line.split_ascii_whitespace().any(|word| word == "plug") {
+            self.run(now_ns);
+        }
+        self.tell_drops(now_ns);
+    }
+
     /// Runs the qdisc while the wire is free.
     fn run(&mut self, now_ns: u64) {
         while self.free_at_ns <= now_ns {
@@ -111,6 +153,10 @@ impl Machine {
                 Dequeue::Empty => break,
             }
         }
+        self.tell_drops(now_ns);
+    }
+
+    fn tell_drops(&mut self, now_ns: u64) {
         let drops = self.tree.drops();
         self.outcome.drops.extend(drops.map(|pkt| event(now_ns, &pkt)));
     }

@@ -7,33 +7,85 @@ use std::str::FromStr;
 
 use onramp_core::Setup;
 
-use super::{Arrival, Case, CaseError, Event, Outcome, Reason, START_NS};
+use super::{Arrival, Case, CaseError, Change, Event, Outcome, Reason, START_NS};
 
-pub(super) fn case(folder: &Path) -> Result<Case, CaseError> {
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let opts = text(&folder.join("opts")).unwrap_or_default();
+/// The files of a case: their names and texts, and where they are, for people.
+pub(super) struct Files {
+    place: String,
+    texts: BTreeMap<String, String>,
+}
+
+impl Files {
+    const NAMES: [&str; 6] =
+        ["tc.txt", "opts", "flows.csv", "changes.csv", "workload.csv", "kernel.csv"];
+    /// What begins a file in a text that has them all.
+    const HEAD: &str = "== ";
+
+    /// Those of a folder. What is missing is told by whoever needs it.
+    pub(super) fn of_folder(folder: &Path) -> Self {
+        let read =
+            |name: &str| Some((name.to_owned(), fs::read_to_string(folder.join(name)).ok()?));
+        let texts = Self::NAMES.iter().filter_map(|name| read(name)).collect();
+        Self { place: format!("{}/", folder.display()), texts }
+    }
+
+    /// Those in one text, where each begins with a line `== NAME`; what stands before the first is
+    /// a remark.
+    pub(super) fn of_text(place: &str, text: &str) -> Self {
+        let mut texts = BTreeMap::<String, String>::new();
+        let mut name = None;
+        for line in text.lines() {
+            if let Some(next) = line.strip_prefix(Self::HEAD) {
+                name = Some(next.trim().to_owned());
+            } else if let Some(name) = &name {
+                *texts.entry(name.clone()).or_default() += &format!("{line}\n");
+            }
+        }
+        Self { place: format!("{place}:"), texts }
+    }
+
+    fn at(&self, name: &str) -> String {
+        format!("{}{name}", self.place)
+    }
+
+    fn text(&self, name: &str) -> Result<&str, CaseError> {
+        self.texts.get(name).map(String::as_str).ok_or_else(|| CaseError::Broken {
+            at: self.at(name),
+            why: "there is no such file, or it cannot be read".into(),
+        })
+    }
+
+    fn table(&self, name: &str) -> Result<Table<'_>, CaseError> {
+        Ok(Table { path: self.at(name), text: self.text(name)? })
+    }
+}
+
+pub(super) fn case(name: &str, files: &Files) -> Result<Case, CaseError> {
+    let opts = files.text("opts").unwrap_or_default();
     let option = |key: &str| {
         let line = opts.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
         line.and_then(|rest| rest.split_whitespace().next()).unwrap_or("0")
     };
     let link = option("LINK");
     let link_bps = link.parse().map_err(|_| CaseError::Broken {
-        at: folder.join("opts").display().to_string(),
+        at: files.at("opts"),
         why: format!("LINK={link}: expected bits per second"),
     })?;
+    let setup = setup(files.text("tc.txt")?)?;
     Ok(Case {
-        name,
-        setup: setup(&folder.join("tc.txt"))?,
+        name: name.to_owned(),
+        changes: changes(files, setup.clone())?,
+        setup,
         link_bps,
         bypass: option("NOBYPASS") != "1",
-        arrivals: workload(folder)?,
-        recorded: recorded(&folder.join("kernel.csv"))?,
+        arrivals: workload(files)?,
+        recorded: recorded(&files.table("kernel.csv")?)?,
     })
 }
 
-fn setup(path: &Path) -> Result<Setup, CaseError> {
+fn setup(tc: &str) -> Result<Setup, CaseError> {
     let mut setup = Setup::default();
-    for line in text(path)?.lines() {
+    for line in tc.lines() {
         setup.apply(line).map_err(|error| CaseError::Unsupported {
             line: line.to_owned(),
             error: Box::new(error),
@@ -42,9 +94,9 @@ fn setup(path: &Path) -> Result<Setup, CaseError> {
     Ok(setup)
 }
 
-fn workload(folder: &Path) -> Result<Vec<Arrival>, CaseError> {
+fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     let mut rates = BTreeMap::new();
-    for line in text(&folder.join("flows.csv")).unwrap_or_default().lines() {
+    for line in files.text("flows.csv").unwrap_or_default().lines() {
         let parts = line.split_once(',');
         if let Some((Ok(flow), Ok(rate))) =
             parts.map(|(flow, rate)| (flow.parse::<u64>(), rate.trim().parse::<u64>()))
@@ -52,7 +104,7 @@ fn workload(folder: &Path) -> Result<Vec<Arrival>, CaseError> {
             rates.insert(flow, rate);
         }
     }
-    Table::read(&folder.join("workload.csv"))?.rows(|row| {
+    files.table("workload.csv")?.rows(|row| {
         let flow = row.number("flow_id")?;
         // -1 = none.
         let txtime = row.field("txtime_ns").ok().and_then(|text| text.parse::<u64>().ok());
@@ -68,8 +120,27 @@ fn workload(folder: &Path) -> Result<Vec<Arrival>, CaseError> {
     })
 }
 
-fn recorded(path: &Path) -> Result<Outcome, CaseError> {
-    let events = Table::read(path)?.rows(|row| {
+/// The lines under way, each of which has to be one for the tree as it is by then.
+fn changes(files: &Files, mut setup: Setup) -> Result<Vec<Change>, CaseError> {
+    if files.text("changes.csv").is_err() {
+        return Ok(Vec::new());
+    }
+    files.table("changes.csv")?.rows(|row| {
+        let (from_ns, to_ns) = (row.number::<u64>("from_ns")?, row.number::<u64>("to_ns")?);
+        if from_ns > to_ns {
+            return Err(row.wrong(format!("from {from_ns} to {to_ns}: it ends before it begins")));
+        }
+        let line = row.rest("line")?;
+        setup.apply(&line).map_err(|error| CaseError::Unsupported {
+            line: line.clone(),
+            error: Box::new(error),
+        })?;
+        Ok(Change { from_ns: START_NS + from_ns, to_ns: START_NS + to_ns, line })
+    })
+}
+
+fn recorded(table: &Table<'_>) -> Result<Outcome, CaseError> {
+    let events = table.rows(|row| {
         let reason = match row.field("reason")? {
             "" => None,
             "GENERIC" | "NOT_SPECIFIED" | "TC_RECLASSIFY_LOOP" => Some(Reason::Unsaid),
@@ -103,17 +174,10 @@ fn recorded(path: &Path) -> Result<Outcome, CaseError> {
     Ok(outcome)
 }
 
-fn text(path: &Path) -> Result<String, CaseError> {
-    fs::read_to_string(path).map_err(|error| CaseError::Broken {
-        at: path.display().to_string(),
-        why: error.to_string(),
-    })
-}
-
 /// A CSV file whose first line names the columns.
-struct Table {
+struct Table<'t> {
     path: String,
-    text: String,
+    text: &'t str,
 }
 
 struct Row<'a> {
@@ -122,12 +186,11 @@ struct Row<'a> {
     fields: Vec<&'a str>,
 }
 
-impl Table {
-    fn read(path: &Path) -> Result<Self, CaseError> {
-        Ok(Self { path: path.display().to_string(), text: text(path)? })
-    }
-
-    fn rows<T>(&self, row: impl Fn(&Row<'_>) -> Result<T, CaseError>) -> Result<Vec<T>, CaseError> {
+impl Table<'_> {
+    fn rows<T>(
+        &self,
+        mut row: impl FnMut(&Row<'_>) -> Result<T, CaseError>,
+    ) -> Result<Vec<T>, CaseError> {
         let mut lines = self.text.lines().enumerate();
         let names: Vec<_> = lines.next().map_or("", |(_, line)| line).split(',').collect();
         let read = |(index, line): (usize, &str)| {
@@ -147,6 +210,13 @@ impl Row<'_> {
         let column = self.names.iter().position(|other| *other == name);
         let field = column.and_then(|column| self.fields.get(column));
         field.copied().ok_or_else(|| self.wrong(format!("there is no {name}")))
+    }
+
+    /// The last column, in which there may be commas.
+    fn rest(&self, name: &str) -> Result<String, CaseError> {
+        self.field(name)?;
+        let column = self.names.iter().position(|other| *other == name).unwrap_or(0);
+        Ok(self.fields[column..].join(","))
     }
 
     fn number<T: FromStr + TryFrom<u64>>(&self, name: &str) -> Result<T, CaseError> {
