@@ -2,10 +2,12 @@
 
 /// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
-    pub(crate) const fn new(seed: u64) -> Self {
+    /// Begins at `seed`: the same seed draws the same numbers.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -17,14 +19,14 @@ impl Chance {
     }
 
     /// A number below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         u64::try_from((u128::from(self.next()) * u128::from(end)) >> 64).unwrap_or(0)
     }
 
     /// An exponentially distributed number of this mean, as gaps between independent events are.
     #[expect(clippy::cast_precision_loss, reason = "53 bits of chance")]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
+    pub fn exponential(&mut self, mean: u64) -> u64 {
         let even = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         (-(1.0 - even).ln() * mean as f64).round() as u64
     }

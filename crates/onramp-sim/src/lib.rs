@@ -36,6 +36,7 @@ mod sink;
 pub mod source;
 mod wire;
 
+pub use chance::Chance;
 pub use histogram::Histogram;
 pub use sim::{BEGIN, Fate, SEC, Sim};
 pub use sink::{Counts, Sink, jain};

@@ -1,0 +1,54 @@
+//! Makes plans of cases, each from a number.
+
+mod filters;
+mod load;
+mod tree;
+
+use crate::draw::Draw;
+use crate::kinds::Kind;
+use crate::plan::{Line, Opt, Plan};
+
+/// Bits per second of bottlenecks, at least and at most.
+const RATES: (u64, u64) = (1_000_000, 60_000_000);
+
+/// Makes the case of `seed`, with a root of this kind.
+#[must_use]
+pub fn plan(seed: u64, root: &'static Kind) -> Plan {
+    let mut draw = Draw::new(seed);
+    let rate = if root.id == "cbs" { 10_000_000 } else { draw.spread(RATES.0, RATES.1) };
+    // At one instant, plug is let go; others may change.
+    let changing = root.id == "plug" || (root.changes && draw.likely(25));
+    let mut tree = tree::Tree::new(&mut draw, rate, changing);
+    tree.root(root);
+    let tree::Tree { lines, classes, majors, .. } = tree;
+    let shaped = ["tbf", "htb", "hfsc", "cake", "netem", "fq"].contains(&root.id);
+    let link_bps = match (root.id, draw.between(0, 9)) {
+        ("cbs", _) => rate,
+        (_, 0..=3) if shaped => 0,
+        (_, 4..=5) if shaped => rate * draw.between(2, 10),
+        (_, 0) => 0,
+        _ => rate,
+    };
+    let mut plan = Plan {
+        seed,
+        link_bps,
+        bypass: draw.likely(25),
+        tai: root.id == "etf",
+        lines,
+        changes: Vec::new(),
+        rows: Vec::new(),
+        pacing: Default::default(),
+    };
+    load::load(&mut plan, &mut draw, rate, &classes);
+    filters::filters(&mut plan, &mut draw, &majors);
+    if changing {
+        tree::changes(&mut plan, &mut draw, rate);
+    }
+    plan
+}
+
+/// A line of tc for the kernel's device.
+fn line(object: &str, verb: &str, place: &str, kind: &'static Kind, options: Vec<Opt>) -> Line {
+    let head = format!("tc {object} {verb} dev dut0 {place} {}", kind.id);
+    Line { head, kind: kind.id, compared: kind.compared, options }
+}

@@ -1,0 +1,59 @@
+//! Filters at qdiscs that have classes.
+
+use crate::draw::Draw;
+use crate::plan::{Compared, Line, Opt, Plan};
+
+/// The source port of flow 0.
+const FIRST_PORT: u64 = 10_000;
+
+/// Has some of the qdiscs `majors`, with these classes each, ask filters.
+pub(super) fn filters(plan: &mut Plan, draw: &mut Draw, majors: &[(u16, Vec<u16>)]) {
+    let flows = plan.rows.iter().map(|row| row.flow).max().unwrap_or(0);
+    for (major, minors) in majors {
+        if minors.is_empty() || !draw.likely(50) {
+            continue;
+        }
+        for pref in 1..=draw.between(1, 5) {
+            let matched = matched(draw, flows.min(20), (*major, minors));
+            let mut head = format!(
+                "tc filter add dev dut0 parent {major:x}: protocol ip pref {pref} {matched}"
+            );
+            let mut options = Vec::new();
+            if !head.contains("flow map") {
+                head += &format!(" classid {major:x}:{:x}", draw.pick(minors));
+                if draw.likely(20) {
+                    let text = police(draw, plan.link_bps.max(2_000_000));
+                    options.push(Opt { text, needed: false, compared: Compared::Exact });
+                }
+            }
+            plan.lines.push(Line { head, kind: "filter", compared: Compared::Exact, options });
+        }
+    }
+}
+
+/// What a filter matches.
+fn matched(draw: &mut Draw, flows: u64, (major, minors): (u16, &[u16])) -> String {
+    let port = FIRST_PORT + draw.between(0, flows);
+    match draw.between(0, 7) {
+        0 => format!("u32 match ip sport {port} 0xffff"),
+        1 => format!("u32 match ip tos {:#x} 0xff", draw.between(0, 3)),
+        2 => format!("u32 match udp src {port} 0xfffe"),
+        3 => format!("flower ip_proto udp src_port {port}"),
+        4 => format!("flower ip_proto udp src_port {port}-{}", port + draw.between(1, 4)),
+        5 => format!("basic match 'cmp(u16 at 0 layer 2 gt {port})'"),
+        6 => "matchall".into(),
+        _ => {
+            // Port 10,000 + n is class n modulo the classes, which are numbered in a row.
+            let (first, count) = (minors[0], minors.len());
+            format!("flow map key proto-src divisor {count} baseclass {major:x}:{first:x}")
+        }
+    }
+}
+
+/// An action that drops, or not, what exceeds a rate.
+fn police(draw: &mut Draw, rate: u64) -> String {
+    let (rate, burst) = (draw.spread(rate / 20, rate), draw.spread(2_000, 40_000));
+    let exceed = draw.pick(&["drop", "ok", "continue", "drop/ok", "reclassify"]);
+    let exceed = if exceed == "reclassify" { "drop" } else { exceed };
+    format!("action police rate {rate}bit burst {burst} conform-exceed {exceed}")
+}

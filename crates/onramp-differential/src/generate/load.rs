@@ -1,0 +1,150 @@
+//! What comes: flows that send in one way or another.
+
+use crate::draw::Draw;
+use crate::plan::{Plan, Row};
+
+/// Packets of a case, at least and at most.
+const PACKETS: (u64, u64) = (300, 2_500);
+/// The longest case.
+const LONGEST_NS: u64 = 6_000_000_000;
+/// Linux has so many priorities of its own.
+const PRIORITIES: u64 = 15;
+
+/// How a flow sends.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Evenly.
+    Paced,
+    /// At random.
+    Poisson,
+    /// Many at one instant, then none for a while.
+    Bursts(u64),
+    /// Evenly at a higher rate, then not at all.
+    OnOff { on_ns: u64, off_ns: u64 },
+}
+
+/// A flow.
+#[derive(Debug)]
+struct Flow {
+    way: Way,
+    sizes: &'static [u32],
+    tos: u8,
+    priorities: Vec<u32>,
+}
+
+/// Fills the plan with packets for a bottleneck of `rate` bits per second.
+pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16, u16)]) {
+    let root = plan.lines.first().map_or("", |line| line.kind);
+    let flows = match draw.between(0, 9) {
+        0..=6 => draw.between(1, 8),
+        7..=8 => draw.between(9, 40),
+        _ => draw.between(100, 600),
+    };
+    let packets = draw.between(PACKETS.0, PACKETS.1);
+    // Sixty to three hundred percent of what may leave.
+    let offered = rate * draw.between(6, 30) / 10;
+    let end_ns = (packets * 700 * 8 * 1_000_000_000 / offered).min(LONGEST_NS);
+    let mut rows = Vec::new();
+    for id in 0..flows {
+        let flow = flow(draw, root, classes, end_ns);
+        let weight = draw.between(5, 15);
+        let share = offered * weight / 10 / flows;
+        let before = rows.len();
+        send(draw, &flow, (id, share.max(1_000)), end_ns, &mut rows);
+        if rows.len() == before {
+            // Of many flows, each sends something.
+            let time_ns = draw.between(0, end_ns);
+            rows.push(packet(draw, &flow, id, time_ns));
+        }
+        if ["fq"].contains(&root) && draw.likely(40) {
+            plan.pacing.insert(id, (share / 8 * draw.between(2, 20) / 10).max(2_000));
+        }
+    }
+    rows.sort_by_key(|row| row.time_ns);
+    rows.truncate(2 * PACKETS.1 as usize);
+    if root == "etf" || (root == "fq" && draw.likely(20)) {
+        let late = if draw.likely(50) { 10 } else { 0 };
+        for row in &mut rows {
+            if !draw.likely(late) {
+                row.txtime_ns = Some(row.time_ns + draw.spread(1, 30_000_000));
+            }
+        }
+    }
+    plan.rows = rows;
+}
+
+fn flow(draw: &mut Draw, root: &str, classes: &[(u16, u16)], end_ns: u64) -> Flow {
+    let way = match draw.between(0, 5) {
+        0 => Way::Paced,
+        1..=2 => Way::Poisson,
+        3 => Way::Bursts(draw.spread(2, 60)),
+        _ => Way::OnOff {
+            on_ns: draw.spread(1_000_000, end_ns.max(2_000_000)),
+            off_ns: draw.spread(1_000_000, end_ns.max(2_000_000)),
+        },
+    };
+    const MIX: [u32; 8] = [60, 60, 200, 576, 1000, 1200, 1514, 1514];
+    let sizes: &[u32] = match draw.between(0, 3) {
+        0 => &[1514],
+        1 => &[1000],
+        2 => &[60, 100, 200],
+        _ => &MIX,
+    };
+    let code = if draw.likely(20) { draw.between(0, 63) as u8 } else { 0 };
+    let tos = code << 2 | draw.pick(&[0, 0, 1, 2, 2, 3]);
+    let classful = !classes.is_empty();
+    let count = draw.pick(&[1, 1, 1, 3]);
+    let mut priority = || match draw.between(0, 9) {
+        0..=6 if classful => {
+            let (major, minor) = draw.pick(classes);
+            u32::from(major) << 16 | u32::from(minor)
+        }
+        // skbprio has 64 of them.
+        _ if root == "skbprio" => draw.between(0, 70) as u32,
+        _ => draw.between(0, PRIORITIES) as u32,
+    };
+    let priorities = (0..count).map(|_| priority()).collect();
+    Flow { way, sizes, tos, priorities }
+}
+
+fn packet(draw: &mut Draw, flow: &Flow, id: u64, time_ns: u64) -> Row {
+    let bytes = draw.pick(flow.sizes);
+    let priority = draw.pick(&flow.priorities);
+    Row { time_ns, flow: id, bytes, priority, tos: flow.tos, txtime_ns: None }
+}
+
+/// Sends at `share` bits per second on average, until `end_ns`.
+fn send(draw: &mut Draw, flow: &Flow, (id, share): (u64, u64), end_ns: u64, rows: &mut Vec<Row>) {
+    let gap = |bytes: u64, rate: u64| bytes * 8 * 1_000_000_000 / rate;
+    let mut now_ns = draw.between(0, gap(1_000, share).min(end_ns / 2));
+    while now_ns < end_ns {
+        let row = packet(draw, flow, id, now_ns);
+        let bytes = u64::from(row.bytes);
+        match flow.way {
+            Way::Paced => {
+                rows.push(row);
+                now_ns += gap(bytes, share);
+            }
+            Way::Poisson => {
+                rows.push(row);
+                now_ns += draw.exponential(gap(bytes, share)).max(1);
+            }
+            Way::Bursts(most) => {
+                let count = draw.between(1, most);
+                let burst: Vec<Row> = (0..count).map(|_| packet(draw, flow, id, now_ns)).collect();
+                let bytes: u64 = burst.iter().map(|row| u64::from(row.bytes)).sum();
+                rows.extend(burst);
+                now_ns += draw.exponential(gap(bytes, share)).max(1);
+            }
+            Way::OnOff { on_ns, off_ns } => {
+                let high = share * (on_ns + off_ns).div_ceil(on_ns);
+                rows.push(row);
+                let within = |at: u64| at % (on_ns + off_ns) < on_ns;
+                now_ns += gap(bytes, high).max(1);
+                if !within(now_ns) {
+                    now_ns = now_ns.next_multiple_of(on_ns + off_ns);
+                }
+            }
+        }
+    }
+}

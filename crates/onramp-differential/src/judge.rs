@@ -1,0 +1,230 @@
+//! Compares the kernel's runs of a plan with ours.
+
+use std::fmt::Write as _;
+
+use onramp_core::Setup;
+use onramp_sim::recording::{Case, Outcome, Totals};
+
+use crate::oracle::{Answer, Oracle, Silent, remark};
+use crate::plan::{Compared, Plan};
+use crate::statistic::{mean, rank_sum, two_sided};
+
+/// Answers that are asked for until one is ours, where flows may share a bucket.
+const HASH_DRAWS: u64 = 3;
+
+/// Runs of the kernel and of ours: the first are cheap, and say whether it is worth to have more.
+const FIRST: (u64, u64) = (5, 20);
+/// The next are others; they alone decide.
+const SECOND: (u64, u64) = (16, 64);
+/// First runs that are less likely than this are worth more.
+pub const WORTH: f64 = 0.02;
+/// The share of runs of the whole tester that may tell of a difference where there is none.
+pub const FALSE_ALARM: f64 = 0.01;
+/// As many comparisons are made in such a run: of a thousand cases, nine each.
+pub const COMPARISONS: f64 = 9_000.0;
+/// Means that are this close are as good as equal, however sure it is that they are not.
+pub const MARGIN: f64 = 0.02;
+/// Flows whose bytes are compared, those with the most packets.
+const FLOWS: usize = 3;
+
+/// How a verdict was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Both refuse the tree.
+    Refused,
+    /// To the nanosecond.
+    Exactly,
+    /// By distribution.
+    Distribution,
+}
+
+/// A verdict.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// How it was reached.
+    pub how: How,
+    /// What differs; nothing: they agree.
+    pub differences: Vec<String>,
+    /// Of a comparison by distribution: how far apart the first runs are.
+    pub scores: Vec<Score>,
+    /// The case with the kernel's answer, in one text.
+    pub text: String,
+}
+
+/// How far apart the kernel and ours are in one number.
+#[derive(Clone, Debug)]
+pub struct Score {
+    /// Of what.
+    pub what: String,
+    /// Ours above the kernel's, in standard deviations: see [`rank_sum`].
+    pub z: f64,
+    /// The mean of ours.
+    pub ours: f64,
+    /// The mean of the kernel's.
+    pub theirs: f64,
+    /// What is no difference, in any case.
+    pub least: f64,
+}
+
+impl Score {
+    /// Whether the means differ enough to matter.
+    #[must_use]
+    pub fn matters(&self) -> bool {
+        (self.ours - self.theirs).abs() > self.least.max(MARGIN * self.theirs)
+    }
+}
+
+/// Judges a plan.
+///
+/// # Errors
+///
+/// [`Silent`]: the kernel could not be asked.
+pub fn judge(plan: &Plan, oracle: &Oracle) -> Result<Verdict, Silent> {
+    let first = oracle.ask(plan, 0)?;
+    let (mut text, refusals) = file(plan, &first);
+    let told = |how, differences, text| Ok(Verdict { how, differences, scores: Vec::new(), text });
+    if !refusals.is_empty() {
+        return told(How::Refused, refusals, text);
+    }
+    if first.lines.first().is_none_or(|root| root.status != 0) {
+        return told(How::Refused, Vec::new(), text);
+    }
+    let case = |text: &str| Case::parse("generated", text);
+    let played = match case(&text) {
+        Ok(played) => played,
+        Err(error) => return told(How::Exactly, vec![format!("not read: {error}")], text),
+    };
+    let differences = played.exact(1);
+    let draws = match plan.compared() {
+        Compared::Exact => 1,
+        Compared::Hash => HASH_DRAWS,
+        Compared::Chance => 1,
+    };
+    if differences.is_empty() || plan.compared() == Compared::Exact {
+        return told(How::Exactly, differences, text);
+    }
+    for draw in 1..draws {
+        let (other, _) = file(plan, &oracle.ask(plan, draw)?);
+        if case(&other).is_ok_and(|case| case.exact(1).is_empty()) {
+            return told(How::Exactly, Vec::new(), text);
+        }
+    }
+    let (theirs, ours) = runs(plan, oracle, &played, (0, FIRST.0), (1, FIRST.1))?;
+    let same = |runs: &[Outcome]| runs.windows(2).all(|pair| pair[0] == pair[1]);
+    if same(&theirs) && same(&ours) {
+        // Chance has no part in it.
+        return told(How::Exactly, differences, text);
+    }
+    let scores = scores(&played, &theirs, &ours);
+    let mut differences = Vec::new();
+    if scores.iter().any(|score| two_sided(score.z) < WORTH && score.matters()) {
+        let from = (FIRST.0, FIRST.1 + 1);
+        let (theirs, ours) = runs(plan, oracle, &played, (from.0, SECOND.0), (from.1, SECOND.1))?;
+        let likely = FALSE_ALARM / COMPARISONS;
+        for score in self::scores(&played, &theirs, &ours) {
+            if two_sided(score.z) < likely && score.matters() {
+                let Score { what, z, ours, theirs, .. } = score;
+                differences.push(format!(
+                    "{what}: ours {ours:.0}, Linux {theirs:.0} ({z:+.1} deviations)"
+                ));
+            }
+        }
+    }
+    let _ = writeln!(text, "== scores");
+    for score in &scores {
+        let Score { what, z, ours, theirs, .. } = score;
+        let _ = writeln!(text, "{what}: ours {ours:.1}, Linux {theirs:.1}, {z:+.2} deviations");
+    }
+    Ok(Verdict { how: How::Distribution, differences, scores, text })
+}
+
+/// So many runs of the kernel, from one draw on, and of ours, from one seed on.
+fn runs(
+    plan: &Plan,
+    oracle: &Oracle,
+    played: &Case,
+    (draw, draws): (u64, u64),
+    (seed, seeds): (u64, u64),
+) -> Result<(Vec<Outcome>, Vec<Outcome>), Silent> {
+    let mut theirs = Vec::new();
+    for draw in draw..draw + draws {
+        let (text, _) = file(plan, &oracle.ask(plan, draw)?);
+        let case = Case::parse("generated", &text).map_err(|error| Silent(error.to_string()))?;
+        theirs.push(case.recorded().clone());
+    }
+    let ours = (seed..seed + seeds).map(|seed| played.play(seed)).collect();
+    Ok((theirs, ours))
+}
+
+/// How far apart runs of the kernel and of ours are.
+#[must_use]
+pub fn scores(case: &Case, theirs: &[Outcome], ours: &[Outcome]) -> Vec<Score> {
+    let totals = |runs: &[Outcome]| runs.iter().map(|run| case.totals(run)).collect::<Vec<_>>();
+    compare(&totals(theirs), &totals(ours))
+}
+
+/// The same, of what runs came to.
+#[must_use]
+pub fn compare(theirs: &[Totals], ours: &[Totals]) -> Vec<Score> {
+    let mut scores = Vec::new();
+    let mut score = |what: &str, of: &dyn Fn(&Totals) -> f64, least: f64| {
+        let values = |runs: &[Totals]| runs.iter().map(of).collect::<Vec<f64>>();
+        let (ours, theirs) = (values(ours), values(theirs));
+        let z = rank_sum(&ours, &theirs);
+        let (ours, theirs) = (mean(&ours), mean(&theirs));
+        scores.push(Score { what: what.to_owned(), z, ours, theirs, least });
+    };
+    score("drops", &|run| run.drops, 1.0);
+    score("marks", &|run| run.marks, 1.0);
+    score("packets overtaken", &|run| run.overtaken, 1.0);
+    score("mean sojourn, ns", &|run| run.mean_ns, 1_000.0);
+    score("median sojourn, ns", &|run| run.median_ns, 1_000.0);
+    score("95th percentile of sojourn, ns", &|run| run.p95_ns, 1_000.0);
+    for flow in largest(theirs) {
+        score(&format!("bytes of flow {flow}"), &|run| run.bytes(flow), 1_514.0);
+    }
+    scores
+}
+
+/// The flows of which the kernel sent most.
+fn largest(runs: &[Totals]) -> Vec<u64> {
+    let Some(run) = runs.first() else { return Vec::new() };
+    let mut flows: Vec<(&u64, &f64)> = run.flow_bytes.iter().collect();
+    flows.sort_by(|one, other| other.1.total_cmp(one.1));
+    flows.into_iter().take(FLOWS).map(|(flow, _)| *flow).collect()
+}
+
+/// The case with the kernel's answer as one text, without the lines that both refuse; and what
+/// only one refuses.
+fn file(plan: &Plan, answer: &Answer) -> (String, Vec<String>) {
+    let (mut setup, mut refusals) = (Setup::default(), Vec::new());
+    let mut text = format!("== opts\n{}", plan.opts());
+    let _ = writeln!(text, "== tc.txt");
+    let mut apply = |line: &str, status: i32, said: &str| match (setup.apply(line), status) {
+        (Ok(()), 0) | (Err(_), 1..) => {}
+        (Ok(()), _) => {
+            refusals.push(format!("`{line}`: Linux refuses ({status}): {said}; here it is taken"));
+        }
+        (Err(error), _) => {
+            refusals.push(format!("`{line}`: Linux takes it; refused here: {error}"));
+        }
+    };
+    for (line, said) in plan.lines.iter().zip(&answer.lines) {
+        apply(&line.to_string(), said.status, &said.text);
+        let _ = writeln!(text, "{}", remark(line, said));
+    }
+    if !plan.changes.is_empty() {
+        let _ = writeln!(text, "== changes.csv\nfrom_ns,to_ns,line");
+    }
+    for ((_, line), (from, to, said)) in plan.changes.iter().zip(&answer.changes) {
+        apply(&line.to_string(), said.status, &said.text);
+        if said.status == 0 {
+            let _ = writeln!(text, "{from},{to},{line}");
+        }
+    }
+    if !plan.pacing.is_empty() {
+        let _ = write!(text, "== flows.csv\n{}", plan.flows());
+    }
+    let _ = write!(text, "== workload.csv\n{}== kernel.csv\n{}", plan.workload(), answer.kernel);
+    (text, refusals)
+}

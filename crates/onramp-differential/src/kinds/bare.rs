@@ -1,0 +1,51 @@
+//! Options of queues that have neither flows nor classes.
+
+use super::{Site, time};
+
+pub(super) fn pfifo(site: &mut Site<'_>) {
+    let packets = site.packets();
+    site.may(80, |_| format!("limit {packets}"));
+}
+
+pub(super) fn bfifo(site: &mut Site<'_>) {
+    let bytes = site.bytes();
+    site.may(80, |_| format!("limit {bytes}"));
+}
+
+pub(super) fn skbprio(site: &mut Site<'_>) {
+    let packets = site.packets();
+    site.may(70, |_| format!("limit {packets}"));
+}
+
+/// It holds everything until a change lets it go.
+pub(super) fn plug(site: &mut Site<'_>) {
+    match site.changing {
+        true => {
+            let word = site.draw.pick(&["block", "release", "release_indefinite"]);
+            site.need(word);
+        }
+        false => {
+            let bytes = site.bytes();
+            site.may(70, |_| format!("limit {bytes}"));
+        }
+    }
+}
+
+pub(super) fn codel(site: &mut Site<'_>) {
+    let packets = site.packets();
+    site.may(50, |_| format!("limit {packets}"));
+    site.may(60, |draw| format!("target {}", time(draw, 100, 50_000)));
+    site.may(60, |draw| format!("interval {}", time(draw, 1_000, 200_000)));
+    site.flag(40, "ecn");
+    site.flag(10, "noecn");
+    site.may(25, |draw| format!("ce_threshold {}", time(draw, 100, 50_000)));
+}
+
+/// The kernel's packets carry times of the clock that the line names.
+pub(super) fn etf(site: &mut Site<'_>) {
+    site.need("clockid CLOCK_TAI");
+    let delta = site.draw.spread(1, 2_000_000);
+    site.may(80, |_| format!("delta {delta}"));
+    site.flag(25, "deadline_mode");
+    site.flag(25, "skip_sock_check");
+}

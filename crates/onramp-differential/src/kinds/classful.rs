@@ -1,0 +1,172 @@
+//! Options of qdiscs that have others below them.
+
+use super::Site;
+use crate::draw::Draw;
+
+/// Sixteen bands, or fewer, at random.
+fn map(draw: &mut Draw, bands: u16, most: u64) -> String {
+    let count = draw.between(1, most);
+    (0..count).map(|_| format!(" {}", draw.between(0, u64::from(bands) - 1))).collect()
+}
+
+pub(super) fn prio(site: &mut Site<'_>) {
+    // Bands below which qdiscs stand stay.
+    site.bands = if site.changing { site.bands } else { 3 };
+    let given = site.changing || site.draw.likely(60);
+    if given {
+        site.bands = if site.changing {
+            site.bands
+        } else {
+            u16::try_from(site.draw.between(2, 6)).unwrap_or(2)
+        };
+        site.need(format!("bands {}", site.bands));
+        // The default map names band 2.
+        let map = map(site.draw, site.bands, 16);
+        let whole = format!("priomap{map}{}", " 0".repeat(16 - map.split_whitespace().count()));
+        site.need(whole);
+    }
+}
+
+pub(super) fn ets(site: &mut Site<'_>) {
+    if !site.changing {
+        site.bands = u16::try_from(site.draw.between(1, 8)).unwrap_or(1);
+    }
+    let bands = u64::from(site.bands);
+    let strict = site.draw.between(0, bands);
+    let quanta = site.draw.between(0, bands - strict);
+    site.need(format!("bands {bands}"));
+    if strict > 0 {
+        site.need(format!("strict {strict}"));
+    }
+    if quanta > 0 {
+        let quanta: String =
+            (0..quanta).map(|_| format!(" {}", site.draw.spread(300, 20_000))).collect();
+        site.need(format!("quanta{quanta}"));
+    }
+    let bands = site.bands;
+    site.may(50, |draw| format!("priomap{}", map(draw, bands, 16)));
+}
+
+pub(super) fn htb(site: &mut Site<'_>) {
+    site.may(40, |draw| format!("r2q {}", draw.spread(1, 100)));
+    site.may(80, |draw| format!("default {:x}", draw.between(0x10, 0x14)));
+    site.may(20, |draw| format!("direct_qlen {}", draw.spread(2, 1000)));
+}
+
+pub(super) fn hfsc(site: &mut Site<'_>) {
+    site.may(80, |draw| format!("default {:x}", draw.between(0x10, 0x14)));
+}
+
+/// How a link frames packets.
+fn framing(site: &mut Site<'_>) {
+    site.may(20, |draw| format!("overhead {}", draw.between(0, 60)));
+    site.may(20, |draw| format!("mpu {}", draw.between(0, 200)));
+    site.may(15, |draw| format!("linklayer {}", draw.pick(&["ethernet", "atm", "adsl"])));
+}
+
+pub(super) fn tbf(site: &mut Site<'_>) {
+    let rate = site.draw.between(site.rate / 4, site.rate).max(100_000);
+    site.need(format!("rate {rate}bit"));
+    // Cells and overhead make a packet of 1,514 bytes one of 1,855 at most.
+    site.needs(|draw| format!("burst {}", draw.spread(2_000, 60_000)));
+    match site.draw.likely(60) {
+        true => {
+            let bytes = site.bytes();
+            site.need(format!("limit {bytes}"));
+        }
+        false => site.needs(|draw| format!("latency {}us", draw.spread(2_000, 500_000))),
+    }
+    if site.draw.likely(30) {
+        site.needs(|draw| format!("peakrate {}bit", rate * draw.between(2, 6)));
+        site.needs(|draw| format!("mtu {}", draw.between(2_000, 5_000)));
+    }
+    framing(site);
+}
+
+/// The kernel takes the device for one of 10 Mbit/s.
+pub(super) fn cbs(site: &mut Site<'_>) {
+    let idle = site.draw.between(500, 9_500);
+    let (high, low) = (site.draw.spread(100, 5_000), site.draw.spread(100, 5_000));
+    site.need(format!("idleslope {idle}"));
+    site.need(format!("sendslope -{}", 10_000 - idle));
+    site.need(format!("hicredit {high}"));
+    site.need(format!("locredit -{low}"));
+    site.may(50, |_| "offload 0".into());
+}
+
+/// Options of a class of `drr`.
+pub(crate) fn drr_class(site: &mut Site<'_>) {
+    site.may(80, |draw| format!("quantum {}", draw.spread(256, 20_000)));
+}
+
+/// Of `qfq`.
+pub(crate) fn qfq_class(site: &mut Site<'_>) {
+    site.may(80, |draw| format!("weight {}", draw.spread(1, 1023)));
+    site.may(40, |draw| format!("maxpkt {}", draw.between(1_514, 5_000)));
+}
+
+/// Of `htb`. A burst that is not given hangs on the resolution of the kernel's timers.
+pub(crate) fn htb_class(site: &mut Site<'_>) {
+    let rate = site.rate.max(50_000);
+    let ceil = if site.draw.likely(50) { rate } else { rate * site.draw.between(1, 8) };
+    site.need(format!("rate {rate}bit"));
+    if ceil != rate || site.draw.likely(50) {
+        site.need(format!("ceil {ceil}bit"));
+    }
+    site.needs(|draw| format!("burst {}", draw.spread(1_600, 40_000)));
+    site.needs(|draw| format!("cburst {}", draw.spread(1_600, 40_000)));
+    site.may(40, |draw| format!("prio {}", draw.between(0, 7)));
+    site.may(50, |draw| format!("quantum {}", draw.spread(1_000, 60_000)));
+    site.may(5, |draw| format!("mtu {}", draw.between(1_500, 3_000)));
+    framing(site);
+}
+
+/// A service curve of about this rate.
+fn curve(draw: &mut Draw, rate: u64) -> String {
+    let rate = rate.max(50_000);
+    match draw.between(0, 3) {
+        0 | 1 => format!("rate {rate}bit"),
+        2 => {
+            let first = draw.spread(rate / 4, rate * 4);
+            format!("m1 {first}bit d {}us m2 {rate}bit", draw.spread(1_000, 100_000))
+        }
+        _ => {
+            let bytes = draw.between(1_500, 9_000);
+            format!("umax {bytes} dmax {}us rate {rate}bit", draw.spread(2_000, 100_000))
+        }
+    }
+}
+
+/// Of `hfsc`; only a leaf has a curve of real time.
+pub(crate) fn hfsc_class(site: &mut Site<'_>, leaf: bool) {
+    let rate = site.rate;
+    match (leaf, site.draw.between(0, 3)) {
+        (false, _) | (true, 0) => {
+            let curve = curve(site.draw, rate);
+            site.need(format!("ls {curve}"));
+        }
+        (true, 1) => {
+            let curve = curve(site.draw, rate);
+            site.need(format!("sc {curve}"));
+        }
+        (true, 2) => {
+            let curve = curve(site.draw, rate);
+            site.need(format!("rt {curve}"));
+        }
+        (true, _) => {
+            let (real, share) = (curve(site.draw, rate), curve(site.draw, rate));
+            site.need(format!("rt {real}"));
+            site.need(format!("ls {share}"));
+        }
+    }
+    let shares = site.options.iter().any(|option| !option.text.starts_with("rt"));
+    if shares && site.draw.likely(30) {
+        let by = site.draw.between(1, 3);
+        let curve = curve(site.draw, rate * by);
+        site.options.push(crate::plan::Opt {
+            text: format!("ul {curve}"),
+            needed: false,
+            compared: crate::plan::Compared::Exact,
+        });
+    }
+}

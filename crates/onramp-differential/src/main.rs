@@ -1,0 +1,234 @@
+//! `cargo xtask differential`: random cases, put to a real kernel and to our qdiscs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Parser;
+use onramp_differential::generate;
+use onramp_differential::judge::{self, How, Verdict};
+use onramp_differential::kinds::{KINDS, Kind};
+use onramp_differential::oracle::{Oracle, Silent};
+use onramp_differential::plan::{Compared, Plan};
+use onramp_differential::pool::Pool;
+use onramp_differential::shrink;
+
+/// Ends so if the kernel cannot be asked.
+const COULD_NOT_RUN: u8 = 3;
+
+/// Makes random cases, puts them to a real kernel and to our qdiscs, and compares: to the
+/// nanosecond, or, where chance has a part in it, by distribution. Ends with 1 if they differ, with
+/// 3 if the kernel cannot be asked.
+#[derive(Parser)]
+#[command(name = "cargo xtask differential")]
+struct Args {
+    /// How many cases.
+    #[arg(long, default_value_t = 100)]
+    cases: u64,
+    /// The number of the first one; the others follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Kinds at the root, in turn; all, if none is named.
+    #[arg(long, value_delimiter = ',', value_name = "KIND,..")]
+    kinds: Vec<String>,
+    /// Cases at a time; else as many as there are processors.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// The folder with the program that asks the kernel.
+    #[arg(long, value_name = "DIR")]
+    oracle: Option<PathBuf>,
+    /// Where cases that differ are written.
+    #[arg(long, value_name = "DIR", default_value = "target/differential/found")]
+    found: PathBuf,
+    /// How often a case that differs is made smaller and judged again.
+    #[arg(long, default_value_t = 40)]
+    shrink: u32,
+    /// Prints the cases, and asks nobody.
+    #[arg(long)]
+    print: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let kinds = match chosen(&args.kinds) {
+        Ok(kinds) => kinds,
+        Err(why) => {
+            eprintln!("differential: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    if args.print {
+        (args.seed..args.seed + args.cases).for_each(|seed| print(&plan(seed, &kinds)));
+        return ExitCode::SUCCESS;
+    }
+    match run(&args, &kinds) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("differential: {why}");
+            ExitCode::from(COULD_NOT_RUN)
+        }
+    }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Kind>, String> {
+    if names.is_empty() {
+        return Ok(KINDS.iter().collect());
+    }
+    let find = |name: &String| {
+        let all = || KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ");
+        let kind = KINDS.iter().find(|kind| kind.id == name);
+        kind.ok_or_else(|| format!("{name}: no such kind; there are {}", all()))
+    };
+    names.iter().map(find).collect()
+}
+
+/// The case of this number.
+fn plan(seed: u64, kinds: &[&'static Kind]) -> Plan {
+    let at = usize::try_from(seed % kinds.len() as u64).unwrap_or(0);
+    generate::plan(seed, kinds[at])
+}
+
+fn print(plan: &Plan) {
+    println!("# seed {}\n{}", plan.seed, plan.opts().replace('\n', " "));
+    plan.lines.iter().for_each(|line| println!("{line}"));
+    plan.changes.iter().for_each(|(at, line)| println!("at {at} {line}"));
+    println!("# {} packets, {} of them paced", plan.rows.len(), plan.pacing.len());
+}
+
+/// How many cases of a kind ended in which way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    exactly: u64,
+    distribution: u64,
+    refused: u64,
+    differ: u64,
+    silent: u64,
+}
+
+fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shared =
+        std::env::var_os("ONRAMP_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
+    let folder = args.oracle.clone().unwrap_or_else(|| shared.join("oracle"));
+    let oracle = Oracle::new(folder, root.join("target/differential/cache"))?;
+    let (next, end) = (AtomicU64::new(args.seed), args.seed + args.cases);
+    let state = Mutex::new((BTreeMap::<&str, Tally>::new(), Pool::default()));
+    let jobs = args
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    // A number for each: nothing else is handed over.
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        break;
+                    }
+                    let plan = plan(seed, kinds);
+                    let verdict = judge::judge(&plan, &oracle);
+                    let told = tell(args, &oracle, plan, verdict);
+                    let mut state = state.lock().unwrap_or_else(|broken| broken.into_inner());
+                    let (tallies, pool) = &mut *state;
+                    note(tallies.entry(told.kind).or_default(), &told, pool);
+                }
+            });
+        }
+    });
+    let (tallies, pool) = state.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    Ok(summary(&tallies, &pool, &oracle))
+}
+
+/// What became of a case.
+struct Told {
+    kind: &'static str,
+    verdict: Option<Verdict>,
+}
+
+/// Says what differs in a case, and keeps it, made smaller.
+fn tell(args: &Args, oracle: &Oracle, plan: Plan, verdict: Result<Verdict, Silent>) -> Told {
+    let kind = plan.lines.first().map_or("", |line| line.kind);
+    let again = format!("--cases 1 --seed {} --kinds {kind}", plan.seed);
+    let verdict = match verdict {
+        Ok(verdict) => verdict,
+        Err(why) => {
+            eprintln!("{kind}: no answer: {why}; again with {again}");
+            return Told { kind, verdict: None };
+        }
+    };
+    if !verdict.differences.is_empty() {
+        let name = format!("{kind}-{}", plan.seed);
+        // By distribution, a smaller case says less: its tree alone is made smaller.
+        let by_chance = verdict.how == How::Distribution;
+        let tries = if by_chance { args.shrink / 8 } else { args.shrink };
+        let packets = plan.rows.len();
+        let small = shrink::shrink(plan, tries, |plan| {
+            let less = by_chance && plan.rows.len() < packets;
+            !less
+                && judge::judge(plan, oracle)
+                    .is_ok_and(|small| small.how == verdict.how && !small.differences.is_empty())
+        });
+        let small = judge::judge(&small, oracle).unwrap_or_else(|_| verdict.clone());
+        let at = args.found.join(format!("{name}.txt"));
+        let remarks: String =
+            small.differences.iter().map(|difference| format!("{difference}\n")).collect();
+        let text = format!("{remarks}again: cargo xtask differential {again}\n{}", small.text);
+        let kept = fs::create_dir_all(&args.found).and_then(|()| fs::write(&at, text));
+        let kept = kept.map_or_else(|error| error.to_string(), |()| at.display().to_string());
+        println!("{kind}: DIFFERS: {}; {again}; {kept}", verdict.differences.join("; "));
+    }
+    Told { kind, verdict: Some(verdict) }
+}
+
+fn note(tally: &mut Tally, told: &Told, pool: &mut Pool) {
+    let Some(verdict) = &told.verdict else {
+        tally.silent += 1;
+        return;
+    };
+    pool.add(told.kind, &verdict.scores);
+    match verdict.how {
+        _ if !verdict.differences.is_empty() => tally.differ += 1,
+        How::Refused => tally.refused += 1,
+        How::Exactly => tally.exactly += 1,
+        How::Distribution => tally.distribution += 1,
+    }
+}
+
+/// Says how many of each kind agree. True: nothing differs.
+fn summary(tallies: &BTreeMap<&str, Tally>, pool: &Pool, oracle: &Oracle) -> bool {
+    println!(
+        "{:16} {:>8} {:>8} {:>12} {:>8} {:>8} {:>8}",
+        "root", "compared", "exactly", "distribution", "refused", "differ", "silent"
+    );
+    let (mut differ, mut silent, mut cases) = (0, 0, 0);
+    for (kind, tally) in tallies {
+        let compared = KINDS.iter().find(|row| row.id == *kind).map(|row| row.compared);
+        let compared = match compared {
+            Some(Compared::Hash) => "hash",
+            Some(Compared::Chance) => "chance",
+            _ => "exact",
+        };
+        let Tally { exactly, distribution, refused, differ: other, silent: no } = tally;
+        println!(
+            "{kind:16} {compared:>8} {exactly:>8} {distribution:>12} {refused:>8} {other:>8} {no:>8}"
+        );
+        differ += other;
+        silent += no;
+        cases += exactly + distribution + refused + other + no;
+    }
+    let pooled = pool.differences();
+    for difference in &pooled {
+        println!("{difference}");
+    }
+    let (asked, remembered) = oracle.asked();
+    println!(
+        "{cases} cases: {differ} differ, {} kinds differ on the whole, {silent} without an answer; \
+         the kernel was asked {asked} times, {remembered} answers were known",
+        pooled.len()
+    );
+    differ == 0 && pooled.is_empty() && silent == 0
+}

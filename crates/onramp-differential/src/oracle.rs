@@ -1,0 +1,224 @@
+//! Asks a real kernel, in virtual time, what it does with a plan; keeps its answers.
+//!
+//! The oracle is a program outside the project (`../shared/oracle/run CASE OUT`): it runs the lines
+//! of `tc.txt` in a shell, sends the workload, and writes what left and died to `kernel.csv`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::plan::{Line, Plan};
+
+/// The workload begins at this time of the kernel's clock.
+const START_NS: u64 = 20_000_000_000;
+/// What begins a line that says how a line of `tc` ended.
+const MARK: &str = "onramp-said";
+/// Bytes that are read from the kernel's random numbers for each draw that is left out, so that
+/// two draws have no numbers in common.
+const SKIP_BYTES: u64 = 262_144;
+
+/// The kernel, and what it has said.
+#[derive(Debug)]
+pub struct Oracle {
+    /// The folder with the program.
+    folder: PathBuf,
+    /// Where answers are kept.
+    cache: PathBuf,
+    asked: AtomicU64,
+    remembered: AtomicU64,
+}
+
+/// How a line of `tc` ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// 0: the kernel did it.
+    pub status: i32,
+    /// What `tc` wrote.
+    pub text: String,
+}
+
+/// What the kernel did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// How each line of the tree ended.
+    pub lines: Vec<Said>,
+    /// How each line under way ended, and between which times, in nanoseconds of the workload.
+    pub changes: Vec<(u64, u64, Said)>,
+    /// What left and died.
+    pub kernel: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub struct Silent(pub String);
+
+impl std::fmt::Display for Silent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Silent {}
+
+/// The lines of a shell that the kernel runs before the workload; `draw` numbers the kernel's
+/// sequences of random numbers.
+#[must_use]
+pub fn script(plan: &Plan, draw: u64) -> String {
+    // A process that waits for its time runs `tc` then. It is to wake up on time, and says between
+    // which times `tc` has run.
+    let mut script = String::from(
+        "now() { awk '/^now/{print $3; exit}' /proc/timer_list; }\n\
+         line() { n=$1; shift; \"$@\" 2>&1; echo; echo \"onramp-said line $n $?\"; }\n\
+         later() { ( echo 1 > /proc/self/timerslack_ns; n=$1; w=$(($2-$(now))); shift 2; \
+         sleep $((w/1000000000)).$(printf %09d $((w%1000000000))); a=$(now); \
+         t=$(\"$@\" 2>&1); s=$?; b=$(now); echo; echo \"$t\"; \
+         echo \"onramp-said change $n $s $a $b\" ) & }\n",
+    );
+    // Without this, the status is that of `echo`.
+    script = script.replace(
+        "2>&1; echo; echo \"onramp-said line $n $?\"",
+        "2>&1; s=$?; echo; echo \"onramp-said line $n $s\"",
+    );
+    if draw > 0 {
+        let _ = writeln!(script, "head -c {} /dev/urandom >/dev/null", draw * SKIP_BYTES);
+    }
+    for (at, line) in plan.lines.iter().enumerate() {
+        let _ = writeln!(script, "line {at} {line}");
+    }
+    for (at, (time_ns, line)) in plan.changes.iter().enumerate() {
+        let _ = writeln!(script, "later {at} {} {line}", START_NS + time_ns);
+    }
+    script
+}
+
+impl Oracle {
+    /// The oracle in `folder`, whose answers are kept in `cache`.
+    ///
+    /// # Errors
+    ///
+    /// [`Silent`]: it is not there, or the other folder cannot be made.
+    pub fn new(folder: PathBuf, cache: PathBuf) -> Result<Self, Silent> {
+        if !folder.join("run").exists() {
+            return Err(Silent(format!("no oracle at {}", folder.display())));
+        }
+        fs::create_dir_all(&cache)
+            .map_err(|error| Silent(format!("{}: {error}", cache.display())))?;
+        Ok(Self { folder, cache, asked: AtomicU64::new(0), remembered: AtomicU64::new(0) })
+    }
+
+    /// How often the kernel was asked, and how often its answer was known.
+    #[must_use]
+    pub fn asked(&self) -> (u64, u64) {
+        // Numbers for people: nothing follows from them.
+        (self.asked.load(Ordering::Relaxed), self.remembered.load(Ordering::Relaxed))
+    }
+
+    /// What the kernel does with `plan`, where its random numbers are those of `draw`.
+    ///
+    /// # Errors
+    ///
+    /// [`Silent`]: it could not be asked, or did not answer.
+    pub fn ask(&self, plan: &Plan, draw: u64) -> Result<Answer, Silent> {
+        let files = [
+            ("tc.txt", script(plan, draw)),
+            ("opts", plan.opts()),
+            ("workload.csv", plan.workload()),
+            ("flows.csv", plan.flows()),
+        ];
+        let kept = self.cache.join(name(&files));
+        if let Some(answer) = fs::read_to_string(&kept).ok().and_then(|text| read(plan, &text)) {
+            // As above.
+            self.remembered.fetch_add(1, Ordering::Relaxed);
+            return Ok(answer);
+        }
+        let text = self.run(&files)?;
+        let answer = read(plan, &text)
+            .ok_or_else(|| Silent(format!("the kernel's shell stopped: {}", tail(&text))))?;
+        let part = kept.with_extension(format!("{:?}", std::thread::current().id()));
+        let written = fs::write(&part, &text).and_then(|()| fs::rename(&part, &kept));
+        written.map_err(|error| Silent(format!("{}: {error}", kept.display())))?;
+        Ok(answer)
+    }
+
+    /// Runs the program; gives what the kernel said and did.
+    fn run(&self, files: &[(&str, String)]) -> Result<String, Silent> {
+        // As above.
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let silent = |error: std::io::Error| Silent(format!("the oracle: {error}"));
+        let place = tempfile::tempdir().map_err(silent)?;
+        let (case, out) = (place.path().join("case"), place.path().join("out"));
+        fs::create_dir(&case).map_err(silent)?;
+        for (name, text) in files.iter().filter(|(_, text)| !text.is_empty()) {
+            fs::write(case.join(name), text).map_err(silent)?;
+        }
+        let mut command = Command::new(self.folder.join("run"));
+        let output = command.args([&case, &out]).stdin(Stdio::null()).output().map_err(silent)?;
+        let read = |name: &str| fs::read(out.join(name));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\r', "");
+        match (read("console.log"), read("kernel.csv")) {
+            (Ok(console), Ok(kernel)) if output.status.success() => {
+                // What the kernel says of itself before is of no use.
+                let console = text(console);
+                let said = console.split_once("as init process").map_or("", |(_, said)| said);
+                Ok(format!("{said}\n== kernel.csv\n{}", text(kernel)))
+            }
+            _ => Err(Silent(format!("the oracle: {}", tail(&text(output.stderr))))),
+        }
+    }
+}
+
+/// The last lines of a text.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(5)..].join("; ")
+}
+
+/// A name for a question.
+fn name(files: &[(&str, String)]) -> String {
+    let hash = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, files).hash(&mut hasher);
+        hasher.finish()
+    };
+    format!("{:016x}{:016x}", hash(0), hash(1))
+}
+
+/// Reads an answer; nothing, if it is not whole.
+fn read(plan: &Plan, text: &str) -> Option<Answer> {
+    let (said, kernel) = text.split_once("\n== kernel.csv\n")?;
+    let mut answer = Answer { kernel: kernel.to_owned(), ..Answer::default() };
+    let mut changes = vec![None; plan.changes.len()];
+    let mut before = Vec::new();
+    for line in said.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match &words[..] {
+            [MARK, "line", at, status] if *at == answer.lines.len().to_string() => {
+                let text = std::mem::take(&mut before).join("; ");
+                answer.lines.push(Said { status: status.parse().ok()?, text });
+            }
+            [MARK, "change", at, status, from, to] => {
+                let time = |word: &str| Some(word.parse::<u64>().ok()?.saturating_sub(START_NS));
+                let text = std::mem::take(&mut before).join("; ");
+                let said = Said { status: status.parse().ok()?, text };
+                *changes.get_mut(at.parse::<usize>().ok()?)? = Some((time(from)?, time(to)?, said));
+            }
+            [] => {}
+            [first, ..] if first.starts_with('[') => {}
+            _ => before.push(line),
+        }
+    }
+    answer.changes = changes.into_iter().collect::<Option<_>>()?;
+    (answer.lines.len() == plan.lines.len()).then_some(answer)
+}
+
+/// The line, as a remark on what the kernel made of it.
+#[must_use]
+pub fn remark(line: &Line, said: &Said) -> String {
+    match said.status {
+        0 => line.to_string(),
+        status => format!("# {line}: refused ({status}): {}", said.text),
+    }
+}

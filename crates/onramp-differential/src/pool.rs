@@ -1,0 +1,68 @@
+//! Whether a kind differs on the whole, where no case of it tells.
+
+use std::collections::BTreeMap;
+
+use crate::judge::{FALSE_ALARM, MARGIN, Score};
+use crate::statistic::two_sided;
+
+/// Comparisons of kinds that a run makes at most: thirty kinds, in six numbers, in two ways.
+pub const COMPARISONS: f64 = 360.0;
+/// As many cases tell of a kind.
+const CASES_MIN: usize = 8;
+/// As much of a number, on average, is no difference.
+const POOLED_MARGIN: f64 = MARGIN / 2.0;
+
+/// The scores of all cases, by kind at the root and by what was counted.
+#[derive(Debug, Default)]
+pub struct Pool(BTreeMap<(String, String), Vec<Score>>);
+
+impl Pool {
+    /// Adds those of a case. Bytes of flows are no one's number, and are left out.
+    pub fn add(&mut self, kind: &str, scores: &[Score]) {
+        for score in scores.iter().filter(|score| !score.what.starts_with("bytes")) {
+            let key = (kind.to_owned(), score.what.clone());
+            self.0.entry(key).or_default().push(score.clone());
+        }
+    }
+
+    /// What differs, for people. The sum of the deviations of all cases, by the root of their
+    /// number, is about normal if nothing does (S. A. Stouffer, "The American Soldier", 1949); the
+    /// sum of their squares is no more than that of as many normal variables.
+    #[must_use]
+    pub fn differences(&self) -> Vec<String> {
+        let likely = FALSE_ALARM / COMPARISONS;
+        let mut told = Vec::new();
+        for ((kind, what), scores) in &self.0 {
+            // Numbers that are zero on both sides say nothing.
+            let scores: Vec<&Score> = scores.iter().filter(|score| score.z != 0.0).collect();
+            let count = scores.len() as f64;
+            if scores.len() < CASES_MIN {
+                continue;
+            }
+            let sum: f64 = scores.iter().map(|score| score.z).sum::<f64>() / count.sqrt();
+            let (ours, theirs) = scores.iter().fold((0.0, 0.0), |(ours, theirs), score| {
+                (ours + score.ours, theirs + score.theirs)
+            });
+            let part = (ours - theirs) / f64::max(theirs, 1.0);
+            if two_sided(sum) < likely && part.abs() > POOLED_MARGIN {
+                told.push(format!(
+                    "{kind}: {what}: over {count} cases, ours is {:+.1} % of Linux's off \
+                     ({sum:+.1} deviations)",
+                    part * 100.0
+                ));
+            }
+            let squares: f64 = scores.iter().map(|score| score.z * score.z).sum();
+            // Wilson and Hilferty: the cube root of chi-squared over its count is about normal.
+            let spread = 2.0 / (9.0 * count);
+            let z = ((squares / count).cbrt() - (1.0 - spread)) / spread.sqrt();
+            let off = scores.iter().filter(|score| score.matters()).count();
+            if z > 0.0 && two_sided(z) < likely && off * 4 > scores.len() {
+                told.push(format!(
+                    "{kind}: {what}: over {count} cases, ours lies now above Linux's, now below, \
+                     more than chance would have it ({z:+.1} deviations)"
+                ));
+            }
+        }
+        told
+    }
+}
