@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use onramp_core::Setup;
 use onramp_sim::recording::{Case, Outcome, Totals};
 
-use crate::oracle::{Answer, Oracle, Silent, remark};
+use crate::oracle::{Answer, Kernel, Said, Silent, remark};
 use crate::plan::{Compared, Plan};
 use crate::statistic::{mean, rank_sum, two_sided};
 
@@ -32,6 +32,9 @@ const FLOWS: usize = 3;
 pub enum How {
     /// Both refuse the tree.
     Refused,
+    /// Not at all: a packet left while a line changed the tree. Which takes the machine of the
+    /// kernel some microseconds, by which that packet was late.
+    Disturbed,
     /// To the nanosecond.
     Exactly,
     /// By distribution.
@@ -79,7 +82,7 @@ impl Score {
 /// # Errors
 ///
 /// [`Silent`]: the kernel could not be asked.
-pub fn judge(plan: &Plan, oracle: &Oracle) -> Result<Verdict, Silent> {
+pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     let first = oracle.ask(plan, 0)?;
     let (mut text, refusals) = file(plan, &first);
     let told = |how, differences, text| Ok(Verdict { how, differences, scores: Vec::new(), text });
@@ -100,6 +103,9 @@ pub fn judge(plan: &Plan, oracle: &Oracle) -> Result<Verdict, Silent> {
         Compared::Hash => HASH_DRAWS,
         Compared::Chance => 1,
     };
+    if !differences.is_empty() && disturbed(&played, &first) {
+        return told(How::Disturbed, Vec::new(), text);
+    }
     if differences.is_empty() || plan.compared() == Compared::Exact {
         return told(How::Exactly, differences, text);
     }
@@ -138,10 +144,23 @@ pub fn judge(plan: &Plan, oracle: &Oracle) -> Result<Verdict, Silent> {
     Ok(Verdict { how: How::Distribution, differences, scores, text })
 }
 
+/// Whether the kernel sent packets while `tc` ran, and those were not let go by it, at one time.
+fn disturbed(played: &Case, answer: &Answer) -> bool {
+    let during = |at: u64| {
+        let mut changes = answer.changes.iter();
+        changes
+            .any(|(from_ns, to_ns, _)| (from_ns.saturating_sub(2_000)..to_ns + 2_000).contains(&at))
+    };
+    let mut times: Vec<u64> = played.recorded().departures().filter(|at| during(*at)).collect();
+    times.dedup();
+    let plug = played.kinds().any(|kind| kind == "plug");
+    times.len() > usize::from(plug)
+}
+
 /// So many runs of the kernel, from one draw on, and of ours, from one seed on.
 fn runs(
     plan: &Plan,
-    oracle: &Oracle,
+    oracle: &dyn Kernel,
     played: &Case,
     (draw, draws): (u64, u64),
     (seed, seeds): (u64, u64),
@@ -198,33 +217,30 @@ fn largest(runs: &[Totals]) -> Vec<u64> {
 /// only one refuses.
 fn file(plan: &Plan, answer: &Answer) -> (String, Vec<String>) {
     let (mut setup, mut refusals) = (Setup::default(), Vec::new());
-    let mut text = format!("== opts\n{}", plan.opts());
-    let _ = writeln!(text, "== tc.txt");
-    let mut apply = |line: &str, status: i32, said: &str| match (setup.apply(line), status) {
+    let mut apply = |line: &str, said: &Said| match (setup.apply(line), said.status) {
         (Ok(()), 0) | (Err(_), 1..) => {}
-        (Ok(()), _) => {
-            refusals.push(format!("`{line}`: Linux refuses ({status}): {said}; here it is taken"));
+        (Ok(()), status) => {
+            let why = &said.text;
+            refusals.push(format!("`{line}`: Linux refuses ({status}): {why}; here it is taken"));
         }
         (Err(error), _) => {
             refusals.push(format!("`{line}`: Linux takes it; refused here: {error}"));
         }
     };
+    let mut tc = String::new();
     for (line, said) in plan.lines.iter().zip(&answer.lines) {
-        apply(&line.to_string(), said.status, &said.text);
-        let _ = writeln!(text, "{}", remark(line, said));
+        apply(&line.to_string(), said);
+        let _ = writeln!(tc, "{}", remark(line, said));
     }
-    if !plan.changes.is_empty() {
-        let _ = writeln!(text, "== changes.csv\nfrom_ns,to_ns,line");
-    }
-    for ((_, line), (from, to, said)) in plan.changes.iter().zip(&answer.changes) {
-        apply(&line.to_string(), said.status, &said.text);
+    let mut made = Plan { changes: Vec::new(), ..plan.clone() };
+    let mut times = Vec::new();
+    for (change, (from_ns, to_ns, said)) in plan.changes.iter().zip(&answer.changes) {
+        apply(&change.1.to_string(), said);
         if said.status == 0 {
-            let _ = writeln!(text, "{from},{to},{line}");
+            made.changes.push(change.clone());
+            times.push((*from_ns, *to_ns));
         }
     }
-    if !plan.pacing.is_empty() {
-        let _ = write!(text, "== flows.csv\n{}", plan.flows());
-    }
-    let _ = write!(text, "== workload.csv\n{}== kernel.csv\n{}", plan.workload(), answer.kernel);
+    let text = made.text(&tc, &times, &answer.kernel);
     (text, refusals)
 }

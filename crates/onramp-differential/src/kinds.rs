@@ -49,6 +49,9 @@ pub struct Kind {
     pub below: Below,
     /// Whether its options may change under way.
     pub changes: bool,
+    /// Whether it hashes flows to buckets. Here flows whose numbers follow each other never share
+    /// one, in Linux some do: only few flows are compared.
+    pub hashes: bool,
     /// Chooses its options.
     pub options: fn(&mut Site<'_>),
 }
@@ -135,10 +138,11 @@ const EXACT: Kind = Kind {
     place: Place::Any,
     below: Below::Nothing,
     changes: true,
+    hashes: false,
     options: |_| {},
 };
 
-const HASH: Kind = Kind { compared: Compared::Hash, ..EXACT };
+const HASH: Kind = Kind { compared: Compared::Hash, hashes: true, ..EXACT };
 const CHANCE: Kind = Kind { compared: Compared::Chance, ..EXACT };
 
 /// All kinds that are put to the kernel. `sfq` and `netem` are exact until an option lets chance in
@@ -183,7 +187,7 @@ pub const KINDS: &[Kind] = &[
     Kind { id: "red", options: random::red, below: Below::One, ..CHANCE },
     Kind { id: "choke", options: random::choke, ..CHANCE },
     Kind { id: "pie", options: random::pie, ..CHANCE },
-    Kind { id: "fq_pie", options: random::fq_pie, ..CHANCE },
+    Kind { id: "fq_pie", options: random::fq_pie, hashes: true, ..CHANCE },
     Kind { id: "dualpi2", changes: false, ..CHANCE },
     Kind { id: "cake", options: fair::cake, place: Place::Holds, ..CHANCE },
 ];
@@ -206,7 +210,9 @@ pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("htb", &["offload"], "it is refused without hardware"),
     ("cbs", &["port_rate"], "Linux asks the driver"),
     ("prio", &["multiqueue"], "without effect, and refused by the kernel"),
-    ("cake", &["autorate-ingress", "nat", "ack-filter"], "no effect here"),
+    ("netem", &["distribution"], "the kernel's tc has no tables"),
+    ("cake", &["autorate-ingress"], "no effect here"),
+    ("cake", &["nonat"], "it is refused without connection tracking, also to be switched off"),
 ];
 
 const DUALPI2: [&str; 12] = [

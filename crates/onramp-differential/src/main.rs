@@ -12,7 +12,7 @@ use onramp_differential::generate;
 use onramp_differential::judge::{self, How, Verdict};
 use onramp_differential::kinds::{KINDS, Kind};
 use onramp_differential::oracle::{Oracle, Silent};
-use onramp_differential::plan::{Compared, Plan};
+use onramp_differential::plan::Plan;
 use onramp_differential::pool::Pool;
 use onramp_differential::shrink;
 
@@ -34,6 +34,9 @@ struct Args {
     /// Kinds at the root, in turn; all, if none is named.
     #[arg(long, value_delimiter = ',', value_name = "KIND,..")]
     kinds: Vec<String>,
+    /// Only the cases that are compared so, among those of these numbers.
+    #[arg(long, value_name = "exact|hash|chance")]
+    compared: Option<String>,
     /// Cases at a time; else as many as there are processors.
     #[arg(long)]
     jobs: Option<usize>,
@@ -105,6 +108,7 @@ struct Tally {
     exactly: u64,
     distribution: u64,
     refused: u64,
+    disturbed: u64,
     differ: u64,
     silent: u64,
 }
@@ -130,6 +134,10 @@ fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
                         break;
                     }
                     let plan = plan(seed, kinds);
+                    let word = plan.compared().word();
+                    if args.compared.as_ref().is_some_and(|wanted| wanted != word) {
+                        continue;
+                    }
                     let verdict = judge::judge(&plan, &oracle);
                     let told = tell(args, &oracle, plan, verdict);
                     let mut state = state.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -193,6 +201,7 @@ fn note(tally: &mut Tally, told: &Told, pool: &mut Pool) {
     match verdict.how {
         _ if !verdict.differences.is_empty() => tally.differ += 1,
         How::Refused => tally.refused += 1,
+        How::Disturbed => tally.disturbed += 1,
         How::Exactly => tally.exactly += 1,
         How::Distribution => tally.distribution += 1,
     }
@@ -201,24 +210,21 @@ fn note(tally: &mut Tally, told: &Told, pool: &mut Pool) {
 /// Says how many of each kind agree. True: nothing differs.
 fn summary(tallies: &BTreeMap<&str, Tally>, pool: &Pool, oracle: &Oracle) -> bool {
     println!(
-        "{:16} {:>8} {:>8} {:>12} {:>8} {:>8} {:>8}",
-        "root", "compared", "exactly", "distribution", "refused", "differ", "silent"
+        "{:16} {:>8} {:>8} {:>12} {:>8} {:>9} {:>8} {:>8}",
+        "root", "compared", "exactly", "distribution", "refused", "disturbed", "differ", "silent"
     );
     let (mut differ, mut silent, mut cases) = (0, 0, 0);
     for (kind, tally) in tallies {
-        let compared = KINDS.iter().find(|row| row.id == *kind).map(|row| row.compared);
-        let compared = match compared {
-            Some(Compared::Hash) => "hash",
-            Some(Compared::Chance) => "chance",
-            _ => "exact",
-        };
-        let Tally { exactly, distribution, refused, differ: other, silent: no } = tally;
+        let row = KINDS.iter().find(|row| row.id == *kind);
+        let compared = row.map_or("", |row| row.compared.word());
+        let Tally { exactly, distribution, refused, disturbed, differ: other, silent: no } = tally;
         println!(
-            "{kind:16} {compared:>8} {exactly:>8} {distribution:>12} {refused:>8} {other:>8} {no:>8}"
+            "{kind:16} {compared:>8} {exactly:>8} {distribution:>12} {refused:>8} {disturbed:>9} \
+             {other:>8} {no:>8}"
         );
         differ += other;
         silent += no;
-        cases += exactly + distribution + refused + other + no;
+        cases += exactly + distribution + refused + disturbed + other + no;
     }
     let pooled = pool.differences();
     for difference in &pooled {

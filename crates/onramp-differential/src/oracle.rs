@@ -51,6 +51,16 @@ pub struct Answer {
     pub kernel: String,
 }
 
+/// Somebody who knows what the kernel does.
+pub trait Kernel: Sync {
+    /// What the kernel does with `plan`, where its random numbers are those of `draw`.
+    ///
+    /// # Errors
+    ///
+    /// [`Silent`]: it could not be asked, or did not answer.
+    fn ask(&self, plan: &Plan, draw: u64) -> Result<Answer, Silent>;
+}
+
 /// Why there is no answer.
 #[derive(Debug)]
 pub struct Silent(pub String);
@@ -115,13 +125,10 @@ impl Oracle {
         // Numbers for people: nothing follows from them.
         (self.asked.load(Ordering::Relaxed), self.remembered.load(Ordering::Relaxed))
     }
+}
 
-    /// What the kernel does with `plan`, where its random numbers are those of `draw`.
-    ///
-    /// # Errors
-    ///
-    /// [`Silent`]: it could not be asked, or did not answer.
-    pub fn ask(&self, plan: &Plan, draw: u64) -> Result<Answer, Silent> {
+impl Kernel for Oracle {
+    fn ask(&self, plan: &Plan, draw: u64) -> Result<Answer, Silent> {
         let files = [
             ("tc.txt", script(plan, draw)),
             ("opts", plan.opts()),
@@ -142,7 +149,9 @@ impl Oracle {
         written.map_err(|error| Silent(format!("{}: {error}", kept.display())))?;
         Ok(answer)
     }
+}
 
+impl Oracle {
     /// Runs the program; gives what the kernel said and did.
     fn run(&self, files: &[(&str, String)]) -> Result<String, Silent> {
         // As above.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use onramp_sim::recording::Case;
+
 /// How much of a case has to be equal: the greatest of what its kinds and options say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Compared {
@@ -13,6 +15,18 @@ pub enum Compared {
     Hash,
     /// By distribution, over several draws of the kernel and of ours.
     Chance,
+}
+
+impl Compared {
+    /// In a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Hash => "hash",
+            Self::Chance => "chance",
+        }
+    }
 }
 
 /// An option of a line, such as `limit 100`.
@@ -130,6 +144,35 @@ impl Plan {
             text += "\n";
         }
         text
+    }
+
+    /// The case as one text, as if the kernel had answered this; changes are made at these times,
+    /// begun and ended.
+    #[must_use]
+    pub fn text(&self, tc: &str, changes: &[(u64, u64)], kernel: &str) -> String {
+        let mut text = format!("== opts\n{}== tc.txt\n{tc}", self.opts());
+        if !changes.is_empty() {
+            text += "== changes.csv\nfrom_ns,to_ns,line\n";
+        }
+        for ((_, line), (from_ns, to_ns)) in self.changes.iter().zip(changes) {
+            let _ = writeln!(text, "{from_ns},{to_ns},{line}");
+        }
+        if !self.pacing.is_empty() {
+            let _ = write!(text, "== flows.csv\n{}", self.flows());
+        }
+        let _ = write!(text, "== workload.csv\n{}== kernel.csv\n{kernel}", self.workload());
+        text
+    }
+
+    /// When our packets leave, nanoseconds from the beginning; nothing, if the lines are not all
+    /// taken.
+    #[must_use]
+    pub fn departures(&self) -> Option<Vec<u64>> {
+        let tc: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
+        let changes: Vec<_> = self.changes.iter().map(|(at, _)| (*at, *at)).collect();
+        let text = self.text(&tc, &changes, "event,time_ns,idx,ecn,reason\n");
+        let case = Case::parse("planned", &text).ok()?;
+        Some(case.play(1).departures().collect())
     }
 
     /// The file `flows.csv`; empty, if no flow has a rate.

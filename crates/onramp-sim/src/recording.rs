@@ -141,6 +141,26 @@ pub struct Outcome {
     drops: Vec<Event>,
 }
 
+impl Outcome {
+    /// When packets left, nanoseconds from the beginning, in order.
+    pub fn departures(&self) -> impl Iterator<Item = u64> {
+        self.dequeues.iter().map(|event| event.time_ns - START_NS)
+    }
+
+    /// As the file `kernel.csv` has it, as far as it is read: without flows and sizes, and without
+    /// reasons of drops.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut text = String::from("event,time_ns,idx,ecn,reason\n");
+        let rows = self.dequeues.iter().map(|event| ("deq", event, ""));
+        for (what, event, why) in rows.chain(self.drops.iter().map(|e| ("drop", e, "GENERIC"))) {
+            let Event { time_ns, packet, ecn, .. } = event;
+            text += &format!("{what},{},{packet},{ecn},{why}\n", time_ns - START_NS);
+        }
+        text
+    }
+}
+
 impl Case {
     /// Reads a case.
     ///
@@ -192,6 +212,11 @@ impl Case {
         machine::replay(self, seed, &guess)
     }
 
+    /// The kinds of the tree's qdiscs.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.setup.specs().map(|spec| spec.kind().id)
+    }
+
     /// What the kernel did.
     #[must_use]
     pub fn recorded(&self) -> &Outcome {
@@ -206,7 +231,7 @@ impl Case {
         let mut told = Vec::new();
         for guess in machine::guesses(self) {
             let (ours, _) = machine::replay(self, seed, &guess);
-            let differences = compare::first_differences(&ours, &self.recorded);
+            let differences = compare::first_differences(self, &ours, &self.recorded);
             if differences.is_empty() {
                 return differences;
             }

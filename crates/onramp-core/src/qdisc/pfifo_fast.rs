@@ -37,12 +37,14 @@ pub(super) const PFIFO_FAST: Kind = Kind {
 #[derive(Debug)]
 struct PfifoFast {
     bands: [Ring; 3],
+    /// Has passed the bands by, and waits for the device.
+    passing: Option<Packet>,
 }
 
 impl PfifoFast {
     fn new(size: u32) -> Self {
         let ring = || Ring { size, list: PacketList::new(), head: 0, used: 0 };
-        Self { bands: [ring(), ring(), ring()] }
+        Self { bands: [ring(), ring(), ring()], passing: None }
     }
 }
 
@@ -98,16 +100,20 @@ impl Qdisc for PfifoFast {
 
     #[inline]
     fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
-        self.bands.iter_mut().find_map(Ring::pop).map_or(Dequeue::Empty, Dequeue::Ready)
+        let next = self.passing.take().or_else(|| self.bands.iter_mut().find_map(Ring::pop));
+        next.map_or(Dequeue::Empty, Dequeue::Ready)
     }
 
     fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
-        Peek::at(self.bands.iter().find_map(|band| band.list.front()))
+        let first = || self.bands.iter().find_map(|band| band.list.front());
+        Peek::at(self.passing.as_ref().or_else(first))
     }
 
     fn backlog(&self) -> Backlog {
         let lists = self.bands.iter().map(|band| &band.list);
-        lists.fold(Backlog::default(), |sum, list| Backlog {
+        let mut held = Backlog::default();
+        self.passing.iter().for_each(|pkt| held.add(pkt));
+        lists.fold(held, |sum, list| Backlog {
             packets: sum.packets + list.len(),
             bytes: sum.bytes + list.bytes(),
         })
@@ -120,6 +126,12 @@ impl Qdisc for PfifoFast {
 
     fn can_bypass(&self) -> bool {
         true
+    }
+
+    /// It leaves before what is more urgent, and takes no place in its ring.
+    fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.passing = Some(pkt);
+        Verdict::Queued
     }
 
     /// As with a device's `txqueuelen` in Linux, what a smaller ring has no room for is dropped.
@@ -144,6 +156,9 @@ impl Qdisc for PfifoFast {
         for band in &mut self.bands {
             cx.purge(&mut band.list);
             (band.head, band.used) = (0, 0);
+        }
+        if let Some(pkt) = self.passing.take() {
+            cx.drop(pkt, DropReason::Purged);
         }
     }
 }

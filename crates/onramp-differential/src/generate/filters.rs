@@ -43,9 +43,8 @@ fn matched(draw: &mut Draw, flows: u64, (major, minors): (u16, &[u16])) -> Strin
         5 => format!("basic match 'cmp(u16 at 0 layer 2 gt {port})'"),
         6 => "matchall".into(),
         _ => {
-            // Port 10,000 + n is class n modulo the classes, which are numbered in a row.
-            let (first, count) = (minors[0], minors.len());
-            format!("flow map key proto-src divisor {count} baseclass {major:x}:{first:x}")
+            let (base, mask) = (draw.pick(minors), draw.pick(&[1, 3, 7, 15]));
+            format!("handle 1 flow map key proto-src and {mask:#x} baseclass {major:x}:{base:x}")
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What comes: flows that send in one way or another.
 
 use crate::draw::Draw;
+use crate::kinds;
 use crate::plan::{Plan, Row};
 
 /// Packets of a case, at least and at most.
@@ -36,6 +37,9 @@ struct Flow {
 pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16, u16)]) {
     let root = plan.lines.first().map_or("", |line| line.kind);
     let flows = match draw.between(0, 9) {
+        _ if plan.kinds().iter().any(|kind| kinds::kind(kind).is_some_and(|kind| kind.hashes)) => {
+            draw.between(1, 8)
+        }
         0..=6 => draw.between(1, 8),
         7..=8 => draw.between(9, 40),
         _ => draw.between(100, 600),

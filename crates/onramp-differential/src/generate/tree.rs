@@ -11,7 +11,9 @@ const CLASSES_MAX: u16 = 20;
 /// Classes above a leaf at most; of `htb`, Linux has eight levels.
 const DEPTH_MAX: u32 = 7;
 /// Nothing comes for so long after a change is begun, so that its exact instant means nothing.
-pub(super) const QUIET_NS: u64 = 250_000;
+const QUIET_NS: u64 = 250_000;
+/// And the kernel's machine is done with it after so long.
+const BUSY_NS: u64 = 70_000;
 
 /// A tree that grows.
 #[derive(Debug)]
@@ -175,21 +177,34 @@ pub(super) fn changes(plan: &mut Plan, draw: &mut Draw, rate: u64) {
     let Some(end_ns) = plan.rows.last().map(|row| row.time_ns) else { return };
     let plug = plan.lines.iter().any(|line| line.kind == "plug");
     let count = draw.between(1, 3);
-    let mut times: Vec<u64> =
-        (0..count).map(|_| draw.between(end_ns / 10, (end_ns * 9 / 10).max(1))).collect();
-    times.sort_unstable();
-    times.dedup_by(|late, early| *late < *early + 2 * QUIET_NS);
-    for (at, time_ns) in times.iter().enumerate() {
-        let last = at + 1 == times.len();
-        let changed =
+    let mut from_ns = end_ns / 10;
+    for at in 1..=count {
+        // The next change comes some time after this one.
+        from_ns = draw.between(from_ns, (end_ns * 9 / 10).max(from_ns));
+        let Some(time_ns) = quiet(plan, from_ns) else { break };
+        let last = at == count;
+        let line =
             if plug && last { Some(release(&plan.lines[0])) } else { change(plan, draw, rate) };
-        plan.changes.extend(changed.map(|line| (*time_ns, line)));
+        let Some(line) = line else { break };
+        plan.rows.retain(|row| !(time_ns..time_ns + QUIET_NS).contains(&row.time_ns));
+        plan.changes.push((time_ns, line));
+        from_ns = time_ns + 2 * QUIET_NS;
     }
-    let during =
-        |at: u64| plan.changes.iter().any(|(from, _)| (*from..*from + QUIET_NS).contains(&at));
-    let mut rows = std::mem::take(&mut plan.rows);
-    rows.retain(|row| !during(row.time_ns));
-    plan.rows = rows;
+}
+
+/// The next time after which no packet of ours leaves for a while: a packet that was to leave while
+/// the kernel's machine works on a change leaves late.
+fn quiet(plan: &Plan, from_ns: u64) -> Option<u64> {
+    let departures = plan.departures()?;
+    let end_ns = plan.rows.last()?.time_ns;
+    let mut at_ns = from_ns;
+    for departure in departures.into_iter().filter(|at| *at >= from_ns) {
+        if departure > at_ns + BUSY_NS {
+            break;
+        }
+        at_ns = departure + 1_000;
+    }
+    (at_ns + BUSY_NS < end_ns).then_some(at_ns)
 }
 
 /// Lets a plug go for good.

@@ -103,7 +103,6 @@ pub(super) fn cake(site: &mut Site<'_>) {
     site.may(80, |draw| format!("bandwidth {}bit", draw.between(rate / 2, rate)));
     site.may(60, |draw| word(draw, &TINS));
     site.may(60, |draw| word(draw, &WHOM));
-    site.flag(10, "nonat");
     site.may(20, |draw| word(draw, &["wash", "nowash"]));
     site.may(20, |draw| word(draw, &["egress", "ingress"]));
     site.flag(10, "no-ack-filter");

@@ -62,7 +62,7 @@ pub(super) fn pie(site: &mut Site<'_>) {
 pub(super) fn fq_pie(site: &mut Site<'_>) {
     law(site);
     if !site.changing {
-        site.may(30, |draw| format!("flows {}", 1 << draw.between(5, 12)));
+        site.may(30, |draw| format!("flows {}", 1 << draw.between(10, 13)));
     }
     site.may(30, |draw| format!("quantum {}", draw.spread(300, 9_000)));
     site.may(10, |draw| format!("memory_limit {}", draw.spread(8_000_000, 32_000_000)));
@@ -122,14 +122,8 @@ fn delay(site: &mut Site<'_>) {
     }
     site.chance(100, |draw| {
         let jitter = draw.spread(10, delay.max(10));
-        let like = match draw.between(0, 5) {
-            0 => " distribution normal",
-            1 => " distribution pareto",
-            2 => " distribution paretonormal",
-            3 => " distribution uniform",
-            4 => " 30%",
-            _ => "",
-        };
+        // Tables of other distributions would be files, which the kernel's tc has not.
+        let like = draw.pick(&["", "", " 30%"]);
         format!("delay {delay}us {jitter}us{like}")
     });
 }

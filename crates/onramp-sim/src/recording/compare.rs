@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Case, Event, Outcome, Totals, machine};
+use super::{Case, Change, Event, Outcome, Reason, Totals, machine};
 
 /// How much has to be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +57,14 @@ pub(super) fn compare(case: &Case) -> Comparison {
     let theirs = &case.recorded;
     let differs = |guess: &Vec<u64>| {
         let (ours, _) = machine::replay(case, 1, guess);
-        let differences = first_differences(&ours, theirs);
+        let differences = first_differences(case, &ours, theirs);
         (ours, differences)
     };
     let mut tries: Vec<_> = machine::guesses(case).iter().map(differs).collect();
     let best = tries.iter().position(|(_, differences)| differences.is_empty()).unwrap_or(0);
     let (ours, differences) = tries.swap_remove(best);
     let order = ours.dequeues.iter().map(|e| e.packet).eq(theirs.dequeues.iter().map(|e| e.packet));
-    let drops = same_drops(&ours, theirs);
+    let drops = same_drops(case, &ours, theirs);
     let left: BTreeMap<_, _> = numbered(&ours.dequeues).into_iter().collect();
     let there = numbered(&theirs.dequeues);
     let both = || there.iter().filter_map(|(key, event)| Some((*left.get(key)?, *event)));
@@ -89,9 +89,10 @@ pub(super) fn compare(case: &Case) -> Comparison {
     }
 }
 
-fn same_drops(ours: &Outcome, theirs: &Outcome) -> bool {
-    ours.drops.len() == theirs.drops.len()
-        && ours.drops.iter().zip(&theirs.drops).all(|(ours, theirs)| same_drop(ours, theirs))
+fn same_drops(case: &Case, ours: &Outcome, theirs: &Outcome) -> bool {
+    let (ours, theirs) = (without_changes(case, ours), without_changes(case, theirs));
+    ours.len() == theirs.len()
+        && ours.iter().zip(&theirs).all(|(ours, theirs)| same_drop(ours, theirs))
 }
 
 /// With the number of its packet, and of its duplicate.
@@ -131,11 +132,12 @@ fn is_random(case: &Case) -> bool {
 }
 
 /// Where two runs first differ in what left and what died; nothing, if they are the same.
-pub(super) fn first_differences(ours: &Outcome, theirs: &Outcome) -> Vec<String> {
+pub(super) fn first_differences(case: &Case, ours: &Outcome, theirs: &Outcome) -> Vec<String> {
     let mut told = Vec::new();
+    let (our_drops, their_drops) = (without_changes(case, ours), without_changes(case, theirs));
     let same = |a: &Event, b: &Event| if a.reason.is_none() { a == b } else { same_drop(a, b) };
     for (what, ours, theirs) in
-        [("dequeue", &ours.dequeues, &theirs.dequeues), ("drop", &ours.drops, &theirs.drops)]
+        [("dequeue", &ours.dequeues, &theirs.dequeues), ("drop", &our_drops, &their_drops)]
     {
         let at = ours.iter().zip(theirs).take_while(|(a, b)| same(a, b)).count();
         if at < ours.len().max(theirs.len()) {
@@ -149,6 +151,20 @@ pub(super) fn first_differences(ours: &Outcome, theirs: &Outcome) -> Vec<String>
         }
     }
     told
+}
+
+/// The drops, in order; those during a change are as if at its beginning and without a reason: the
+/// kernel frees such packets one by one some time later, and says nothing of why.
+fn without_changes(case: &Case, outcome: &Outcome) -> Vec<Event> {
+    let mut drops = outcome.drops.clone();
+    for drop in &mut drops {
+        let during = |change: &&Change| (change.from_ns..=change.to_ns).contains(&drop.time_ns);
+        if let Some(change) = case.changes.iter().find(during) {
+            (drop.time_ns, drop.reason) = (change.from_ns, Some(Reason::Unsaid));
+        }
+    }
+    drops.sort();
+    drops
 }
 
 fn words(event: Option<&Event>) -> String {

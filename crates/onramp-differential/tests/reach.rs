@@ -1,0 +1,115 @@
+//! The generator reaches what the table of kinds claims: every kind and every option that there
+//! is, but those that are left out and say why.
+
+use std::collections::BTreeSet;
+
+use onramp_core::Setup;
+use onramp_core::params::{Param, Unit};
+use onramp_core::qdisc::{ClassKind, KINDS};
+use onramp_differential::generate;
+use onramp_differential::kinds::{self, LEFT_OUT};
+use onramp_differential::plan::{Line, Plan};
+
+/// Cases of each kind.
+const CASES: u64 = 300;
+
+fn plans() -> Vec<Plan> {
+    let all = kinds::KINDS.iter().flat_map(|kind| (0..CASES).map(move |seed| (kind, seed)));
+    all.map(|(kind, seed)| generate::plan(seed, kind)).collect()
+}
+
+/// The words by which an option may be given.
+fn words(param: &Param) -> Vec<&'static str> {
+    let mut words = vec![param.key];
+    words.extend(param.aliases);
+    if let Unit::Words(names) = param.unit {
+        words.extend(names);
+    }
+    words
+}
+
+#[test]
+fn every_kind_and_option_is_reached() {
+    let plans = plans();
+    let lines: Vec<&Line> = plans
+        .iter()
+        .flat_map(|plan| plan.lines.iter().chain(plan.changes.iter().map(|c| &c.1)))
+        .collect();
+    let mut used = BTreeSet::new();
+    for line in &lines {
+        let object = line.head.split_whitespace().nth(1).unwrap_or("");
+        used.insert((object, line.kind, ""));
+        for word in line.options.iter().flat_map(|option| option.text.split_whitespace()) {
+            used.insert((object, line.kind, word));
+        }
+    }
+    let left_out = |kind: &str, param: &Param| {
+        let rows = LEFT_OUT.iter().filter(|(id, ..)| *id == kind);
+        rows.flat_map(|(_, keys, _)| keys.iter()).any(|key| words(param).contains(key))
+    };
+    let mut missed = Vec::new();
+    for kind in KINDS {
+        if LEFT_OUT.iter().any(|(id, keys, _)| *id == kind.id && keys.is_empty()) {
+            assert!(kinds::kind(kind.id).is_none(), "{} is left out, and is not", kind.id);
+            continue;
+        }
+        let used = |object, word| used.contains(&(object, kind.id, word));
+        if !used("qdisc", "") {
+            missed.push(kind.id.to_owned());
+        }
+        let classes = match kind.classes {
+            ClassKind::Added { params, .. } => params,
+            _ => &[],
+        };
+        for (object, params) in [("qdisc", kind.params), ("class", classes)] {
+            for param in params {
+                let reached = words(param).iter().any(|word| used(object, *word));
+                if reached == left_out(kind.id, param) {
+                    missed.push(format!("{object} {} {}: reached: {reached}", kind.id, param.key));
+                }
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// The trees are ones that we take, but for few; and they are deep, change, and have all ways of
+/// sending.
+#[test]
+fn cases_are_valid_and_varied() {
+    let (mut refused, mut lines, mut deepest) = (Vec::new(), 0, 0);
+    let plans = plans();
+    for plan in &plans {
+        let mut setup = Setup::default();
+        let changes = plan.changes.iter().map(|(_, line)| line);
+        let mut depth = std::collections::BTreeMap::<String, usize>::new();
+        for line in plan.lines.iter().chain(changes) {
+            let line = line.to_string();
+            lines += 1;
+            refused.extend(setup.apply(&line).err().map(|error| format!("{line}: {error}")));
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let ["tc", "class", "add", _, _, "parent", parent, "classid", id, ..] = &words[..] {
+                let above = depth.get(*parent).copied().unwrap_or(0);
+                depth.insert((*id).to_owned(), above + 1);
+                deepest = deepest.max(above + 1);
+            }
+        }
+        assert!(plan.rows.is_sorted_by_key(|row| row.time_ns), "{}", plan.seed);
+        assert!(plan.rows.iter().all(|row| (60..=1514).contains(&row.bytes)));
+    }
+    assert!(refused.len() * 200 < lines, "of {lines} lines: {refused:#?}");
+    assert!(deepest >= 7, "classes are {deepest} deep");
+    let some = |what: &str, is: &dyn Fn(&&Plan) -> bool| {
+        assert!(plans.iter().filter(is).count() > 20, "{what}");
+    };
+    some("changes", &|plan| !plan.changes.is_empty());
+    some("an infinitely fast wire", &|plan| plan.link_bps == 0);
+    some("packets that pass by", &|plan| plan.bypass);
+    some("many flows", &|plan| plan.rows.iter().any(|row| row.flow > 200));
+    some("ECN", &|plan| plan.rows.iter().any(|row| row.tos & 3 > 0));
+    some("classes", &|plan| plan.rows.iter().any(|row| row.priority > 0xFFFF));
+    some("departure times", &|plan| plan.rows.iter().any(|row| row.txtime_ns.is_some()));
+    some("pacing rates", &|plan| !plan.pacing.is_empty());
+    some("filters", &|plan| plan.lines.iter().any(|line| line.kind == "filter"));
+    some("bursts", &|plan| plan.rows.windows(3).any(|rows| rows[0].time_ns == rows[2].time_ns));
+}
