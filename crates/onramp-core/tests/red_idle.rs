@@ -1,0 +1,143 @@
+//! `red`, `choke` and the RED of `sfq`: what an average remembers of a queue that was idle.
+//!
+//! Source: Floyd and Jacobson, "Random Early Detection Gateways", 1993, section 4: an idle queue's
+//! average falls as if small packets had gone out meanwhile, by `(1 - w)^m`. `tc-red(8)` names the
+//! packet (`avpkt`) and the rate (`bandwidth`). What `tc` makes of it is a table of 256 cells, as in
+//! iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`: after so many cells of 2^`Scell_log`
+//! microseconds, the average is halved as often as `-ln(1 - w) * ticks / ticks of a packet` says in
+//! whole numbers, where the time of the cell is taken for ticks of 64 ns; before that, it falls
+//! along a line, to its half.
+
+use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::{Instant, Tree};
+use onramp_queue::Packet;
+
+const START_NS: u64 = 20_000_000_000;
+/// With the parameters below, `tc -d` shows `ewma 3` and `Scell_log 13`.
+const CELL_US: u64 = 1 << 13;
+
+fn tree(line: &str) -> Tree {
+    Tree::new(&line.parse::<Spec>().expect(line), 1514)
+}
+
+/// A packet of 1,000 bytes comes `us` after the start; no two are of the same flow, if `flows` says
+/// nothing else.
+fn push(tree: &mut Tree, us: u64, flow: u64) {
+    let mut pkt = Packet::new(1000);
+    (pkt.flow, pkt.ecn) = (flow, 1);
+    let _ = tree.enqueue(Instant(START_NS + us * 1_000), pkt);
+}
+
+/// Whether the packet that leaves next is marked.
+fn pop(tree: &mut Tree, us: u64) -> Option<bool> {
+    match tree.dequeue(Instant(START_NS + us * 1_000)) {
+        Dequeue::Ready(pkt) => Some(pkt.ecn == 3),
+        _ => None,
+    }
+}
+
+/// Holds so many packets for so long that their number is the average, which is found by each packet
+/// that comes.
+fn hold(tree: &mut Tree, packets: u64, flow: impl Fn(u64) -> u64) {
+    (0..packets).for_each(|n| push(tree, 0, flow(n)));
+    for n in packets..packets + 200 {
+        push(tree, 0, flow(n));
+        assert!(pop(tree, 0).is_some());
+    }
+    assert_eq!(u64::from(tree.backlog().packets), packets);
+}
+
+/// Whether a packet is marked that comes `idle_us` after a queue became idle that held so many on
+/// average.
+fn is_marked_after(line: &str, packets: u64, idle_us: u64) -> bool {
+    let mut tree = tree(line);
+    hold(&mut tree, packets, |n| n);
+    while pop(&mut tree, 0).is_some() {}
+    push(&mut tree, idle_us, u64::MAX);
+    pop(&mut tree, idle_us).expect("it came")
+}
+
+/// Beyond `max` every packet is marked; below, the first one is not.
+const LINES: [&str; 2] = [
+    "red limit 1000000 min 8333 max 25000 burst 13 avpkt 1000 bandwidth 10mbit ecn",
+    "choke limit 1000 min 8 max 25 burst 13 avpkt 1000 bandwidth 10mbit ecn",
+];
+
+/// 40 packets become 25 when 15/40 of the first cell are over.
+#[test]
+fn an_idle_average_falls_along_a_line_at_first() {
+    let bound_us = CELL_US * 15 / 40;
+    for line in LINES {
+        assert!(is_marked_after(line, 40, 0), "{line}");
+        assert!(is_marked_after(line, 40, bound_us - 25), "{line}");
+        assert!(!is_marked_after(line, 40, bound_us + 25), "{line}");
+    }
+}
+
+/// 40 packets of an average are less than 25 when they were halved once, 76 when they were halved
+/// twice, and 152 when they were three times.
+#[test]
+fn an_idle_average_is_halved_by_the_table() {
+    // w = 1/8; 1,000 bytes take 800 us at 10 Mbit/s, which are 12,500 ticks.
+    let bits_per_cell = -(1.0_f64 - 1.0 / 8.0).ln() * 8192.0 / 12_500.0;
+    for (packets, halvings) in [(76_u64, 2), (152, 3)] {
+        let cells = (1..256_u32).find(|cells| f64::from(*cells) * bits_per_cell >= halvings.into());
+        let bound_us = u64::from(cells.expect("in the table")) * CELL_US;
+        for line in LINES {
+            assert!(is_marked_after(line, packets, bound_us - 1), "{line}, {packets}");
+            assert!(!is_marked_after(line, packets, bound_us), "{line}, {packets}");
+        }
+    }
+}
+
+/// Beyond the table, nothing is left; and a second idle time begins where the first one ended.
+#[test]
+fn a_day_is_as_good_as_never() {
+    for line in LINES {
+        assert!(!is_marked_after(line, 800, 86_400_000_000), "{line}");
+        let mut tree = tree(line);
+        hold(&mut tree, 76, |n| n);
+        while pop(&mut tree, 0).is_some() {}
+        // Two times of one halving each: 38 and 19.
+        let idle_us = 13 * CELL_US;
+        push(&mut tree, idle_us, u64::MAX);
+        assert_eq!(pop(&mut tree, idle_us), Some(true), "{line}");
+        assert_eq!(pop(&mut tree, idle_us), None);
+        push(&mut tree, 2 * idle_us, u64::MAX);
+        assert_eq!(pop(&mut tree, 2 * idle_us), Some(false), "{line}");
+    }
+}
+
+const SFQ: &str = "sfq redflowlimit 100000 min 8333 max 25000 burst 13 avpkt 1000 ecn";
+
+/// `sfq` gives the place of a flow that is gone to the next one, which has an average of its own;
+/// so does the same flow when it comes back.
+#[test]
+fn a_flow_of_sfq_begins_without_an_average() {
+    for next in [1, 2] {
+        let mut tree = tree(SFQ);
+        hold(&mut tree, 40, |_| 1);
+        push(&mut tree, 0, 1);
+        let marks = std::iter::from_fn(|| pop(&mut tree, 0)).last();
+        assert_eq!(marks, Some(true), "the flow is too long");
+        push(&mut tree, 0, next);
+        assert_eq!(pop(&mut tree, 0), Some(false), "flow {next}");
+    }
+}
+
+/// A new hash is a new average, which learns from the packets as they are put into their places: one
+/// behind the other, as if they had come at once.
+#[test]
+fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
+    const SECOND_US: u64 = 1_000_000;
+    for packets in [25, 40_u32] {
+        let mut tree = tree(&format!("{SFQ} perturb 1"));
+        (0..packets).for_each(|_| push(&mut tree, 0, 1));
+        let average = (0..packets).fold(0.0, |sum, held| sum * 7.0 / 8.0 + f64::from(held) / 8.0);
+        // The one that comes then is counted, too.
+        let average = average * 7.0 / 8.0 + f64::from(packets) / 8.0;
+        push(&mut tree, SECOND_US, 1);
+        let marks = std::iter::from_fn(|| pop(&mut tree, SECOND_US)).last();
+        assert_eq!(marks, Some(average >= 25.0), "{average} packets on average");
+    }
+}

@@ -1,0 +1,92 @@
+//! `tbf` under way: a change fills both buckets (`net/sched/sch_tbf.c`, `tbf_change`), and keeps
+//! what is held.
+
+use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::Packet;
+
+const NOW: Instant = Instant(20_000_000_000);
+
+fn tree(options: &str) -> Tree {
+    let mut setup = Setup::default();
+    setup.apply(&format!("qdisc add dev e root handle 1: tbf {options}")).expect(options);
+    Tree::of(&setup, 1514, 0).expect("a root")
+}
+
+fn change(tree: &mut Tree, options: &str) {
+    let line = format!("qdisc change dev e root handle 1: tbf {options}");
+    tree.apply(NOW, &line).expect(options);
+}
+
+fn push(tree: &mut Tree, packets: u32) {
+    for _ in 0..packets {
+        assert_eq!(tree.enqueue(NOW, Packet::new(1000)), Verdict::Queued);
+    }
+}
+
+/// How many leave at once, and when the next one may, in nanoseconds.
+fn burst(tree: &mut Tree) -> (u32, u64) {
+    let mut sent = 0;
+    loop {
+        match tree.dequeue(NOW) {
+            Dequeue::Ready(_) => sent += 1,
+            Dequeue::NotBefore(then) => return (sent, then.since(NOW)),
+            Dequeue::Empty => panic!("it holds more"),
+        }
+    }
+}
+
+#[test]
+fn a_change_fills_the_bucket() {
+    let mut tree = tree("rate 8mbit burst 5000 limit 100000");
+    push(&mut tree, 40);
+    assert_eq!(burst(&mut tree), (5, 1_000_000));
+    // Twice the rate: a packet takes half a millisecond, of which the bucket holds six.
+    change(&mut tree, "rate 16mbit burst 6000 limit 100000");
+    assert_eq!(burst(&mut tree), (6, 500_000));
+    // The same again fills it again.
+    change(&mut tree, "rate 16mbit burst 6000 limit 100000");
+    assert_eq!(burst(&mut tree), (6, 500_000));
+    assert_eq!(tree.backlog().packets, 40 - 17);
+}
+
+#[test]
+fn a_change_fills_the_bucket_of_the_peak() {
+    let mut tree = tree("rate 8mbit burst 9000 limit 100000 peakrate 16mbit mtu 2000");
+    push(&mut tree, 40);
+    assert_eq!(burst(&mut tree), (2, 500_000));
+    change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 32mbit mtu 3000");
+    assert_eq!(burst(&mut tree), (3, 250_000));
+    // Without a peak, there is the burst alone.
+    change(&mut tree, "rate 8mbit burst 9000 limit 100000");
+    assert_eq!(burst(&mut tree), (9, 1_000_000));
+    change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 16mbit mtu 1000");
+    assert_eq!(burst(&mut tree), (1, 500_000));
+}
+
+/// What fits the new buckets is taken, and what does not is not.
+#[test]
+fn a_change_says_what_fits() {
+    let mut tree = tree("rate 8mbit burst 3000 limit 100000");
+    for (options, fits) in [
+        ("rate 8mbit burst 1200 limit 100000", 1200),
+        ("rate 8mbit burst 4000 limit 100000", 4000),
+        ("rate 8mbit burst 4000 limit 100000 peakrate 16mbit mtu 1400", 1400),
+    ] {
+        change(&mut tree, options);
+        assert_eq!(tree.enqueue(NOW, Packet::new(fits)), Verdict::Queued, "{options}");
+        assert_eq!(tree.enqueue(NOW, Packet::new(fits + 1)), Verdict::Dropped, "{options}");
+        while let Dequeue::Ready(_) = tree.dequeue(NOW) {}
+    }
+}
+
+/// A reset, too, leaves full buckets.
+#[test]
+fn a_reset_fills_the_bucket() {
+    let mut tree = tree("rate 8mbit burst 5000 limit 100000");
+    push(&mut tree, 20);
+    let _ = burst(&mut tree);
+    tree.reset(NOW);
+    push(&mut tree, 20);
+    assert_eq!(burst(&mut tree), (5, 1_000_000));
+}
