@@ -271,6 +271,9 @@ impl Red {
 }
 
 #[cfg(test)]
+mod adaptive_tests;
+
+#[cfg(test)]
 mod tests {
     use super::shape::weight;
     use super::*;

@@ -141,3 +141,18 @@ fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
         assert_eq!(marks, Some(average >= 25.0), "{average} packets on average");
     }
 }
+
+/// A change gives up what is held, and the average with it (`net/sched/sch_red.c`, `red_change`).
+#[test]
+fn a_change_begins_a_new_average() {
+    let line = LINES[0];
+    let mut setup = onramp_core::Setup::default();
+    setup.apply(&format!("qdisc add dev e root handle 1: {line}")).expect(line);
+    let mut tree = Tree::of(&setup, 1514, 0).expect("a root");
+    hold(&mut tree, 40, |n| n);
+    let change = format!("qdisc change dev e root handle 1: {line}");
+    tree.apply(Instant(START_NS), &change).expect(line);
+    assert_eq!((tree.backlog().packets, tree.drops().len()), (0, 40));
+    push(&mut tree, 0, 1);
+    assert_eq!(pop(&mut tree, 0), Some(false));
+}

@@ -2,6 +2,7 @@
 
 mod busy;
 mod close;
+mod counts;
 mod death;
 mod device;
 mod edges;

@@ -1,0 +1,108 @@
+//! Adaptive RED, step by step, by the figures of its paper: Floyd, Gummadi and Shenker, "Adaptive
+//! RED", 2001, figure 2. Every half second (in Linux, and a tick of 10 ms), if the average is above
+//! the target and `max_p` at most 0.5, `max_p` grows by min(0.01, max_p / 4); if it is below, and
+//! `max_p` at least 0.01, it is multiplied with 0.9. The target goes from 0.4 to 0.6 of the way from
+//! `min` to `max`.
+
+use super::{Adaption, Average, Red, Shape};
+use crate::Instant;
+
+const NOW: Instant = Instant(20_000_000_000);
+const TICK_NS: u64 = 510_000_000;
+
+/// From 10,000 to 30,000 bytes: the target is 18,000 to 22,000.
+fn red(max_p: f64) -> Red {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1")]
+    let probability = (max_p * 4_294_967_296.0) as u32;
+    let (burst, average_packet) = (20, 1000);
+    let shape = Shape { min: 10_000, max: 30_000, burst, probability, average_packet };
+    Red::new(&shape, 3, 1)
+}
+
+fn average(bytes: u64) -> Average {
+    Average { value: bytes << 3, ..Average::EMPTY }
+}
+
+/// What becomes of `max_p` in so many ticks.
+fn adapted(max_p: f64, bytes: u64, ticks: u64) -> f64 {
+    let (mut red, average, mut adaption) = (red(max_p), average(bytes), Adaption::default());
+    adaption.run(&mut red, &average, NOW);
+    adaption.run(&mut red, &average, NOW.after(ticks * TICK_NS));
+    // The probability of a byte between `min` and `max` follows.
+    let slope = f64::from(red.slope) * 20_000.0;
+    assert!((slope - f64::from(red.max_p)).abs() <= 20_000.0, "{slope}, {}", red.max_p);
+    f64::from(red.max_p) / 4_294_967_296.0
+}
+
+fn near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
+}
+
+#[test]
+fn it_moves_outside_of_its_target() {
+    for (bytes, expected) in [
+        (0, 0.18),
+        (17_999, 0.18),
+        (18_000, 0.2),
+        (20_000, 0.2),
+        (22_000, 0.2),
+        (22_001, 0.21),
+        (90_000, 0.21),
+    ] {
+        near(adapted(0.2, bytes, 1), expected);
+    }
+}
+
+#[test]
+fn it_grows_by_a_hundredth_or_a_quarter_of_itself() {
+    for (max_p, expected) in
+        [(0.004, 0.005), (0.02, 0.025), (0.04, 0.05), (0.1, 0.11), (0.4999, 0.5099), (0.501, 0.501)]
+    {
+        near(adapted(max_p, 25_000, 1), expected);
+    }
+}
+
+#[test]
+fn it_falls_by_a_tenth_down_to_a_hundredth() {
+    for (max_p, expected) in [(0.5, 0.45), (0.02, 0.018), (0.0101, 0.00909), (0.0099, 0.0099)] {
+        near(adapted(max_p, 15_000, 1), expected);
+    }
+}
+
+#[test]
+fn it_does_so_each_half_second() {
+    for ticks in 0..20_u32 {
+        let exact = 0.2 * 0.9_f64.powi(ticks.cast_signed());
+        near(adapted(0.2, 1_000, ticks.into()), exact);
+    }
+    // From the first call on, and neither earlier nor later for how often it is looked at.
+    let (mut red, mut adaption) = (red(0.2), Adaption::default());
+    let mut seen = Vec::new();
+    let mut before = red.max_p;
+    for ms in 0..1_600 {
+        adaption.run(&mut red, &average(1_000), NOW.after(ms * 1_000_000));
+        if red.max_p != before {
+            seen.push(ms);
+            before = red.max_p;
+        }
+    }
+    assert_eq!(seen, [510, 1_020, 1_530]);
+}
+
+/// What a queue held before it became idle does not count: the average is what is left of it.
+#[test]
+fn an_idle_queue_is_below_the_target() {
+    let mut red = red(0.2);
+    red.damp(1000, 1_250_000);
+    let (mut average, mut adaption) = (average(25_000), Adaption::default());
+    adaption.run(&mut red, &average, NOW);
+    average.rest(NOW);
+    // Half a second is 62 cells of 8,192 us: after 5 of 2^-1, less than a thousand are left.
+    adaption.run(&mut red, &average, NOW.after(TICK_NS));
+    near(f64::from(red.max_p) / 4_294_967_296.0, 0.18);
+    // One that became idle after the tick was not idle at it.
+    let mut late = average;
+    late.idle_since = Some(NOW.after(2 * TICK_NS + 1));
+    adaption.run(&mut red, &late, NOW.after(2 * TICK_NS + 2));
+    near(f64::from(red.max_p) / 4_294_967_296.0, 0.19);
+}

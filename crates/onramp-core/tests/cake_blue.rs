@@ -1,0 +1,175 @@
+//! `cake`: BLUE's chance, which memory that runs out raises and a queue that runs empty lowers; and
+//! the rounds of hosts with few flows.
+//!
+//! Source: Feng, Shin, Kandlur, Saha, "The BLUE Active Queue Management Algorithms", 2002: the
+//! chance moves by d1 up and by d2 down, and not again within `freeze_time`. Høiland-Jørgensen,
+//! Täht, Morton, "Piece of CAKE", 2018: d1 is 1/256, d2 is 1/4,096, and the time is CoDel's target.
+
+use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::{DropReason, Packet};
+
+const MS: u64 = 1_000_000;
+const START_NS: u64 = 20_000 * MS;
+/// In units of 2^-32.
+const UP: i64 = (1 << 32) / 256;
+const DOWN: i64 = (1 << 32) / 4096;
+
+fn tree(options: &str) -> Tree {
+    let mut setup = Setup::default();
+    let line = format!("qdisc add dev e root handle 1: cake {options}");
+    setup.apply(&line).expect("a correct line");
+    Tree::of(&setup, 1514, 1).expect("there is a root")
+}
+
+fn at(ms: u64) -> Instant {
+    Instant(START_NS + ms * MS)
+}
+
+fn push(tree: &mut Tree, ms: u64, flow: u64) -> Verdict {
+    let mut pkt = Packet::new(1000);
+    (pkt.flow, pkt.enqueued_ns) = (flow, at(ms).0);
+    tree.enqueue(at(ms), pkt)
+}
+
+fn empty(tree: &mut Tree, ms: u64) {
+    while let Dequeue::Ready(_) = tree.dequeue(at(ms)) {}
+    tree.drops();
+}
+
+/// The greatest chance of all flows that are known.
+fn chance(tree: &mut Tree) -> i64 {
+    let views = tree.views();
+    views[0].classes.iter().map(|class| class.extra.get("blue_prob")).max().unwrap_or(0)
+}
+
+/// Memory for four packets: the fifth is one too many.
+const LITTLE: &str = "besteffort flows memlimit 10kb";
+
+/// Two packets more than fit, half a target later, and again after so many milliseconds.
+fn overflow(tree: &mut Tree, ms: u64, times: u64) {
+    for n in 0..times {
+        let dropped = push(tree, ms, 1) == Verdict::Congested;
+        assert_eq!(dropped, tree.drops().len() > 0, "packet {n}");
+    }
+}
+
+#[test]
+fn memory_that_runs_out_adds_a_256th_once_in_a_target() {
+    let mut tree = tree(LITTLE);
+    overflow(&mut tree, 0, 5);
+    assert_eq!(chance(&mut tree), UP);
+    // The target is 5 ms: 5 ms later nothing is added, and a millisecond more is enough.
+    overflow(&mut tree, 0, 3);
+    overflow(&mut tree, 5, 1);
+    assert_eq!(chance(&mut tree), UP);
+    overflow(&mut tree, 6, 3);
+    assert_eq!(chance(&mut tree), 2 * UP);
+    overflow(&mut tree, 11, 1);
+    assert_eq!(chance(&mut tree), 2 * UP);
+    overflow(&mut tree, 12, 1);
+    assert_eq!(chance(&mut tree), 3 * UP);
+}
+
+/// Packets of another flow let the time go on; flow 1 is found empty each time.
+#[test]
+fn an_empty_queue_takes_a_4096th_off_once_in_a_target() {
+    let mut tree = tree(LITTLE);
+    overflow(&mut tree, 0, 5);
+    empty(&mut tree, 0);
+    // It comes to rest, having been in debt for its round.
+    for ms in 1..5 {
+        let _ = push(&mut tree, ms, 2);
+        empty(&mut tree, ms);
+    }
+    assert_eq!(chance(&mut tree), UP);
+    for looks in 1..=15_i64 {
+        let ms = 6 * looks.unsigned_abs();
+        let _ = push(&mut tree, ms, 2);
+        empty(&mut tree, ms);
+        assert_eq!(chance(&mut tree), UP - looks * DOWN, "look {looks}");
+        // Too soon after that, nothing happens.
+        let _ = push(&mut tree, ms + 3, 2);
+        empty(&mut tree, ms + 3);
+        assert_eq!(chance(&mut tree), UP - looks * DOWN, "look {looks}, and 3 ms");
+    }
+    let _ = push(&mut tree, 96, 2);
+    empty(&mut tree, 96);
+    assert_eq!(chance(&mut tree), 0, "a 256th is 16 times a 4,096th");
+}
+
+/// With a chance of 40/256, so much is dropped, of packets that nobody else would drop.
+#[test]
+fn the_chance_drops_its_share() {
+    let mut tree = tree("besteffort flows memlimit 10kb rtt 1ms");
+    let mut ms = 0;
+    while chance(&mut tree) < 40 * UP {
+        overflow(&mut tree, ms, 6);
+        ms += 1;
+    }
+    empty(&mut tree, ms);
+    let before = chance(&mut tree);
+    let (mut flood, mut sent) = (0, 0);
+    // The target of such a short round trip is 50 us; a flow that is busy is never found empty.
+    let _ = push(&mut tree, ms, 1);
+    for _ in 0..2_000 {
+        let _ = push(&mut tree, ms, 1);
+        sent += u32::from(matches!(tree.dequeue(at(ms)), Dequeue::Ready(_)));
+        for pkt in tree.drops() {
+            assert_eq!(pkt.drop_reason, Some(DropReason::FloodProtection));
+            flood += 1;
+            let _ = push(&mut tree, ms, 1);
+        }
+    }
+    assert!(chance(&mut tree) <= before);
+    let share = f64::from(flood) / f64::from(flood + sent);
+    // Five deviations of 2,000 draws.
+    assert!((share - 40.0 / 256.0).abs() < 0.045, "{share}");
+}
+
+/// The order in which so many flows of one destination send, each with packets enough; `lone` adds
+/// one of another destination.
+fn order(flows: u64, lone: bool) -> Vec<u64> {
+    let mut tree = tree("besteffort dual-dsthost");
+    for n in 0..300 {
+        for flow in 1..=flows + u64::from(lone) {
+            if flow <= flows && n >= 60 {
+                continue;
+            }
+            let mut pkt = Packet::new(1000);
+            (pkt.flow, pkt.enqueued_ns) = (flow, START_NS);
+            let host = if flow > flows { 2 } else { 1 };
+            pkt.set_dest(Some(([10, 0, 0, host], 9).into()));
+            let _ = tree.enqueue(at(0), pkt);
+        }
+    }
+    let next = || match tree.dequeue(at(0)) {
+        Dequeue::Ready(pkt) => Some(pkt.flow),
+        _ => None,
+    };
+    std::iter::from_fn(next).skip(100).take(300).collect()
+}
+
+/// Whether a flow of the first host sends twice in a row.
+fn has_pairs(order: &[u64]) -> bool {
+    order.windows(2).any(|pair| pair[0] == pair[1] && pair[0] <= 9)
+}
+
+/// A host's flows share its quantum of 1,514 bytes, so that a packet of 1,000 bytes is for the next
+/// few rounds, too. Of more than eight flows, if there are no others, each has all of it, which is
+/// as fair and less work: now and then, two packets leave in one turn.
+#[test]
+fn many_flows_of_the_only_host_have_whole_rounds() {
+    assert!(!has_pairs(&order(8, false)), "an eighth of a quantum is no packet");
+    assert!(has_pairs(&order(9, false)), "a whole quantum is one and a half");
+    assert!(!has_pairs(&order(9, true)), "there is another host");
+    // Either way, each sends its part.
+    for (flows, lone) in [(8, false), (9, false), (9, true)] {
+        let order = order(flows, lone);
+        let sent = |flow| order.iter().filter(|other| **other == flow).count();
+        let expected = usize::try_from(300 / (1 + u64::from(lone)) / flows).expect("small");
+        for flow in 1..=flows {
+            assert!(sent(flow).abs_diff(expected) <= 3, "{flow} of {flows}: {}", sent(flow));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `netem`: slots of so many packets or bytes, the wire with packets that overtake, and the mixture
+//! of a bell and a long tail.
+//!
+//! Source: `tc-netem(8)`: "slot: defer delivering accumulated packets to within a slot, limited by
+//! packets and bytes"; "rate"; "reorder" with "gap"; "distribution"; and iproute2's
+//! `netem/paretonormal.c`, which mixes quantiles: a quarter of the normal one, and three quarters of
+//! Pareto's.
+
+use std::collections::BTreeMap;
+
+use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::Packet;
+
+const MS: u64 = 1_000_000;
+const START_NS: u64 = 20_000 * MS;
+
+fn tree(options: &str) -> Tree {
+    let mut setup = Setup::default();
+    setup.apply(&format!("qdisc add dev e root netem {options}")).expect("a correct line");
+    Tree::of(&setup, 1514, 1).expect("there is a root")
+}
+
+fn push(tree: &mut Tree, now_ns: u64, len: u32) {
+    assert_eq!(tree.enqueue(Instant(now_ns), Packet::new(len)), Verdict::Queued);
+}
+
+/// How many packets leave at which time, of so many that came at once.
+fn bursts(options: &str, packets: u32, len: u32) -> Vec<u32> {
+    let mut tree = tree(options);
+    (0..packets).for_each(|_| push(&mut tree, START_NS, len));
+    let (mut now, mut bursts) = (Instant(START_NS), BTreeMap::new());
+    loop {
+        match tree.dequeue(now) {
+            Dequeue::Ready(_) => *bursts.entry(now.0).or_insert(0) += 1,
+            Dequeue::NotBefore(then) => {
+                assert_eq!(then.since(now), 10 * MS, "a slot comes after 10 ms");
+                now = then;
+            }
+            Dequeue::Empty => return bursts.into_values().collect(),
+        }
+    }
+}
+
+#[test]
+fn a_slot_ends_with_its_packets_or_its_bytes() {
+    for (limits, expected) in [
+        ("packets 3", &[3, 3, 3, 1][..]),
+        ("packets 1", &[1; 10]),
+        // It ends when they are used up, whether a packet fits or not.
+        ("bytes 3000", &[3, 3, 3, 1]),
+        ("bytes 3001", &[4, 4, 2]),
+        ("bytes 2999", &[3, 3, 3, 1]),
+        ("bytes 1", &[1; 10]),
+        ("packets 2 bytes 9000", &[2; 5]),
+        ("packets 9 bytes 4000", &[4, 4, 2]),
+        ("", &[10]),
+    ] {
+        assert_eq!(bursts(&format!("slot 10ms {limits}"), 10, 1000), expected, "{limits}");
+    }
+}
+
+/// Packets that are not delayed wait for nobody; but the wire is theirs, too, in the order in which
+/// it is looked at: one that is delayed by less than nothing takes its time on the wire behind them.
+#[test]
+fn the_wire_is_busy_behind_a_packet_that_overtook() {
+    // Every second packet overtakes, if it can. A delay of 1 ms and up to 4 ms less or more.
+    let options = "delay 1ms 4ms rate 8mbit reorder 100% gap 2";
+    let mut early = 0;
+    for seed in 0..60 {
+        let mut tree = tree(&format!("{options} seed {seed}"));
+        push(&mut tree, START_NS, 1000);
+        // The first one has long left.
+        let late = Instant(START_NS + 50 * MS);
+        assert!(matches!(tree.dequeue(late), Dequeue::Ready(_)));
+        push(&mut tree, late.0, 1000);
+        push(&mut tree, late.0, 1000);
+        assert!(matches!(tree.dequeue(late), Dequeue::Ready(_)), "it overtakes");
+        let Dequeue::NotBefore(then) = tree.dequeue(late) else { panic!("it is on the wire") };
+        let took_ns = then.since(late);
+        // 1,000 bytes take a millisecond, before and behind which there is the delay.
+        assert!((MS..=6 * MS).contains(&took_ns), "{took_ns}");
+        early += u32::from(took_ns == MS);
+    }
+    // Three of eight delays are less than nothing.
+    assert!((10..40).contains(&early), "{early}");
+}
+
+/// Delays of 100 ms and deviations of 10 ms: their quantiles.
+#[test]
+fn the_mixture_has_its_quantiles() {
+    let mut tree = tree("limit 100000 delay 100ms 10ms distribution paretonormal seed 5");
+    (0..20_000).for_each(|_| push(&mut tree, START_NS, 100));
+    let (mut now, mut delays) = (Instant(START_NS), Vec::new());
+    loop {
+        match tree.dequeue(now) {
+            Dequeue::Ready(_) => delays.push(now.0 - START_NS),
+            Dequeue::NotBefore(then) => now = then,
+            Dequeue::Empty => break,
+        }
+    }
+    // The quantiles of a normal distribution, from any table of it.
+    for (percent, bell) in [
+        (2, -2.053_75),
+        (10, -1.281_55),
+        (25, -0.674_49),
+        (50, 0.0),
+        (75, 0.674_49),
+        (90, 1.281_55),
+        (98, 2.053_75),
+    ] {
+        let part = f64::from(percent) / 100.0;
+        // Pareto's of shape 3, P(X < x) = 1 - x^-3, less its mean of 3/2, in units of 3/4.
+        let tail = ((1.0 - part).powf(-1.0 / 3.0) - 1.5) * 4.0 / 3.0;
+        let expected = 100.0 + 10.0 * (0.25 * bell + 0.75 * tail);
+        let place = delays.len() * usize::try_from(percent).expect("small") / 100;
+        #[expect(clippy::cast_precision_loss, reason = "a tenth of a second")]
+        let found = delays[place] as f64 / 1e6;
+        // There are few in the tail.
+        let off = if percent < 98 { 0.2 } else { 0.7 };
+        assert!((found - expected).abs() < off, "{percent} %: {found} ms, expected {expected} ms");
+    }
+}

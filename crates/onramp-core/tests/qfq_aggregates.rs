@@ -1,0 +1,113 @@
+//! `qfq`: classes of the same weight and largest packet are served as one, eight at most.
+//!
+//! Source: Checconi, Rizzo, Valente, "QFQ: Efficient Packet Scheduling With Tight Guarantees", 2013,
+//! and Valente, "Reducing the Execution Time of Fair-Queueing Packet Schedulers", 2014: an aggregate
+//! in service keeps the link until it has sent its budget, which is the sum of the largest packets
+//! of its classes; `MAX_AGG_CLASSES` is 8.
+
+use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::{Handle, Instant, Setup, Tree};
+use onramp_queue::Packet;
+
+const NOW: Instant = Instant(20_000_000_000);
+
+/// So many classes of weight 1, from 1:10 on, and class 1:1 of weight `heavy`; each has 200 packets
+/// of 1,000 bytes, which are the largest.
+fn world(classes: u16, heavy: u32) -> Tree {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev e root handle 1: qfq").expect("a root");
+    let mut class = |minor: u16, weight| {
+        let line = format!("class add dev e parent 1: classid 1:{minor:x}");
+        setup.apply(&format!("{line} qfq weight {weight} maxpkt 1000")).expect("a class");
+    };
+    class(1, heavy);
+    (0..classes).for_each(|n| class(0x10 + n, 1));
+    let mut tree = Tree::of(&setup, 1514, 0).expect("a root");
+    for _ in 0..200 {
+        for minor in (0x10..0x10 + u32::from(classes)).chain([1]) {
+            let mut pkt = Packet::new(1000);
+            pkt.priority = 0x1_0000 + minor;
+            assert_eq!(tree.enqueue(NOW, pkt), Verdict::Queued);
+        }
+    }
+    tree
+}
+
+/// The classes of the next packets.
+fn order(tree: &mut Tree, packets: usize) -> Vec<u16> {
+    let pop = || match tree.dequeue(NOW) {
+        Dequeue::Ready(pkt) => Some(Handle::from_priority(pkt.priority).minor),
+        _ => None,
+    };
+    std::iter::from_fn(pop).take(packets).collect()
+}
+
+/// The lengths of the rows of packets between two of class 1:1.
+fn rows(order: &[u16]) -> Vec<usize> {
+    let rows = order.split(|minor| *minor == 1).map(<[u16]>::len);
+    rows.filter(|len| *len > 0).collect()
+}
+
+/// Each in its turn, eight light classes are served in a row: the budget of their aggregate. Four
+/// have a budget of four packets.
+#[test]
+fn an_aggregate_sends_its_budget_in_a_row() {
+    for (classes, row) in [(4, 4), (8, 8)] {
+        let order = order(&mut world(classes, u32::from(classes)), 400);
+        let rows = rows(&order[50..350]);
+        assert!(rows[1..rows.len() - 1].iter().all(|len| *len == row), "{rows:?}");
+        for turn in order[50..350].split(|minor| *minor == 1).filter(|turn| turn.len() == row) {
+            let mut classes = turn.to_vec();
+            classes.sort_unstable();
+            classes.dedup();
+            assert_eq!(classes.len(), row, "each once");
+        }
+    }
+}
+
+/// Sixteen light classes are two aggregates. With half of the weight, class 1:1 sends as much as
+/// they do together, and is served between the two.
+#[test]
+fn more_than_eight_classes_are_two_aggregates() {
+    let order = order(&mut world(16, 16), 400);
+    let rows = rows(&order[50..350]);
+    assert!(rows[1..rows.len() - 1].iter().all(|len| *len == 8), "{rows:?}");
+    let heavy = order[50..350].iter().filter(|minor| **minor == 1).count();
+    assert!(heavy.abs_diff(150) <= 16, "{heavy}");
+}
+
+/// Weights hold, whoever shares an aggregate.
+#[test]
+fn classes_get_their_weights() {
+    for (classes, heavy) in [(3, 1), (8, 4), (16, 8), (20, 60)] {
+        let order = order(&mut world(classes, heavy), 240);
+        let sent = order.iter().filter(|minor| **minor == 1).count();
+        let all = u32::from(classes) + heavy;
+        let expected = usize::try_from(240 * heavy / all).expect("small");
+        // What a budget is worth, more or less.
+        assert!(sent.abs_diff(expected) <= 10, "{sent} of 240, expected {expected}");
+        for minor in 0x10..0x10 + classes {
+            let sent = order.iter().filter(|other| **other == minor).count();
+            let expected = usize::try_from(240 / all).expect("small");
+            assert!(sent.abs_diff(expected) <= 2, "{minor:x}: {sent}, expected {expected}");
+        }
+    }
+}
+
+/// A class that leaves a full aggregate makes room in it: the ninth class to come then is the eighth
+/// there.
+#[test]
+fn a_class_that_leaves_makes_room() {
+    let mut tree = world(8, 8);
+    let apply = |tree: &mut Tree, line: &str| tree.apply(NOW, line).expect(line);
+    apply(&mut tree, "class del dev e classid 1:17");
+    apply(&mut tree, "class add dev e parent 1: classid 1:30 qfq weight 1 maxpkt 1000");
+    for _ in 0..200 {
+        let mut pkt = Packet::new(1000);
+        pkt.priority = 0x1_0030;
+        assert_eq!(tree.enqueue(NOW, pkt), Verdict::Queued);
+    }
+    let order = order(&mut tree, 300);
+    let rows = rows(&order[50..250]);
+    assert!(rows[1..rows.len() - 1].iter().all(|len| *len == 8), "{rows:?}");
+}
