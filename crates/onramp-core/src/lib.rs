@@ -34,6 +34,7 @@ mod tree;
 mod turns;
 pub mod units;
 pub mod view;
+mod wheel;
 
 pub use class::{Child, Classes};
 pub use device::{Device, DeviceInfo, Transmitted};

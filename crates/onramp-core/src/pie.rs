@@ -5,7 +5,7 @@
 //!
 //! Source: RFC 8033; arithmetic as in Linux 7.2 `net/sched/sch_pie.c`: probabilities are fractions
 //! of 56 bits, delays count in ticks of 64 ns, and between updates lies `tupdate` in whole ticks of
-//! 10 ms (`HZ=100`), and one tick more.
+//! 10 ms (`HZ=100`), and one tick more: see [`wheel`](crate::wheel).
 
 use onramp_queue::Packet;
 
@@ -13,6 +13,7 @@ use crate::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::qdisc::shown;
 use crate::rng::Rng;
 use crate::show::Out;
+use crate::wheel::{Rounds, TICK_NS, Timer};
 use crate::{Fault, Instant};
 
 use Default::{Number, Off};
@@ -59,7 +60,7 @@ pub(crate) const ESTIMATOR: Param = Param::new(
 pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
     let target_ns = ticks(values.number("target") / 1_000 * 1_000) << 6;
     shown::time(out, "target", target_ns / 1_000);
-    shown::time(out, "tupdate", values.number("tupdate").next_multiple_of(JIFFY_NS) / 1_000);
+    shown::time(out, "tupdate", values.number("tupdate").next_multiple_of(TICK_NS) / 1_000);
     shown::number(out, "alpha", values.number("alpha"));
     shown::number(out, "beta", values.number("beta"));
 }
@@ -87,8 +88,8 @@ const MEASURED: u64 = 1 << 14;
 
 const TICKS_PER_SEC: u64 = 15_625_000;
 
-/// A tick of Linux' other clock, with `HZ=100`.
-const JIFFY_NS: u64 = 10_000_000;
+/// Ticks until the first update: half a second.
+const FIRST: u64 = 50;
 
 /// Fractional bits of a rate in bytes per tick.
 const RATE_BITS: u32 = 8;
@@ -101,8 +102,8 @@ const fn ticks(ns: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Law {
     target: u64,
-    /// Nanoseconds between updates.
-    pub(crate) period_ns: u64,
+    /// When it is time for updates.
+    pub(crate) timer: Timer,
     alpha: u64,
     beta: u64,
     pub(crate) ecn: bool,
@@ -148,12 +149,12 @@ impl std::default::Default for Pie {
 }
 
 impl Law {
-    pub(crate) fn new(values: &Values<'_>) -> Self {
+    /// The queues that it holds for are updated in so many parts, in a tick each.
+    pub(crate) fn new(values: &Values<'_>, parts: u64) -> Self {
         let weight = |key| (values.number(key) * (ONE / TICKS_PER_SEC)) >> 4;
         Self {
             target: ticks(values.number("target")),
-            // A timer never ends early: it waits for one more tick.
-            period_ns: values.number("tupdate").next_multiple_of(JIFFY_NS) + JIFFY_NS,
+            timer: Timer::new(FIRST, parts, values.number("tupdate")),
             alpha: weight("alpha"),
             beta: weight("beta"),
             ecn: values.number("ecn") == 1,
@@ -167,11 +168,11 @@ impl Law {
 }
 
 impl Law {
-    /// Other parameters; chance goes on.
-    pub(crate) fn change(&mut self, values: &Values<'_>, clock: &mut Clock) {
-        clock.change(self.period_ns);
+    /// Other parameters; chance goes on, and so does what is waited for.
+    pub(crate) fn change(&mut self, new: Self, rounds: &mut Rounds, now: Instant) {
+        rounds.change(&self.timer, &new.timer, now);
         let rng = self.rng.clone();
-        *self = Self { rng, ..Self::new(values) };
+        *self = Self { rng, ..new };
     }
 }
 
@@ -315,41 +316,6 @@ fn step(law: &Law, probability: u64, delay: u64, before: u64) -> i64 {
     let step = off.wrapping_add(growth).cast_signed();
     let most = (ONE / 100 * 2).cast_signed();
     if step > (ONE / 50).cast_signed() && probability >= ONE / 10 { most } else { step }
-}
-
-/// Counts the updates that are due.
-#[derive(Debug, std::default::Default)]
-pub(crate) struct Clock {
-    /// The first call, or the last update before the period changed.
-    begun: Option<Instant>,
-    /// Updates before that.
-    base: u64,
-    periods: u64,
-}
-
-impl Clock {
-    /// Updates due since the last call.
-    #[inline]
-    pub(crate) fn due(&mut self, period_ns: u64, now: Instant) -> u64 {
-        let begun = *self.begun.get_or_insert(now);
-        let before = self.periods;
-        if now.since(begun) >= (before - self.base + 1).saturating_mul(period_ns) {
-            self.periods = self.base + now.since(begun) / period_ns;
-        }
-        self.periods - before
-    }
-
-    /// What was a period until now will be another one, from the last update on.
-    pub(crate) fn change(&mut self, period_ns: u64) {
-        let gone_ns = (self.periods - self.base).saturating_mul(period_ns);
-        self.begun = self.begun.map(|begun| begun.after(gone_ns));
-        self.base = self.periods;
-    }
-
-    /// Updates due since the beginning.
-    pub(crate) fn periods(&self) -> u64 {
-        self.periods
-    }
 }
 
 /// What `tc -s` shows of a rate, in bytes per second.

@@ -162,6 +162,9 @@ pub struct Cx<'a> {
     pub made: u32,
     /// Whether each qdisc measures how long packets take from push to dequeue.
     pub(crate) measures: bool,
+    /// Whether a packet's memory is charged to its sender, who has a bound of its own, as sockets
+    /// have (`skb->sk`).
+    pub(crate) charged: bool,
     /// Why the last packet was dropped, and how many were dropped before all that were dropped for
     /// the same in a row.
     last: Option<(DropReason, u32)>,
@@ -171,17 +174,18 @@ impl<'a> Cx<'a> {
     /// Drops go to `drops`.
     #[inline]
     pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
-        Self { now, drops, made: 0, measures: false, last: None }
-    }
-
-    /// The same; `measures` says whether each qdisc measures how long packets stay.
-    #[inline]
-    pub(crate) fn measuring(self, measures: bool) -> Self {
-        Self { measures, ..self }
+        Self { now, drops, made: 0, measures: false, charged: false, last: None }
     }
 }
 
 impl Cx<'_> {
+    /// The same, for a tree where each qdisc measures how long packets stay, or where the memory of
+    /// packets is charged to their senders.
+    #[inline]
+    pub(crate) fn of_tree(self, measures: bool, charged: bool) -> Self {
+        Self { measures, charged, ..self }
+    }
+
     /// Drops `pkt`, saying why.
     pub fn drop(&mut self, mut pkt: Packet, reason: DropReason) {
         pkt.drop_reason = Some(reason);

@@ -15,6 +15,7 @@ pub(crate) use self::shape::{Shape, show_flows, show_queue};
 use crate::Instant;
 use crate::params::{Default, Param, Unit};
 use crate::rng::Rng;
+use crate::wheel;
 
 pub(crate) const PROBABILITY: Param = Param::new(
     "probability",
@@ -218,9 +219,11 @@ fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32)
     (bits_per_tick, (0..32).find(spans).unwrap_or(31))
 }
 
-/// Adaptive RED looks at the average so often: every half second, and a tick of 10 ms, as long as
-/// timers of Linux take with `HZ=100`.
+/// Adaptive RED looks at the average so often: every half second, and a tick of 10 ms.
 const ADAPT_NS: u64 = 510_000_000;
+
+/// The half second, in ticks.
+const ADAPT_TICKS: u64 = 50;
 
 /// Where nothing changes any more, however long the queue has been idle.
 const ADAPT_MOST: u64 = 256;
@@ -236,10 +239,16 @@ pub(crate) struct Adaption {
 }
 
 impl Adaption {
+    /// Looks at the average half a second from now.
+    pub(crate) fn from(now: Instant) -> Self {
+        Self { next: Some(wheel::once(now, ADAPT_TICKS)) }
+    }
+
     /// Does what was to be done since the last call.
     #[inline]
     pub(crate) fn run(&mut self, red: &mut Red, average: &Average, now: Instant) {
-        let mut next = *self.next.get_or_insert_with(|| now.after(ADAPT_NS));
+        let by_clock = || Instant(now.0 / ADAPT_NS * ADAPT_NS).after(ADAPT_NS);
+        let mut next = *self.next.get_or_insert_with(by_clock);
         let late = now.since(next) / ADAPT_NS;
         if late > ADAPT_MOST {
             next = next.after((late - ADAPT_MOST) * ADAPT_NS);

@@ -136,6 +136,15 @@ impl Tree {
         Self { root, setup, mtu, seed, drops, totals: Totals::ZERO }
     }
 
+    /// The same, for packets whose senders have bounds of their own, such as sockets have: as in
+    /// Linux, the `memory_limit` of `fq_codel` does not count them. All packets of a link are such,
+    /// for it has credits; those of a tree are not, unless this says so.
+    #[must_use]
+    pub fn charged_to_senders(mut self) -> Self {
+        self.root = self.root.charged(true);
+        self
+    }
+
     /// Gives `pkt` back, counted as sent, if nothing is held and the root lets packets pass it by
     /// then: `tc` calls it the bypass. Else takes it in, or drops it.
     ///
@@ -152,7 +161,8 @@ impl Tree {
         self.totals.sent_packets += 1;
         self.totals.sent_bytes += u64::from(pkt.len);
         let mut drops = PacketList::new();
-        self.root.passed(&pkt, &Cx::new(now, &mut drops).measuring(self.root.measures));
+        let cx = self.root.call(now, &mut drops);
+        self.root.passed(&pkt, &cx);
         Ok(pkt)
     }
 
@@ -265,7 +275,7 @@ impl Tree {
     #[inline]
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut Trunk, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops).measuring(self.root.measures);
+        let mut cx = self.root.call(now, &mut drops);
         let result = f(&mut self.root, &mut cx);
         self.root.look(0, &cx);
         let made = cx.made;

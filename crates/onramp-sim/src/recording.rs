@@ -9,6 +9,7 @@ mod compare;
 mod frame;
 mod machine;
 mod read;
+mod tc;
 mod totals;
 
 use std::path::PathBuf;

@@ -73,7 +73,7 @@ pub(super) enum Stop {
 impl<D> Root<D> {
     pub(super) fn new(qdisc: Box<dyn Qdisc>, device: D, share: Option<Share>) -> Self {
         Self {
-            trunk: Trunk::new(qdisc),
+            trunk: Trunk::new(qdisc).charged(true),
             device,
             share,
             now: Instant(0),
@@ -168,7 +168,7 @@ impl<D: Device> Root<D> {
         stats: &PortStats,
     ) -> u32 {
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops).measuring(self.trunk.measures);
+        let mut cx = self.trunk.call(now, &mut drops);
         let (most, mut came) = (most.min(quota.enqueue), 0_u32);
         self.trunk.qdisc().foresee(&self.inbox, most);
         while came.saturating_add(cx.made) < most
@@ -247,7 +247,7 @@ impl<D: Device> Root<D> {
     /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
     fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops).measuring(self.trunk.measures);
+        let mut cx = self.trunk.call(now, &mut drops);
         let stop = loop {
             if self.burst.len() >= left {
                 break Stop::Quota;
@@ -347,7 +347,7 @@ impl<D: Device> Root<D> {
             return self.drop_errands();
         }
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(now, &mut drops).measuring(self.trunk.measures);
+        let mut cx = self.trunk.call(now, &mut drops);
         while let Some(job) = self.errands.pop_front() {
             job(&mut self.trunk, &mut cx);
             if late() {

@@ -11,9 +11,9 @@
 //! C also packets that could be marked.
 //!
 //! Source: RFC 9332; `tc-dualpi2(8)`; behaviour of Linux 7.2 `net/sched/sch_dualpi2.c`.
-//! Differs: chance has a seed; the first period of `tupdate` begins with the first call; a packet
-//! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Options that
-//! `max_rtt` overrides are errors.
+//! Differs: chance has a seed; updates come by the clock, at its multiples of `tupdate`, as those
+//! of a qdisc that was made when the machine started; a packet waits since it was pushed
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Options that `max_rtt` overrides are errors.
 //! Invariant: packets of a queue leave in order; while C holds packets, it sends
 //! `classic_protection` percent of the bytes, give or take the largest packet; nothing is dropped
 //! or marked at random while less than two of the largest packets are held.

@@ -8,9 +8,11 @@
 //! Source: RFC 8290; `tc-fq_codel(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_codel.c`, with its
 //! choice among queues of the same size (the first one, so that it depends on the hash).
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); a packet waits since it was
-//! pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)); a packet's memory is its length and
-//! the 128 bytes of its header; `ce_threshold_selector` sees only the ECN bits, the others are
-//! zero. Zeros that `tc` takes for "not given" are errors.
+//! pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)); `ce_threshold_selector` sees only the
+//! ECN bits, the others are zero. `memory_limit` counts what Linux would charge for a datagram of
+//! that length, whatever its buffer is here. As in Linux, it does not count packets whose senders
+//! have bounds of their own: there those of local sockets, here those of a link, and duplicates of
+//! them. Zeros that `tc` takes for "not given" are errors.
 //! Invariant: packets of a flow leave in order; while none is dropped, flows that always have
 //! packets get the same number of bytes, give or take a quantum and a packet.
 
@@ -20,15 +22,13 @@ use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::Instant;
 use crate::buckets::Buckets;
 use crate::codel::{self, Codel, Law, Source};
+use crate::cost::memory;
 use crate::filter::Filters;
 use crate::flows::{Flow, Flows, NEW, OLD};
 use crate::params::{Default, Param, Unit, Values, look};
 use crate::show::Out;
 use crate::view::{Extra, FlowView, Shown};
 use crate::{Errno, Fault};
-
-/// What a packet takes beside its bytes.
-const HEADER: u64 = 128;
 
 /// Flows whose greatest backlog is known together.
 const BLOCK: usize = 32;
@@ -124,19 +124,27 @@ struct FqCodel {
 struct Held {
     backlog: Backlog,
     memory: u64,
+    /// Whether senders are charged for the memory of their packets.
+    charged: bool,
 }
 
 impl Held {
     #[inline]
     fn add(&mut self, pkt: &Packet) {
         self.backlog.add(pkt);
-        self.memory += u64::from(pkt.len) + HEADER;
+        self.memory += self.memory_of(pkt);
     }
 
     #[inline]
     fn sub(&mut self, pkt: &Packet) {
         self.backlog.sub(pkt);
-        self.memory -= u64::from(pkt.len) + HEADER;
+        self.memory -= self.memory_of(pkt);
+    }
+
+    /// What a packet counts for in `memory`.
+    #[inline]
+    fn memory_of(&self, pkt: &Packet) -> u64 {
+        if self.charged { 0 } else { memory(pkt.len) }
     }
 }
 
@@ -250,6 +258,9 @@ impl Qdisc for FqCodel {
             }
         };
         codel::stamp(&mut pkt, cx.now);
+        if self.held.backlog.packets == 0 {
+            self.held.charged = cx.charged;
+        }
         self.held.add(&pkt);
         self.flows.push(index, pkt);
         let bound = &mut self.bounds[index / BLOCK];
@@ -298,8 +309,12 @@ impl Qdisc for FqCodel {
 
     #[inline]
     fn accepts(&self, pkt: &Packet) -> bool {
-        let memory = self.held.memory + u64::from(pkt.len) + HEADER;
-        self.packets() < self.limit && memory <= self.memory_limit
+        // Whoever holds nothing finds out at once whether a packet is too large.
+        let fits = match self.held.memory {
+            0 => true,
+            memory => memory + self.held.memory_of(pkt) <= self.memory_limit,
+        };
+        self.packets() < self.limit && fits
     }
 
     fn can_bypass(&self) -> bool {
@@ -336,7 +351,7 @@ impl Qdisc for FqCodel {
             cx.drop(pkt, DropReason::Purged);
         }
         self.bounds.fill(0);
-        self.held = Held::default();
+        self.held = Held { charged: self.held.charged, ..Held::default() };
     }
 
     fn filters(&mut self, minor: u16) -> Option<&mut Filters> {

@@ -2,23 +2,24 @@
 //!
 //! Source: RFC 8033 and RFC 8290; `tc-fq_pie(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_pie.c`.
 //! Differs: as `pie` and `fq_codel`. A flow's probability is moved when a packet of it comes or
-//! goes, by all the periods since. `memory_limit` drops what comes; Linux only counts it. All flows
-//! are updated in one period, also beyond 2,048.
+//! goes, by all the periods since. `memory_limit` drops what comes; Linux only counts it.
 //! Invariant: as those of `pie`, for each flow, and of `fq_codel`.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::buckets::Buckets;
+use crate::cost::memory;
 use crate::flows::{Flow, Flows, NEW, OLD};
 use crate::params::{Default, Param, Unit, Values};
-use crate::pie::{self, Clock, Law, ONE};
+use crate::pie::{self, Law, ONE};
 use crate::show::Out;
 use crate::view::{Extra, Shown};
-use crate::{Errno, Fault, codel, ecn};
+use crate::wheel::Rounds;
+use crate::{Errno, Fault, Instant, codel, ecn};
 
-/// What a packet takes beside its bytes.
-const HEADER: u64 = 128;
+/// So many flows are updated at once, and the next ones a tick later.
+const PART: usize = 2048;
 
 pub(super) const FQ_PIE: Kind = Kind {
     id: "fq_pie",
@@ -61,6 +62,16 @@ const fn invalid(said: &'static str) -> Fault {
 /// The bytes of a round: a very small one would take many of them.
 fn quantum(values: &Values<'_>) -> u32 {
     values.number32("quantum").max(256)
+}
+
+/// The part of the flows that a flow is updated with.
+#[inline]
+fn part(index: usize) -> u64 {
+    (index / PART) as u64
+}
+
+fn law(values: &Values<'_>) -> Law {
+    Law::new(values, values.number("flows").div_ceil(PART as u64))
 }
 
 fn mark_most(values: &Values<'_>) -> u64 {
@@ -112,10 +123,11 @@ struct FqPie {
     /// The greatest probability at which packets are marked instead.
     mark_most: u64,
     law: Law,
-    clock: Clock,
+    rounds: Rounds,
     buckets: Buckets,
     flows: Flows<State>,
     backlog: Backlog,
+    memory: u64,
     /// Dequeued for a parent that looked; not counted in `backlog`.
     peeked: Option<Packet>,
     stats: Stats,
@@ -137,11 +149,12 @@ impl FqPie {
             limit: values.number32("limit"),
             memory_limit: values.number("memory_limit"),
             mark_most: mark_most(values),
-            law: Law::new(values),
-            clock: Clock::default(),
+            law: law(values),
+            rounds: Rounds::default(),
             buckets: Buckets::new(values, count),
             flows: Flows::new(count, quantum(values)),
             backlog: Backlog::default(),
+            memory: 0,
             peeked: None,
             stats: Stats::default(),
         }
@@ -153,23 +166,19 @@ impl FqPie {
         self.backlog.packets + u32::from(self.peeked.is_some())
     }
 
-    fn memory(&self) -> u64 {
-        self.backlog.bytes + u64::from(self.backlog.packets) * HEADER
-    }
-
     /// Whether a packet may come into a flow, perhaps with a mark.
     #[inline]
-    fn admits(&mut self, index: usize, pkt: &mut Packet) -> Result<(), DropReason> {
+    fn admits(&mut self, index: usize, pkt: &mut Packet, now: Instant) -> Result<(), DropReason> {
         if self.packets() >= self.limit {
             self.stats.overlimit += 1;
             return Err(DropReason::Overlimit);
         }
-        if self.memory() + u64::from(pkt.len) + HEADER > self.memory_limit {
+        if self.memory + memory(pkt.len) > self.memory_limit {
             self.stats.overmemory += 1;
             return Err(DropReason::Overlimit);
         }
         let flow = self.flows.get_mut(index);
-        flow.update(&self.law, self.clock.periods());
+        flow.update(&self.law, self.rounds.of_part(part(index), now));
         if !flow.law.pie.drops(&mut self.law, pkt, flow.queue.bytes()) {
             return Ok(());
         }
@@ -184,7 +193,7 @@ impl FqPie {
 impl Qdisc for FqPie {
     #[inline]
     fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
-        self.clock.due(self.law.period_ns, cx.now);
+        self.rounds.count(&self.law.timer, cx.now);
         let index = match self.buckets.of(&mut pkt, cx.now) {
             Ok(index) => index,
             Err(reason) => {
@@ -192,7 +201,7 @@ impl Qdisc for FqPie {
                 return Verdict::Dropped;
             }
         };
-        if let Err(reason) = self.admits(index, &mut pkt) {
+        if let Err(reason) = self.admits(index, &mut pkt, cx.now) {
             self.stats.dropped += 1;
             self.flows.get_mut(index).law.pie.dropped();
             cx.drop(pkt, reason);
@@ -201,6 +210,7 @@ impl Qdisc for FqPie {
         codel::stamp(&mut pkt, cx.now);
         self.stats.pkts_in += 1;
         self.backlog.add(&pkt);
+        self.memory += memory(pkt.len);
         self.flows.push(index, pkt);
         Verdict::Queued
     }
@@ -210,18 +220,19 @@ impl Qdisc for FqPie {
         if let Some(pkt) = self.peeked.take() {
             return Dequeue::Ready(pkt);
         }
-        self.clock.due(self.law.period_ns, cx.now);
+        self.rounds.count(&self.law.timer, cx.now);
         while let Some((age, index)) = self.flows.turn() {
             let flow = self.flows.get_mut(index);
             if flow.queue.is_empty() {
                 self.flows.retire(age);
                 continue;
             }
-            flow.update(&self.law, self.clock.periods());
+            flow.update(&self.law, self.rounds.of_part(part(index), cx.now));
             let Some(pkt) = flow.queue.pop_front() else { break };
             flow.charge(&pkt);
             flow.law.pie.learn(&self.law, &pkt, flow.queue.bytes(), cx.now);
             self.backlog.sub(&pkt);
+            self.memory -= memory(pkt.len);
             return Dequeue::Ready(pkt);
         }
         Dequeue::Empty
@@ -241,8 +252,7 @@ impl Qdisc for FqPie {
     }
 
     fn accepts(&self, pkt: &Packet) -> bool {
-        let memory = self.memory() + u64::from(pkt.len) + HEADER;
-        self.packets() < self.limit && memory <= self.memory_limit
+        self.packets() < self.limit && self.memory + memory(pkt.len) <= self.memory_limit
     }
 
     fn foresee(&self, coming: &PacketList, most: u32) {
@@ -252,11 +262,10 @@ impl Qdisc for FqPie {
 
     /// As in Linux, what is too much is dequeued; `memory_limit` holds for what comes.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
-        self.clock.due(self.law.period_ns, cx.now);
         self.limit = values.number32("limit");
         self.memory_limit = values.number("memory_limit");
         self.mark_most = mark_most(values);
-        self.law.change(values, &mut self.clock);
+        self.law.change(law(values), &mut self.rounds, cx.now);
         self.flows.set_quantum(quantum(values));
         while self.packets() > self.limit {
             let Dequeue::Ready(pkt) = self.dequeue(cx) else { break };
@@ -271,6 +280,7 @@ impl Qdisc for FqPie {
             cx.drop(pkt, DropReason::Purged);
         }
         self.backlog = Backlog::default();
+        self.memory = 0;
     }
 
     fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
@@ -282,6 +292,6 @@ impl Qdisc for FqPie {
         out("new_flow_count", self.flows.new_flow_count);
         out("new_flows_len", self.flows.listed(NEW));
         out("old_flows_len", self.flows.listed(OLD));
-        out("memory_used", self.memory());
+        out("memory_used", self.memory);
     }
 }

@@ -2,8 +2,9 @@
 //! those that stay wait for about `target`.
 //!
 //! Source: RFC 8033; `tc-pie(8)`; behaviour of Linux 7.2 `net/sched/sch_pie.c`.
-//! Differs: chance has a seed; the first period of `tupdate` begins with the first call; a packet
-//! waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
+//! Differs: chance has a seed; updates come by the clock, as those of a qdisc that was made when
+//! the machine started; a packet waits since it was pushed
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
 //! Invariant: nothing is dropped early in the first 150 ms of a busy queue, nor when less than two
 //! of the largest packets are held.
 
@@ -11,9 +12,10 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::params::{Default, Param, Unit, Values};
-use crate::pie::{self, Clock, Law, ONE};
+use crate::pie::{self, Law, ONE};
 use crate::show::{General, Out};
 use crate::view::{Extra, Shown};
+use crate::wheel::Rounds;
 use crate::{codel, ecn};
 
 pub(super) const PIE: Kind = Kind {
@@ -33,9 +35,10 @@ pub(super) const PIE: Kind = Kind {
     build: |values| {
         Box::new(Pie {
             limit: values.number32("limit"),
-            law: Law::new(values),
+            law: Law::new(values, 1),
             state: pie::Pie::default(),
-            clock: Clock::default(),
+            rounds: Rounds::default(),
+            updates: 0,
             list: PacketList::new(),
             peeked: None,
             stats: Stats::default(),
@@ -71,7 +74,9 @@ struct Pie {
     limit: u32,
     law: Law,
     state: pie::Pie,
-    clock: Clock,
+    rounds: Rounds,
+    /// Rounds in which the probability was moved.
+    updates: u64,
     list: PacketList,
     /// Dequeued for a parent that looked.
     peeked: Option<Packet>,
@@ -108,9 +113,10 @@ impl Pie {
     /// Moves the probability as often as it is time.
     #[inline]
     fn update(&mut self, cx: &Cx<'_>) {
-        let due = self.clock.due(self.law.period_ns, cx.now);
-        if due > 0 {
-            self.state.update(&self.law, self.backlog().bytes, due);
+        let rounds = self.rounds.count(&self.law.timer, cx.now);
+        if rounds > self.updates {
+            self.state.update(&self.law, self.backlog().bytes, rounds - self.updates);
+            self.updates = rounds;
         }
     }
 }
@@ -164,7 +170,7 @@ impl Qdisc for Pie {
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.update(cx);
         self.limit = values.number32("limit");
-        self.law.change(values, &mut self.clock);
+        self.law.change(Law::new(values, 1), &mut self.rounds, cx.now);
         while self.backlog().packets > self.limit {
             let Some(pkt) = self.peeked.take().or_else(|| self.list.pop_front()) else { break };
             cx.drop(pkt, DropReason::Overlimit);

@@ -4,8 +4,8 @@
 //! something else.
 //!
 //! Source: Floyd and Jacobson 1993; `tc-red(8)`; behaviour of Linux 7.2 `net/sched/sch_red.c`.
-//! Differs: chance has a seed. With `adaptive`, the first half second begins with the first packet.
-//! There are no qevents.
+//! Differs: chance has a seed. With `adaptive`, it looks at the average by the clock, as if it had
+//! been made when the machine started. There are no qevents.
 //! Invariant: nothing is dropped early while the average is below `min`; everything that cannot be
 //! marked is, while it is beyond `max`.
 
@@ -219,7 +219,8 @@ impl Qdisc for RedQdisc {
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.child.reset(cx, &mut self.held);
         let new = Self::new(values);
-        (self.child, self.adaption) = (new.child, new.adaption);
+        self.child = new.child;
+        self.adaption = new.adaption.map(|_| Adaption::from(cx.now));
         self.law.change(new.law);
         (self.ecn, self.harddrop, self.nodrop) = (new.ecn, new.harddrop, new.nodrop);
         self.average = Average::EMPTY;

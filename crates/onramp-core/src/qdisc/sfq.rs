@@ -4,7 +4,8 @@
 //! `net/sched/sch_sfq.c`, with its choice among queues of the same length (the one that came to it
 //! last) and its order of flows after a perturbation.
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow). A perturbation happens with the
-//! first call after its time; the first period begins with the first call.
+//! first call after its time, which comes by the clock, as if the qdisc had been made when the
+//! machine started.
 //! Invariant: packets of a flow leave in order, unless it is hashed anew; when a packet is one too
 //! many, none of the queues is longer than the one it is dropped from.
 
@@ -21,13 +22,15 @@ use crate::red::{self, Average, Red, Shape};
 use crate::rng::Rng;
 use crate::show::Out;
 use crate::view::{Extra, FlowView, Shown};
+use crate::wheel::{Rounds, TICK_NS, Timer};
 use crate::{Clash, Errno, Fault, Instant, ecn};
 
 /// Packets a queue holds at most, whatever the user says.
 const DEPTH_MAX: u32 = 127;
 const FLOWS_MAX: u32 = 65_408;
 /// Seconds that the kernel's timer can count, with `HZ=100`.
-const PERTURB_MAX: u64 = i32::MAX as u64 / 100;
+const PERTURB_MAX: u64 = i32::MAX as u64 / TICKS_PER_SEC;
+const TICKS_PER_SEC: u64 = 1_000_000_000 / TICK_NS;
 /// Bytes of a round, at most.
 const QUANTUM_MAX: u64 = 1 << 20;
 const AVERAGE_PACKET: u64 = 1000;
@@ -215,10 +218,18 @@ struct FlowRed {
 /// Changes of the hash.
 #[derive(Debug)]
 struct Perturb {
-    period_ns: u64,
-    /// None before the first call.
-    next: Option<Instant>,
+    timer: Timer,
+    rounds: Rounds,
+    /// Rounds in which it happened, or need not.
+    done: u64,
     rng: Rng,
+}
+
+impl Perturb {
+    fn new(seconds: u64, seed: u64) -> Self {
+        let timer = Timer::new(seconds * TICKS_PER_SEC, 1, seconds * 1_000_000_000);
+        Self { timer, rounds: Rounds::default(), done: 0, rng: Rng::new(seed) }
+    }
 }
 
 impl Sfq {
@@ -237,8 +248,8 @@ impl Sfq {
                 stats: [[0; 3]; 2],
             })
         });
-        let period_ns = values.number("perturb") * 1_000_000_000;
-        let perturb = || Box::new(Perturb { period_ns, next: None, rng: Rng::new(seed) });
+        let seconds = values.number("perturb");
+        let perturb = || Box::new(Perturb::new(seconds, seed));
         Self {
             limit,
             depth: depth as usize,
@@ -247,7 +258,7 @@ impl Sfq {
             buckets: Buckets::new(values, divisor),
             slots: Slots::new(flows, divisor, depth),
             red,
-            perturb: (period_ns > 0).then(perturb),
+            perturb: (seconds > 0).then(perturb),
             backlog: Backlog::default(),
             peeked: None,
         }
@@ -330,12 +341,10 @@ impl Sfq {
     #[inline]
     fn perturb(&mut self, cx: &mut Cx<'_>) {
         let Some(perturb) = &mut self.perturb else { return };
-        let next = *perturb.next.get_or_insert_with(|| cx.now.after(perturb.period_ns));
-        if cx.now < next {
+        let rounds = perturb.rounds.count(&perturb.timer, cx.now);
+        if std::mem::replace(&mut perturb.done, rounds) == rounds {
             return;
         }
-        let periods = cx.now.since(next) / perturb.period_ns + 1;
-        perturb.next = Some(next.after(periods * perturb.period_ns));
         let seed = perturb.rng.next_u64();
         self.buckets.reseed(seed);
         if self.buckets.filters.is_empty() {

@@ -2,6 +2,7 @@
 
 use onramp_queue::{Packet, PacketList};
 
+use crate::Instant;
 use crate::meter::Meter;
 use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict, default_pfifo};
 
@@ -19,13 +20,27 @@ pub struct Trunk {
     requeues: u64,
     /// Whether each qdisc measures how long packets take from push to dequeue.
     pub(crate) measures: bool,
+    /// Whether the memory of packets that come is charged to their senders.
+    pub(crate) charged: bool,
     /// To take the qdisc's place.
     next: Option<Box<dyn Qdisc>>,
 }
 
 impl Trunk {
     pub(crate) fn new(qdisc: Box<dyn Qdisc>) -> Self {
-        Self { qdisc, meter: Meter::roomy(), requeues: 0, measures: false, next: None }
+        let meter = Meter::roomy();
+        Self { qdisc, meter, requeues: 0, measures: false, charged: false, next: None }
+    }
+
+    /// The same; the memory of packets that come is charged to their senders.
+    pub(crate) fn charged(self, charged: bool) -> Self {
+        Self { charged, ..self }
+    }
+
+    /// What a call to its qdiscs gets from outside.
+    #[inline]
+    pub(crate) fn call<'a>(&self, now: Instant, drops: &'a mut PacketList) -> Cx<'a> {
+        Cx::new(now, drops).of_tree(self.measures, self.charged)
     }
 
     /// From now on, each qdisc measures how long packets take from push to dequeue, or no longer.
@@ -86,7 +101,7 @@ impl Trunk {
 
     /// Puts `qdisc` in the place of the one there is, which has nothing left; counts anew.
     pub(crate) fn put(&mut self, qdisc: Box<dyn Qdisc>) -> Box<dyn Qdisc> {
-        let next = Self { measures: self.measures, ..Self::new(qdisc) };
+        let next = Self { measures: self.measures, ..Self::new(qdisc) }.charged(self.charged);
         std::mem::replace(self, next).qdisc
     }
 

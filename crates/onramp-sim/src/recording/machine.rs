@@ -70,7 +70,8 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
 pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> (Outcome, Vec<QdiscView>) {
     let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Default::default() };
     let mut machine = Machine {
-        tree,
+        // The recorder sent from sockets.
+        tree: tree.charged_to_senders(),
         rate: case.link_bps,
         free_at_ns: 0,
         timer_ns: None,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use onramp_core::Setup;
 
-use super::{Arrival, Case, CaseError, Change, Event, Outcome, Reason, START_NS};
+use super::{Arrival, Case, CaseError, Change, Event, Outcome, Reason, START_NS, tc};
 
 /// The files of a case: their names and texts, and where they are, for people.
 pub(super) struct Files {
@@ -83,10 +83,10 @@ pub(super) fn case(name: &str, files: &Files) -> Result<Case, CaseError> {
     })
 }
 
-fn setup(tc: &str) -> Result<Setup, CaseError> {
+fn setup(text: &str) -> Result<Setup, CaseError> {
     let mut setup = Setup::default();
-    for line in tc.lines() {
-        setup.apply(line).map_err(|error| CaseError::Unsupported {
+    for line in text.lines() {
+        setup.apply(&tc::handed_over(line)).map_err(|error| CaseError::Unsupported {
             line: line.to_owned(),
             error: Box::new(error),
         })?;

@@ -229,7 +229,8 @@ impl Law {
     /// stayed the same since the last call; `oldest` is when the older one of them came.
     #[inline]
     pub(super) fn update(&mut self, oldest: Option<u64>, now: Instant) {
-        let next = self.next.unwrap_or_else(|| now.after(self.tupdate));
+        let by_clock = || Instant(now.0 / self.tupdate * self.tupdate).after(self.tupdate);
+        let next = self.next.unwrap_or_else(by_clock);
         self.next = Some(next);
         if next <= now {
             self.catch_up(oldest, next, now);
