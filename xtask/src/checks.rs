@@ -192,6 +192,26 @@ pub(crate) fn conformance(args: &[String]) -> Outcome {
     run(command.arg("--").args(args))
 }
 
+/// Puts random cases to a real kernel and to our qdiscs. The kernel, which runs as a program, lies
+/// outside the project.
+pub(crate) fn differential(args: &[String]) -> Outcome {
+    let package = "onramp-differential";
+    let mut command = cargo(&["run", "--quiet", "--release", "-p", package, "--bin", package]);
+    command
+        .args(["--target-dir", "target/differential/build", "--"])
+        .args(args)
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    let status = status(&mut command)?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(2) => std::process::exit(2),
+        // What it lacks, it has said.
+        Some(3) => Err(Failure::Unable("the kernel cannot be asked: see above".into())),
+        _ => Err(Failure::Failed(format!("`{}`: {status}", show(&command)))),
+    }
+}
+
 /// Type-checks the workspace for a processor whose memory model is weaker.
 pub(crate) fn aarch64() -> Outcome {
     let target = "aarch64-unknown-linux-gnu";

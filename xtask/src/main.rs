@@ -24,6 +24,7 @@ usage: cargo xtask COMMAND
   tsan            stress tests under ThreadSanitizer
   fuzz            random bytes as trees, lines of tc, packets, captures, programs: see HACKING.md
   conformance     our qdiscs against recordings of a real kernel: see --help
+  differential    random cases, put to a real kernel and to our qdiscs: see --help
   soak            links under random faults: --minutes N (default 10), --seed N
   chaos           everything at once, and a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Some("chaos") => checks::chaos(rest),
         Some("fuzz") => checks::fuzz(rest),
         Some("conformance") => checks::conformance(rest),
+        Some("differential") => checks::differential(rest),
         Some("aarch64") => checks::aarch64(),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

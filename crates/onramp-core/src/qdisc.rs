@@ -377,6 +377,11 @@ pub trait Qdisc: Send + Debug {
         values.params.is_empty()
     }
 
+    /// What a `tbf` above it does with its own limit when it changes: a fifo, of bytes or of
+    /// packets, takes the number for its limit (`fifo_set_limit`); others do nothing.
+    #[doc(hidden)]
+    fn limit_fifo(&mut self, _limit: u64) {}
+
     /// Whether a packet may pass it by while it holds nothing and the device takes what comes
     /// (`TCQ_F_CAN_BYPASS`). What passed, it knows nothing of.
     fn can_bypass(&self) -> bool {

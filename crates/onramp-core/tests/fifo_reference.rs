@@ -156,3 +156,32 @@ proptest! {
         compare(&format!("pfifo_fast txqueuelen {size}"), &mut model, &ops)?;
     }
 }
+
+/// Sends five packets to a device that is busy, after which all leave: the numbers of those that
+/// do. The first may pass the empty qdisc by.
+fn behind_a_passing_one(line: &str, priorities: [u32; 5]) -> Vec<u64> {
+    let mut tree = Tree::new(&line.parse().expect("a correct line"), 1514);
+    for (number, priority) in priorities.into_iter().enumerate() {
+        let mut pkt = Packet::new(100);
+        (pkt.cookie, pkt.priority) = (number as u64, priority);
+        let _ = tree.keep_or_enqueue(Instant(1), pkt);
+    }
+    assert_eq!(u64::from(tree.backlog().packets) * 100, tree.backlog().bytes);
+    let next = |tree: &mut Tree| match tree.dequeue(Instant(2)) {
+        Dequeue::Ready(pkt) => Some(pkt.cookie),
+        _ => None,
+    };
+    std::iter::from_fn(|| next(&mut tree)).collect()
+}
+
+/// A packet that has passed an empty qdisc by, and met a busy device, is the next to leave: it
+/// neither lets more urgent ones go first nor makes room.
+#[test]
+fn what_has_passed_by_stays_the_first() {
+    // Priority 6 is of the first band, 2 of the last.
+    assert_eq!(behind_a_passing_one("pfifo_fast", [2, 2, 6, 0, 6]), [0, 2, 4, 3, 1]);
+    assert_eq!(behind_a_passing_one("pfifo_head_drop limit 3", [0; 5]), [0, 3, 4]);
+    assert_eq!(behind_a_passing_one("pfifo limit 3", [0; 5]), [0, 1, 2]);
+    // In pfifo_fast it takes no place of its band.
+    assert_eq!(behind_a_passing_one("pfifo_fast txqueuelen 2", [0; 5]), [0, 1, 2]);
+}

@@ -218,3 +218,30 @@ fn what_a_change_makes_too_large_is_dropped() {
     assert_eq!(tree.totals().dropped(DropReason::TooBig), 3);
     assert!(matches!(tree.dequeue(START), Dequeue::Empty));
 }
+
+/// A change gives its limit to whatever fifo stands below, packets or bytes; to no other queue.
+#[test]
+fn a_change_limits_the_fifo_below() {
+    let held = |child: &str| {
+        let mut setup = Setup::default();
+        for line in [
+            "tc qdisc add dev d root handle 1: tbf rate 8mbit burst 2000 limit 9000",
+            &format!("tc qdisc add dev d parent 1:1 handle 2: {child}"),
+        ] {
+            setup.apply(line).expect(line);
+        }
+        let mut tree = Tree::of(&setup, MTU, 1).expect("a root");
+        let change = "tc qdisc change dev d root handle 1: tbf rate 8mbit burst 2000 limit 5";
+        let of_bytes = change.replace("limit 5", "limit 5000");
+        let line = if child.starts_with("bfifo") { &of_bytes } else { change };
+        tree.apply(START, line).expect("a change");
+        for _ in 0..12 {
+            let _ = tree.enqueue(START, Packet::new(1000));
+        }
+        tree.backlog().packets
+    };
+    assert_eq!(held("bfifo limit 9000"), 5);
+    assert_eq!(held("pfifo limit 9"), 5);
+    assert_eq!(held("pfifo_head_drop limit 9"), 5);
+    assert_eq!(held("codel limit 9"), 9);
+}

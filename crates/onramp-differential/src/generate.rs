@@ -14,6 +14,31 @@ const RATES: (u64, u64) = (1_000_000, 60_000_000);
 /// Makes the case of `seed`, with a root of this kind.
 #[must_use]
 pub fn plan(seed: u64, root: &'static Kind) -> Plan {
+    let Begun { mut plan, mut draw, rate, changing } = begun(seed, root);
+    if changing {
+        tree::changes(&mut plan, &mut draw, rate);
+    }
+    plan
+}
+
+/// The same without changes under way, for whose sake our qdiscs are played.
+#[must_use]
+pub fn still(seed: u64, root: &'static Kind) -> Plan {
+    begun(seed, root).plan
+}
+
+/// A case up to its changes.
+struct Begun {
+    plan: Plan,
+    /// The chance that is left.
+    draw: Draw,
+    /// Bits per second of the bottleneck.
+    rate: u64,
+    /// Whether lines are to change it.
+    changing: bool,
+}
+
+fn begun(seed: u64, root: &'static Kind) -> Begun {
     let mut draw = Draw::new(seed);
     let rate = if root.id == "cbs" { 10_000_000 } else { draw.spread(RATES.0, RATES.1) };
     // At one instant, plug is let go; others may change.
@@ -41,10 +66,7 @@ pub fn plan(seed: u64, root: &'static Kind) -> Plan {
     };
     load::load(&mut plan, &mut draw, rate, &classes);
     filters::filters(&mut plan, &mut draw, &majors);
-    if changing {
-        tree::changes(&mut plan, &mut draw, rate);
-    }
-    plan
+    Begun { plan, draw, rate, changing }
 }
 
 /// A line of tc for the kernel's device.

@@ -192,6 +192,9 @@ pub const KINDS: &[Kind] = &[
     Kind { id: "cake", options: fair::cake, place: Place::Holds, ..CHANCE },
 ];
 
+/// All options of a kind.
+pub const ALL: &str = "*";
+
 /// Kinds and options that are not put to the kernel, and why.
 pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("mq", &[], "its classes are the device's queues, and the kernel's device has one"),
@@ -202,7 +205,7 @@ pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("ingress", &[], "it sees no packet that leaves"),
     ("clsact", &[], "its filters are asked by nobody here"),
     ("pfifo_fast", &["txqueuelen"], "an option of the device's, in Linux"),
-    ("dualpi2", &DUALPI2, "tc 6.1 knows none of its options"),
+    ("dualpi2", &[ALL], "tc 6.1 knows none of its options"),
     ("fq", &["bands", "priomap", "weights", "offload_horizon"], "tc 6.1 does not know it"),
     ("netem", &["seed"], "tc 6.1 does not know it"),
     ("etf", &["offload"], "it is refused without hardware"),
@@ -213,21 +216,6 @@ pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("netem", &["distribution"], "the kernel's tc has no tables"),
     ("cake", &["autorate-ingress"], "no effect here"),
     ("cake", &["nonat"], "it is refused without connection tracking, also to be switched off"),
-];
-
-const DUALPI2: [&str; 12] = [
-    "limit",
-    "memlimit",
-    "target",
-    "tupdate",
-    "alpha",
-    "beta",
-    "step_thresh",
-    "min_qlen_step",
-    "coupling_factor",
-    "drop_on_overload",
-    "drop_dequeue",
-    "classic_protection",
 ];
 
 /// The row of a kind.

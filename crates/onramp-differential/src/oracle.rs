@@ -122,7 +122,7 @@ impl Oracle {
     /// How often the kernel was asked, and how often its answer was known.
     #[must_use]
     pub fn asked(&self) -> (u64, u64) {
-        // Numbers for people: nothing follows from them.
+        // Relaxed: numbers for people, from which nothing follows; they pair with none.
         (self.asked.load(Ordering::Relaxed), self.remembered.load(Ordering::Relaxed))
     }
 }
@@ -137,7 +137,7 @@ impl Kernel for Oracle {
         ];
         let kept = self.cache.join(name(&files));
         if let Some(answer) = fs::read_to_string(&kept).ok().and_then(|text| read(plan, &text)) {
-            // As above.
+            // Relaxed: a number for people, as above.
             self.remembered.fetch_add(1, Ordering::Relaxed);
             return Ok(answer);
         }
@@ -154,7 +154,7 @@ impl Kernel for Oracle {
 impl Oracle {
     /// Runs the program; gives what the kernel said and did.
     fn run(&self, files: &[(&str, String)]) -> Result<String, Silent> {
-        // As above.
+        // Relaxed: a number for people, as above.
         self.asked.fetch_add(1, Ordering::Relaxed);
         let silent = |error: std::io::Error| Silent(format!("the oracle: {error}"));
         let place = tempfile::tempdir().map_err(silent)?;

@@ -66,3 +66,51 @@ impl Pool {
         told
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::Draw;
+    use crate::statistic::{mean, rank_sum};
+
+    /// What a kind's cases say: runs of about 200 drops, of which ours have so many more, or fewer
+    /// in every other case.
+    fn told(seed: u64, cases: usize, more: f64, less: f64) -> Vec<String> {
+        let mut draw = Draw::new(seed);
+        let mut pool = Pool::default();
+        for case in 0..cases {
+            // Sums of twelve even numbers have a deviation of one.
+            let mut run = |mean: f64| {
+                let noise: f64 = (0..12).map(|_| draw.part() - 0.5).sum();
+                (mean + 14.0 * noise).round()
+            };
+            let bias = if case % 2 == 0 { more } else { less };
+            let theirs: Vec<f64> = (0..5).map(|_| run(200.0)).collect();
+            let ours: Vec<f64> = (0..20).map(|_| run(200.0 * bias)).collect();
+            let z = rank_sum(&ours, &theirs);
+            let (ours, theirs) = (mean(&ours), mean(&theirs));
+            pool.add("red", &[Score { what: "drops".into(), z, ours, theirs, least: 1.0 }]);
+        }
+        pool.differences()
+    }
+
+    #[test]
+    fn equal_kinds_are_not_told_of() {
+        let alarms: usize = (0..500).map(|seed| told(seed, 30, 1.0, 1.0).len()).sum();
+        assert_eq!(alarms, 0, "of 1,000 comparisons, each is wrong once in 36,000 times");
+    }
+
+    /// Five percent are less than the deviation of one run, which no case tells of.
+    #[test]
+    fn a_small_bias_shows_over_many_cases() {
+        for seed in 0..20 {
+            let above = told(seed, 40, 1.05, 1.05);
+            assert!(above.iter().any(|told| told.contains("is +")), "{seed}: {above:?}");
+            let below = told(seed, 40, 0.95, 0.95);
+            assert!(below.iter().any(|told| told.contains("is -")), "{seed}: {below:?}");
+            let both = told(seed, 60, 1.08, 0.92);
+            assert!(both.iter().any(|told| told.contains("now above")), "{seed}: {both:?}");
+            assert!(told(seed, 7, 1.5, 1.5).is_empty(), "too few cases to tell");
+        }
+    }
+}

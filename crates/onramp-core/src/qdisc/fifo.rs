@@ -10,7 +10,7 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, Site, Unit, Value, Values};
+use crate::params::{Default, Param, Unit, Values};
 use crate::show::Out;
 use crate::units::Size;
 use crate::view::{Extra, Shown};
@@ -57,7 +57,10 @@ pub(super) const PFIFO_HEAD_DROP: Kind = Kind {
     id: "pfifo_head_drop",
     about: "first in, first out, limited in packets; the oldest makes room",
     params: &[LIMIT],
-    build: |values| Box::new(HeadDrop(Pfifo::new(values.number32("limit")))),
+    build: |values| {
+        let fifo = Pfifo::new(values.number32("limit"));
+        Box::new(HeadDrop { fifo, passing: None })
+    },
     shown: SHOWN,
     ..Kind::LEAF
 };
@@ -83,7 +86,11 @@ struct Bfifo {
 }
 
 #[derive(Debug)]
-struct HeadDrop(Pfifo);
+struct HeadDrop {
+    fifo: Pfifo,
+    /// Has passed the others by, and waits for the device: it makes no room.
+    passing: Option<Packet>,
+}
 
 impl Qdisc for Pfifo {
     #[inline]
@@ -118,6 +125,10 @@ impl Qdisc for Pfifo {
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.limit = values.number32("limit");
         true
+    }
+
+    fn limit_fifo(&mut self, limit: u64) {
+        self.limit = u32::try_from(limit).unwrap_or(u32::MAX);
     }
 
     fn can_bypass(&self) -> bool {
@@ -169,6 +180,10 @@ impl Qdisc for Bfifo {
         true
     }
 
+    fn limit_fifo(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
     fn can_bypass(&self) -> bool {
         self.limit >= u64::from(self.mtu)
     }
@@ -181,44 +196,64 @@ impl Qdisc for Bfifo {
 impl Qdisc for HeadDrop {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
-        if self.accepts(&pkt) {
-            return self.0.enqueue(pkt, cx);
+        if !self.accepts(&pkt) {
+            // With a limit of zero, there is no oldest.
+            let Some(oldest) = self.fifo.list.pop_front() else {
+                return self.fifo.enqueue(pkt, cx);
+            };
+            cx.drop(oldest, DropReason::Overlimit);
+            self.fifo.list.push_back(pkt);
+            return Verdict::Congested;
         }
-        // With a limit of zero, there is no oldest.
-        let Some(oldest) = self.0.list.pop_front() else { return self.0.enqueue(pkt, cx) };
-        cx.drop(oldest, DropReason::Overlimit);
-        self.0.list.push_back(pkt);
-        Verdict::Congested
+        self.fifo.list.push_back(pkt);
+        Verdict::Queued
     }
 
     #[inline]
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
-        self.0.dequeue(cx)
+        self.passing.take().map_or_else(|| self.fifo.dequeue(cx), Dequeue::Ready)
     }
 
     fn peek(&mut self, cx: &mut Cx<'_>) -> Peek {
-        self.0.peek(cx)
+        match &self.passing {
+            Some(pkt) => Peek::Ready(pkt.len),
+            None => self.fifo.peek(cx),
+        }
     }
 
     fn backlog(&self) -> Backlog {
-        self.0.backlog()
+        let mut held = self.fifo.backlog();
+        self.passing.iter().for_each(|pkt| held.add(pkt));
+        held
     }
 
     #[inline]
-    fn accepts(&self, pkt: &Packet) -> bool {
-        self.0.accepts(pkt)
+    fn accepts(&self, _pkt: &Packet) -> bool {
+        self.fifo.list.len() + u32::from(self.passing.is_some()) < self.fifo.limit
     }
 
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
-        self.0.change(values, cx)
+        self.fifo.change(values, cx)
+    }
+
+    fn limit_fifo(&mut self, limit: u64) {
+        self.fifo.limit_fifo(limit);
     }
 
     fn can_bypass(&self) -> bool {
-        self.0.can_bypass()
+        self.fifo.can_bypass()
+    }
+
+    fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.passing = Some(pkt);
+        Verdict::Queued
     }
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
-        self.0.reset(cx);
+        self.fifo.reset(cx);
+        if let Some(pkt) = self.passing.take() {
+            cx.drop(pkt, DropReason::Purged);
+        }
     }
 }
 
@@ -230,10 +265,4 @@ pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
 /// What holds at most `limit` bytes (`fifo_create_dflt`).
 pub(super) fn bfifo(limit: u64, mtu: u32) -> Box<dyn Qdisc> {
     Box::new(Bfifo { limit, mtu, list: PacketList::new() })
-}
-
-/// Sets the limit of such a one.
-pub(super) fn set_limit(bfifo: &mut dyn Qdisc, limit: u64, site: Site, cx: &mut Cx<'_>) {
-    let given = [Some(Value::Number(limit))];
-    bfifo.change(&Values { params: BFIFO.params, given: &given, site }, cx);
 }

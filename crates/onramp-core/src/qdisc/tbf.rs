@@ -7,7 +7,8 @@
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
 //! Differs: what a smaller `burst` or `mtu` makes too large for good is dropped as its turn comes;
-//! in Linux nothing leaves any more.
+//! in Linux nothing leaves any more. A change that gives a fifo below another limit is not listed
+//! there.
 //! Invariant: from any packet to any later one, those that leave take no longer at `rate` than the
 //! time between the two and `burst`.
 
@@ -132,8 +133,6 @@ struct Tbf {
     /// Larger packets never find tokens enough.
     largest: u32,
     child: Child,
-    /// Nobody has put another child in its place.
-    own_child: bool,
     /// What `child` holds.
     held: Backlog,
     /// Paid, and dequeued for a parent that looked; not counted in `held`.
@@ -157,7 +156,6 @@ impl Tbf {
             looked_at: Instant(0),
             largest: values.number32("burst").min(most),
             child: Child::new(super::fifo::bfifo(limit(values), values.site.mtu)),
-            own_child: true,
             held: Backlog::default(),
             peeked: None,
             overlimits: 0,
@@ -260,13 +258,11 @@ impl Qdisc for Tbf {
         (pkt.len <= self.largest || self.fits_in_parts(pkt)) && self.child.accepts(pkt)
     }
 
-    /// Keeps what is held, with full buckets.
-    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+    /// Keeps what is held, with full buckets. As in Linux, the limit is that of any fifo below.
+    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         (self.bucket, self.peak, self.largest) = (new.bucket, new.peak, new.largest);
-        if self.own_child {
-            super::fifo::set_limit(self.child.qdisc(), limit(values), values.site, cx);
-        }
+        self.child.qdisc().limit_fifo(limit(values));
         true
     }
 
@@ -303,7 +299,6 @@ impl Classes for Tbf {
         self.child.reset(cx, &mut self.held);
         self.child = Child::new(qdisc);
         self.held = self.child.held();
-        self.own_child = false;
     }
 
     /// As in Linux, its class counts nothing.

@@ -17,7 +17,7 @@ pub(super) fn fq(site: &mut Site<'_>) {
     site.may(30, |draw| format!("quantum {}", draw.spread(300, 30_000)));
     site.may(30, |draw| format!("initial_quantum {}", draw.spread(300, 60_000)));
     site.may(50, |draw| format!("maxrate {}bit", draw.spread(rate / 50, rate)));
-    site.may(5, |draw| format!("defrate {}bit", draw.spread(rate / 50, rate)));
+    site.may(10, |draw| format!("defrate {}bit", draw.spread(rate / 50, rate)));
     site.may(20, |draw| format!("low_rate_threshold {}bit", draw.spread(8_000, rate)));
     site.may(20, |draw| format!("refill_delay {}", time(draw, 1_000, 100_000)));
     site.may(20, |draw| format!("ce_threshold {}", time(draw, 100, 50_000)));

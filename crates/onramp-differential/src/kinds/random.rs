@@ -102,7 +102,7 @@ pub(super) fn netem(site: &mut Site<'_>) {
         let cells = draw.pick(&["", " 20", " 14 48", " 0 48 5"]);
         format!("rate {}bit{cells}", draw.between(rate / 2, rate))
     });
-    if site.draw.likely(10) {
+    if site.draw.likely(15) {
         let (least, packets) = (site.draw.spread(500, 20_000), site.draw.between(1, 30));
         let bytes = site.draw.spread(2_000, 40_000);
         site.chance(100, |draw| {
