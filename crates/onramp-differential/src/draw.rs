@@ -18,7 +18,13 @@ impl Draw {
         least + self.0.below(most - least + 1)
     }
 
-    /// The same, as likely between 1 and 10 as between 10 and 100.
+    /// As [`between`](Self::between), of a number that has 16 bits at most.
+    pub fn small(&mut self, least: u16, most: u16) -> u16 {
+        u16::try_from(self.between(least.into(), most.into())).unwrap_or(most)
+    }
+
+    /// As [`between`](Self::between), as likely between 1 and 10 as between 10 and 100.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     pub fn spread(&mut self, least: u64, most: u64) -> u64 {
         let (from, to) = ((least.max(1) as f64).ln(), (most.max(1) as f64).ln());
         let at = from + (to - from) * self.part();

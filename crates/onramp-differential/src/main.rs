@@ -128,7 +128,7 @@ fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 loop {
-                    // Relaxed: a number for each; nothing else is handed over, and it pairs with none.
+                    // Relaxed: a number for each, which pairs with nothing.
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= end {
                         break;

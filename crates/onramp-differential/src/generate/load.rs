@@ -6,10 +6,12 @@ use crate::plan::{Plan, Row};
 
 /// Packets of a case, at least and at most.
 const PACKETS: (u64, u64) = (300, 2_500);
+/// The same, where flows do not keep to it.
+const ROWS_MAX: usize = 5_000;
 /// The longest case.
 const LONGEST_NS: u64 = 6_000_000_000;
 /// Linux has so many priorities of its own.
-const PRIORITIES: u64 = 15;
+const PRIORITIES: u16 = 15;
 
 /// How a flow sends.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +67,7 @@ pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16,
         }
     }
     rows.sort_by_key(|row| row.time_ns);
-    rows.truncate(2 * PACKETS.1 as usize);
+    rows.truncate(ROWS_MAX);
     if root == "etf" || (root == "fq" && draw.likely(20)) {
         let late = if draw.likely(50) { 10 } else { 0 };
         for row in &mut rows {
@@ -94,8 +96,8 @@ fn flow(draw: &mut Draw, root: &str, classes: &[(u16, u16)], end_ns: u64) -> Flo
         2 => &[60, 100, 200],
         _ => &MIX,
     };
-    let code = if draw.likely(20) { draw.between(0, 63) as u8 } else { 0 };
-    let tos = code << 2 | draw.pick(&[0, 0, 1, 2, 2, 3]);
+    let code = if draw.likely(20) { draw.small(0, 63) } else { 0 };
+    let tos = u8::try_from(code << 2 | draw.pick(&[0, 0, 1, 2, 2, 3])).unwrap_or(0);
     let classful = !classes.is_empty();
     let count = draw.pick(&[1, 1, 1, 3]);
     let mut priority = || match draw.between(0, 9) {
@@ -104,8 +106,8 @@ fn flow(draw: &mut Draw, root: &str, classes: &[(u16, u16)], end_ns: u64) -> Flo
             u32::from(major) << 16 | u32::from(minor)
         }
         // skbprio has 64 of them.
-        _ if root == "skbprio" => draw.between(0, 70) as u32,
-        _ => draw.between(0, PRIORITIES) as u32,
+        _ if root == "skbprio" => draw.small(0, 70).into(),
+        _ => draw.small(0, PRIORITIES).into(),
     };
     let priorities = (0..count).map(|_| priority()).collect();
     Flow { way, sizes, tos, priorities }

@@ -61,7 +61,7 @@ impl<'a> Tree<'a> {
                 let bands: Vec<u16> = (1..=bands).collect();
                 self.classes.extend(bands.iter().map(|minor| (major, *minor)));
                 self.majors.push((major, bands.clone()));
-                let share = rate / u64::from(bands.len().max(1) as u16);
+                let share = rate / (bands.len() as u64).max(1);
                 for minor in bands {
                     self.child(kind, major, minor, share, depth, 40);
                 }
