@@ -231,3 +231,53 @@ pub fn remark(line: &Line, said: &Said) -> String {
         status => format!("# {line}: refused ({status}): {}", said.text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate;
+    use crate::kinds::kind;
+
+    const SAID: &str = "\n\nonramp-said line 0 0\n[   1.0] a word of the kernel's\nError: no.\n\n\
+        onramp-said line 1 2\n\nwrong\nonramp-said change 0 2 20000000100 20000030200\n";
+
+    fn plan() -> Plan {
+        let mut plan = generate::still(1, kind("pfifo").expect("a kind"));
+        plan.lines.push(plan.lines[0].clone());
+        plan.changes.push((50, plan.lines[0].clone()));
+        plan
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let answer = read(&plan(), &format!("{SAID}\n== kernel.csv\nrows")).expect("whole");
+        let said = |status, text: &str| Said { status, text: text.into() };
+        assert_eq!(answer.lines, [said(0, ""), said(2, "Error: no.")]);
+        assert_eq!(answer.changes, [(100, 30_200, said(2, "wrong"))]);
+        assert_eq!(answer.kernel, "rows");
+        assert_eq!(remark(&plan().lines[0], &answer.lines[0]), plan().lines[0].to_string());
+        assert!(remark(&plan().lines[0], &answer.lines[1]).ends_with("refused (2): Error: no."));
+    }
+
+    #[test]
+    fn half_an_answer_is_none() {
+        for less in ["onramp-said line 0 0", "onramp-said line 1 2", "20000030200"] {
+            let half = SAID.replace(less, "");
+            assert_eq!(read(&plan(), &format!("{half}\n== kernel.csv\nrows")), None, "{less}");
+        }
+        assert_eq!(read(&plan(), SAID), None, "nothing left or died");
+    }
+
+    /// Each draw is another question, and so is each option.
+    #[test]
+    fn questions_have_names_of_their_own() {
+        let mut other = plan();
+        let file = |plan: &Plan, draw| [("tc.txt", script(plan, draw)), ("opts", plan.opts())];
+        assert_ne!(name(&file(&plan(), 0)), name(&file(&plan(), 1)));
+        assert_eq!(name(&file(&plan(), 1)), name(&file(&other, 1)));
+        other.link_bps += 1;
+        assert_ne!(name(&file(&plan(), 1)), name(&file(&other, 1)));
+        assert!(!script(&other, 0).contains("urandom"));
+        assert!(script(&other, 2).contains("head -c 524288 /dev/urandom"));
+    }
+}
