@@ -29,12 +29,9 @@ impl Kernel for Played {
         }
         let refused =
             |line: &Line| self.refuses.is_some_and(|word| line.to_string().contains(word));
-        let head = "event,time_ns,idx,ecn,reason\n";
-        let text = format!(
-            "== opts\n{}== tc.txt\n{tc}== workload.csv\n{}== kernel.csv\n{head}",
-            plan.opts(),
-            plan.workload()
-        );
+        // It makes changes some time after it has woken up for them.
+        let made: Vec<_> = plan.changes.iter().map(|(at, _)| (at + 10_000, at + 10_000)).collect();
+        let text = plan.text(&tc, &made, "event,time_ns,idx,ecn,reason\n");
         let case = Case::parse("played", &text).map_err(|error| Silent(error.to_string()))?;
         let mut kernel = case.play(1_000_000 + draw).csv();
         if self.late_ns > 0 {
@@ -44,11 +41,13 @@ impl Kernel for Played {
             fields[1] = (time_ns + self.late_ns).to_string();
             kernel = kernel.replace(row, &fields.join(","));
         }
-        let said = |line| match refused(line) {
+        let said = |line: &Line| match refused(line) {
             true => Said { status: 2, text: "Error: no.".into() },
             false => Said::default(),
         };
-        Ok(Answer { lines: plan.lines.iter().map(said).collect(), changes: Vec::new(), kernel })
+        let lines = plan.lines.iter().map(said).collect();
+        let ran = |(at, line): &(u64, Line)| (*at, at + 30_000, said(line));
+        Ok(Answer { lines, changes: plan.changes.iter().map(ran).collect(), kernel })
     }
 }
 
@@ -93,6 +92,35 @@ fn a_nanosecond_is_told_of() {
     assert_eq!((late.how, late.differences.len()), (How::Exactly, 1), "{:?}", late.differences);
     let longer = Played { reads: Some(("limit 20", "limit 21")), ..Played::default() };
     assert!(!verdict(&plan, &longer).differences.is_empty());
+}
+
+/// A change is made at some instant of which only the bounds are known. That is no tolerance, but
+/// for a packet that leaves between them.
+#[test]
+fn changes_are_judged_where_nothing_happens() {
+    let changed = |at_ns, last: usize| {
+        let mut plan = plan("pfifo", &["limit 20"], 200);
+        let mut line = plan.lines[0].clone();
+        line.head = line.head.replace("add", "change");
+        line.options[0].text = "limit 5".into();
+        plan.changes.push((at_ns, line));
+        plan.rows.truncate(last);
+        plan
+    };
+    let late = Played { late_ns: 441, ..Played::default() };
+    // A packet takes two thirds of a millisecond, and leaves when the one before has.
+    let quiet = changed(50_100_000, 200);
+    let same = verdict(&quiet, &Played::default());
+    assert_eq!((same.how, same.differences.len()), (How::Exactly, 0), "{:?}", same.differences);
+    let told = verdict(&quiet, &late);
+    assert_eq!((told.how, told.differences.len()), (How::Exactly, 1));
+    let ignored = Played { reads: Some(("limit 20", "limit 21")), ..Played::default() };
+    assert!(!verdict(&quiet, &ignored).differences.is_empty());
+    // The tenth and last leaves at 6 ms.
+    let busy = changed(5_990_000, 10);
+    let told = verdict(&busy, &late);
+    assert_eq!((told.how, told.differences.len()), (How::Disturbed, 0));
+    assert_eq!(verdict(&busy, &Played::default()).how, How::Exactly);
 }
 
 /// A line that one side alone refuses is a difference; one that both refuse is none.
