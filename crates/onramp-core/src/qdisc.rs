@@ -108,7 +108,8 @@
 //! | name | meaning |
 //! |---|---|
 //! | `memory_used`, `memory_limit` | the most that was charged for packets at once; the limit |
-//! | `capacity_estimate` | the bandwidth, bytes per second; 0 = unlimited |
+//! | `capacity_estimate` | the bandwidth, or what `autorate-ingress` learned; 0 = unlimited |
+//! | `bandwidth` | with `autorate-ingress`: what it lets out now, bytes per second |
 //! | `min_network_size`, `max_network_size` | packets without their link header |
 //! | `min_adj_size`, `max_adj_size` | the same, once the link has framed them |
 //! | `avg_hdr_offset` | bytes of a link header, a moving average |

@@ -93,7 +93,7 @@ impl Rounds {
     }
 
     /// The rounds in which part number `part`, from 0, has been done by `now`, the time of the last
-    /// call of [`count`](Self::count). The round that was going on at the first call is one of them.
+    /// call of [`count`](Self::count). The round that was on at the first call is one of them.
     #[inline]
     pub(crate) fn of_part(&self, part: u64, now: Instant) -> u64 {
         let waits = self.times.is_some_and(|(begun, _)| now < begun.after(part * TICK_NS));

@@ -13,9 +13,8 @@
 //! Differs: a flow is what [`flow`](onramp_queue::Meta::flow) says; code point and hosts are those
 //! of the Ethernet frame, where the payload is one (as long as the packet on the wire). Else the
 //! code point is 0, all packets come from one host, and go to that of their
-//! [`dest`](Packet::dest). `nat` and the filters of acknowledgements do nothing: nobody keeps
-//! connections, and datagrams have no acknowledgements. Nor does `autorate-ingress`: the rate is
-//! that of `bandwidth`. A packet waits since it was pushed
+//! [`dest`](Packet::dest). `nat` and the filters of acknowledgements are refused: nobody follows
+//! connections here, nor looks for acknowledgements. A packet waits since it was pushed
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
 //! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
 //! round at a time; Linux cuts it into as many parts, and takes as many steps for a packet.
@@ -23,6 +22,7 @@
 //! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
 //! have packets get the same number of bytes, give or take a quantum and a packet.
 
+mod autorate;
 mod classify;
 mod cobalt;
 mod headers;
@@ -35,6 +35,7 @@ mod tins;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
+use self::autorate::Estimate;
 use self::classify::{Classifier, Mode};
 use self::cobalt::since;
 use self::heap::{Heap, tin_and_queue};
@@ -82,11 +83,15 @@ pub(super) const CAKE: Kind = Kind {
             "autorate-ingress",
             Unit::Words(&["autorate-ingress"]),
             Default::Off,
-            "a rate from what comes; no effect",
+            "the rate follows what comes, and begins with `bandwidth`",
         ),
         either("diffserv", tins::MODES, "tins by importance"),
         either("flows", Mode::WORDS, "whom the queues are for"),
-        either("nat", &["nonat", "nat"], "for packets before address translation; no effect"),
+        either(
+            "nat",
+            &["nonat", "nat"],
+            "for packets before address translation; `nat` is refused",
+        ),
         either("wash", &["nowash", "wash"], "clears code points"),
         Param::new(
             "ingress",
@@ -97,7 +102,7 @@ pub(super) const CAKE: Kind = Kind {
         either(
             "ack-filter",
             &["no-ack-filter", "ack-filter", "ack-filter-aggressive"],
-            "drops acknowledgements that others make superfluous; no effect",
+            "superfluous acknowledgements; only `no-ack-filter` is taken",
         ),
         either("split-gso", &["split-gso", "no-split-gso"], "takes large packets apart"),
         Param::new("rtt", Unit::Named(PRESETS), Default::Number(RTT_NS), "the usual round trip")
@@ -140,7 +145,10 @@ struct Cake {
     split_gso: bool,
     framing: Framing,
     sizes: Sizes,
+    base: Base,
     rate: u64,
+    /// Where the rate follows what comes.
+    estimate: Option<Estimate>,
     pace: Pace,
     /// When the rate allows the next packet.
     next_at: u64,
@@ -162,6 +170,42 @@ struct Cake {
     asked_at: u64,
 }
 
+/// What the rate of each tin follows from, beside the rate.
+#[derive(Clone, Copy, Debug)]
+struct Base {
+    /// The rate that was given.
+    rate: u64,
+    diffserv: u64,
+    rtt: u64,
+    mtu: u32,
+    /// The limit that was given, bytes; 0 = none.
+    memory_limit: u64,
+}
+
+impl Base {
+    fn new(values: &Values<'_>) -> Self {
+        Self {
+            rate: values.number("bandwidth"),
+            diffserv: values.number("diffserv"),
+            rtt: values.number("rtt"),
+            mtu: values.site.mtu,
+            memory_limit: values.number("memlimit"),
+        }
+    }
+
+    /// What may be held at a rate.
+    fn memory_limit(&self, rate: u64) -> u64 {
+        let most = PACKETS * u64::from(self.mtu);
+        let by_rate = u128::from(rate) * u128::from(self.rtt / 1_000) / 250_000;
+        let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX).max(MEMORY_MIN);
+        match self.memory_limit {
+            0 if rate == 0 => most,
+            0 => most.min(by_rate),
+            given => given,
+        }
+    }
+}
+
 /// The bytes of a slot of the heap.
 fn bytes_of(tins: &[Tin]) -> impl Fn(u16) -> u64 {
     |slot| {
@@ -173,13 +217,12 @@ fn bytes_of(tins: &[Tin]) -> impl Fn(u16) -> u64 {
 impl Cake {
     fn new(values: &Values<'_>) -> Self {
         let site = values.site;
-        let (rate, rtt) = (values.number("bandwidth"), values.number("rtt"));
+        let base = Base::new(values);
+        let rate = base.rate;
         let mode = Mode::new(values.number("flows"));
-        let plan = Plan::new(values.number("diffserv"), rate);
-        let tin = |&(rate, share): &(u64, i32)| Tin::new(rate, share, rtt, site.mtu, mode);
-        let most = PACKETS * u64::from(site.mtu);
-        let by_rate = u128::from(rate) * u128::from(rtt / 1_000) / 250_000;
-        let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX).max(MEMORY_MIN);
+        let plan = Plan::new(base.diffserv, rate);
+        let tin = |&(rate, share): &(u64, i32)| Tin::new(rate, share, base.rtt, site.mtu, mode);
+        let estimates = values.is_given("autorate-ingress");
         Self {
             tins: plan.tins.iter().map(tin).collect(),
             classifier: Classifier::new(values, mode, plan),
@@ -187,7 +230,9 @@ impl Cake {
             split_gso: values.number("split-gso") == 0,
             framing: Framing::new(values),
             sizes: Sizes::NONE,
+            base,
             rate,
+            estimate: estimates.then(|| Estimate::new(rate)),
             pace: Pace::new(rate),
             next_at: 0,
             failsafe_at: 0,
@@ -195,16 +240,32 @@ impl Cake {
             backlog: Backlog::default(),
             memory: 0,
             memory_max: 0,
-            memory_limit: match values.number("memlimit") {
-                0 if rate == 0 => most,
-                0 => most.min(by_rate),
-                given => given,
-            },
+            memory_limit: base.memory_limit(rate),
             heap: Heap::new(),
             rng: Rng::new(site.seed),
             peeked: None,
             overlimits: 0,
             asked_at: 0,
+        }
+    }
+
+    /// Shapes to another rate, bytes per second.
+    fn set_rate(&mut self, rate: u64) {
+        let Base { diffserv, rtt, mtu, .. } = self.base;
+        (self.rate, self.pace) = (rate, Pace::new(rate));
+        self.memory_limit = self.base.memory_limit(rate);
+        for (tin, (rate, share)) in self.tins.iter_mut().zip(tins::parts(diffserv, rate)) {
+            tin.set_rate(rate, share, rtt, mtu);
+        }
+    }
+
+    /// Learns from a packet that has come, with all its parts, so many bytes.
+    #[inline]
+    fn learn(&mut self, bytes: u64, now: u64) {
+        if let Some(estimate) = &mut self.estimate
+            && let Some(rate) = estimate.came(bytes, now)
+        {
+            self.set_rate(rate);
         }
     }
 
@@ -437,6 +498,7 @@ impl Qdisc for Cake {
         let tin = &mut self.tins[place];
         let queue = if self.classifier.is_blind() { 0 } else { tin.place(hashes) };
         codel::stamp(&mut pkt, cx.now);
+        let bytes = pkt.len.into();
         if self.split_gso && segments::is_several(&pkt) {
             let len = pkt.len;
             let parts = segments::split(pkt, cx);
@@ -446,6 +508,7 @@ impl Qdisc for Cake {
             tin.stats.came(1, pkt.len);
             self.push(place, queue, pkt);
         }
+        self.learn(bytes, now);
         self.tins[place].wake(queue, &mut self.rng);
         if self.heap.is_known() {
             self.heap.grown(place, queue, bytes_of(&self.tins));
@@ -504,7 +567,17 @@ impl Qdisc for Cake {
         self.heap.forget();
         self.classifier.change(new.classifier);
         (self.ingress, self.split_gso, self.framing) = (new.ingress, new.split_gso, new.framing);
-        (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);
+        let before = std::mem::replace(&mut self.base, new.base);
+        (self.rate, self.pace, self.memory_limit) = match (self.estimate, new.estimate) {
+            // The rate has been learned, and nobody says another one.
+            (Some(_), Some(_)) if before.rate == new.base.rate => {
+                let rate = self.rate;
+                self.set_rate(rate);
+                return true;
+            }
+            _ => (new.rate, new.pace, new.memory_limit),
+        };
+        self.estimate = new.estimate;
         true
     }
 

@@ -5,7 +5,8 @@
 //! Approximating Fair Bandwidth Allocation", 2000; `tc-choke(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_choke.c`.
 //! Differs: chance has a seed. Flows are compared by [`flow`](onramp_queue::Meta::flow). Places of
-//! dropped packets are used again before they fill the queue.
+//! dropped packets are used again before they fill the queue; in Linux they may fill its table,
+//! whose packets are then lost, or never leave.
 //! Invariant: packets leave in the order they came; nothing is dropped while the average is at most
 //! `min` and less than `limit` is held.
 
@@ -101,7 +102,7 @@ struct Choke {
     law: Red,
     average: Average,
     rng: Rng,
-    /// Packets in order. There are gaps where one was dropped, but neither first nor last.
+    /// Packets in order. There are gaps where one was dropped, but not at the front.
     places: VecDeque<Option<Packet>>,
     backlog: Backlog,
     stats: Stats,
@@ -152,14 +153,11 @@ impl Choke {
         self.trim();
     }
 
-    /// Gives up the gaps at both ends.
+    /// Gives up the gaps at the front. Those at the end stay, as in Linux: a draw may meet them.
     #[inline]
     fn trim(&mut self) {
         while let Some(None) = self.places.front() {
             self.places.pop_front();
-        }
-        while let Some(None) = self.places.back() {
-            self.places.pop_back();
         }
     }
 
@@ -272,5 +270,60 @@ impl Qdisc for Choke {
         out("early", self.stats.early);
         out("pdrop", self.stats.pdrop);
         out("matched", self.stats.matched);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp_queue::PacketList;
+
+    use super::*;
+    use crate::Instant;
+    use crate::qdisc::Spec;
+
+    fn pkt(flow: u64) -> Packet {
+        let mut pkt = Packet::new(1000);
+        pkt.flow = flow;
+        pkt
+    }
+
+    /// Three draws may each meet one of ten places, of which eight are gaps; then it is the first.
+    #[test]
+    fn a_draw_meets_the_gaps_that_drops_left_at_the_end() {
+        let spec: Spec =
+            "choke limit 100 min 5 max 50 burst 20 bandwidth 10mbit".parse().expect("a line");
+        let mut choke = Choke::new(&spec.values(1514));
+        let mut drops = PacketList::new();
+        let mut cx = Cx::new(Instant(0), &mut drops);
+        for flow in 0..10 {
+            choke.backlog.add(&pkt(flow));
+            choke.places.push_back(Some(pkt(flow)));
+        }
+        (2..10).for_each(|place| choke.drop_at(place, &mut cx));
+        assert_eq!((choke.backlog.packets, choke.places.len()), (2, 10));
+        let mut met = |flow| (0..30_000).filter(|_| choke.match_at_random(flow).is_some()).count();
+        let (first, second) = (met(0), met(1));
+        // 0.1 (1 + 0.8 + 0.64) is 0.244, and the first has that and 0.512 besides.
+        assert!((7_100..7_540).contains(&second), "{second}");
+        assert!((22_400..22_960).contains(&first), "{first}");
+    }
+
+    #[test]
+    fn gaps_at_the_front_are_given_up() {
+        let spec: Spec =
+            "choke limit 100 min 5 max 50 burst 20 bandwidth 10mbit".parse().expect("a line");
+        let mut choke = Choke::new(&spec.values(1514));
+        let mut drops = PacketList::new();
+        let mut cx = Cx::new(Instant(0), &mut drops);
+        for flow in 0..4 {
+            choke.backlog.add(&pkt(flow));
+            choke.places.push_back(Some(pkt(flow)));
+        }
+        (1..3).for_each(|place| choke.drop_at(place, &mut cx));
+        assert_eq!(choke.places.len(), 4);
+        choke.drop_at(0, &mut cx);
+        assert_eq!(choke.places.len(), 1);
+        choke.drop_at(0, &mut cx);
+        assert!(choke.places.is_empty() && choke.backlog.packets == 0);
     }
 }

@@ -9,7 +9,7 @@ use crate::qdisc::shown;
 use crate::show::Out;
 use crate::units::Size;
 use crate::view::{Extra, Shown};
-use crate::{Clash, Rate};
+use crate::{Clash, Errno, Rate};
 
 pub(super) const SHOWN: Shown =
     Shown { options, extra: statistics, class_extra: flow, ..Shown::TABLE };
@@ -17,10 +17,22 @@ pub(super) const SHOWN: Shown =
 /// Checks what `tc` checks.
 pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let overhead = super::shape::given_overhead(values);
-    if (-64..=256).contains(&overhead) {
-        return Ok(());
+    if !(-64..=256).contains(&overhead) {
+        return Err(Clash::usage("overhead", "expected a whole number, -64 to 256 bytes"));
     }
-    Err(Clash::usage("overhead", "expected a whole number, -64 to 256 bytes"))
+    if values.number("nat") == 1 {
+        let why = "addresses before translation are not known here, for nobody follows \
+                   connections: leave it out, or say `nonat`";
+        let said = "No conntrack support in kernel";
+        return Err(Clash::from(("nat", why)).said(Errno::NotSupported, said));
+    }
+    if values.number("ack-filter") > 0 {
+        let why = "acknowledgements of TCP are not looked for: leave it out, or say \
+                   `no-ack-filter`";
+        let said = "sch_cake: there is no filter of acknowledgements here";
+        return Err(Clash::from(("ack-filter", why)).said(Errno::NotSupported, said));
+    }
+    Ok(())
 }
 
 /// The word that was chosen.
@@ -36,8 +48,9 @@ fn switch(out: &mut Out, values: &Values<'_>, key: &str, names: (&str, [&str; 2]
     out.flag(names.0, on, format_args!("{word}{}", if word.is_empty() { "" } else { " " }));
 }
 
-fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
-    match values.number("bandwidth") {
+fn options(values: &Values<'_>, extra: &Extra, out: &mut Out) {
+    let estimated = extra.find("bandwidth").map(i64::unsigned_abs);
+    match estimated.unwrap_or_else(|| values.number("bandwidth")) {
         0 => out.string("bandwidth", "unlimited", format_args!("bandwidth unlimited ")),
         rate => out.uint("bandwidth", rate, format_args!("bandwidth {} ", Rate(rate))),
     }

@@ -60,7 +60,10 @@ impl Cake {
     pub(super) fn tell(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("memory_used", self.memory_max);
         out("memory_limit", self.memory_limit);
-        out("capacity_estimate", self.rate);
+        out("capacity_estimate", self.estimate.map_or(self.rate, |estimate| estimate.peak));
+        if self.estimate.is_some() {
+            out("bandwidth", self.rate);
+        }
         out("min_network_size", self.sizes.net.0.min(SIZE_MAX).into());
         out("max_network_size", self.sizes.net.1.into());
         out("min_adj_size", self.sizes.adjusted.0.min(SIZE_MAX).into());

@@ -147,12 +147,6 @@ const QUANTUM_MAX: u64 = 1514;
 impl Tin {
     /// A tin for `rate` bytes per second, 0 = unlimited, and a round of `share` bytes among tins.
     pub(super) fn new(rate: u64, share: i32, rtt: u64, mtu: u32, mode: Mode) -> Self {
-        let pace = Pace::new(rate);
-        let mtu_time = pace.time(mtu);
-        let wanted = (rtt / 1_000 / 20).max(1) * 1_000;
-        let target = wanted.max(mtu_time * 3 / 2);
-        let interval = (rtt + target - wanted).max(2 * target);
-        let quantum = if rate == 0 { QUANTUM_MAX } else { rate >> 12 };
         let fresh = || Flow {
             queue: PacketList::new(),
             law: Cobalt::default(),
@@ -165,14 +159,14 @@ impl Tin {
         };
         let hosts =
             |matter| vec![Host::default(); if matter { QUEUES } else { 0 }].into_boxed_slice();
-        Self {
+        let mut tin = Self {
             rate,
-            pace,
+            pace: Pace::default(),
             next_at: 0,
             share,
             deficit: 0,
-            aim: Aim { target, interval, mtu_time },
-            quantum: u32::try_from(quantum.clamp(QUANTUM_MIN, QUANTUM_MAX)).unwrap_or(0),
+            aim: Aim { target: 0, interval: 0, mtu_time: 0 },
+            quantum: 0,
             held: 0,
             sparse: 0,
             bulk: 0,
@@ -184,7 +178,22 @@ impl Tin {
             tags: vec![0; QUEUES].into(),
             hosts: mode.isolates().map(hosts),
             lists: [List { first: NONE, last: NONE }; 3],
-        }
+        };
+        tin.set_rate(rate, share, rtt, mtu);
+        tin
+    }
+
+    /// Another rate, with all that follows from it.
+    pub(super) fn set_rate(&mut self, rate: u64, share: i32, rtt: u64, mtu: u32) {
+        let pace = Pace::new(rate);
+        let mtu_time = pace.time(mtu);
+        let wanted = (rtt / 1_000 / 20).max(1) * 1_000;
+        let target = wanted.max(mtu_time * 3 / 2);
+        let interval = (rtt + target - wanted).max(2 * target);
+        let quantum = if rate == 0 { QUANTUM_MAX } else { rate >> 12 };
+        (self.rate, self.pace, self.share) = (rate, pace, share);
+        self.aim = Aim { target, interval, mtu_time };
+        self.quantum = u32::try_from(quantum.clamp(QUANTUM_MIN, QUANTUM_MAX)).unwrap_or(0);
     }
 
     /// Another rate, with all that follows from it; flows stay, but not what is known of hosts that

@@ -46,37 +46,47 @@ fn assured(class: usize) -> impl Iterator<Item = usize> {
 impl Plan {
     /// The plan of the mode at this place of [`MODES`], for `rate` bytes per second; 0 = unlimited.
     pub(super) fn new(mode: u64, rate: u64) -> Self {
-        match MODES[usize::try_from(mode).unwrap_or(0)] {
-            "diffserv3" => Self {
-                index: three(),
-                order: &BULK_FIRST[..3],
-                tins: [0, 4, 2].map(|shift| (rate >> shift, 1024 >> shift)).to_vec(),
-            },
-            "diffserv4" | "diffserv" => Self {
-                index: four(),
-                order: &BULK_FIRST,
-                tins: [0, 4, 1, 2].map(|shift| (rate >> shift, 1024 >> shift)).to_vec(),
-            },
-            "diffserv8" => Self { index: eight(), order: &IN_ORDER, tins: steps(rate) },
+        let tins = parts(mode, rate).collect();
+        match word(mode) {
+            "diffserv3" => Self { index: three(), order: &BULK_FIRST[..3], tins },
+            "diffserv4" | "diffserv" => Self { index: four(), order: &BULK_FIRST, tins },
+            "diffserv8" => Self { index: eight(), order: &IN_ORDER, tins },
             "precedence" => {
                 let mut index = [0; 64];
                 for class in IN_ORDER {
                     put(&mut index, class, (0..8).map(|low| usize::from(class) * 8 + low));
                 }
-                Self { index, order: &IN_ORDER, tins: steps(rate) }
+                Self { index, order: &IN_ORDER, tins }
             }
-            _ => Self { index: [0; 64], order: &IN_ORDER[..1], tins: vec![(rate, 65_535)] },
+            _ => Self { index: [0; 64], order: &IN_ORDER[..1], tins },
         }
     }
 }
 
+fn word(mode: u64) -> &'static str {
+    MODES[usize::try_from(mode).unwrap_or(0)]
+}
+
+/// The rate of each tin of a mode, and its bytes in a round where there are no rates.
+pub(super) fn parts(mode: u64, rate: u64) -> impl Iterator<Item = (u64, i32)> {
+    // Some have parts of the whole, others each of the one before.
+    let (shifts, count, first): (&[u32], _, _) = match word(mode) {
+        "diffserv3" => (&[0, 4, 2], 0, 0),
+        "diffserv4" | "diffserv" => (&[0, 4, 1, 2], 0, 0),
+        "diffserv8" | "precedence" => (&[], 8, 256),
+        _ => (&[], 1, 65_535),
+    };
+    let parts = shifts.iter().map(move |shift| (rate >> shift, 1024 >> shift));
+    parts.chain(steps(rate, first).take(count))
+}
+
 /// Each tin gets 7/8 of the one before it.
-fn steps(rate: u64) -> Vec<(u64, i32)> {
+fn steps(rate: u64, first: i32) -> impl Iterator<Item = (u64, i32)> {
     let less = |&(rate, quantum): &(u64, i32)| {
         let rate = u128::from(rate) * 7 / 8;
         Some((u64::try_from(rate).unwrap_or(u64::MAX), (quantum * 7) >> 3))
     };
-    std::iter::successors(Some((rate, 256)), less).take(8).collect()
+    std::iter::successors(Some((rate, first)), less)
 }
 
 /// Bulk 1, best effort 0, voice 2.

@@ -1,0 +1,167 @@
+//! Generated workloads, and what Linux 7.2 answered to them.
+
+use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::Packet;
+
+const MS: u64 = 1_000_000;
+/// The workloads begin here, on a clock that began with the machine.
+const START: Instant = Instant(20_000 * MS);
+const LEN: u32 = 1_000;
+
+fn tree(line: &str, seed: u64) -> Tree {
+    let spec: Spec = line.parse().expect(line);
+    let mut setup = Setup::default();
+    setup.apply(&format!("qdisc add dev x root handle 1: {spec}")).expect(line);
+    Tree::of(&setup, 1514, seed).expect("a root")
+}
+
+fn stat(tree: &Tree, name: &str) -> u64 {
+    let mut found = 0;
+    tree.stats(&mut |key, value| found = if key == name { value } else { found });
+    found
+}
+
+/// A wire that takes so long for a packet.
+struct Wire {
+    takes_ns: u64,
+    free_at: Instant,
+    /// When the qdisc wants to be asked.
+    timer: Option<Instant>,
+}
+
+impl Wire {
+    fn new(takes_ns: u64) -> Self {
+        Self { takes_ns, free_at: START, timer: None }
+    }
+
+    /// Takes what may leave, while it is free.
+    fn ask(&mut self, tree: &mut Tree, now: Instant) {
+        self.timer = None;
+        while self.free_at <= now {
+            match tree.dequeue(now) {
+                Dequeue::Ready(_) => self.free_at = now.after(self.takes_ns),
+                Dequeue::NotBefore(then) => return self.timer = Some(then),
+                Dequeue::Empty => return,
+            }
+        }
+    }
+
+    fn run(&mut self, tree: &mut Tree, until: Instant) {
+        while tree.backlog().packets > 0 {
+            let next = self.timer.unwrap_or(self.free_at);
+            if next > until {
+                break;
+            }
+            self.ask(tree, next);
+        }
+    }
+}
+
+/// Offers so many packets, one each `gap_ns`; says how many were dropped until none was left.
+fn offer(tree: &mut Tree, wire_ns: u64, count: u64, gap_ns: u64, priority: u32) -> usize {
+    let mut wire = Wire::new(wire_ns);
+    for number in 0..count {
+        let now = START.after(number * gap_ns);
+        wire.run(tree, now);
+        let mut pkt = Packet::new(LEN);
+        (pkt.enqueued_ns, pkt.priority) = (now.0, priority);
+        let _ = tree.enqueue(now, pkt);
+        wire.ask(tree, now);
+    }
+    wire.run(tree, Instant::MAX);
+    tree.drops().count()
+}
+
+/// A flow of 10 Mbit/s on a link of 8: Linux dropped so many of 6,000 packets, on average over six
+/// draws. With 65,536 flows it updates 2,048 of them a tick, and each every 340 ms; the phase is
+/// that of the flow's part.
+#[test]
+fn many_flows_of_fq_pie_are_updated_in_parts() {
+    for (flows, bucket, drops) in
+        [(2048, 1, 1196), (65_536, 1, 737), (65_536, 30_000, 809), (8192, 8000, 1196)]
+    {
+        let line = format!("fq_pie flows {flows}");
+        let total: usize = (1..=8)
+            .map(|seed| offer(&mut tree(&line, seed), MS, 6_000, 800_000, 0x1_0000 + bucket))
+            .sum();
+        let mean = total / 8;
+        let off = drops * 4 / 100;
+        assert!(mean.abs_diff(drops) <= off, "{flows}, {bucket}: {mean}, not {drops}");
+    }
+}
+
+/// Linux dropped nothing of 100 packets from sockets, with memory for less than one of them; of
+/// packets that belong to nobody, all that there was no memory for.
+#[test]
+fn fq_codel_does_not_count_what_is_charged_to_senders() {
+    let line = "fq_codel memory_limit 2000 target 4s interval 4s noecn drop_batch 1";
+    let mut theirs = tree(line, 1).charged_to_senders();
+    let mut nobodys = tree(line, 1);
+    for number in 0..100 {
+        for tree in [&mut theirs, &mut nobodys] {
+            let mut pkt = Packet::new(1514);
+            pkt.enqueued_ns = START.0;
+            let _ = tree.enqueue(START.after(number), pkt);
+        }
+    }
+    assert_eq!((theirs.drops().count(), stat(&theirs, "memory_used")), (0, 0));
+    assert_eq!((nobodys.drops().count(), stat(&nobodys, "drop_overmemory")), (100, 100));
+    assert_eq!(theirs.backlog().packets, 100);
+}
+
+/// 3,000 packets, one each 1.2 ms, which are 6.7 Mbit/s: Linux sent 2,498 and dropped 502, knew of
+/// 4,980 kbit/s in the end, and let 4,669 out.
+#[test]
+fn cake_follows_the_rate_that_comes() {
+    let line = "cake bandwidth 5mbit besteffort flows autorate-ingress";
+    let mut tree = tree(line, 1);
+    assert_eq!(offer(&mut tree, 0, 3_000, 1_200_000, 0), 502);
+    assert_eq!(tree.totals().sent_packets, 2_498);
+    let (capacity, bandwidth) = (stat(&tree, "capacity_estimate"), stat(&tree, "bandwidth"));
+    assert_eq!((capacity * 8 / 1_000, bandwidth * 8 / 1_000), (4_980, 4_669));
+}
+
+/// Another bandwidth is taken, the same one leaves what was learned, and without the word it holds.
+#[test]
+fn cake_keeps_what_it_has_learned() {
+    let mut tree = tree("cake bandwidth 5mbit besteffort flows autorate-ingress", 1);
+    offer(&mut tree, 0, 3_000, 1_200_000, 0);
+    let learned = stat(&tree, "bandwidth");
+    let now = START.after(10_000 * MS);
+    tree.apply(now, "qdisc change dev x root cake rtt 50ms").expect("a line");
+    assert_eq!(stat(&tree, "bandwidth"), learned);
+    tree.apply(now, "qdisc change dev x root cake bandwidth 3mbit").expect("a line");
+    assert_eq!(stat(&tree, "bandwidth"), 375_000);
+}
+
+/// When updates come follows from the clock, not from the first packet.
+#[test]
+fn pie_is_updated_by_the_clock() {
+    let jumps = |first: Instant| {
+        let mut tree = tree("pie limit 5000 target 1ms", 1);
+        let mut known = 0;
+        let steps = first.0 / MS..START.0 / MS + 1_000;
+        let mut jumps = Vec::new();
+        for ms in steps {
+            let mut pkt = Packet::new(LEN);
+            pkt.enqueued_ns = ms * MS;
+            let _ = tree.enqueue(Instant(ms * MS), pkt);
+            if ms % 2 == 0 {
+                let _ = tree.dequeue(Instant(ms * MS));
+            }
+            let probability = stat(&tree, "prob");
+            if probability != known {
+                jumps.push(ms - START.0 / MS);
+            }
+            known = probability;
+        }
+        jumps
+    };
+    for late_ms in [0, 7, 13, 29] {
+        let jumps = jumps(START.after(late_ms * MS));
+        assert!(jumps.len() > 20, "{late_ms}: {jumps:?}");
+        // Linux: half a second, and every 30 ms behind it; at 20.01 s.
+        assert!(jumps.iter().all(|ms| ms % 30 == 10), "{late_ms}: {jumps:?}");
+    }
+}
