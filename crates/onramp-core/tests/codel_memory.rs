@@ -135,3 +135,60 @@ fn as_much_as_a_largest_packet_may_stay() {
         assert_eq!(dropped_by_pop(&mut tree, START_NS + 16 * MS), drops, "{left} bytes left");
     }
 }
+
+/// RFC 8289, section 5.4: a queue that runs empty is a good one. In `fq_codel`, the others' bytes
+/// count, too, so that the last packet of a flow may have been one of a bad queue.
+#[test]
+fn an_empty_queue_forgets_that_it_was_bad() {
+    let spec: Spec = "fq_codel target 1ms interval 10ms noecn".parse().expect("a correct line");
+    let mut tree = Tree::new(&spec, MTU);
+    let mut send = |flow: u64, ms: u64, packets: u32| {
+        for _ in 0..packets {
+            let mut pkt = Packet::new(1000);
+            (pkt.flow, pkt.enqueued_ns) = (flow, START_NS + ms * MS);
+            let _ = tree.enqueue(Instant(START_NS + ms * MS), pkt);
+        }
+        // It waits for two milliseconds, and then as many leave as it takes to come to it.
+        let now = Instant(START_NS + (ms + 2) * MS);
+        let mut lost = 0;
+        for _ in 0..6 {
+            assert!(matches!(tree.dequeue(now), Dequeue::Ready(_)));
+            lost += tree.drops().filter(|pkt| pkt.flow == flow).count();
+        }
+        lost
+    };
+    assert_eq!(send(1, 0, 400), 0);
+    // Flow 2 has a packet now and then, each of which waited too long.
+    for turn in 1..=5 {
+        assert_eq!(send(2, 20 * turn, 1), 0, "packet {turn}");
+    }
+}
+
+#[test]
+fn a_queue_that_ran_empty_is_not_dropping() {
+    let mut tree = tree();
+    let _ = bad(&mut tree, START_NS, 3);
+    assert_eq!((stat(&tree, "dropping"), stat(&tree, "drop_next_ns")), (0, 0));
+}
+
+/// Other parameters leave what was counted.
+#[test]
+fn a_change_keeps_the_counts() {
+    let spec = |line: &str| line.parse::<Spec>().expect("a correct line");
+    let line = "codel target 1ms interval 10ms ecn ce_threshold 4ms";
+    let mut tree = Tree::new(&spec(line), MTU);
+    for n in 0..60 {
+        let mut pkt = Packet::new(1000 + n);
+        (pkt.ecn, pkt.enqueued_ns) = (2, START_NS);
+        let _ = tree.enqueue(Instant(START_NS), pkt);
+    }
+    (0..55).for_each(|ms| drop(tree.dequeue(Instant(START_NS + ms * MS))));
+    let counts = |tree: &Tree| ["maxpacket", "ecn_mark", "ce_mark"].map(|name| stat(tree, name));
+    let before = counts(&tree);
+    assert!(before[0] == 1054 && before[1] > 2 && before[2] > 40, "{before:?}");
+    let mut drops = onramp_queue::PacketList::new();
+    let mut cx = onramp_core::qdisc::Cx::new(Instant(START_NS + 60 * MS), &mut drops);
+    let other = spec("codel target 2ms interval 30ms");
+    assert!(tree.root().change(&other.values(MTU), &mut cx));
+    assert_eq!(counts(&tree), before);
+}

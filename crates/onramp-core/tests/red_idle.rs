@@ -156,3 +156,20 @@ fn a_change_begins_a_new_average() {
     push(&mut tree, 0, 1);
     assert_eq!(pop(&mut tree, 0), Some(false));
 }
+
+/// An average of exactly `max` is forced in `red`, and not in `choke`, which compares otherwise
+/// (`red_action` and `choke_enqueue` in Linux).
+#[test]
+fn an_average_of_the_maximum_is_too_long() {
+    let red = "red limit 1000000 min 8333 burst 13 avpkt 1000 bandwidth 10mbit ecn max";
+    let choke = "choke limit 1000 min 8 burst 13 avpkt 1000 bandwidth 10mbit ecn max";
+    for (line, marked) in [
+        (format!("{red} 40000"), true),
+        (format!("{red} 40001"), false),
+        (format!("{choke} 39"), true),
+        (format!("{choke} 40"), false),
+    ] {
+        // Idle for no time at all, the average is what it was.
+        assert_eq!(is_marked_after(&line, 40, 0), marked, "{line}");
+    }
+}

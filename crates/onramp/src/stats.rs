@@ -150,3 +150,84 @@ impl LinkStats {
         self.dropped.values().sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onramp_core::qdisc::Spec;
+
+    use super::*;
+
+    /// A port that counted nothing, and what it says then.
+    fn port() -> Port {
+        let spec: Spec = "pfifo".parse().expect("a qdisc");
+        onramp_core::Port::new(spec.build(1_514), onramp_dev::Null::default(), 9).snapshot()
+    }
+
+    /// Each field has a number of its own, so that none can stand for another.
+    #[test]
+    fn a_link_sums_up_its_ports_and_senders() {
+        let (mut first, mut second) = (port(), port());
+        (first.made, first.sent, first.sent_bytes, first.held) = (1, 20, 300, 4_000);
+        first.dropped = vec![(DropReason::Overlimit, 5), (DropReason::Congested, 6)];
+        (second.made, second.sent, second.sent_bytes, second.held) = (2, 40, 500, 6_000);
+        second.dropped = vec![(DropReason::Overlimit, 7)];
+        let mut totals = Totals::default();
+        for times in [1, 2] {
+            let sender = SenderCounters::default();
+            sender.submitted.add(50_000 * times);
+            sender.refused.add(11 * times);
+            sender.waits.add(13 * times);
+            sender.parks.add(17 * times);
+            sender.purged.add(19 * times);
+            totals.add(&sender);
+        }
+        let stats = LinkStats::new(vec![first, second], totals);
+        assert_eq!((stats.submitted, stats.made, stats.refused), (150_000, 3, 33));
+        assert_eq!((stats.sent, stats.sent_bytes, stats.held), (60, 800, 10_000));
+        assert_eq!((stats.waits, stats.parks), (39, 51));
+        let dropped =
+            [(DropReason::Overlimit, 12), (DropReason::Congested, 6), (DropReason::Purged, 57)];
+        assert_eq!(stats.dropped, dropped.into());
+        assert_eq!(stats.dropped_total(), 75);
+        assert_eq!(stats.ports.iter().map(|port| port.sent).collect::<Vec<_>>(), [20, 40]);
+        // Nobody but a cork purges before a port has the packet; without, it is not named.
+        let stats = LinkStats::new(vec![port()], Totals::default());
+        assert!(stats.dropped.is_empty());
+    }
+
+    /// What left was submitted before, though its sender has not counted it yet; what a qdisc made
+    /// was not.
+    #[test]
+    fn what_is_out_was_submitted() {
+        let mut out = port();
+        (out.made, out.sent) = (10, 70);
+        out.dropped = vec![(DropReason::Overlimit, 5)];
+        assert_eq!(LinkStats::new(vec![out], Totals::default()).submitted, 65);
+    }
+
+    #[test]
+    fn a_link_sums_up_its_runners_and_calls() {
+        let mut stats = LinkStats::new(vec![port()], Totals::default());
+        for times in [1, 2] {
+            let runner = RunnerStats::default();
+            runner.wakeups.add(7 * times);
+            runner.idle.add(11 * times);
+            runner.visits.add(13 * times);
+            runner.restarts.add(17 * times);
+            runner.stand_ins.add(19 * times);
+            runner.unwatched.add(23 * times);
+            stats.add_runner(&runner);
+            stats.add_calls((29 * times, 31 * times));
+        }
+        let runners = [
+            stats.runner_wakeups,
+            stats.runner_idle_wakeups,
+            stats.runner_visits,
+            stats.runner_restarts,
+            stats.runner_stand_ins,
+            stats.runner_unwatched,
+        ];
+        assert_eq!(runners, [21, 33, 39, 51, 57, 69]);
+        assert_eq!((stats.runner_calls, stats.runner_notifies), (87, 93));
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use onramp_core::Port;
 use onramp_core::qdisc::Spec;
 use onramp_dev::{MonotonicClock, Null, NullStats};
-use onramp_queue::{Packet, PacketList};
+use onramp_queue::{Counter, Packet, PacketList};
 
 use super::*;
 
@@ -214,6 +214,45 @@ fn rounds_without_a_pause_are_bounded() {
         assert_eq!(ports.rig.runners[0].stats.restarts.get(), restarts, "of {rounds} rounds");
         assert_eq!(ports.rig.runners[0].stats.visits.get(), u64::from(rounds) + 1);
     }
+}
+
+/// A wake-up is idle when no port was due; that which ends it is not. What a runner does before it
+/// slept for the first time is no wake-up.
+#[test]
+fn wake_ups_that_find_nothing_are_counted() {
+    let ports = Ports::new(&["pfifo"; 2]);
+    let runner = &ports.rig.runners[0];
+    let until = |counter: &Counter, count| {
+        while counter.get() < count {
+            thread::yield_now();
+        }
+    };
+    // Due before it begins: from then on, it sleeps.
+    ports.keep(0).keep(NOW);
+    start(&ports, NOW);
+    let mut visits = 1;
+    until(&runner.stats.visits, visits);
+    for turn in 1..=4 {
+        // Others have done what it was called for; the thread may also wake by itself.
+        let idle = runner.stats.idle.get();
+        runner.call(&ports.rig.crew);
+        until(&runner.stats.idle, idle + 1);
+        // One port is due, then both of them.
+        ports.keep(0).keep(NOW);
+        visits += 1;
+        until(&runner.stats.visits, visits);
+        if turn % 2 == 0 {
+            ports.keep(1).keep(NOW);
+            visits += 1;
+            until(&runner.stats.visits, visits);
+        }
+    }
+    end(&ports);
+    let stats = &runner.stats;
+    assert_eq!((stats.visits.get(), stats.restarts.get()), (1 + 6, 0));
+    assert!(stats.idle.get() >= 4);
+    // Each visit but the first was one wake-up, and the last one was to end.
+    assert_eq!(stats.wakeups.get(), stats.idle.get() + 6 + 1);
 }
 
 #[test]
