@@ -151,13 +151,17 @@ impl From<TcError> for Reply {
     }
 }
 
-/// What a command printed, or what was wrong with it.
-type Done = Result<String, TcError>;
+/// What a command printed, and a warning if there is one; or what was wrong with it.
+type Done = Result<(String, &'static str), TcError>;
+
+/// Said of filters where packets come in.
+const UNASKED: &str = "Warning: onramp puts no packet to filters of ingress and clsact yet: they \
+                       are kept and listed, and nothing more. Filters at the root qdisc are asked.\n";
 
 /// Does what the words behind `tc` say.
 pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
     match run(devices, words) {
-        Ok(out) => Reply { code: 0, out, err: String::new() },
+        Ok((out, warning)) => Reply { code: 0, out, err: warning.to_owned() },
         Err(error) => error.into(),
     }
 }
@@ -219,7 +223,7 @@ fn command(devices: &mut dyn Targets, object: &str, words: &[&str], style: Style
             let why = format!("Command \"{verb}\" is unknown, try \"tc {object} help\".");
             Err(said(255, why).into())
         }
-        Some("list" | "show" | "lst") => Ok(show(devices, object, rest, style)?),
+        Some("list" | "show" | "lst") => Ok((show(devices, object, rest, style)?, "")),
         Some("get") => get_filter(devices, rest, style),
         Some(verb) => change(devices, object, verb, rest),
     }
@@ -249,7 +253,9 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     let (change, done) = target.link.carry_out(&line)?;
     devices.changed(&name, &line, &change);
     done?;
-    Ok(String::new())
+    let unasked = verb != "delete"
+        && matches!(change, Change::Filters(at) if u32::from(at.major) == INGRESS >> 16);
+    Ok((String::new(), if unasked { UNASKED } else { "" }))
 }
 
 /// An argument is one word, and words are what a line is made of. Expressions of filters may be
@@ -400,7 +406,7 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
     let setup = devices.target(name).ok_or_else(missing)?.link.setup();
     let mut out = Out::new(style);
     setup.get_filter(&words.join(" "), &mut out)?;
-    Ok(out.finish())
+    Ok((out.finish(), ""))
 }
 
 /// Those of one place of one device; nothing, if none is named.

@@ -85,8 +85,6 @@ struct Edit {
     queue: Option<u16>,
     /// The DSCP becomes the priority.
     inherit: bool,
-    /// The kind of packet, by its name and number: nothing here looks at it.
-    ptype: Option<&'static str>,
     control: Control,
 }
 
@@ -368,18 +366,11 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
     Action::new(What::Gact { control, random }).read_end(words)
 }
 
-const EDITS: &str = "expected priority, mark, queue_mapping, ptype or inheritdsfield";
-const PTYPES: &[&str] = &["host", "broadcast", "multicast", "otherhost"];
+const EDITS: &str = "expected priority, mark, queue_mapping or inheritdsfield";
 
 fn read_edit(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
-    let mut edit = Edit {
-        priority: None,
-        mark: None,
-        queue: None,
-        inherit: false,
-        ptype: None,
-        control: Control::Pipe,
-    };
+    let mut edit =
+        Edit { priority: None, mark: None, queue: None, inherit: false, control: Control::Pipe };
     let mut any = false;
     while let Some(word) = words.peek() {
         words.next();
@@ -397,12 +388,9 @@ fn read_edit(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
             }
             "inheritdsfield" => edit.inherit = true,
             "ptype" => {
-                let read = |word: &str| {
-                    let word = if word == "other" { "otherhost" } else { word };
-                    PTYPES.iter().find(|ptype| **ptype == word).copied()
-                };
-                let expected = "host, broadcast, multicast or otherhost";
-                edit.ptype = Some(words.value("ptype", expected, read)?);
+                let why =
+                    "a packet that leaves has no type, and nothing looks at one: leave it out";
+                return Err(words.wrong("ptype", "", why).kernel(Errno::NotSupported, ""));
             }
             _ => {
                 words.back();

@@ -243,12 +243,6 @@ pub const ACTIONS: &[Entry] = &[
             Opt::new("priority", "CLASS", "its priority, which may be a class").such_as("1:1"),
             Opt::new("mark", "MARK[/MASK]", "its mark").such_as("1/0xff"),
             Opt::new("queue_mapping", "QUEUE", "its transmit queue").such_as("0"),
-            Opt::new("ptype", "TYPE", "for whom it is").such_as("host").one_of(&[
-                "host",
-                "broadcast",
-                "multicast",
-                "otherhost",
-            ]),
             Opt::new("inheritdsfield", "", "its priority is that of the type of service"),
         ],
     },

@@ -448,7 +448,9 @@ filter matchall: "mtu": peakrate needs it
 > matchall action police avrate 1mbit
 filter matchall: "avrate": there is no estimator here: use rate
 > matchall action skbedit
-filter matchall: "skbedit": expected priority, mark, queue_mapping, ptype or inheritdsfield
+filter matchall: "skbedit": expected priority, mark, queue_mapping or inheritdsfield
+> matchall action skbedit ptype host
+filter matchall: "ptype": a packet that leaves has no type, and nothing looks at one: leave it out
 > matchall action pass skip_hw
 filter matchall: "skip_hw": it is for the filter: say it before the action
 > matchall action drop index 7 action pass index 7

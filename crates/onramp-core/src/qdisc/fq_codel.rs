@@ -52,8 +52,13 @@ pub(super) const FQ_CODEL: Kind = Kind {
         codel::CE_THRESHOLD,
         codel::CE_THRESHOLD_SELECTOR,
         codel::INTERVAL,
-        Param::new("memory_limit", Unit::Size, Default::Number(32 << 20), "memory used at most")
-            .clamped(0, 1 << 31),
+        Param::new(
+            "memory_limit",
+            Unit::Size,
+            Default::Number(32 << 20),
+            "memory used at most, not counting packets of senders with credits",
+        )
+        .clamped(0, 1 << 31),
         Param::new("ecn", Unit::Words(&["ecn", "noecn"]), Default::Number(0), "marks, or drops")
             .shown(look::flag),
         Param::new(

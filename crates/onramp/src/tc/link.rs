@@ -61,7 +61,7 @@ impl Link {
             }
             words.splice(object + 2..object + 2, ["dev", &name]);
         }
-        run(&mut One(Target { name: &name, link: self, mtu }), &words)
+        run(&mut One(Target { name: &name, link: self, mtu }), &words).map(|(out, _)| out)
     }
 }
 

@@ -5,6 +5,7 @@ mod configure;
 mod ip;
 mod kernel;
 mod roots;
+mod unasked;
 
 use std::path::Path;
 

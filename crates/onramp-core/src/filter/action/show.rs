@@ -149,9 +149,6 @@ impl Edit {
                 out.string("mask", &format!("{mask:x}"), format_args!("/0x{mask:x}"));
             }
         }
-        if let Some(ptype) = self.ptype {
-            out.string("ptype", ptype, format_args!(" ptype {ptype}"));
-        }
         if self.inherit {
             out.null("inheritdsfield", format_args!(" inheritdsfield"));
         }
