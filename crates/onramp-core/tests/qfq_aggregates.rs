@@ -94,6 +94,28 @@ fn classes_get_their_weights() {
     }
 }
 
+/// Classes of an aggregate share by bytes, whatever their packets: what a turn leaves is for the
+/// next one.
+#[test]
+fn classes_of_an_aggregate_share_by_bytes() {
+    let mut tree = world(0, 100);
+    let _ = order(&mut tree, 200);
+    for minor in [0x10, 0x11_u32] {
+        let line =
+            format!("class add dev e parent 1: classid 1:{minor:x} qfq weight 1 maxpkt 1000");
+        tree.apply(NOW, &line).expect("a class");
+        for _ in 0..300 {
+            let mut pkt = Packet::new(if minor == 0x10 { 600 } else { 1000 });
+            pkt.priority = 0x1_0000 + minor;
+            assert_eq!(tree.enqueue(NOW, pkt), Verdict::Queued);
+        }
+    }
+    let order = order(&mut tree, 300);
+    let small = order.iter().filter(|minor| **minor == 0x10).count();
+    let (small, large) = (600 * small, 1000 * (300 - small));
+    assert!(small.abs_diff(large) <= 3_000, "{small} and {large} bytes");
+}
+
 /// A class that leaves a full aggregate makes room in it: the ninth class to come then is the eighth
 /// there.
 #[test]

@@ -1,0 +1,127 @@
+//! `htb`: what a class counts, what it owes at most, and what a change leaves it.
+//!
+//! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual: theory", 2002, "statistics"
+//! (`lended`: sent with tokens of its own, `borrowed`: with the parent's); Linux'
+//! `net/sched/sch_htb.c`: `overlimits` counts how often a class came to where it may not send, and a
+//! debt is at most a minute (`mbuffer`).
+
+use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::{Handle, Instant, Setup, Tree};
+use onramp_queue::Packet;
+
+const SEC: u64 = 1_000_000_000;
+const START_NS: u64 = 20 * SEC;
+
+fn tree(lines: &[&str]) -> Tree {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev e root handle 1: htb").expect("a root");
+    for line in lines {
+        setup.apply(line).unwrap_or_else(|why| panic!("{line}: {why}"));
+    }
+    Tree::of(&setup, 1514, 0).expect("a root")
+}
+
+fn push(tree: &mut Tree, ns: u64, minor: u32, len: u32) -> Verdict {
+    let mut pkt = Packet::new(len);
+    pkt.priority = 0x1_0000 + minor;
+    tree.enqueue(Instant(START_NS + ns), pkt)
+}
+
+/// When the next packet leaves, in nanoseconds after the start, asked from `ns` on.
+fn leaves(tree: &mut Tree, ns: u64) -> u64 {
+    let mut now = Instant(START_NS + ns);
+    loop {
+        match tree.dequeue(now) {
+            Dequeue::Ready(_) => return now.0 - START_NS,
+            Dequeue::NotBefore(then) => now = then,
+            Dequeue::Empty => panic!("it holds one"),
+        }
+    }
+}
+
+fn class(tree: &mut Tree, minor: u16) -> onramp_core::view::ClassView {
+    let classes = &tree.views()[0].classes;
+    let found = classes.iter().find(|class| class.handle == Handle::new(1, minor));
+    found.expect("there is such a class").clone()
+}
+
+#[test]
+fn a_class_counts_its_limits_and_its_drops() {
+    let mut tree = tree(&[
+        "class add dev e parent 1: classid 1:1 htb rate 8mbit burst 1000 cburst 1000",
+        "qdisc add dev e parent 1:1 handle 10: pfifo limit 4",
+    ]);
+    for n in 0..6 {
+        assert_eq!(push(&mut tree, 0, 1, 1000) == Verdict::Dropped, n >= 4);
+    }
+    assert_eq!(class(&mut tree, 1).counters.drops, 2);
+    // The bucket holds one packet; each one behind it comes to owe a millisecond, and pays it.
+    let times: Vec<_> = (0..4).map(|_| leaves(&mut tree, 0)).collect();
+    assert_eq!(times, [0, 0, 1_000_000, 2_000_000]);
+    let view = class(&mut tree, 1);
+    let counters = view.counters;
+    assert_eq!((counters.packets, counters.bytes, counters.overlimits), (4, 4_000, 3));
+    assert_eq!((view.extra.get("lended"), view.extra.get("borrowed")), (4, 0));
+    let root = &tree.views()[0];
+    assert_eq!((root.counters.overlimits, root.extra.get("direct_packets_stat")), (3, 0));
+}
+
+/// At a byte in a second, a packet is a debt of a quarter of an hour, of which a minute is kept.
+#[test]
+fn a_debt_is_a_minute_at_most() {
+    let mut alone =
+        tree(&["class add dev e parent 1: classid 1:1 htb rate 8bit burst 1000 cburst 1000"]);
+    let _ = push(&mut alone, 0, 1, 1000);
+    let _ = push(&mut alone, 0, 1, 1000);
+    let _ = push(&mut alone, 0, 1, 1000);
+    assert_eq!((leaves(&mut alone, 0), leaves(&mut alone, 0)), (0, 0));
+    let minute = leaves(&mut alone, 0);
+    assert!(minute.abs_diff(60 * SEC) <= 10, "{minute}");
+    // The same of its own rate alone: until the minute is over, it borrows.
+    let mut child = tree(&[
+        "class add dev e parent 1: classid 1:1 htb rate 8mbit burst 9000 cburst 9000",
+        "class add dev e parent 1:1 classid 1:2 htb rate 8bit ceil 8mbit burst 1000 cburst 9000",
+    ]);
+    let mut sends = |at_sec: u64| {
+        let _ = push(&mut child, at_sec * SEC, 2, 1000);
+        assert_eq!(leaves(&mut child, at_sec * SEC), at_sec * SEC);
+        let view = class(&mut child, 2);
+        (view.extra.get("lended"), view.extra.get("borrowed"))
+    };
+    assert_eq!((sends(0), sends(0)), ((1, 0), (2, 0)));
+    assert_eq!((sends(1), sends(59)), ((2, 1), (2, 2)));
+    assert_eq!(sends(61), (3, 2));
+}
+
+/// Other rates leave the tokens there are: an empty bucket stays empty.
+#[test]
+fn a_change_fills_no_bucket() {
+    let mut tree =
+        tree(&["class add dev e parent 1: classid 1:1 htb rate 8mbit burst 1000 cburst 1000"]);
+    (0..4).for_each(|_| drop(push(&mut tree, 0, 1, 1000)));
+    assert_eq!((leaves(&mut tree, 0), leaves(&mut tree, 0)), (0, 0));
+    let line = "class change dev e parent 1: classid 1:1 htb rate 8mbit burst 9000 cburst 9000";
+    tree.apply(Instant(START_NS), line).expect(line);
+    assert_eq!(leaves(&mut tree, 0), 1_000_000);
+}
+
+/// What a class sent beyond its quantum, it sends less in its next turn: those who borrow get the
+/// same in bytes, whatever their packets.
+#[test]
+fn borrowers_share_by_bytes() {
+    let mut tree = tree(&[
+        "class add dev e parent 1: classid 1:1 htb rate 80mbit burst 9000 cburst 9000",
+        "class add dev e parent 1:1 classid 1:2 htb rate 8kbit ceil 80mbit burst 1 quantum 1500",
+        "class add dev e parent 1:1 classid 1:3 htb rate 8kbit ceil 80mbit burst 1 quantum 1500",
+    ]);
+    for _ in 0..400 {
+        let _ = push(&mut tree, 0, 2, 1000);
+        let _ = push(&mut tree, 0, 3, 1500);
+    }
+    let mut ns = 0;
+    for _ in 0..400 {
+        ns = leaves(&mut tree, ns);
+    }
+    let bytes = [2, 3].map(|minor| class(&mut tree, minor).counters.bytes);
+    assert!(bytes[0].abs_diff(bytes[1]) <= 6_000, "{bytes:?}");
+}
