@@ -1,6 +1,6 @@
 //! Each field of a snapshot, and where it comes from: no two have the same number.
 
-use onramp::host::DeviceView;
+use onramp::host::Host;
 use onramp_core::qdisc::{Backlog, KINDS, Spec};
 use onramp_core::stats::{BUCKETS, PortSnapshot};
 use onramp_core::view::{ClassView, Counters, Extra, QdiscView};
@@ -123,17 +123,15 @@ fn every_field_of_a_qdisc_and_of_a_class_has_its_count() {
 /// Qdiscs stand with their queues, also where a queue that has ended said nothing of itself.
 #[test]
 fn every_field_of_a_device_is_what_it_was_told() {
-    let view = DeviceView {
-        name: "veth1".to_owned(),
-        index: 401,
-        kind: "veth",
-        up: true,
-        mtu: 402,
-        txqueuelen: 403,
-        peer: Some("veth0".to_owned()),
-        queues: vec![port(), port()],
-        qdiscs: vec![(1, qdisc()), (3, qdisc()), (1, qdisc())],
-    };
+    let mut host = Host::new();
+    assert_eq!(host.exec_alone(&["ip", "link", "add", "veth1", "type", "veth"]).code, 0);
+    let mut view = host.devices().swap_remove(0);
+    view.name = "veth1".to_owned();
+    (view.index, view.kind, view.up) = (401, "veth", true);
+    (view.mtu, view.txqueuelen) = (402, 403);
+    view.peer = Some("veth0".to_owned());
+    view.queues = vec![port(), port()];
+    view.qdiscs = vec![(1, qdisc()), (3, qdisc()), (1, qdisc())];
     let snapshot = Snapshot::new(&[view], 405, 404);
     assert_eq!((snapshot.schema.as_ref(), snapshot.version), ("onramp.snapshot", 1));
     assert_eq!((snapshot.onramp.as_ref(), snapshot.unix_ms), (env!("CARGO_PKG_VERSION"), 404));
