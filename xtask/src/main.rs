@@ -2,6 +2,7 @@
 
 mod checks;
 mod ci;
+mod figures;
 mod lex;
 mod mutants;
 mod shell;
@@ -23,6 +24,7 @@ usage: cargo xtask COMMAND
   miri            tests of onramp-queue in the interpreter that finds undefined behaviour
   tsan            stress tests under ThreadSanitizer
   fuzz            random bytes as trees, lines of tc, packets, captures, programs: see HACKING.md
+  figures         run again what the documents' tables were made by, old beside new: --write
   conformance     our qdiscs against recordings of a real kernel: see --help
   differential    random cases, put to a real kernel and to our qdiscs: see --help
   soak            links under random faults: --minutes N (default 10), --seed N
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Some("tsan") => checks::tsan(rest),
         Some("soak") => checks::soak(rest),
         Some("chaos") => checks::chaos(rest),
+        Some("figures") => figures::run(rest),
         Some("fuzz") => checks::fuzz(rest),
         Some("conformance") => checks::conformance(rest),
         Some("differential") => checks::differential(rest),

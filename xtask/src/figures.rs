@@ -1,0 +1,392 @@
+//! Runs again what the tables of the documents were made by, and shows old beside new.
+//!
+//! A table that can be repeated says how, in a comment above it:
+//!
+//! ```text
+//! <!-- figures NAME
+//! run: onramp lab contention --threads 1,2 --rounds 5
+//! rows: threads of rows
+//! column threads = threads
+//! column onramp, Mpps = rows[design=onramp,manners=equal].packets_per_second /1e6 .1 spread
+//! -->
+//! | threads | onramp, Mpps |
+//! |---|---|
+//! | 1 | 7.2 (6.9-7.4) |
+//! <!-- end of figures -->
+//! ```
+//!
+//! `run` is a command that can write `--json FILE`. `rows: KEY of ARRAY` makes a line of each value
+//! that KEY has in ARRAY; `for KEY: A B` instead runs the command for each value, in the place of
+//! `{KEY}`, and makes a line of each. A column is a path into the JSON: names with dots between
+//! them; of an array, the first object whose keys are as the brackets say, and whose KEY is that
+//! of the line, if it has one. `/N` divides, `.N` is the number of digits, `spread` adds the
+//! extremes that stand beside the figure (`..._min`, `..._max`).
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::shell::{cargo, root, run as shell};
+use crate::{Failure, Outcome};
+
+/// Where tables are.
+const DOCUMENTS: &[&str] = &["README.md", "docs/performance.md"];
+const BEGIN: &str = "<!-- figures ";
+const SAID: &str = "-->\n";
+const END: &str = "<!-- end of figures -->";
+
+const HELP: &str = "\
+usage: cargo xtask figures [--write] [NAME...]
+
+Runs the commands that the tables of README.md and docs/performance.md were made by, and prints old
+beside new. NAME: only tables whose name contains it. --write: puts the new ones in their place.
+";
+
+/// A table of a document.
+#[derive(Debug, PartialEq)]
+struct Table<'t> {
+    name: &'t str,
+    command: &'t str,
+    lines: Lines<'t>,
+    columns: Vec<Column<'t>>,
+    /// What stands in the document.
+    old: &'t str,
+}
+
+/// What there is a line for.
+#[derive(Debug, PartialEq)]
+enum Lines<'t> {
+    /// Each value of a key in an array.
+    Of { key: &'t str, array: &'t str },
+    /// Each of these values, by a run of its own.
+    For { key: &'t str, values: Vec<&'t str> },
+}
+
+#[derive(Debug, PartialEq)]
+struct Column<'t> {
+    head: &'t str,
+    path: &'t str,
+    scale: f64,
+    digits: usize,
+    spread: bool,
+}
+
+/// Runs them all, or those whose name contains an argument.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        print!("{HELP}");
+        return Ok(());
+    }
+    let (options, names): (Vec<&String>, Vec<&String>) =
+        args.iter().partition(|arg| arg.starts_with('-'));
+    if let Some(option) = options.iter().find(|option| **option != "--write") {
+        return Err(Failure::Failed(format!("figures has no option {option}\n\n{HELP}")));
+    }
+    shell(&mut cargo(&["build", "--release", "-p", "onramp-cli"]))?;
+    let mut found = 0;
+    for document in DOCUMENTS {
+        let path = root().join(document);
+        let unable = |err| Failure::Unable(format!("{document}: {err}"));
+        let text = fs::read_to_string(&path).map_err(unable)?;
+        let mut new = text.clone();
+        for table in tables(&text).map_err(|why| Failure::Failed(format!("{document}: {why}")))? {
+            if !names.is_empty() && !names.iter().any(|name| table.name.contains(&***name)) {
+                continue;
+            }
+            found += 1;
+            let lines = measure(&table)?;
+            println!("\n{document}, {}: {}", table.name, table.command);
+            print!("{}", beside(table.old, &lines));
+            new = new.replacen(table.old, &render(&table, &lines), 1);
+        }
+        if !options.is_empty() && new != text {
+            fs::write(&path, new).map_err(unable)?;
+        }
+    }
+    match found {
+        0 => Err(Failure::Failed("no table has such a name".into())),
+        _ => Ok(()),
+    }
+}
+
+/// The tables of a document that say how they were made.
+fn tables(text: &str) -> Result<Vec<Table<'_>>, String> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once(BEGIN) {
+        let (name, after) = after.split_once('\n').ok_or("a table without a name")?;
+        let wrong = |what: &str| format!("table {name}: {what}");
+        let (said, after) = after.split_once(SAID).ok_or_else(|| wrong("no end of the comment"))?;
+        let (old, after) = after.split_once(END).ok_or_else(|| wrong("no end of figures"))?;
+        rest = after;
+        found.push(table(name.trim(), said, old).map_err(|why| wrong(&why))?);
+    }
+    Ok(found)
+}
+
+fn table<'t>(name: &'t str, said: &'t str, old: &'t str) -> Result<Table<'t>, String> {
+    let (mut command, mut lines, mut columns) = (None, None, Vec::new());
+    for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let wrong = || format!("not understood: {line}");
+        if let Some(rest) = line.strip_prefix("run:") {
+            command = Some(rest.trim());
+        } else if let Some(rest) = line.strip_prefix("rows:") {
+            let (key, array) = rest.split_once(" of ").ok_or_else(wrong)?;
+            lines = Some(Lines::Of { key: key.trim(), array: array.trim() });
+        } else if let Some(rest) = line.strip_prefix("for ") {
+            let (key, values) = rest.split_once(':').ok_or_else(wrong)?;
+            lines = Some(Lines::For { key, values: values.split_whitespace().collect() });
+        } else if let Some(rest) = line.strip_prefix("column ") {
+            columns.push(column(rest).ok_or_else(wrong)?);
+        } else {
+            return Err(wrong());
+        }
+    }
+    let command = command.ok_or("no run:")?;
+    let lines = lines.ok_or("neither rows: nor for")?;
+    if columns.is_empty() {
+        return Err("no column".into());
+    }
+    Ok(Table { name, command, lines, columns, old })
+}
+
+fn column(text: &str) -> Option<Column<'_>> {
+    let (head, rest) = text.split_once(" = ")?;
+    let mut words = rest.split_whitespace();
+    let path = words.next()?;
+    let mut column = Column { head, path, scale: 1.0, digits: 0, spread: false };
+    for word in words {
+        if let Some(scale) = word.strip_prefix('/') {
+            column.scale = scale.parse().ok()?;
+        } else if let Some(digits) = word.strip_prefix('.') {
+            column.digits = digits.parse().ok()?;
+        } else if word == "spread" {
+            column.spread = true;
+        } else {
+            return None;
+        }
+    }
+    Some(column)
+}
+
+/// The lines of a table, measured now: what each is of, and its cells.
+fn measure(table: &Table<'_>) -> Result<Vec<Vec<String>>, Failure> {
+    let wrong = |why: String| Failure::Failed(format!("table {}: {why}", table.name));
+    let mut lines = Vec::new();
+    match &table.lines {
+        Lines::Of { key, array } => {
+            let json = results(table.command)?;
+            for value in distinct(&json, array, key).map_err(wrong)? {
+                lines.push(cells(table, &json, key, &value).map_err(wrong)?);
+            }
+        }
+        Lines::For { key, values } => {
+            for value in values {
+                let json = results(&table.command.replace(&format!("{{{key}}}"), value))?;
+                lines.push(cells(table, &json, key, value).map_err(wrong)?);
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Runs `command`, which begins with `onramp`, and reads what it wrote.
+fn results(command: &str) -> Result<Value, Failure> {
+    let unable = |why: String| Failure::Unable(format!("`{command}`: {why}"));
+    let words = words(command);
+    let program = root().join("target/release/onramp");
+    let file: PathBuf = root().join("target/figures.json");
+    eprintln!("$ {command}");
+    let mut run = Command::new(program);
+    run.args(&words[1..]).arg("--json").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+    let status = run.status().map_err(|err| unable(err.to_string()))?;
+    if !status.success() {
+        return Err(Failure::Failed(format!("`{command}`: {status}")));
+    }
+    let text = fs::read_to_string(file).map_err(|err| unable(err.to_string()))?;
+    serde_json::from_str(&text).map_err(|err| unable(err.to_string()))
+}
+
+/// The words of a command line; those in single quotes may have spaces.
+fn words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (at, part) in command.split('\'').enumerate() {
+        if at % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+fn distinct(json: &Value, array: &str, key: &str) -> Result<Vec<String>, String> {
+    let rows = json[array].as_array().ok_or_else(|| format!("there is no array {array}"))?;
+    let mut values: Vec<String> = Vec::new();
+    for value in rows.iter().map(|row| plain(&row[key])) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    Ok(values)
+}
+
+fn cells(table: &Table<'_>, json: &Value, key: &str, line: &str) -> Result<Vec<String>, String> {
+    let cell = |column: &Column<'_>| {
+        if column.path == key {
+            return Ok(line.to_owned());
+        }
+        let figure = |path: &str| find(json, path, key, line).and_then(Value::as_f64);
+        let show = |value: f64| format!("{:.*}", column.digits, value / column.scale);
+        let Some(median) = figure(column.path) else {
+            let there = find(json, column.path, key, line).is_some_and(Value::is_null);
+            let path = column.path;
+            return if there { Ok("-".into()) } else { Err(format!("no {path} for {line}")) };
+        };
+        let extremes = ["min", "max"].map(|end| figure(&format!("{}_{end}", column.path)));
+        Ok(match extremes {
+            [Some(min), Some(max)] if column.spread => {
+                format!("{} ({}-{})", show(median), show(min), show(max))
+            }
+            _ if column.spread => return Err(format!("{} has no extremes", column.path)),
+            _ => show(median),
+        })
+    };
+    table.columns.iter().map(cell).collect()
+}
+
+/// What `path` leads to, in the line `line` of `key`.
+fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Value> {
+    let mut at = json;
+    for part in path.split('.') {
+        let (name, filters) = part.split_once('[').unwrap_or((part, ""));
+        at = at.get(name)?;
+        if let Some(rows) = at.as_array() {
+            let filters = filters.trim_end_matches(']');
+            let fits = |row: &&Value| {
+                let asked = filters.split(',').filter_map(|filter| filter.split_once('='));
+                asked.into_iter().all(|(key, value)| plain(&row[key]) == value)
+                    && row.get(key).is_none_or(|value| plain(value) == line)
+            };
+            at = rows.iter().find(fits)?;
+        }
+    }
+    Some(at)
+}
+
+/// A value as it stands in a table.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn render(table: &Table<'_>, lines: &[Vec<String>]) -> String {
+    let heads: Vec<_> = table.columns.iter().map(|column| column.head).collect();
+    let mut text = format!("| {} |\n|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
+    for line in lines {
+        text += &format!("| {} |\n", line.join(" | "));
+    }
+    text
+}
+
+/// Each new cell with the old one before it, if that was another.
+fn beside(old: &str, new: &[Vec<String>]) -> String {
+    let row = |line: &str| -> Vec<String> {
+        line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let mut old = old.lines().filter(|line| line.starts_with('|')).map(row);
+    let heads = old.next().unwrap_or_default();
+    let old: Vec<Vec<String>> = old.skip(1).collect();
+    let mut text = String::new();
+    for line in new {
+        let before = old.iter().find(|old| old.first() == line.first());
+        for (at, cell) in line.iter().enumerate().skip(1) {
+            let head = heads.get(at).map_or("?", String::as_str);
+            let was = before.and_then(|old| old.get(at)).map_or("-", String::as_str);
+            let times = number(cell).zip(number(was)).filter(|(_, was)| *was > 0.0);
+            let times = times.map_or_else(String::new, |(is, was)| format!("  x{:.2}", is / was));
+            text += &format!("  {:<10} {head:<28} {was:>22} -> {cell:<22}{times}\n", line[0]);
+        }
+    }
+    text
+}
+
+/// The number that a cell begins with.
+fn number(cell: &str) -> Option<f64> {
+    cell.split([' ', '(']).next()?.replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const TEXT: &str = "\
+before\n<!-- figures one\nrun: onramp lab x --qdisc 'fq limit 7' --n {n}\nrows: threads of rows\n\
+column threads = threads\ncolumn Mpps = rows[design=a,manners=b].rate /1e6 .1 spread\n\
+column p99 = rows[design=a,manners=b].accept.p99\n-->\n| threads | Mpps | p99 |\n|---|---|---|\n\
+| 1 | 2.0 (1.0-3.0) | 7 |\n<!-- end of figures -->\nafter\n";
+
+    fn results() -> Value {
+        let row = |threads: u32, manners: &str, rate: f64| {
+            json!({
+                "design": "a", "manners": manners, "threads": threads, "rate": rate,
+                "rate_min": rate / 2.0, "rate_max": rate * 2.0, "accept": {"p99": threads * 10},
+            })
+        };
+        json!({"rows": [row(1, "c", 9e6), row(1, "b", 1e6), row(2, "b", 3e6)]})
+    }
+
+    #[test]
+    fn a_table_is_read_measured_and_written() {
+        let tables = tables(TEXT).expect("one table");
+        let table = &tables[0];
+        assert_eq!((tables.len(), table.name), (1, "one"));
+        assert_eq!(words(table.command)[4..], ["fq limit 7", "--n", "{n}"]);
+        let json = results();
+        let lines = distinct(&json, "rows", "threads").expect("two");
+        let lines: Vec<_> = lines
+            .iter()
+            .map(|line| cells(table, &json, "threads", line).expect("all are there"))
+            .collect();
+        assert_eq!(lines[0], ["1", "1.0 (0.5-2.0)", "10"]);
+        assert_eq!(lines[1], ["2", "3.0 (1.5-6.0)", "20"]);
+        let new = render(table, &lines);
+        assert_eq!(new.lines().count(), 4);
+        assert!(
+            new.starts_with("| threads | Mpps | p99 |\n|---|---|---|\n| 1 | 1.0 (0.5"),
+            "{new}"
+        );
+        let shown = beside(table.old, &lines);
+        assert!(shown.contains("2.0 (1.0-3.0) -> 1.0 (0.5-2.0)") && shown.contains("x0.50"));
+        assert!(shown.contains("- -> 20"), "a line that is new: {shown}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_table_is_said() {
+        for (from, to, why) in [
+            ("run:", "ran:", "not understood: ran:"),
+            ("<!-- end of", "<!-- end", "no end of figures"),
+            (" spread", " widely", "not understood: column Mpps"),
+            ("rows: threads of rows\n", "", "neither rows: nor for"),
+        ] {
+            let error = tables(&TEXT.replacen(from, to, 1)).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+        let text = TEXT.replacen("accept.p99", "accept.p9", 1);
+        let table = &tables(&text).expect("it reads")[0];
+        let error = cells(table, &results(), "threads", "1").expect_err("there is no p9");
+        assert!(error.contains("no rows[design=a,manners=b].accept.p9 for 1"), "{error}");
+    }
+
+    #[test]
+    fn the_tables_of_the_documents_are_understood() {
+        let read = |document: &&str| {
+            let text = fs::read_to_string(root().join(document)).expect("a document");
+            tables(&text).expect("tables").len()
+        };
+        assert!(DOCUMENTS.iter().map(read).sum::<usize>() > 0);
+    }
+}
