@@ -5,6 +5,7 @@ mod ci;
 mod figures;
 mod lex;
 mod mutants;
+mod mutation;
 mod shell;
 mod suite;
 mod tidy;
@@ -19,6 +20,7 @@ usage: cargo xtask COMMAND
   ci              everything below and above, as .ci/run does
   tidy            the house rules that no compiler knows
   loom            the models of onramp-queue, under the model checker
+  mutants         change the libraries in one place at a time: a test must fail; see --help
   mutants-loom    weaken each ordering, one at a time: some model must fail for each
   shuttle         senders, port, runner and credits together, under random schedules
   miri            tests of onramp-queue in the interpreter that finds undefined behaviour
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run(),
         Some("tidy") => tidy::run(),
         Some("loom") => checks::loom(rest),
+        Some("mutants") => mutation::run(rest),
         Some("mutants-loom") => mutants::run(rest),
         Some("shuttle") => checks::shuttle(rest),
         Some("miri") => checks::miri(rest),

@@ -1,0 +1,66 @@
+//! What another machine needs to judge: the programs without symbols, the plan, this program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::plan::{Plan, unable};
+use crate::shell::run;
+use crate::{Failure, Outcome};
+
+/// Folders of the copy whose files tests read as they run.
+const DATA: &[&str] = &["fuzz/corpus", "docs"];
+
+/// Fills the folder; `DIR/xtask mutants --plan DIR` judges there.
+pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
+    let programs = dir.join("programs");
+    fs::create_dir_all(&programs).map_err(|err| unable(dir, &err))?;
+    let mut plan = plan.clone();
+    for (index, program) in plan.programs.iter_mut().enumerate() {
+        let path = PathBuf::from("programs").join(index.to_string());
+        strip(&program.path, &dir.join(&path))?;
+        program.path = path;
+        let folder = program.folder.strip_prefix(&plan.tree).unwrap_or(&program.folder);
+        program.folder = Path::new("tree").join(folder);
+        let folder = dir.join(&program.folder);
+        fs::create_dir_all(&folder).map_err(|err| unable(&folder, &err))?;
+    }
+    for data in DATA {
+        let from = plan.tree.join(data);
+        for file in super::tree::files(&from)? {
+            let to = dir.join("tree").join(data).join(&file);
+            let parent = to.parent().expect("a file lies in a folder");
+            fs::create_dir_all(parent).map_err(|err| unable(parent, &err))?;
+            fs::copy(from.join(&file), &to).map_err(|err| unable(&to, &err))?;
+        }
+    }
+    plan.write(&dir.join("plan.json"))?;
+    // Also when it was built anew meanwhile.
+    strip(Path::new("/proc/self/exe"), &dir.join("xtask"))?;
+    eprintln!("mutants: judge there with `{0}/xtask mutants --plan {0}`", dir.display());
+    Ok(())
+}
+
+fn strip(from: &Path, to: &Path) -> Outcome {
+    run(Command::new("strip").arg(from).arg("-o").arg(to))
+}
+
+/// Reads what [`write`] wrote. Tests look for files where the copy was when they were built.
+pub(super) fn open(dir: &Path) -> Result<Plan, Failure> {
+    let dir = dir.canonicalize().map_err(|err| unable(dir, &err))?;
+    let mut plan = Plan::read(&dir.join("plan.json"))?;
+    for program in &mut plan.programs {
+        program.path = dir.join(&program.path);
+        program.folder = dir.join(&program.folder);
+    }
+    if !plan.tree.exists() {
+        let there = || {
+            fs::create_dir_all(plan.tree.parent()?).ok()?;
+            std::os::unix::fs::symlink(dir.join("tree"), &plan.tree).ok()
+        };
+        if there().is_none() {
+            eprintln!("mutants: {} cannot be made: some tests fail", plan.tree.display());
+        }
+    }
+    Ok(plan)
+}

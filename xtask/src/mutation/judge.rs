@@ -1,0 +1,230 @@
+//! Runs the tests that reach a mutant, until one fails: cheapest first, those of its crate first.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::child::{self, End, Limits};
+use super::plan::{Mutant, Plan, unable};
+use super::record::{Test, label};
+use crate::Failure;
+
+/// Tests are started in portions: the first has tests of so much time, each next four times.
+const PORTION: Duration = Duration::from_millis(50);
+
+/// What became of a mutant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Fate {
+    /// This test failed.
+    Found(String),
+    /// A test that fails or not, depending on what else the machine does, did not end in time.
+    Hung(String),
+    /// A process with tests did not come to its end.
+    Crashed(String),
+    /// So many tests passed, of so many that reach it.
+    Survived { ran: usize, reach: usize },
+    /// No test reaches it.
+    Unreached,
+}
+
+impl Fate {
+    pub(super) fn is_found(&self) -> bool {
+        matches!(self, Self::Found(_) | Self::Hung(_) | Self::Crashed(_))
+    }
+}
+
+/// What the file of results has on each line but the first, which is the plan's fingerprint.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    key: String,
+    fate: Fate,
+}
+
+/// What a run is given beside the plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub jobs: usize,
+    /// Tests of so much time are run for a mutant at most.
+    pub budget: Duration,
+}
+
+/// Judges these mutants of the plan; those in the file of results are not judged again.
+pub(super) fn judge(
+    plan: &Plan,
+    tests: &[Test],
+    work: &Path,
+    bounds: Bounds,
+) -> Result<HashMap<String, Fate>, Failure> {
+    let path = work.join("results.jsonl");
+    let (known, file) = resume(&path, plan.fingerprint)?;
+    let judge = Judge::new(plan, tests, work, bounds.budget);
+    let todo: Vec<&Mutant> =
+        plan.mutants.iter().filter(|it| !known.contains_key(&it.key())).collect();
+    eprintln!("mutants: judges {} mutants, {} are known", todo.len(), known.len());
+    let (next, results) = (AtomicUsize::new(0), Mutex::new((known, file)));
+    let worker = || -> Result<(), Failure> {
+        loop {
+            // Relaxed: a counter, which orders nothing.
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(mutant) = todo.get(index) else { return Ok(()) };
+            let fate = judge.one(mutant)?;
+            let entry = Entry { key: mutant.key(), fate };
+            let line = serde_json::to_string(&entry).expect("an entry is plain data");
+            let mut results = results.lock().expect("no worker panics");
+            writeln!(results.1, "{line}").map_err(|err| unable(&path, &err))?;
+            results.0.insert(entry.key, entry.fate);
+            if (index + 1).is_multiple_of(200) {
+                let found = results.0.values().filter(|fate| fate.is_found()).count();
+                eprintln!("mutants: {} of {}; {found} found", index + 1, todo.len());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..bounds.jobs).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+    })?;
+    Ok(results.into_inner().expect("no worker panics").0)
+}
+
+/// What an earlier run of the same plan found, and the file to go on with.
+fn resume(path: &Path, fingerprint: u64) -> Result<(HashMap<String, Fate>, File), Failure> {
+    let head = format!("{fingerprint:016x}");
+    let old = fs::read_to_string(path).unwrap_or_default();
+    let mut known = HashMap::new();
+    if old.lines().next() == Some(&head) {
+        let entries = old.lines().skip(1).map_while(|line| serde_json::from_str(line).ok());
+        known.extend(entries.map(|entry: Entry| (entry.key, entry.fate)));
+    } else {
+        fs::write(path, head + "\n").map_err(|err| unable(path, &err))?;
+    }
+    let file = OpenOptions::new().append(true).open(path).map_err(|err| unable(path, &err))?;
+    Ok((known, file))
+}
+
+struct Judge<'a> {
+    plan: &'a Plan,
+    tests: &'a [Test],
+    empty: std::path::PathBuf,
+    budget: Duration,
+    /// By a place's first mutant: indices of tests, cheapest first.
+    reach: HashMap<u32, Vec<usize>>,
+    /// The tests that found mutants of a function: they probably find the next one too.
+    lucky: Mutex<HashMap<String, Vec<usize>>>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(plan: &'a Plan, tests: &'a [Test], work: &Path, budget: Duration) -> Self {
+        let mut order: Vec<usize> = (0..tests.len()).collect();
+        order.sort_by_key(|&index| tests[index].time);
+        let mut reach: HashMap<u32, Vec<usize>> = HashMap::new();
+        for index in order {
+            for &base in &tests[index].reached {
+                reach.entry(base).or_default().push(index);
+            }
+        }
+        let lucky = Mutex::default();
+        Self { plan, tests, empty: work.join("empty"), budget, reach, lucky }
+    }
+
+    fn one(&self, mutant: &Mutant) -> Result<Fate, Failure> {
+        let Some(reach) = self.reach.get(&mutant.base) else { return Ok(Fate::Unreached) };
+        let own = |index: &&usize| {
+            let package = &self.plan.programs[self.tests[**index].program].package;
+            mutant.path.starts_with(&format!("crates/{package}/"))
+        };
+        let place = format!("{} {}", mutant.path, mutant.function);
+        let lucky = self.lucky.lock().expect("no worker panics");
+        let mut first = lucky.get(&place).cloned().unwrap_or_default();
+        drop(lucky);
+        first.retain(|index| reach.contains(index));
+        let (ours, others): (Vec<_>, Vec<_>) =
+            reach.iter().filter(|index| !first.contains(index)).partition(own);
+        let mut portions: Vec<Vec<usize>> = first.into_iter().map(|index| vec![index]).collect();
+        for tests in [ours, others] {
+            portions.extend(self.portions(&tests));
+        }
+        let (mut spent, mut ran) = (Duration::ZERO, HashSet::new());
+        for portion in portions {
+            if spent > self.budget {
+                break;
+            }
+            if let Some((fate, test)) = self.run(mutant, &portion)? {
+                let mut lucky = self.lucky.lock().expect("no worker panics");
+                let tests = lucky.entry(place).or_default();
+                tests.retain(|index| Some(*index) != test);
+                if let Some(test) = test {
+                    tests.insert(0, test);
+                }
+                tests.truncate(3);
+                return Ok(fate);
+            }
+            spent += portion.iter().map(|&index| self.tests[index].time).sum::<Duration>();
+            ran.extend(portion);
+        }
+        Ok(Fate::Survived { ran: ran.len(), reach: reach.len() })
+    }
+
+    /// Tests to start together: each portion is of one program.
+    fn portions(&self, tests: &[&usize]) -> Vec<Vec<usize>> {
+        let mut portions = Vec::new();
+        let (mut rest, mut size) = (tests, PORTION);
+        while !rest.is_empty() {
+            let mut time = Duration::ZERO;
+            let fits = |index: &&&usize| {
+                time += self.tests[***index].time;
+                time <= size
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let mut by_program: HashMap<usize, Vec<usize>> = HashMap::new();
+            let mut programs = Vec::new();
+            for &&index in &rest[..count] {
+                let program = self.tests[index].program;
+                by_program.entry(program).or_default().push(index);
+                if !programs.contains(&program) {
+                    programs.push(program);
+                }
+            }
+            portions.extend(programs.iter().filter_map(|program| by_program.remove(program)));
+            rest = &rest[count..];
+            size *= 4;
+        }
+        portions
+    }
+
+    /// The fate and the test, if one of these tests (of one program) finds the mutant.
+    fn run(
+        &self,
+        mutant: &Mutant,
+        portion: &[usize],
+    ) -> Result<Option<(Fate, Option<usize>)>, Failure> {
+        let program = &self.plan.programs[self.tests[portion[0]].program];
+        let names: Vec<&str> = portion.iter().map(|&index| &*self.tests[index].name).collect();
+        let time = portion.iter().map(|&index| self.tests[index].time).sum();
+        let mut command = child::command(program, &self.empty);
+        command.env("MUTANT", mutant.id.to_string());
+        let (end, _) = child::run(command, program, &names, Limits::for_tests(time))?;
+        let by_name = |name: &str| {
+            portion.iter().copied().find(|&index| self.tests[index].name == name || name.is_empty())
+        };
+        // Which of them it was is not known.
+        let some = || match names[..] {
+            [name] => label(program, name),
+            [first, ..] => format!("{} or one of {} more", label(program, first), names.len() - 1),
+            [] => String::new(),
+        };
+        let single = || (portion.len() == 1).then(|| portion[0]);
+        Ok(match end {
+            End::Passed => None,
+            End::Failed(name) => Some((Fate::Found(label(program, &name)), by_name(&name))),
+            End::Crashed => Some((Fate::Crashed(some()), single())),
+            End::Hung => Some((Fate::Hung(some()), single())),
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Writes a source file in which every mutant is a branch, chosen when the program runs.
+//!
+//! The original of a place has the places within it rewritten too; its mutants have the text as
+//! it was, since only one mutant is active at a time. So the text grows with the depth of nesting,
+//! not with its power.
+
+use std::ops::Range;
+
+use super::find::{Shape, Site};
+
+/// A place with the numbers of its mutants: the first, and which of its changes are possible.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered {
+    pub site: Site,
+    pub base: u32,
+    /// For each change whether it compiles.
+    pub viable: Vec<bool>,
+}
+
+impl Numbered {
+    fn count(&self) -> u32 {
+        u32::try_from(self.viable.len()).expect("a place has few mutants")
+    }
+
+    /// The numbers of all mutants of this place.
+    pub(super) fn ids(&self) -> Range<u32> {
+        self.base..self.base + self.count()
+    }
+}
+
+/// Bytes of the text that was written, and the mutants that are guilty of an error there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub bytes: Range<usize>,
+    pub mutants: Range<u32>,
+}
+
+/// The text, and who wrote what.
+#[derive(Debug, Default)]
+pub(super) struct Rendered {
+    pub text: String,
+    pub regions: Vec<Region>,
+}
+
+impl Rendered {
+    /// The mutants of the smallest region that holds `bytes`.
+    pub(super) fn guilty(&self, bytes: &Range<usize>) -> Option<Range<u32>> {
+        let holds =
+            |at: &Range<usize>| at.start <= bytes.start && bytes.end <= at.end && !at.is_empty();
+        let around = self.regions.iter().filter(|region| holds(&region.bytes));
+        around.min_by_key(|region| region.bytes.len()).map(|region| region.mutants.clone())
+    }
+}
+
+/// Rewrites `source`. `sites` are in order, the outer first; `functions` are the bodies.
+pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>]) -> Rendered {
+    let mut writer =
+        Writer { source, out: Rendered::default(), starts: Vec::new(), ends: Vec::new() };
+    let alive: Vec<&Numbered> =
+        sites.iter().filter(|site| site.viable.iter().any(|&viable| viable)).collect();
+    writer.span(0..source.len(), &alive);
+    let (starts, ends) = (std::mem::take(&mut writer.starts), std::mem::take(&mut writer.ends));
+    let mut out = writer.out;
+    // The last resort for an error outside of every place: all that the function has.
+    for body in functions {
+        let within =
+            |site: &&Numbered| body.start < site.site.range.start && site.site.range.end < body.end;
+        let mut inside = sites.iter().filter(within);
+        let Some(first) = inside.next() else { continue };
+        let mutants = first.base..inside.next_back().unwrap_or(first).ids().end;
+        let bytes = moved(&starts, body.start)..moved(&ends, body.end);
+        out.regions.push(Region { bytes, mutants });
+    }
+    out
+}
+
+/// Where a byte of the source went; `moves` has pairs of old and new places, in order.
+fn moved(moves: &[(usize, usize)], at: usize) -> usize {
+    let next = moves.partition_point(|(old, _)| *old <= at);
+    let (old, new) = next.checked_sub(1).map_or((0, 0), |index| moves[index]);
+    new + (at - old)
+}
+
+struct Writer<'a> {
+    source: &'a str,
+    out: Rendered,
+    /// Pieces of the original: where each began, there and here.
+    starts: Vec<(usize, usize)>,
+    /// The same; the end of a body lies behind all that was put into it.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Writer<'_> {
+    fn copy(&mut self, range: Range<usize>) {
+        let here = (range.start, self.out.text.len());
+        self.starts.push(here);
+        self.ends.push(here);
+        self.out.text += &self.source[range];
+    }
+
+    /// The original text of `range`, with `sites` (which lie in it) rewritten.
+    fn span(&mut self, range: Range<usize>, sites: &[&Numbered]) {
+        let mut at = range.start;
+        let mut rest = sites;
+        while let Some((first, behind)) = rest.split_first() {
+            let whole = first.site.range.clone();
+            let within = behind
+                .iter()
+                .take_while(|site| {
+                    site.site.range.start < whole.end && site.site.range.end <= whole.end
+                })
+                .count();
+            let (within, behind) = behind.split_at(within);
+            self.copy(at..whole.start);
+            self.site(first, within);
+            at = whole.end;
+            rest = behind;
+        }
+        self.copy(at..range.end);
+    }
+
+    fn site(&mut self, numbered: &Numbered, within: &[&Numbered]) {
+        let start = self.out.text.len();
+        let call = format!("::mutant_switch::at({}, {})", numbered.base, numbered.count());
+        let range = numbered.site.range.clone();
+        match numbered.site.shape {
+            Shape::Arm => self.out.text += &format!(" if {call} == 0"),
+            Shape::Body => {
+                self.out.text += &format!(" match {call} {{ 0 => {{}}");
+                self.mutants(numbered);
+                self.out.text += " }";
+            }
+            Shape::Statement => {
+                self.out.text += &format!("match {call} {{ 0 => {{ ");
+                self.span(range, within);
+                self.out.text += " } _ => {} }";
+            }
+            Shape::Expression => {
+                self.out.text += &format!("(match {call} {{ 0 => ");
+                self.span(range, within);
+                self.mutants(numbered);
+                self.out.text += " })";
+            }
+        }
+        let bytes = start..self.out.text.len();
+        self.out.regions.push(Region { bytes, mutants: numbered.ids() });
+    }
+
+    /// An arm for each mutant that compiles; the last one is for all numbers that are left.
+    fn mutants(&mut self, numbered: &Numbered) {
+        let viable = |&(place, _): &(usize, _)| numbered.viable[place];
+        let mut changes = numbered.site.changes.iter().enumerate().filter(viable).peekable();
+        while let Some((place, change)) = changes.next() {
+            self.out.text += ", ";
+            let start = self.out.text.len();
+            match changes.peek() {
+                Some(_) => self.out.text += &format!("{} => ", place + 1),
+                None => self.out.text += "_ => ",
+            }
+            self.out.text += &change.text;
+            let id = numbered.base + u32::try_from(place).expect("a place has few mutants");
+            let bytes = start..self.out.text.len();
+            self.out.regions.push(Region { bytes, mutants: id..id + 1 });
+        }
+    }
+}
