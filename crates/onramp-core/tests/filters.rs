@@ -78,7 +78,7 @@ fn a_policer_keeps_its_bucket() {
     ]);
     assert_eq!(order(&mut tree, &[1, 2, 3]), [1, 2]);
     tree.apply(NOW, "filter add dev eth0 parent 1: prio 1 handle 7 fw action drop").expect("new");
-    assert_eq!(order(&mut tree, &[1]), []);
+    assert_eq!(order(&mut tree, &[1]), [0; 0]);
     let later = NOW.after(8_000_000);
     assert_eq!(tree.enqueue(later, to(1)), Verdict::Queued);
     let reasons: Vec<_> = tree.drops().map(|pkt| pkt.drop_reason).collect();

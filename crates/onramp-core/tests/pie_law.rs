@@ -154,7 +154,7 @@ fn fq_pie_drops_where_the_queue_is() {
         }
     }
     assert!(lost[0] > 15_000 && lost[1] == 0, "{lost:?}");
-    assert_eq!(stat(&tree, "dropped"), lost[0].into());
+    assert_eq!(stat(&tree, "dropped"), u64::from(lost[0]));
 }
 
 #[test]

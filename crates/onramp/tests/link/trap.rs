@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use onramp::{Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted};
 
-use crate::common::until;
+use super::common::until;
 
 /// A device that keeps whoever calls it while it is shut, and then takes everything.
 #[derive(Debug, Default)]
