@@ -94,7 +94,7 @@ struct Args {
     #[arg(long, value_name = "DIR")]
     bundle: Option<PathBuf>,
     /// Judge what --bundle put into DIR
-    #[arg(long, value_name = "DIR", conflicts_with = "bundle")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["bundle", "list", "keys"])]
     plan: Option<PathBuf>,
 }
 
