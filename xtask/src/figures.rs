@@ -33,7 +33,7 @@ use crate::{Failure, Outcome};
 
 /// Where tables are.
 const DOCUMENTS: &[&str] = &["README.md", "docs/performance.md"];
-const BEGIN: &str = "<!-- figures ";
+pub(crate) const BEGIN: &str = "<!-- figures ";
 const SAID: &str = "-->\n";
 const END: &str = "<!-- end of figures -->";
 

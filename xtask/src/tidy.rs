@@ -135,12 +135,15 @@ fn columns(text: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// Prose only: not tables, not links, not what is fenced.
+/// Prose only: not tables and how they are made, not links, not what is fenced.
 fn prose_columns(text: &str, found: &mut Vec<Finding>) {
     let mut fenced = false;
     for (at, line) in numbered(text) {
         if line.trim_start().starts_with("```") {
             fenced = !fenced;
+        }
+        if line.starts_with(crate::figures::BEGIN) || line == "-->" {
+            fenced = line != "-->";
         }
         let linked = line.contains("](") || line.contains("://");
         let columns = line.chars().count();

@@ -1,5 +1,5 @@
-//! `fq`: how late flows were woken, as `tc -s` shows it: a moving average, to which each time that a
-//! flow is woken late adds an eighth of the difference (`tc-fq(8)`; `net/sched/sch_fq.c`,
+//! `fq`: how late flows were woken, as `tc -s` shows it: a moving average, to which each time that
+//! a flow is woken late adds an eighth of the difference (`tc-fq(8)`; `net/sched/sch_fq.c`,
 //! `unthrottle_latency_ns`).
 
 use onramp_core::qdisc::{Dequeue, Spec};

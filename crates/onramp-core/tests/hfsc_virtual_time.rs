@@ -96,8 +96,8 @@ fn a_newcomer_begins_midway_between_the_first_and_the_last() {
     assert_near(before(&world.send(400), 0x11, 0x12), 30);
 }
 
-/// For 100 ms, the limit holds 10 back to a tenth of the link, and 11 has the rest. Then there is no
-/// limit any more: 10 is not to make up for it, and both share the link.
+/// For 100 ms, the limit holds 10 back to a tenth of the link, and 11 has the rest. Then there is
+/// no limit any more: 10 is not to make up for it, and both share the link.
 #[test]
 fn a_limited_class_does_not_catch_up() {
     let mut world = World::new(&[
@@ -168,8 +168,8 @@ fn in_the_same_busy_time_who_was_ahead_stays_ahead() {
 }
 
 /// A steep beginning is for a class whose virtual time has gone on without it. 11 has used up its
-/// own; when all was idle, it begins where 10 has come to meanwhile, and has it again: 9 of 10 parts
-/// for 50 ms of virtual time, which are 56 packets, while 10 sends 6.
+/// own; when all was idle, it begins where 10 has come to meanwhile, and has it again: 9 of 10
+/// parts for 50 ms of virtual time, which are 56 packets, while 10 sends 6.
 #[test]
 fn a_steep_beginning_comes_back_after_an_idle_time() {
     let mut world = World::new(&[

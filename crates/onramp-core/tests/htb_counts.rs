@@ -1,9 +1,9 @@
 //! `htb`: what a class counts, what it owes at most, and what a change leaves it.
 //!
-//! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual: theory", 2002, "statistics"
-//! (`lended`: sent with tokens of its own, `borrowed`: with the parent's); Linux'
-//! `net/sched/sch_htb.c`: `overlimits` counts how often a class came to where it may not send, and a
-//! debt is at most a minute (`mbuffer`).
+//! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual: theory", 2002,
+//! "statistics" (`lended`: sent with tokens of its own, `borrowed`: with the parent's); Linux'
+//! `net/sched/sch_htb.c`: `overlimits` counts how often a class came to where it may not send, and
+//! a debt is at most a minute (`mbuffer`).
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Handle, Instant, Setup, Tree};

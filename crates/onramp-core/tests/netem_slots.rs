@@ -3,8 +3,8 @@
 //!
 //! Source: `tc-netem(8)`: "slot: defer delivering accumulated packets to within a slot, limited by
 //! packets and bytes"; "rate"; "reorder" with "gap"; "distribution"; and iproute2's
-//! `netem/paretonormal.c`, which mixes quantiles: a quarter of the normal one, and three quarters of
-//! Pareto's.
+//! `netem/paretonormal.c`, which mixes quantiles: a quarter of the normal one, and three quarters
+//! of Pareto's.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,8 @@ fn a_slot_ends_with_its_packets_or_its_bytes() {
 }
 
 /// Packets that are not delayed wait for nobody; but the wire is theirs, too, in the order in which
-/// it is looked at: one that is delayed by less than nothing takes its time on the wire behind them.
+/// it is looked at: one that is delayed by less than nothing takes its time on the wire behind
+/// them.
 #[test]
 fn the_wire_is_busy_behind_a_packet_that_overtook() {
     // Every second packet overtakes, if it can. A delay of 1 ms and up to 4 ms less or more.

@@ -1,10 +1,10 @@
 //! `pie`: when nothing is dropped, however likely it is, and when it surely is.
 //!
-//! Source: RFC 8033, section 4.1: nothing while the queue holds less than two packets (Linux: of the
-//! largest size), nor while the delay is below half of the target and the probability below 0.2;
-//! section 4.4, the burst that passes; section 5.3, the departure rate; section 5.4,
-//! "De-randomization": nothing while the probabilities since the last
-//! drop add up to less than 0.85, and surely from 8.5 on.
+//! Source: RFC 8033, section 4.1: nothing while the queue holds less than two packets (Linux: of
+//! the largest size), nor while the delay is below half of the target and the probability below
+//! 0.2; section 4.4, the burst that passes; section 5.3, the departure rate; section 5.4,
+//! "De-randomization": nothing while the probabilities since the last drop add up to less than
+//! 0.85, and surely from 8.5 on.
 
 use onramp_core::qdisc::{Dequeue, Spec, Verdict};
 use onramp_core::{Instant, Tree};
@@ -54,8 +54,8 @@ fn fallen_to(target_ppm: u64) -> (Tree, Instant) {
     (tree, now)
 }
 
-/// Fills up to `held` packets of so many bytes, and offers 200 more, one at a time, of which as many
-/// leave as come; says how many were dropped.
+/// Fills up to `held` packets of so many bytes, and offers 200 more, one at a time, of which as
+/// many leave as come; says how many were dropped.
 fn dropped(tree: &mut Tree, now: Instant, held: u32, len: u32, waited_ns: u64) -> usize {
     let came_ns = now.0 - waited_ns;
     while tree.backlog().packets < held {

@@ -1,7 +1,8 @@
 //! `pie`: how the drop probability falls while nothing is held.
 //!
 //! Source: RFC 8033, section 4.2 (the controller, and how its gains follow the probability) and
-//! section 4.2, step 5 (`drop_prob_ *= 0.98` when both delays are zero), of which Linux makes 63/64:
+//! section 4.2, step 5 (`drop_prob_ *= 0.98` when both delays are zero), of which Linux makes
+//! 63/64:
 //! `net/sched/sch_pie.c`.
 
 use onramp_core::qdisc::{Dequeue, Spec};
@@ -87,8 +88,8 @@ fn near(found: f64, expected: f64, which: usize) {
     assert!((found - expected).abs() < 1e-6, "update {which}: {found}, expected {expected}");
 }
 
-/// The first update still knows a delay of 200 ms, and forgets nothing; from the second one on, both
-/// delays are nothing.
+/// The first update still knows a delay of 200 ms, and forgets nothing; from the second one on,
+/// both delays are nothing.
 #[test]
 fn an_idle_queue_forgets_a_64th_at_a_time() {
     let mut tree = emptied();

@@ -1,9 +1,9 @@
 //! The action `police`: what conforms, by the arithmetic of two token buckets.
 //!
 //! Source: RFC 2697 (a bucket of tokens, without colours); `tc-police(8)`: `peakrate` needs `mtu`,
-//! which is the depth of its bucket, and packets larger than `mtu` exceed. Without `mtu`, `tc` takes
-//! 2,047 bytes for its table of the rate, of 256 cells of eight bytes, whose last one begins at
-//! 2,040 (`tc/tc_core.c`, `net/sched/act_police.c`).
+//! which is the depth of its bucket, and packets larger than `mtu` exceed. Without `mtu`, `tc`
+//! takes 2,047 bytes for its table of the rate, of 256 cells of eight bytes, whose last one begins
+//! at 2,040 (`tc/tc_core.c`, `net/sched/act_police.c`).
 
 use onramp_core::qdisc::Verdict;
 use onramp_core::{Instant, Setup, Tree};
@@ -46,8 +46,8 @@ fn the_peak_holds_one_mtu() {
     assert_eq!(at_once(&mut tree, 0, 1000), 3, "3,500 bytes hold three of 1,000");
 }
 
-/// At the peak rate, the burst is used up sooner than at once: of 20 ms of tokens, each packet takes
-/// one, and half of one comes meanwhile.
+/// At the peak rate, the burst is used up sooner than at once: of 20 ms of tokens, each packet
+/// takes one, and half of one comes meanwhile.
 #[test]
 fn the_burst_lasts_at_the_peak() {
     let mut tree = policed("rate 8mbit burst 20000 peakrate 16mbit mtu 1000 drop");

@@ -1,9 +1,9 @@
 //! `qfq`: classes of the same weight and largest packet are served as one, eight at most.
 //!
-//! Source: Checconi, Rizzo, Valente, "QFQ: Efficient Packet Scheduling With Tight Guarantees", 2013,
-//! and Valente, "Reducing the Execution Time of Fair-Queueing Packet Schedulers", 2014: an aggregate
-//! in service keeps the link until it has sent its budget, which is the sum of the largest packets
-//! of its classes; `MAX_AGG_CLASSES` is 8.
+//! Source: Checconi, Rizzo, Valente, "QFQ: Efficient Packet Scheduling With Tight Guarantees",
+//! 2013, and Valente, "Reducing the Execution Time of Fair-Queueing Packet Schedulers", 2014: an
+//! aggregate in service keeps the link until it has sent its budget, which is the sum of the
+//! largest packets of its classes; `MAX_AGG_CLASSES` is 8.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Handle, Instant, Setup, Tree};
@@ -116,8 +116,8 @@ fn classes_of_an_aggregate_share_by_bytes() {
     assert!(small.abs_diff(large) <= 3_000, "{small} and {large} bytes");
 }
 
-/// A class that leaves a full aggregate makes room in it: the ninth class to come then is the eighth
-/// there.
+/// A class that leaves a full aggregate makes room in it: the ninth class to come then is the
+/// eighth there.
 #[test]
 fn a_class_that_leaves_makes_room() {
     let mut tree = world(8, 8);

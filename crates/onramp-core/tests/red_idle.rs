@@ -2,8 +2,8 @@
 //!
 //! Source: Floyd and Jacobson, "Random Early Detection Gateways", 1993, section 4: an idle queue's
 //! average falls as if small packets had gone out meanwhile, by `(1 - w)^m`. `tc-red(8)` names the
-//! packet (`avpkt`) and the rate (`bandwidth`). What `tc` makes of it is a table of 256 cells, as in
-//! iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`: after so many cells of 2^`Scell_log`
+//! packet (`avpkt`) and the rate (`bandwidth`). What `tc` makes of it is a table of 256 cells, as
+//! in iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`: after so many cells of 2^`Scell_log`
 //! microseconds, the average is halved as often as `-ln(1 - w) * ticks / ticks of a packet` says in
 //! whole numbers, where the time of the cell is taken for ticks of 64 ns; before that, it falls
 //! along a line, to its half.
@@ -36,8 +36,8 @@ fn pop(tree: &mut Tree, us: u64) -> Option<bool> {
     }
 }
 
-/// Holds so many packets for so long that their number is the average, which is found by each packet
-/// that comes.
+/// Holds so many packets for so long that their number is the average, which is found by each
+/// packet that comes.
 fn hold(tree: &mut Tree, packets: u64, flow: impl Fn(u64) -> u64) {
     (0..packets).for_each(|n| push(tree, 0, flow(n)));
     for n in packets..packets + 200 {
@@ -125,8 +125,8 @@ fn a_flow_of_sfq_begins_without_an_average() {
     }
 }
 
-/// A new hash is a new average, which learns from the packets as they are put into their places: one
-/// behind the other, as if they had come at once.
+/// A new hash is a new average, which learns from the packets as they are put into their places:
+/// one behind the other, as if they had come at once.
 #[test]
 fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
     const SECOND_US: u64 = 1_000_000;

@@ -30,8 +30,8 @@
 //! Invariant: packets of one flow that all ask for the same rate, and for no departure time, leave
 //! in the order they came. No packet leaves before the time it asks for. A flow that asks for no
 //! departure times sends at most a quantum, or one packet, at once beyond its rate (and at first
-//! `initial_quantum`), if no packet is larger than the quantum: behind a larger one, the gap does not
-//! count small ones that left just before it, as in Linux.
+//! `initial_quantum`), if no packet is larger than the quantum: behind a larger one, the gap does
+//! not count small ones that left just before it, as in Linux.
 
 mod flow;
 mod index;

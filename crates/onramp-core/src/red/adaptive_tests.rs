@@ -1,7 +1,8 @@
 //! Adaptive RED, step by step, by the figures of its paper: Floyd, Gummadi and Shenker, "Adaptive
 //! RED", 2001, figure 2. Every half second (in Linux, and a tick of 10 ms), if the average is above
 //! the target and `max_p` at most 0.5, `max_p` grows by min(0.01, max_p / 4); if it is below, and
-//! `max_p` at least 0.01, it is multiplied with 0.9. The target goes from 0.4 to 0.6 of the way from
+//! `max_p` at least 0.01, it is multiplied with 0.9. The target goes from 0.4 to 0.6 of the way
+//! from
 //! `min` to `max`.
 
 use super::{Adaption, Average, Red, Shape};

@@ -11,7 +11,8 @@ use onramp_queue::DropReason;
 use crate::busy::make_busy;
 use crate::world::World;
 
-/// The counts that are no histograms: enqueued, made, sent, bytes, held, runs, helped, busy, bursts.
+/// The counts that are no histograms: enqueued, made, sent, bytes, held, runs, helped, busy,
+/// bursts.
 fn counts(stats: &PortSnapshot) -> [u64; 9] {
     [
         stats.enqueued,
