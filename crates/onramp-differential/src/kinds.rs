@@ -182,7 +182,15 @@ pub const KINDS: &[Kind] = &[
         ..EXACT
     },
     Kind { id: "tbf", options: classful::tbf, below: Below::One, place: Place::Holds, ..EXACT },
-    Kind { id: "cbs", options: classful::cbs, below: Below::One, place: Place::Root, ..EXACT },
+    // Not changed under way: one that owes much by old slopes can wait for hours.
+    Kind {
+        id: "cbs",
+        options: classful::cbs,
+        below: Below::One,
+        place: Place::Root,
+        changes: false,
+        ..EXACT
+    },
     Kind { id: "netem", options: random::netem, below: Below::One, place: Place::Holds, ..EXACT },
     Kind { id: "red", options: random::red, below: Below::One, ..CHANCE },
     Kind { id: "choke", options: random::choke, ..CHANCE },

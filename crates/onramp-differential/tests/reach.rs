@@ -13,7 +13,7 @@ use onramp_differential::plan::{Line, Plan};
 
 /// Cases of each kind, and how many of them may change under way: these take longer to make.
 const CASES: u64 = 90;
-const CHANGING: u64 = 4;
+const CHANGING: u64 = 8;
 
 fn plans() -> &'static [Plan] {
     static PLANS: LazyLock<Vec<Plan>> = LazyLock::new(|| {

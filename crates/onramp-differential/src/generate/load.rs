@@ -56,7 +56,11 @@ pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16,
         let weight = draw.between(5, 15);
         let share = offered * weight / 10 / flows;
         let before = rows.len();
-        send(draw, &flow, (id, share.max(1_000)), end_ns, &mut rows);
+        let most = (ROWS_MAX / usize::try_from(flows).unwrap_or(1)).max(20);
+        send(draw, &flow, (id, share.max(1_000)), end_ns, &mut |row| {
+            rows.push(row);
+            rows.len() < before + most
+        });
         if rows.len() == before {
             // Of many flows, each sends something.
             let time_ns = draw.between(0, end_ns);
@@ -119,38 +123,47 @@ fn packet(draw: &mut Draw, flow: &Flow, id: u64, time_ns: u64) -> Row {
     Row { time_ns, flow: id, bytes, priority, tos: flow.tos, txtime_ns: None }
 }
 
-/// Sends at `share` bits per second on average, until `end_ns`.
-fn send(draw: &mut Draw, flow: &Flow, (id, share): (u64, u64), end_ns: u64, rows: &mut Vec<Row>) {
+/// Sends at `share` bits per second on average, until `end_ns`, or until `push` wants no more.
+fn send(
+    draw: &mut Draw,
+    flow: &Flow,
+    (id, share): (u64, u64),
+    end_ns: u64,
+    push: &mut dyn FnMut(Row) -> bool,
+) {
     let gap = |bytes: u64, rate: u64| bytes * 8 * 1_000_000_000 / rate;
     let mut now_ns = draw.between(0, gap(1_000, share).min(end_ns / 2));
     while now_ns < end_ns {
         let row = packet(draw, flow, id, now_ns);
         let bytes = u64::from(row.bytes);
-        match flow.way {
+        let more = match flow.way {
             Way::Paced => {
-                rows.push(row);
                 now_ns += gap(bytes, share);
+                push(row)
             }
             Way::Poisson => {
-                rows.push(row);
                 now_ns += draw.exponential(gap(bytes, share)).max(1);
+                push(row)
             }
             Way::Bursts(most) => {
                 let count = draw.between(1, most);
                 let burst: Vec<Row> = (0..count).map(|_| packet(draw, flow, id, now_ns)).collect();
                 let bytes: u64 = burst.iter().map(|row| u64::from(row.bytes)).sum();
-                rows.extend(burst);
                 now_ns += draw.exponential(gap(bytes, share)).max(1);
+                burst.into_iter().all(&mut *push)
             }
             Way::OnOff { on_ns, off_ns } => {
                 let high = share * (on_ns + off_ns).div_ceil(on_ns);
-                rows.push(row);
                 let within = |at: u64| at % (on_ns + off_ns) < on_ns;
                 now_ns += gap(bytes, high).max(1);
                 if !within(now_ns) {
                     now_ns = now_ns.next_multiple_of(on_ns + off_ns);
                 }
+                push(row)
             }
+        };
+        if !more {
+            break;
         }
     }
 }

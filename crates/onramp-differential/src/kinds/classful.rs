@@ -86,7 +86,9 @@ pub(super) fn tbf(site: &mut Site<'_>) {
 /// The kernel takes the device for one of 10 Mbit/s.
 pub(super) fn cbs(site: &mut Site<'_>) {
     let idle = site.draw.between(500, 9_500);
-    let (high, low) = (site.draw.spread(100, 5_000), site.draw.spread(100, 5_000));
+    let (high, more) = (site.draw.spread(100, 5_000), site.draw.spread(1, 4_000));
+    // What the largest packet takes; with less, packets wait for seconds, and a case for hours.
+    let low = 1_514 * (10_000 - idle) / 10_000 + more;
     site.need(format!("idleslope {idle}"));
     site.need(format!("sendslope -{}", 10_000 - idle));
     site.need(format!("hicredit {high}"));
