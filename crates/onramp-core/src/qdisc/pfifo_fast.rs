@@ -39,12 +39,14 @@ struct PfifoFast {
     bands: [Ring; 3],
     /// Has passed the bands by, and waits for the device.
     passing: Option<Packet>,
+    /// The last dequeue found nothing, and nothing has come since: only then may packets pass.
+    is_idle: bool,
 }
 
 impl PfifoFast {
     fn new(size: u32) -> Self {
         let ring = || Ring { size, list: PacketList::new(), head: 0, used: 0 };
-        Self { bands: [ring(), ring(), ring()], passing: None }
+        Self { bands: [ring(), ring(), ring()], passing: None, is_idle: true }
     }
 }
 
@@ -95,12 +97,14 @@ impl Qdisc for PfifoFast {
             return Verdict::Dropped;
         }
         band.list.push_back(pkt);
+        self.is_idle = false;
         Verdict::Queued
     }
 
     #[inline]
     fn dequeue(&mut self, _cx: &mut Cx<'_>) -> Dequeue {
         let next = self.passing.take().or_else(|| self.bands.iter_mut().find_map(Ring::pop));
+        self.is_idle = next.is_none();
         next.map_or(Dequeue::Empty, Dequeue::Ready)
     }
 
@@ -125,12 +129,12 @@ impl Qdisc for PfifoFast {
     }
 
     fn can_bypass(&self) -> bool {
-        true
+        self.is_idle
     }
 
     /// It leaves before what is more urgent, and takes no place in its ring.
     fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
-        self.passing = Some(pkt);
+        (self.passing, self.is_idle) = (Some(pkt), false);
         Verdict::Queued
     }
 
