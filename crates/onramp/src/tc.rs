@@ -155,8 +155,10 @@ impl From<TcError> for Reply {
 type Done = Result<(String, &'static str), TcError>;
 
 /// Said of filters where packets come in.
-const UNASKED: &str = "Warning: onramp puts no packet to filters of ingress and clsact yet: they are \
-                       kept and listed, and nothing more. Filters at the root qdisc are asked.\n";
+const UNASKED: &str = concat!(
+    "Warning: onramp puts no packet to filters of ingress and clsact yet: ",
+    "they are kept and listed, and nothing more. Filters at the root qdisc are asked.\n"
+);
 
 /// Does what the words behind `tc` say.
 pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
