@@ -1,8 +1,8 @@
 //! `fq_codel` beyond its limit, and under way.
 //!
 //! Source: RFC 8290, section 4.1: the limit drops from the head of the fattest flow, at most
-//! `drop_batch` packets or half of its bytes; `tc-fq_codel(8)`; Linux' `fq_codel_drop`, by which
-//! the packets count for CoDel's pace, too.
+//! `drop_batch` packets or half of its bytes; `tc-fq_codel(8)`; Linux' `fq_codel_drop`, by which the
+//! packets count for CoDel's pace, too.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -100,9 +100,7 @@ fn a_change_of_the_quantum_counts() {
 #[test]
 fn a_reset_forgets_the_pace() {
     let mut tree = tree("limit 39");
-    (0..40).for_each(|_| {
-        let _ = push(&mut tree, 1, 1000);
-    });
+    (0..40).for_each(|_| _ = push(&mut tree, 1, 1000));
     assert_eq!(counts(&mut tree), [20]);
     tree.reset(NOW);
     let _ = push(&mut tree, 1, 1000);

@@ -98,7 +98,7 @@ fn a_debt_is_a_minute_at_most() {
 fn a_change_fills_no_bucket() {
     let mut tree =
         tree(&["class add dev e parent 1: classid 1:1 htb rate 8mbit burst 1000 cburst 1000"]);
-    (0..4).for_each(|_| drop(push(&mut tree, 0, 1, 1000)));
+    (0..4).for_each(|_| _ = push(&mut tree, 0, 1, 1000));
     assert_eq!((leaves(&mut tree, 0), leaves(&mut tree, 0)), (0, 0));
     let line = "class change dev e parent 1: classid 1:1 htb rate 8mbit burst 9000 cburst 9000";
     tree.apply(Instant(START_NS), line).expect(line);
