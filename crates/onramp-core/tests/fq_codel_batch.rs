@@ -1,8 +1,8 @@
 //! `fq_codel` beyond its limit, and under way.
 //!
 //! Source: RFC 8290, section 4.1: the limit drops from the head of the fattest flow, at most
-//! `drop_batch` packets or half of its bytes; `tc-fq_codel(8)`; Linux' `fq_codel_drop`, by which the
-//! packets count for CoDel's pace, too.
+//! `drop_batch` packets or half of its bytes; `tc-fq_codel(8)`; Linux' `fq_codel_drop`, by which
+//! the packets count for CoDel's pace, too.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};

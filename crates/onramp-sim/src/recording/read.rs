@@ -130,7 +130,7 @@ fn changes(files: &Files, mut setup: Setup) -> Result<Vec<Change>, CaseError> {
         if from_ns > to_ns {
             return Err(row.wrong(format!("from {from_ns} to {to_ns}: it ends before it begins")));
         }
-        let line = row.rest("line")?;
+        let line = tc::handed_over(&row.rest("line")?);
         setup.apply(&line).map_err(|error| CaseError::Unsupported {
             line: line.clone(),
             error: Box::new(error),
