@@ -76,7 +76,7 @@ fn it_does_so_each_half_second() {
         let exact = 0.2 * 0.9_f64.powi(ticks.cast_signed());
         near(adapted(0.2, 1_000, ticks.into()), exact);
     }
-    // From the first call on, and neither earlier nor later for how often it is looked at.
+    // By the clock: neither earlier nor later for when it is called first, and for how often.
     let (mut red, mut adaption) = (red(0.2), Adaption::default());
     let mut seen = Vec::new();
     let mut before = red.max_p;
@@ -87,7 +87,16 @@ fn it_does_so_each_half_second() {
             before = red.max_p;
         }
     }
-    assert_eq!(seen, [510, 1_020, 1_530]);
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(seen.windows(2).all(|two| two[1] - two[0] == 510), "{seen:?}");
+    let mut late = Adaption::default();
+    let (from, mut red) = (seen[0] + 100, self::red(0.2));
+    late.run(&mut red, &average(1_000), NOW.after(from * 1_000_000));
+    let before = red.max_p;
+    late.run(&mut red, &average(1_000), NOW.after(seen[1] * 1_000_000 - 1_000_000));
+    assert_eq!(red.max_p, before, "not before its time");
+    late.run(&mut red, &average(1_000), NOW.after(seen[1] * 1_000_000));
+    assert!(red.max_p < before, "and no later");
 }
 
 /// What a queue held before it became idle does not count: the average is what is left of it.
