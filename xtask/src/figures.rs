@@ -22,6 +22,7 @@
 //! of the line, if it has one. `/N` divides, `.N` is the number of digits, `spread` adds the
 //! extremes that stand beside the figure (`..._min`, `..._max`).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Err(Failure::Failed(format!("figures has no option {option}\n\n{HELP}")));
     }
     shell(&mut cargo(&["build", "--release", "-p", "onramp-cli"]))?;
-    let mut found = 0;
+    let (mut found, mut runs) = (0, Runs::default());
     for document in DOCUMENTS {
         let path = root().join(document);
         let unable = |err| Failure::Unable(format!("{document}: {err}"));
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
                 continue;
             }
             found += 1;
-            let lines = measure(&table)?;
+            let lines = measure(&table, &mut runs)?;
             println!("\n{document}, {}: {}", table.name, table.command);
             print!("{}", beside(table.old, &lines));
             new = new.replacen(table.old, &render(&table, &lines), 1);
@@ -172,24 +173,37 @@ fn column(text: &str) -> Option<Column<'_>> {
 }
 
 /// The lines of a table, measured now: what each is of, and its cells.
-fn measure(table: &Table<'_>) -> Result<Vec<Vec<String>>, Failure> {
+fn measure(table: &Table<'_>, runs: &mut Runs) -> Result<Vec<Vec<String>>, Failure> {
     let wrong = |why: String| Failure::Failed(format!("table {}: {why}", table.name));
     let mut lines = Vec::new();
     match &table.lines {
         Lines::Of { key, array } => {
-            let json = results(table.command)?;
-            for value in distinct(&json, array, key).map_err(wrong)? {
-                lines.push(cells(table, &json, key, &value).map_err(wrong)?);
+            let json = runs.results(table.command)?;
+            for value in distinct(json, array, key).map_err(wrong)? {
+                lines.push(cells(table, json, key, &value).map_err(wrong)?);
             }
         }
         Lines::For { key, values } => {
             for value in values {
-                let json = results(&table.command.replace(&format!("{{{key}}}"), value))?;
-                lines.push(cells(table, &json, key, value).map_err(wrong)?);
+                let json = runs.results(&table.command.replace(&format!("{{{key}}}"), value))?;
+                lines.push(cells(table, json, key, value).map_err(wrong)?);
             }
         }
     }
     Ok(lines)
+}
+
+/// What commands wrote: tables of one command are of one run.
+#[derive(Default)]
+struct Runs(BTreeMap<String, Value>);
+
+impl Runs {
+    fn results(&mut self, command: &str) -> Result<&Value, Failure> {
+        if !self.0.contains_key(command) {
+            self.0.insert(command.to_owned(), results(command)?);
+        }
+        Ok(&self.0[command])
+    }
 }
 
 /// Runs `command`, which begins with `onramp`, and reads what it wrote.
