@@ -52,8 +52,9 @@ struct Table<'t> {
     command: &'t str,
     lines: Lines<'t>,
     columns: Vec<Column<'t>>,
-    /// What stands in the document.
+    /// What stands in the document, and where.
     old: &'t str,
+    at: usize,
 }
 
 /// What there is a line for.
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         let path = root().join(document);
         let unable = |err| Failure::Unable(format!("{document}: {err}"));
         let text = fs::read_to_string(&path).map_err(unable)?;
-        let mut new = text.clone();
+        let (mut new, mut copied) = (String::new(), 0);
         for table in tables(&text).map_err(|why| Failure::Failed(format!("{document}: {why}")))? {
             if !names.is_empty() && !names.iter().any(|name| table.name.contains(&***name)) {
                 continue;
@@ -100,8 +101,11 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             let lines = measure(&table, &mut runs)?;
             println!("\n{document}, {}: {}", table.name, table.command);
             print!("{}", beside(table.old, &lines));
-            new = new.replacen(table.old, &render(&table, &lines), 1);
+            new += &text[copied..table.at];
+            new += &render(&table, &lines);
+            copied = table.at + table.old.len();
         }
+        new += &text[copied..];
         if !options.is_empty() && new != text {
             fs::write(&path, new).map_err(unable)?;
         }
@@ -122,7 +126,9 @@ fn tables(text: &str) -> Result<Vec<Table<'_>>, String> {
         let (said, after) = after.split_once(SAID).ok_or_else(|| wrong("no end of the comment"))?;
         let (old, after) = after.split_once(END).ok_or_else(|| wrong("no end of figures"))?;
         rest = after;
-        found.push(table(name.trim(), said, old).map_err(|why| wrong(&why))?);
+        let at = text.len() - after.len() - END.len() - old.len();
+        let table = table(name.trim(), said, old).map_err(|why| wrong(&why))?;
+        found.push(Table { at, ..table });
     }
     Ok(found)
 }
@@ -150,7 +156,7 @@ fn table<'t>(name: &'t str, said: &'t str, old: &'t str) -> Result<Table<'t>, St
     if columns.is_empty() {
         return Err("no column".into());
     }
-    Ok(Table { name, command, lines, columns, old })
+    Ok(Table { name, command, lines, columns, old, at: 0 })
 }
 
 fn column(text: &str) -> Option<Column<'_>> {
@@ -358,6 +364,7 @@ column p99 = rows[design=a,manners=b].accept.p99\n-->\n| threads | Mpps | p99 |\
         let tables = tables(TEXT).expect("one table");
         let table = &tables[0];
         assert_eq!((tables.len(), table.name), (1, "one"));
+        assert!(TEXT[table.at..].starts_with(table.old), "{}", table.at);
         assert_eq!(words(table.command)[4..], ["fq limit 7", "--n", "{n}"]);
         let json = results();
         let lines = distinct(&json, "rows", "threads").expect("two");
