@@ -282,6 +282,9 @@ fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Va
     let mut at = json;
     for part in path.split('.') {
         let (name, filters) = part.split_once('[').unwrap_or((part, ""));
+        if at.is_null() {
+            return Some(at); // What is not there has no parts.
+        }
         at = at.get(name)?;
         if let Some(rows) = at.as_array() {
             let filters = filters.trim_end_matches(']');
@@ -398,6 +401,9 @@ column p99 = rows[design=a,manners=b].accept.p99\n-->\n| threads | Mpps | p99 |\
         }
         let text = TEXT.replacen("accept.p99", "accept.p9", 1);
         let table = &tables(&text).expect("it reads")[0];
+        let mut json = results();
+        json["rows"][1]["accept"] = Value::Null;
+        assert_eq!(cells(table, &json, "threads", "1").expect("it is null")[2], "-");
         let error = cells(table, &results(), "threads", "1").expect_err("there is no p9");
         assert!(error.contains("no rows[design=a,manners=b].accept.p9 for 1"), "{error}");
     }

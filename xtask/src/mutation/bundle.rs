@@ -45,7 +45,8 @@ fn strip(from: &Path, to: &Path) -> Outcome {
     run(Command::new("strip").arg(from).arg("-o").arg(to))
 }
 
-/// Reads what [`write`](fn@write) wrote. Tests look for files where the copy was when they were built.
+/// Reads what [`write`](fn@write) wrote. Tests look for files where the copy was when they were
+/// built.
 pub(super) fn open(dir: &Path) -> Result<Plan, Failure> {
     let dir = dir.canonicalize().map_err(|err| unable(dir, &err))?;
     let mut plan = Plan::read(&dir.join("plan.json"))?;
