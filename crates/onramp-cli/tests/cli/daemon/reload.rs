@@ -4,13 +4,15 @@ use std::fs;
 
 use super::*;
 
-/// A daemon that begins with these lines.
+/// A daemon that has done these lines: its socket is there before it has read them.
 fn configured(lines: &str) -> Daemon {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("config"), lines).expect("a file");
-    Daemon::within(folder, |command| {
+    let daemon = Daemon::within(folder, |command| {
         command.args(["--config", "config"]);
-    })
+    });
+    daemon.logged(&["listening at"]);
+    daemon
 }
 
 fn reload(daemon: &Daemon, lines: &str) {
