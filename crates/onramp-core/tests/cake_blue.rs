@@ -156,14 +156,14 @@ fn has_pairs(order: &[u64]) -> bool {
 }
 
 /// A host's flows share its quantum of 1,514 bytes, so that a packet of 1,000 bytes is for the next
-/// few rounds, too. Of more than eight flows, if there are no others, each has all of it, which is
-/// as fair and less work: now and then, two packets leave in one turn.
+/// few rounds, too: however many they are, nobody sends two of them in one turn. Of more than 32
+/// flows, if there are no others, all get their parts at once, which is the same with less work.
 #[test]
-fn many_flows_of_the_only_host_have_whole_rounds() {
-    assert!(!has_pairs(&order(8, false)), "an eighth of a quantum is no packet");
-    assert!(has_pairs(&order(9, false)), "a whole quantum is one and a half");
-    assert!(!has_pairs(&order(9, true)), "there is another host");
-    // Either way, each sends its part.
+fn flows_of_a_host_share_its_rounds() {
+    for (flows, lone) in [(8, false), (9, false), (9, true), (40, false), (40, true)] {
+        assert!(!has_pairs(&order(flows, lone)), "{flows} {lone}");
+    }
+    // And each sends its part.
     for (flows, lone) in [(8, false), (9, false), (9, true)] {
         let order = order(flows, lone);
         let sent = |flow| order.iter().filter(|other| **other == flow).count();

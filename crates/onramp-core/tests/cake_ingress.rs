@@ -56,3 +56,49 @@ fn behind_the_bottleneck_each_flow_may_have_two_packets() {
     assert_eq!(marks("flows ingress", 20), 0);
     assert!(marks("flows ingress", 50) > 5);
 }
+
+/// What `tc` shows of the shaper's rate, and of the rate that packets come at, in bytes per second.
+fn rates(tree: &Tree) -> (Option<u64>, u64) {
+    let (mut rate, mut estimate) = (None, 0);
+    tree.stats(&mut |name, value| match name {
+        "bandwidth" => rate = Some(value),
+        "capacity_estimate" => estimate = value,
+        _ => {}
+    });
+    (rate, estimate)
+}
+
+/// A change keeps what was learned of the rate; a bandwidth that it says holds from then on, as
+/// with `tc`, and the next `autorate-ingress` goes on with what was known.
+#[test]
+fn a_bandwidth_that_is_said_ends_the_estimate() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev e root handle 1: cake bandwidth 80mbit autorate-ingress").unwrap();
+    let mut tree = Tree::of(&setup, 1514, 0).expect("a root");
+    let mut now = Instant(START_NS);
+    let mut come = |tree: &mut Tree, packets: u64| {
+        for number in 0..packets {
+            // 100 ms longer each time: each gap ends a window, of 10 kB/s at most.
+            now = now.after((number + 1) * 100_000_000);
+            let _ = tree.enqueue(now, Packet::new(1000));
+        }
+        now
+    };
+    let first = 10_000_000;
+    let now = come(&mut tree, 9);
+    let (rate, learned) = rates(&tree);
+    assert!(learned < first && rate.is_some_and(|rate| rate <= learned), "{rate:?} {learned}");
+    let change = |tree: &mut Tree, options: &str| {
+        tree.apply(now, &format!("qdisc change dev e root handle 1: cake {options}")).unwrap();
+        rates(tree)
+    };
+    assert_eq!(change(&mut tree, "rtt 50ms"), (rate, learned));
+    assert_eq!(change(&mut tree, "bandwidth 40mbit"), (None, learned));
+    let now = come(&mut tree, 9);
+    assert_eq!(rates(&tree), (None, learned), "nobody learns");
+    let line = "qdisc change dev e root handle 1: cake bandwidth 40mbit autorate-ingress";
+    tree.apply(now, line).unwrap();
+    assert_eq!(rates(&tree), (Some(5_000_000), learned));
+    come(&mut tree, 9);
+    assert!(rates(&tree).1 < learned);
+}

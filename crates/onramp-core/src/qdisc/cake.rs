@@ -11,13 +11,13 @@
 //! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE: A Comprehensive Queue Management
 //! Solution for Home Gateways", 2018; `tc-cake(8)`; behaviour of Linux 7.2 `net/sched/sch_cake.c`.
 //! Differs: a flow is what [`flow`](onramp_queue::Meta::flow) says; code point and hosts are those
-//! of the Ethernet frame, where the payload is one (as long as the packet on the wire). Else the
-//! code point is 0, all packets come from one host, and go to that of their
+//! of the Ethernet frame or of the IP packet that the payload is. A datagram, whose headers the
+//! socket writes, has the code point 0, comes from one host, and goes to that of its
 //! [`dest`](Packet::dest). `nat` and the filters of acknowledgements are refused: nobody follows
 //! connections here, nor looks for acknowledgements. A packet waits since it was pushed
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
-//! Where more than eight bulk flows are all those of a tin, and share a host, each gets a whole
-//! round at a time; Linux cuts it into as many parts, and takes as many steps for a packet.
+//! Where more than 32 bulk flows are all those of a tin, and share a host, their parts of a round
+//! are not rounded to bytes at random, and who lacks least is first: that needs no step for each.
 //! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
 //! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
 //! have packets get the same number of bytes, give or take a quantum and a packet.
@@ -25,8 +25,10 @@
 mod autorate;
 mod classify;
 mod cobalt;
+mod former;
 mod headers;
 mod heap;
+mod rounds;
 mod shape;
 mod show;
 mod stats;
@@ -38,6 +40,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use self::autorate::Estimate;
 use self::classify::{Classifier, Mode};
 use self::cobalt::since;
+use self::former::Former;
 use self::heap::{Heap, tin_and_queue};
 use self::shape::{Framing, Pace, Sizes};
 use self::tin::Tin;
@@ -120,7 +123,6 @@ pub(super) const CAKE: Kind = Kind {
             .refused(Fault::Usage)
             .zero_is_unsaid(),
         Param::new("link", Unit::Words(shape::LINK_NAMES), Default::Off, "the link's kind")
-            .reset()
             .folding(shape::fold_link),
         Param::new("ether-vlan", Unit::Words(&["ether-vlan"]), Default::Off, "4 bytes of overhead")
             .folding(shape::fold_vlan),
@@ -144,11 +146,15 @@ struct Cake {
     ingress: bool,
     split_gso: bool,
     framing: Framing,
+    /// Of packets that came before `framing` was.
+    former: Former,
     sizes: Sizes,
     base: Base,
     rate: u64,
-    /// Where the rate follows what comes.
-    estimate: Option<Estimate>,
+    /// What comes; as in Linux, the first rate, where nothing is estimated.
+    estimate: Estimate,
+    /// The rate follows the estimate.
+    estimates: bool,
     pace: Pace,
     /// When the rate allows the next packet.
     next_at: u64,
@@ -229,10 +235,12 @@ impl Cake {
             ingress: values.number("ingress") == 1,
             split_gso: values.number("split-gso") == 0,
             framing: Framing::new(values),
+            former: Former::default(),
             sizes: Sizes::NONE,
             base,
             rate,
-            estimate: estimates.then(|| Estimate::new(rate)),
+            estimate: Estimate::new(rate),
+            estimates,
             pace: Pace::new(rate),
             next_at: 0,
             failsafe_at: 0,
@@ -262,9 +270,9 @@ impl Cake {
     /// Learns from a packet that has come, with all its parts, so many bytes.
     #[inline]
     fn learn(&mut self, bytes: u64, now: u64) {
-        if let Some(estimate) = &mut self.estimate
-            && let Some(rate) = estimate.came(bytes, now)
-        {
+        if !self.estimates {
+            self.estimate.pause(now);
+        } else if let Some(rate) = self.estimate.came(bytes, now) {
             self.set_rate(rate);
         }
     }
@@ -299,10 +307,16 @@ impl Cake {
         }
     }
 
-    /// Charges a tin and the link for a packet, and says what for.
+    /// Charges a tin and the link for a packet of this framing, and says what for.
     #[inline]
-    fn charge(&mut self, tin: usize, pkt: &Packet, now: u64, dropped: bool) -> i32 {
-        let len = self.framing.size(pkt, |_, _| {});
+    fn charge(
+        &mut self,
+        tin: usize,
+        (pkt, framing): (&Packet, Framing),
+        now: u64,
+        dropped: bool,
+    ) -> i32 {
+        let len = framing.size(pkt, |_, _| {});
         if !self.pace.is_unlimited() {
             let tin = &mut self.tins[tin];
             let (tin_time, time) = (tin.pace.time(len), self.pace.time(len));
@@ -330,23 +344,23 @@ impl Cake {
         self.tins[tin].push(queue, pkt);
     }
 
-    /// Takes the packet at the head of a queue.
+    /// Takes the packet at the head of a queue, with the framing that held when it came.
     #[inline]
-    fn pop(&mut self, tin: usize, queue: usize) -> Option<Packet> {
+    fn pop(&mut self, tin: usize, queue: usize) -> Option<(Packet, Framing)> {
         let pkt = self.tins.get_mut(tin)?.pop(queue)?;
         self.backlog.sub(&pkt);
         self.memory -= memory(pkt.len);
-        Some(pkt)
+        Some((pkt, self.former.left((tin, queue)).unwrap_or(self.framing)))
     }
 
     /// Drops from the head of the fattest queue; says which one it was. None: nothing is held.
     #[cold]
     fn drop_fattest(&mut self, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
         let mut known = self.heap.is_known();
-        let (tin, queue, pkt) = loop {
+        let (tin, queue, pkt, framing) = loop {
             let (tin, queue) = self.heap.first(bytes_of(&self.tins));
-            if let Some(pkt) = self.pop(tin, queue) {
-                break (tin, queue, pkt);
+            if let Some((pkt, framing)) = self.pop(tin, queue) {
+                break (tin, queue, pkt, framing);
             }
             self.heap.forget();
             if !std::mem::take(&mut known) {
@@ -359,7 +373,7 @@ impl Cake {
         fattest.unresponsive += u32::from(fattest.flow(queue).law.full(&aim, now));
         fattest.dropped(queue);
         if self.ingress {
-            self.charge(tin, &pkt, now, true);
+            self.charge(tin, (&pkt, framing), now, true);
         }
         cx.drop(pkt, DropReason::Overlimit);
         self.heap.sink_first(bytes_of(&self.tins));
@@ -436,7 +450,7 @@ impl Cake {
     fn serve(&mut self, tin: usize, queue: usize, cx: &mut Cx<'_>) -> Served {
         let now = cx.now.0;
         loop {
-            let Some(mut pkt) = self.pop(tin, queue) else {
+            let Some((mut pkt, framing)) = self.pop(tin, queue) else {
                 self.tins[tin].retire(queue, now);
                 return Served::Nothing;
             };
@@ -451,12 +465,12 @@ impl Cake {
                 let tin_stats = &mut self.tins[tin].stats;
                 tin_stats.marked += u64::from(marked);
                 tin_stats.delayed(now.saturating_sub(pkt.enqueued_ns));
-                self.pay(tin, queue, &pkt, now, false);
+                self.pay((tin, queue), (&pkt, framing), now, false);
                 self.heap.sent();
                 return Served::Packet(pkt);
             };
             if self.ingress {
-                self.pay(tin, queue, &pkt, now, true);
+                self.pay((tin, queue), (&pkt, framing), now, true);
             }
             self.tins[tin].dropped(queue);
             cx.drop(pkt, reason);
@@ -468,8 +482,14 @@ impl Cake {
 
     /// Charges flow, tin and link.
     #[inline]
-    fn pay(&mut self, tin: usize, queue: usize, pkt: &Packet, now: u64, dropped: bool) {
-        let len = self.charge(tin, pkt, now, dropped);
+    fn pay(
+        &mut self,
+        (tin, queue): (usize, usize),
+        sent: (&Packet, Framing),
+        now: u64,
+        dropped: bool,
+    ) {
+        let len = self.charge(tin, sent, now, dropped);
         let tin = &mut self.tins[tin];
         tin.deficit = tin.deficit.saturating_sub(len);
         let flow = tin.flow(queue);
@@ -516,8 +536,16 @@ impl Qdisc for Cake {
         if self.memory <= self.memory_limit {
             return Verdict::Queued;
         }
-        while self.memory > self.memory_limit && self.drop_fattest(cx).is_some() {}
-        if self.tins[place].bytes(queue) == 0 { Verdict::Dropped } else { Verdict::Congested }
+        let mut mine = false;
+        while self.memory > self.memory_limit {
+            let Some(fattest) = self.drop_fattest(cx) else { break };
+            mine |= fattest == (place, queue);
+        }
+        match (mine, self.tins[place].bytes(queue)) {
+            (false, _) => Verdict::Queued,
+            (true, 0) => Verdict::Dropped,
+            (true, _) => Verdict::Congested,
+        }
     }
 
     #[inline]
@@ -557,6 +585,17 @@ impl Qdisc for Cake {
             }
         }
         self.tins.truncate(new.tins.len());
+        self.former.forget_from(self.tins.len());
+        let overhead = |framing: &Framing| (framing.overhead, framing.raw);
+        if overhead(&self.framing) != overhead(&new.framing) {
+            self.sizes.begin_anew();
+        }
+        if self.framing != new.framing {
+            let held = self.tins.iter().enumerate().flat_map(|(place, tin)| {
+                tin.packets().map(move |(queue, packets)| ((place, queue), packets))
+            });
+            self.former.add(self.framing, held);
+        }
         for (place, tin) in new.tins.into_iter().enumerate() {
             match self.tins.get_mut(place) {
                 Some(known) => known.change(tin),
@@ -568,16 +607,13 @@ impl Qdisc for Cake {
         self.classifier.change(new.classifier);
         (self.ingress, self.split_gso, self.framing) = (new.ingress, new.split_gso, new.framing);
         let before = std::mem::replace(&mut self.base, new.base);
-        (self.rate, self.pace, self.memory_limit) = match (self.estimate, new.estimate) {
+        let estimated = std::mem::replace(&mut self.estimates, new.estimates);
+        if estimated && self.estimates && before.rate == new.base.rate {
             // The rate has been learned, and nobody says another one.
-            (Some(_), Some(_)) if before.rate == new.base.rate => {
-                let rate = self.rate;
-                self.set_rate(rate);
-                return true;
-            }
-            _ => (new.rate, new.pace, new.memory_limit),
-        };
-        self.estimate = new.estimate;
+            self.set_rate(self.rate);
+        } else {
+            (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);
+        }
         true
     }
 
@@ -587,6 +623,7 @@ impl Qdisc for Cake {
         cx.purge(&mut all);
         self.backlog = Backlog::default();
         self.memory = 0;
+        self.former = Former::default();
         self.heap.forget();
     }
 

@@ -43,6 +43,12 @@ impl Estimate {
         }
     }
 
+    /// A packet has come, and nobody wants to know the rate.
+    #[inline]
+    pub(super) fn pause(&mut self, now_ns: u64) {
+        (self.window_bytes, self.last_ns) = (0, now_ns);
+    }
+
     /// A packet has come, of so many bytes: says the rate to let out, when it changes.
     #[inline]
     pub(super) fn came(&mut self, bytes: u64, now_ns: u64) -> Option<u64> {

@@ -8,6 +8,7 @@ use super::tin::Hashes;
 use super::tins::Plan;
 use crate::filter::{Decision, Filters};
 use crate::params::Values;
+use crate::rng::mix;
 use crate::{Handle, Instant};
 
 /// Whom the queues are for.
@@ -57,6 +58,7 @@ pub(super) struct Classifier {
     wash: bool,
     mark_mask: u32,
     pub(super) plan: Plan,
+    /// Of the hashes.
     seed: u64,
     pub(super) filters: Filters,
     /// Where a frame is rewritten.
@@ -71,7 +73,7 @@ impl Classifier {
             wash: values.number("wash") == 1,
             mark_mask: values.number32("fwmark"),
             plan,
-            seed: values.site.seed,
+            seed: mix(!values.site.seed),
             filters: Filters::default(),
             washing: Vec::new(),
         }
@@ -155,11 +157,36 @@ impl Classifier {
         Some(hashes)
     }
 
-    /// Every bit of a key moves every bit of the hash.
+    /// Flows, whose keys may follow each other, fall into sets as if by chance, as in Linux.
     #[inline]
     fn hash(&self, key: u64) -> u32 {
-        let key = (key ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let key = (key ^ (key >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (key >> 32) as u32
+        (mix(key ^ self.seed) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qdisc::Spec;
+
+    /// Of 558 flows, a random hash has 7.75 on average beyond the eighth of a set of queues, and
+    /// other ones with each seed.
+    #[test]
+    fn flows_in_a_row_fall_into_sets_by_chance() {
+        let spec: Spec = "cake".parse().expect("a line");
+        let crowded = |seed| {
+            let mut values = spec.values(1514);
+            values.site.seed = seed;
+            let classifier = Classifier::new(&values, Mode::new(5), Plan::new(3, 0));
+            let mut sets = [0_u32; QUEUES / 8];
+            (0..558).for_each(|flow| {
+                sets[classifier.hash(flow) as usize % QUEUES / 8] += 1;
+            });
+            sets.iter().map(|flows| flows.saturating_sub(8)).sum::<u32>()
+        };
+        let all: Vec<u32> = (1..=200).map(crowded).collect();
+        let sum: u32 = all.iter().sum();
+        assert!((1_350..1_750).contains(&sum), "{sum} in 200 seeds");
+        assert!(all.iter().max() > all.iter().min().map(|least| least + 8).as_ref(), "{all:?}");
     }
 }

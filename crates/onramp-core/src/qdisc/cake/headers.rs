@@ -9,11 +9,25 @@ const CS7: u8 = 0x38;
 /// The two bits beside the code point.
 const ECN_BITS: u8 = 3;
 
-/// The Ethernet frame that a packet carries.
+/// The network header of a packet, and where in its payload it begins; none of a datagram, whose
+/// headers the socket writes, and of less than an Ethernet header.
 #[inline]
-pub(super) fn frame(pkt: &Packet) -> Option<&[u8]> {
+fn header(pkt: &Packet) -> Option<(usize, Network<'_>)> {
     let payload = pkt.payload();
-    (pkt.layer() == Layer::Ethernet && payload.len() >= 14).then_some(payload)
+    match pkt.layer() {
+        Layer::Datagram => None,
+        Layer::Ethernet => (payload.len() >= 14).then(|| network(payload)),
+        Layer::Ip => Some((0, ip(payload))),
+    }
+}
+
+/// An IP header, of the version that it says.
+fn ip(packet: &[u8]) -> Network<'_> {
+    match (packet.first().map(|byte| byte >> 4), packet.len()) {
+        (Some(4), 20..) => Network::V4(packet),
+        (Some(6), 40..) => Network::V6(packet),
+        _ => Network::Other,
+    }
 }
 
 /// A network header.
@@ -48,7 +62,7 @@ fn network(frame: &[u8]) -> (usize, Network<'_>) {
 
 /// The code point of a packet; zero where it has none.
 pub(super) fn dscp(pkt: &Packet) -> u8 {
-    match frame(pkt).map(network) {
+    match header(pkt) {
         Some((_, Network::V4(header))) => header[1] >> 2,
         Some((_, Network::V6(header))) => (header[0] << 2 | header[1] >> 6) & 0x3f,
         Some((_, Network::Arp)) => CS7,
@@ -58,14 +72,13 @@ pub(super) fn dscp(pkt: &Packet) -> u8 {
 
 /// Clears the code point of a packet, with the help of a buffer.
 pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
-    let Some(frame) = frame(pkt) else { return };
-    let (at, v6) = match network(frame) {
-        (at, Network::V4(_)) => (at, false),
-        (at, Network::V6(_)) => (at, true),
+    let (at, v6) = match header(pkt) {
+        Some((at, Network::V4(_))) => (at, false),
+        Some((at, Network::V6(_))) => (at, true),
         _ => return,
     };
     buffer.clear();
-    buffer.extend_from_slice(frame);
+    buffer.extend_from_slice(pkt.payload());
     let header = &mut buffer[at..];
     if v6 {
         header[0] &= 0xf0;
@@ -91,10 +104,10 @@ fn corrected(sum: u16, before: u16, after: u16) -> u16 {
     !folded
 }
 
-/// The hosts that a packet goes between, as numbers: source, destination. Where there is no frame,
-/// all packets come from one host, and those that name no destination go to one.
+/// The hosts that a packet goes between, as numbers: source, destination. Datagrams come from one
+/// host, and those that name no destination go to one.
 pub(super) fn hosts(pkt: &Packet) -> (u64, u64) {
-    match frame(pkt).map(network) {
+    match header(pkt) {
         Some((_, Network::V4(header))) => (number(&header[12..16]), number(&header[16..20])),
         Some((_, Network::V6(header))) => (number(&header[8..24]), number(&header[24..40])),
         Some(_) => (0, 0),
@@ -150,6 +163,47 @@ mod tests {
         let mut datagram = packet(&[8, 0, 0x45, 0xb8]);
         datagram.set_layer(Layer::Datagram);
         assert_eq!(dscp(&datagram), 0, "its payload is no frame");
+    }
+
+    #[test]
+    fn ip_packets_have_no_frame_before_them() {
+        let packet = |len: usize, bytes: &[u8]| {
+            let mut packet = vec![0; len];
+            packet[..bytes.len()].copy_from_slice(bytes);
+            let mut pkt = Packet::with_payload(&packet);
+            pkt.set_layer(Layer::Ip);
+            pkt
+        };
+        let mut four = [0; 20];
+        four[..2].copy_from_slice(&[0x45, 0xba]);
+        (four[15], four[19]) = (7, 9);
+        let mut six = [0; 40];
+        six[..2].copy_from_slice(&[0x6b, 0xa0]);
+        (six[23], six[39]) = (7, 9);
+        for (bytes, len, point, known) in [
+            (&four[..], 20, 46, (7, 9)),
+            (&six[..], 40, 46, (7, 9)),
+            (&[0x45, 0xba], 19, 0, (0, 0)),
+            (&[0x6b, 0xa0], 39, 0, (0, 0)),
+            (&[0x55, 0xba], 60, 0, (0, 0)),
+            (&[], 0, 0, (0, 0)),
+        ] {
+            let mut pkt = packet(len, bytes);
+            assert_eq!((dscp(&pkt), hosts(&pkt)), (point, known), "{len} {:x?}", bytes.first());
+            wash(&mut pkt, &mut Vec::new());
+            assert_eq!((dscp(&pkt), hosts(&pkt)), (0, known), "{len}: washed");
+        }
+        // Every byte of the addresses counts, and none beside them.
+        let versions = [(0x45, 20, [12..16, 16..20]), (0x60, 40, [8..24, 24..40])];
+        for (version, len, addresses) in versions {
+            for at in 1..len {
+                let mut bytes = vec![0; len];
+                (bytes[0], bytes[at]) = (version, 1);
+                let changed = addresses.clone().map(|part| part.contains(&at));
+                let (source, destination) = hosts(&packet(len, &bytes));
+                assert_eq!([source != 0, destination != 0], changed, "{version:x}: byte {at}");
+            }
+        }
     }
 
     #[test]

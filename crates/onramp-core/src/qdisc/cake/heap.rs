@@ -143,6 +143,45 @@ mod tests {
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (3, 5));
     }
 
+    /// Whatever shrinks and grows: each slot is where its place says, a queue that grew stands
+    /// below no leaner one, and a heap that is set up anew begins with the fattest.
+    #[test]
+    fn places_and_slots_agree() {
+        let (mut sizes, mut rng) = (vec![0_u64; SLOTS], crate::rng::Rng::new(3));
+        let mut heap = Heap::new();
+        let mut below = |most: usize| rng.next_u32() as usize % most;
+        for step in 0..3_000 {
+            // Few queues that are far from each other, so that they meet.
+            let (tin, queue) = (below(2) * 5, below(40) * 25);
+            let at = usize::from(slot(tin, queue));
+            let grows = below(3) > 0;
+            let bytes = below(1_500) as u64;
+            if grows {
+                sizes[at] += bytes;
+                heap.grown(tin, queue, |slot| sizes[usize::from(slot)]);
+            } else {
+                sizes[at] = sizes[at].saturating_sub(bytes);
+                heap.shrunk(tin, queue, |slot| sizes[usize::from(slot)]);
+            }
+            let place = usize::from(heap.places[at]);
+            assert_eq!(usize::from(heap.slots[place]), at, "step {step}");
+            let held = |place: usize| sizes[usize::from(heap.slots[place])];
+            if grows && place > 0 {
+                assert!(held(place) <= held((place - 1) / 2), "step {step}");
+            }
+            if step % 100 == 0 {
+                let all = |(slot, place): (usize, &u16)| {
+                    usize::from(heap.slots[usize::from(*place)]) == slot
+                };
+                assert!(heap.places.iter().enumerate().all(all), "step {step}");
+                heap.forget();
+                let (tin, queue) = heap.first(|slot| sizes[usize::from(slot)]);
+                let first = sizes[usize::from(slot(tin, queue))];
+                assert_eq!(Some(&first), sizes.iter().max(), "step {step}");
+            }
+        }
+    }
+
     #[test]
     fn it_is_forgotten_when_enough_has_left() {
         let mut heap = Heap::new();

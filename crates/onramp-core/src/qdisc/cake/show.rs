@@ -9,7 +9,7 @@ use crate::qdisc::shown;
 use crate::show::Out;
 use crate::units::Size;
 use crate::view::{Extra, Shown};
-use crate::{Clash, Errno, Rate};
+use crate::{Clash, Errno};
 
 pub(super) const SHOWN: Shown =
     Shown { options, extra: statistics, class_extra: flow, ..Shown::TABLE };
@@ -52,7 +52,7 @@ fn options(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     let estimated = extra.find("bandwidth").map(i64::unsigned_abs);
     match estimated.unwrap_or_else(|| values.number("bandwidth")) {
         0 => out.string("bandwidth", "unlimited", format_args!("bandwidth unlimited ")),
-        rate => out.uint("bandwidth", rate, format_args!("bandwidth {} ", Rate(rate))),
+        rate => out.uint("bandwidth", rate, format_args!("bandwidth {} ", out.style.rate(rate))),
     }
     if values.is_given("autorate-ingress") {
         out.string("autorate", "autorate-ingress", format_args!("autorate-ingress "));
@@ -168,8 +168,8 @@ fn statistics(extra: &Extra, out: &mut Out) {
     let (used, limit) = (number("memory_used"), number("memory_limit"));
     out.uint("memory_used", used, format_args!(" memory used: {}", Size(used)));
     out.uint("memory_limit", limit, format_args!(" of {}\n", Size(limit)));
-    let rate = number("capacity_estimate");
-    out.uint("capacity_estimate", rate, format_args!(" capacity estimate: {}\n", Rate(rate)));
+    let (key, rate) = ("capacity_estimate", number("capacity_estimate"));
+    out.uint(key, rate, format_args!(" capacity estimate: {}\n", out.style.rate(rate)));
     let (min, max) = (number("min_network_size"), number("max_network_size"));
     out.uint("min_network_size", min, format_args!(" min/max network layer size: {min:12}"));
     out.uint("max_network_size", max, format_args!(" / {max:7}\n"));
@@ -223,7 +223,7 @@ fn table(extra: &Extra, tins: usize, out: &mut Out) {
         for tin in 0..tins {
             let value = value(extra, tin, row, cell);
             let text = match cell {
-                Cell::Rate => Rate(value).to_string(),
+                Cell::Rate => out.style.rate(value).to_string(),
                 Cell::Time => shown::micros(value),
                 Cell::Size => Size(value).to_string(),
                 Cell::Count => value.to_string(),

@@ -43,7 +43,8 @@ impl Cake {
     pub(super) fn tell_flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
         for (place, tin) in self.classifier.plan.order.iter().enumerate() {
             for (queue, flow, drops) in self.tins[usize::from(*tin)].used() {
-                let extra = flow.law.of_flow(flow.deficit, self.asked_at);
+                let deficit = self.tins[usize::from(*tin)].deficit(flow);
+                let extra = flow.law.of_flow(deficit, self.asked_at);
                 // BLUE tells since when it has its chance if it has one.
                 let told = if extra[4].1 > 0 { &extra[..] } else { &extra[..5] };
                 out(FlowView {
@@ -60,8 +61,8 @@ impl Cake {
     pub(super) fn tell(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("memory_used", self.memory_max);
         out("memory_limit", self.memory_limit);
-        out("capacity_estimate", self.estimate.map_or(self.rate, |estimate| estimate.peak));
-        if self.estimate.is_some() {
+        out("capacity_estimate", self.estimate.peak);
+        if self.estimates {
             out("bandwidth", self.rate);
         }
         out("min_network_size", self.sizes.net.0.min(SIZE_MAX).into());

@@ -1,0 +1,179 @@
+//! `cake`: who loses packets while memory is short.
+
+use onramp_core::qdisc::Dequeue;
+use onramp_core::{Instant, Setup, Tree};
+use onramp_queue::Packet;
+
+const NOW: Instant = Instant(20_000_000_000);
+/// About what a packet of 1,000 bytes takes of memory: [`room`] measures how many fit.
+const TAKES: u32 = 2_048;
+
+fn tree(options: &str) -> Tree {
+    let mut setup = Setup::default();
+    setup.apply(&format!("qdisc add dev e root handle 1: cake {options}")).expect(options);
+    Tree::of(&setup, 1_514, 7).expect("a root")
+}
+
+/// So many packets of a flow; the flows that lost one for them.
+fn push(tree: &mut Tree, flow: u64, packets: u32, priority: u32) -> Vec<u64> {
+    for _ in 0..packets {
+        let mut pkt = Packet::new(1_000);
+        (pkt.flow, pkt.enqueued_ns, pkt.priority) = (flow, NOW.0, priority);
+        let _ = tree.enqueue(NOW, pkt);
+    }
+    tree.drops().map(|pkt| pkt.flow).collect()
+}
+
+/// Memory for about so many packets.
+fn memory_for(packets: u32) -> String {
+    format!("memlimit {}", packets * TAKES)
+}
+
+/// How many packets fit, whatever one takes.
+fn room(options: &str) -> u32 {
+    let mut tree = tree(options);
+    let mut room = 0;
+    while push(&mut tree, 1, 1, 0).is_empty() {
+        room += 1;
+    }
+    room
+}
+
+/// As in Linux, the heap may hide the second behind an empty queue, if both lie below the same
+/// place: so not each pair of flows does so.
+#[test]
+fn the_fattest_flow_pays_until_another_one_is() {
+    let options = format!("besteffort flows {}", memory_for(30));
+    let room = room(&options);
+    // Half of all, three less than that, and what is left for a third flow.
+    let (fat, less) = (room / 2, room / 2 - 3);
+    let pays_its_part = |other: u64| {
+        let mut tree = tree(&options);
+        assert!(
+            push(&mut tree, 1, fat, 0).is_empty() && push(&mut tree, other, less, 0).is_empty()
+        );
+        assert!(push(&mut tree, 99, room - fat - less, 0).is_empty());
+        let lost: Vec<_> = (100..108).flat_map(|flow| push(&mut tree, flow, 1, 0)).collect();
+        // Three of the fattest, and then of both in turn.
+        assert_eq!((lost.len(), &lost[..3]), (8, &[1, 1, 1][..]), "{lost:?}");
+        assert!(lost.iter().all(|flow| [1, other].contains(flow)), "{lost:?}");
+        (2..=3).contains(&lost.iter().filter(|flow| **flow == other).count())
+    };
+    let pairs = (2..42).filter(|other| pays_its_part(*other)).count();
+    assert!(pairs > 10, "{pairs} of 40");
+}
+
+/// One of many small flows grows: it alone loses what it has too much.
+#[test]
+fn a_flow_that_grows_becomes_the_fattest() {
+    let options = format!("besteffort flows {}", memory_for(80));
+    let room = room(&options);
+    let mut tree = tree(&options);
+    let flows = u64::from(room / 3);
+    for flow in 0..flows {
+        assert!(push(&mut tree, flow, 3, 0).is_empty());
+    }
+    let _ = push(&mut tree, flows, room % 3, 0);
+    let lost = push(&mut tree, flows - 1, 20, 0);
+    assert_eq!(lost.len(), 20);
+    let others = lost.iter().filter(|flow| **flow != flows - 1).count();
+    assert!(others <= 1, "{lost:?}");
+}
+
+/// Of two tins, one is served first: what has left it is no reason to drop from it.
+#[test]
+fn a_flow_that_shrank_is_not_the_fattest() {
+    let options = format!("diffserv3 bandwidth 1gbit flows {}", memory_for(40));
+    let room = room(&options);
+    let mut tree = tree(&options);
+    // Priority 6 is the tin for voice, whose turn comes first.
+    let fat = room / 2;
+    assert!(push(&mut tree, 1, fat, 6).is_empty());
+    let rest = room - fat;
+    for flow in 10..15 {
+        assert!(push(&mut tree, flow, rest / 5, 0).is_empty());
+    }
+    let _ = push(&mut tree, 15, rest % 5, 0);
+    assert_eq!(push(&mut tree, 16, 1, 0), [1]);
+    let mut now = NOW;
+    let mut left = fat - 1;
+    while left > 1 {
+        match tree.dequeue(now) {
+            Dequeue::Ready(pkt) => left -= u32::from(pkt.flow == 1),
+            Dequeue::NotBefore(then) => now = then,
+            Dequeue::Empty => panic!("it holds more"),
+        }
+    }
+    // Room again, and then one too many: a flow with more than one packet pays.
+    let free = room - tree.backlog().packets;
+    let lost = push(&mut tree, 20, free + 1, 0);
+    assert!(!lost.is_empty() && !lost.contains(&1), "{lost:?}");
+}
+
+/// Four times what the rate sends in a round trip, at least 4 MiB, at most 10,240 MTUs.
+#[test]
+fn memory_by_rate_and_round_trip() {
+    let limit = |options: &str| {
+        let mut found = 0;
+        tree(options).stats(&mut |name, value| {
+            found = if name == "memory_limit" { value } else { found };
+        });
+        found
+    };
+    for (options, bytes) in [
+        ("unlimited", 10_240 * 1_514),
+        ("bandwidth 10gbit rtt 100ms", 10_240 * 1_514),
+        ("bandwidth 100mbit rtt 100ms", 5_000_000),
+        ("bandwidth 100mbit rtt 200ms", 10_000_000),
+        ("bandwidth 10mbit rtt 100ms", 4 << 20),
+        ("bandwidth 100mbit rtt 100ms memlimit 1mb", 1 << 20),
+        ("unlimited memlimit 5000b", 5_000),
+    ] {
+        assert_eq!(limit(options), bytes, "{options}");
+    }
+}
+
+/// Tins that go drop what they hold, and give its memory back.
+#[test]
+fn a_change_to_fewer_tins() {
+    let options = format!("diffserv4 flows {}", memory_for(30));
+    let room = room(&options);
+    let mut tree = tree(&options);
+    // Priorities 1:1 to 1:4 are bulk, best effort, video, voice.
+    for (minor, packets) in [(1, 3), (2, 4), (3, 5), (4, 6)] {
+        assert!(push(&mut tree, 1, packets, 0x1_0000 + minor).is_empty());
+    }
+    let line = "qdisc change dev e root handle 1: cake besteffort";
+    tree.apply(NOW, line).expect(line);
+    let purged = Some(onramp_queue::DropReason::Purged);
+    let lost: Vec<_> = tree.drops().map(|pkt| pkt.drop_reason).collect();
+    assert!(lost.len() == 14 && lost.iter().all(|reason| *reason == purged), "{lost:?}");
+    assert_eq!((tree.backlog().packets, tree.backlog().bytes), (4, 4_000));
+    assert_eq!(tree.views()[0].classes.iter().map(|flow| flow.backlog.packets).sum::<u32>(), 4);
+    let free = room - 4;
+    assert!(push(&mut tree, 2, free, 0).is_empty());
+    assert_eq!(push(&mut tree, 3, 1, 0).len(), 1);
+    let mut sent = 0;
+    while let Dequeue::Ready(_) = tree.dequeue(NOW) {
+        sent += 1;
+    }
+    assert_eq!((sent, tree.backlog().packets), (room, 0));
+}
+
+/// Without rates, tins share by their quanta: 1,024 for best effort, of which bulk gets a sixteenth
+/// and voice a quarter.
+#[test]
+fn tins_without_rates_share_in_turn() {
+    let mut tree = tree("diffserv3 unlimited flows rtt 1000s");
+    for (minor, flow) in [(1, 1), (2, 2), (3, 3)] {
+        assert!(push(&mut tree, flow, 2_000, 0x1_0000 + minor).is_empty());
+    }
+    let mut sent = [0_i32; 3];
+    for _ in 0..1_344 {
+        let Dequeue::Ready(pkt) = tree.dequeue(NOW) else { panic!("it holds more") };
+        sent[usize::try_from(pkt.flow).unwrap() - 1] += 1;
+    }
+    for (sent, part) in sent.into_iter().zip([64, 1_024, 256]) {
+        assert!((sent - part).abs() <= 3, "{sent} of 1,344 are not {part}");
+    }
+}
