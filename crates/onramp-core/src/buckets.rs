@@ -118,6 +118,58 @@ mod tests {
         assert!((597..=697).contains(&filled), "{filled}");
     }
 
+    /// Also with a seed of nothing but ones, or of few.
+    #[test]
+    fn any_seed_is_as_good() {
+        for seed in [u64::MAX, u64::MAX << 32, u64::MAX >> 32, 1, 1 << 63] {
+            let filled = filled(1024, seed, (0..1024).map(|flow| flow << 20));
+            assert!((582..=710).contains(&filled), "{seed:x}: {filled}");
+        }
+    }
+
+    /// The same seed gives the same buckets, in every version: who repeats a run finds the same
+    /// packets. Computed with whole numbers of any length, by the formulas above.
+    #[test]
+    fn buckets_stay_what_they_were() {
+        for (seed, flow, bucket) in [
+            (0, 0, 0),
+            (0, 1, 632),
+            (0, 0xfff, 869),
+            (0, 0x1000, 807),
+            (7, 0x500000, 525),
+            (7, 0x500001, 134),
+            (8, 0x500000, 302),
+            (0x123456789abcdef, 0xfedcba9876543210, 693),
+            (0xffffffffffffffff, 0xffffffffffffffff, 101),
+        ] {
+            assert_eq!(buckets(1024, seed).hash(flow), bucket, "{flow:x} with {seed:x}");
+        }
+        // A tenth of that are a tenth of the way.
+        assert_eq!(buckets(100, 7).hash(5 << 20), 51);
+    }
+
+    #[test]
+    fn another_seed_holds_from_then_on() {
+        let mut ours = buckets(1024, 7);
+        ours.reseed(8);
+        for flow in (0..100).map(|flow| flow << 13) {
+            assert_eq!(ours.hash(flow), buckets(1024, 8).hash(flow));
+        }
+    }
+
+    /// The seed is that of the place where the qdisc stands.
+    #[test]
+    fn a_qdisc_hashes_by_its_seed() {
+        let spec: crate::qdisc::Spec = "sfq".parse().expect("a qdisc");
+        for seed in [0, 1, 99] {
+            let site = crate::params::Site { seed, ..Default::default() };
+            let ours = Buckets::new(&spec.values_at(site), 1024);
+            assert!(
+                (0..99).all(|flow| ours.hash(flow << 20) == buckets(1024, seed).hash(flow << 20))
+            );
+        }
+    }
+
     #[test]
     fn the_seed_decides() {
         let moved = |other: u64| {

@@ -122,6 +122,14 @@ impl Child {
         (self.meter.class(), self.held)
     }
 
+    /// The same of a class that counts what left through it, but whose drops are those of the qdisc
+    /// below, and its overlimits.
+    pub(crate) fn class_over_qdisc(&self) -> (Counters, Backlog) {
+        let (below, held) = self.counters();
+        let Counters { bytes, packets, .. } = self.meter.class();
+        (Counters { bytes, packets, ..below }, held)
+    }
+
     /// The qdisc itself. Whoever changes what it holds calls [`Classes::recount`].
     pub fn qdisc(&mut self) -> &mut dyn Qdisc {
         &mut *self.qdisc
@@ -152,7 +160,7 @@ impl Child {
         let before = cx.drops.len();
         let verdict = self.qdisc.enqueue(pkt, cx);
         self.meter.look(before, cx);
-        if verdict == Verdict::Dropped {
+        if verdict != Verdict::Queued {
             self.meter.refuse();
         }
         self.idle = false;
@@ -202,3 +210,6 @@ impl Child {
         self.held = now;
     }
 }
+
+#[cfg(test)]
+mod tests;

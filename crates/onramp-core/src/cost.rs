@@ -103,7 +103,7 @@ impl Cost {
 /// microseconds, and of these in whole ticks of 64 ns, of which there are 15,625 in a millisecond.
 pub(crate) fn ticked_ns(rate: u64, bytes: u64) -> i64 {
     #[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
-    let micros = 1e6 * (bytes as f64 / rate.max(1) as f64);
+    let micros = 1e6 * (bytes as f64 / rate as f64);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
     let micros = u64::from(micros as u32);
     (micros * 125 / 8 * 64).cast_signed()
@@ -147,6 +147,9 @@ mod tests {
         assert_eq!((cost.ns(1000), cost.ns(1)), (1_000_000, 1_000));
         // 8 bits at 3 bit/s and a half: 2,666,666,666.6 ns.
         assert_eq!(Cost::new(3, Framing::default()).ns(8), 2_666_666_666);
+        // Its multiplier has 32 bits, 8e9 / 3 = 2,666,666,666, and is shifted by three: of 1,000
+        // bytes, 83 ns are lost.
+        assert_eq!(Cost::new(3, Framing::default()).ns(1_000), 2_666_666_666 * 1_000 / 8);
         // A terabyte per second: 65,535 bytes take 65 ns.
         assert_eq!(Cost::new(1_000_000_000_000, Framing::default()).ns(65_535), 65);
     }

@@ -47,8 +47,6 @@ pub enum Errno {
     Exists,
     /// `EINVAL`
     Invalid,
-    /// `ELOOP`
-    Loop,
     /// `ENODEV`
     NoDevice,
     /// `ENOENT`
@@ -69,7 +67,6 @@ impl Errno {
             Self::Busy => "Device or resource busy",
             Self::Exists => "File exists",
             Self::Invalid => "Invalid argument",
-            Self::Loop => "Too many levels of symbolic links",
             Self::NoDevice => "No such device",
             Self::NoEntry => "No such file or directory",
             Self::NoSpace => "No space left on device",
@@ -170,3 +167,6 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests;

@@ -289,15 +289,14 @@ impl Filters {
             there.unwrap_or_else(|| filter.clone())
         }));
         self.tables.clear();
-        let mut table = 0;
         for (at, filter) in self.filters.iter().enumerate() {
             match &filter.matcher {
                 Matcher::Table(_) => {
-                    table = filter.handle;
-                    self.tables.insert(table, at..at + 1);
+                    self.tables.insert(filter.handle, at..at + 1);
                 }
                 Matcher::U32(_) => {
-                    self.tables.entry(table).and_modify(|table| table.end = at + 1);
+                    let table = self.tables.entry(filter.handle & words::TABLE);
+                    table.and_modify(|table| table.end = at + 1);
                 }
                 _ => {}
             }
@@ -405,7 +404,7 @@ impl Filters {
         let Some(nodes) = self.tables.get(&table) else { return 0..0 };
         let Matcher::Table(divisor) = self.filters[nodes.start].matcher else { return 0..0 };
         let (first, end) = (nodes.start + 1, nodes.end);
-        let bucket = hash % divisor.max(1);
+        let bucket = hash % divisor;
         let behind = |bucket: u32| {
             let before = |filter: &FilterSpec| filter.handle >> 12 & 0xff < bucket;
             first + self.filters[first..end].partition_point(before)

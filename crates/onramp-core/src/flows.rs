@@ -163,3 +163,133 @@ impl<L> Flows<L> {
         self.lists[age].len() as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// RFC 8290, section 4, in so many words.
+    struct Model {
+        quantum: i64,
+        /// Bytes of the packets of each flow, its credit, and whether it is in a list.
+        flows: Vec<(VecDeque<u32>, i64, bool)>,
+        new: VecDeque<usize>,
+        old: VecDeque<usize>,
+        were_new: u64,
+    }
+
+    impl Model {
+        fn push(&mut self, flow: usize, len: u32) {
+            let (queue, credit, listed) = &mut self.flows[flow];
+            queue.push_back(len);
+            if !*listed {
+                (*credit, *listed) = (self.quantum, true);
+                self.new.push_back(flow);
+                self.were_new += 1;
+            }
+        }
+
+        fn dequeue(&mut self) -> Option<(usize, u32)> {
+            loop {
+                let is_new = !self.new.is_empty();
+                let list = if is_new { &mut self.new } else { &mut self.old };
+                let flow = *list.front()?;
+                let (queue, credit, listed) = &mut self.flows[flow];
+                if *credit <= 0 {
+                    *credit += self.quantum;
+                    list.pop_front();
+                    self.old.push_back(flow);
+                } else if let Some(len) = queue.pop_front() {
+                    *credit -= i64::from(len);
+                    return Some((flow, len));
+                } else {
+                    list.pop_front();
+                    if is_new && !self.old.is_empty() {
+                        self.old.push_back(flow);
+                    } else {
+                        *listed = false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a qdisc does with it.
+    fn dequeue(flows: &mut Flows<u8>) -> Option<(usize, u32)> {
+        loop {
+            let (age, index) = flows.turn()?;
+            let flow = flows.get_mut(index);
+            if let Some(pkt) = flow.queue.pop_front() {
+                flow.charge(&pkt);
+                return Some((index, pkt.len));
+            }
+            flows.retire(age);
+        }
+    }
+
+    /// Many steps by a generator of numbers, with quanta from less than a packet to many.
+    #[test]
+    fn flows_are_served_as_the_paper_says() {
+        let mut noise = 1_u64;
+        let mut random = |below: u64| {
+            noise =
+                noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+            (noise >> 33) % below
+        };
+        for (quantum, count) in [(1, 3), (3, 3), (4, 6), (10, 2), (300, 40)] {
+            let mut flows = Flows::<u8>::new(count, quantum);
+            let mut model = Model {
+                quantum: quantum.into(),
+                flows: vec![(VecDeque::new(), 0, false); count as usize],
+                new: VecDeque::new(),
+                old: VecDeque::new(),
+                were_new: 0,
+            };
+            for step in 0..3_000 {
+                // More comes than leaves, then less.
+                if random(10) < if step % 200 < 100 { 6 } else { 3 } {
+                    let flow = usize::try_from(random(count.into())).expect("few");
+                    let len = 1 + u32::try_from(random(7)).expect("small");
+                    flows.push(flow, Packet::new(len));
+                    model.push(flow, len);
+                } else {
+                    assert_eq!(dequeue(&mut flows), model.dequeue(), "{quantum}, step {step}");
+                }
+                let lists = [flows.listed(NEW), flows.listed(OLD)];
+                assert_eq!(lists, [model.new.len() as u64, model.old.len() as u64]);
+                assert_eq!(flows.new_flow_count, model.were_new);
+                for (flow, (_, credit, listed)) in flows.all().iter().zip(&model.flows) {
+                    assert_eq!(flow.deficit().map(i64::from), listed.then_some(*credit));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_reset_all_is_new() {
+        let mut flows = Flows::<u8>::new(4, 100);
+        for flow in [2, 0, 2] {
+            flows.push(flow, Packet::new(50));
+            flows.get_mut(flow).law = 9;
+        }
+        assert_eq!(flows.reset().len(), 3);
+        assert_eq!((flows.turn(), flows.listed(NEW), flows.listed(OLD)), (None, 0, 0));
+        assert!(flows.all().iter().all(|flow| flow.law == 0 && flow.deficit().is_none()));
+        flows.push(0, Packet::new(50));
+        assert_eq!((flows.turn(), flows.new_flow_count), (Some((NEW, 0)), 3));
+    }
+
+    /// A new quantum holds from the next round on.
+    #[test]
+    fn the_quantum_may_change() {
+        let mut flows = Flows::<u8>::new(2, 100);
+        (0..2).for_each(|_| flows.push(0, Packet::new(100)));
+        flows.set_quantum(500);
+        assert_eq!(flows.get(0).deficit(), Some(100));
+        assert_eq!(dequeue(&mut flows), Some((0, 100)));
+        assert_eq!(flows.turn(), Some((OLD, 0)));
+        assert_eq!(flows.get(0).deficit(), Some(500));
+    }
+}

@@ -22,7 +22,7 @@ pub(crate) struct Meter {
 #[derive(Debug)]
 struct Rare {
     dropped: [u64; DropReason::ALL.len()],
-    /// Packets dropped as they came.
+    /// Packets dropped as they came, and those for which another was dropped.
     refused: u64,
     /// What left through a class before the qdisc below it was replaced.
     before: (u64, u64),
@@ -81,7 +81,8 @@ impl Meter {
         }
     }
 
-    /// Counts a packet that was dropped as it came: its class counts no other.
+    /// Counts a packet that was dropped as it came, or for which another was: its class counts no
+    /// other.
     #[cold]
     pub(crate) fn refuse(&mut self) {
         self.rare().refused += 1;

@@ -4,6 +4,8 @@ mod curve;
 pub(crate) mod look;
 mod read;
 mod reference;
+#[cfg(test)]
+mod tests;
 mod unit;
 mod values;
 
@@ -15,6 +17,7 @@ pub use self::unit::{Form, Unit};
 pub use self::values::{Site, Values};
 
 use crate::rate;
+use crate::show::Style;
 use crate::units::{
     Size, Time, exact_fraction, exact_size, exact_time, parse_count, parse_fraction, parse_scaled,
     parse_size, parse_time,
@@ -401,13 +404,6 @@ impl Param {
                 let is = |name: &&str| *name == word || is_in_capitals(name, word);
                 names.iter().position(is).map(|place| place as u64)
             }
-            Unit::Minus => match word.strip_prefix('-') {
-                Some(digits) if digits.starts_with(|c: char| c.is_ascii_digit()) => {
-                    parse_count(digits)
-                }
-                Some(_) => None,
-                None => parse_count(word).filter(|n| *n == 0),
-            },
             Unit::Gain => parse_scaled(word, 256.0, &[]),
             Unit::TimeOrPackets => parse_time_or_packets(word),
             Unit::Signed => parse_signed(word),
@@ -477,14 +473,10 @@ impl Param {
                 "a time such as 1ms, up to 4294967us, or packets such as 5p".into()
             }
             Unit::Choice(names) => {
-                let most = usize::try_from(max).unwrap_or(usize::MAX).saturating_add(1);
-                names[..names.len().min(most)].join(" or ")
+                let names = names.iter().zip(0..=max).map(|(name, _)| *name);
+                names.collect::<Vec<_>>().join(" or ")
             }
             Unit::Words(names) => names.join(" or "),
-            Unit::Minus => match max {
-                U32_MAX => "a whole number, zero or below".into(),
-                _ => format!("a whole number, -{max} to 0"),
-            },
         }
     }
 
@@ -517,12 +509,12 @@ impl Param {
         });
     }
 
-    /// Appends the option as `tc qdisc show` writes it, with a space before it.
-    pub(crate) fn write_shown(&self, line: &mut String, value: &Value) {
+    /// Appends the option as `tc qdisc show` writes it in this style, with a space before it.
+    pub(crate) fn write_shown(&self, line: &mut String, value: &Value, style: Style) {
         self.write(line, value, |unit, n| match unit {
             Unit::Packets | Unit::ScaledPackets => format!("{n}p"),
             Unit::Bytes | Unit::Size | Unit::Burst => Size(n).to_string(),
-            Unit::Rate | Unit::RateOr(_) => Rate(n).to_string(),
+            Unit::Rate | Unit::RateOr(_) => style.rate(n).to_string(),
             Unit::Usecs if n == 0 => "0us".into(),
             Unit::Usecs | Unit::Nsecs | Unit::Named(_) => Time(n).to_string(),
             Unit::Minor => format!("{n:#x}"),
@@ -537,10 +529,7 @@ impl Param {
 
     fn write(&self, line: &mut String, value: &Value, word: impl Fn(Unit, u64) -> String) {
         let name = match (self.unit, value) {
-            (Unit::Words(names), Value::Number(n)) => {
-                let place = usize::try_from(*n).unwrap_or(usize::MAX);
-                names.get(place).copied().unwrap_or(self.key)
-            }
+            (Unit::Words(names), Value::Number(n)) => at(names, *n).copied().unwrap_or(self.key),
             _ => self.key,
         };
         let _ = write!(line, " {name}");
@@ -553,7 +542,7 @@ impl Param {
                 let (units, list) = match (self.unit, &list[..]) {
                     (Unit::Row(_, units), list) => (units, list),
                     (Unit::Forms(forms), [place, list @ ..]) => {
-                        let form = &forms[usize::try_from(*place).unwrap_or(0)];
+                        let Some(form) = at(forms, *place) else { return };
                         if *place > 0 {
                             let _ = write!(line, " {}", form.word);
                         }
@@ -577,6 +566,11 @@ impl Param {
     }
 }
 
+/// What stands at a place of a row.
+fn at<T>(row: &[T], place: u64) -> Option<&T> {
+    row.get(usize::try_from(place).ok()?)
+}
+
 /// Names in capitals are read in any case.
 fn is_in_capitals(name: &str, word: &str) -> bool {
     !name.contains(|c: char| c.is_ascii_lowercase()) && name.eq_ignore_ascii_case(word)
@@ -585,11 +579,7 @@ fn is_in_capitals(name: &str, word: &str) -> bool {
 /// A number that has no unit, or a word.
 fn plain(unit: Unit, n: u64) -> String {
     match unit {
-        Unit::Choice(names) => {
-            let place = usize::try_from(n).unwrap_or(usize::MAX);
-            names.get(place).copied().unwrap_or_default().to_owned()
-        }
-        Unit::Minus if n > 0 => format!("-{n}"),
+        Unit::Choice(names) => at(names, n).copied().unwrap_or_default().to_owned(),
         Unit::Gain => exact_gain(n),
         Unit::TimeOrPackets => format!("{}p", n / 2),
         _ => n.to_string(),

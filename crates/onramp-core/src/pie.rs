@@ -293,9 +293,8 @@ impl Pie {
         if rest && (!law.estimator || self.rate > 0) {
             *self = Self { delay, delay_before: before, ..Self::default() };
         }
-        if !law.estimator {
-            self.delay_before = delay;
-        }
+        // With an estimator it is of no use, but there may be none after a change.
+        self.delay_before = if law.estimator { before } else { delay };
     }
 }
 
@@ -334,3 +333,6 @@ impl Pie {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -405,7 +405,7 @@ impl<D: Device> Port<D> {
             if !self.is_wanted(&owner) || !self.obey(&mut owner) {
                 break;
             }
-            let mut quota = Quota { left: 0, enqueue: 0, handed: 0, purge: 0, at_leisure: true };
+            let mut quota = Quota::default(); // Nothing is sent; a dead port is buried below.
             self.guard(&mut owner, &mut quota, keeper, |owner, _| {
                 owner.run_errands(&mut done, &late, now, &self.stats);
             });
@@ -423,14 +423,17 @@ impl<D: Device> Port<D> {
             let _ = self.run(owner, PacketList::new(), now, keeper, true);
             return !left;
         }
-        // What is held may leave earlier now, and what came meanwhile wants somebody to look.
-        if left || held + owner.held(&self.stats) > 0 || owner.waiting() > 0 {
+        // What is held may leave earlier now.
+        if left || held + owner.held(&self.stats) > 0 {
             keeper.keep(now);
         }
         if was_busy {
+            if owner.waiting() > 0 {
+                keeper.keep(now); // What came meanwhile wants somebody to look.
+            }
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            keeper.keep(now);
+            keeper.keep(now); // As above.
             owner.leave_busy();
         }
         !left

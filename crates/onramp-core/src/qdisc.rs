@@ -216,7 +216,8 @@ impl Cx<'_> {
 pub enum Verdict {
     /// Queued.
     Queued,
-    /// Queued, but another packet was dropped for it (`NET_XMIT_CN`).
+    /// Queued, but another packet of its flow was dropped for it (`NET_XMIT_CN`). Where one of
+    /// another flow was dropped, the answer is [`Queued`](Self::Queued).
     Congested,
     /// Dropped; it is in `cx.drops`.
     Dropped,
@@ -499,6 +500,21 @@ impl Kind {
     /// How many classes may stand below one another (`TC_HTB_MAXDEPTH`).
     pub(crate) fn deepest(&self) -> usize {
         if self.id == "htb" { htb::DEPTH_MAX } else { usize::MAX }
+    }
+
+    /// Whether a change makes what stands below it anew, as it was at first.
+    pub(crate) fn renews_child(&self) -> bool {
+        self.id == "red"
+    }
+
+    /// Whether it is one queue with a `limit`, which a parent may set.
+    pub(crate) fn is_fifo(&self) -> bool {
+        ["pfifo", "bfifo", "pfifo_head_drop"].contains(&self.id)
+    }
+
+    /// The limit that a change to these values gives to a fifo below.
+    pub(crate) fn limit_below(&self, values: &Values<'_>) -> Option<u64> {
+        (self.id == "tbf").then(|| tbf::limit(values))
     }
 
     /// Whether it stands at the root alone: its classes are the device's transmit queues.

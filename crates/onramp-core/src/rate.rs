@@ -78,15 +78,44 @@ impl FromStr for Rate {
 /// What a rate looks like.
 pub(crate) const LOOK: &str = "a rate such as 8mbit or 1mbps (bytes)";
 
-/// As `tc` prints it: five digits or more are cut to thousands, so that it can lose some.
+/// As `tc` prints it: five digits or more are cut to thousands, so that it can lose some. `{:#}`:
+/// as `tc -iec` does, in powers of 1,024.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kilo, sign) = if f.alternate() { (1_024, "i") } else { (1_000, "") };
         let mut bits = u128::from(self.0) * 8;
         let mut unit = 0;
-        while unit < 4 && bits >= 1000 && (bits.is_multiple_of(1000) || bits >= 1_000_000) {
-            bits /= 1000;
+        while unit < 4 && bits >= kilo && (bits.is_multiple_of(kilo) || bits >= 1_000 * kilo) {
+            bits /= kilo;
             unit += 1;
         }
-        write!(f, "{bits}{}bit", ["", "K", "M", "G", "T"][unit])
+        write!(f, "{bits}{}{}bit", ["", "K", "M", "G", "T"][unit], if unit > 0 { sign } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `tc` of iproute2 6.1 prints of the same rates, without and with `-iec`.
+    #[test]
+    fn rates_are_shown_in_either_thousand() {
+        for (rate, plain, iec) in [
+            ("0", "0bit", "0bit"),
+            ("500bit", "496bit", "496bit"),
+            ("1023bit", "1016bit", "1016bit"),
+            ("8kibit", "8192bit", "8Kibit"),
+            ("20kbit", "20Kbit", "20000bit"),
+            ("1mbit", "1Mbit", "1000000bit"),
+            ("1048576bit", "1048Kbit", "1Mibit"),
+            ("1234567bit", "1234Kbit", "1205Kibit"),
+            ("999kibit", "1022Kbit", "999Kibit"),
+            ("1000kibit", "1024Kbit", "1000Kibit"),
+            ("2000kibit", "2048Kbit", "2000Kibit"),
+            ("2gibit", "2147Mbit", "2Gibit"),
+        ] {
+            let rate: Rate = rate.parse().expect("a rate");
+            assert_eq!((format!("{rate}"), format!("{rate:#}")), (plain.into(), iec.into()));
+        }
     }
 }

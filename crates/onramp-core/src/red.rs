@@ -98,20 +98,18 @@ impl Average {
 impl Red {
     /// `weight` comes from [`Shape::check`].
     pub(crate) fn new(shape: &Shape, weight: u32, seed: u64) -> Self {
-        let probability = shape.max_p();
+        let max_p = shape.max_p();
         let span = shape.max.saturating_sub(shape.min).max(1);
-        let mut red = Self {
+        Self {
             weight,
             min: u64::from(shape.min) << weight,
             max: u64::from(shape.max) << weight,
             span,
-            max_p: probability,
-            slope: 0,
+            max_p,
+            slope: (max_p / span).max(1),
             damping: None,
             rng: Rng::new(seed),
-        };
-        red.set_max_p(probability, probability / span);
-        red
+        }
     }
 
     /// Other parameters; chance goes on.
@@ -170,7 +168,7 @@ impl Red {
     #[cold]
     fn damped(&self, value: u64, since: Instant, now: Instant) -> u64 {
         let Some(damping) = &self.damping else { return value };
-        let idle_us = (now.since(since) / 1000).min(255 << damping.cell_log);
+        let idle_us = (now.since(since) / 1000).min(CELLS << damping.cell_log);
         let cell = (idle_us >> damping.cell_log) as usize;
         match damping.bits[cell & 255] {
             // Within the first cells, a line stands in for the curve.
@@ -219,14 +217,14 @@ fn shrinking(weight: u32, average_packet: u32, bytes_per_sec: u64) -> (f64, u32)
     (bits_per_tick, (0..32).find(spans).unwrap_or(31))
 }
 
+/// Idle time beyond so many cells takes nothing more off an average.
+const CELLS: u64 = 255;
+
 /// Adaptive RED looks at the average so often: every half second, and a tick of 10 ms.
 const ADAPT_NS: u64 = 510_000_000;
 
 /// The half second, in ticks.
 const ADAPT_TICKS: u64 = 50;
-
-/// Where nothing changes any more, however long the queue has been idle.
-const ADAPT_MOST: u64 = 256;
 
 /// A hundredth, the least that adaptive RED goes down to.
 const PERCENT: u32 = 42_949_672;
@@ -249,12 +247,12 @@ impl Adaption {
     pub(crate) fn run(&mut self, red: &mut Red, average: &Average, now: Instant) {
         let by_clock = || Instant(now.0 / ADAPT_NS * ADAPT_NS).after(ADAPT_NS);
         let mut next = *self.next.get_or_insert_with(by_clock);
-        let late = now.since(next) / ADAPT_NS;
-        if late > ADAPT_MOST {
-            next = next.after((late - ADAPT_MOST) * ADAPT_NS);
-        }
+        let still = red.stays_from(average);
         while next <= now {
-            red.adapt(average, next);
+            if !red.adapt(average, next) && still <= next {
+                // So it goes on until now.
+                next = next.after(now.since(next) / ADAPT_NS * ADAPT_NS);
+            }
             next = next.after(ADAPT_NS);
         }
         self.next = Some(next);
@@ -262,8 +260,16 @@ impl Adaption {
 }
 
 impl Red {
-    /// Additive increase, multiplicative decrease.
-    fn adapt(&mut self, average: &Average, now: Instant) {
+    /// From when on an average stays as it is until the next packet.
+    fn stays_from(&self, average: &Average) -> Instant {
+        match (average.idle_since, &self.damping) {
+            (Some(since), Some(damping)) => since.after((CELLS << damping.cell_log) * 1000),
+            _ => Instant(0),
+        }
+    }
+
+    /// Additive increase, multiplicative decrease; whether there was one.
+    fn adapt(&mut self, average: &Average, now: Instant) -> bool {
         let idle = average.idle_since.filter(|since| *since <= now);
         let value = idle.map_or(average.value, |since| self.damped(average.value, since, now));
         let value = value >> self.weight;
@@ -273,14 +279,17 @@ impl Red {
         } else if value < least + 2 * fifth && self.max_p >= PERCENT {
             self.max_p / 10 * 9
         } else {
-            return;
+            return false;
         };
         self.set_max_p(max_p, (max_p + self.span / 2) / self.span);
+        true
     }
 }
 
 #[cfg(test)]
 mod adaptive_tests;
+#[cfg(test)]
+mod law_tests;
 
 #[cfg(test)]
 mod tests {

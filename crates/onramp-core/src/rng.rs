@@ -11,9 +11,7 @@ impl Rng {
 
     pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.0)
     }
 
     pub(crate) fn next_u32(&mut self) -> u32 {
@@ -25,6 +23,15 @@ impl Rng {
     pub(crate) fn below(&mut self, below: u32) -> u32 {
         ((u64::from(self.next_u32()) * u64::from(below)) >> 32) as u32
     }
+}
+
+/// Every bit of the result hangs on every bit of the key: David Stafford's "mix 13", with which
+/// SplitMix64 makes its numbers.
+#[inline]
+pub(crate) const fn mix(key: u64) -> u64 {
+    let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ (key >> 31)
 }
 
 #[cfg(test)]

@@ -115,4 +115,54 @@ mod tests {
         bare.gso_size = 1000;
         assert!(!is_several(&bare));
     }
+
+    #[test]
+    fn datagrams_are_counted() {
+        let count_of = |payload: usize, size: u16| {
+            let mut pkt = Packet::with_payload(&vec![0; payload]);
+            pkt.gso_size = size;
+            count(&pkt)
+        };
+        for (payload, size, datagrams) in
+            [(5_000, 1_000, 5), (5_001, 1_000, 6), (2, 1, 2), (1, 1, 1), (1_000, 0, 1), (0, 9, 1)]
+        {
+            assert_eq!(count_of(payload, size), datagrams, "{payload} by {size}");
+        }
+    }
+
+    #[test]
+    fn parts_go_where_the_whole_went() {
+        let dest = "[::1]:4433".parse().expect("an address");
+        let mut pkt = Packet::with_payload(&[0; 3_000]);
+        pkt.gso_size = 1_000;
+        pkt.set_dest(Some(dest));
+        let mut drops = PacketList::new();
+        let parts: Vec<_> = split(pkt, &mut Cx::new(Instant(0), &mut drops)).collect();
+        assert_eq!(parts.iter().map(Packet::dest).collect::<Vec<_>>(), [Some(dest); 3]);
+    }
+
+    /// The whole is queued if one part is, and congested if one part was; dropped if all were.
+    #[test]
+    fn the_verdict_is_that_of_all_parts() {
+        use Verdict::{Congested, Dropped, Queued};
+        for (parts, whole) in [
+            ([Dropped, Dropped, Dropped], Dropped),
+            ([Dropped, Dropped, Queued], Queued),
+            ([Queued, Dropped, Dropped], Queued),
+            ([Queued, Queued, Queued], Queued),
+            ([Congested, Queued, Queued], Congested),
+            ([Queued, Congested, Dropped], Congested),
+            ([Dropped, Queued, Congested], Congested),
+            ([Congested, Dropped, Dropped], Congested),
+        ] {
+            let mut pkt = Packet::with_payload(&[0; 3_000]);
+            pkt.gso_size = 1_000;
+            let mut drops = PacketList::new();
+            let mut verdicts = parts.into_iter();
+            let verdict = each(pkt, &mut Cx::new(Instant(0), &mut drops), |_, _| {
+                verdicts.next().expect("three parts")
+            });
+            assert_eq!((verdict, verdicts.next()), (whole, None), "{parts:?}");
+        }
+    }
 }

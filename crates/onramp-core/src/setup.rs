@@ -156,7 +156,7 @@ impl Node {
                 _ => (Errno::NoEntry, "Specified class doesn't exist", why),
             });
         }
-        if self.spec.build(1514).filters(0).is_none() {
+        if self.spec.build_at(Site::default()).filters(0).is_none() {
             let why = format!("{} asks no filters", kind.id);
             Some(match kind.classes {
                 ClassKind::None => (Errno::Invalid, "Qdisc not classful", why),
@@ -168,8 +168,13 @@ impl Node {
             let why = "there is no such class".into();
             Some((Errno::NoEntry, "Specified class doesn't exist", why))
         } else if !nested {
+            let said = match kind.id {
+                "drr" => "DRR classid must be zero",
+                "ets" => "ETS classid must be zero",
+                _ => "",
+            };
             let why = format!("{} asks filters at {} alone", kind.id, parent.qdisc());
-            Some((Errno::Invalid, "", why))
+            Some((Errno::Invalid, said, why))
         } else {
             None
         }
@@ -275,9 +280,8 @@ impl Setup {
         if !self.is_mq() {
             return self.build(mtu, seed);
         }
-        let root = self.root.unwrap_or(0);
-        let class = u16::try_from(queue + 1).ok().map(|minor| Handle::new(root, minor));
-        let below = class.and_then(|class| self.below(Some(class)));
+        let class = self.root.zip(u16::try_from(queue + 1).ok());
+        let below = class.and_then(|(root, minor)| self.below(Some(Handle::new(root, minor))));
         Some(below.map_or_else(default_pfifo_fast, |major| self.build_node(major, mtu, seed)))
     }
 
@@ -361,7 +365,7 @@ impl Setup {
     pub(crate) fn fixed_classes(&self, spec: &Spec) -> u16 {
         match (spec.kind().classes, spec.kind().id, self.facts.queues) {
             (ClassKind::Fixed(_), "mq", queues @ 1..) => queues,
-            (ClassKind::Fixed(count), ..) => count(&spec.values(0)),
+            (ClassKind::Fixed(count), ..) => count(&spec.values_anywhere()),
             _ => 0,
         }
     }
@@ -421,7 +425,7 @@ impl Setup {
         let (node, site) = (&self.qdiscs[&major], self.site(major, mtu, seed));
         let mut qdisc = node.spec.build_at(site);
         let mut drops = PacketList::new();
-        let mut cx = Cx::new(Instant(0), &mut drops);
+        let mut cx = Cx::new(Instant::default(), &mut drops);
         if let Some(classes) = qdisc.classes() {
             let params = class_params(&node.spec);
             for class in &node.classes.rows {
@@ -567,3 +571,6 @@ fn class_params(spec: &Spec) -> &'static [Param] {
         _ => &[],
     }
 }
+
+#[cfg(test)]
+mod tests;

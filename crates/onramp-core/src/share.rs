@@ -138,11 +138,11 @@ impl Share {
     fn pay(&mut self, now: Instant) {
         let (speed, passed) = (self.speed(), float(now.since(self.at)));
         self.at = self.at.max(now);
-        let paid = if passed > 0.0 { self.debt - passed * speed } else { self.debt };
-        self.debt = paid.max(-float(SLACK_NS) * speed);
-        if speed.is_infinite() {
-            self.debt = 0.0;
-        }
+        self.debt = if speed.is_infinite() {
+            0.0
+        } else {
+            (self.debt - passed * speed).max(-float(SLACK_NS) * speed)
+        };
     }
 
     /// When to ask again whether a packet may go, if it may not now.
@@ -154,10 +154,11 @@ impl Share {
             return None;
         }
         let wait_max = if self.siblings > 1 { WAIT_MAX_NS } else { u64::MAX };
-        Some(now.after(self.wait().clamp(1, wait_max)))
+        Some(now.after(self.wait().min(wait_max)))
     }
 
-    /// How long the debt takes to pay at the present part of the rate, nanoseconds.
+    /// How long the debt takes to pay at the present part of the rate, nanoseconds: any debt takes
+    /// one at least.
     fn wait(&self) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,

@@ -7,6 +7,8 @@ mod json;
 
 use std::fmt::{self, Write as _};
 
+use crate::Rate;
+
 pub(crate) use self::json::General;
 pub use self::json::Json;
 
@@ -23,6 +25,14 @@ pub struct Style {
     pub pretty: bool,
     /// `-i`: rates with powers of 1,024.
     pub iec: bool,
+}
+
+impl Style {
+    /// A rate, bytes per second, in a text.
+    pub(crate) fn rate(self, rate: u64) -> impl fmt::Display {
+        let rate = Rate(rate);
+        fmt::from_fn(move |f| if self.iec { write!(f, "{rate:#}") } else { write!(f, "{rate}") })
+    }
 }
 
 /// A listing that is being written.
@@ -144,3 +154,6 @@ impl Out {
         self.json(Json::close_object);
     }
 }
+
+#[cfg(test)]
+mod tests;

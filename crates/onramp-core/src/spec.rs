@@ -39,9 +39,8 @@ impl Spec {
 
     /// A kind that there is.
     pub(crate) fn named(id: &str) -> Self {
-        let kind = KINDS.iter().find(|kind| kind.id == id).unwrap_or(&KINDS[0]);
-        debug_assert_eq!(kind.id, id);
-        Self::new(kind)
+        let kind = KINDS.iter().find(|kind| kind.id == id);
+        Self::new(kind.expect("only kinds of the table are asked for"))
     }
 
     /// What stands where packets come in, by its name.
@@ -66,6 +65,11 @@ impl Spec {
     #[must_use]
     pub fn values_at(&self, site: Site) -> Values<'_> {
         Values { params: self.kind.params, given: &self.given, site }
+    }
+
+    /// The values that no device has a part in.
+    pub(crate) fn values_anywhere(&self) -> Values<'_> {
+        self.values_at(Site::default())
     }
 
     /// Builds the qdisc for a device whose largest packet has `mtu` bytes, link header included.
@@ -156,11 +160,12 @@ impl Spec {
     ///
     /// [`ConfigError`]: which one is wrong, and why.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values(0))
+        check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values_anywhere())
     }
 
-    fn is_given(&self, key: &str) -> bool {
-        self.values(0).is_given(key)
+    /// Whether `key` was given.
+    pub(crate) fn is_given(&self, key: &str) -> bool {
+        self.values_anywhere().is_given(key)
     }
 
     /// What was given, in the order of the kind's table.
@@ -176,6 +181,14 @@ impl Spec {
         }
     }
 
+    /// Has no value of `key` any more.
+    fn forget(&mut self, key: &str) {
+        let place = self.kind.params.iter().position(|param| param.key == key);
+        if let Some(given) = place.and_then(|place| self.given.get_mut(place)) {
+            *given = None;
+        }
+    }
+
     /// Whether a qdisc of this kind can be changed by what was given.
     pub(crate) fn may_change(&self) -> bool {
         match self.kind.changes {
@@ -183,6 +196,11 @@ impl Spec {
             Changes::Bare => self.given.iter().all(Option::is_none),
             Changes::No => false,
         }
+    }
+
+    /// The limit that a change to its options gives to a fifo below.
+    pub(crate) fn limit_below(&self) -> Option<u64> {
+        self.kind.limit_below(&self.values(0))
     }
 
     /// Itself, changed by what `other`, of the same kind, was given. What `tc` asks of a line it
@@ -195,6 +213,15 @@ impl Spec {
         if self.kind.id == "netem" && !other.is_given("reorder") && !other.is_given("gap") {
             // The chance stays, but comes up in no gap.
             changed.give("gap", Value::Number(0));
+        }
+        let says = |key| other.is_given(key);
+        if self.kind.id == "cake" && says("bandwidth") && !says("autorate-ingress") {
+            // The rate that is said is to hold, as with `tc`.
+            changed.forget("autorate-ingress");
+        }
+        if self.kind.id == "cake" && says("overhead") && !says("link") {
+            // It is added to the length without link header, whatever was `raw` before.
+            changed.forget("link");
         }
         match changed.check() {
             Err(error) if matches!(error.fault, Fault::Kernel(..)) => Err(error),

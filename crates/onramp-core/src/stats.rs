@@ -216,4 +216,18 @@ mod tests {
             counts(value, 39);
         }
     }
+
+    #[test]
+    fn drops_add_up() {
+        let counters = DropCounters::default();
+        assert_eq!((counters.total(), counters.iter().count()), (0, 0));
+        counters.add(DropReason::Overlimit, 2);
+        counters.add(DropReason::Purged, 5);
+        counters.add(DropReason::Overlimit, 1);
+        assert_eq!(counters.total(), 8);
+        assert_eq!(counters.get(DropReason::Overlimit), 3);
+        let mut told: Vec<_> = counters.iter().collect();
+        told.sort_by_key(|(_, n)| *n);
+        assert_eq!(told, [(DropReason::Overlimit, 3), (DropReason::Purged, 5)]);
+    }
 }

@@ -171,6 +171,8 @@ impl Tree {
     pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
         let passes = self.root.backlog().packets == 0 && self.root.qdisc().can_bypass();
+        // In Linux the device has refused it, and it was put back.
+        self.root.count_requeues(u32::from(passes));
         self.call(now, |root, cx| match passes {
             true => root.qdisc_mut().keep_passing(pkt, cx),
             false => root.enqueue(pkt, cx),

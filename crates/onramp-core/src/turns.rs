@@ -149,4 +149,20 @@ mod tests {
             }
         }
     }
+
+    /// The flows whose turns come 18, 12 and 6 turns later, once there are 64.
+    #[test]
+    fn there_is_something_to_look_ahead_to() {
+        let mut turns = Turns::default();
+        for flow in 100..163 {
+            turns.push_back(flow);
+            assert_eq!(turns.look_ahead(), None, "{flow}");
+        }
+        turns.push_back(163);
+        assert_eq!(turns.look_ahead(), Some([118, 112, 106]));
+        turns.pop_front();
+        assert_eq!(turns.look_ahead(), None);
+        turns.push_back(164);
+        assert_eq!(turns.look_ahead(), Some([119, 113, 107]));
+    }
 }

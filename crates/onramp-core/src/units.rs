@@ -81,10 +81,8 @@ fn split_number(word: &str) -> Option<(f64, &str)> {
     }
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-        let exponent = digits(end + 1 + sign);
-        if exponent > 0 {
-            end += 1 + sign + exponent;
-        }
+        // Without digits behind it, that is no number.
+        end += 1 + sign + digits(end + 1 + sign);
     }
     Some((word[..end].parse().ok()?, &word[end..]))
 }
@@ -165,12 +163,14 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MIB: u64 = 1 << 20;
-        let near = |unit: u64| (self.0.saturating_add(unit / 2)) / unit;
-        let (kib, mib) = (near(1024), near(MIB));
-        if self.0 >= MIB && mib.saturating_mul(MIB).abs_diff(self.0) < 1024 {
+        const KIB: u128 = 1 << 10;
+        const MIB: u128 = 1 << 20;
+        let bytes = u128::from(self.0);
+        let near = |unit: u128| (bytes + unit / 2) / unit;
+        let (kib, mib) = (near(KIB), near(MIB));
+        if bytes >= MIB && (mib * MIB).abs_diff(bytes) < 1024 {
             write!(f, "{mib}Mb")
-        } else if self.0 >= 1024 && kib.saturating_mul(1024).abs_diff(self.0) < 16 {
+        } else if bytes >= KIB && (kib * KIB).abs_diff(bytes) < 16 {
             write!(f, "{kib}Kb")
         } else {
             write!(f, "{}b", self.0)
@@ -258,3 +258,6 @@ pub(crate) fn exact_time(ns: u64) -> String {
         _ => format!("{ns}ns"),
     }
 }
+
+#[cfg(test)]
+mod tests;

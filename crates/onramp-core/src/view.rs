@@ -144,3 +144,6 @@ impl Shown {
         class_extra: |_, _| {},
     };
 }
+
+#[cfg(test)]
+mod tests;

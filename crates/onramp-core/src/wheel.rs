@@ -62,7 +62,7 @@ impl Timer {
 
     /// When it next goes off, after `now` and with the period's first part.
     fn after(&self, now: Instant) -> Instant {
-        let since_ns = (now.0 + self.period_ns - self.phase_ns) % self.period_ns;
+        let since_ns = (now.0 % self.period_ns + self.period_ns - self.phase_ns) % self.period_ns;
         now.after(self.period_ns - since_ns)
     }
 }
@@ -136,6 +136,19 @@ mod tests {
             .collect()
     }
 
+    /// No time is too late to ask.
+    #[test]
+    fn a_timer_at_the_end_of_time() {
+        let timer = Timer::new(50, 1, 15_000_000);
+        for early_ns in [0, 1, 15_000_000, 30_000_000] {
+            let now = Instant(u64::MAX - early_ns);
+            let next = timer.after(now);
+            assert!(now <= next && next.since(now) <= timer.period_ns, "{early_ns}");
+            let mut rounds = Rounds::default();
+            let _ = rounds.count(&timer, now);
+        }
+    }
+
     /// Half a second first, then a wait of two ticks, each a tick longer.
     #[test]
     fn a_timer_goes_off_a_tick_late_and_by_the_clock() {
@@ -198,5 +211,62 @@ mod tests {
         assert!(rounds.count(&timer, Instant::MAX) > 1 << 39);
         let last = rounds.count(&timer, Instant::MAX);
         assert_eq!(rounds.count(&timer, Instant::MAX), last);
+    }
+
+    /// Eight clocks, each of eight ticks of the finer one: the coarsest has 2^21 ticks, with 100 of
+    /// which in a second it is the one for all beyond 46 hours.
+    #[test]
+    fn the_coarsest_clock_is_the_eighth() {
+        for level in 1..8_u32 {
+            let bits = 3 * level;
+            assert_eq!(grain((63 << (bits - 3)) - 1), 1 << (bits - 3));
+            assert_eq!(grain(63 << (bits - 3)), 1 << bits);
+        }
+        assert_eq!([63 << 21, 63 << 24, 1 << 40].map(grain), [1 << 21; 3]);
+    }
+
+    /// A timer is set again when its tick has begun: to wait 63 ticks more, it has 62 to go.
+    #[test]
+    fn the_clock_of_a_period_is_that_of_a_tick_less() {
+        // The first one of all goes off in tick 51, and the others by their clock: one of eight
+        // ticks, or each tick.
+        for (wait, period, phase) in [(61, 62, 51), (62, 63, 51), (63, 64, 51), (64, 72, 120 % 72)]
+        {
+            let timer = Timer::new(50, 1, wait * TICK_NS);
+            let times = times(&timer, 10_000, 11_000);
+            assert!(times.len() > 10);
+            assert_eq!(times[0] % period, phase, "{wait}: {times:?}");
+            assert!(times.windows(2).all(|two| two[1] - two[0] == period), "{wait}: {times:?}");
+        }
+    }
+
+    /// Other parameters while a long work is done hold as soon as it is done: the time of the next
+    /// one counts from when this one began. Later, what waits goes off first.
+    #[test]
+    fn a_change_amid_a_long_work_holds_at_once() {
+        // Ticks 51, 52 and 53, and again from 56 on; with the new one, a round takes 33 ticks.
+        let (old, new) = (Timer::new(50, 3, 20_000_000), Timer::new(50, 3, 300_000_000));
+        assert_eq!((old.period_ns, new.period_ns), (5 * TICK_NS, 33 * TICK_NS));
+        for (change, next) in [(51, 84), (52, 84), (53, 56), (54, 56), (55, 56)] {
+            for last_look in [50, change] {
+                let (mut rounds, tick) = (Rounds::default(), |n: u64| Instant(n * TICK_NS));
+                rounds.count(&old, tick(50));
+                rounds.count(&old, tick(last_look));
+                rounds.change(&old, &new, tick(change));
+                let mut counts = |n: u64| rounds.count(&new, tick(n));
+                let found = [counts(next - 1), counts(next), counts(next + 32), counts(next + 33)];
+                assert_eq!(found, [1, 2, 2, 3], "changed at {change}");
+            }
+        }
+    }
+
+    /// A change before the first call is none: the new timer alone is known.
+    #[test]
+    fn a_change_counts_from_the_beginning() {
+        let (old, new) = (Timer::new(50, 1, 20_000_000), Timer::new(50, 1, 20_000_000));
+        let mut rounds = Rounds::default();
+        rounds.change(&old, &new, Instant(50 * TICK_NS));
+        assert_eq!(rounds.count(&new, Instant(50 * TICK_NS)), 0);
+        assert_eq!(rounds.count(&new, Instant(51 * TICK_NS)), 1);
     }
 }

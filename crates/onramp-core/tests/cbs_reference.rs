@@ -1,7 +1,7 @@
 //! `cbs` against the arithmetic of credits.
 
 use onramp_core::qdisc::{Dequeue, Spec};
-use onramp_core::{Instant, Tree};
+use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 use proptest::prelude::*;
 
@@ -125,5 +125,32 @@ proptest! {
                 bytes += len;
             }
         }
+    }
+}
+
+/// When credits suffice again, `cbs` asks the qdisc below, also in vain: `fq_codel` forgets a flow
+/// that has nothing then, and knows it until then.
+#[test]
+fn a_child_without_packets_is_asked_when_there_are_credits() {
+    // 1,000 bytes take 800 us and 900 credits, which are earned in 7,200 us.
+    let lines = [
+        "qdisc add dev d root handle 1: cbs idleslope 1000 sendslope -9000 hicredit 9999 \
+         locredit -9999",
+        "qdisc add dev d parent 1:1 handle 2: fq_codel",
+    ];
+    for (later, known) in [(7_999_999, 2), (8_000_000, 1)] {
+        let mut setup = Setup::default();
+        lines.iter().for_each(|line| setup.apply(line).expect(line));
+        let mut tree = Tree::of(&setup, MTU, 1).expect("a root");
+        let packet = |flow| {
+            let mut pkt = Packet::new(1000);
+            pkt.flow = flow;
+            pkt
+        };
+        let _ = tree.enqueue(START, packet(1));
+        assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
+        assert!(matches!(tree.dequeue(START.after(800_000)), Dequeue::Empty));
+        let _ = tree.enqueue(START.after(later), packet(2));
+        assert_eq!(tree.views()[1].classes.len(), known, "after {later} ns");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use onramp_core::qdisc::{Changes, Dequeue, KINDS};
+use onramp_core::qdisc::{Changes, Dequeue, KINDS, Verdict};
 use onramp_core::view::QdiscView;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
@@ -216,4 +216,60 @@ fn pie_learns_no_faster_than_its_new_period() {
             assert_eq!(tree.backlog().packets, 34);
         }
     }
+}
+
+/// What the link makes of a packet is settled when it comes, also for those that are held when the
+/// link changes.
+#[test]
+fn cake_keeps_the_sizes_of_what_it_holds() {
+    const MS: u64 = 1_000_000;
+    let line = |more: &str| format!("cake bandwidth 8mbit besteffort flowblind {more}");
+    let mut tree = tree(&[&format!("qdisc add dev x root handle 1: {}", line("raw"))]);
+    let come = |tree: &mut Tree, packets: usize| {
+        for _ in 0..packets {
+            assert_eq!(tree.enqueue(NOW, Packet::new(1_000)), Verdict::Queued);
+        }
+    };
+    come(&mut tree, 3);
+    change(&mut tree, &line("raw overhead 50"));
+    come(&mut tree, 2);
+    change(&mut tree, &line("raw overhead 100"));
+    come(&mut tree, 2);
+    let mut now = NOW;
+    let mut left = Vec::new();
+    while tree.backlog().packets > 0 {
+        match tree.dequeue(now) {
+            Dequeue::Ready(_) => left.push((now.0 - NOW.0) / (MS / 100)),
+            Dequeue::NotBefore(then) => now = then,
+            Dequeue::Empty => break,
+        }
+    }
+    // Hundredths of a millisecond: a byte takes a microsecond.
+    assert_eq!(left, [0, 100, 200, 300, 405, 510, 620]);
+}
+
+/// Linux puts a new `bfifo` below a `red` that is changed; what stood there is gone.
+#[test]
+fn red_loses_what_stands_below_it() {
+    let red = "red limit 100000 min 20000 max 60000 avpkt 1000 burst 40 bandwidth 10mbit";
+    let mut tree = tree(&[
+        &format!("qdisc add dev x root handle 1: {red}"),
+        "qdisc add dev x parent 1:1 handle 2: prio",
+        "qdisc add dev x parent 2:1 handle 3: codel limit 660",
+    ]);
+    assert_eq!(fill(&mut tree).len(), 6);
+    change(&mut tree, red);
+    let handles = |tree: &mut Tree| -> Vec<u16> {
+        tree.views().iter().map(|view| view.handle.major).filter(|major| *major > 0).collect()
+    };
+    assert_eq!(handles(&mut tree), [1]);
+    assert_eq!((tree.backlog().packets, tree.totals().dropped(DropReason::Purged)), (0, 34));
+    for line in ["change dev x parent 1:1 handle 2: prio", "del dev x parent 2:1"] {
+        assert!(tree.apply(NOW, &format!("qdisc {line}")).is_err(), "{line}");
+    }
+    tree.apply(NOW, "qdisc add dev x parent 1:1 handle 2: pfifo limit 2").expect("there is room");
+    assert_eq!(handles(&mut tree), [1, 2]);
+    let _ = fill(&mut tree);
+    check_sums(&tree, "red");
+    assert_eq!(tree.totals().dropped(DropReason::Overlimit), 38);
 }

@@ -115,3 +115,30 @@ fn how_long_packets_stay_is_measured_if_asked_for() {
         assert_eq!((counts[10], counts.iter().sum::<u64>()), (3, 3));
     }
 }
+
+/// What a class of htb refused is known as long as the class stands (`htb_enqueue`,
+/// `net/sched/sch_htb.c`, 7.2); one of drr tells what the qdisc below it has dropped, which begins
+/// anew with that qdisc (`drr_dump_class_stats`, `net/sched/sch_drr.c`).
+#[test]
+fn what_a_class_refused_when_another_qdisc_comes() {
+    for (kind, options, adds_up) in [("htb", "rate 8gbit", true), ("drr", "", false)] {
+        let mut tree = tree(&[
+            &format!("qdisc add dev x root handle 1: {kind}"),
+            &format!("class add dev x parent 1: classid 1:1 {kind} {options}"),
+            "qdisc add dev x parent 1:1 handle 2: pfifo limit 1",
+        ]);
+        enqueue(&mut tree, 4, 0x1_0001);
+        dequeue(&mut tree, 1);
+        for (handle, sent) in [(3, 1), (4, 2)] {
+            let line = format!("qdisc replace dev x parent 1:1 handle {handle}: pfifo limit 1");
+            tree.apply(NOW, &line).expect("a line");
+            let drops = if adds_up { 3 * sent } else { 0 };
+            let class = tree.views()[0].classes[0].counters;
+            assert_eq!((class.packets, class.drops), (sent, drops), "{kind}: before any came");
+            enqueue(&mut tree, 4, 0x1_0001);
+            dequeue(&mut tree, 1);
+            let class = tree.views()[0].classes[0].counters;
+            assert_eq!((class.packets, class.drops), (sent + 1, drops + 3), "{kind}");
+        }
+    }
+}

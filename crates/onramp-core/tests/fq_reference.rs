@@ -328,8 +328,9 @@ impl Model {
         self.credits[self.band] -= i64::from(pkt.len);
         let mut ecn = pkt.ecn;
         let waited = now.saturating_sub(due);
-        if p.ce_threshold.is_some_and(|most| waited > most) && (ecn == 1 || ecn == 2) {
-            ecn = 3;
+        if p.ce_threshold.is_some_and(|most| waited > most) {
+            // Linux counts attempts.
+            ecn = if ecn == 1 || ecn == 2 { 3 } else { ecn };
             self.marks += 1;
         }
         let txtime = if pkt.txtime == 0 && due > now { due } else { pkt.txtime };

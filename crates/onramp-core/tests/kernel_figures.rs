@@ -122,7 +122,7 @@ fn cake_follows_the_rate_that_comes() {
     assert_eq!((capacity * 8 / 1_000, bandwidth * 8 / 1_000), (4_980, 4_669));
 }
 
-/// Another bandwidth is taken, the same one leaves what was learned, and without the word it holds.
+/// Another bandwidth is taken, and without the word what was learned holds.
 #[test]
 fn cake_keeps_what_it_has_learned() {
     let mut tree = tree("cake bandwidth 5mbit besteffort flows autorate-ingress", 1);
@@ -131,7 +131,8 @@ fn cake_keeps_what_it_has_learned() {
     let now = START.after(10_000 * MS);
     tree.apply(now, "qdisc change dev x root cake rtt 50ms").expect("a line");
     assert_eq!(stat(&tree, "bandwidth"), learned);
-    tree.apply(now, "qdisc change dev x root cake bandwidth 3mbit").expect("a line");
+    let line = "qdisc change dev x root cake bandwidth 3mbit autorate-ingress";
+    tree.apply(now, line).expect("a line");
     assert_eq!(stat(&tree, "bandwidth"), 375_000);
 }
 

@@ -182,3 +182,34 @@ fn a_seed_settles_everything() {
     assert_eq!(fates(&other, 500).1, fates(&other, 500).1);
     assert_ne!(fates(options, 500).1, fates(&other, 500).1);
 }
+
+/// What delays a packet in the network is none of the queue's below: that holds it no longer than
+/// it takes to ask for it.
+#[test]
+fn a_queue_below_does_not_count_the_delay() {
+    const MS: u64 = 1_000_000;
+    for below in
+        ["codel ecn", "fq_codel ce_threshold 1ms", "pie ecn", "fq_pie ecn", "cake", "dualpi2"]
+    {
+        let mut setup = Setup::default();
+        for line in [
+            "qdisc add dev eth0 root handle 1: netem delay 300ms",
+            &format!("qdisc add dev eth0 parent 1:1 handle 2: {below}"),
+        ] {
+            setup.apply(line).expect("a correct line");
+        }
+        let mut tree = Tree::of(&setup, MTU, 1).expect("there is a root");
+        let (mut left, mut now_ns) = (0, START_NS);
+        while now_ns < START_NS + 2_000 * MS {
+            let mut pkt = Packet::new(1_000);
+            (pkt.enqueued_ns, pkt.ecn, pkt.flow) = (now_ns, 1, 7);
+            assert_eq!(tree.enqueue(Instant(now_ns), pkt), Verdict::Queued);
+            while let Dequeue::Ready(pkt) = tree.dequeue(Instant(now_ns)) {
+                assert_eq!(pkt.ecn, 1, "{below}: marked");
+                left += 1;
+            }
+            now_ns += MS;
+        }
+        assert_eq!((left, tree.totals().dropped_packets()), (1_700, 0), "{below}");
+    }
+}

@@ -42,7 +42,7 @@ fn out(tree: &mut Tree) -> Vec<u64> {
 /// Each `>` is typed behind the lines above, and answered by what follows: ours, and, behind how
 /// `tc` ends, what Linux says.
 const MISTAKES: &str = r#"
-> qdisc add dev eth0 root pfifo
+> qdisc add dev eth0 root prio
 qdisc: "root": 1: is there already; use replace
 2 Error: Exclusivity flag on, cannot modify.
 > qdisc add dev eth0 root handle 2: pfifo
@@ -61,8 +61,8 @@ qdisc: illegal "parent" "2:1": there is no qdisc 2:
 qdisc: illegal "parent" "11:1": pfifo has no classes
 2 Error: Parent qdisc is not classful.
 > qdisc add dev eth0 parent 1:3 handle 11: pfifo
-qdisc: illegal "handle" "11:": a qdisc of the tree has this handle already
-2 Error: Exclusivity flag on, cannot override.
+qdisc: illegal "handle" "11:": it stands elsewhere; delete it there, and add another
+2 Error: Cannot move an existing qdisc to a different parent.
 > qdisc add dev eth0 root handle 10000: pfifo
 qdisc: illegal "handle" "10000:": expected a qdisc's handle such as 1:, hexadecimal, 1: to ffff:
 255

@@ -106,6 +106,14 @@ enum Op {
     Dequeue,
 }
 
+/// Of which flow packet `number` was, the one of the operation with that number.
+fn of(ops: &[Op], number: u64) -> Option<u32> {
+    match ops[usize::try_from(number).ok()?] {
+        Op::Enqueue { flow, .. } => Some(flow),
+        Op::Dequeue => None,
+    }
+}
+
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let flow = prop_oneof![3 => 0_u32..40, 2 => 0_u32..4];
     let len = prop_oneof![60_u32..1515, Just(1000)];
@@ -165,7 +173,8 @@ proptest! {
                     let fate = match expected {
                         None => Verdict::Queued,
                         Some((dropped, _)) if dropped == number => Verdict::Dropped,
-                        Some(_) => Verdict::Congested,
+                        Some((dropped, _)) if of(&ops, dropped) == Some(flow) => Verdict::Congested,
+                        Some(_) => Verdict::Queued,
                     };
                     let ours = drops.pop_front();
                     let ours = ours.and_then(|pkt| Some((pkt.cookie, pkt.drop_reason?)));

@@ -243,7 +243,6 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
             let names = &names[..names.len().min(most)];
             prop::sample::select(names).prop_map(str::to_owned).boxed()
         }
-        Unit::Minus => number.prop_map(|n| format!("-{n}")).boxed(),
         // As two's complement, as far as the bounds go.
         Unit::Signed => number
             .prop_map(|n| u32::try_from(n & 0xFFFF_FFFF).unwrap_or(0).cast_signed().to_string())

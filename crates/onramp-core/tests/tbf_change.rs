@@ -90,3 +90,25 @@ fn a_reset_fills_the_bucket() {
     push(&mut tree, 20);
     assert_eq!(burst(&mut tree), (5, 1_000_000));
 }
+
+/// Linux sets the limit of any fifo below, in bytes or packets, and lists it there; a qdisc that is
+/// no fifo keeps its own.
+#[test]
+fn the_limit_is_listed_at_the_fifo_below() {
+    for (below, listed) in [
+        ("pfifo limit 5", "pfifo limit 4000"),
+        ("bfifo limit 5", "bfifo limit 4000b"),
+        ("pfifo_head_drop", "pfifo_head_drop limit 4000"),
+        ("codel limit 5", "codel limit 5"),
+    ] {
+        let mut setup = Setup::default();
+        for line in [
+            "add dev e root handle 1: tbf rate 8mbit burst 2000 limit 3000",
+            &format!("add dev e parent 1:1 handle 2: {below}"),
+            "change dev e root handle 1: tbf rate 8mbit burst 2000 limit 4000",
+        ] {
+            setup.apply(&format!("qdisc {line}")).expect(line);
+        }
+        assert_eq!(setup.lines()[1], format!("qdisc add dev e parent 1:1 handle 2: {listed}"));
+    }
+}

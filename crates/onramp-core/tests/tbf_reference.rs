@@ -128,7 +128,7 @@ fn another_qdisc_may_stand_below_it() {
     ] {
         setup.apply(line).expect("a correct line");
     }
-    let error = setup.apply("tc qdisc add dev x parent 1:2 pfifo").expect_err("one class");
+    let error = setup.apply("tc qdisc add dev x parent 1:2 prio").expect_err("one class");
     assert!(error.to_string().contains("1:1"), "{error}");
 
     let mut tree = Tree::of(&setup, MTU, 0).expect("a root");

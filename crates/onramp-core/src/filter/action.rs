@@ -171,7 +171,7 @@ pub(super) fn run(
             Control::Jump(to) => {
                 jumps += 1;
                 at = to as usize;
-                if to == 0 || at > actions.len() || jumps == ACTIONS_MAX {
+                if to == 0 || jumps == ACTIONS_MAX {
                     return Control::Ok;
                 }
             }
@@ -241,7 +241,7 @@ impl Action {
                 let long = words.peek().is_some_and(|word| word.len() > 32);
                 let read = |word: &str| {
                     let hex = word.bytes().all(|digit| digit.is_ascii_hexdigit());
-                    let fits = (2..=32).contains(&word.len()) && word.len().is_multiple_of(2);
+                    let fits = (1..=16).contains(&(word.len() / 2)) && word.len().is_multiple_of(2);
                     (hex && fits).then(|| word.to_ascii_lowercase())
                 };
                 let expected = "1 to 16 bytes, two hexadecimal digits each";

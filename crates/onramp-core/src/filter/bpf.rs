@@ -363,7 +363,8 @@ impl Operand {
 
 fn decode(raw: &[u32]) -> Option<Step> {
     let &[code, yes, no, k] = raw else { return None };
-    let (yes, no) = (u8::try_from(yes).ok()?, u8::try_from(no).ok()?);
+    let (code, yes) = (u8::try_from(code).ok()?, u8::try_from(yes).ok()?);
+    let no = u8::try_from(no).ok()?;
     let memory = || usize::try_from(k).ok().filter(|place| *place < MEMORY);
     let operand = if code & 8 == 0 { Operand::K(k) } else { Operand::X };
     Some(match code {
@@ -401,7 +402,7 @@ fn decode(raw: &[u32]) -> Option<Step> {
     })
 }
 
-fn size_of_load(code: u32) -> u8 {
+fn size_of_load(code: u8) -> u8 {
     match code & 0x18 {
         0x00 => 4,
         0x08 => 2,
@@ -409,17 +410,17 @@ fn size_of_load(code: u32) -> u8 {
     }
 }
 
-fn math(code: u32) -> Option<Math> {
+fn math(code: u8) -> Option<Math> {
     let all =
         [Math::Add, Math::Sub, Math::Mul, Math::Div, Math::Or, Math::And, Math::Left, Math::Right];
     match code >> 4 {
         9 => Some(Math::Mod),
         10 => Some(Math::Xor),
-        place => all.get(usize::try_from(place).ok()?).copied(),
+        place => all.get(usize::from(place)).copied(),
     }
 }
 
-fn decode_load(code: u32, k: u32) -> Option<Step> {
+fn decode_load(code: u8, k: u32) -> Option<Step> {
     let at = k.cast_signed();
     if !(ANCILLARY..0).contains(&at) {
         return Some(Step::Load { size: size_of_load(code), at, indirect: false });

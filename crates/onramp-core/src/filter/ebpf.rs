@@ -209,8 +209,7 @@ impl Ebpf {
     /// The instructions in an object file, as text.
     pub(super) fn digits(file: &[u8], section: &str) -> Result<String, ConfigError> {
         let bytes = object::program(file, section)?;
-        let digit = |bits: u8| char::from_digit(bits.into(), 16).unwrap_or('0');
-        Ok(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect())
+        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// What the program returns; none, if it reads or writes what is not there.

@@ -294,7 +294,7 @@ fn read_compare(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
         match words.peek() {
             Some("at") => {
                 words.next();
-                place.offset = words.value("at", "an offset, -65536 to 65535", offset)?;
+                place.offset = words.value("at", "an offset, -65535 to 65535", offset)?;
                 placed = true;
             }
             Some("layer") => {
@@ -334,7 +334,7 @@ fn read_bytes(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
         match words.peek() {
             Some("at") => {
                 words.next();
-                from = Some(words.value("at", "an offset, -65536 to 65535", offset)?);
+                from = Some(words.value("at", "an offset, -65535 to 65535", offset)?);
             }
             Some("layer") => {
                 words.next();

@@ -226,7 +226,7 @@ impl Line {
         let (rate, burst, packets) = match (self.rate, self.packet_rate) {
             (Some(_), Some(_)) => return wrong("pkts_rate", "not together with rate"),
             (Some(rate), None) => (Some(rate), self.burst, false),
-            (None, Some(rate)) => (Some(rate.max(1)), self.packet_burst, true),
+            (None, Some(rate)) => (Some(rate), self.packet_burst, true),
             (None, None) => (None, None, false),
         };
         match (rate, burst, self.peak, self.mtu) {

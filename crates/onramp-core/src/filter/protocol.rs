@@ -73,8 +73,16 @@ pub(super) fn read(word: &str) -> Option<u16> {
 
 /// The name of a protocol, or its number in brackets.
 pub(super) fn name(number: u16) -> String {
-    let named = NAMES.iter().find(|(_, known)| *known == number);
-    named.map_or_else(|| format!("[{number}]"), |(name, _)| (*name).to_owned())
+    known(number).map_or_else(|| format!("[{number}]"), str::to_owned)
+}
+
+/// The name of a protocol, or its number, as it is typed.
+pub(super) fn word(number: u16) -> String {
+    known(number).map_or_else(|| format!("{number:#06x}"), str::to_owned)
+}
+
+fn known(number: u16) -> Option<&'static str> {
+    NAMES.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
 }
 
 #[cfg(test)]
@@ -91,6 +99,8 @@ mod tests {
             (Some(0x800), Some(0x88cc), Some(0x88a8))
         );
         assert_eq!((read("x"), read("65536")), (None, None));
-        assert_eq!(name(0x1234), "[4660]");
+        assert_eq!((name(0x1234), word(0x1234)), ("[4660]".into(), "0x1234".into()));
+        assert_eq!((name(0x0800), word(0x0800)), ("ip".into(), "ip".into()));
+        assert_eq!(read("65535"), Some(u16::MAX));
     }
 }

@@ -63,13 +63,37 @@ impl FilterSpec {
     /// What stands behind the place in a line that makes it.
     pub(crate) fn words(&self) -> String {
         let (chain, pref, text) = (self.chain, self.pref, &self.text);
-        let protocol = super::protocol::name(self.protocol);
+        let protocol = super::protocol::word(self.protocol);
         // Of other kinds, a handle is only a number.
-        let handle = match self.kind {
-            "fw" => format!("handle {:#x} ", self.handle),
+        let handle = match (&self.matcher, self.handle) {
+            (Matcher::Mark(mark, u32::MAX), _) => format!("handle {mark:#x} "),
+            (Matcher::Mark(mark, mask), _) => format!("handle {mark:#x}/{mask:#x} "),
+            (Matcher::Flow(_), handle) => format!("handle {handle:#x} "),
+            (Matcher::U32(_), handle) => format!("handle ::{:x} ", handle & words::NODE),
+            // The first table of a preference gets its number by itself.
+            (Matcher::Table(_), handle) if *self.text != *"u32" => {
+                format!("handle {:x}: ", handle >> words::TABLE_BITS)
+            }
             _ => String::new(),
         };
         format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
+    }
+
+    /// The first table of its preference: nothing of what it says itself.
+    pub(super) fn table(&self, handle: u32, rank: Rank, serial: u64) -> Self {
+        Self {
+            rank,
+            handle,
+            text: "u32".into(),
+            serial,
+            matcher: Matcher::Table(1),
+            class: None,
+            indev: None,
+            skip_hw: false,
+            actions: Vec::new(),
+            bare_police: false,
+            ..self.clone()
+        }
     }
 
     /// The class it names.

@@ -280,6 +280,15 @@ impl Table {
         groups.flat_map(Group::specs)
     }
 
+    /// The same in the order in which they could be added to stand like that.
+    pub(crate) fn to_add(&self, at: Handle) -> Vec<&FilterSpec> {
+        let groups = self.places.get(&at).into_iter().flat_map(|place| place.groups.values());
+        let mut filters: Vec<_> = groups.flat_map(Group::to_add).collect();
+        // Nodes of `u32` name tables, perhaps those of another preference.
+        filters.sort_by_key(|filter| !matches!(filter.matcher, Matcher::Table(_)));
+        filters
+    }
+
     /// The minor numbers of the places of a qdisc where there are filters.
     pub(crate) fn places(&self, major: u16) -> impl Iterator<Item = u16> {
         let all = Handle::new(major, 0)..=Handle::new(major, u16::MAX);

@@ -1,5 +1,19 @@
 //! What Linux answered when it was asked, in numbers; and plain models of each kind.
 
+mod actions;
+mod basic;
+mod classic;
+mod fields;
+mod flows;
+mod headers;
+mod numbers;
+mod places;
+mod policers;
+mod programs_in_files;
+mod reading;
+mod tables;
+mod tools;
+
 use onramp_queue::{Layer, Packet};
 use proptest::prelude::*;
 

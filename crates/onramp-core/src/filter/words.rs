@@ -18,7 +18,7 @@ use super::Look;
 use super::reader::{Reader, count, leading, mac, prefix};
 use crate::ConfigError;
 
-pub(super) use self::node::{Line, Node, read_handle};
+pub(super) use self::node::{Line, NODE, Node, TABLE, TABLE_BITS, read_handle};
 pub(super) use self::show::show_table;
 pub(super) use self::walk::{Place, Step};
 
@@ -132,7 +132,7 @@ impl Key {
             word = if word.is_empty() { words.next().unwrap_or_default() } else { word };
         }
         let offset = offset(word).ok_or_else(|| {
-            words.wrong("at", word, "expected OFFSET or nexthdr+OFFSET, -65536 to 65535")
+            words.wrong("at", word, "expected OFFSET or nexthdr+OFFSET, -65535 to 65535")
         })?;
         Self::place(words, align, (value, mask, bits), offset, next_header)
     }

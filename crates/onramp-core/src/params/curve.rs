@@ -45,10 +45,16 @@ pub(super) fn parse<'w>(
     }
     match read {
         [m1, d, Some(m2), None, None, None] => Ok(vec![m1.unwrap_or(0), d.unwrap_or(0), m2]),
-        [None, None, None, umax, dmax, Some(rate @ 1..)] => match (umax, dmax.unwrap_or(0)) {
-            (Some(1..), 0) => Err(wrong("umax", "it needs a dmax TIME behind it".into())),
-            (umax, dmax_ns) => Ok(within_delay(umax.unwrap_or(0), dmax_ns / 1_000, rate)),
-        },
+        // `tc` counts microseconds.
+        [None, None, None, umax, dmax, Some(rate @ 1..)] => {
+            match (umax.unwrap_or(0), dmax.unwrap_or(0) / 1_000) {
+                (1.., 0) => {
+                    let why = "it needs a dmax TIME behind it, of a microsecond at least";
+                    Err(wrong("umax", why.into()))
+                }
+                (umax, dmax_us) => Ok(within_delay(umax, dmax_us, rate)),
+            }
+        }
         _ => {
             let word = words.clone().next().unwrap_or_default();
             Err(wrong(word, format!("expected {EXPECTED}")))
@@ -59,9 +65,8 @@ pub(super) fn parse<'w>(
 /// The curve of at least `rate` that lets a burst of `umax` bytes through in `dmax_us`.
 fn within_delay(umax: u64, dmax_us: u64, rate: u64) -> Vec<u64> {
     const PER_SEC: u64 = 1_000_000;
-    let steep = (umax * PER_SEC).checked_div(dmax_us).unwrap_or(0);
-    let exact = umax * PER_SEC == steep * dmax_us;
-    let steep = if dmax_us == 0 || exact { steep } else { steep + 1 };
+    // Without a burst, `dmax_us` may be zero.
+    let steep = (umax * PER_SEC).div_ceil(dmax_us.max(1));
     if steep > rate {
         return vec![steep, dmax_us * 1_000, rate];
     }

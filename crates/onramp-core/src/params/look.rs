@@ -2,7 +2,7 @@
 //!
 //! Source: behaviour of iproute2 6.1, tried kind by kind.
 
-use super::{Param, Unit, Value, signed};
+use super::{Param, Unit, Value, at, signed};
 use crate::show::Out;
 
 /// Writes a parameter that has a value; text ends with a space.
@@ -25,8 +25,7 @@ impl Param {
     pub(crate) fn word(&self, value: &Value) -> &'static str {
         match (self.unit, value) {
             (Unit::Words(names) | Unit::Choice(names), Value::Number(place)) => {
-                let place = usize::try_from(*place).unwrap_or(usize::MAX);
-                names.get(place).copied().unwrap_or(self.key)
+                at(names, *place).copied().unwrap_or(self.key)
             }
             _ => self.key,
         }
@@ -36,7 +35,7 @@ impl Param {
 /// As its unit says.
 pub(crate) fn plain(param: &Param, value: &Value, out: &mut Out) {
     let mut line = String::new();
-    param.write_shown(&mut line, value);
+    param.write_shown(&mut line, value, out.style);
     out.text(format_args!("{} ", line.trim_start()));
     out.json(|json| match (param.unit, value) {
         (Unit::Words(_), _) => json.raw(Some(param.key), format_args!("true")),

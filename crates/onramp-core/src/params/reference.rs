@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Default, Param, Unit, Value};
+use crate::show::Style;
 
 impl Param {
     /// The option as its users write it: `limit PACKETS`.
@@ -34,8 +35,12 @@ impl Param {
             (Default::Off, Unit::Choice(names)) => return Some(names[0].into()),
             (Default::Off, _) => return Some("off".into()),
             (Default::Mtus(n), _) => return Some(format!("{n} of the device's largest packets")),
-            (Default::Number(n), _) => self.write_shown(&mut text, &Value::Number(n)),
-            (Default::List(list), _) => self.write_shown(&mut text, &Value::List(list.to_vec())),
+            (Default::Number(n), _) => {
+                self.write_shown(&mut text, &Value::Number(n), Style::default())
+            }
+            (Default::List(list), _) => {
+                self.write_shown(&mut text, &Value::List(list.to_vec()), Style::default())
+            }
         }
         let text = text.trim_start();
         let text = match self.unit {

@@ -40,8 +40,6 @@ pub enum Unit {
     Words(&'static [&'static str]),
     /// One of these words, behind the option's name. The value is its place.
     Choice(&'static [&'static str]),
-    /// A plain number, zero or below it: `-7000`. The value is how much below.
-    Minus,
     /// A plain number that may be negative, of 32 bits; kept as their two's complement.
     Signed,
     /// Nanoseconds, as [`Unit::Usecs`], or one of these words in place of the option and its value.
@@ -84,7 +82,7 @@ impl Unit {
 
     pub(super) fn metavariable(self) -> &'static str {
         match self {
-            Self::Count | Self::Minus => "NUMBER",
+            Self::Count => "NUMBER",
             Self::Packets | Self::ScaledPackets => "PACKETS",
             Self::Bytes => "BYTES",
             Self::Size | Self::Burst => "SIZE",

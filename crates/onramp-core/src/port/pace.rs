@@ -103,3 +103,179 @@ impl Pace {
         (self.collects_from, self.visits, self.in_vain) = (now.after(self.hold_ns), 0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When the first visit comes. Two lists that lay make collecting pause.
+    const START: u64 = 1_000_000_000;
+
+    /// A keeper's visit of a busy port at `at`, whose newest packet is `age` old.
+    fn visit(pace: &mut Pace, at: u64, age: u64) -> bool {
+        pace.transmitted(0);
+        pace.received(Instant(at - age));
+        pace.enqueued(1_000);
+        pace.collects(true, true, Instant(at))
+    }
+
+    /// For how long it collects nothing from `at` on: to the nanosecond, by halves.
+    fn hold_ns(pace: &Pace, at: u64) -> u64 {
+        let (mut held, mut free) = (0, 1 << 40);
+        if !pace.holds(Instant(at)) {
+            return 0;
+        }
+        while free - held > 1 {
+            let middle = (held + free) / 2;
+            *if pace.holds(Instant(at + middle)) { &mut held } else { &mut free } = middle;
+        }
+        free
+    }
+
+    /// An eighth of a tick: 12.5 us. A younger packet says that senders are at it.
+    #[test]
+    fn what_is_twelve_and_a_half_microseconds_old_lay_in_vain() {
+        for (age, lay) in [(0, false), (12_499, false), (12_500, true), (90_000, true)] {
+            let mut pace = Pace::default();
+            assert!(visit(&mut pace, START, age), "one says nothing, {age}");
+            assert_eq!(hold_ns(&pace, START), 0);
+            assert_eq!(visit(&mut pace, START + TICK_NS, age), !lay, "{age}");
+            assert_eq!(hold_ns(&pace, START + TICK_NS), if lay { 1_000_000 } else { 0 }, "{age}");
+        }
+    }
+
+    /// 1 ms, and twice that each time it happens again at once, up to 64 ms.
+    #[test]
+    fn collecting_pauses_for_longer_each_time() {
+        let (mut pace, mut at) = (Pace::default(), START);
+        for expected in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
+            assert!(visit(&mut pace, at, 20_000), "the first of two, before {expected}");
+            assert!(!visit(&mut pace, at + TICK_NS, 20_000), "{expected}");
+            assert_eq!(hold_ns(&pace, at + TICK_NS), expected * 1_000_000);
+            at += TICK_NS + expected * 1_000_000;
+        }
+    }
+
+    /// Four visits are at once: the fifth, and any later, begins at 1 ms again.
+    #[test]
+    fn after_some_good_visits_it_begins_anew() {
+        for (good, doubles) in
+            [(0, true), (1, true), (2, true), (3, false), (9, false), (999, false)]
+        {
+            let (mut pace, mut at) = (Pace::default(), START);
+            let twice = |pace: &mut Pace, at: &mut u64| {
+                assert!(visit(pace, *at, 20_000));
+                *at += TICK_NS;
+                assert!(!visit(pace, *at, 20_000), "twice in turn");
+                let hold = hold_ns(pace, *at);
+                *at += hold;
+                hold
+            };
+            assert_eq!(twice(&mut pace, &mut at), 1_000_000);
+            assert_eq!(twice(&mut pace, &mut at), 2_000_000);
+            for _ in 0..good {
+                assert!(visit(&mut pace, at, 0), "packets come all the time");
+                at += TICK_NS;
+            }
+            let expected = if doubles { 4_000_000 } else { 1_000_000 };
+            assert_eq!(twice(&mut pace, &mut at), expected, "{good} good ones");
+        }
+    }
+
+    /// One good visit between two bad ones is enough.
+    #[test]
+    fn only_two_in_turn_count() {
+        let (mut pace, mut at) = (Pace::default(), START);
+        for round in 0..300 {
+            assert!(visit(&mut pace, at, [20_000, 0][round % 2]), "{round}");
+            at += TICK_NS;
+        }
+        assert_eq!(hold_ns(&pace, at), 0);
+    }
+
+    /// A sender's run, a port that was idle, a device that makes calls, a visit that finds nothing:
+    /// none of these says that a list lay in vain.
+    #[test]
+    fn only_visits_that_find_what_was_collected_count() {
+        for (was_busy, by_keeper, calls, finds) in [
+            (false, true, 0, true),
+            (true, false, 0, true),
+            (true, true, 1, true),
+            (true, true, 0, false),
+        ] {
+            let mut pace = Pace::default();
+            for round in 0..9 {
+                let now = Instant(START + round * TICK_NS);
+                pace.transmitted(calls);
+                assert_eq!(pace.is_cheap(), calls == 0);
+                if finds {
+                    pace.received(Instant(now.0 - 50_000));
+                }
+                pace.enqueued(1_000);
+                let _ = pace.collects(was_busy, by_keeper, now);
+                assert!(!pace.holds(now), "{was_busy} {by_keeper} {calls} {finds}");
+            }
+        }
+    }
+
+    /// What came in one run is not found in the next one.
+    #[test]
+    fn each_run_has_packets_of_its_own() {
+        let mut pace = Pace::default();
+        pace.transmitted(0);
+        pace.received(Instant(START));
+        for round in 0..9 {
+            let _ = pace.collects(true, true, Instant(START + 50_000 + round * TICK_NS));
+        }
+        assert!(!pace.holds(Instant(START + 50_000)));
+    }
+
+    /// 24 packets in a tick make a port busy, fewer than 12 in one end that.
+    #[test]
+    fn busy_and_idle_by_the_packets_of_a_tick() {
+        for (came, idle_collects, busy_collects) in [
+            (0, false, false),
+            (11, false, false),
+            (12, false, true),
+            (23, false, true),
+            (24, true, true),
+        ] {
+            let after = |was_busy, visit, ns| {
+                let mut pace = Pace::default();
+                // A tick begins.
+                let _ = pace.collects(false, false, Instant(START));
+                pace.enqueued(came);
+                pace.collects(was_busy, visit, Instant(START + ns))
+            };
+            assert_eq!(after(false, false, TICK_NS - 1), idle_collects, "{came}");
+            assert_eq!(after(false, true, TICK_NS - 1), idle_collects, "{came}");
+            assert!(!after(false, false, TICK_NS), "{came}: the tick is over");
+            assert!(!after(false, true, TICK_NS), "{came}: the tick is over");
+            assert_eq!(after(true, true, TICK_NS), busy_collects, "{came}");
+            assert!(after(true, true, TICK_NS - 1), "{came}: the tick is not over");
+            assert!(after(true, false, TICK_NS), "{came}: senders do not end it");
+        }
+    }
+
+    /// A run that ends a tick begins the next one, without any packet.
+    #[test]
+    fn a_tick_begins_with_nothing() {
+        let mut pace = Pace::default();
+        let at = |pace: &mut Pace, came, ns| {
+            pace.enqueued(came);
+            pace.collects(false, false, Instant(START + ns))
+        };
+        assert!(!at(&mut pace, 100, 0));
+        assert!(!at(&mut pace, 23, 1));
+        assert!(at(&mut pace, 1, 2));
+        assert!(!at(&mut pace, 100, TICK_NS));
+        assert!(!at(&mut pace, 23, 2 * TICK_NS - 1));
+        assert!(at(&mut pace, 1, 2 * TICK_NS - 1));
+    }
+
+    #[test]
+    fn nothing_is_held_at_first() {
+        assert!(!Pace::default().holds(Instant(0)));
+        assert!(!Pace::default().is_cheap());
+    }
+}

@@ -38,6 +38,7 @@ pub(super) struct Root<D> {
 }
 
 /// What an owner may still send, and take into the qdisc, and what of it the device handed on.
+#[derive(Default)]
 pub(super) struct Quota {
     pub(super) left: u32,
     pub(super) enqueue: u32,
@@ -312,7 +313,8 @@ impl<D: Device> Root<D> {
         now: Instant,
     ) -> Leave {
         let collects = self.pace.collects(was_busy, visit, now);
-        let more = stop == Stop::Quota || !self.inbox.is_empty();
+        // Packets before the qdisc mean a quota: see `settle`, and `purge`.
+        let more = stop == Stop::Quota;
         match mode {
             _ if self.closed.is_some() && !more => Leave::Idle,
             _ if self.closed.is_some() => Leave::Staging { more },

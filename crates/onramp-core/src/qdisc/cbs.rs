@@ -143,11 +143,13 @@ impl Cbs {
     }
 
     /// Counts credits as often as Linux does while nothing is held. As it rounds them down each
-    /// time, that matters: less than a byte's time after the last count, nothing is earned.
-    fn catch_up(&mut self, now: Instant) {
+    /// time, that matters: less than a byte's time after the last count, nothing is earned. Once
+    /// they suffice, it asks the child, in vain, which some kinds note.
+    fn catch_up(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
         while let Some(wake) = self.unasked.filter(|wake| *wake <= now) {
             self.unasked = self.earn(wake);
-            let Some(then) = self.unasked else { return };
+            let Some(then) = self.unasked else { return self.ask_in_vain(cx, wake) };
             let period_ns = then.since(wake);
             if scale(period_ns.cast_signed(), self.config.idle_slope, NS_PER_SEC) == 0 {
                 // It goes on like this.
@@ -155,6 +157,17 @@ impl Cbs {
                 self.unasked = Some(self.last.after(period_ns));
             }
         }
+    }
+
+    /// Asks the child at `then`, some time ago, if it holds nothing.
+    fn ask_in_vain(&mut self, cx: &mut Cx<'_>, then: Instant) {
+        if self.held.packets > 0 {
+            return;
+        }
+        let now = std::mem::replace(&mut cx.now, then);
+        let answer = self.child.dequeue(cx, &mut self.held);
+        debug_assert!(!matches!(answer, Dequeue::Ready(_)), "it holds nothing");
+        cx.now = now;
     }
 
     /// Pays for a packet, which is on the link from now on.
@@ -171,7 +184,7 @@ impl Cbs {
 impl Qdisc for Cbs {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
-        self.catch_up(cx.now);
+        self.catch_up(cx);
         if self.credits > 0 && self.backlog().packets == 0 {
             // Who has nothing to send saves nothing.
             self.credits = 0;
@@ -185,7 +198,7 @@ impl Qdisc for Cbs {
         if let Some(pkt) = self.peeked.take() {
             return Dequeue::Ready(pkt);
         }
-        self.catch_up(cx.now);
+        self.catch_up(cx);
         self.unasked = None;
         if let Some(then) = self.earn(cx.now) {
             if self.held.packets == 0 {

@@ -157,7 +157,7 @@ impl Classes for Drr {
 
     fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
         self.child(minor)
-            .map_or_else(std::default::Default::default, |child| child.class_counters())
+            .map_or_else(std::default::Default::default, |child| child.class_over_qdisc())
     }
 
     fn recount(&mut self, minor: u16) {

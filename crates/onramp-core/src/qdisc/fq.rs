@@ -23,9 +23,9 @@
 //! Differs: a flow is what the sender says ([`flow`](onramp_queue::Meta::flow)), so there is no
 //! `orphan_mask`. Idle flows are collected when there are more than `buckets`, wherever they hash
 //! to. A packet counts as waiting since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). `ce_mark` counts marks, not attempts.
-//! Packets that leave early by `offload_horizon` carry their departure time, and the pace counts
-//! from it. Values that Linux clamps or wraps around are errors.
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Packets that leave early by
+//! `offload_horizon` carry their departure time, and the pace counts from it. Values that Linux
+//! clamps or wraps around are errors.
 //!
 //! Invariant: packets of one flow that all ask for the same rate, and for no departure time, leave
 //! in the order they came. No packet leaves before the time it asks for. A flow that asks for no
@@ -348,11 +348,14 @@ impl Fq {
         Some(pkt)
     }
 
-    /// Marks a packet that waited too long.
+    /// Marks a packet that waited too long, if it can be marked.
     #[inline]
     fn mark(&mut self, pkt: &mut Packet, now_ns: u64, due_ns: u64) {
-        if now_ns.saturating_sub(due_ns) > self.config.ce_threshold_ns && matches!(pkt.ecn, 1 | 2) {
-            pkt.ecn = 3;
+        if now_ns.saturating_sub(due_ns) > self.config.ce_threshold_ns {
+            if matches!(pkt.ecn, 1 | 2) {
+                pkt.ecn = 3;
+            }
+            // As in Linux, also of one that cannot be marked.
             self.stats.ce_mark += 1;
         }
     }

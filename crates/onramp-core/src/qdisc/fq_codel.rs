@@ -274,10 +274,11 @@ impl Qdisc for FqCodel {
         if self.packets() <= self.limit && !over_memory {
             return Verdict::Queued;
         }
-        if self.drop_batch(cx, over_memory) == index && self.flows.get(index).queue.is_empty() {
-            return Verdict::Dropped;
+        if self.drop_batch(cx, over_memory) != index {
+            return Verdict::Queued;
         }
-        Verdict::Congested
+        let gone = self.flows.get(index).queue.is_empty();
+        if gone { Verdict::Dropped } else { Verdict::Congested }
     }
 
     #[inline]

@@ -160,6 +160,15 @@ impl FqPie {
         }
     }
 
+    /// Moves all probabilities as often as it was time, while the law is what it was.
+    fn settle(&mut self, now: Instant) {
+        self.rounds.count(&self.law.timer, now);
+        for index in 0..self.flows.all().len() {
+            let periods = self.rounds.of_part(part(index), now);
+            self.flows.get_mut(index).update(&self.law, periods);
+        }
+    }
+
     /// Packets held, that of a parent who looked included.
     #[inline]
     fn packets(&self) -> u32 {
@@ -262,6 +271,7 @@ impl Qdisc for FqPie {
 
     /// As in Linux, what is too much is dequeued; `memory_limit` holds for what comes.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        self.settle(cx.now);
         self.limit = values.number32("limit");
         self.memory_limit = values.number("memory_limit");
         self.mark_most = mark_most(values);
@@ -293,5 +303,46 @@ impl Qdisc for FqPie {
         out("new_flows_len", self.flows.listed(NEW));
         out("old_flows_len", self.flows.listed(OLD));
         out("memory_used", self.memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qdisc::Spec;
+
+    const MS: u64 = 1_000_000;
+
+    /// Probabilities that are moved only when somebody asks for them are moved by the law that held
+    /// when it was time for it, also if that was not asked for before a change.
+    #[test]
+    fn what_was_due_before_a_change_goes_by_the_old_law() {
+        let spec = |line: &str| line.parse::<Spec>().expect("a line");
+        let (old, new) = (spec("fq_pie tupdate 20ms"), spec("fq_pie alpha 32 beta 1 target 1ms"));
+        let probability = |asked: bool| {
+            let mut drops = PacketList::new();
+            let mut qdisc = FqPie::new(&old.values(1514));
+            for ms in 0..600 {
+                let mut cx = Cx::new(Instant(ms * MS), &mut drops);
+                let mut pkt = Packet::new(1_000);
+                pkt.enqueued_ns = cx.now.0;
+                let _ = qdisc.enqueue(pkt, &mut cx);
+                if ms % 2 == 0 {
+                    let _ = qdisc.dequeue(&mut cx);
+                }
+            }
+            let mut cx = Cx::new(Instant(900 * MS), &mut drops);
+            let index = qdisc.buckets.of(&mut Packet::new(60), cx.now).expect("a bucket");
+            let before = qdisc.flows.get(index).law.pie.probability;
+            if asked {
+                qdisc.settle(cx.now);
+            }
+            assert!(qdisc.change(&new.values(1514), &mut cx));
+            qdisc.settle(Instant(900 * MS + 1));
+            let after = qdisc.flows.get(index).law.pie.probability;
+            assert!(after > before, "it was to be moved ten times");
+            after
+        };
+        assert_eq!(probability(false), probability(true));
     }
 }

@@ -252,7 +252,7 @@ impl Qdisc for Htb {
             return Verdict::Dropped;
         };
         let verdict = child.enqueue(pkt, cx, &mut self.held);
-        class.stats.drops += u64::from(verdict == Verdict::Dropped);
+        class.stats.drops += u64::from(verdict != Verdict::Queued);
         if child.held().packets > 0 {
             self.activate(place);
         }

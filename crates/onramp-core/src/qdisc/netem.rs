@@ -8,7 +8,8 @@
 //! as a second `netem`, sees it once. Damage is done to the payload, headers being the kernel's
 //! business; packets without one stay whole. The tables of distributions are built in; they are
 //! computed, and differ from those of `iproute2` by rounding, and at the ends. What an `etf` below
-//! it drops late no longer counts against `limit`; in Linux it does for ever.
+//! it drops late no longer counts against `limit`; in Linux it does for ever. A packet waits in a
+//! qdisc below since it was let go, also for the statistics of the tree.
 //! Invariant: without jitter and reordering, a packet leaves at the first chance after `delay`, and
 //! the order stays.
 
@@ -426,9 +427,11 @@ impl Qdisc for Netem {
             }
             let due = self.due(cx.now);
             if due.is_ok()
-                && let Some(pkt) = self.pop(cx.now)
+                && let Some(mut pkt) = self.pop(cx.now)
             {
                 let Some(child) = &mut self.child else { return Dequeue::Ready(pkt) };
+                // The network's delay is none that a queue below could shorten.
+                pkt.enqueued_ns = cx.now.0;
                 // What was dropped is told by `cx`.
                 let _ = child.enqueue(pkt, cx, &mut self.held);
                 continue;

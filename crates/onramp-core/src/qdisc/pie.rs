@@ -4,7 +4,8 @@
 //! Source: RFC 8033; `tc-pie(8)`; behaviour of Linux 7.2 `net/sched/sch_pie.c`.
 //! Differs: chance has a seed; updates come by the clock, as those of a qdisc that was made when
 //! the machine started; a packet waits since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)), also one that came while there was an
+//! estimator: when that is gone, in Linux, it has waited since the machine started.
 //! Invariant: nothing is dropped early in the first 150 ms of a busy queue, nor when less than two
 //! of the largest packets are held.
 

@@ -23,7 +23,7 @@ use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::filter::Filters;
 use crate::params::{Default, Param, Unit, Values};
 use crate::view::{Counters, Shown};
-use crate::{Child, Classes, Errno, Fault, Instant};
+use crate::{Child, Classes, Errno, Fault, Instant, segments};
 
 const PACKET_MAX: u32 = 1 << 16;
 
@@ -88,6 +88,8 @@ struct Class {
     deficit: u32,
     /// The length of its next packet, if it said so when it was asked last.
     next: Option<u32>,
+    /// Bytes and packets that were queued, which are what Linux counts.
+    came: (u64, u64),
 }
 
 impl Class {
@@ -169,7 +171,8 @@ impl Qdisc for Qfq {
                 return Verdict::Dropped;
             }
         };
-        let (len, mut aggregate) = (pkt.len, self.classes[place].aggregate);
+        let (len, packets) = (pkt.len, u64::from(segments::count(&pkt)));
+        let mut aggregate = self.classes[place].aggregate;
         if self.schedule.packet_max(aggregate) < len {
             self.join(place, self.schedule.weight(aggregate), len);
             aggregate = self.classes[place].aggregate;
@@ -177,6 +180,9 @@ impl Qdisc for Qfq {
         let class = &mut self.classes[place];
         let active = self.schedule.is_active(place);
         let verdict = class.child.enqueue(pkt, cx, &mut self.held);
+        if verdict == Verdict::Queued {
+            class.came = (class.came.0 + u64::from(len), class.came.1 + packets);
+        }
         if active && verdict == Verdict::Queued {
             let before = class.next;
             let _ = class.peek(cx, &mut self.held);
@@ -266,7 +272,7 @@ impl Classes for Qfq {
             None => {
                 let aggregate = self.schedule.aggregate(weight, packet_max);
                 let child = Child::pfifo();
-                let class = Class { child, aggregate, deficit: 0, next: None };
+                let class = Class { child, aggregate, deficit: 0, next: None, came: (0, 0) };
                 let place = self.classes.add(minor, class);
                 self.schedule.join(aggregate, place, false);
             }
@@ -287,8 +293,11 @@ impl Classes for Qfq {
     }
 
     fn counters(&mut self, minor: u16) -> (Counters, Backlog) {
-        self.child(minor)
-            .map_or_else(std::default::Default::default, |child| child.class_counters())
+        let Some(class) = self.classes.get(minor) else {
+            return std::default::Default::default();
+        };
+        let (below, held) = class.child.counters();
+        (Counters { bytes: class.came.0, packets: class.came.1, ..below }, held)
     }
 
     fn recount(&mut self, minor: u16) {

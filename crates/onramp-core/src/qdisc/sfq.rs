@@ -410,8 +410,11 @@ impl Qdisc for Sfq {
         if self.packets() <= self.limit {
             return Verdict::Queued;
         }
-        let mine = self.drop_one(cx) == slot;
-        if mine && !self.headdrop { Verdict::Dropped } else { Verdict::Congested }
+        match (self.drop_one(cx) == slot, self.headdrop) {
+            (true, false) => Verdict::Dropped,
+            (true, true) => Verdict::Congested,
+            (false, _) => Verdict::Queued,
+        }
     }
 
     #[inline]

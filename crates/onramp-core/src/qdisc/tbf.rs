@@ -7,8 +7,7 @@
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
 //! Differs: what a smaller `burst` or `mtu` makes too large for good is dropped as its turn comes;
-//! in Linux nothing leaves any more. A change that gives a fifo below another limit is not listed
-//! there.
+//! in Linux nothing leaves any more.
 //! Invariant: from any packet to any later one, those that leave take no longer at `rate` than the
 //! time between the two and `burst`.
 

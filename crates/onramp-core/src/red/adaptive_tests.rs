@@ -116,3 +116,33 @@ fn an_idle_queue_is_below_the_target() {
     adaption.run(&mut red, &late, NOW.after(2 * TICK_NS + 2));
     near(f64::from(red.max_p) / 4_294_967_296.0, 0.19);
 }
+
+/// A timer that goes off each half second does it step by step; whoever comes later does the same
+/// at once. An average that stands above the target for long raises `max_p` first.
+#[test]
+fn a_long_rest_is_the_same_in_one_step() {
+    for (rate, bytes) in
+        [(16_000, 40_000), (125_000, 40_000), (1_250_000, 25_000), (125_000, 20_000)]
+    {
+        let tried = |steps: &[u64]| {
+            let (min, max, average_packet) = (10_000, 30_000, 1000);
+            let shape = Shape { min, max, burst: 200, probability: 85_899_345, average_packet };
+            let (mut red, mut average) = (Red::new(&shape, 7, 1), Average::EMPTY);
+            red.damp(1000, rate);
+            average.value = bytes << 7;
+            let mut adaption = Adaption::default();
+            adaption.run(&mut red, &average, NOW);
+            average.rest(NOW);
+            steps
+                .iter()
+                .for_each(|step| adaption.run(&mut red, &average, NOW.after(step * TICK_NS)));
+            red.max_p
+        };
+        for ticks in [1, 2, 40, 100, 255, 256, 257, 392, 512, 1_000, 5_000] {
+            let each: Vec<u64> = (1..=ticks).collect();
+            assert_eq!(tried(&[ticks]), tried(&each), "{rate} {bytes}: {ticks} ticks");
+        }
+        // Years later it is as low as it gets, and at once.
+        assert_eq!(tried(&[u64::MAX / TICK_NS / 2]), tried(&[1_000_000]), "{rate} {bytes}");
+    }
+}

@@ -5,6 +5,7 @@ use crate::Clash;
 use crate::params::Values;
 use crate::qdisc::shown;
 use crate::show::Out;
+use crate::units::Size;
 
 /// How a user describes the law; bytes, or packets where `average_packet` is 1.
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +161,7 @@ pub(crate) fn show_queue(
 pub(crate) fn show_flows(values: &Values<'_>, (shape, weight): (Shape, u32), out: &mut Out) {
     shown::number(out, "ewma", weight.into());
     for (key, bytes) in [("min", shape.min), ("max", shape.max)] {
-        out.uint(key, bytes.into(), format_args!("{key} {bytes}b "));
+        out.uint(key, bytes.into(), format_args!("{key} {} ", Size(bytes.into())));
     }
     shape.show_probability(out);
     show_flags(values, out);

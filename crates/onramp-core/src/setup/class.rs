@@ -31,7 +31,15 @@ impl Setup {
         let node = self.qdiscs.get(&class.major).ok_or_else(|| {
             refused(&at, Errno::NoEntry, "", format!("there is no qdisc {}", class.qdisc()))
         })?;
-        let there = class.minor != 0 && node.has_class(class.minor);
+        if let ClassKind::None = node.spec.kind().classes {
+            let why = format!("{} has no classes", node.spec.kind().id);
+            return Err(refused(&at, Errno::Invalid, "", why));
+        }
+        if class == class_of(ROOT) && verb != Verb::Delete {
+            let said = "Cannot create traffic class with classid TC_H_ROOT";
+            return Err(refused(&at, Errno::Invalid, said, "this number means the root"));
+        }
+        let there = node.has_class(class.minor);
         let change = match (verb, there) {
             (Verb::Delete, true) => self.delete_class(&at, class),
             (Verb::Delete, false) => {
@@ -67,11 +75,11 @@ impl Setup {
                 return Err(error.kernel(Errno::Invalid, ""));
             }
         };
-        if (class.major, class.minor) == (u16::MAX, u16::MAX) {
-            let said = "Cannot create traffic class with classid TC_H_ROOT";
-            return Err(refused("class", Errno::Invalid, said, "this number means the root"));
-        }
-        let parent = (parent != ROOT && parent != 0).then(|| Handle::new(major, above.minor));
+        let parent = match parent {
+            0 => None,
+            ROOT => Some(above),
+            _ => Some(Handle::new(major, above.minor)),
+        };
         Ok((Handle::new(major, class.minor), parent))
     }
 
@@ -85,19 +93,17 @@ impl Setup {
     ) -> Result<Change, ConfigError> {
         let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
         let kind = node.spec.kind();
-        if let ("ets", Some(("ets", given))) = (kind.id, &options) {
-            return self.set_quantum(at, class, given);
+        match (kind.id, &options) {
+            ("ets", Some(("ets", given))) => return self.set_quantum(at, class, given),
+            ("ets", None) => {
+                let said = "ETS options are required for this operation";
+                return Err(refused(at, Errno::Invalid, said, "expected ets behind the class"));
+            }
+            _ => {}
         }
         let ClassKind::Added { params, check: agree, nested } = kind.classes else {
-            return Err(match kind.classes {
-                ClassKind::None => {
-                    refused(at, Errno::Invalid, "", format!("{} has no classes", kind.id))
-                }
-                _ => {
-                    let why = format!("the classes of {} follow from its parameters", kind.id);
-                    refused(at, Errno::NotSupported, "", why)
-                }
-            });
+            let why = format!("the classes of {} follow from its parameters", kind.id);
+            return Err(refused(at, Errno::NotSupported, "", why));
         };
         if class.minor == 0 {
             let why = "expected `classid MAJOR:MINOR`";
@@ -124,6 +130,11 @@ impl Setup {
         let given = merged(at, params, before.map(|row| &row.given[..]), given)?;
         check(at, agree, &Values { params, given: &given, site: Site::default() })?;
         node.classes.set(class, parent, given);
+        // As in Linux: with its first child, a class of htb loses its qdisc.
+        let inner = self.below(Some(Handle::new(class.major, parent)));
+        if let Some(gone) = inner.filter(|_| kind.id == "htb") {
+            self.remove(gone);
+        }
         Ok(Change::Class(class))
     }
 
@@ -147,11 +158,12 @@ impl Setup {
         }
         let [Some(Value::Number(quantum))] = given else { return Ok(Change::Nothing) };
         let values = node.spec.values(self.facts.mtu);
-        let Some(place) = u64::from(class.minor - 1).checked_sub(values.number("strict")) else {
+        let strict = usize::try_from(values.number("strict")).ok();
+        let place = strict.and_then(|strict| usize::from(class.minor - 1).checked_sub(strict));
+        let Some(place) = place else {
             let said = "Strict bands do not have a configurable quantum";
             return Err(refused(at, Errno::Invalid, said, "it is strict"));
         };
-        let place = usize::try_from(place).unwrap_or(0);
         let mut quanta = values.list("quanta");
         quanta.resize(quanta.len().max(place + 1), mtu.max(1));
         quanta[place] = *quantum;
@@ -171,10 +183,10 @@ impl Setup {
             "htb" => "HTB class in use",
             "hfsc" => "HFSC class in use",
             "drr" => "DRR class is in use",
-            "qfq" => "QFQ class in use",
+            "qfq" => "sch_qfq: QFQ class in use",
             _ => "",
         };
-        if node.classes.is_inner(class.minor) {
+        if class.minor == 0 || node.classes.is_inner(class.minor) {
             return Err(refused(at, Errno::Busy, in_use, "classes stand below it"));
         }
         if self.filters.needs(class) {
@@ -193,7 +205,9 @@ impl Node {
     pub(super) fn has_class(&self, minor: u16) -> bool {
         match self.spec.kind().classes {
             ClassKind::None => false,
-            ClassKind::Fixed(count) => (1..=count(&self.spec.values(0))).contains(&minor),
+            ClassKind::Fixed(count) => (1..=count(&self.spec.values_anywhere())).contains(&minor),
+            // The root of hfsc is a class itself.
+            ClassKind::Added { .. } if self.spec.kind().id == "hfsc" && minor == 0 => true,
             ClassKind::Added { .. } => self.classes.get(minor).is_some(),
         }
     }
@@ -212,20 +226,28 @@ impl Node {
             Err(ConfigError::new(at, "parent", &name, why).kernel(errno, said))
         };
         let there = self.classes.get(class.minor).map(|row| row.parent);
-        let Some(minor) = parent.map(|parent| parent.minor).filter(|minor| *minor != 0) else {
-            return Ok(there.unwrap_or(0));
-        };
+        let Some(parent) = parent else { return Ok(there.unwrap_or(0)) };
         // As in Linux: where classes do not nest, nobody looks at it.
         if !nested {
             return Ok(0);
         }
+        let minor = Some(parent.minor).filter(|_| parent != class_of(ROOT));
         if let Some(there) = there {
+            // Nor where htb has the class already.
+            if kind.id == "htb" || minor == Some(there) {
+                return Ok(there);
+            }
             let why = "a class cannot move; delete it first".to_owned();
-            return if there == minor { Ok(there) } else { wrong(Errno::Invalid, "", why) };
+            return wrong(Errno::Invalid, "", why);
         }
-        if minor == class.minor {
-            return wrong(Errno::Invalid, "", "a class cannot be its own parent".into());
-        }
+        let minor = match minor {
+            None if kind.id == "hfsc" => {
+                let why = "the root of hfsc is there already; name the class above".to_owned();
+                return wrong(Errno::Exists, "", why);
+            }
+            None | Some(0) => return Ok(0),
+            Some(minor) => minor,
+        };
         let Some(above) = self.classes.get(minor) else {
             // As in Linux: what htb does not find stands below the root.
             if kind.id == "htb" {
@@ -236,7 +258,7 @@ impl Node {
         let deepest = kind.deepest();
         if above.depth >= deepest {
             let why = format!("{} has at most {deepest} classes below one another", kind.id);
-            return wrong(Errno::Invalid, "tree is too deep", why);
+            return wrong(Errno::Invalid, "sch_htb: tree is too deep", why);
         }
         Ok(minor)
     }
@@ -269,10 +291,10 @@ fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
 
 /// The classes of a qdisc, as Linux lists them.
 impl Setup {
-    /// Whether no class stands below this one, which is not the place of a qdisc itself.
+    /// Whether no class stands below this one.
     pub(crate) fn is_leaf(&self, class: Handle) -> bool {
         let node = self.qdiscs.get(&class.major);
-        class.minor != 0 && node.is_some_and(|node| !node.classes.is_inner(class.minor))
+        node.is_some_and(|node| !node.classes.is_inner(class.minor))
     }
 
     /// The classes of a qdisc that were added, in the order in which Linux lists them, with the

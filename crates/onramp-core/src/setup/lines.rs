@@ -38,8 +38,7 @@ impl Setup {
     /// back; `None`: it is another tree.
     #[must_use]
     pub fn changes_to(&self, other: &Self) -> Option<Vec<String>> {
-        let same = self.root == other.root
-            && self.qdiscs.keys().eq(other.qdiscs.keys())
+        let same = self.qdiscs.keys().eq(other.qdiscs.keys())
             && self.ingress_spec() == other.ingress_spec()
             && self.filter_lines().eq(other.filter_lines());
         if !same {
@@ -97,7 +96,7 @@ impl Setup {
         majors.flat_map(move |major| {
             self.filters.places(major).flat_map(move |minor| {
                 let place = Handle::new(major, minor);
-                self.filters.at(place).map(move |filter| (place, filter))
+                self.filters.to_add(place).into_iter().map(move |filter| (place, filter))
             })
         })
     }

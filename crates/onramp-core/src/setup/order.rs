@@ -79,6 +79,7 @@ impl QdiscOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Seen with `tc class show` of Linux 6.18, in the order the classes were added.
     #[test]
@@ -90,5 +91,89 @@ mod tests {
         assert_eq!(order.iter().collect::<Vec<_>>(), [0x1, 0x9, 0x10, 0x2, 0x78]);
         order.remove(1, 0x9);
         assert_eq!(order.iter().collect::<Vec<_>>(), [0x1, 0x10, 0x2, 0x78]);
+    }
+
+    /// A table as `include/net/sch_generic.h` describes it: the four nibbles of a number fold to
+    /// one; what comes goes to the front of its bucket; when more than three quarters of the
+    /// buckets are used, there are twice as many, and all move, one bucket after another.
+    struct Model {
+        buckets: Vec<std::collections::VecDeque<u16>>,
+        count: usize,
+    }
+
+    impl Model {
+        fn place(buckets: usize, major: u16, minor: u16) -> usize {
+            let id = u64::from(major) * 65_536 + u64::from(minor);
+            let folded = id ^ (id / 16) ^ (id / 256) ^ (id / 4_096);
+            usize::try_from(folded).expect("few bits") % buckets
+        }
+
+        fn add(&mut self, major: u16, minor: u16) {
+            let place = Self::place(self.buckets.len(), major, minor);
+            self.buckets[place].push_front(minor);
+            self.count += 1;
+            let size = self.buckets.len();
+            if 4 * self.count > 3 * size {
+                let before =
+                    std::mem::replace(&mut self.buckets, vec![Default::default(); 2 * size]);
+                for minor in before.into_iter().flatten() {
+                    self.buckets[Self::place(2 * size, major, minor)].push_front(minor);
+                }
+            }
+        }
+
+        fn remove(&mut self, minor: u16) {
+            self.buckets.iter_mut().for_each(|bucket| bucket.retain(|other| *other != minor));
+            self.count -= 1;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn classes_are_where_a_plain_table_has_them(
+            major in any::<u16>(),
+            steps in prop::collection::vec((any::<bool>(), any::<u16>()), 1..200),
+        ) {
+            let mut order = ClassOrder::default();
+            let mut model = Model { buckets: vec![Default::default(); 4], count: 0 };
+            let mut there = Vec::new();
+            for (adds, minor) in steps {
+                if adds || there.is_empty() {
+                    if there.contains(&minor) {
+                        continue;
+                    }
+                    there.push(minor);
+                    order.add(major, minor);
+                    model.add(major, minor);
+                } else {
+                    let gone = there.swap_remove(usize::from(minor) % there.len());
+                    order.remove(major, gone);
+                    model.remove(gone);
+                }
+                let expected: Vec<u16> = model.buckets.iter().flatten().copied().collect();
+                prop_assert_eq!(order.iter().collect::<Vec<_>>(), expected);
+            }
+        }
+
+        /// Knuth's multiplicative hash of a handle, by the golden ratio: its upper four bits.
+        #[test]
+        fn qdiscs_are_where_their_hash_says(
+            mut majors in prop::collection::hash_set(any::<u16>(), 1..60),
+        ) {
+            let mut order = QdiscOrder::default();
+            let all: Vec<u16> = majors.iter().copied().collect();
+            all.iter().for_each(|major| order.add(*major));
+            let gone = all[0];
+            majors.remove(&gone);
+            order.remove(gone);
+            let bucket = |major: u16| {
+                let product = (u64::from(major) * 65_536 * 1_640_531_527) % (1 << 32);
+                product / (1 << 28)
+            };
+            // The newest first, within a bucket.
+            let mut expected: Vec<u16> = all[1..].iter().rev().copied().collect();
+            expected.sort_by_key(|major| bucket(*major));
+            prop_assert_eq!(order.iter().collect::<Vec<_>>(), expected);
+        }
     }
 }

@@ -15,7 +15,6 @@ use crate::{ConfigError, Errno, Fault, Handle};
 enum Target {
     /// The root, or a class; there stands the qdisc of this number.
     Place(Option<Handle>, Option<u16>),
-    Ingress,
     /// Where the qdisc of this handle stands.
     Named(u16),
 }
@@ -86,9 +85,6 @@ impl Setup {
             return Ok(Target::Place(None, self.root));
         }
         let class = class_of(parent);
-        if class.major == INGRESS_MAJOR && parent == INGRESS {
-            return Ok(Target::Ingress);
-        }
         let class = self.leaf_place(class, missing)?;
         Ok(Target::Place(Some(class), self.below(Some(class))))
     }
@@ -128,11 +124,8 @@ impl Setup {
     fn delete_qdisc(&mut self, head: QdiscHead<'_>) -> Result<Change, ConfigError> {
         let (place, there) =
             match self.target(head, "Failed to find qdisc with specified classid")? {
-                Target::Ingress => {
-                    return self.ingress_line(Verb::Delete, head, "".split_ascii_whitespace());
-                }
                 Target::Named(major) => {
-                    if self.qdiscs.contains_key(&major) && major != 0 {
+                    if self.qdiscs.contains_key(&major) {
                         let why = "say where it stands: root or parent CLASS";
                         let said = "Classid cannot be zero";
                         return Err(refused(Errno::Invalid, said, "parent", "", why));
@@ -183,7 +176,7 @@ impl Setup {
     ) -> Result<Change, ConfigError> {
         let given = head.handle.filter(|handle| *handle != 0);
         if let (Some(parent), Some(_)) = (head.parent, &self.ingress)
-            && !matches!(parent, ROOT | INGRESS)
+            && parent != ROOT
             && class_of(parent).major == INGRESS_MAJOR
         {
             let said = "Cannot add children to ingress/clsact qdisc";
@@ -191,7 +184,6 @@ impl Setup {
             return Err(refused(Errno::NotSupported, said, "parent", &name, why));
         }
         let (place, there) = match self.target(head, "Failed to find specified qdisc")? {
-            Target::Ingress => return self.ingress_line(verb, head, "".split_ascii_whitespace()),
             Target::Named(0) => {
                 let why = "expected `root` or `parent MAJOR:MINOR`, or the handle of a qdisc";
                 let said = "Handle cannot be zero";
@@ -212,13 +204,17 @@ impl Setup {
             (_, Some(given)) if !self.qdiscs.contains_key(&given) => {
                 return self.create(verb, place, there, given, spec);
             }
-            (_, Some(given)) => return Err(self.why_not_moved(verb, &at, given, spec.as_ref())),
+            (_, Some(given)) => {
+                let why = "it stands elsewhere; delete it there, and add another";
+                let said = "Cannot move an existing qdisc to a different parent";
+                return Err(refused(Errno::Invalid, said, "handle", &handle(given), why));
+            }
             (None, None) => {
                 let own = self.free_handle()?;
                 return self.create(verb, place, None, own, spec);
             }
-            // Whoever names another kind means a new qdisc, also with `change`.
-            (Some(there), None) if verb != Verb::Add && self.is_other(there, spec.as_ref()) => {
+            // Whoever names another kind means a new qdisc, also with `add` and `change`.
+            (Some(there), None) if self.is_other(there, spec.as_ref()) => {
                 let own = self.free_handle()?;
                 return self.create(Verb::Replace, place, Some(there), own, spec);
             }
@@ -230,25 +226,6 @@ impl Setup {
     fn is_other(&self, there: u16, spec: Option<&Spec>) -> bool {
         let kind = self.spec(there).map(|spec| spec.kind().id);
         spec.is_some_and(|spec| Some(spec.kind().id) != kind)
-    }
-
-    /// What keeps a qdisc that stands elsewhere from coming here.
-    fn why_not_moved(&self, verb: Verb, at: &str, given: u16, spec: Option<&Spec>) -> ConfigError {
-        let name = handle(given);
-        if verb.excludes() {
-            let why = "a qdisc of the tree has this handle already";
-            let said = "Exclusivity flag on, cannot override";
-            return refused(Errno::Exists, said, "handle", &name, why);
-        }
-        let there = self.spec(given).map(Spec::kind);
-        if let (Some(spec), Some(there)) = (spec, there)
-            && spec.kind().id != there.id
-        {
-            return other_kind(at, spec.kind().id, there);
-        }
-        let why = "it stands elsewhere; delete it there, and add another";
-        let said = "Cannot move an existing qdisc to a different parent";
-        refused(Errno::Invalid, said, "handle", &name, why)
     }
 
     /// Gives a qdisc other parameters.
@@ -281,17 +258,28 @@ impl Setup {
         }
         node.spec = node.spec.changed_by(&spec)?;
         let node = &self.qdiscs[&there];
-        let gone = self.children(there).filter(|&(minor, _)| !node.has_class(minor));
+        let anew = node.spec.kind().renews_child();
+        let gone = self.children(there).filter(|&(minor, _)| anew || !node.has_class(minor));
         for child in gone.map(|(_, child)| child).collect::<Vec<_>>() {
             self.remove(child);
         }
+        self.limit_fifo_below(there);
         Ok(Change::Parameters(there))
+    }
+
+    /// Gives a fifo below a qdisc that was changed the limit that its parent sets in it.
+    fn limit_fifo_below(&mut self, parent: u16) {
+        let Some(limit) = self.spec(parent).and_then(Spec::limit_below) else { return };
+        for child in self.children(parent).map(|(_, child)| child).collect::<Vec<_>>() {
+            let fifo = self.qdiscs.get_mut(&child).filter(|node| node.spec.kind().is_fifo());
+            fifo.into_iter().for_each(|node| node.spec.give("limit", Value::Number(limit)));
+        }
     }
 
     /// Gives `multiq`, where nobody says how many bands it has, one for each transmit queue.
     fn bands_of_queues(&self, at: &str, spec: &mut Spec) -> Result<(), ConfigError> {
         let queues = self.facts.queues;
-        if queues == 0 || spec.values(0).is_given("bands") {
+        if queues == 0 || spec.is_given("bands") {
             return Ok(());
         }
         if queues == 1 {
@@ -322,7 +310,7 @@ impl Setup {
         };
         spec.check()?;
         let kind = spec.kind();
-        if kind.id == "etf" && !spec.values(0).is_given("clockid") {
+        if kind.id == "etf" && !spec.is_given("clockid") {
             let (said, why) = ("Dynamic clockids are not supported", "expected `clockid TAI`");
             return Err(refused(Errno::Invalid, said, &at, kind.id, why));
         }
@@ -347,24 +335,14 @@ impl Setup {
             let why = "classes stand below it: it is no leaf";
             return Err(refused(Errno::Invalid, "", "parent", &class.to_string(), why));
         }
-        let above = place.into_iter().flat_map(|class| self.path_up(class));
-        if above.into_iter().any(|above| Some(above) == there) {
-            let said = "Qdisc parent/child loop detected";
-            return Err(refused(Errno::Loop, said, &at, "", "it would stand below itself"));
-        }
         if let Some(there) = there {
             self.remove(there);
         }
-        if major >= FIRST_OWN_HANDLE && major >= self.free {
-            self.free = major + u16::from(major < u16::MAX);
+        if major == self.first_free() {
+            self.free = major.saturating_add(1);
         }
         self.insert(place, major, spec);
         Ok(Change::Qdisc(major))
-    }
-
-    /// The qdiscs from a class up to the root.
-    fn path_up(&self, class: Handle) -> Vec<u16> {
-        std::iter::successors(Some(class.major), |major| Some(self.parent(*major)?.major)).collect()
     }
 
     pub(super) fn insert(&mut self, parent: Option<Handle>, major: u16, spec: Spec) {
@@ -382,8 +360,13 @@ impl Setup {
         }
     }
 
+    /// All own handles below it are taken.
+    fn first_free(&self) -> u16 {
+        self.free.max(FIRST_OWN_HANDLE)
+    }
+
     fn free_handle(&self) -> Result<u16, ConfigError> {
-        let mut own = self.free.max(FIRST_OWN_HANDLE)..u16::MAX;
+        let mut own = self.first_free()..u16::MAX;
         own.find(|major| !self.qdiscs.contains_key(major)).ok_or_else(|| {
             let why = "no handle is left: the tree has 32,766 qdiscs";
             refused(Errno::NoSpace, "", "", "", why)

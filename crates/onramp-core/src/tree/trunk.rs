@@ -114,7 +114,7 @@ impl Trunk {
     /// drop might panic again.
     pub fn succeed(&mut self, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.next = Some(qdisc);
-        let (mut moved, mut made) = (PacketList::new(), 0);
+        let mut moved = PacketList::new();
         let mut ahead = Cx::new(cx.now, cx.drops);
         let mut waits = 0;
         loop {
@@ -132,7 +132,7 @@ impl Trunk {
             }
         }
         self.qdisc.reset(&mut ahead);
-        made += ahead.made;
+        let made = ahead.made;
         if let Some(next) = self.next.take() {
             drop(self.put(next));
         }

@@ -2,13 +2,14 @@
 //!
 //! Source: behaviour of iproute2 6.1, tried on trees of every kind; the JSON of classes is that of
 //! later versions, which print it as well.
+//! Differs: what has no handle stands before what has one, where Linux mixes it with some of them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::{ClassView, Counters, Extra, QdiscView};
 use crate::cmd::{INGRESS, ROOT, class_of};
-use crate::params::Values;
+use crate::params::{Site, Values};
 use crate::qdisc::{Backlog, ClassKind, Spec};
 use crate::show::Out;
 use crate::units::Size;
@@ -86,14 +87,16 @@ impl<'a> Listed<'a> {
         let major = setup.root().unwrap_or(0);
         let listed = setup.root().is_some() || !setup.facts().dormant;
         if let Some(spec) = root.filter(|_| listed) {
-            let refcnt = match spec.kind().id {
-                id if spec.kind().stands_at_root() && id != "noqueue" => 1,
-                _ if major == 0 => 2,
-                _ => queues + 1,
+            let refcnt = match spec.kind().stands_at_root() {
+                true => 1,
+                false if major == 0 => 2,
+                false => queues + 1,
             };
             lines.push(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) });
-            if spec.kind().id == "mq" {
-                self.queues(major, &mut lines);
+            // As Linux has them in its tables: what has no handle, the last one first.
+            lines.extend(self.made());
+            if spec.kind().stands_at_root() {
+                lines.extend(self.queues(major));
             }
         }
         if invisible {
@@ -103,15 +106,8 @@ impl<'a> Listed<'a> {
             let (Some(spec), Some(parent)) = (setup.spec(major), setup.parent(major)) else {
                 continue;
             };
-            let under_mq = setup.parent(major).is_some_and(|above| {
-                setup.spec(above.major).is_some_and(|spec| spec.kind().id == "mq")
-            });
-            if !under_mq {
-                lines.push(self.below(spec, major, parent));
-            }
+            lines.push(self.below(spec, major, parent));
         }
-        let made: Vec<_> = lines.iter().filter_map(|line| self.made_below(line)).collect();
-        lines.extend(made);
         if let Some(spec) = setup.ingress_spec() {
             lines.push(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: None });
         }
@@ -124,51 +120,54 @@ impl<'a> Listed<'a> {
         Line { spec, major, parent: number, refcnt: 1, view: self.view(Some(parent)) }
     }
 
-    /// What stands in front of each transmit queue, the last one first.
-    fn queues(&self, root: u16, lines: &mut Vec<Line<'a>>) {
-        for minor in (1..=self.setup.facts().queues).rev() {
-            let class = Handle::new(root, minor);
-            let below = self.setup.qdisc_below(class);
-            match below.and_then(|major| Some((major, self.setup.spec(major)?))) {
-                Some((major, spec)) => lines.push(self.below(spec, major, class)),
-                None => lines.push(self.below(Spec::queue_default(), 0, class)),
-            }
-        }
+    /// What stands in front of the transmit queues that nobody gave a qdisc, the last one first.
+    fn queues(&self, root: u16) -> impl Iterator<Item = Line<'a>> {
+        let classes = (1..=self.setup.facts().queues).rev().map(move |n| Handle::new(root, n));
+        let free = classes.filter(|class| self.setup.qdisc_below(*class).is_none());
+        free.map(|class| self.below(Spec::queue_default(), 0, class))
     }
 
-    /// The qdisc that a `cbs` has made for itself, which is listed like one that somebody added.
-    fn made_below(&self, line: &Line<'_>) -> Option<Line<'a>> {
-        let kind = line.spec.kind();
-        let place = Handle::new(line.major, 1);
-        let is_made = kind.has_one_place() && self.setup.qdisc_below(place).is_none();
-        kind.shown_below().filter(|_| is_made && line.major != 0)?;
-        let parent = Handle::new(line.major, 0);
-        Some(self.below(Spec::class_default(), 0, parent))
-    }
-
-    /// The defaults below classes, which have no handle: of the last qdisc and class first.
-    fn hidden(&self) -> Vec<Line<'a>> {
+    /// The qdiscs that `cbs` have made for themselves, listed like those that somebody added.
+    fn made(&self) -> impl Iterator<Item = Line<'a>> {
         let setup = self.setup;
-        let majors = setup.root().into_iter().chain(setup.listed());
-        let mut lines: Vec<_> = majors.flat_map(|major| self.hidden_below(major)).collect();
-        lines.reverse();
-        lines
+        let majors = self.last_first().into_iter();
+        let cbs = majors.filter(|major| setup.kind_of(*major) == Some("cbs"));
+        let free = cbs.filter(|major| setup.qdisc_below(Handle::new(*major, 1)).is_none());
+        free.map(|major| self.below(Spec::class_default(), 0, Handle::new(major, 0)))
+    }
+
+    /// The defaults below classes, which have no handle: of the last qdisc and class first, if
+    /// qdiscs were numbered as they came.
+    fn hidden(&self) -> Vec<Line<'a>> {
+        let below = |major| self.hidden_below(major).into_iter().rev();
+        self.last_first().into_iter().flat_map(below).collect()
+    }
+
+    /// The qdiscs of the tree, that with the largest number first.
+    fn last_first(&self) -> Vec<u16> {
+        let mut majors: Vec<u16> =
+            self.setup.root().into_iter().chain(self.setup.listed()).collect();
+        majors.sort_unstable_by_key(|major| std::cmp::Reverse(*major));
+        majors
     }
 
     fn hidden_below(&self, major: u16) -> Vec<Line<'a>> {
         let setup = self.setup;
         let Some(spec) = setup.spec(major) else { return Vec::new() };
-        let mut minors: Vec<u16> = match spec.kind().classes {
+        let minors: Vec<u16> = match spec.kind().classes {
             // What they make for themselves is no class's default.
             _ if spec.kind().has_one_place() || spec.kind().shown_below().is_some() => Vec::new(),
             ClassKind::None => Vec::new(),
             ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
+            // Its classes have one each, the root as well.
+            ClassKind::Added { .. } if spec.kind().id == "hfsc" => {
+                std::iter::once(0).chain(setup.class_rows(major).map(|(minor, _)| minor)).collect()
+            }
             ClassKind::Added { .. } => {
                 let leaf = |minor: &u16| setup.is_leaf(Handle::new(major, *minor));
-                setup.added_classes(major).map(|(minor, _)| minor).filter(leaf).collect()
+                setup.class_rows(major).map(|(minor, _)| minor).filter(leaf).collect()
             }
         };
-        minors.sort_unstable();
         let places = minors.into_iter().map(|minor| Handle::new(major, minor));
         let free = places.filter(|place| setup.qdisc_below(*place).is_none());
         free.map(|place| self.below(Spec::class_default(), 0, place)).collect()
@@ -205,7 +204,7 @@ impl<'a> Listed<'a> {
             let dashes = if kind.id == "ingress" { "---------------- " } else { "" };
             out.text(format_args!("{dashes}"));
         } else {
-            let values = line.spec.values_at(self.setup.site(line.major, self.mtu, 0));
+            let values = line.spec.values(self.mtu);
             (kind.shown.options)(&values, extra, out);
         }
         out.close();
@@ -234,7 +233,7 @@ impl<'a> Listed<'a> {
     fn classes_of(&self, major: u16, spec: &Spec, query: Query, out: &mut Out) {
         let setup = self.setup;
         let kind = spec.kind();
-        let site = setup.site(major, self.mtu, 0);
+        let site = Site { mtu: self.mtu, ..Site::default() };
         let meant = |class: Handle| {
             let number = u32::from(class.major) << 16 | u32::from(class.minor);
             query.handle.is_none_or(|handle| handle == number)
@@ -329,7 +328,7 @@ impl<'a> Listed<'a> {
 }
 
 /// As `tc` writes a class, also one of a qdisc without a handle.
-fn class_name(class: Handle) -> String {
+pub(super) fn class_name(class: Handle) -> String {
     match (class.major, class.minor) {
         (0, 0) => "none".into(),
         (0, minor) => format!(":{minor:x}"),

@@ -3,13 +3,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use onramp_core::qdisc::Spec;
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Spec, Verdict};
 use onramp_core::stats::PortSnapshot;
-use onramp_core::{Job, Ran, Setup};
-use onramp_queue::DropReason;
+use onramp_core::view::QdiscView;
+use onramp_core::{Device, DeviceInfo, Job, Port, Ran, Setup};
+use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::busy::make_busy;
-use crate::world::World;
+use crate::regressions::Sink;
+use crate::world::{MTU, Notes, START, World, packet};
 
 /// The counts that are no histograms: enqueued, made, sent, bytes, held, runs, helped, busy,
 /// bursts.
@@ -115,16 +117,7 @@ fn drops_are_counted_by_reason() {
 #[test]
 fn a_packet_is_requeued_each_time_the_device_leaves_it() {
     let mut world = World::new("pfifo", 1000);
-    let setup = Arc::new(Setup::of("pfifo".parse::<Spec>().expect("a qdisc")));
-    let requeues = |world: &World| {
-        let found = Arc::new(Mutex::new(None));
-        let (setup, inside) = (setup.clone(), found.clone());
-        let job: Job = Box::new(move |trunk, _| {
-            *inside.lock().unwrap() = Some(trunk.views(&setup, None)[0].counters.requeues);
-        });
-        assert!(matches!(world.port.with(job, world.now, &world.keeper), Ok(true)));
-        found.lock().unwrap().expect("the job was done")
-    };
+    let requeues = |world: &World| view(&world.port).counters.requeues;
     assert_eq!(requeues(&world), 0);
     world.wire().room = Some(3);
     let _ = world.push(10);
@@ -137,4 +130,90 @@ fn a_packet_is_requeued_each_time_the_device_leaves_it() {
     world.wire().room = None;
     world.settle();
     assert_eq!((requeues(&world), world.stats().held), (9, 0));
+}
+
+/// What the tree of a free port says of its root.
+pub(crate) fn view<D: Device>(port: &Port<D>) -> QdiscView {
+    let setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
+    let found = Arc::new(Mutex::new(None));
+    let inside = found.clone();
+    let job: Job = Box::new(move |trunk, _| {
+        *inside.lock().unwrap() = trunk.views(&setup, None).into_iter().next();
+    });
+    assert!(port.with(job, START, &Notes::default()).expect("few jobs wait"));
+    found.lock().unwrap().take().expect("the job was done")
+}
+
+/// Drops cookies that 7 divides as they come, and those that 3 divides as they would leave. Of each
+/// that leaves one less than a multiple of three before it, it makes another.
+#[derive(Debug, Default)]
+struct Leaky(PacketList);
+
+impl Qdisc for Leaky {
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        if pkt.cookie.is_multiple_of(7) {
+            cx.drop(pkt, DropReason::Filter);
+            return Verdict::Dropped;
+        }
+        self.0.push_back(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        while let Some(pkt) = self.0.pop_front() {
+            match pkt.cookie % 3 {
+                0 => cx.drop(pkt, DropReason::Overlimit),
+                1 => {
+                    cx.made += 1;
+                    let more = packet(2, pkt.flow, cx.now);
+                    self.0.push_back(more);
+                    return Dequeue::Ready(pkt);
+                }
+                _ => return Dequeue::Ready(pkt),
+            }
+        }
+        Dequeue::Empty
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.0.len(), bytes: self.0.bytes() }
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        while let Some(pkt) = self.0.pop_front() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+    }
+}
+
+/// Whenever a qdisc drops or makes packets: the port, its tree and the run tell the same.
+#[test]
+fn drops_and_packets_made_are_counted_whenever_they_occur() {
+    for at_once in [1_u64, 20] {
+        let device = Sink(DeviceInfo::new("sink".to_owned(), MTU));
+        let port = Port::new(Box::new(Leaky::default()), device, 100);
+        let mut done = 0;
+        for first in (0..20).step_by(usize::try_from(at_once).expect("small")) {
+            let list = (first..first + at_once).map(|cookie| packet(cookie, 1, START)).collect();
+            let ran = port.xmit(list, START, &Notes::default()).expect("there is room");
+            done += ran.expect("the port is idle").done;
+        }
+        // 0, 7 and 14; then 3, 6, 9, 12, 15 and 18; one more each of 1, 4, 10, 13, 16 and 19.
+        let drops = [(DropReason::Filter, 3), (DropReason::Overlimit, 6)];
+        let (made, sent) = (6, 20 - 3 - 6 + 6);
+        let stats = port.snapshot();
+        assert_eq!(counts(&stats)[..5], [20 + made, made, sent, 100 * sent, 0], "{at_once}");
+        assert_eq!(u64::from(done), 20 + made, "{at_once}");
+        let view = view(&port);
+        assert_eq!((view.counters.packets, view.counters.bytes), (sent, 100 * sent));
+        assert_eq!((view.counters.drops, view.counters.requeues), (9, 0));
+        for told in [stats.dropped, view.drops] {
+            assert_eq!(told.len(), 2, "{told:?}");
+            assert!(drops.iter().all(|drop| told.contains(drop)), "{told:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The bounds of a port in numbers, not by the names that the code uses: who changes one changes
 //! what is promised, and has to say so here.
 
-use onramp_core::Ran;
+use onramp_core::{Mode, Ran};
 use onramp_queue::{Packet, PacketList};
 
 use crate::busy::make_busy;
@@ -165,4 +165,134 @@ fn duplicates_are_counted() {
     // Nothing of it is there to be lost when the port dies.
     assert!(world.port.close(world.now, &world.keeper).is_some());
     assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 50);
+}
+
+/// Packets that one run sends go in as they came. Those beyond what the next run sends compete.
+#[test]
+fn a_run_lets_those_compete_that_the_next_one_does_not_send() {
+    let mut world = World::new("pfifo_fast", 1_000);
+    let list = world.packets(164).map(|mut pkt| {
+        pkt.priority = if pkt.cookie < 128 { 0 } else { 6 };
+        pkt
+    });
+    let ran = world.port.xmit(list.collect(), world.now, &world.keeper).expect("there is room");
+    assert_eq!(ran, Some(Ran { done: 64, again: true }));
+    assert_eq!(world.stats().enqueued, 64 + (100 - 64), "64 are left for the next run");
+    assert_eq!(world.next_visit(), Ran { done: 64, again: true });
+    assert_eq!(world.next_visit(), Ran { done: 36, again: false });
+    let mut expected: Vec<u64> = (0..64).collect();
+    expected.extend(128..164);
+    expected.extend(64..128);
+    assert_eq!(world.sent(), expected);
+    world.check();
+}
+
+/// However long the list and small the limit: nothing is dropped by what a run leaves, either.
+#[test]
+fn what_a_run_leaves_is_not_dropped() {
+    let mut world = World::new("pfifo limit 10", 1_000);
+    assert_eq!(world.push(200), Some(Ran { done: 64, again: true }));
+    assert_eq!(world.stats().held, 136);
+    world.settle();
+    assert_eq!((world.stats().sent, world.stats().dropped), (200, Vec::new()));
+}
+
+/// Bursts are no longer than a quota; where they cost no call and the rest would wait for the
+/// keeper, a run sends four.
+#[test]
+fn a_run_sends_four_bursts_where_they_cost_nothing() {
+    for (mode, calls, most) in [
+        (Mode::Inline, 0, 256),
+        (Mode::Inline, 1, 64),
+        (Mode::Hybrid, 0, 64),
+        (Mode::Hybrid, 1, 64),
+    ] {
+        let mut world = World::with("pfifo limit 10000", 1_000, mode, None);
+        world.wire().calls = calls;
+        let _ = world.push(1);
+        assert_eq!(world.push(600), Some(Ran { done: most, again: true }), "{mode:?}, {calls}");
+        let bursts = vec![64; most as usize / 64];
+        assert_eq!(world.wire().offered[1..], bursts, "{mode:?}, {calls}");
+    }
+}
+
+/// Of what the qdisc held already, no more, and in no longer bursts.
+#[test]
+fn four_bursts_are_all_that_a_run_sends_of_a_long_queue() {
+    let mut world = World::with("pfifo limit 10000", 1_000, Mode::Inline, None);
+    (world.wire().calls, world.wire().room) = (0, Some(0));
+    world.enqueue(600);
+    world.wire().room = None;
+    world.wire().offered.clear();
+    world.pass(1_000_000);
+    assert_eq!(world.visit(), Ran { done: 256, again: true });
+    assert_eq!(world.wire().offered, [64; 4]);
+    world.settle();
+    assert_eq!(world.wire().offered, [64, 64, 64, 64, 64, 64, 64, 64, 64, 24]);
+}
+
+/// The keeper who alone sends comes again at once, also after lists that lay.
+#[test]
+fn a_dedicated_keeper_sends_one_burst() {
+    let mut world = World::with("pfifo limit 10000", 1_000, Mode::Dedicated, None);
+    world.wire().calls = 0;
+    for _ in 0..3 {
+        let _ = world.push(1);
+        world.pass(50_000);
+        let _ = world.visit();
+    }
+    let _ = world.push(600);
+    assert_eq!(world.visit(), Ran { done: 64, again: true });
+}
+
+/// All 256 are sent, also when bursts end in between and one packet is left of the quota.
+#[test]
+fn four_bursts_are_two_hundred_and_fifty_six_packets() {
+    // Twice 64 packets; 63 behind which a large one has no room; then 64, the large one first.
+    let mut world = World::with("bfifo limit 6500", 1_000, Mode::Inline, None);
+    world.wire().calls = 0;
+    let _ = world.push(1);
+    let list = world.packets(300).map(|mut pkt| {
+        pkt.len = match pkt.cookie {
+            ..=191 => 100,
+            192 => 300,
+            _ => 50,
+        };
+        pkt
+    });
+    let ran = world.port.xmit(list.collect(), world.now, &world.keeper).expect("there is room");
+    assert_eq!(ran, Some(Ran { done: 256, again: true }));
+    assert_eq!(world.wire().offered, [1, 64, 64, 63, 64, 1]);
+}
+
+/// What is taken from the intake is bounded by what already waits behind it: 64, and no more.
+#[test]
+fn a_run_takes_more_while_sixty_four_wait() {
+    for (waits, taken) in [(63, true), (64, true), (65, false)] {
+        let mut world = World::with("pfifo limit 10", 400, Mode::Dedicated, None);
+        world.wire().room = Some(0);
+        let _ = world.push(256 + waits);
+        let _ = world.visit();
+        assert_eq!(world.stats().held, 20 + waits, "a burst and the qdisc have ten each");
+        let _ = world.push(2);
+        let ran = world.visit();
+        // There is no room in the qdisc for any of them.
+        assert_eq!(world.stats().held, if taken { 20 } else { 22 }, "{waits}");
+        assert_eq!(u64::from(ran.done), if taken { waits + 2 } else { waits });
+    }
+}
+
+/// Packets that came through a port belong to sockets, which have bounds of their own: Linux counts
+/// none of them for the memory of `fq_codel`.
+#[test]
+fn packets_of_a_port_are_charged_to_their_senders() {
+    let line = "fq_codel memory_limit 2000 target 4s interval 4s noecn drop_batch 1";
+    let mut world = World::new(line, 1_000);
+    world.wire().room = Some(0);
+    world.enqueue(200);
+    assert_eq!(world.stats().dropped, []);
+    let same = line.parse::<onramp_core::qdisc::Spec>().expect("a qdisc").build(1_000);
+    assert!(world.port.replace(same, world.now, &world.keeper).expect("few jobs wait"));
+    world.enqueue(200);
+    assert_eq!((world.stats().dropped, world.stats().held), (Vec::new(), 400));
 }

@@ -18,18 +18,18 @@ impl Drop for Counted {
     }
 }
 
-fn counted(counts: &Arc<[AtomicU32; 2]>) -> Job {
+pub(crate) fn counted(counts: &Arc<[AtomicU32; 2]>) -> Job {
     let counted = Counted(counts.clone());
     Box::new(move |_, _| {
         counted.0[0].fetch_add(1, SeqCst);
     })
 }
 
-fn counts(counts: &Arc<[AtomicU32; 2]>) -> [u32; 2] {
+pub(crate) fn counts(counts: &Arc<[AtomicU32; 2]>) -> [u32; 2] {
     [counts[0].load(SeqCst), counts[1].load(SeqCst)]
 }
 
-fn give(world: &World, job: Job) -> bool {
+pub(crate) fn give(world: &World, job: Job) -> bool {
     world.port.with(job, world.now, &world.keeper).expect("few jobs wait")
 }
 
@@ -141,7 +141,7 @@ fn a_closed_port_still_does_it() {
 }
 
 /// Each job brings the next one, `left` times.
-fn chain(port: Arc<Port<Script>>, done: Arc<AtomicU32>, left: u32) -> Job {
+pub(crate) fn chain(port: Arc<Port<Script>>, done: Arc<AtomicU32>, left: u32) -> Job {
     Box::new(move |_, _| {
         done.fetch_add(1, SeqCst);
         if left > 0 {

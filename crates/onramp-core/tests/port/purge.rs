@@ -227,3 +227,63 @@ fn a_close_finds_a_dead_port() {
         assert!(world.port.is_quiet() && world.stats().held == 0);
     }
 }
+
+/// To the packet: a sender drops 256 of others and its own, if that is all there is. With one more
+/// it drops what the device left, and the keeper comes at once for the qdisc.
+#[test]
+fn a_sender_has_time_for_a_quota_and_its_own() {
+    for (mode, own) in [(Mode::Inline, 3), (Mode::Inline, 200), (Mode::Hybrid, 0)] {
+        for (queued, all) in [(QUOTA, true), (QUOTA + 1, false)] {
+            let mut world = laden(mode, queued, 0);
+            world.pass(1_000_000);
+            world.keeper.forget();
+            world.wire().closes = Some(true);
+            let ran = if own > 0 { world.push(own) } else { world.help() };
+            let ran = ran.expect("nobody is inside");
+            let what = format!("{mode:?}, {queued} and {own}");
+            let dropped = if all { queued + own } else { 64 };
+            assert_eq!((u64::from(ran.done), ran.again), (dropped, !all), "{what}");
+            // The time at which the device would have been asked again is nobody's any more.
+            let at_once = world.keeper.due().is_some_and(|due| due == world.now);
+            assert_eq!(at_once, !all, "{what}");
+            assert_eq!(world.stats().held, queued + own - dropped, "{what}");
+            world.settle();
+            assert_eq!(world.dropped(DropReason::Purged), queued + own, "{what}");
+            assert!(world.port.is_quiet() && !world.port.is_busy(), "{what}");
+        }
+    }
+}
+
+/// The same of a port that dies: with one more packet it is buried by the keeper.
+#[test]
+fn a_sender_buries_a_quota_and_its_own() {
+    for own in [2, 100] {
+        for (queued, all) in [(QUOTA, true), (QUOTA + 1, false)] {
+            let mut world = laden(Mode::Inline, queued, 0);
+            world.pass(1_000_000);
+            world.keeper.forget();
+            world.wire().panics = true;
+            let ran = world.push(own).expect("nobody is inside");
+            assert_eq!(ran.again, !all, "{queued}");
+            let dropped = if all { queued + own } else { 0 };
+            assert_eq!(world.dropped(DropReason::PortDead), dropped, "{queued}");
+            assert_eq!(world.stats().held, queued + own - dropped, "{queued}");
+            assert_eq!(world.keeper.due(), (!all).then_some(world.now), "{queued}");
+            world.settle();
+            assert_eq!(world.dropped(DropReason::PortDead), queued + own, "{queued}");
+            assert!(world.port.is_quiet(), "{queued}");
+        }
+    }
+}
+
+/// Packets that a qdisc made die with the port, too.
+#[test]
+fn what_was_made_dies_with_its_port() {
+    let mut world = World::new("netem delay 1ms duplicate 100%", 100);
+    let _ = world.push(10);
+    world.wire().panics = true;
+    world.pass(1_000_000);
+    let _ = world.visit();
+    assert_eq!(world.stats().dropped, [(DropReason::PortDead, 20)]);
+    assert_eq!((world.stats().held, world.port.is_quiet()), (0, true));
+}

@@ -168,7 +168,7 @@ fn r8_drops_in_dequeue_are_counted_once() {
 }
 
 /// Takes everything.
-struct Sink(DeviceInfo);
+pub(crate) struct Sink(pub(crate) DeviceInfo);
 
 impl Device for Sink {
     fn info(&self) -> &DeviceInfo {

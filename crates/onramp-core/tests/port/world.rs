@@ -30,6 +30,8 @@ pub(crate) struct Wire {
     pub(crate) calls: u32,
     /// It does not say that it is full.
     pub(crate) sulks: bool,
+    /// It says that it is full when it has taken all.
+    pub(crate) rests: bool,
     /// What it does to every third cookie.
     pub(crate) fails: Option<DropReason>,
     /// Packets that come while it transmits, the next time.
@@ -94,9 +96,9 @@ pub(crate) struct Script {
     port: Arc<OnceLock<Weak<Port<Self>>>>,
 }
 
-/// Notes the earliest visit it was asked for, as a runner does.
+/// Notes the earliest visit it was asked for, as a runner does, and when it was last reminded.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>);
+pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>, Cell<Option<Instant>>);
 
 pub(crate) struct World {
     pub(crate) port: Arc<Port<Script>>,
@@ -112,6 +114,10 @@ impl Keeper for Notes {
         self.0.set(Some(self.0.get().map_or(at, |due| due.min(at))));
     }
 
+    fn remind(&self, now: Instant) {
+        self.2.set(Some(now));
+    }
+
     /// Each look takes so long.
     fn elapsed(&self, _: Instant) -> u64 {
         self.1.get()
@@ -122,6 +128,16 @@ impl Notes {
     /// From now on an owner has worked for so long when it looks.
     pub(crate) fn takes(&self, ns: u64) {
         self.1.set(ns);
+    }
+
+    /// Forgets the visits it was asked for.
+    pub(crate) fn forget(&self) {
+        self.0.set(None);
+    }
+
+    /// When somebody last came by, since this was last asked.
+    pub(crate) fn reminded(&self) -> Option<Instant> {
+        self.2.take()
     }
 
     /// When the next visit is due.
@@ -185,7 +201,8 @@ impl Device for Script {
         if done.len() > before {
             wire.ages.count(age);
         }
-        let retry_at = (!burst.is_empty() && !wire.sulks).then(|| now.after(wire.retry_ns));
+        let full = wire.rests || !burst.is_empty() && !wire.sulks;
+        let retry_at = full.then(|| now.after(wire.retry_ns));
         Transmitted { calls: wire.calls, messages: 1, retry_at }
     }
 }
@@ -248,7 +265,7 @@ impl World {
 
     /// What a runner does when the time has come: forgets what was asked for, then visits.
     pub(crate) fn visit(&self) -> Ran {
-        self.keeper.0.set(None);
+        self.keeper.forget();
         let ran = self.port.visit(self.now, &self.keeper).expect("nobody is inside");
         if ran.again {
             self.keeper.keep(self.now);

@@ -139,7 +139,7 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
         13 if !wide => {
             let bits = u8::try_from(k).ok().filter(|bits| matches!(bits, 16 | 32 | 64))?;
             raw.only(true, false, false, true)?;
-            Some(Step::Order { big: code & 8 != 0, bits, to })
+            Some(Step::Order { big: code == 0xdc, bits, to })
         }
         place => {
             let math = match place {

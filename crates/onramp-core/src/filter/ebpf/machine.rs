@@ -231,7 +231,7 @@ fn low(value: u64) -> u32 {
 
 /// The low bits, in this order of bytes.
 fn ordered(big: bool, bits: u8, value: u64) -> u64 {
-    let shift = 64 - u32::from(bits.clamp(16, 64));
+    let shift = 64 - u32::from(bits);
     if big { value.swap_bytes() >> shift } else { value << shift >> shift }
 }
 

@@ -1,5 +1,7 @@
 //! Programs assembled by hand, and compiled ones: `tests/ebpf/ports.c`.
 
+mod steps;
+
 use onramp_queue::{Layer, Packet};
 
 use super::super::tests::{ask, class, filters, frame, packet};

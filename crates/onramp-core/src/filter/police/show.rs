@@ -2,7 +2,6 @@
 
 use super::super::action::{Control, show_control};
 use super::Police;
-use crate::Rate;
 use crate::show::Out;
 use crate::units::Size;
 
@@ -12,10 +11,11 @@ impl Police {
         let told = &self.told;
         out.string("kind", "police", format_args!(" police "));
         out.uint("index", index.into(), format_args!("0x{index:x} "));
-        let (rate, burst, mtu) = (Rate(told.rate), Size(told.burst), Size(self.mtu.into()));
+        let (rate, burst, mtu) =
+            (out.style.rate(told.rate), Size(told.burst), Size(self.mtu.into()));
         out.text(format_args!("rate {rate} burst {burst} mtu {mtu} "));
         if told.peak > 0 {
-            out.text(format_args!("peakrate {} ", Rate(told.peak)));
+            out.text(format_args!("peakrate {} ", out.style.rate(told.peak)));
         }
         if told.packet_rate > 0 {
             let (rate, burst) = (told.packet_rate, told.packet_burst);

@@ -65,6 +65,15 @@ impl Group {
         self.filters.values().map(|filter| &**filter)
     }
 
+    /// The same in the order in which they could be added: in some kinds, the last is asked first.
+    pub(super) fn to_add(&self) -> Vec<&FilterSpec> {
+        let mut filters: Vec<_> = self.specs().collect();
+        if matches!(self.kind, "fw" | "basic" | "bpf") {
+            filters.reverse();
+        }
+        filters
+    }
+
     pub(super) fn get(&self, handle: u32) -> Option<Arc<FilterSpec>> {
         // 0 means any, but for a preference of `fw` without rules.
         let rank = self.handles.get(&handle).filter(|_| handle != 0 || self.kind != "fw")?;
@@ -72,7 +81,6 @@ impl Group {
     }
 
     pub(super) fn insert(&mut self, filter: Arc<FilterSpec>) {
-        self.take(filter.rank);
         if let Matcher::Flower(flower) = &filter.matcher {
             self.masks.entry(flower.mask()).or_insert((filter.rank.0, 0)).1 += 1;
             self.flowers.insert(flower.key());
@@ -99,7 +107,7 @@ impl Group {
     pub(super) fn remove(&mut self, filter: &FilterSpec) {
         self.handles.remove(&filter.handle);
         self.take(filter.rank);
-        self.free = self.free.min(filter.handle.max(1));
+        self.free = self.free.min(filter.handle);
     }
 
     /// Whether nothing is left but tables.

@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use super::super::Matcher;
 use super::super::read::{FilterSpec, Rank};
+use super::super::words::{NODE, TABLE, TABLE_BITS};
 use super::group::Group;
 use super::{Name, refused};
 use crate::ConfigError;
 use crate::error::Errno;
 
-/// The part of a handle that names a table, and the bits behind it.
-const TABLE: u32 = 0xfff0_0000;
-const TABLE_BITS: u32 = 20;
-const NODE: u32 = 0xfff;
 /// The first table and the first node that are given out.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
@@ -79,16 +76,12 @@ impl Tables {
         filter: &FilterSpec,
         serial: u64,
     ) -> Result<Arc<FilterSpec>, ConfigError> {
-        let (mut root, by) = (filter.clone(), (filter.chain, filter.pref));
+        let by = (filter.chain, filter.pref);
         let handle = self.own()?;
         self.born += 1;
         let born = self.born;
         self.owned.insert(handle, Owned { by, born, divisor: 1, root: true });
-        (root.handle, root.rank, root.serial) = (handle, (born, 0), serial);
-        (root.class, root.indev, root.skip_hw, root.bare_police) = (None, None, false, false);
-        root.actions.clear();
-        root.matcher = Matcher::Table(1);
-        Ok(Arc::new(root))
+        Ok(Arc::new(filter.table(handle, (born, 0), serial)))
     }
 
     /// The preference that made the table of a handle.
@@ -117,7 +110,10 @@ impl Tables {
                 }
                 Some(table) if table.root => {
                     let said = "cls_u32: Not linking to root node";
-                    return Err(wrong("link", link >> TABLE_BITS, Errno::Invalid, said));
+                    let why = "it is the first table of a preference, with which nothing can be \
+                               linked";
+                    let link = format!("{:x}", link >> TABLE_BITS);
+                    return Err(refused("link", link).by(Errno::Invalid, said, why));
                 }
                 Some(_) => {}
             }
@@ -234,8 +230,10 @@ impl Tables {
         Ok(())
     }
 
+    /// Forgets a table and its nodes.
     pub(super) fn remove(&mut self, table: u32) {
         self.owned.remove(&table);
+        self.taken.retain(|bucket, _| bucket & TABLE != table);
     }
 
     /// Forgets the tables of a preference.

@@ -7,9 +7,11 @@ use crate::ConfigError;
 use crate::error::Errno;
 
 /// The part of a handle that names a table.
-const TABLE: u32 = 0xfff0_0000;
+pub(in crate::filter) const TABLE: u32 = 0xfff0_0000;
+/// The bits behind it.
+pub(in crate::filter) const TABLE_BITS: u32 = 20;
 /// The part that names a node.
-const NODE: u32 = 0xfff;
+pub(in crate::filter) const NODE: u32 = 0xfff;
 
 #[derive(Clone, Debug, Default)]
 pub(in crate::filter) struct Node {
@@ -149,7 +151,7 @@ impl Hash {
             if words.take("mask") {
                 self.mask = words.hex("mask", u32::MAX)?;
             } else if words.take("at") {
-                self.offset = words.value("at", "an offset, -65536 to 65535", offset)?;
+                self.offset = words.value("at", "an offset, -65535 to 65535", offset)?;
             } else {
                 return Ok(());
             }
@@ -165,7 +167,7 @@ impl Moves {
             if words.take("mask") {
                 (self.variable, self.mask) = (true, short(words.hex("mask", 0xffff)?));
             } else if words.take("at") {
-                let read = words.value("at", "an offset, -65536 to 65535", offset)?;
+                let read = words.value("at", "an offset, -65535 to 65535", offset)?;
                 (self.variable, self.at) = (true, read);
             } else if words.take("shift") {
                 self.shift = words.number("shift", 15)?;

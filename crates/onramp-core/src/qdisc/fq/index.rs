@@ -138,3 +138,35 @@ fn place(slot: u64) -> u32 {
     let place = slot as u32;
     place
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// How many of 16,384 places the homes of 8,192 keys are, where each key is `step` from the one
+    /// before. Thrown at random, they would be 6,447.
+    fn homes(seed: u64, step: u64) -> usize {
+        let index = Index { seed, ..Index::new() };
+        let home = |n: u64| home(index.hash(n.wrapping_mul(step))) % 16_384;
+        (0..8_192).map(home).collect::<HashSet<_>>().len()
+    }
+
+    /// Whatever the keys have in common, few of them meet.
+    #[test]
+    fn keys_are_spread() {
+        for seed in [0, 1, 0x1234_5678_90AB_CDEF, u64::MAX] {
+            for step in [1, 1 << 8, 1 << 16, 1 << 32, 1 << 40, 1 << 48, 0x1_0001] {
+                let found = homes(seed, step);
+                assert!(found >= 4_100, "{seed:#x} {step:#x}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_knows_which_keys_meet() {
+        let hashes: HashSet<u64> = (0..4).map(|_| Index::new().hash(7)).collect();
+        assert_eq!(hashes.len(), 4);
+    }
+}

@@ -1,6 +1,5 @@
 //! How `tc` shows it.
 
-use crate::Rate;
 use crate::params::Values;
 use crate::qdisc::shown;
 use crate::show::Out;
@@ -40,9 +39,9 @@ fn curve(key: &str, list: &[u64], out: &mut Out) {
     let [m1, d, m2] = *list else { return };
     out.text(format_args!("{key} "));
     out.open(Some(key));
-    out.uint("m1", m1, format_args!("m1 {} ", Rate(m1)));
+    out.uint("m1", m1, format_args!("m1 {} ", out.style.rate(m1)));
     shown::time(out, "d", d / 1_000);
-    out.uint("m2", m2, format_args!("m2 {} ", Rate(m2)));
+    out.uint("m2", m2, format_args!("m2 {} ", out.style.rate(m2)));
     out.close();
 }
 

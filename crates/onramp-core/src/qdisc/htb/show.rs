@@ -4,7 +4,6 @@
 //! ones would write.
 
 use super::class::Config;
-use crate::Rate;
 use crate::cost::show_linklayer;
 use crate::params::Values;
 use crate::show::Out;
@@ -44,12 +43,12 @@ fn class(values: &Values<'_>, extra: &Extra, out: &mut Out) {
         }
     }
     let (rate, ceil) = config.rates();
-    out.uint("rate", rate, format_args!("rate {} ", Rate(rate)));
+    out.uint("rate", rate, format_args!("rate {} ", out.style.rate(rate)));
     let overhead = values.number("overhead");
     if overhead > 0 {
         out.uint("overhead", overhead, format_args!("overhead {overhead} "));
     }
-    out.uint("ceil", ceil, format_args!("ceil {} ", Rate(ceil)));
+    out.uint("ceil", ceil, format_args!("ceil {} ", out.style.rate(ceil)));
     show_linklayer(values, out);
     for (name, bytes) in ["burst", "cburst"].into_iter().zip(config.bursts()) {
         if details {

@@ -145,14 +145,15 @@ impl Loss {
         match self {
             Self::Random(event) => event.happens(rng),
             Self::Chain { state, p13, p31, p32, p23, p14 } => {
-                let draw = u64::from(rng.next());
-                let [p13, p31, p32, p23, p14] = [*p13, *p31, *p32, *p23, *p14].map(u64::from);
+                let draw = rng.next();
+                // Sums of more than 100 % wrap around, as in Linux: what leaves a loss in a burst
+                // may leave it never.
                 *state = match *state {
-                    State::Gap if draw < p14 => State::GapLoss,
-                    State::Gap if draw < p14 + p13 => State::BurstLoss,
-                    State::BurstLoss if draw < p32 => State::Burst,
-                    State::BurstLoss if draw >= p32 + p31 => State::BurstLoss,
-                    State::Burst if draw < p23 => State::BurstLoss,
+                    State::Gap if draw < *p14 => State::GapLoss,
+                    State::Gap if draw < p14.wrapping_add(*p13) => State::BurstLoss,
+                    State::BurstLoss if draw < *p32 => State::Burst,
+                    State::BurstLoss if draw >= p32.wrapping_add(*p31) => State::BurstLoss,
+                    State::Burst if draw < *p23 => State::BurstLoss,
                     State::Burst => State::Burst,
                     _ => State::Gap,
                 };
@@ -307,6 +308,10 @@ mod tests {
         assert_eq!(table.at(0, 10_000, || 0), -1);
         assert_eq!(table.at(0, 4_096, || 0), -1);
         assert_eq!(table.at(0, 4_095, || 0), 0);
+        let table = Spread::Table(vec![1; LEN]);
+        assert_eq!([10_000, 4_096, 4_095].map(|wide| table.at(0, wide, || 0)), [1, 1, 0]);
+        // 20,000 is 8,192 twice and 3,616: two and less than a half.
+        assert_eq!([20_000, 24_000].map(|wide| table.at(0, wide, || 0)), [2, 3]);
         assert_eq!(table.at(7, 0, || unreachable!("nothing to draw")), 7);
         assert_eq!(Spread::Uniform.at(1_000, 100, || 350), 1_000 - 100 + 150);
     }

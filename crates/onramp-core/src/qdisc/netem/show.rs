@@ -4,7 +4,6 @@
 //! it was given. Numbers in JSON are seconds and parts of one.
 
 use super::{JITTER_MAX_NS, gap, ticks_ns};
-use crate::Rate;
 use crate::params::{Values, signed};
 use crate::qdisc::shown::micros;
 use crate::show::{General, Out};
@@ -134,7 +133,7 @@ fn rate(list: &[u64], out: &mut Out) {
     }
     let cell = i64::try_from(at(list, 2)).unwrap_or(i64::MAX);
     out.open(Some("rate"));
-    out.uint("rate", rate, format_args!(" rate {}", Rate(rate)));
+    out.uint("rate", rate, format_args!(" rate {}", out.style.rate(rate)));
     for (key, number) in [
         ("packetoverhead", signed(at(list, 1)).into()),
         ("cellsize", cell),

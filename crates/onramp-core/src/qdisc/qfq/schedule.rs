@@ -461,3 +461,6 @@ impl Schedule {
         self.shift(below(index), INELIGIBLE | BLOCKED, INELIGIBLE);
     }
 }
+
+#[cfg(test)]
+mod checks;

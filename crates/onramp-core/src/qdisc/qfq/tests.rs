@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use crate::Instant;
 use crate::params::{Site, Value, Values};
+use crate::class::Classes;
+use crate::filter::Filters;
 use crate::qdisc::{Backlog, ClassKind, Cx, Dequeue, KINDS, Qdisc, Spec};
 
 const CLASSES: u16 = 12;
@@ -118,5 +120,51 @@ proptest! {
                 world.run(&Step::Dequeue)?;
             }
         }
+    }
+}
+
+/// The groups and their sets hold together, whatever comes.
+#[test]
+fn groups_are_in_the_sets_they_belong_to() {
+    let ClassKind::Added { params, .. } = super::QFQ.classes else { panic!("classes are added") };
+    for seed in 0..40 {
+        let mut rng = crate::rng::Rng::new(seed);
+        let mut below = |most: u32| rng.next_u32() % most;
+        let mut qfq = super::Qfq {
+            classes: super::Table::new(crate::Handle::new(1, 0)),
+            schedule: super::Schedule::default(),
+            held: Backlog::default(),
+            filters: Filters::default(),
+            peeked: None,
+        };
+        let mut drops = PacketList::new();
+        let mut held = 0_u32;
+        for step in 0..600 {
+            let cx = &mut Cx::new(Instant(1), &mut drops);
+            let minor = u16::try_from(1 + below(20)).expect("few");
+            match below(if step < 40 { 6 } else { 40 }) {
+                0..=2 => {
+                    let weight = [1, 2, 5, 30, 200, 1000][below(6) as usize];
+                    let given = [weight, u64::from(512 + below(3) * 700)];
+                    let given = given.map(|number| Some(Value::Number(number)));
+                    let values = Values { params, given: &given, site: Site::default() };
+                    qfq.set(minor, 0, &values, Instant(1));
+                }
+                3 if below(4) == 0 => qfq.remove(minor, cx),
+                4..=30 if step % 200 < 100 || below(3) == 0 => {
+                    let mut pkt = Packet::new(60 + below(2_000));
+                    pkt.priority = 0x1_0000 + u32::from(minor);
+                    let _ = qfq.enqueue(pkt, cx);
+                }
+                _ => {
+                    let busy = qfq.held.packets > 0;
+                    let sent = matches!(qfq.dequeue(cx), Dequeue::Ready(_));
+                    assert_eq!(sent, busy, "seed {seed}, step {step}");
+                }
+            }
+            held = held.max(qfq.held.packets);
+            qfq.schedule.check();
+        }
+        assert!(held > 20, "seed {seed}: {held}");
     }
 }

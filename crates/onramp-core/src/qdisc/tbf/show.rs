@@ -5,7 +5,6 @@
 //! JSON.
 
 use super::limit;
-use crate::Rate;
 use crate::cost::{Cost, Framing, show_linklayer, shown_bytes, shown_micros};
 use crate::params::Values;
 use crate::qdisc::shown::micros;
@@ -15,10 +14,10 @@ use crate::view::Extra;
 
 pub(super) fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let rate = values.number("rate");
-    out.uint("rate", rate, format_args!("rate {} ", Rate(rate)));
+    out.uint("rate", rate, format_args!("rate {} ", out.style.rate(rate)));
     bucket(values, "rate", "burst", ["burst", "burst"], out);
     if values.is_given("peakrate") {
-        out.text(format_args!("peakrate {} ", Rate(values.number("peakrate"))));
+        out.text(format_args!("peakrate {} ", out.style.rate(values.number("peakrate"))));
         bucket(values, "peakrate", "mtu", ["minburst", "mtu"], out);
     }
     let limit = limit(values);

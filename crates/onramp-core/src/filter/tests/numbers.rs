@@ -1,0 +1,102 @@
+//! The numbers of actions: each has one among those of its kind, the lowest that is free.
+
+use super::super::{How, Table};
+use super::tools::apply;
+use super::{PLACE, try_table};
+
+/// The numbers of all actions, filter by filter.
+fn numbers(table: &Table) -> Vec<Vec<u32>> {
+    let of = |filter: &super::super::FilterSpec| {
+        filter.actions.iter().map(|action| action.index).collect()
+    };
+    table.at(PLACE).map(of).collect()
+}
+
+#[test]
+fn each_kind_has_its_own() {
+    let table = try_table(&[
+        "pref 1 matchall action pipe action police mtu 500 pipe action skbedit mark 1",
+        "pref 2 matchall action police mtu 500 action skbedit mark 1 action ok",
+        "pref 3 matchall action ok index 3 action skbedit mark 1 index 2 action ok action ok",
+        "pref 4 matchall action skbedit mark 1",
+    ]);
+    let table = table.expect_err("2 is taken among the edits");
+    assert_eq!(
+        table.to_string(),
+        "filter: illegal \"index\" \"2\": actions are not shared here: say what it does at each \
+         filter"
+    );
+    assert_eq!(
+        table.fault.kernel_text().as_deref(),
+        Some("RTNETLINK answers: Operation not supported")
+    );
+    let table = try_table(&[
+        "pref 1 matchall action pipe action police mtu 500 pipe action skbedit mark 1",
+        "pref 2 matchall action police mtu 500 action skbedit mark 1 action ok",
+        "pref 3 matchall action ok index 3 action skbedit mark 1 index 4 action ok action ok",
+        "pref 4 matchall action skbedit mark 1 action skbedit mark 1 action police mtu 5",
+    ])
+    .expect("room");
+    assert_eq!(numbers(&table), [vec![1, 1, 1], vec![2, 2, 2], vec![3, 4, 4, 5], vec![3, 5, 3]]);
+    // Twice in one filter, of one kind; of two kinds it is another action.
+    let twice = "matchall action ok index 7 action drop index 7";
+    assert!(try_table(&[twice]).is_err());
+    let other = "matchall action police mtu 500 index 7 action drop index 7";
+    assert_eq!(numbers(&try_table(&[other]).expect("two kinds")), [[7, 7]]);
+}
+
+#[test]
+fn what_is_free_again_is_given_out() {
+    let add = |table: &mut Table, pref: u32, words: &str| {
+        apply(table, How::Add, &format!("pref {pref} basic {words}")).expect("room");
+    };
+    let mut table = try_table(&[]).expect("an empty one");
+    (1..=5).for_each(|pref| add(&mut table, pref, "action ok"));
+    // One by its handle, one with its preference.
+    apply(&mut table, How::Delete, "pref 4 handle 1 basic").expect("it is there");
+    apply(&mut table, How::Delete, "pref 2").expect("it is there");
+    assert_eq!(numbers(&table), [[1], [3], [5]]);
+    add(&mut table, 6, "action ok action ok action ok");
+    assert_eq!(numbers(&table), [vec![1], vec![3], vec![5], vec![2, 4, 6]]);
+    // All of them, with their chain.
+    apply(&mut table, How::Delete, "").expect("they are there");
+    add(&mut table, 1, "action ok");
+    assert_eq!(numbers(&table), [[1]]);
+}
+
+/// One that takes another's place: both are there for a moment.
+#[test]
+fn a_filter_in_the_place_of_another() {
+    let mut table =
+        try_table(&["pref 1 handle 1 basic action ok action ok index 9"]).expect("room");
+    assert_eq!(numbers(&table), [[1, 9]]);
+    let replace = |table: &mut Table, words: &str| {
+        apply(table, How::Replace, &format!("pref 1 handle 1 basic {words}"))
+    };
+    replace(&mut table, "action ok action ok").expect("it is there");
+    assert_eq!(numbers(&table), [[2, 3]]);
+    // What the first one had is free now.
+    replace(&mut table, "action ok action ok index 9").expect("it is there");
+    assert_eq!(numbers(&table), [[1, 9]]);
+    // It may keep its own number, which then is taken as before.
+    replace(&mut table, "action drop index 9").expect("it is its own");
+    assert_eq!(numbers(&table), [[9]]);
+    apply(&mut table, How::Add, "pref 2 basic action ok index 9").expect_err("it is taken");
+    apply(&mut table, How::Add, "pref 2 basic action ok").expect("room");
+    assert_eq!(numbers(&table), [[9], [1]]);
+    // Another filter's is not.
+    replace(&mut table, "action ok index 1").expect_err("it is taken");
+    assert_eq!(numbers(&table), [[9], [1]]);
+    apply(&mut table, How::Delete, "pref 1").expect("it is there");
+    apply(&mut table, How::Add, "pref 3 basic action ok index 9").expect("it is free");
+}
+
+/// Of a filter that is refused, nothing is taken.
+#[test]
+fn a_refused_filter_takes_none() {
+    let mut table = try_table(&["pref 1 matchall action ok"]).expect("room");
+    apply(&mut table, How::Add, "pref 1 matchall action ok index 5").expect_err("it stands alone");
+    apply(&mut table, How::Add, "pref 2 matchall action ok index 5").expect("it is free");
+    apply(&mut table, How::Add, "pref 3 matchall action ok").expect("room");
+    assert_eq!(numbers(&table), [[1], [5], [2]]);
+}

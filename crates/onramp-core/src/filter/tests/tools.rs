@@ -1,0 +1,115 @@
+//! What the tests of several kinds need: listings of one filter, and packets.
+
+use super::super::{FilterSpec, Head, How, Query, Reader, Table, show_filter, show_filters};
+use super::{PLACE, try_table};
+use crate::ConfigError;
+use crate::show::{Out, Style};
+
+pub(super) const TEXT: Style =
+    Style { stats: false, details: false, json: false, pretty: false, iec: false };
+pub(super) const JSON: Style = Style { json: true, ..TEXT };
+pub(super) const PRETTY: Style = Style { pretty: true, ..TEXT };
+
+/// Does what a line says with a table.
+pub(super) fn apply(table: &mut Table, how: How, line: &str) -> Result<(), ConfigError> {
+    let mut words = Reader::new(line.split_ascii_whitespace());
+    let head = Head::read(&mut words)?;
+    table.apply(PLACE, how, &head, words)
+}
+
+/// All filters at the place, as `tc filter show` shows them there.
+pub(super) fn all(table: &Table) -> String {
+    let mut out = Out::new(TEXT);
+    let query = Query { parent: Some(PLACE), ..Query::default() };
+    show_filters(table.at(PLACE), PLACE, &query, &mut out);
+    out.finish()
+}
+
+/// A filter as it is shown where all of its names were said.
+pub(super) fn whole(filter: &FilterSpec, style: Style) -> String {
+    let query = Query {
+        parent: Some(PLACE),
+        pref: Some(filter.pref),
+        protocol: Some(filter.protocol),
+        chain: Some(filter.chain),
+    };
+    let mut out = Out::new(style);
+    show_filter(filter, PLACE, &query, &mut out);
+    out.finish()
+}
+
+/// The options of a filter, without what stands before and behind them.
+pub(super) fn options(filter: &FilterSpec, style: Style) -> String {
+    let out = whole(filter, style);
+    let (before, behind) = match style.json {
+        true => (format!(r#"[{{"kind":"{}","options":"#, filter.kind), "}]\n"),
+        false => (format!("filter {} ", filter.kind), "\n"),
+    };
+    let inner = out.strip_prefix(&before).and_then(|out| out.strip_suffix(behind));
+    inner.unwrap_or_else(|| panic!("{out}")).to_owned()
+}
+
+/// The options of the last filter of these lines, as it is asked.
+pub(super) fn shown(lines: &[&str], style: Style) -> String {
+    let table = try_table(lines).unwrap_or_else(|error| panic!("{lines:?}: {error}"));
+    options(table.at(PLACE).last().expect("a filter"), style)
+}
+
+/// What one line is shown as.
+pub(super) fn text(line: &str) -> String {
+    shown(&[line], TEXT)
+}
+
+pub(super) fn json(line: &str) -> String {
+    shown(&[line], JSON)
+}
+
+/// What is wrong with a line: the exit status of `tc`, and the whole message.
+pub(super) fn wrong(line: &str) -> (u8, String) {
+    match try_table(&[line]) {
+        Ok(_) => panic!("{line} is taken"),
+        Err(error) => (error.fault.code(), error.to_string()),
+    }
+}
+
+/// Says that each line is refused, with which status and which message.
+pub(super) fn are_wrong(lines: &[(&str, u8, &str)]) {
+    for (line, code, message) in lines {
+        assert_eq!(wrong(line), (*code, (*message).to_owned()), "{line}");
+    }
+}
+
+/// A frame of IPv4 of this protocol, its options, and what is behind its header.
+pub(super) fn v4(protocol: u8, options: &[u8], rest: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    let words = u8::try_from(5 + options.len() / 4).expect("at most 40 bytes");
+    frame.extend([0x40 | words, 0xb9, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+    frame.extend([10, 1, 2, 3, 10, 9, 8, 7]);
+    frame.extend(options);
+    frame.extend(rest);
+    frame
+}
+
+/// A frame of IPv6 from fd00:…:1 to fd00:…:2, and what is behind its header.
+pub(super) fn v6(protocol: u8, rest: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
+    frame.extend([0x6b, 0x91, 0x23, 0x45, 0, 0, protocol, 63]);
+    for last in [1, 2] {
+        let mut address = [0; 16];
+        (address[0], address[1], address[6], address[15]) = (0xfd, 0, 0x77, last);
+        frame.extend(address);
+    }
+    frame.extend(rest);
+    frame
+}
+
+/// Ports, and zeros behind them.
+pub(super) fn ports(src: u16, dst: u16) -> Vec<u8> {
+    [&src.to_be_bytes()[..], &dst.to_be_bytes(), &[0; 16]].concat()
+}
+
+/// The same with a VLAN tag.
+pub(super) fn tagged(frame: &[u8], kind: u16, prio: u8, id: u16) -> Vec<u8> {
+    let tag = (u16::from(prio) << 13 | id).to_be_bytes();
+    [&frame[..12], &kind.to_be_bytes(), &tag, &frame[12..]].concat()
+}

@@ -1,0 +1,245 @@
+//! The law at its bounds, and the numbers that `tc` computes for it.
+//!
+//! Source: `tc-red(8)`; behaviour of iproute2 6.1 `tc/tc_red.c`: `tc_red_eval_ewma`,
+//! `tc_red_eval_P`, `tc_red_eval_idle_damping`.
+
+use super::shape::weight;
+use super::*;
+
+const NOW: Instant = Instant(20_000_000_000);
+
+fn shape(min: u32, max: u32, probability: u32) -> Shape {
+    Shape { min, max, burst: 20, probability, average_packet: 1000 }
+}
+
+/// Averages count in eighths.
+fn red() -> Red {
+    Red::new(&shape(10_000, 30_000, 1 << 30), 3, 1)
+}
+
+fn at(bytes: u64) -> Average {
+    Average { value: bytes << 3, spared: 9, draw: 77, idle_since: None }
+}
+
+/// Below `min` all stay, from `max` on all go, and either begins the count of drops anew. An
+/// average that has just reached `min` is beyond it for no one else.
+#[test]
+fn bounds_are_reached_by_the_average_itself() {
+    let eighths = |bytes: u64, more: i64| (bytes << 3).wrapping_add_signed(more);
+    for (value, verdict, spared) in [
+        (eighths(10_000, -1), Verdict::Spare, -1),
+        (eighths(10_000, 0), Verdict::Spare, 10),
+        (eighths(30_000, -1), Verdict::Early, 0),
+        (eighths(30_000, 0), Verdict::Forced, -1),
+    ] {
+        let mut red = red();
+        // What was is taken away by what is: the average stays.
+        let mut average = Average { value, ..at(0) };
+        let backlog = value >> 3;
+        assert_eq!(red.judge(&mut average, backlog, NOW), verdict, "{value}");
+        assert_eq!((average.value, average.spared), (value, spared), "{value}");
+    }
+    for (more, beyond_min, beyond_max) in [(-1, false, false), (0, false, false), (1, true, true)] {
+        let average = |bytes| Average { value: eighths(bytes, more), ..at(0) };
+        assert_eq!(red().is_beyond_min(&average(10_000)), beyond_min, "{more}");
+        assert_eq!(red().is_beyond_max(&average(30_000)), beyond_max, "{more}");
+    }
+}
+
+/// The first packet between the bounds draws; the one with which its count times the bytes above
+/// `min` reaches the draw goes.
+#[test]
+fn a_draw_decides_on_the_next_drop() {
+    let mut red = red();
+    let mut average = Average { spared: -1, ..at(10_100) };
+    assert!(!red.draws(&mut average));
+    let first = Rng::new(1).next_u32() / red.slope;
+    assert_eq!((average.spared, average.draw), (0, first));
+    for (spared, draw, goes) in [(3, 400, true), (3, 401, false), (3, 399, true)] {
+        let mut average = Average { spared, draw, ..at(10_100) };
+        assert_eq!(red.draws(&mut average), goes, "{draw}");
+        assert_eq!(average.spared, if goes { 0 } else { 4 });
+        assert_eq!(average.draw == draw, !goes);
+    }
+    // So small a probability that a byte adds nothing still has a draw.
+    let mut flat = Red::new(&shape(0, 1 << 31, 1_000), 1, 1);
+    let mut average = Average { spared: -1, ..Average::EMPTY };
+    assert!(!flat.draws(&mut average));
+    assert_eq!(average.draw, Rng::new(1).next_u32());
+}
+
+/// Parameters change, chance goes on.
+#[test]
+fn other_parameters_leave_chance() {
+    let mut ours = red();
+    let _ = ours.rng.next_u32();
+    let next = ours.rng.clone().next_u32();
+    ours.change(Red::new(&shape(1_000, 2_000, 1 << 31), 2, 99));
+    assert_eq!((ours.weight, ours.min, ours.max), (2, 4_000, 8_000));
+    assert_eq!((ours.span, ours.max_p, ours.rng.next_u32()), (1_000, 1 << 31, next));
+}
+
+/// So long an idle time that the table ends: 31 bits are gone. A packet that takes no microsecond
+/// at all is gone with the first one.
+#[test]
+fn idle_queues_forget_by_the_table() {
+    let after = |average_packet, rate, us: u64| {
+        let mut red = red();
+        red.damp(average_packet, rate);
+        red.damped(1 << 40, NOW, NOW.after(us * 1_000))
+    };
+    for (average_packet, rate) in [(1_000, 1_250_000), (100, 1_250_000_000)] {
+        assert_eq!(after(average_packet, rate, 0), 1 << 40);
+        assert_eq!(after(average_packet, rate, 1 << 40), 1 << 9, "the end of the table");
+    }
+    assert_eq!(after(100, 1_250_000_000, 1), 1 << 9);
+    // Cells of 2^13 us, in each of which ticks of 64 ns shrink it by 1 / 12,500 of what a packet
+    // does: -ln(7/8) / 12,500 * 8,192 = 0.0875 bits. The twelfth has 1.05 of them.
+    let cell = 1 << 13;
+    assert_eq!(after(1_000, 1_250_000, 12 * cell), 1 << 39);
+    // Within the first ones, a line: half of it at most.
+    assert_eq!(after(1_000, 1_250_000, cell / 4), (1 << 40) - (1 << 38));
+    assert_eq!(after(1_000, 1_250_000, 11 * cell), 1 << 39);
+}
+
+/// In ticks of 64 ns, and of these whole ones.
+#[test]
+fn how_fast_an_average_shrinks() {
+    // 1,000 bytes at 1,000 bytes a second: 15,625,000 ticks.
+    let (bits, _) = shrinking(1, 1_000, 1_000);
+    assert_eq!(bits, -(0.5_f64.ln()) / 15_625_000.0);
+    // 12 us are 187.5 ticks.
+    let (bits, _) = shrinking(1, 12, 1_000_000);
+    assert_eq!(bits, -(0.5_f64.ln()) / 187.0);
+    // A cell has 2^31 us at most.
+    assert_eq!(shrinking(1, u32::MAX, 1).1, 31);
+}
+
+/// A burst just reaches `min`: with a weight of 1/2^n, `burst + 1 - min / avpkt` is no more than
+/// `(1 - (1 - 1/2^n)^burst) * 2^n`.
+#[test]
+fn the_weight_follows_from_the_burst() {
+    for (min, burst, average_packet, expected) in [
+        // 1 <= 1.
+        (1_000, 1, 1_000, Some(1)),
+        // 1.5 > 1, whatever the weight.
+        (500, 1, 1_000, None),
+        // 1.25 <= 1.5.
+        (1_750, 2, 1_000, Some(1)),
+        // 1.75 <= 1.75, with a quarter.
+        (1_250, 2, 1_000, Some(2)),
+        // Less than one is too small a burst.
+        (1_001, 1, 1_000, None),
+        // Packets of nothing are taken for a byte: 11 <= 11.4, with a sixteenth.
+        (10, 20, 0, Some(4)),
+        // With 2^-31, 65,536 packets lack one, and with 2^-32 half a one, which is no weight.
+        (9, 65_536, 4, Some(31)),
+        (7, 65_536, 4, None),
+    ] {
+        assert_eq!(weight(min, burst, average_packet), expected, "{min} {burst} {average_packet}");
+    }
+}
+
+/// Too small, or too large: `min / avpkt` packets is where the one ends.
+#[test]
+fn a_burst_that_will_not_do_is_refused_with_the_reason() {
+    let refused = |min, burst| {
+        let shape = Shape { burst, ..shape(min, 100_000, 1 << 30) };
+        shape.check().expect_err("it will not do")
+    };
+    let why = |min, burst| format!("{:?}", refused(min, burst));
+    assert!(why(2_500, 1).contains("1 is too small: expected 3 or more packets"));
+    assert!(why(2_500, 2).contains("2 is too small: expected 3 or more packets"));
+    assert!(why(500, 1).contains("1 is too large: so slow an average never reaches min, 500"));
+    assert_eq!(shape(2_500, 100_000, 1 << 30).check().ok(), weight(2_500, 20, 1_000));
+}
+
+/// A byte's probability is to be at least 2^-32 or so.
+#[test]
+fn a_probability_may_be_too_small_for_the_range() {
+    // 2,000 / 1,000 / (2^32 - 1), doubled 31 times, is just more than one.
+    for (probability, fits) in [(2_000, true), (1_999, false)] {
+        let shape = shape(10_000, 11_000, probability);
+        assert_eq!(shape.check().is_ok(), fits, "{probability}");
+    }
+}
+
+/// One has no place in 32 bits: it is the power of two that `tc` tells the kernel, times the range.
+#[test]
+fn certainty_is_a_power_of_two() {
+    for (span, max_p) in [
+        // Just one is not yet more than one: doubled once more.
+        (1, u32::MAX >> 1),
+        (1_024, (u32::MAX >> 11) * 1_024),
+        // 1 / 1,000 becomes more than one with 2^10.
+        (1_000, (u32::MAX >> 10) * 1_000),
+        (0, u32::MAX),
+    ] {
+        assert_eq!(shape(10_000, 10_000 + span, u32::MAX).max_p(), max_p, "{span}");
+    }
+    assert_eq!(shape(10_000, 11_000, u32::MAX - 1).max_p(), u32::MAX - 1);
+}
+
+/// The first look is half a second and a tick from now.
+#[test]
+fn adaption_begins_half_a_second_from_now() {
+    let ticks = |n: u64| Instant(n * 10_000_000);
+    assert_eq!(Adaption::from(ticks(2_000)).next, Some(ticks(2_051)));
+}
+
+/// However long nobody looked: as if somebody had.
+#[test]
+fn adaption_catches_up() {
+    let looked = |late: u64, every: u64| {
+        let (mut red, average, mut adaption) = (red(), at(0), Adaption::default());
+        adaption.run(&mut red, &average, NOW);
+        let first = adaption.next.expect("it has begun");
+        for times in (0..=late).step_by(usize::try_from(every).expect("few")) {
+            adaption.run(&mut red, &average, first.after(times * ADAPT_NS));
+        }
+        adaption.run(&mut red, &average, first.after(late * ADAPT_NS));
+        (red.max_p, red.slope, adaption.next.map(|next| next.since(first)))
+    };
+    for late in [3, 255, 256, 257, 300, 511, 512, 700] {
+        let at_once = looked(late, late + 1);
+        assert_eq!(at_once, looked(late, 1), "{late}");
+        assert_eq!(at_once.2, Some((late + 1) * ADAPT_NS));
+    }
+    // A hundred years later, at once.
+    let late = 1 << 33;
+    assert_eq!(looked(late, late + 1), {
+        let (max_p, slope, _) = looked(700, 701);
+        (max_p, slope, Some((late + 1) * ADAPT_NS))
+    });
+}
+
+/// Between a hundredth and a half, bounds included; the share of a byte is rounded to the nearest.
+#[test]
+fn adaption_has_bounds() {
+    const SPAN: u32 = 20_000;
+    let adapted = |max_p, bytes| {
+        let mut red = Red { max_p, ..red() };
+        red.adapt(&at(bytes), NOW);
+        (red.max_p, red.slope)
+    };
+    let slope = |max_p: u32| (max_p + SPAN / 2) / SPAN;
+    let unmoved = red().slope;
+    for (before, bytes, after) in [
+        (50 * PERCENT, 29_000, Some(51 * PERCENT)),
+        (50 * PERCENT + 1, 29_000, None),
+        (PERCENT, 0, Some(PERCENT / 10 * 9)),
+        (PERCENT - 1, 0, None),
+        (PERCENT, 20_000, None),
+    ] {
+        let expected = after.map_or((before, unmoved), |after| (after, slope(after)));
+        assert_eq!(adapted(before, bytes), expected, "{before}");
+    }
+    // 9 / 10 of this are 45,011,000, which is 2,250.55 a byte.
+    assert_eq!(adapted(50_012_230, 0), (45_011_007, 2_251));
+    // 2,250.45 of them are less.
+    assert_eq!(adapted(50_010_010, 0), (45_009_009, 2_250));
+    // A byte of so many has no share, and is taken for the least there is.
+    let mut wide = Red::new(&shape(0, 1 << 31, PERCENT), 1, 1);
+    wide.adapt(&Average { value: 0, ..at(0) }, NOW);
+    assert_eq!((wide.max_p, wide.slope), (PERCENT / 10 * 9, 1));
+}

@@ -1,0 +1,200 @@
+//! Changes to the tree of a device with several transmit queues, each with a port of its own: which
+//! port a change is for, and what stands there then.
+
+use std::sync::{Arc, Mutex};
+
+use onramp_core::qdisc::Cx;
+use onramp_core::view::QdiscView;
+use onramp_core::{Device, DeviceInfo, Edit, Instant, Keeper, Port, Setup, Transmitted, Trunk};
+use onramp_queue::{Packet, PacketList};
+
+const MTU: u32 = 1_514;
+const QUEUES: usize = 3;
+const NOW: Instant = Instant(1_000_000_000);
+
+/// Notes the cookies that it takes.
+struct Taker(DeviceInfo, Taken);
+
+impl Device for Taker {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        self.1.lock().unwrap().extend(burst.metas().map(|meta| meta.cookie));
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+struct Nobody;
+
+impl Keeper for Nobody {
+    fn keep(&self, _at: Instant) {}
+}
+
+/// Cookies that a queue took.
+type Taken = Arc<Mutex<Vec<u64>>>;
+
+/// A device, and what was typed for it.
+struct Queues {
+    setup: Arc<Setup>,
+    ports: Vec<(Port<Taker>, Taken)>,
+}
+
+impl Queues {
+    fn new(lines: &[&str]) -> Self {
+        let mut setup = Setup::default();
+        lines.iter().for_each(|line| setup.apply(line).expect(line));
+        let port = |queue| {
+            let taken = Taken::default();
+            let device = Taker(DeviceInfo::new("taker".to_owned(), MTU), taken.clone());
+            let qdisc = setup.build_port(queue, MTU, 0).expect("a root");
+            (Port::new(qdisc, device, 100), taken)
+        };
+        let ports = (0..QUEUES).map(port).collect();
+        Self { setup: Arc::new(setup), ports }
+    }
+
+    /// Does what the line says. Gives the queue that it is for, if it is for one, and the queues
+    /// that something was to be done for.
+    fn apply(&mut self, line: &str) -> (Option<usize>, Vec<usize>) {
+        let mut setup = Setup::clone(&self.setup);
+        let change = setup.change(line).unwrap_or_else(|why| panic!("{line}: {why}"));
+        self.setup = Arc::new(setup);
+        let mut changed = Vec::new();
+        for (queue, (port, _)) in self.ports.iter().enumerate() {
+            if let Some(edit) = Edit::new(&self.setup, &change, Some(queue), MTU, 0) {
+                let job = Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| trunk.edit(edit, cx));
+                assert!(port.with(job, NOW, &Nobody).expect("few jobs wait"));
+                assert_eq!(port.death(), None);
+                changed.push(queue);
+            }
+        }
+        (Edit::queue(&self.setup, &change), changed)
+    }
+
+    fn views(&self, queue: usize) -> Vec<QdiscView> {
+        let (found, setup) = (Arc::new(Mutex::new(Vec::new())), self.setup.clone());
+        let inside = found.clone();
+        let job = Box::new(move |trunk: &mut Trunk, _: &mut Cx<'_>| {
+            *inside.lock().unwrap() = trunk.views(&setup, Some(queue));
+        });
+        assert!(self.ports[queue].0.with(job, NOW, &Nobody).expect("few jobs wait"));
+        std::mem::take(&mut *found.lock().unwrap())
+    }
+
+    /// Handles, places and kinds in front of a queue.
+    fn told(&self, queue: usize) -> Vec<String> {
+        let views = self.views(queue);
+        let row = |view: &QdiscView| {
+            let place = view.parent.map_or_else(|| "root".to_owned(), |parent| parent.to_string());
+            format!("{} {place} {}", view.handle, view.kind.id)
+        };
+        views.iter().map(row).collect()
+    }
+
+    /// The order in which three packets leave that come at once, with these priorities.
+    fn order(&self, queue: usize, priorities: [u32; 3]) -> Vec<u64> {
+        let (port, taken) = &self.ports[queue];
+        taken.lock().unwrap().clear();
+        let packet = |(priority, cookie)| {
+            let mut pkt = Packet::new(100);
+            (pkt.priority, pkt.cookie, pkt.enqueued_ns) = (priority, cookie, NOW.0);
+            pkt
+        };
+        let list = priorities.into_iter().zip(0..).map(packet).collect();
+        let _ = port.xmit(list, NOW, &Nobody).expect("there is room");
+        taken.lock().unwrap().clone()
+    }
+}
+
+/// All priorities go to the first class.
+const ONE_BAND: &str = "prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+
+#[test]
+fn a_change_below_mq_is_for_one_queue() {
+    let mut queues = Queues::new(&["qdisc add dev x root handle 1: mq queues 3"]);
+    for queue in 0..QUEUES {
+        assert_eq!(queues.told(queue), [format!("0: 1:{} pfifo_fast", queue + 1)]);
+        assert_eq!(queues.order(queue, [0, 2, 6]), [2, 0, 1], "by priority");
+    }
+    for (line, queue) in [
+        (&*format!("qdisc add dev x parent 1:2 handle 20: {ONE_BAND}"), 1),
+        ("qdisc add dev x parent 20:1 handle 21: pfifo limit 5", 1),
+        ("qdisc change dev x parent 20:1 handle 21: pfifo limit 6", 1),
+        ("qdisc add dev x parent 1:3 handle 30: drr", 2),
+        ("class add dev x parent 30: classid 30:7 drr", 2),
+        ("filter add dev x parent 30: protocol all prio 1 matchall classid 30:7", 2),
+        ("filter del dev x parent 30: protocol all prio 1 matchall", 2),
+        ("class del dev x parent 30: classid 30:7", 2),
+    ] {
+        assert_eq!(queues.apply(line), (Some(queue), vec![queue]), "{line}");
+    }
+    assert_eq!(queues.told(0), ["0: 1:1 pfifo_fast"]);
+    assert_eq!(queues.told(1), ["20: 1:2 prio", "21: 20:1 pfifo"]);
+    assert_eq!(queues.told(2), ["30: 1:3 drr"]);
+}
+
+/// Below a class that a port's tree has, a `pfifo`; what stands first in front of a queue, a
+/// `pfifo_fast`.
+#[test]
+fn what_stands_there_when_a_qdisc_has_gone() {
+    let mut queues = Queues::new(&[
+        "qdisc add dev x root handle 1: mq queues 3",
+        &format!("qdisc add dev x parent 1:2 handle 20: {ONE_BAND}"),
+        "qdisc add dev x parent 20:1 handle 21: pfifo_fast",
+    ]);
+    assert_eq!(queues.order(1, [0, 2, 6]), [2, 0, 1], "by priority");
+    assert_eq!(queues.apply("qdisc del dev x parent 20:1 handle 21:"), (Some(1), vec![1]));
+    assert_eq!(queues.told(1), ["20: 1:2 prio"]);
+    assert_eq!(queues.order(1, [0, 2, 6]), [0, 1, 2], "as they came");
+    assert_eq!(queues.apply("qdisc del dev x parent 1:2 handle 20:"), (Some(1), vec![1]));
+    assert_eq!(queues.told(1), ["0: 1:2 pfifo_fast"]);
+    assert_eq!(queues.order(1, [0, 2, 6]), [2, 0, 1], "by priority");
+}
+
+/// Where each queue has a tree of its own, a change is for all of them.
+#[test]
+fn a_change_to_any_other_root_is_for_all_queues() {
+    let mut queues = Queues::new(&[
+        &format!("qdisc add dev x root handle 1: {ONE_BAND}"),
+        "qdisc add dev x parent 1:1 handle 11: pfifo_fast",
+    ]);
+    let all = vec![0, 1, 2];
+    for queue in 0..QUEUES {
+        assert_eq!(queues.told(queue), ["1: root prio", "11: 1:1 pfifo_fast"]);
+    }
+    assert_eq!(queues.apply("qdisc del dev x parent 1:1 handle 11:"), (None, all.clone()));
+    for queue in 0..QUEUES {
+        assert_eq!(queues.told(queue), ["1: root prio"]);
+        assert_eq!(queues.order(queue, [0, 2, 6]), [0, 1, 2], "as they came");
+    }
+    for line in [
+        "qdisc add dev x parent 1:2 handle 12: fq",
+        "qdisc change dev x root handle 1: prio",
+        "filter add dev x parent 1: protocol all prio 1 matchall classid 1:2",
+        "qdisc replace dev x root handle 5: fq_codel",
+    ] {
+        assert_eq!(queues.apply(line), (None, all.clone()), "{line}");
+    }
+    for queue in 0..QUEUES {
+        assert_eq!(queues.told(queue), ["5: root fq_codel"]);
+    }
+}
+
+/// Another root below which each queue has a place is for all of them.
+#[test]
+fn another_mq_is_for_all_queues() {
+    let mut queues = Queues::new(&["qdisc add dev x root handle 1: mq queues 3"]);
+    let line = "qdisc replace dev x root handle 2: mq queues 3";
+    assert_eq!(queues.apply(line), (None, vec![0, 1, 2]));
+    for queue in 0..QUEUES {
+        assert_eq!(queues.told(queue), [format!("0: 2:{} pfifo_fast", queue + 1)]);
+    }
+}

@@ -1,0 +1,284 @@
+//! Jobs that meet the bounds of an owner: how many are done in one run, who is told of the others,
+//! and what becomes of them when the port dies or closes.
+
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use onramp_core::qdisc::Spec;
+use onramp_core::{Change, Edit, Instant, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA_NS, Setup};
+use onramp_core::{Ran, TICK_NS};
+use onramp_queue::{DropReason, PacketList};
+
+use crate::busy::make_busy;
+use crate::jobs::{chain, counted, counts, give};
+use crate::world::{MTU, Notes, Script, World, packet};
+
+/// Another qdisc at the root; what the old one holds is dropped.
+fn edit(line: &str) -> Job {
+    let mut setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
+    let change: Change = setup.change(line).expect(line);
+    let edit = Edit::new(&Arc::new(setup), &change, Some(0), MTU, 0).expect("a change");
+    Box::new(move |trunk, cx| trunk.edit(edit, cx))
+}
+
+const PURGES: &str = "qdisc replace dev x root handle 5: pfifo";
+
+/// A job that stages `count` packets meanwhile, as another thread would.
+fn pushes(world: &mut World, count: u64) -> Job {
+    let (port, now, list) = (world.port.clone(), world.now, world.packets(count));
+    Box::new(move |_, _| {
+        let staged = port.xmit(list, now, &Notes::default()).expect("there is room");
+        assert_eq!(staged, None, "the job's thread owns the port");
+    })
+}
+
+/// An owner looks for jobs twice; what is brought meanwhile waits for the next one.
+#[test]
+fn an_owner_looks_for_jobs_twice() {
+    let mut world = World::new("pfifo", 1_000);
+    world.keeper.takes(QUOTA_NS - 1);
+    let done = Arc::<AtomicU32>::default();
+    assert!(!give(&world, chain(world.port.clone(), done.clone(), 9)), "jobs are left");
+    assert_eq!((done.load(SeqCst), world.keeper.due()), (2, Some(world.now)));
+    // Somebody may have the lock and need the processor: the keeper comes after a tick.
+    for expected in [4, 6, 8] {
+        assert_eq!(world.visit(), Ran { done: 0, again: false });
+        assert_eq!(done.load(SeqCst), expected);
+        assert_eq!(world.keeper.due(), Some(world.now.after(TICK_NS)));
+        world.pass(TICK_NS);
+    }
+    let _ = world.visit();
+    assert_eq!((done.load(SeqCst), world.keeper.due()), (10, None));
+    assert!(world.port.is_quiet());
+}
+
+/// Jobs that take long are done one in each run, and the keeper comes for the next one at once.
+#[test]
+fn jobs_that_are_left_call_the_keeper_at_once() {
+    let mut world = World::new("pfifo", 1_000);
+    world.keeper.takes(QUOTA_NS);
+    let done = Arc::default();
+    world.wire().jobs = (0..5).map(|_| counted(&done)).collect();
+    assert_eq!(world.push(1), Some(Ran { done: 1, again: false }));
+    for expected in 1..5 {
+        assert_eq!(counts(&done), [expected; 2]);
+        assert_eq!(world.keeper.due(), Some(world.now));
+        let _ = world.visit();
+    }
+    assert_eq!((counts(&done), world.keeper.due()), ([5, 5], None));
+    world.check();
+}
+
+/// However slow jobs are: as many wait as may, and as many with the owner.
+#[test]
+fn the_owner_takes_no_more_jobs_than_may_wait() {
+    const BROUGHT: u32 = 2_000;
+    let most = u32::try_from(JOBS_MAX).expect("few");
+    let mut world = World::new("pfifo", 1_000);
+    world.keeper.takes(QUOTA_NS);
+    let done = Arc::default();
+    let mut waits = 0;
+    for round in 1..=5 {
+        world.wire().jobs = (0..BROUGHT).map(|_| counted(&done)).collect();
+        let _ = world.push(1);
+        let accepted = round * BROUGHT - world.wire().crowded;
+        waits = accepted - counts(&done)[0];
+        assert!(waits <= 2 * most, "{waits} jobs wait in round {round}");
+    }
+    assert!(waits > most, "{waits}");
+    world.keeper.takes(0);
+    world.settle();
+    assert_eq!(counts(&done)[0], 5 * BROUGHT - world.wire().crowded, "all were done");
+}
+
+/// Time stands still rather than go back, for jobs as for packets.
+#[test]
+fn a_job_has_the_time_of_its_port() {
+    let mut world = World::new("pfifo", 1_000);
+    let _ = world.push(1);
+    let (start, seen) = (world.now, Arc::new(Mutex::new(Vec::new())));
+    let note = || -> Job {
+        let seen = seen.clone();
+        Box::new(move |_, cx| seen.lock().unwrap().push(cx.now))
+    };
+    for at in [Instant(start.0 - 500), start.after(1_000), start.after(700)] {
+        assert!(world.port.with(note(), at, &world.keeper).expect("few jobs wait"));
+    }
+    let late = start.after(1_000);
+    assert_eq!(*seen.lock().unwrap(), [start, late, late]);
+    world.pass(500);
+    let _ = world.push(1);
+    assert_eq!(world.wire().sent.last(), Some(&(1, late)));
+}
+
+/// Who brings a job to a port that is owned has the keeper come: the owner may not look again.
+#[test]
+fn a_job_for_an_owned_port_calls_the_keeper() {
+    let world = World::new("pfifo", 1_000);
+    let (port, now) = (world.port.clone(), world.now);
+    let told = Arc::new(Mutex::new(None));
+    let tells = told.clone();
+    let job: Job = Box::new(move |_, _| {
+        let keeper = Notes::default();
+        let done = port.with(Box::new(|_, _| ()), now, &keeper).expect("few jobs wait");
+        *tells.lock().unwrap() = Some((done, keeper.due()));
+    });
+    assert!(give(&world, job), "the second look found it");
+    assert_eq!(*told.lock().unwrap(), Some((false, Some(now))));
+}
+
+/// A keeper that comes at once.
+struct AtOnce<'a>(&'a Port<Script>);
+
+impl Keeper for AtOnce<'_> {
+    fn keep(&self, at: Instant) {
+        let _ = self.0.visit(at, self);
+    }
+}
+
+/// It finds the jobs, not their lock taken.
+#[test]
+fn a_keeper_may_come_while_a_job_is_refused() {
+    let world = World::new("pfifo", 1_000);
+    world.keeper.takes(QUOTA_NS);
+    let (port, done) = (world.port.clone(), Arc::default());
+    let jobs: Vec<Job> = (0..JOBS_MAX).map(|_| counted(&done)).collect();
+    let brings: Job = Box::new(move |_, _| {
+        for job in jobs {
+            assert!(!port.with(job, Instant(0), &Notes::default()).expect("there is room"));
+        }
+    });
+    assert!(!give(&world, brings));
+    assert_eq!(counts(&done), [0, 0]);
+    let refused = world.port.with(Box::new(|_, _| ()), world.now, &AtOnce(&world.port));
+    assert!(refused.is_err());
+    let all = u32::try_from(JOBS_MAX).expect("few");
+    assert_eq!(counts(&done), [all, all]);
+}
+
+/// Panics as it is dropped.
+struct Grumpy;
+
+impl Drop for Grumpy {
+    fn drop(&mut self) {
+        panic!("grumpy to the end");
+    }
+}
+
+/// A port that dies drops the jobs that wait in the same call, whatever they do then.
+#[test]
+fn a_death_drops_all_jobs_at_once() {
+    let mut world = World::new("pfifo", 1_000);
+    world.keeper.takes(QUOTA_NS);
+    let done = Arc::default();
+    let grumpy = Grumpy;
+    let grumbles: Job = Box::new(move |_, _| drop(grumpy));
+    let jobs = [counted(&done), counted(&done), grumbles, counted(&done), counted(&done)];
+    world.wire().jobs = jobs.into_iter().collect();
+    let _ = world.push(1);
+    assert_eq!(counts(&done), [1, 1]);
+    world.wire().panics = true;
+    let _ = world.push(1);
+    assert_eq!(world.port.death(), Some("as the script says"));
+    assert_eq!(counts(&done), [2, 4], "two were done, and nobody waits for the others");
+    assert!(world.port.is_quiet());
+}
+
+/// What a job drops left the port in the run that did it.
+#[test]
+fn a_run_tells_what_its_jobs_dropped() {
+    let mut world = World::new("pfifo", 1_000);
+    world.wire().room = Some(1);
+    world.wire().jobs = [edit(PURGES)].into_iter().collect();
+    // A burst of 64, of which one leaves; the other 36 are in the qdisc.
+    assert_eq!(world.push(100), Some(Ran { done: 1 + 36, again: false }));
+    assert_eq!(world.stats().dropped, [(DropReason::Purged, 36)]);
+    world.check();
+}
+
+/// The duplicates that a new `netem` makes of what moves over are made by the job.
+#[test]
+fn what_a_job_makes_is_counted() {
+    let mut world = World::new("netem delay 1ms", 1_000);
+    let _ = world.push(10);
+    let netem = "netem delay 1ms duplicate 100%".parse::<Spec>().expect("a qdisc").build(MTU);
+    assert!(world.port.replace(netem, world.now, &world.keeper).expect("few jobs wait"));
+    let stats = world.stats();
+    assert_eq!((stats.enqueued, stats.made, stats.held), (20, 10, 20));
+    world.settle();
+    assert_eq!((world.stats().sent, world.stats().held), (20, 0));
+}
+
+/// Somebody closes the port while a job is done: whoever does the job closes it, for good.
+#[test]
+fn a_close_during_a_job_drops_all_at_once() {
+    for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+        let mut world = World::with("pfifo limit 100000", 20_000, mode, None);
+        world.wire().room = Some(0);
+        world.enqueue(9_000);
+        let (port, now) = (world.port.clone(), world.now);
+        let closes: Job = Box::new(move |_, _| {
+            assert_eq!(port.close(now, &Notes::default()), None, "the job's thread owns the port");
+        });
+        assert!(give(&world, closes), "no job is left");
+        assert_eq!(world.dropped(DropReason::Purged), 9_000, "{mode:?}");
+        assert!(world.port.is_quiet() && !world.port.is_busy());
+        world.check();
+        let _ = world.push(2);
+        assert_eq!(world.dropped(DropReason::Purged), 9_002, "{mode:?}");
+    }
+}
+
+/// What is held may leave earlier after a job: the keeper looks at once.
+#[test]
+fn a_job_beside_packets_calls_the_keeper_at_once() {
+    let mut world = World::new("pfifo", 1_000);
+    world.wire().room = Some(0);
+    let _ = world.push(9);
+    assert_eq!(world.keeper.due(), Some(world.now.after(50_000)));
+    assert!(give(&world, Box::new(|_, _| ())));
+    assert_eq!(world.keeper.due(), Some(world.now));
+    // Also when a job leaves none of it, or brings the first.
+    let mut world = World::new("fq timer_slack 0", 1_000);
+    let mut pkt = packet(0, 1, world.now);
+    pkt.txtime_ns = world.now.after(5_000_000).0;
+    world.pushed = 1;
+    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.keeper);
+    assert_eq!(world.keeper.due(), Some(world.now.after(5_000_000)));
+    assert!(give(&world, edit(PURGES)));
+    assert_eq!((world.stats().held, world.keeper.due()), (0, Some(world.now)));
+    world.check();
+}
+
+/// A packet that was staged during a job, and nothing else, wants somebody to look, whether the
+/// port was busy or idle.
+#[test]
+fn what_was_staged_during_a_job_calls_the_keeper_at_once() {
+    for busy in [false, true] {
+        let mut world = World::new("pfifo", 1_000);
+        if busy {
+            let _ = make_busy(&mut world);
+            assert_eq!(world.keeper.due(), Some(world.now.after(2 * TICK_NS)));
+        }
+        let job = pushes(&mut world, 1);
+        assert!(give(&world, job));
+        assert_eq!(world.keeper.due(), Some(world.now), "busy: {busy}");
+        assert!(world.port.is_busy(), "it waits with no owner");
+        assert_eq!(world.stats().held, 1);
+        world.check();
+        let _ = world.visit();
+        assert_eq!(world.stats().held, 0);
+        world.settle();
+        assert!(!world.port.is_busy());
+    }
+}
+
+/// A busy port stays busy, and its keeper comes when it would have.
+#[test]
+fn a_job_leaves_a_busy_port_as_it_was() {
+    let mut world = World::new("pfifo", 1_000);
+    let _ = make_busy(&mut world);
+    assert!(give(&world, Box::new(|_, _| ())));
+    assert!(world.port.is_busy());
+    assert_eq!(world.keeper.due(), Some(world.now.after(2 * TICK_NS)));
+}

@@ -1,0 +1,97 @@
+//! When a port has a part in a rate that ports have together: while it has something to send.
+
+use onramp_core::{Instant, Mode, Rate, SharedRate};
+use onramp_queue::PacketList;
+
+use crate::world::{START, World, packet};
+
+/// 100 bytes take 800 ns.
+const RATE: Rate = Rate(125_000_000);
+
+/// Who went counts for so long at most, 200 us, or until its last packet is paid for.
+const FORGOTTEN_NS: u64 = 300_000;
+
+/// A port that is one of two members, and the other one.
+fn world() -> (World, SharedRate) {
+    let rate = SharedRate::new(RATE, 2);
+    let world = World::with("pfifo limit 10000", 10_000, Mode::Hybrid, Some(rate.share(0)));
+    (world, rate)
+}
+
+/// Whether the port has a part in the rate when nobody has looked at it for a while: a member that
+/// comes then gets half of the rate, or all of it.
+fn has_a_part(rate: &SharedRate, now: Instant) -> bool {
+    let now = now.after(FORGOTTEN_NS);
+    let mut other = rate.share(1);
+    other.look(now, true);
+    other.charge(125_000);
+    match other.not_before(now).expect("it has to be paid for").since(now) {
+        1_000_000 => false,
+        2_000_000 => true,
+        other => panic!("neither all nor half of the rate: {other} ns for 1 ms of bytes"),
+    }
+}
+
+#[test]
+fn a_port_with_nothing_has_none() {
+    let (mut world, rate) = world();
+    assert!(!has_a_part(&rate, world.now));
+    assert_eq!(world.push(1).map(|ran| ran.done), Some(1));
+    assert!(!has_a_part(&rate, world.now), "it has sent all");
+    assert_eq!(world.keeper.due(), None, "an empty port waits for nothing");
+    let _ = world.help();
+    assert!(!has_a_part(&rate, world.now), "to be looked at is nothing to send");
+}
+
+/// Each packet has to be paid for before the next one; the last is reason enough to have a part.
+#[test]
+fn a_port_that_waits_for_the_rate_has_one() {
+    for held in [1, 2, 30] {
+        let (mut world, rate) = world();
+        assert_eq!(world.push(held + 1).map(|ran| ran.done), Some(1));
+        assert_eq!(world.stats().held, held);
+        assert_eq!(world.keeper.due(), Some(world.now.after(800)));
+        assert!(has_a_part(&rate, world.now), "{held}");
+        // A second one, on its time and not before.
+        world.pass(799);
+        assert_eq!(world.visit().done, 0);
+        world.pass(1);
+        assert_eq!(world.visit().done, 1);
+        world.settle();
+        assert_eq!(world.stats().held, 0);
+        assert_eq!(world.now, START.after(800 * held));
+        assert!(!has_a_part(&rate, world.now), "{held}");
+    }
+}
+
+/// One that was woken late may send a quota at once, and wants to send more.
+#[test]
+fn a_port_that_has_used_up_its_quota_has_one() {
+    let (mut world, rate) = world();
+    let _ = world.push(200);
+    world.pass(500_000);
+    let ran = world.visit();
+    assert_eq!((ran.done, ran.again), (64, true));
+    assert!(has_a_part(&rate, world.now));
+}
+
+/// What the qdisc alone keeps for later is nothing to send.
+#[test]
+fn a_port_whose_packets_wait_for_their_time_has_none() {
+    let rate = SharedRate::new(RATE, 2);
+    let mut world = World::with("fq timer_slack 0", 100, Mode::Hybrid, Some(rate.share(0)));
+    let mut pkt = packet(0, 1, world.now);
+    pkt.txtime_ns = world.now.after(5_000_000).0;
+    world.pushed = 1;
+    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.keeper);
+    assert_eq!((world.stats().held, world.keeper.due()), (1, Some(world.now.after(5_000_000))));
+    assert!(!has_a_part(&rate, world.now));
+    // Another one that may go has to wait for the rate with a third.
+    let list = [packet(1, 2, world.now), packet(2, 2, world.now)].into_iter().collect();
+    world.pushed = 3;
+    let _ = world.port.xmit(list, world.now, &world.keeper);
+    assert_eq!((world.stats().held, world.keeper.due()), (2, Some(world.now.after(800))));
+    assert!(has_a_part(&rate, world.now));
+    world.settle();
+    assert_eq!(world.sent(), [1, 2, 0]);
+}

@@ -1,0 +1,163 @@
+//! A qdisc that takes over from one that puts its packets off: its clock runs ahead, to the times
+//! that it names, and no further than it makes sense.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use onramp_core::Instant;
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Spec, Verdict};
+use onramp_queue::{DropReason, Packet, PacketList};
+
+use crate::counts::view;
+use crate::jobs::give;
+use crate::world::{MTU, World};
+
+/// Times in a row that a packet may be put off.
+const WAITS: u32 = 64;
+
+/// Puts each packet off so many times, by so many nanoseconds.
+#[derive(Debug)]
+struct Stubborn {
+    list: PacketList,
+    waits: u32,
+    gap_ns: u64,
+    /// Waits of the next packet that are left.
+    left: u32,
+    /// Until then it lets nothing out, and counts nothing.
+    begun: Arc<AtomicBool>,
+    asked: Arc<Mutex<Vec<Instant>>>,
+    /// Makes another packet of each that leaves.
+    makes: bool,
+}
+
+impl Qdisc for Stubborn {
+    fn enqueue(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
+        self.list.push_back(pkt);
+        Verdict::Queued
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
+        if !self.begun.load(SeqCst) {
+            return Dequeue::NotBefore(cx.now.after(1_000_000));
+        }
+        self.asked.lock().unwrap().push(cx.now);
+        if self.list.is_empty() {
+            return Dequeue::Empty;
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            return Dequeue::NotBefore(cx.now.after(self.gap_ns));
+        }
+        self.left = self.waits;
+        let pkt = self.list.pop_front().expect("it holds one");
+        if self.makes && pkt.cookie < 1_000 {
+            cx.made += 1;
+            self.list.push_back(crate::world::packet(pkt.cookie + 1_000, pkt.flow, cx.now));
+        }
+        Dequeue::Ready(pkt)
+    }
+
+    fn peek(&mut self, _cx: &mut Cx<'_>) -> Peek {
+        unreachable!("it stands below no other")
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.list.len(), bytes: self.list.bytes() }
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) {
+        while let Some(pkt) = self.list.pop_front() {
+            cx.drop(pkt, DropReason::Purged);
+        }
+    }
+}
+
+fn replace(world: &World, qdisc: Box<dyn Qdisc>) {
+    assert!(world.port.replace(qdisc, world.now, &world.keeper).expect("few jobs wait"));
+}
+
+/// Lets `line` take over from a stubborn qdisc with so many packets; gives when that was asked.
+fn takes_over(packets: u64, waits: u32, gap_ns: u64, makes: bool, line: &str) -> (World, Vec<u64>) {
+    let mut world = World::new("pfifo", 1_000);
+    let (begun, asked) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<_>>>::default());
+    let (list, left) = (PacketList::new(), waits);
+    let stubborn =
+        Stubborn { list, waits, gap_ns, left, begun: begun.clone(), asked: asked.clone(), makes };
+    replace(&world, Box::new(stubborn));
+    world.enqueue(packets);
+    assert_eq!(world.stats().held, packets);
+    begun.store(true, SeqCst);
+    replace(&world, line.parse::<Spec>().expect(line).build(MTU));
+    let asked = asked.lock().unwrap().iter().map(|at| at.since(world.now)).collect();
+    (world, asked)
+}
+
+/// At the very time it names first; after that a nanosecond later, for some round down.
+#[test]
+fn its_clock_runs_to_the_times_that_it_names() {
+    let (_, asked) = takes_over(2, 3, 1_000, false, "pfifo");
+    let first = [0, 1_000, 2_001, 3_002];
+    assert_eq!(asked[..4], first);
+    assert_eq!(asked[4..8], first.map(|ns| 3_002 + ns), "each packet counts for itself");
+    assert_eq!(asked[8..], [2 * 3_002], "now it is empty");
+}
+
+/// Sixty-four times for each packet. Who does it oftener never lets go of it, as far as one can
+/// tell.
+#[test]
+fn it_may_put_off_each_packet_so_many_times() {
+    for (waits, moves) in [(0, true), (1, true), (WAITS, true), (WAITS + 1, false)] {
+        let (mut world, asked) = takes_over(3, waits, 7, false, "pfifo");
+        let each = if moves { 3 * (waits as usize + 1) + 1 } else { waits as usize };
+        assert_eq!(asked.len(), each, "{waits}");
+        assert_eq!(world.dropped(DropReason::Purged), if moves { 0 } else { 3 }, "{waits}");
+        world.settle();
+        assert_eq!(world.sent(), if moves { vec![0, 1, 2] } else { Vec::new() });
+        world.check();
+    }
+}
+
+/// One that names a time that has come already lets nothing go.
+#[test]
+fn who_waits_for_now_waits_for_ever() {
+    let (world, asked) = takes_over(3, 1, 0, false, "pfifo");
+    assert_eq!((asked, world.dropped(DropReason::Purged)), (vec![0], 3));
+    world.check();
+}
+
+/// What it makes as it lets go is made by the change, and moves over, too.
+#[test]
+fn what_it_makes_moves_over() {
+    let (mut world, _) = takes_over(5, 0, 0, true, "pfifo");
+    let stats = world.stats();
+    assert_eq!((stats.enqueued, stats.made, stats.held), (10, 5, 10));
+    world.settle();
+    assert_eq!((world.stats().sent, world.stats().dropped), (10, Vec::new()));
+}
+
+/// What the new one has no room for counts for it; what the old one kept counts for no other.
+#[test]
+fn the_new_one_counts_its_own_drops() {
+    let (world, _) = takes_over(5, 0, 0, false, "pfifo limit 3");
+    let told = view(&world.port);
+    assert_eq!((told.counters.drops, told.backlog.packets), (2, 3));
+    assert_eq!(told.drops, [(DropReason::Overlimit, 2)]);
+    let (world, _) = takes_over(5, WAITS + 1, 1, false, "pfifo limit 3");
+    assert_eq!(world.dropped(DropReason::Purged), 5);
+    assert_eq!((view(&world.port).counters.drops, view(&world.port).drops), (0, Vec::new()));
+}
+
+/// Whether waits are measured is asked of the port, whatever qdisc stands there.
+#[test]
+fn the_new_one_measures_as_the_old_one_did() {
+    for measures in [false, true] {
+        let mut world = World::new("pfifo", 100);
+        assert!(give(&world, Box::new(move |trunk, _| trunk.measure(measures))));
+        replace(&world, "fq".parse::<Spec>().expect("a qdisc").build(MTU));
+        let _ = world.push(3);
+        let told = view(&world.port);
+        assert_eq!(told.counters.packets, 3);
+        let counted = told.sojourn_ns.map(|counts| counts.iter().sum::<u64>());
+        assert_eq!(counted, measures.then_some(3));
+    }
+}

@@ -1,0 +1,227 @@
+//! A member's part of a rate to the nanosecond: what it is charged, when it counts the others, and
+//! for how long it counts itself. At 1 GB/s, a byte takes a nanosecond, or as many as there are
+//! members that send.
+
+use onramp_core::{Instant, Rate, Share, SharedRate};
+
+const START: Instant = Instant(1_000_000_000);
+const RATE: Rate = Rate(1_000_000_000);
+const MS: u64 = 1_000_000;
+/// How often a member counts the others.
+const RECOUNT: u64 = 200_000;
+
+/// Nanoseconds until the member may send, 0 = now; also until it shall ask again.
+fn wait(share: &mut Share, now: Instant) -> u64 {
+    share.not_before(now).map_or(0, |then| then.since(now))
+}
+
+/// Members that `member` counts when it comes at `now`.
+fn members(rate: &SharedRate, member: usize, now: Instant) -> u64 {
+    let mut share = rate.share(member);
+    share.look(now, true);
+    share.charge(1_000);
+    wait(&mut share, now) / 1_000
+}
+
+/// From the first nanosecond on, also if nobody looked before.
+#[test]
+fn a_new_member_owes_nothing() {
+    let mut share = SharedRate::new(RATE, 2).share(0);
+    assert_eq!(wait(&mut share, Instant(0)), 0);
+    share.charge(100);
+    assert_eq!(share.not_before(Instant(10)), Some(Instant(100)));
+    assert_eq!(share.not_before(Instant(99)), Some(Instant(100)));
+    assert_eq!(share.not_before(Instant(100)), None);
+}
+
+/// A byte is a debt, and takes the nanoseconds of the rate, rounded up.
+#[test]
+fn each_byte_is_charged() {
+    for (rate, bytes, ns) in [
+        (RATE, 1, 1),
+        (RATE, 1_514, 1_514),
+        (Rate(2_000_000_000), 1, 1),
+        (Rate(2_000_000_000), 3, 2),
+        (Rate(500_000_000), 3, 6),
+        // A little less than a third of a byte in a nanosecond.
+        (Rate(333_333_333), 1, 4),
+    ] {
+        let mut share = SharedRate::new(rate, 1).share(0);
+        share.look(START, true);
+        share.charge(bytes);
+        assert_eq!(wait(&mut share, START), ns, "{bytes} bytes at {rate}");
+        assert_eq!(wait(&mut share, START.after(ns)), 0);
+    }
+}
+
+/// Who is woken late catches up: a millisecond, at its part of the rate.
+#[test]
+fn late_by_a_millisecond_at_most() {
+    for (rate, bytes_in_ms) in [(RATE, 1_000_000), (Rate(2_000_000_000), 2_000_000)] {
+        for (late, part) in [(MS / 2, 2), (MS, 1), (MS + 1, 1), (50 * MS, 1)] {
+            let mut share = SharedRate::new(rate, 1).share(0);
+            share.look(START, true);
+            let now = START.after(late);
+            assert_eq!(wait(&mut share, now), 0);
+            share.charge(bytes_in_ms / part);
+            assert_eq!(wait(&mut share, now), 0, "{late} late");
+            share.charge(4);
+            assert_eq!(wait(&mut share, now), 4_000_000 / u64::from(bytes_in_ms), "{late} late");
+        }
+    }
+}
+
+/// A clock that goes back pays nothing twice.
+#[test]
+fn time_that_goes_back_does_not_pay() {
+    let mut share = SharedRate::new(RATE, 1).share(0);
+    share.look(START, true);
+    share.charge(1_000);
+    assert_eq!(wait(&mut share, START.after(400)), 600);
+    assert_eq!(wait(&mut share, START.after(100)), 600);
+    assert_eq!(wait(&mut share, START.after(400)), 600);
+}
+
+/// One that is alone waits as long as it takes; others look after 5 ms whether that still holds.
+#[test]
+fn who_has_siblings_asks_again_after_five_milliseconds() {
+    for (bytes, alone, shared) in
+        [(2_000_000, 2 * MS, 4 * MS), (2_500_000, 2_500_000, 5 * MS), (9_000_000, 9 * MS, 5 * MS)]
+    {
+        let rate = SharedRate::new(RATE, 2);
+        let mut share = rate.share(0);
+        share.look(START, true);
+        share.charge(bytes);
+        assert_eq!(wait(&mut share, START), alone);
+        let mut other = rate.share(1);
+        other.look(START, true);
+        other.charge(bytes);
+        assert_eq!(wait(&mut other, START), shared);
+    }
+}
+
+/// A member counts the others when it comes, and every 200 us while it has something to send. Until
+/// then it pays at the part that it knew.
+#[test]
+fn siblings_are_counted_every_two_hundred_microseconds() {
+    let rate = SharedRate::new(RATE, 2);
+    let (mut share, mut other) = (rate.share(0), rate.share(1));
+    share.look(START, true);
+    share.charge(1_000_000);
+    other.look(START, true);
+    other.charge(1_000_000);
+    assert_eq!((wait(&mut share, START), wait(&mut other, START)), (MS, 2 * MS));
+    for after in [1, RECOUNT / 2, RECOUNT - 1] {
+        let now = START.after(after);
+        share.look(now, true);
+        assert_eq!(wait(&mut share, now), MS - after, "it knows of none");
+    }
+    // 200,000 bytes are paid for; the others take twice as long.
+    let now = START.after(RECOUNT);
+    share.look(now, true);
+    assert_eq!(wait(&mut share, now), 2 * (MS - RECOUNT));
+    // The other one goes. That is seen no sooner than the next time.
+    drop(other);
+    let before = now.after(RECOUNT - 1);
+    share.look(before, true);
+    assert_eq!(wait(&mut share, before), 2 * (MS - RECOUNT) - (RECOUNT - 1));
+    let now = now.after(RECOUNT);
+    share.look(now, true);
+    assert_eq!(wait(&mut share, now), MS - RECOUNT - RECOUNT / 2);
+}
+
+/// One that has nothing to send does not look at the others: it pays as it knew.
+#[test]
+fn who_has_nothing_to_send_counts_nobody() {
+    let rate = SharedRate::new(RATE, 2);
+    let (mut share, mut other) = (rate.share(0), rate.share(1));
+    share.look(START, true);
+    share.charge(10_000_000);
+    share.look(START, false);
+    other.look(START, true);
+    let now = START.after(RECOUNT);
+    share.look(now, false);
+    assert_eq!(wait(&mut share, now), 10 * MS - RECOUNT);
+}
+
+/// Who went counts for 200 us, or until it has paid for its last packet, and as long again.
+#[test]
+fn who_went_counts_for_a_while() {
+    for debt in [0, 1_000, 700_000] {
+        let rate = SharedRate::new(RATE, 2);
+        let mut share = rate.share(0);
+        share.look(START, true);
+        share.charge(debt);
+        share.look(START, false);
+        let paid = START.after(debt.into());
+        assert_eq!(members(&rate, 1, START), 2, "{debt}");
+        assert_eq!(members(&rate, 1, paid.after(RECOUNT / 2)), 2, "{debt}");
+        assert_eq!(members(&rate, 1, paid.after(RECOUNT - 1)), 2, "{debt}");
+        assert_eq!(members(&rate, 1, paid.after(RECOUNT)), 1, "{debt}");
+        assert_eq!(members(&rate, 1, paid.after(RECOUNT * 3 / 2)), 1, "{debt}");
+    }
+    // One that still has something counts for ever.
+    let rate = SharedRate::new(RATE, 2);
+    let mut share = rate.share(0);
+    share.look(START, true);
+    assert_eq!(members(&rate, 1, START.after(1 << 50)), 2);
+}
+
+/// Those that never came count for nothing, however early, and those that were dropped no more.
+#[test]
+fn nobody_counts_who_is_not_there() {
+    let rate = SharedRate::new(RATE, 5);
+    for now in [Instant(0), Instant(100), Instant(RECOUNT), START] {
+        assert_eq!(members(&rate, 0, now), 1, "{now:?}");
+        let mut share = rate.share(1);
+        share.look(now, true);
+        assert_eq!(members(&rate, 0, now), 2, "{now:?}");
+        drop(share);
+        assert_eq!(members(&rate, 0, now), 1, "{now:?}");
+    }
+}
+
+/// What was not used while there was nothing to send is gone; a debt stays.
+#[test]
+fn a_member_that_comes_back_has_its_debt_alone() {
+    for (sent, waits) in [(0, 0), (5_000, 4_000)] {
+        let mut share = SharedRate::new(RATE, 1).share(0);
+        share.look(START, true);
+        share.charge(sent);
+        share.look(START, false);
+        let back = START.after(1_000);
+        share.look(back, true);
+        assert_eq!(wait(&mut share, back), waits);
+        share.charge(10);
+        assert_eq!(wait(&mut share, back), waits + 10);
+    }
+}
+
+/// A member is to be taken once. Whoever takes it twice, and drops one of them, does not send
+/// without a limit.
+#[test]
+fn a_member_that_was_taken_twice_is_limited() {
+    let rate = SharedRate::new(RATE, 2);
+    let (mut share, twin) = (rate.share(0), rate.share(0));
+    share.look(START, true);
+    drop(twin);
+    let now = START.after(RECOUNT);
+    share.look(now, true);
+    share.charge(1_000_000);
+    assert_eq!(wait(&mut share, now), MS - RECOUNT);
+}
+
+/// Without a limit, nothing is owed, and nothing is saved up for when there is one again.
+#[test]
+fn no_limit_leaves_no_debt() {
+    let rate = SharedRate::new(Rate(0), 1);
+    let mut share = rate.share(0);
+    share.look(START, true);
+    share.charge(1_000_000);
+    assert_eq!(wait(&mut share, START), 0);
+    let now = START.after(50 * MS);
+    assert_eq!(wait(&mut share, now), 0);
+    rate.set(RATE);
+    share.charge(1_000);
+    assert_eq!(wait(&mut share, now), 1_000);
+}
