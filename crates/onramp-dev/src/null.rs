@@ -161,15 +161,15 @@ impl Device for Null {
         }
         let busy_ns = u64::from(packets).saturating_mul(self.packet_ns);
         let busy_ns = busy_ns.saturating_add(self.burst_ns);
-        if busy_ns > 0 {
+        let costs = busy_ns > 0;
+        if costs {
             spin(busy_ns);
         }
         self.stats.packets.add(packets.into());
         self.stats.bytes.add(bytes - burst.bytes());
         self.stats.calls.add(1);
         // Who spends time on each call is better called seldom.
-        let calls = u32::from(busy_ns > 0);
-        Transmitted { calls, messages: packets, retry_at }
+        Transmitted { calls: costs.into(), messages: packets, retry_at }
     }
 }
 
@@ -231,6 +231,10 @@ mod tests {
         assert_eq!(at(9_200, &mut last), (vec![21, 22], Some(Instant(9_400))));
         assert_eq!(at(9_400, &mut last), (vec![23, 24], None));
         assert_eq!(at(9_400, &mut burst), (vec![], None));
+        // The length of each is its number.
+        let stats = null.stats();
+        assert_eq!((stats.packets.get(), stats.bytes.get()), (25, (0..25).sum()));
+        assert_eq!((stats.calls.get(), stats.full.get()), (8, 6));
     }
 
     #[test]
@@ -253,6 +257,7 @@ mod tests {
     fn queues_share_nothing() {
         let null = Null::new(900).with_ring(2, Duration::from_secs(1));
         let mut queues = null.queues(3);
+        assert_eq!(queues.len(), 3);
         for (number, queue) in queues.iter_mut().enumerate() {
             assert_eq!((queue.info().mtu, &*queue.info().name), (900, &*format!("null {number}")));
             let mut burst = packets(0..3);
@@ -260,6 +265,75 @@ mod tests {
             assert_eq!(burst.len(), 1, "a ring of its own");
             assert_eq!(queue.stats().packets.get(), 2, "statistics of its own");
         }
+    }
+
+    /// A link gathers packets for a device whose calls cost something.
+    #[test]
+    fn a_call_counts_if_it_costs() {
+        let one = Duration::from_nanos(1);
+        for (packet, burst, count, calls) in [
+            (Duration::ZERO, Duration::ZERO, 3, 0),
+            (one, Duration::ZERO, 3, 1),
+            (one, Duration::ZERO, 0, 0),
+            (Duration::ZERO, one, 0, 1),
+            (Duration::ZERO, one, 3, 1),
+        ] {
+            let mut null = Null::default().costing(packet, burst);
+            let out = null.transmit(&mut packets(0..count), &mut PacketList::new(), Instant(0));
+            assert_eq!(out, Transmitted { calls, messages: count, retry_at: None });
+        }
+    }
+
+    #[test]
+    fn times_up_to_the_end_of_time() {
+        assert_eq!(nanoseconds(Duration::from_micros(3)), 3_000);
+        assert_eq!(nanoseconds(Duration::from_nanos(u64::MAX)), u64::MAX);
+        assert_eq!(nanoseconds(Duration::MAX), u64::MAX);
+        // A wire that takes for ever, and a sum of times beyond the end of time.
+        let mut slow = Null::default().with_ring(2, Duration::MAX);
+        let mut burst = packets(0..3);
+        let out = slow.transmit(&mut burst, &mut PacketList::new(), Instant(5));
+        assert_eq!((out.messages, burst.len()), (2, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "a ring holds at least one packet")]
+    fn a_ring_of_none() {
+        let _ = Null::default().with_ring(0, Duration::ZERO);
+    }
+
+    /// A ring has a place again as the packet leaves, and not a nanosecond before.
+    #[test]
+    fn a_place_is_free_when_its_packet_has_left() {
+        let mut null = Null::default().with_ring(3, Duration::from_nanos(100));
+        let _ = null.transmit(&mut packets(0..3), &mut PacketList::new(), Instant(1_000));
+        let ring = null.ring.expect("it has one");
+        assert_eq!(ring.empty_at, Instant(1_300));
+        for (now, room) in
+            [(1_000, 0), (1_099, 0), (1_100, 1), (1_199, 1), (1_200, 2), (1_300, 3), (9_000, 3)]
+        {
+            assert_eq!(ring.room(Instant(now)), room, "at {now}");
+        }
+        // A new ring is empty, also at the beginning of time.
+        let mut fresh = Null::default().with_ring(3, Duration::from_nanos(100));
+        let out = fresh.transmit(&mut packets(0..4), &mut PacketList::new(), Instant(0));
+        assert_eq!((out.messages, out.retry_at), (3, Some(Instant(100))));
+        // When there are so many places; at most half of three, which is two.
+        for (rest, at) in [(1, 1_100), (2, 1_200), (3, 1_200), (30, 1_200)] {
+            assert_eq!(ring.retry_at(rest), Instant(at), "for {rest}");
+        }
+    }
+
+    #[test]
+    fn queues_cost_what_the_first_did() {
+        let null = Null::new(900).costing(Duration::ZERO, Duration::from_nanos(1));
+        let queues = null.queues(2);
+        assert_eq!(queues.len(), 2);
+        for mut queue in queues {
+            let out = queue.transmit(&mut packets(0..1), &mut PacketList::new(), Instant(0));
+            assert_eq!((out.calls, queue.info().may_block), (1, false));
+        }
+        assert!(!Null::default().info().may_block);
     }
 
     #[test]

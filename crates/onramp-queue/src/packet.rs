@@ -29,7 +29,8 @@ pub struct Meta {
     pub flow: u64,
     /// Earliest departure time, nanoseconds on the link's clock; 0 = none (`SO_TXTIME`).
     pub txtime_ns: u64,
-    /// When the packet was pushed, nanoseconds on the link's clock.
+    /// When the packet was pushed, nanoseconds on the link's clock; or when a `netem` let it go to
+    /// a qdisc below.
     pub enqueued_ns: u64,
     /// The sender's own word: comes back in completions. Never read by Onramp.
     pub cookie: u64,

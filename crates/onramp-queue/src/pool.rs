@@ -377,8 +377,8 @@ impl Pool {
             let order = mutant::or("pool-arm-acquire", Acquire, Relaxed);
             let word = Word(self.home().word.0.load(order));
             if word.has(RUNG) && !mutant::is("pool-arm-deaf") {
-                self.disarm();
-                // Acquire: what happened before the bell rang; pairs with the release in `ring`.
+                // It took the request back when it rang. Acquire: what happened before that; pairs
+                // with the release in `ring`.
                 let order = mutant::or("pool-rung-acquire", Acquire, Relaxed);
                 self.update(order, |word| Some(word.with_flags(word.flags() & !RUNG)));
                 return Armed::Ready;
@@ -394,12 +394,13 @@ impl Pool {
                 // that one, and will be.
                 return if self.armed == asks { Armed::Armed } else { Armed::Busy };
             }
-            self.armed = asks;
             if word.has(WAITING) {
-                // Armed before: stop that first, the waker may be another.
+                // Armed before: stop that first, the waker may be another. If that comes too late,
+                // the one before is on its way.
                 self.disarm();
                 continue;
             }
+            self.armed = asks;
             // SAFETY: neither WAITING nor WAKING is set, so nobody else touches the waker, and
             // only we set WAITING.
             self.home().waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
@@ -461,8 +462,7 @@ impl Pool {
             return false;
         }
         // SAFETY: neither WAITING nor WAKING is set, and only we set WAITING.
-        let waker = home.waker.with_mut(|slot| unsafe { (*slot).take() });
-        drop(waker);
+        drop(home.waker.with_mut(|slot| unsafe { (*slot).take() }));
         true
     }
 

@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_holder_that_comes_back_in_time_keeps_the_role() {
         let post = Post::new(3);
-        assert!(post.is_out().is_none());
+        assert_eq!((post.holder(), post.is_out().is_none()), (3, true));
         post.go_out(3, 5_000_000);
         let out = post.is_out().expect("it is out");
         assert_eq!((out.since(), post.holder()), (5_000_000 / 1_024 * 1_024, 3));

@@ -201,6 +201,51 @@ fn a_full_busy_intake_refuses() {
     assert!(owner.leave_idle().is_ok());
 }
 
+/// Who finds nothing waiting has to call a keeper, and only that one.
+#[test]
+fn the_first_to_wait_is_told() {
+    let first = |port: &Port, cookies: &[u64]| match port.push(list(cookies.iter().copied())) {
+        Ok(Pushed::Staged { first }) => first,
+        other => panic!("it only stages: {other:?}"),
+    };
+    let port = Port::new(Vec::new(), 10, 10);
+    assert!(!first(&port, &[]), "nothing waits for anybody");
+    let owner = port.own().unwrap();
+    assert!(!first(&port, &[]));
+    assert!(first(&port, &[1]));
+    assert!(!first(&port, &[2]) && !first(&port, &[3, 4]));
+    owner.leave_busy();
+    assert!(!first(&port, &[5]), "five wait");
+    let mut owner = port.own().unwrap();
+    assert_eq!(owner.take().len(), 5);
+    owner.leave_busy();
+    assert!(first(&port, &[6, 7]));
+    assert!(!first(&port, &[8]));
+}
+
+#[test]
+fn an_intake_tells_what_it_is_at() {
+    let port = Port::new(Vec::new(), 9, 10);
+    let told = |port: &Port| (port.is_owned(), port.is_busy(), port.is_quiet(), port.waiting());
+    assert_eq!((port.cap(), told(&port)), (9, (false, false, true, 0)));
+    assert_eq!(Port::new(Vec::new(), u16::MAX, 1).cap(), u16::MAX);
+    let owner = port.own().unwrap();
+    assert_eq!((told(&port), owner.was_busy()), ((true, false, false, 0), false));
+    staged(&port, [1]);
+    assert_eq!(told(&port), (true, false, false, 1));
+    owner.leave_busy();
+    assert_eq!(told(&port), (false, true, false, 1), "a packet waits");
+    let mut owner = port.own().unwrap();
+    assert_eq!((told(&port), owner.was_busy()), ((true, true, false, 1), true));
+    drop(owner.take());
+    assert_eq!((told(&port), owner.was_busy()), ((true, false, false, 0), false), "taken");
+    owner.leave_busy();
+    assert_eq!(told(&port), (false, true, true, 0), "busy, and nothing waits");
+    assert!(port.own().unwrap().leave_idle().is_ok());
+    port.prefetch();
+    assert_eq!(told(&port), (false, false, true, 0));
+}
+
 #[test]
 fn the_value_goes_from_owner_to_owner() {
     let port = Port::new(vec![7], 4, 2);

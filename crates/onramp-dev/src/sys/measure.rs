@@ -44,7 +44,12 @@ pub fn socket_memory(socket: BorrowedFd<'_>) -> io::Result<SocketMemory> {
     if rc != 0 {
         return Err(io::Error::last_os_error());
     }
-    if (len as usize) < size_of_val(&vars) {
+    read(&vars, len as usize)
+}
+
+/// Reads the answer, of which the kernel wrote so many bytes.
+fn read(vars: &[u32; VARS], bytes: usize) -> io::Result<SocketMemory> {
+    if bytes < size_of_val(vars) {
         let message = "SO_MEMINFO does not report drops: Linux 4.6 or later is needed";
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
@@ -75,6 +80,19 @@ mod tests {
         let queued = std::iter::from_fn(|| sink.recv(&mut [0; 8]).ok()).count();
         assert!(after.receive_bytes > 0 && after.receive_bytes <= after.receive_limit);
         assert_eq!(queued + after.drops as usize, 2_000);
+    }
+
+    /// `SK_MEMINFO_RMEM_ALLOC`, `_RCVBUF` and `_DROPS` are the numbers 0, 1 and 8 of nine.
+    #[test]
+    fn an_answer_is_read_whole_or_not_at_all() {
+        let vars = [10, 11, 12, 13, 14, 15, 16, 17, 18];
+        let expected = SocketMemory { receive_bytes: 10, receive_limit: 11, drops: 18 };
+        assert_eq!(read(&vars, 36).expect("all nine"), expected);
+        // A later kernel may know more, and cuts that off.
+        assert_eq!(read(&vars, 40).expect("all nine"), expected);
+        let error = read(&vars, 35).expect_err("the drops are not there");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("Linux 4.6 or later"), "{error}");
     }
 
     #[test]

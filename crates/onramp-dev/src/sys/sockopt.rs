@@ -60,3 +60,73 @@ const fn socklen_of<T>() -> socklen_t {
     let len = size_of::<T>() as socklen_t;
     len
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    fn udp() -> UdpSocket {
+        UdpSocket::bind("127.0.0.1:0").expect("a port is free")
+    }
+
+    /// A socket that is not of UDP.
+    fn foreign() -> UdpSocket {
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        OwnedFd::from(tcp).into()
+    }
+
+    #[test]
+    fn segments_are_set_and_taken_back() {
+        let socket = udp();
+        for bytes in [1_000, 1, u16::MAX, 0] {
+            set_udp_segment(&socket, bytes).expect("Linux 4.18 has it");
+            let now = get(&socket, libc::SOL_UDP, libc::UDP_SEGMENT).expect("as above");
+            assert_eq!(now, c_int::from(bytes));
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_why() {
+        let code = |result: io::Result<()>| result.expect_err("refused").raw_os_error();
+        assert_eq!(code(set_udp_segment(&foreign(), 1)), Some(libc::ENOPROTOOPT));
+        for ipv6 in [false, true] {
+            // Not connected, there is no path; a socket of IPv4 knows no option of IPv6.
+            let expected = if ipv6 { libc::EOPNOTSUPP } else { libc::ENOTCONN };
+            assert_eq!(code(path_mtu(&udp(), ipv6).map(drop)), Some(expected), "IPv6 {ipv6}");
+        }
+    }
+
+    /// Each family has an option of its own, which a socket of the other does not know.
+    #[test]
+    fn the_path_of_the_loopback_is_known() {
+        for (addr, expected) in [("127.0.0.1:0", 65_535), ("[::1]:0", 65_536)] {
+            let (socket, sink) =
+                (UdpSocket::bind(addr).expect("a port"), UdpSocket::bind(addr).expect("a port"));
+            let to = sink.local_addr().expect("it is bound");
+            socket.connect(to).expect("the loopback is up");
+            assert_eq!(path_mtu(&socket, to.is_ipv6()).expect("it is connected"), expected);
+        }
+    }
+
+    #[test]
+    fn transmit_times_are_on_the_monotonic_clock_and_no_deadlines() {
+        let socket = udp();
+        enable_txtime(&socket).expect("Linux 4.19 has it");
+        let mut config = libc::sock_txtime { clockid: -1, flags: u32::MAX };
+        let mut len = socklen_of::<libc::sock_txtime>();
+        // SAFETY: the kernel writes at most `len` bytes into a live value; the socket is open.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_TXTIME,
+                (&raw mut config).cast(),
+                &raw mut len,
+            )
+        };
+        assert_eq!((result, config.clockid, config.flags), (0, libc::CLOCK_MONOTONIC, 0));
+    }
+}

@@ -47,3 +47,78 @@ pub fn pin_thread(cpu: usize) -> std::io::Result<()> {
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
     if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As [`monotonic_ns`], past the C library.
+    fn from_the_kernel() -> i128 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid place for the answer.
+        unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
+        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+    }
+
+    #[test]
+    fn the_clock_is_the_kernels_to_the_nanosecond() {
+        for _ in 0..1_000 {
+            let (before, ours, after) =
+                (from_the_kernel(), i128::from(monotonic_ns()), from_the_kernel());
+            assert!(before <= ours && ours <= after, "{before} {ours} {after}");
+        }
+    }
+
+    /// The calling thread's slack, nanoseconds.
+    fn slack() -> libc::c_int {
+        // SAFETY: it takes nothing and touches no memory.
+        unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
+    }
+
+    #[test]
+    fn a_thread_that_asks_has_exact_timers() {
+        std::thread::scope(|scope| {
+            // In a thread of its own: the slack is the thread's, 50 µs if nobody asks.
+            scope.spawn(|| {
+                exact_timers();
+                assert_eq!(slack(), 1);
+            });
+        });
+    }
+
+    /// The processors that the calling thread may use.
+    fn allowed() -> Vec<usize> {
+        // SAFETY: all zeros is the empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is valid for its size; 0 is the calling thread.
+        unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+        let cpus = 0..libc::CPU_SETSIZE as usize;
+        // SAFETY: each is less than the set's size.
+        cpus.filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+    }
+
+    #[test]
+    fn a_pinned_thread_stays_where_it_is() {
+        for cpu in allowed() {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    pin_thread(cpu).expect("it may be there");
+                    assert_eq!((allowed(), current_cpu()), (vec![cpu], Some(cpu)));
+                });
+            });
+        }
+    }
+
+    #[test]
+    fn there_is_no_such_processor() {
+        let before = allowed();
+        // The last that a set of the C library has, the first that it has not, and many more.
+        for cpu in [1_023, 1_024, 1_025, usize::MAX] {
+            if !before.contains(&cpu) {
+                let error = pin_thread(cpu).expect_err("no machine of ours has it");
+                assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{cpu}");
+            }
+        }
+        assert_eq!(allowed(), before, "it may be where it could be");
+    }
+}

@@ -43,6 +43,7 @@ fn delivers_what_was_sent_in_order() {
     let second = receiver.recv_timeout(Duration::from_secs(10)).expect("it arrived");
     assert_eq!((second.flow, second.payload().len()), (6, 0));
     assert!(receiver.try_recv().is_none());
+    assert!(!receiver.wait(Duration::ZERO), "nothing is there");
     assert!(receiver.recv_timeout(Duration::ZERO).is_none());
     assert!(receiver.recv_timeout(Duration::from_millis(1)).is_none());
     let (sent, received) = (device.stats(), receiver.stats());
@@ -189,4 +190,103 @@ fn a_super_packet_arrives_whole_and_knows_its_datagrams() {
     assert!(whole.datagrams().flatten().eq(&pattern(250, 0)));
     let empty = receiver.try_recv().expect("it arrived");
     assert!(empty.datagrams().eq([&[][..]]));
+}
+
+#[test]
+fn a_queue_is_like_lo() {
+    let network = Network::new(2, 1);
+    let queue = network.queue();
+    let info = queue.info();
+    // Linux's `lo`: 65,536 bytes and an Ethernet header of 14.
+    assert_eq!((&*info.name, info.mtu, info.may_block), ("loopback", 65_550, false));
+}
+
+#[test]
+#[should_panic(expected = "at least one receiver")]
+fn a_network_without_receivers() {
+    let _ = Network::new(0, 1);
+}
+
+/// Whoever asks for packets, and how: each is counted once, with its bytes.
+#[test]
+fn what_is_received_is_counted_once() {
+    let (mut device, mut receiver) = loopback(8);
+    let mut send = |flow, first, count| {
+        let mut burst = packets(flow, first, count);
+        burst = burst
+            .map(|mut pkt| {
+                pkt.len = 100 + u32::try_from(pkt.cookie).expect("small");
+                pkt
+            })
+            .collect();
+        device.transmit(&mut burst, &mut PacketList::new(), Instant(1))
+    };
+    let out = send(0, 0, 4);
+    assert_eq!((out.calls, out.messages), (0, 4), "it calls nobody");
+    let stats = receiver.stats();
+    let counted = || (stats.packets.get(), stats.bytes.get(), stats.takes.get());
+    assert_eq!(counted(), (0, 0, 0));
+    assert!(receiver.wait(Duration::ZERO), "they are there");
+    assert_eq!((counted(), receiver.has_ended()), ((0, 0, 1), false), "taken, not given out");
+    assert_eq!(next(&mut receiver), Some(0));
+    assert_eq!(counted(), (1, 100, 1));
+    send(0, 4, 2);
+    // What was taken goes first, alone: then one swap for the rest.
+    assert_eq!(cookies(receiver.recv_all()), [1, 2, 3]);
+    assert_eq!(counted(), (4, 100 + 101 + 102 + 103, 1));
+    assert_eq!(cookies(receiver.recv_all()), [4, 5]);
+    assert_eq!(counted(), (6, 406 + 104 + 105, 2));
+    assert!(receiver.recv_all().is_empty() && receiver.try_recv().is_none());
+    assert_eq!(counted(), (6, 615, 2), "nothing is no swap");
+    assert_eq!(stats.sleeps.get(), 0, "nobody had to sleep");
+}
+
+/// A receiver that goes leaves what it took and what waits.
+#[test]
+fn what_a_receiver_leaves_is_counted() {
+    let (mut device, mut receiver) = loopback(8);
+    let _ = device.transmit(&mut packets(0, 0, 3), &mut PacketList::new(), Instant(1));
+    assert_eq!(next(&mut receiver), Some(0));
+    let _ = device.transmit(&mut packets(0, 3, 4), &mut PacketList::new(), Instant(2));
+    let stats = receiver.stats();
+    drop(receiver);
+    assert_eq!((stats.packets.get(), stats.abandoned()), (1, 2 + 4));
+}
+
+/// Who waits learns at once that nobody can send any more, however long it would wait.
+#[test]
+fn a_wait_ends_with_the_network() {
+    let (mut device, mut receiver) = loopback(8);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(move || {
+            let first = receiver.recv_timeout(Duration::MAX).map(|pkt| pkt.cookie);
+            (first, receiver.wait(Duration::MAX), receiver.has_ended())
+        });
+        let _ = device.transmit(&mut packets(0, 7, 1), &mut PacketList::new(), Instant(1));
+        drop(device);
+        assert_eq!(waits.join().expect("it does not panic"), (Some(7), false, true));
+    });
+}
+
+/// Runs end where the receiver or the fate changes, and each is a push.
+#[test]
+fn a_run_is_a_push() {
+    let network = Network::new(2, 8);
+    let (mut queue, _zero, _one) = (network.queue(), network.receiver(0), network.receiver(1));
+    let mut burst = packets(0, 0, 3);
+    for (flow, first, count) in [(1, 3, 2), (3, 5, 1), (2, 6, 1)] {
+        burst.append(&mut packets(flow, first, count));
+    }
+    let out = queue.transmit(&mut burst, &mut PacketList::new(), Instant(1));
+    let stats = queue.stats();
+    assert_eq!((out.messages, stats.packets.get(), stats.pushes.get()), (7, 7, 3));
+    // Flows 1 and 3 are the second receiver's both; 0 and 2 the first one's.
+    let mut burst = packets(0, 7, 4);
+    for (meta, reason) in
+        burst.metas_mut().zip([None, Some(DropReason::PortDead)].into_iter().cycle())
+    {
+        meta.drop_reason = reason;
+    }
+    let _ = queue.transmit(&mut burst, &mut PacketList::new(), Instant(2));
+    assert_eq!((stats.packets.get(), stats.pushes.get(), stats.full.get()), (11, 7, 0));
 }

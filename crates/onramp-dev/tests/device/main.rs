@@ -2,6 +2,8 @@
 
 mod allocation;
 mod common;
+mod error;
 mod loopback;
 mod namespace;
 mod udp;
+mod waker;

@@ -348,3 +348,79 @@ fn an_address_that_cannot_be_had_is_an_error_that_says_so() {
     let error = foreign.expect_err("it is for documentation only (RFC 5737)").to_string();
     assert!(error.ends_with("; choose an address of this machine"), "{error}");
 }
+
+/// One packet is one message, which the kernel takes without its headers (`sendto`) if nothing goes
+/// with it, and with them (`sendmmsg`) if a code point does: both arrive as they are.
+#[test]
+fn a_lone_packet_arrives_with_and_without_a_code_point() {
+    for (connects, ecn) in [(true, 0), (true, 2), (false, 0), (false, 3)] {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        setsockopt(&socket, IpRecvTos, &true).expect("Linux reports the class");
+        let addr = socket.local_addr().expect("it is bound");
+        let from = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+        if connects {
+            from.connect(addr).expect("the loopback is up");
+        }
+        let mut udp = Udp::new(from, UdpOptions::default()).expect("a fresh socket will do");
+        for dest in [Some(addr), None] {
+            if dest.is_none() && !connects {
+                continue;
+            }
+            let mut pkt = packet(dest, 1, 50, 0);
+            pkt.ecn = ecn;
+            let out = transmit_all(&mut udp, vec![pkt]);
+            assert_eq!((out.calls, out.messages), (1, 1));
+            assert_eq!(recv_ecn(&socket), ecn, "connected {connects}, to {dest:?}");
+        }
+    }
+}
+
+/// Two payloads too large to be copied together are two parts of one message.
+#[test]
+fn a_message_of_two_parts_arrives_whole() {
+    let sink = Sink::bind("127.0.0.1:0");
+    let mut udp = connected(&sink, UdpOptions::default());
+    assert_eq!(transmit_all(&mut udp, run(None, &[600, 600])).messages, 1);
+    expect(&sink, &[600, 600]);
+    // One part, cut by the kernel.
+    let mut pkt = packet(None, 1, 600, 0);
+    pkt.gso_size = 300;
+    assert_eq!(transmit_all(&mut udp, vec![pkt]).messages, 1);
+    let whole = pattern(600, 0);
+    assert_eq!((sink.recv(), sink.recv()), (whole[..300].to_vec(), whole[300..].to_vec()));
+    sink.assert_empty();
+}
+
+/// A datagram that the kernel refuses alone, by the way without headers.
+#[test]
+fn a_lone_packet_that_is_refused_says_why() {
+    let sink = Sink::bind("127.0.0.1:0");
+    let mut udp = connected(&sink, UdpOptions::default());
+    let outcome = transmit(&mut udp, run(None, &[65_508]), Instant(1));
+    assert_eq!(outcome.done, [(0, Some(DropReason::MessageSize))]);
+    assert_eq!(outcome.out.calls, 2, "offered again, as it may be an earlier packet's error");
+}
+
+#[test]
+fn the_path_to_this_machine_is_that_of_its_loopback() {
+    for addr in LOCALHOSTS {
+        let sink = Sink::bind(addr);
+        // 65,536 bytes, of which IPv4 can use one less.
+        let expected = if sink.addr().is_ipv6() { 65_536 } else { 65_535 };
+        // From any free port: who may have the first one has it.
+        let first = SocketAddr::new(sink.addr().ip(), 1);
+        let _first = UdpSocket::bind(first);
+        assert_eq!(Udp::path_mtu(sink.addr()), Some(expected));
+        let udp = connected(&sink, UdpOptions::default());
+        assert_eq!((udp.info().mtu, udp.info().may_block), (expected + 14, false));
+    }
+}
+
+#[test]
+fn a_device_that_is_not_connected_is_named_by_its_address() {
+    let udp = Udp::bind("127.0.0.1:0".parse().expect("an address")).expect("a port is free");
+    let local = udp.socket().local_addr().expect("it is bound");
+    assert_eq!(udp.info().name, format!("udp {local}"));
+    assert_eq!((udp.txtime(), udp.stats().gso_off.get()), (false, 0));
+    assert_eq!(udp.info().mtu, UdpOptions::default().mtu);
+}

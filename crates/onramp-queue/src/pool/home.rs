@@ -135,16 +135,16 @@ impl Home {
         // Relaxed: a guess, which the exchange checks.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
-            let mut wakes = false;
+            // A pool that is gone does not wait.
+            let wakes = word.has(WAITING) && word.count() + count >= WAKE_AT;
             let new = if word.has(CLOSED) {
                 Word::with(ptr::null_mut(), word.count() - count, word.flags())
             } else {
                 // SAFETY: the chain is still ours.
                 unsafe { Node::set_next(last, word.node()) };
-                let total = word.count() + count;
-                wakes = word.has(WAITING) && total >= WAKE_AT;
                 let waking = if mutant::is("pool-put-without-waking") { 0 } else { WAKING };
                 let flags = word.flags();
+                let total = word.count() + count;
                 Word::with(first, total, if wakes { flags & !WAITING | waking } else { flags })
             };
             // Release: the nodes, and what we did with the home; pairs with the acquire in
@@ -298,5 +298,20 @@ impl Drop for Bell {
         let order = mutant::or("bell-drop-acquire", order, Release);
         // SAFETY: BELL is ours, and the bell ends here.
         unsafe { Home::leave(self.home.as_ptr(), BELL, order) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::{Credits, Pool};
+
+    #[test]
+    fn what_was_tried_again_is_counted() {
+        let pool = Pool::new(Credits { packets: 1, bytes: 1 });
+        assert_eq!(pool.repeated(), 0);
+        for count in 1..=3 {
+            pool.home().word.0.repeats();
+            assert_eq!(pool.repeated(), count);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Credits: packets come home from other threads, and wake who waits for them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Wake, Waker};
 
 use loom::sync::Notify;
@@ -128,6 +129,52 @@ fn the_waker_changes_hands() {
         assert_eq!(Arc::strong_count(&sleep), 1);
         assert_eq!(Arc::strong_count(&other_sleep), 1);
     });
+}
+
+/// A sender asks again while it is being woken, with the waker that is on its way: that will do,
+/// and it sleeps.
+///
+/// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
+#[test]
+fn the_waker_on_its_way_will_do() {
+    check(3, || {
+        let (mut pool, out) = pool(2);
+        let (sleep, waker) = Sleep::new();
+        assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+        let [first, second] = split(out);
+        let thread = spawn(move || drop(first));
+        assert_eq!(pool.arm(&waker, 2), Armed::Armed, "of this waker");
+        drop(second);
+        sleep.0.wait();
+        join([thread]);
+        assert_eq!(pool.reclaim(|_| {}), 2);
+    });
+}
+
+/// The same with another waker: the sender is told to look again until that one is armed, and
+/// sleeps then.
+///
+/// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
+#[test]
+fn another_waker_has_to_be_armed() {
+    let busy = Arc::new(AtomicBool::new(false));
+    let seen = busy.clone();
+    check(3, move || {
+        let (mut pool, out) = pool(2);
+        let ((_, waker), (other_sleep, other)) = (Sleep::new(), Sleep::new());
+        assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+        let [first, second] = split(out);
+        let thread = spawn(move || drop(first));
+        while pool.arm(&other, 2) == Armed::Busy {
+            seen.store(true, Relaxed);
+            yield_now();
+        }
+        drop(second);
+        join([thread]);
+        other_sleep.0.wait();
+        assert_eq!(pool.reclaim(|_| {}), 2);
+    });
+    assert!(busy.load(Relaxed), "in one order it is just being woken");
 }
 
 /// A sender takes its request back and asks again: it is still woken.
@@ -263,7 +310,9 @@ fn a_waker_is_forgotten_during_a_wake_up() {
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
 #[test]
 fn a_pool_forgets_its_waker_and_goes() {
-    check(3, || {
+    let late = Arc::new(AtomicBool::new(false));
+    let seen = late.clone();
+    check(3, move || {
         let (mut pool, out) = pool(1);
         let (sleep, waker) = Sleep::new();
         assert_eq!(pool.arm(&waker, 1), Armed::Armed);
@@ -271,8 +320,10 @@ fn a_pool_forgets_its_waker_and_goes() {
         let threads = drop_on_threads::<1>(out);
         let forgot = pool.forget_waker();
         assert!(forgot || pool.returned() == 1, "only a packet that is home wakes");
+        seen.fetch_or(!forgot, Relaxed);
         drop(pool);
         join(threads);
         assert_eq!(Arc::strong_count(&sleep), 1);
     });
+    assert!(late.load(Relaxed), "in one order the waker is just being taken out");
 }

@@ -1,6 +1,6 @@
 //! What a sender submitted, its own packets and others', until they are done with.
 
-use onramp_queue::{DropReason, Packet, PacketList};
+use onramp_queue::{DropReason, Packet, PacketList, Pool};
 
 use super::pool;
 
@@ -75,6 +75,69 @@ fn others_packets_are_guests_until_they_are_dropped() {
     let mut told = 0;
     assert_eq!((theirs.reclaim(|_| told += 1), told), (1, 1), "its fate is its own sender's");
     assert_eq!((theirs.below(), ours.returned()), (0, 0));
+}
+
+/// What a link did not accept has no fate, and what another accepted before keeps its own.
+#[test]
+fn a_refusal_leaves_the_fate_as_it_was() {
+    let (mut first, mut owner) = (pool(1, 8), pool(1, 8));
+    let refused = |sender: &mut Pool, list: &mut PacketList| {
+        sender.submit(list, 1);
+        sender.revoke(list);
+    };
+    let told = |owner: &mut Pool, list: PacketList| {
+        drop(list);
+        let mut told = 0;
+        assert_eq!(owner.reclaim(|_| told += 1), 1);
+        told
+    };
+    // Nobody accepted it, whoever was asked, and how often.
+    for asked in [0b01, 0b10, 0b11] {
+        let mut list: PacketList = owner.take(8).into_iter().collect();
+        for _ in 0..2 {
+            if asked & 0b01 != 0 {
+                refused(&mut owner, &mut list);
+            }
+            if asked & 0b10 != 0 {
+                refused(&mut first, &mut list);
+            }
+        }
+        assert_eq!(told(&mut owner, list), 0, "asked {asked:b}");
+    }
+    // Its own sender's link accepted it; a receiver sends it on, in vain.
+    let mut list: PacketList = owner.take(8).into_iter().collect();
+    owner.submit(&mut list, 1);
+    refused(&mut first, &mut list);
+    refused(&mut owner, &mut list);
+    assert_eq!((owner.below(), first.has_guests()), (1, false));
+    assert_eq!(told(&mut owner, list), 1);
+    // Another's link accepted it, and its own did not.
+    let mut list: PacketList = owner.take(8).into_iter().collect();
+    first.submit(&mut list, 1);
+    refused(&mut owner, &mut list);
+    assert_eq!((owner.below(), first.has_guests()), (0, true));
+    assert_eq!((told(&mut owner, list), first.has_guests()), (1, false));
+}
+
+/// A packet that goes round among senders notes each of them once: so it may do that for ever, and
+/// takes no more memory for it. (Notes that hang on each other, each freed by the one before, would
+/// also overflow the stack.)
+#[test]
+fn a_guest_may_go_round_for_ever() {
+    let turns = if cfg!(miri) { 20 } else { 50_000 };
+    for senders in 1..=3 {
+        let mut hosts: Vec<_> = (0..senders).map(|_| pool(1, 8)).collect();
+        let mut list = PacketList::new();
+        list.push_back(Packet::new(1));
+        for turn in 0..turns {
+            for host in &mut hosts {
+                host.submit(&mut list, turn);
+            }
+        }
+        assert!(hosts.iter_mut().all(Pool::has_guests), "{senders} senders: it counts for each");
+        drop(list);
+        assert!(!hosts.iter_mut().any(Pool::has_guests), "{senders} senders: for none");
+    }
 }
 
 /// A packet that is sent on counts for each sender that submitted it; a refused one, for those that

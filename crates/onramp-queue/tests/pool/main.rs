@@ -2,6 +2,7 @@
 
 mod bell;
 mod below;
+mod requests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

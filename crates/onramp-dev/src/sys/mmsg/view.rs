@@ -2,7 +2,9 @@
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use super::{Control, Messages, Name};
+use onramp_queue::{Packet, PacketList};
+
+use super::{Close, Control, Messages, Name};
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,4 +88,25 @@ fn value<const N: usize>(controls: &[Control], level: i32, kind: i32) -> Option<
     let control = controls.iter().find(|control| (control.level, control.kind) == (level, kind))?;
     assert_eq!(control.len, 16 + N, "the length of a cmsghdr and its value");
     control.data.first_chunk().copied()
+}
+
+/// What `take` gives of a packet: as much as is asked for, or what is left.
+#[test]
+fn a_held_packet_is_taken_to_its_end() {
+    let close = Close { name: None, segment: None, segments: 1, class: None, txtime_ns: None };
+    let mut messages = Messages::new();
+    messages.hold(Packet::with_payload(b"0123456789"));
+    for asked in [4, 4, 4] {
+        messages.take(asked);
+        messages.close(&close);
+    }
+    let payloads: Vec<_> = messages.views().into_iter().map(|view| view.payload).collect();
+    assert_eq!(payloads, [&b"0123"[..], b"4567", b"89"]);
+    let packets: Vec<_> = messages.pending().iter().map(|shape| shape.packets()).collect();
+    assert_eq!(packets, [1, 1, 1], "each is of one packet");
+    let mut done = PacketList::new();
+    messages.sent(2, &mut done);
+    assert!(done.is_empty(), "with the last it is done");
+    messages.sent(1, &mut done);
+    assert_eq!((done.len(), messages.pending().len()), (1, 0));
 }

@@ -43,7 +43,8 @@ fn want_of_memory_is_waited_for_eight_times() {
 
 #[test]
 fn every_packet_has_its_own_eight_times() {
-    let mut queue = queue(vec![Fail(libc::ENOMEM); 8 * 2 + 3]);
+    // The third has one time left.
+    let mut queue = queue(vec![Fail(libc::ENOMEM); 8 * 2 + 7]);
     let mut burst = run(&[10, 20, 30]);
     let mut fates = Fates::new();
     let mut calls = 0;
@@ -54,7 +55,7 @@ fn every_packet_has_its_own_eight_times() {
     }
     let dropped = Some(DropReason::NoBuffers);
     assert_eq!(reasons(&fates), [dropped, dropped, None]);
-    assert_eq!(calls, 8 * 2 + 3 + 1);
+    assert_eq!(calls, 8 * 2 + 7 + 1);
 }
 
 #[test]
@@ -208,6 +209,24 @@ fn segmentation_that_works_at_times_is_kept() {
         transmit(&mut queue, &mut run(&[100; 3]));
     }
     assert_eq!(queue.stats.gso_off.get(), 0);
+}
+
+/// So many refusals in a row, since the last that was taken.
+#[test]
+fn refusals_are_counted_from_the_last_message_taken() {
+    let mut queue = queue([]);
+    queue.wire.refuse = Some((|view| view.segment == Some(2_000), EINVAL));
+    for _ in 0..2 {
+        for _ in 1..STRIKES_MAX {
+            transmit(&mut queue, &mut run(&[2_000; 3]));
+        }
+        assert_eq!(queue.stats.gso_off.get(), 0, "one less than it takes");
+        transmit(&mut queue, &mut run(&[100; 3]));
+    }
+    for strike in 1..=STRIKES_MAX {
+        transmit(&mut queue, &mut run(&[2_000; 3]));
+        assert_eq!(queue.stats.gso_off.get(), u64::from(strike == STRIKES_MAX));
+    }
 }
 
 #[test]

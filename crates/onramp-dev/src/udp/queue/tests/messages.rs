@@ -1,8 +1,9 @@
 //! What packets become.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use libc::EAGAIN;
+use onramp_queue::Counter;
 
 use super::Answer::{Fail, Take};
 use super::*;
@@ -31,7 +32,9 @@ fn a_super_packet_is_one_message() {
 #[test]
 fn a_super_packet_beyond_the_limits_is_several() {
     // 64 segments a message, and 65,507 bytes.
-    for (len, size, messages) in [(65_000, 500, 3), (65_535, 1_000, 2), (65_508, 65_000, 2)] {
+    for (len, size, messages) in
+        [(65_000, 500, 3), (32_001, 500, 2), (65_535, 1_000, 2), (65_508, 65_000, 2)]
+    {
         let mut queue = queue([]);
         let (done, out) = transmit(&mut queue, &mut super_packet(len, size));
         assert_eq!((done, out.messages), (vec![(0, None)], messages));
@@ -49,6 +52,42 @@ fn a_super_packet_refused_goes_out_singly() {
     let (done, out) = transmit(&mut queue, &mut super_packet(10_100, 1_000));
     assert_eq!((done, out.messages), (vec![(0, None)], 11));
     assert_eq!(queue.wire.datagrams(), chunks(10_100, 1_000));
+}
+
+/// Also one that is more than a message, of which the first is refused.
+#[test]
+fn a_large_super_packet_refused_goes_out_singly() {
+    let mut queue = queue([]);
+    queue.wire.refuse = Some((|view| view.segment.is_some(), libc::EMSGSIZE));
+    let (done, out) = transmit(&mut queue, &mut super_packet(65_000, 500));
+    assert_eq!((done, out.messages), (vec![(0, None)], 130));
+    assert_eq!(queue.wire.datagrams(), chunks(65_000, 500));
+}
+
+/// A call has 256 messages: the rest of what was refused goes out singly as well.
+#[test]
+fn what_was_refused_goes_out_singly_to_its_end() {
+    let mut queue = queue([]);
+    queue.wire.refuse = Some((|view| view.segment.is_some(), libc::EMSGSIZE));
+    let (done, out) = transmit(&mut queue, &mut super_packet(2_000, 1));
+    assert_eq!((done, out.messages, out.calls), (vec![(0, None)], 2_000, 1 + 8));
+    assert_eq!(queue.stats.gso_fallbacks.get(), 1, "refused once");
+}
+
+/// A packet in front of one that fills the tables is dropped: the one behind goes out whole.
+#[test]
+fn a_packet_dropped_takes_nothing_of_the_next() {
+    let mut queue = queue([Fail(libc::EPERM), Fail(libc::EPERM)]);
+    queue.builder.segments_max = 1;
+    let mut burst = run(&[10]);
+    burst.extend(super_packet(2_000, 1).map(|mut pkt| {
+        pkt.cookie = 1;
+        pkt
+    }));
+    let (done, out) = transmit(&mut queue, &mut burst);
+    assert_eq!(done, [(0, Some(DropReason::NoPermission)), (1, None)]);
+    assert_eq!(out.messages, 2_000);
+    assert_eq!(queue.wire.datagrams(), chunks(2_000, 1));
 }
 
 #[test]
@@ -88,6 +127,19 @@ fn a_super_packet_sent_in_part_goes_on_where_it_stopped() {
     }
     assert_eq!(transmit(&mut queue, &mut burst).0, [(0, None)]);
     assert_eq!(queue.wire.datagrams(), chunks(1_050, 100), "none twice, none missing");
+}
+
+/// Also after a single byte.
+#[test]
+fn a_super_packet_of_single_bytes_goes_on_behind_the_first() {
+    let mut queue = queue([Take(1), Fail(EAGAIN), Take(1), Fail(EAGAIN), Fail(EAGAIN)]);
+    queue.builder.segments_max = 1;
+    let mut burst = super_packet(9, 1);
+    for _ in 0..3 {
+        assert_eq!(transmit(&mut queue, &mut burst).0, []);
+    }
+    assert_eq!(transmit(&mut queue, &mut burst).0, [(0, None)]);
+    assert_eq!(queue.wire.datagrams(), chunks(9, 1));
 }
 
 #[test]
@@ -163,6 +215,76 @@ fn small_payloads_are_copied_into_one_part() {
     }
 }
 
+/// 128 payloads of 512 bytes fill the room for copies, 65,536 bytes, to the last one. In messages
+/// of 64 the first is never copied: so 63 are, 63, and two of the third message; its fourth is not.
+#[test]
+fn copies_fill_their_room_and_have_all_of_it_again() {
+    let mut queue = queue([]);
+    for turn in 0..3 {
+        let lens = [512; 64 + 64 + 4];
+        transmit(&mut queue, &mut run(&lens));
+        let parts: Vec<_> = queue.wire.taken.iter().map(|view| view.parts).collect();
+        assert_eq!(parts, [2, 2, 3], "turn {turn}");
+        let expected: Vec<_> = lens.iter().enumerate().map(|(at, &len)| payload(at, len)).collect();
+        assert_eq!(queue.wire.datagrams(), expected);
+        queue.wire.taken.clear();
+    }
+}
+
+/// A datagram that no message has room for is offered as it is, so that the kernel says so.
+#[test]
+fn a_datagram_beyond_a_message_is_offered_alone() {
+    let mut queue = queue([]);
+    let (done, out) = transmit(&mut queue, &mut super_packet(65_535, 65_510));
+    assert_eq!((done, out.messages), (vec![(0, None)], 2));
+    assert_eq!(queue.wire.datagrams(), chunks(65_535, 65_510));
+    assert!(queue.wire.taken.iter().all(|view| view.segment.is_none()));
+}
+
+/// Calls have as many messages and parts as there are tables for: 256 and 1,024.
+#[test]
+fn a_call_has_so_many_messages_and_parts() {
+    let calls = |lens: &[usize], segments_max| {
+        let mut queue = queue([]);
+        queue.builder.segments_max = segments_max;
+        let (_, out) = transmit(&mut queue, &mut run(lens));
+        (out.calls, out.messages)
+    };
+    assert_eq!(calls(&[8; 256], 1), (1, 256));
+    assert_eq!(calls(&[8; 257], 1), (2, 257));
+    // Not copied: each packet is a part of its own, and 64 of them a message.
+    assert_eq!(calls(&[600; 1_024], 64), (1, 16));
+    assert_eq!(calls(&[600; 1_025], 64), (2, 17));
+    // The last message of a call has as many as there are parts left, 1,024 being 20 times 50 and
+    // 24; and what is left of its neighbours comes with the next call.
+    assert_eq!(calls(&[600; 1_050], 50), (2, 21 + 1));
+}
+
+#[test]
+fn messages_are_counted_by_their_datagrams() {
+    let cells = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (64, 6), (127, 6)];
+    for (segments, cell) in cells.into_iter().chain([(128, 7), (255, 7), (256, 7), (u16::MAX, 7)]) {
+        assert_eq!(UdpStats::bucket(segments), cell, "{segments}");
+    }
+    let mut queue = queue([]);
+    transmit(&mut queue, &mut run(&[&[9; 64][..], &[8; 3], &[20]].concat()));
+    let counted: Vec<_> = queue.stats.segments_per_message.iter().map(Counter::get).collect();
+    // 64, and as its neighbour is shorter, that one begins anew: 3. One larger begins anew, too.
+    assert_eq!(counted, [1, 1, 0, 0, 0, 0, 1, 0]);
+    let stats = &queue.stats;
+    assert_eq!((stats.messages.get(), stats.segments.get(), stats.gso_messages.get()), (3, 68, 2));
+    assert_eq!((stats.bytes.get(), stats.calls.get()), (64 * 9 + 3 * 8 + 20, 1));
+    assert_eq!((stats.cut_short.get(), stats.earlier_errors.get()), (0, 0));
+}
+
+#[test]
+fn a_call_that_takes_a_part_is_cut_short() {
+    let mut queue = queue([Take(2), Take(1)]);
+    let (done, out) = transmit(&mut queue, &mut run(&[10, 20, 30, 40]));
+    assert_eq!((done.len(), out.calls, out.messages), (4, 3, 4));
+    assert_eq!((queue.stats.cut_short.get(), queue.stats.calls.get()), (2, 3));
+}
+
 #[test]
 fn a_transmit_time_to_come_is_passed_on_and_stands_alone() {
     let mut queue = queue([]);
@@ -229,6 +351,18 @@ fn names_are_in_the_family_of_the_socket() {
         let queue = if on_v6 { &mut v6 } else { &mut v4 };
         assert_eq!(message(queue, Some(dest), 0).name, name.parse().ok(), "{dest}");
     }
+    // What a text does not say: the flow label.
+    let whole = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 9, 0x12345, 7).into();
+    let mut burst = run(&[10]);
+    burst = burst
+        .map(|mut pkt| {
+            pkt.set_dest(Some(whole));
+            pkt
+        })
+        .collect();
+    v6.wire.taken.clear();
+    transmit(&mut v6, &mut burst);
+    assert_eq!(v6.wire.taken[0].name, Some(whole));
 }
 
 #[test]
@@ -245,6 +379,11 @@ fn a_code_point_keeps_the_rest_of_the_class() {
     }
     let view = message(&mut v4, Some("127.0.0.1:9"), 0);
     assert_eq!((view.class_v4, view.class_v6), (None, None));
+    // The two low bits are the code point (RFC 3168), the others nobody's.
+    let view = message(&mut v4, Some("127.0.0.1:9"), 0b1111_1100);
+    assert_eq!(view.class_v4, None);
+    let view = message(&mut v4, Some("127.0.0.1:9"), 0b0000_0110);
+    assert_eq!(view.class_v4, Some(0b1011_1010));
 }
 
 #[test]

@@ -1,0 +1,172 @@
+//! What a sender may ask for, and what becomes of one that is replaced, taken back or answered.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+
+use onramp_queue::{Armed, Credits, Packet, PacketList, Pool};
+
+use super::{Calls, pool};
+
+fn pool_out(packets: u32) -> (Pool, Vec<Packet>) {
+    let mut pool = pool(packets, u32::MAX);
+    let out = std::iter::from_fn(|| pool.take(8)).collect();
+    (pool, out)
+}
+
+#[test]
+fn a_pool_tells_what_it_was_made_with() {
+    let credits = Credits { packets: 7, bytes: 900 };
+    let pool = Pool::new(credits);
+    assert_eq!((pool.credits(), pool.out(), pool.below(), pool.returned()), (credits, 0, 0, 0));
+}
+
+/// How many can be taken, and are given back at once.
+fn room(pool: &mut Pool) -> usize {
+    let all: Vec<_> = std::iter::from_fn(|| pool.take(8)).collect();
+    let count = all.len();
+    all.into_iter().for_each(|pkt| pool.take_back(pkt));
+    count
+}
+
+#[test]
+fn a_pool_may_be_allowed_less_for_a_while() {
+    let mut pool = pool(5, 1_000);
+    for (allowed, expected) in [(3, 3), (1, 1), (0, 1), (4, 4), (5, 5), (6, 5), (u32::MAX, 5)] {
+        pool.allow(allowed);
+        assert_eq!(room(&mut pool), expected, "allowed {allowed}");
+        assert_eq!(pool.credits().packets, 5, "what it was made with stays");
+    }
+    // Fewer than are out: no room until enough is back.
+    let mut out: Vec<_> = std::iter::from_fn(|| pool.take(8)).collect();
+    pool.allow(2);
+    for left in [4, 3, 2] {
+        assert!(!pool.has_room(8), "more are out than {left}");
+        pool.take_back(out.pop().expect("one of five"));
+    }
+    assert!(!pool.has_room(8), "two are out");
+    pool.take_back(out.pop().expect("one of two"));
+    assert!(pool.has_room(8));
+}
+
+/// A smaller request that is answered at once ends the larger one that was made before.
+#[test]
+fn an_answer_ends_the_request_before() {
+    let (mut pool, mut out) = pool_out(3);
+    let (calls, waker) = Calls::new();
+    assert_eq!(pool.arm(&waker, 3), Armed::Armed);
+    out.truncate(1);
+    assert_eq!(pool.arm(&waker, 2), Armed::Ready, "two are home");
+    drop(out);
+    assert_eq!((calls.count(), pool.returned()), (0, 3), "nobody asked for the third");
+}
+
+/// A waker that was stored for a request which is over is not called for anything later.
+#[test]
+fn who_took_the_request_back_hears_no_bell() {
+    let (mut pool, mut out) = pool_out(3);
+    let bell = pool.bell().expect("the first");
+    let (calls, waker) = Calls::new();
+    assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+    pool.disarm();
+    bell.ring();
+    bell.ring();
+    bell.ring();
+    assert_eq!(calls.count(), 0, "disarmed");
+    assert_eq!(pool.arm(&waker, 1), Armed::Ready, "it rang");
+    // To take in what came does the same.
+    assert_eq!(pool.arm(&waker, 2), Armed::Armed);
+    drop(out.pop());
+    assert_eq!(pool.reclaim(|_| {}), 1);
+    bell.ring();
+    bell.ring();
+    assert_eq!(calls.count(), 0, "reclaimed");
+    assert_eq!(pool.arm(&waker, 1), Armed::Ready, "it rang");
+    // Woken by the bell, it is not woken by a packet, too.
+    assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+    bell.ring();
+    drop(out.pop());
+    assert_eq!((calls.count(), pool.returned()), (1, 1));
+    assert_eq!(pool.arm(&waker, 2), Armed::Ready, "the bell, first of all");
+    assert_eq!(pool.arm(&waker, 1), Armed::Ready, "then the packet");
+    assert_eq!(pool.arm(&waker, 2), Armed::Armed);
+    drop(out);
+    assert_eq!((calls.count(), pool.reclaim(|_| {}), pool.out()), (2, 2, 0));
+}
+
+/// The bell alone wakes a listener: however many packets it takes and gives back itself.
+#[test]
+fn a_listener_may_take_and_give_back_for_ever() {
+    let mut pool = pool(2, 1_000);
+    let bell = pool.bell().expect("the first");
+    let (calls, waker) = Calls::new();
+    assert_eq!(pool.listen(&waker), Armed::Armed);
+    let turns = if cfg!(miri) { 10 } else { Credits::PACKETS_MAX + 10 };
+    for _ in 0..turns {
+        let pkt = pool.take(8).expect("a credit");
+        pool.take_back(pkt);
+    }
+    assert_eq!((calls.count(), pool.out(), pool.returned()), (0, 0, 0));
+    bell.ring();
+    assert_eq!(calls.count(), 1);
+}
+
+/// The largest pool: all of its packets but one do not wake a listener.
+#[test]
+#[cfg_attr(miri, ignore = "too many packets for an interpreter")]
+fn a_listener_with_a_large_pool() {
+    let (mut pool, mut out) = pool_out(Credits::PACKETS_MAX);
+    let (calls, waker) = Calls::new();
+    assert_eq!(pool.listen(&waker), Armed::Armed);
+    out.truncate(1);
+    assert_eq!((calls.count(), pool.returned()), (0, Credits::PACKETS_MAX - 1));
+    pool.disarm();
+    assert_eq!(pool.returned(), Credits::PACKETS_MAX - 1);
+}
+
+/// The largest request but one: what is taken back counts for it, too.
+#[test]
+#[cfg_attr(miri, ignore = "too many packets for an interpreter")]
+fn a_large_request_counts_what_is_taken_back() {
+    let (mut pool, mut out) = pool_out(Credits::PACKETS_MAX);
+    let (calls, waker) = Calls::new();
+    assert_eq!(pool.arm(&waker, Credits::PACKETS_MAX - 1), Armed::Armed);
+    pool.take_back(out.pop().expect("one of many"));
+    out.truncate(2);
+    assert_eq!(calls.count(), 0, "one less than asked for");
+    out.pop();
+    assert_eq!(calls.count(), 1);
+}
+
+/// Notes how many packets of its pool are home when it is called.
+#[derive(Default)]
+struct Home {
+    pool: Mutex<Option<Pool>>,
+    home: Mutex<Vec<u32>>,
+}
+
+impl Wake for Home {
+    fn wake(self: Arc<Self>) {
+        let pool = self.pool.lock().expect("one thread");
+        let home = pool.as_ref().expect("it was given").returned();
+        self.home.lock().expect("one thread").push(home);
+    }
+}
+
+/// A dropped list goes home in runs of 1,024, by one exchange each: who is woken by one packet
+/// finds the whole run.
+#[test]
+fn packets_go_home_in_runs() {
+    for (packets, found) in [(1, 1), (5, 5), (1_024, 1_024), (1_025, 1_024), (3_000, 1_024)] {
+        if cfg!(miri) && packets > 5 {
+            return;
+        }
+        let (mut pool, out) = pool_out(packets);
+        let home = Arc::new(Home::default());
+        assert_eq!(pool.arm(&Waker::from(home.clone()), 1), Armed::Armed);
+        *home.pool.lock().expect("one thread") = Some(pool);
+        drop(out.into_iter().collect::<PacketList>());
+        assert_eq!(*home.home.lock().expect("one thread"), [found], "of {packets}");
+        let pool = home.pool.lock().expect("one thread").take();
+        assert_eq!(pool.expect("it is there").returned(), packets);
+    }
+}
