@@ -84,10 +84,7 @@ impl Wire {
                 self.wake = (self.free_at > now).then_some(self.free_at);
             }
             // What is dropped is told by `drops`.
-            Err(_) => {
-                self.lose(now, fates);
-                self.run(now, fates);
-            }
+            Err(_) => self.run(now, fates),
         }
     }
 

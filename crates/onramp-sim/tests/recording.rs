@@ -131,3 +131,20 @@ fn a_case_has_to_be_whole() {
         "made-up:kernel.csv: there is no such file, or it cannot be read"
     );
 }
+
+/// What happens up to a time, that one included.
+#[test]
+fn an_outcome_ends_where_it_is_cut() {
+    let rows = "0,0,1000,0,0\n".repeat(10);
+    let text = format!(
+        "== opts\nLINK=80000\nNOBYPASS=1\n== tc.txt\ntc qdisc add dev d root pfifo limit 8\n\
+         == workload.csv\n{COLUMNS}{rows}== kernel.csv\n{EVENTS}"
+    );
+    let played = Case::parse("cut", &text).expect("a case").play(1);
+    // A packet takes 100 ms; one is on the wire, eight are held, one dies.
+    assert_eq!((played.gone(), played.end()), (10, Some(800_000_000)));
+    let cut = played.until(200_000_000);
+    assert_eq!((cut.gone(), cut.end()), (4, Some(200_000_000)));
+    assert_eq!(cut.departures().collect::<Vec<_>>(), [0, 100_000_000, 200_000_000]);
+    assert_eq!(played.until(0).gone(), 2);
+}

@@ -234,3 +234,6 @@ fn share<'f>(flows: impl Iterator<Item = &'f Flow>, count: impl Fn(&Flow) -> u64
     let (some, all) = flows.fold((0, 0), |(some, all), f| (some + count(f), all + f.packets));
     if all == 0 { 0.0 } else { some as f64 / all as f64 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -189,7 +189,7 @@ struct Crowd {
 
 impl Crowd {
     fn add(&mut self, role: Role, trip_ns: u64, from_ns: u64) {
-        let traffic = Traffic::of(self.all.len() as u64 + 1).between(from_ns, u64::MAX / 2);
+        let traffic = Traffic::of(self.all.len() as u64 + 1).between(from_ns, u64::MAX);
         let traffic = if role == Role::Voice { traffic.size(VOICE_BYTES) } else { traffic };
         let traffic = if self.marks { traffic.ect() } else { traffic };
         self.all.push(Member { role, trip_ns, traffic });
@@ -211,3 +211,6 @@ impl Crowd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

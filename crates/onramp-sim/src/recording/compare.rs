@@ -56,7 +56,7 @@ pub(super) fn mode(case: &Case) -> Mode {
 pub(super) fn compare(case: &Case) -> Comparison {
     let theirs = &case.recorded;
     let differs = |guess: &Vec<u64>| {
-        let (ours, _) = machine::replay(case, 1, guess);
+        let ours = machine::replay(case, 1, guess).outcome;
         let differences = first_differences(case, &ours, theirs);
         (ours, differences)
     };
@@ -285,6 +285,23 @@ mod tests {
         assert!(judge(&runs, &theirs(1206.0)).is_empty());
         assert!(!judge(&runs, &theirs(1207.0)).is_empty());
         assert!(!judge(&runs, &theirs(793.0)).is_empty());
+    }
+
+    /// Of none, a nanosecond is something; the tenth of a median is not.
+    #[test]
+    fn sojourns_are_compared_to_the_nanosecond() {
+        let waits = |median_ns, p95_ns| run(0.0, 0.0, [0.0; 2], median_ns, p95_ns);
+        let runs = vec![waits(0.0, 0.0); 16];
+        assert!(judge(&runs, &waits(0.0, 0.0)).is_empty());
+        let told = judge(&runs, &waits(1.0, 1.0));
+        let expected = [
+            "median sojourn, ns: ours 0 (+-0), Linux 1",
+            "95th percentile of sojourn, ns: ours 0 (+-0), Linux 1",
+        ];
+        assert_eq!(told, expected);
+        let runs = vec![waits(100.0, 100.0); 16];
+        assert!(judge(&runs, &waits(110.0, 120.0)).is_empty());
+        assert_eq!(judge(&runs, &waits(112.0, 126.0)).len(), 2);
     }
 
     /// Of few packets, three more or fewer are nothing.

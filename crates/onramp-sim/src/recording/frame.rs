@@ -31,3 +31,34 @@ pub(super) fn packet(arrival: &Arrival) -> Packet {
     pkt.len = arrival.len;
     pkt
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes, as the standards say: IEEE 802.3, RFC 791, RFC 768.
+    #[test]
+    fn a_packet_is_udp_in_ip_in_ethernet() {
+        for (flow, len, ecn, port) in
+            [(0, 60, 0, 10_000), (7, 1514, 186, 10_007), (60_000, 42, 1, 4_464), (1, 20, 3, 10_001)]
+        {
+            let (priority, txtime_ns, pacing_rate) = (3, 5, 7);
+            let arrival = Arrival { time_ns: 9, flow, len, priority, ecn, txtime_ns, pacing_rate };
+            let pkt = packet(&arrival);
+            assert_eq!((pkt.len, pkt.layer()), (len, Layer::Ethernet));
+            let bytes = pkt.payload();
+            // A packet is as long as its headers at least.
+            assert_eq!(bytes.len(), (len as usize).max(42));
+            let number = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+            assert_eq!(bytes[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+            assert_eq!(number(12), 0x0800);
+            assert_eq!((bytes[14], bytes[15], bytes[22], bytes[23]), (0x45, ecn, 64, 17));
+            // Total length, no fragment, addresses.
+            assert_eq!((number(16), number(20)), (bytes.len() - 14, 0x4000));
+            assert_eq!(bytes[26..34], [10, 9, 0, 1, 10, 9, 0, 2]);
+            // Ports, length.
+            assert_eq!((number(34), number(36), number(38)), (port, 9, bytes.len() - 34));
+            assert!(bytes[42..].iter().all(|byte| *byte == 0));
+        }
+    }
+}

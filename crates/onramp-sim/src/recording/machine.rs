@@ -1,5 +1,6 @@
 //! The machine of the recordings: a wire that takes one packet at a time, and timers.
 
+use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Dequeue;
 use onramp_core::view::QdiscView;
 use onramp_core::{Instant, Tree};
@@ -8,7 +9,7 @@ use onramp_queue::Packet;
 use super::{Case, Change, Event, Outcome, Reason, START_NS, frame};
 
 /// Largest packet of the recorded device, link header included.
-const MTU: u32 = 1514;
+pub(super) const MTU: u32 = 1514;
 /// The recording machine's clock tick.
 const TICK_NS: u64 = 10_000_000;
 /// The least that the machine's clock can be set ahead, which shows after the recorder was awake
@@ -17,13 +18,13 @@ const TICK_NS: u64 = 10_000_000;
 const CLOCK_MIN_NS: u64 = 1_000;
 /// How often the recorder looks whether the last packet has left.
 const POLL_NS: u64 = 100_000_000;
-/// When it gives up.
-const PATIENCE_NS: u64 = 3_600_000_000_000;
+/// How much later it asks `tc` what there is.
+const LOOK_NS: u64 = 1_000_000_000;
 
 /// A timer with slack ends when its slack does, but runs along with any interrupt before, unless
 /// another timer that ends before it keeps it back. Such others are the recorder's own sleep and
 /// the clock tick, which comes once after each time the recorder was awake, and twice after every
-/// eleventh tick for the machine's own sake.
+/// eleventh tick for the machine's own sake; or every 10 ms, if something keeps the clock ticking.
 struct Machine {
     tree: Tree,
     /// Bits per second; 0 = infinitely fast.
@@ -36,9 +37,20 @@ struct Machine {
     slack_ns: u64,
     /// The next clock tick.
     tick_ns: u64,
+    /// The clock ticks also when nothing goes on.
+    ticks: bool,
     /// When the recorder was last awake to look whether the last packet has left.
     looked_ns: u64,
     outcome: Outcome,
+}
+
+/// What a run did, and what its tree says of itself in the end.
+#[derive(Debug, Default)]
+pub(super) struct Played {
+    pub outcome: Outcome,
+    pub views: Vec<QdiscView>,
+    /// The filters of the root, with what they counted.
+    pub filters: Vec<FilterSpec>,
 }
 
 /// How many instants are tried at which the kernel may have made a change.
@@ -56,7 +68,11 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
         let within = |at: &&u64| (change.from_ns..=change.to_ns).contains(at);
         let mut instants: Vec<u64> =
             times.iter().filter(within).take(INSTANTS_MAX).copied().collect();
+        // Where the change read the clock for its first packet, that is a nanosecond before.
+        let before = instants.iter().map(|at| at - 1).filter(|at| *at >= change.from_ns);
+        let before: Vec<u64> = before.collect();
         instants.extend([change.from_ns, change.to_ns]);
+        instants.extend(before);
         instants
     };
     let instants: Vec<Vec<u64>> = case.changes.iter().map(instants).collect();
@@ -67,7 +83,7 @@ pub(super) fn guesses(case: &Case) -> Vec<Vec<u64>> {
 
 /// Plays a case through, where chance begins at `seed` and changes are made at these times; gives
 /// what left and died, and what the tree says of itself in the end.
-pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> (Outcome, Vec<QdiscView>) {
+pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> Played {
     let Some(tree) = Tree::of(&case.setup, MTU, seed) else { return Default::default() };
     let mut machine = Machine {
         // The recorder sent from sockets.
@@ -77,6 +93,7 @@ pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> (Outcome, Vec<Q
         timer_ns: None,
         slack_ns: slack_ns(case),
         tick_ns: START_NS,
+        ticks: case.ticks,
         looked_ns: 0,
         outcome: Outcome::default(),
     };
@@ -88,7 +105,6 @@ pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> (Outcome, Vec<Q
         machine.advance(arrival.time_ns);
         let mut pkt = frame::packet(arrival);
         pkt.cookie = index as u64;
-        pkt.enqueued_ns = arrival.time_ns;
         pkt.flow = arrival.flow;
         pkt.priority = arrival.priority;
         pkt.ecn = arrival.ecn & 3;
@@ -96,16 +112,25 @@ pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> (Outcome, Vec<Q
         pkt.pacing_rate = arrival.pacing_rate;
         machine.arrive(arrival.time_ns, pkt, case.bypass);
     }
-    changes.for_each(|(at_ns, change)| machine.change(at_ns, change));
     let begun_ns = case.arrivals.last().map_or(START_NS, |last| last.time_ns);
     let mut now_ns = begun_ns;
-    while machine.tree.backlog().packets > 0 && now_ns < begun_ns + PATIENCE_NS {
+    let waits = |machine: &Machine| machine.tree.backlog().packets > 0;
+    let end_ns = begun_ns.saturating_add(case.patience_ns);
+    while (changes.peek().is_some() || waits(&machine)) && now_ns < end_ns {
         machine.looked_ns = now_ns;
         now_ns += POLL_NS;
+        while let Some((at_ns, change)) = changes.next_if(|(at_ns, _)| *at_ns < now_ns) {
+            machine.change(at_ns, change);
+        }
         machine.advance(now_ns);
     }
     machine.outcome.drops.sort();
-    (machine.outcome, machine.tree.views())
+    machine.outcome = machine.outcome.before(end_ns);
+    machine.advance(now_ns + LOOK_NS);
+    let views = machine.tree.views();
+    let root = case.setup.filter_query("").map(|(root, _)| root).unwrap_or_default();
+    let filters = machine.tree.filters(Instant(now_ns + LOOK_NS), root);
+    Played { outcome: machine.outcome, views, filters }
 }
 
 /// The slack of the tree's timers: only `fq` has any.
@@ -178,7 +203,8 @@ impl Machine {
             let first = [wire, self.timer_ns, Some(self.tick_ns)].into_iter().flatten().min();
             let Some(now_ns) = first.filter(|at| *at <= until_ns) else { break };
             if self.tick_ns == now_ns {
-                self.tick_ns = idle_tick_after(now_ns);
+                let next_ns = (now_ns + 1).next_multiple_of(TICK_NS);
+                self.tick_ns = if self.ticks { next_ns } else { idle_tick_after(now_ns) };
             }
             if wire == Some(now_ns) {
                 self.free_at_ns = 0;
@@ -225,4 +251,53 @@ fn idle_tick_after(now_ns: u64) -> u64 {
 fn event(time_ns: u64, pkt: &Packet) -> Event {
     let packet = usize::try_from(pkt.cookie).unwrap_or(usize::MAX);
     Event { time_ns, packet, ecn: pkt.ecn, reason: pkt.drop_reason.map(Reason::ours) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Up to six instants at which something shows, in order, then the ends, then a nanosecond
+    /// before the six; the last of a change that has fewer goes with the others of one that has
+    /// more.
+    #[test]
+    fn changes_are_guessed_where_something_shows() {
+        let line = "tc qdisc change dev d root handle 1: pfifo limit 5";
+        let case = |changes: &str| {
+            let text = format!(
+                "== tc.txt\ntc qdisc add dev d root handle 1: pfifo\n== workload.csv\n\
+                 time_ns,flow_id,size_bytes,priority,ecn\n{changes}== kernel.csv\n\
+                 event,time_ns,idx,ecn,reason\ndrop,12,0,0,GENERIC\ndrop,30,1,0,GENERIC\n\
+                 deq,18,2,0,\ndeq,11,3,0,\ndeq,11,4,0,\ndeq,13,5,0,\ndeq,14,6,0,\n\
+                 deq,15,7,0,\ndeq,16,8,0,\ndeq,10,9,0,\ndeq,21,9,0,\n"
+            );
+            let guesses = guesses(&Case::parse("case", &text).expect("a case"));
+            let since = |times: &Vec<u64>| times.iter().map(|at| at - START_NS).collect();
+            guesses.iter().map(since).collect::<Vec<Vec<u64>>>()
+        };
+        assert_eq!(case(""), [vec![]]);
+        let head = "== changes.csv\nfrom_ns,to_ns,line\n";
+        let told = case(&format!("{head}11,20,{line}\n30,31,{line}\n"));
+        let firsts = [11, 12, 13, 14, 15, 16, 11, 20, 11, 12, 13, 14, 15];
+        let seconds = [30, 30].into_iter().chain([31; 11]);
+        let expected: Vec<_> = firsts.into_iter().zip(seconds).map(|(a, b)| [a, b]).collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn an_idle_clock_ticks_twice_of_eleven_times() {
+        let ticks = |from_ms: u64| {
+            let mut now_ns = START_NS + from_ms * 1_000_000;
+            std::iter::repeat_with(|| {
+                now_ns = idle_tick_after(now_ns);
+                (now_ns - START_NS) / 10_000_000
+            })
+            .take(6)
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(0), [2, 3, 13, 14, 24, 25]);
+        assert_eq!(ticks(19), [2, 3, 13, 14, 24, 25]);
+        assert_eq!(ticks(20), [3, 13, 14, 24, 25, 35]);
+        assert_eq!(ticks(30), [13, 14, 24, 25, 35, 36]);
+    }
 }

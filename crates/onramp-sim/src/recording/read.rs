@@ -7,7 +7,10 @@ use std::str::FromStr;
 
 use onramp_core::Setup;
 
-use super::{Arrival, Case, CaseError, Change, Event, Outcome, Reason, START_NS, tc};
+use super::{
+    Arrival, Case, CaseError, Change, Event, Figures, Outcome, Reason, START_NS, compact, listing,
+    tc,
+};
 
 /// The files of a case: their names and texts, and where they are, for people.
 pub(super) struct Files {
@@ -16,8 +19,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    const NAMES: [&str; 6] =
-        ["tc.txt", "opts", "flows.csv", "changes.csv", "workload.csv", "kernel.csv"];
+    const NAMES: [&str; 7] =
+        ["opts", "tc.txt", "changes.csv", "flows.csv", "workload.csv", "kernel.csv", "stats.txt"];
     /// What begins a file in a text that has them all.
     const HEAD: &str = "== ";
 
@@ -36,7 +39,9 @@ impl Files {
         let mut name = None;
         for line in text.lines() {
             if let Some(next) = line.strip_prefix(Self::HEAD) {
-                name = Some(next.trim().to_owned());
+                let next = next.trim().to_owned();
+                texts.entry(next.clone()).or_default();
+                name = Some(next);
             } else if let Some(name) = &name {
                 *texts.entry(name.clone()).or_default() += &format!("{line}\n");
             }
@@ -44,11 +49,18 @@ impl Files {
         Self { place: format!("{place}:"), texts }
     }
 
-    fn at(&self, name: &str) -> String {
+    /// With this in the place of a file.
+    pub(super) fn with(mut self, name: &str, text: String) -> Self {
+        self.texts.insert(name.to_owned(), text);
+        self
+    }
+
+    /// Where a file is, for people.
+    pub(super) fn at(&self, name: &str) -> String {
         format!("{}{name}", self.place)
     }
 
-    fn text(&self, name: &str) -> Result<&str, CaseError> {
+    pub(super) fn text(&self, name: &str) -> Result<&str, CaseError> {
         self.texts.get(name).map(String::as_str).ok_or_else(|| CaseError::Broken {
             at: self.at(name),
             why: "there is no such file, or it cannot be read".into(),
@@ -60,26 +72,54 @@ impl Files {
     }
 }
 
+/// Seconds that the recorder waits for the last packet where `opts` says nothing else.
+const PATIENCE_S: u64 = 600;
+
 pub(super) fn case(name: &str, files: &Files) -> Result<Case, CaseError> {
     let opts = files.text("opts").unwrap_or_default();
     let option = |key: &str| {
         let line = opts.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
         line.and_then(|rest| rest.split_whitespace().next()).unwrap_or("0")
     };
-    let link = option("LINK");
-    let link_bps = link.parse().map_err(|_| CaseError::Broken {
-        at: files.at("opts"),
-        why: format!("LINK={link}: expected bits per second"),
-    })?;
+    let number = |key: &str, unit: &str| {
+        let value = option(key);
+        value.parse::<u64>().map_err(|_| CaseError::Broken {
+            at: files.at("opts"),
+            why: format!("{key}={value}: expected {unit}"),
+        })
+    };
+    let link_bps = number("LINK", "bits per second")?;
+    let patience_s = match number("MAXWAIT", "seconds")? {
+        0 => PATIENCE_S,
+        seconds => seconds,
+    };
     let setup = setup(files.text("tc.txt")?)?;
+    let changes = changes(files, setup.clone())?;
+    let mut arrivals = match files.text(compact::PACKETS) {
+        Ok(_) => compact::arrivals(files)?,
+        Err(_) => workload(files)?,
+    };
+    pace(files, &mut arrivals);
+    let recorded = match files.text(compact::LEFT) {
+        Ok(_) => compact::outcome(files, &arrivals)?,
+        Err(_) => recorded(&files.table("kernel.csv")?)?,
+    };
+    let patience_ns = patience_s.saturating_mul(1_000_000_000);
+    let end_ns = arrivals.last().map_or(START_NS, |last| last.time_ns).saturating_add(patience_ns);
+    let gave_up = recorded.end().is_some_and(|last| START_NS + last >= end_ns);
     Ok(Case {
         name: name.to_owned(),
-        changes: changes(files, setup.clone())?,
+        changes,
         setup,
         link_bps,
+        patience_ns,
         bypass: option("NOBYPASS") != "1",
-        arrivals: workload(files)?,
-        recorded: recorded(&files.table("kernel.csv")?)?,
+        ticks: option("TICKS") == "1",
+        arrivals,
+        recorded: recorded.before(end_ns),
+        gave_up,
+        shown: files.text("stats.txt").ok().map(listing::recounted),
+        figures: Figures::read(files)?,
     })
 }
 
@@ -94,7 +134,8 @@ fn setup(text: &str) -> Result<Setup, CaseError> {
     Ok(setup)
 }
 
-fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
+/// Gives packets the rates of their flows, where these have one.
+fn pace(files: &Files, arrivals: &mut [Arrival]) {
     let mut rates = BTreeMap::new();
     for line in files.text("flows.csv").unwrap_or_default().lines() {
         let parts = line.split_once(',');
@@ -104,18 +145,23 @@ fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
             rates.insert(flow, rate);
         }
     }
+    for arrival in arrivals {
+        arrival.pacing_rate = rates.get(&arrival.flow).copied().unwrap_or(0);
+    }
+}
+
+fn workload(files: &Files) -> Result<Vec<Arrival>, CaseError> {
     files.table("workload.csv")?.rows(|row| {
-        let flow = row.number("flow_id")?;
         // -1 = none.
         let txtime = row.field("txtime_ns").ok().and_then(|text| text.parse::<u64>().ok());
         Ok(Arrival {
             time_ns: START_NS + row.number::<u64>("time_ns")?,
-            flow,
+            flow: row.number("flow_id")?,
             len: row.number("size_bytes")?,
             priority: row.number("priority")?,
             ecn: row.number("ecn")?,
             txtime_ns: txtime.map_or(0, |ns| START_NS + ns),
-            pacing_rate: rates.get(&flow).copied().unwrap_or(0),
+            pacing_rate: 0,
         })
     })
 }
@@ -143,15 +189,10 @@ fn recorded(table: &Table<'_>) -> Result<Outcome, CaseError> {
     let events = table.rows(|row| {
         let reason = match row.field("reason")? {
             "" => None,
-            "GENERIC" | "NOT_SPECIFIED" | "TC_RECLASSIFY_LOOP" => Some(Reason::Unsaid),
-            "OVERLIMIT" | "MAXFLOWS" => Some(Reason::Overlimit),
-            "CONGESTED" => Some(Reason::Congested),
-            "L4S_STEP_NON_ECN" => Some(Reason::StepNonEcn),
-            "FLOOD_PROTECTION" => Some(Reason::FloodProtection),
-            "BAND_LIMIT" => Some(Reason::BandLimit),
-            "FLOW_LIMIT" => Some(Reason::FlowLimit),
-            "HORIZON_LIMIT" => Some(Reason::HorizonLimit),
-            other => return Err(row.wrong(format!("{other}: no drop reason we know"))),
+            word => Some(
+                Reason::read(word)
+                    .ok_or_else(|| row.wrong(format!("{word}: no drop reason we know")))?,
+            ),
         };
         let left = match row.field("event")? {
             "deq" => true,
@@ -206,17 +247,22 @@ impl Row<'_> {
         CaseError::Broken { at: self.at.clone(), why }
     }
 
-    fn field(&self, name: &str) -> Result<&str, CaseError> {
+    /// The fields from a column on.
+    fn from(&self, name: &str) -> Result<&[&str], CaseError> {
         let column = self.names.iter().position(|other| *other == name);
-        let field = column.and_then(|column| self.fields.get(column));
-        field.copied().ok_or_else(|| self.wrong(format!("there is no {name}")))
+        let fields = column.and_then(|column| self.fields.get(column..));
+        fields.ok_or_else(|| self.wrong(format!("there is no {name}")))
+    }
+
+    fn field(&self, name: &str) -> Result<&str, CaseError> {
+        let first = self.from(name)?.first();
+        first.copied().ok_or_else(|| self.wrong(format!("there is no {name}")))
     }
 
     /// The last column, in which there may be commas.
     fn rest(&self, name: &str) -> Result<String, CaseError> {
         self.field(name)?;
-        let column = self.names.iter().position(|other| *other == name).unwrap_or(0);
-        Ok(self.fields[column..].join(","))
+        Ok(self.from(name)?.join(","))
     }
 
     fn number<T: FromStr + TryFrom<u64>>(&self, name: &str) -> Result<T, CaseError> {

@@ -56,7 +56,10 @@ impl Poisson {
     pub fn new(traffic: Traffic, rate: Rate, seed: u64) -> Self {
         let mean_gap_ns = sending_ns(&traffic, rate, 1).unwrap_or(u64::MAX);
         let mut chance = Chance::new(seed);
-        let due = traffic.from.after(chance.exponential(mean_gap_ns));
+        let due = match mean_gap_ns {
+            u64::MAX => Instant::MAX,
+            _ => traffic.from.after(chance.exponential(mean_gap_ns)),
+        };
         Self { traffic, mean_gap_ns, due, sent: 0, chance }
     }
 }
@@ -89,14 +92,15 @@ pub struct OnOff {
 }
 
 impl OnOff {
-    /// Sends at `rate` for `on_ns`, then not for `off_ns`, in the mean; never, if the rate is zero.
+    /// Sends at `rate` for `on_ns`, then not for `off_ns`, in the mean; never, if the rate or
+    /// `on_ns` is zero.
     #[must_use]
     pub fn new(traffic: Traffic, rate: Rate, (on_ns, off_ns): (u64, u64), seed: u64) -> Self {
         let gap_ns = sending_ns(&traffic, rate, 1).unwrap_or(u64::MAX);
         let mut chance = Chance::new(seed);
         // It begins with a silence, so that sources of different seeds do not begin together.
-        let due = match gap_ns {
-            u64::MAX => Instant::MAX,
+        let due = match (gap_ns, on_ns) {
+            (u64::MAX, _) | (_, 0) => Instant::MAX,
             _ => traffic.from.after(chance.exponential(off_ns)),
         };
         let off = due.after(chance.exponential(on_ns));
@@ -112,7 +116,7 @@ impl Source for OnOff {
     fn packet(&mut self, _now: Instant) -> Option<Packet> {
         self.due = self.due.after(self.gap_ns.max(1));
         while self.due >= self.off && self.due < self.traffic.until {
-            self.due = self.off.max(self.due).after(self.chance.exponential(self.off_ns));
+            self.due = self.due.after(self.chance.exponential(self.off_ns));
             self.off = self.due.after(self.chance.exponential(self.on_ns));
         }
         self.sent += 1;

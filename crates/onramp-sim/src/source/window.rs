@@ -21,8 +21,6 @@ use crate::SEC;
 const INITIAL_WINDOW: f64 = 10.0;
 /// Later packets whose arrival tells that one is lost.
 const REORDERING: u64 = 3;
-/// Packets beyond the window that may be sent for such arrivals.
-const LIMITED: u64 = 2;
 /// By how much a timeout is longer than a round trip, at least (as in Linux), and the first one.
 const TIMEOUT_SLACK_NS: f64 = 2e8;
 const TIMEOUT_FIRST_NS: u64 = SEC;
@@ -43,7 +41,8 @@ pub struct Window {
     flying: VecDeque<(u64, Instant)>,
     /// The window neither shrinks nor grows for packets before this one.
     settled: u64,
-    /// Arrivals behind the first packet in flight.
+    /// Arrivals behind the first packet in flight, for each of which a packet beyond the window may
+    /// be sent: fewer than [`REORDERING`], which tell of its loss.
     beyond: u64,
     /// Packets that are still to arrive; none: without end.
     left: Option<u64>,
@@ -85,7 +84,7 @@ impl Window {
     fn is_open(&self) -> bool {
         let flying = self.flying.len() as u64;
         self.left.is_none_or(|left| flying < left)
-            && (flying == 0 || (flying + 1) as f64 <= self.window + self.beyond.min(LIMITED) as f64)
+            && (flying + 1) as f64 <= self.window + self.beyond as f64
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
@@ -137,7 +136,6 @@ impl Source for Window {
         if !self.is_open() {
             self.threshold = (self.window / 2.0).max(2.0);
             self.window = 1.0;
-            self.settled = self.next;
             self.backoffs = (self.backoffs + 1).min(BACKOFFS_MAX);
             self.flying.clear();
             self.beyond = 0;
@@ -167,10 +165,7 @@ impl Source for Window {
         let lost = |flying: &VecDeque<(u64, Instant)>| {
             flying.front().map(|(first, _)| *first).filter(|first| first + REORDERING <= number)
         };
-        match self.flying.front() {
-            Some((first, _)) if *first < number => self.beyond += 1,
-            _ => self.beyond = 0,
-        }
+        self.beyond = if place > 0 { self.beyond + 1 } else { 0 };
         while let Some(first) = lost(&self.flying) {
             self.flying.pop_front();
             self.beyond = 0;

@@ -1,0 +1,179 @@
+//! What runs come to where chance has a part in them, in figures: the kernel's of several draws
+//! beside ours of several seeds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::read::Files;
+use super::{Case, CaseError, Totals, listing};
+
+/// The name of the part.
+pub(super) const NAME: &str = "figures";
+
+/// How many deviations of the two means their difference may be.
+const DEVIATIONS: f64 = 4.0;
+/// And what part of the kernel's mean, beside.
+const PART: f64 = 0.05;
+/// And how many packets, or other things that are counted.
+const COUNT: f64 = 2.0;
+/// And how many nanoseconds.
+const TIME_NS: f64 = 20_000.0;
+
+/// Figures by name, one for each run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures(BTreeMap<String, Vec<f64>>);
+
+impl Figures {
+    /// Adds those of a run: its totals, and every number of the listing's qdiscs.
+    pub(super) fn add(&mut self, totals: &Totals, listing: &str) {
+        let mut put = |name: String, figure: f64| self.0.entry(name).or_default().push(figure);
+        for (name, figure) in [
+            ("drops", totals.drops),
+            ("marks", totals.marks),
+            ("overtaken", totals.overtaken),
+            ("mean sojourn, ns", totals.mean_ns),
+            ("median sojourn, ns", totals.median_ns),
+            ("95th percentile of sojourn, ns", totals.p95_ns),
+        ] {
+            put(name.into(), figure);
+        }
+        listing::counters(listing, &mut put);
+    }
+
+    /// Adds the runs of `others`.
+    pub fn join(&mut self, others: Self) {
+        for (name, figures) in others.0 {
+            self.0.entry(name).or_default().extend(figures);
+        }
+    }
+
+    /// One line for each figure.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("== {NAME}\n");
+        for (name, figures) in &self.0 {
+            let _ = write!(text, "{name}:");
+            for figure in figures {
+                let _ = write!(text, " {figure:.0}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Reads what [`text`](Self::text) wrote; nothing, if there is no such part.
+    pub(super) fn read(files: &Files) -> Result<Self, CaseError> {
+        let Ok(text) = files.text(NAME) else { return Ok(Self::default()) };
+        let line = |line: &str| {
+            let (name, figures) = line.rsplit_once(':')?;
+            let figures = figures.split_whitespace().map(|word| word.parse().ok());
+            Some((name.to_owned(), figures.collect::<Option<Vec<f64>>>()?))
+        };
+        let read = |row: &str| {
+            let why = || format!("{row}: expected a name and numbers");
+            line(row).ok_or_else(|| CaseError::Broken { at: files.at(NAME), why: why() })
+        };
+        text.lines().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// In what `ours` lies further from these than chance has it.
+    #[must_use]
+    pub fn unlike(&self, ours: &Self) -> Vec<String> {
+        let mut told = Vec::new();
+        for (name, theirs) in &self.0 {
+            let Some(ours) = ours.0.get(name) else {
+                told.push(format!("{name}: ours has none"));
+                continue;
+            };
+            let ((mine, my_square), (other, other_square)) = (spread(ours), spread(theirs));
+            let least = if name.ends_with(", ns") { TIME_NS } else { COUNT };
+            let may = DEVIATIONS * (my_square + other_square).sqrt() + PART * other + least;
+            if (mine - other).abs() > may {
+                told.push(format!("{name}: ours {mine:.0}, Linux {other:.0}, may be {may:.0} off"));
+            }
+        }
+        told
+    }
+}
+
+/// The mean, and the square of its own standard deviation.
+#[expect(clippy::cast_precision_loss, reason = "a few runs")]
+fn spread(figures: &[f64]) -> (f64, f64) {
+    let count = figures.len() as f64;
+    let mean = figures.iter().sum::<f64>() / count;
+    let squares: f64 = figures.iter().map(|figure| (figure - mean).powi(2)).sum();
+    (mean, squares / (count - 1.0).max(1.0) / count)
+}
+
+impl Case {
+    /// What our runs of these seeds come to.
+    #[must_use]
+    pub fn figures(&self, seeds: std::ops::Range<u64>) -> Figures {
+        let mut figures = Figures::default();
+        for seed in seeds {
+            let played = self.replayed(seed);
+            figures.add(&self.totals(&played.outcome), &listing::of(self, &played));
+        }
+        figures
+    }
+
+    /// What the recorded run comes to.
+    #[must_use]
+    pub fn recorded_figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        figures.add(&self.totals(&self.recorded), self.shown.as_deref().unwrap_or_default());
+        figures
+    }
+
+    /// In what our runs of these seeds are unlike those of the kernel, of which the case has
+    /// figures.
+    #[must_use]
+    pub fn unlike(&self, seeds: std::ops::Range<u64>) -> Vec<String> {
+        self.figures.unlike(&self.figures(seeds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(rows: &[(&str, [f64; 5])]) -> Figures {
+        Figures(rows.iter().map(|(name, row)| ((*name).to_owned(), row.to_vec())).collect())
+    }
+
+    /// Means of 100 and 400,000 ns, both with a deviation of a mean of 2 %.
+    fn theirs() -> Figures {
+        figures(&[
+            ("drops", [94.0, 97.0, 100.0, 103.0, 106.0]),
+            ("median sojourn, ns", [380e3, 390e3, 400e3, 410e3, 420e3]),
+        ])
+    }
+
+    #[test]
+    fn each_tolerance_has_an_end() {
+        assert_eq!(theirs().unlike(&theirs()), [""; 0]);
+        // 4 times the root of 2 * 4.5, 5 percent, and 2: 19.
+        let drops = |mean: f64| {
+            let mut ours = theirs();
+            ours.0.insert("drops".into(), [-6.0, -3.0, 0.0, 3.0, 6.0].map(|by| mean + by).to_vec());
+            theirs().unlike(&ours)
+        };
+        assert_eq!(drops(118.9).len() + drops(81.1).len(), 0);
+        assert_eq!((drops(119.1).len(), drops(80.9).len()), (1, 1));
+        // 4 times the root of 5e7, 5 percent and 20 us: 68,284 ns.
+        let median = |mean: f64| {
+            let mut ours = theirs();
+            ours.0.insert("median sojourn, ns".into(), vec![mean; 5]);
+            theirs().unlike(&ours)
+        };
+        assert_eq!(median(468e3).len() + median(332e3).len(), 0);
+        assert_eq!((median(469e3).len(), median(331e3).len()), (1, 1));
+    }
+
+    #[test]
+    fn a_figure_that_is_missing_is_told() {
+        let mut ours = theirs();
+        ours.0.remove("drops");
+        assert_eq!(theirs().unlike(&ours), ["drops: ours has none"]);
+    }
+}

@@ -1,0 +1,64 @@
+//! The lines of the qdiscs that are compared, and how long they are.
+
+use onramp_core::Rate;
+use onramp_sim::aqm::{self, Plan, Role, Scenario, Subject};
+
+use super::MS;
+
+#[test]
+fn lines_scale_with_the_rate() {
+    let line = |name: &str, marks, rate| Subject::new(name).expect(name).line(marks, Rate(rate));
+    // The numbers of tc-red(8) at 10 Mbit/s, a hundred times as many at 1 Gbit/s, and their least.
+    for (rate, numbers) in [
+        (
+            1_250_000,
+            "limit 400000 min 30000 max 90000 avpkt 1000 burst 55 adaptive bandwidth 10Mbit",
+        ),
+        (
+            125_000_000,
+            "limit 40000000 min 3000000 max 9000000 avpkt 1000 burst 5500 adaptive bandwidth 1Gbit",
+        ),
+        (1_250, "limit 40000 min 3000 max 9000 avpkt 1000 burst 6 adaptive bandwidth 10Kbit"),
+    ] {
+        assert_eq!(line("red", false, rate), format!("red {numbers}"));
+        assert_eq!(line("red", true, rate), format!("red {numbers} ecn"));
+    }
+    for (name, plain, marking) in [
+        ("pfifo", "pfifo limit 1000", "pfifo limit 1000"),
+        ("codel", "codel", "codel ecn"),
+        ("pie", "pie", "pie ecn"),
+        ("fq_codel", "fq_codel noecn", "fq_codel"),
+        ("cake", "cake", "cake"),
+    ] {
+        assert_eq!((line(name, false, 9), line(name, true, 9)), (plain.into(), marking.into()));
+        assert_eq!(Subject::new(name).expect(name).name(), name);
+    }
+    assert_eq!(Subject::KINDS, ["pfifo", "red", "codel", "fq_codel", "pie", "cake"]);
+}
+
+/// An odd number of seconds has half a second more of warm-up.
+#[test]
+fn the_first_third_does_not_count() {
+    let plan = |seconds: u64| Plan {
+        rate: Rate(10_000_000),
+        seconds: seconds.try_into().expect("not zero"),
+        seed: 1,
+    };
+    assert_eq!([1, 2, 3, 10].map(|seconds| plan(seconds).warm_up_seconds()), [1, 1, 2, 5]);
+    let subject = Subject::new("pfifo").expect("a kind");
+    let run = |scenario| aqm::run(&plan(2), scenario, &subject).expect("it fits");
+    let cell = run(Scenario::Mild);
+    // Three seconds in 120 parts.
+    assert_eq!(cell.part_seconds(), 0.025);
+    // A thousand packets of 1,514 bytes wait for each other: 151.4 ms, and what is on the wire.
+    let most = cell.delays().most().expect("some passed");
+    assert!((151 * MS..152 * MS).contains(&most), "{most}");
+    // 20,000,000 bytes, to a packet.
+    let cell = run(Scenario::Unresponsive);
+    let sent: u64 = cell.flows().iter().map(|flow| flow.sent_bytes).sum();
+    assert!(sent.abs_diff(20_000_000) <= 1514, "{sent}");
+    // The flood's packets of two seconds, as far as their fates are known.
+    let flood = cell.flows().last().expect("there is one");
+    assert_eq!(flood.role, Role::Flood);
+    assert!(flood.packets.abs_diff(2 * 15_000_000 / 1514) < 1_100, "{}", flood.packets);
+}

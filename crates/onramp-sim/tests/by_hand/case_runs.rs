@@ -1,0 +1,297 @@
+//! What the machine of the recordings does: its wire, its timers, and changes under way.
+
+use onramp_sim::recording::Case;
+
+/// A case of these parts, in which the kernel did nothing.
+fn case(opts: &str, tc: &str, packets: &str, more: &str) -> Case {
+    let text = format!(
+        "== opts\n{opts}\n== tc.txt\n{tc}\n== workload.csv\n\
+         time_ns,flow_id,size_bytes,priority,ecn,txtime_ns\n{packets}{more}"
+    );
+    let text = match more.contains("kernel.csv") {
+        true => text,
+        false => format!("{text}== kernel.csv\nevent,time_ns,idx,ecn,reason\n"),
+    };
+    Case::parse("case", &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What happens, without the head of the table.
+fn rows(case: &Case) -> Vec<String> {
+    case.play(1).csv().lines().skip(1).map(str::to_owned).collect()
+}
+
+/// A byte takes a microsecond; every packet is enqueued first.
+const SLOW: &str = "LINK=8000000\nNOBYPASS=1";
+/// As fast as can be.
+const FAST: &str = "LINK=0\nNOBYPASS=1";
+
+#[test]
+fn packets_leave_one_after_the_other() {
+    let packets = "5,0,1000,0,0,-1\n6,0,500,0,0,-1\n7,0,60,0,0,-1\n1500005,0,60,0,0,-1\n";
+    let told = rows(&case(SLOW, "tc qdisc add dev d root pfifo limit 1", packets, ""));
+    // The last one comes when the wire is free.
+    let expected = ["deq,5,0,0,", "deq,1000005,1,0,", "deq,1500005,3,0,", "drop,7,2,0,GENERIC"];
+    assert_eq!(told, expected);
+    // A packet that comes when the wire is free again comes after the next has left.
+    let packets_then = "0,0,1000,0,0,-1\n10,0,1000,0,0,-1\n1000000,0,60,0,0,-1\n";
+    let told = rows(&case(SLOW, "tc qdisc add dev d root pfifo limit 1", packets_then, ""));
+    assert_eq!(told, ["deq,0,0,0,", "deq,1000000,1,0,", "deq,2000000,2,0,"]);
+    let told = rows(&case("LINK=7000000", "tc qdisc add dev d root pfifo", packets, ""));
+    // 8,000 bits at 7 Mbit/s: 1,142,857.1 ns; 4,000: 571,428.6 ns; 480: 68,571.4 ns.
+    let times: Vec<_> = told.iter().filter_map(|row| row.split(',').nth(1)).collect();
+    assert_eq!(times, ["5", "1142863", "1714292", "1782864"]);
+}
+
+/// A packet that passes an empty qdisc by, and finds the wire busy, waits in front of it: `tc`
+/// calls that a requeue.
+#[test]
+fn an_empty_qdisc_is_passed_by_where_it_may_be() {
+    let packets = "0,0,1000,0,0,-1\n10,0,1000,0,0,-1\n20,0,1000,0,0,-1\n3000000,0,9,0,0,-1\n";
+    let tc = "tc qdisc add dev d root handle 1: pfifo limit 9";
+    for (opts, requeues) in [(SLOW, 0), ("LINK=8000000", 1)] {
+        let case = case(opts, tc, packets, "");
+        let times: Vec<u64> = case.play(1).departures().collect();
+        assert_eq!(times, [0, 1_000_000, 2_000_000, 3_000_000]);
+        let view = &case.views(1)[0];
+        let counted = (view.counters.packets, view.counters.bytes, view.counters.requeues);
+        assert_eq!(counted, (4, 3_009, requeues), "{opts}");
+        let listing = format!(
+            "qdisc pfifo 1: root refcnt 2 limit 9p\n \
+             Sent 3009 bytes 4 pkt (dropped 0, overlimits 0 requeues {requeues}) \n \
+             backlog 0b 0p requeues {requeues}\n"
+        );
+        assert_eq!(case.listing(1), listing);
+    }
+    // Where it may not, the second packet is the head that makes room for the third.
+    let tc = "tc qdisc add dev d root handle 1: pfifo_head_drop limit 1";
+    let told = rows(&case(SLOW, tc, packets, ""));
+    let expected = ["deq,0,0,0,", "deq,1000000,2,0,", "deq,3000000,3,0,", "drop,20,1,0,GENERIC"];
+    assert_eq!(told, expected);
+}
+
+/// Priorities, code points, flows and departure times are the packets' own.
+#[test]
+fn packets_have_what_the_workload_says() {
+    let packets = "0,0,1000,0,0,-1\n1,0,1000,2,186,-1\n2,0,1000,6,185,-1\n";
+    let told = rows(&case(SLOW, "tc qdisc add dev d root prio", packets, ""));
+    // Priority 6 is of the first band, 0 of the second, 2 of the third.
+    assert_eq!(told, ["deq,0,0,0,", "deq,1000000,2,1,", "deq,2000000,1,2,"]);
+    // A class for the type of service 0xb8, whichever code point; one for the port of flow 7.
+    let tc = "tc qdisc add dev d root handle 1: prio
+tc filter add dev d parent 1: prio 1 u32 match ip tos 0xb8 0xfc classid 1:1
+tc filter add dev d parent 1: prio 2 u32 match ip sport 10007 0xffff classid 1:3";
+    let packets = "0,0,1000,0,0,-1\n1,7,1000,0,0,-1\n2,8,1000,0,0,-1\n3,7,1000,0,187,-1\n";
+    let left: Vec<String> = rows(&case(SLOW, tc, packets, ""));
+    let order: Vec<_> = left.iter().filter_map(|row| row.split(',').nth(2)).collect();
+    assert_eq!(order, ["0", "3", "2", "1"]);
+    // 1,000 bytes a second, of which packets that are shorter than a quantum take one: 3,028
+    // bytes, a gap of a second at most.
+    let flows = "== flows.csv\n4,1000\n";
+    let packets = "0,4,1000,0,0,-1\n1,4,1000,0,0,-1\n2,5,1000,0,0,-1\n3,5,1000,0,0,-1\n";
+    let tc = "tc qdisc add dev d root fq quantum 1000 initial_quantum 1000 timer_slack 0";
+    let times: Vec<u64> = case(FAST, tc, packets, flows).play(1).departures().collect();
+    assert_eq!(times, [0, 2, 3, 1_000_000_000]);
+}
+
+/// When a packet of `fq` leaves that came at 0, and may leave at `txtime` or up to `slack` later;
+/// another packet comes at `other`.
+fn leaves(slack: &str, txtime: u64, other: Option<u64>) -> u64 {
+    let other = other.map_or_else(String::new, |at| format!("{at},2,60,0,0,-1\n"));
+    let packets = format!("0,1,60,0,0,{txtime}\n{other}");
+    let tc = format!("tc qdisc add dev d root fq horizon 4294s {slack}");
+    let told = rows(&case(FAST, &tc, &packets, ""));
+    let first = told.iter().find_map(|row| {
+        let words: Vec<&str> = row.split(',').collect();
+        (words[0] == "deq" && words[2] == "0").then(|| words[1].parse().expect("a time"))
+    });
+    first.unwrap_or(u64::MAX)
+}
+
+const MS: u64 = 1_000_000;
+
+/// A timer with 10 µs of slack ends with the slack, or at an interrupt before: the recorder wakes
+/// up, or the clock ticks, which it does at 10 ms after a packet came, and then at 2 and 3 of each
+/// 11 times 10 ms. The recorder looks every 100 ms whether all have left.
+#[test]
+fn timers_run_along_with_interrupts() {
+    for (txtime, other, left) in [
+        (50_000, None, 60_000),
+        (50_000, Some(49_999), 60_000),
+        (50_000, Some(50_000), 50_000),
+        (50_000, Some(55_000), 55_000),
+        (50_000, Some(60_000), 60_000),
+        (50_000, Some(70_000), 60_000),
+        // The tick at 10 ms.
+        (9_989_999, None, 9_999_999),
+        (9_990_000, None, 10 * MS),
+        (9_999_000, None, 10 * MS),
+        (10 * MS, None, 10 * MS),
+        (10 * MS + 1, None, 10 * MS + 10_001),
+        // A timer that the recorder's own would follow is kept back until that one.
+        (9_999_000, Some(10_005_000), 10_005_000),
+        (9_999_000, Some(10_009_000), 10 * MS),
+        (9_999_000, Some(10_009_001), 10 * MS),
+        // Idle ticks.
+        (19_995_000, None, 20 * MS),
+        (29_995_000, None, 30 * MS),
+        (39_995_000, None, 40_005_000),
+        (49_995_000, None, 50_005_000),
+        // The recorder looks, and a tick follows.
+        (99_995_000, None, 100 * MS),
+        (109_995_000, None, 110 * MS),
+        (119_995_000, None, 120_005_000),
+        (129_995_000, None, 130 * MS),
+        (139_995_000, None, 140 * MS),
+        (149_995_000, None, 150_005_000),
+        (199_995_000, None, 200 * MS),
+        (239_995_000, None, 240 * MS),
+    ] {
+        assert_eq!(leaves("", txtime, other), left, "{txtime} {other:?}");
+    }
+}
+
+/// Ten minutes after the last packet the recorder gives up.
+#[test]
+fn ten_minutes_are_enough() {
+    assert_eq!(leaves("timer_slack 0", 600_000 * MS - 1, None), 600_000 * MS - 1);
+    assert_eq!(leaves("timer_slack 0", 600_000 * MS, None), u64::MAX);
+}
+
+/// A tick that comes before the end keeps the timer back when the recorder wakes up: its packet
+/// comes first then, and the other one is found by it.
+#[test]
+fn a_tick_keeps_a_timer_back() {
+    let order = |txtime: u64, other: u64| {
+        let packets = format!("0,1,60,0,0,{txtime}\n{other},2,60,0,0,-1\n");
+        rows(&case(FAST, "tc qdisc add dev d root fq", &packets, ""))
+    };
+    assert_eq!(order(9_985_000, 9_986_000), ["deq,9986000,0,0,", "deq,9986000,1,0,"]);
+    assert_eq!(order(9_995_000, 9_996_000), ["deq,9996000,1,0,", "deq,9996000,0,0,"]);
+    // An end with the tick is not behind it.
+    assert_eq!(order(9_990_000, 9_996_000), ["deq,9996000,0,0,", "deq,9996000,1,0,"]);
+}
+
+/// The clock cannot be set for less than a microsecond ahead, which shows when the recorder has
+/// looked and has nothing more to wait for: twice.
+#[test]
+fn the_clock_is_late_after_a_look() {
+    for looked in [0, 100 * MS, 300 * MS] {
+        for (after, late) in [
+            (1, 1_000),
+            (999, 1_000),
+            (1_000, 1_000),
+            (1_001, 2_000),
+            (1_999, 2_000),
+            (2_000, 2_000),
+            (2_001, 2_001),
+            (5_500, 5_500),
+        ] {
+            let left = leaves("timer_slack 0", looked + after, None);
+            assert_eq!(left, looked + late, "{after} after {looked}");
+        }
+    }
+    assert_eq!(leaves("timer_slack 0", 100 * MS, None), 100 * MS);
+    // While another packet is to come, it is not late.
+    assert_eq!(leaves("timer_slack 0", 1_500, Some(3_000)), 1_500);
+    // Of the wire the same: 100 bytes take 800 ns.
+    let wire = |more: &str| {
+        let packets = format!("0,0,100,0,0,-1\n0,0,100,0,0,-1\n{more}");
+        let case =
+            case("LINK=1000000000\nNOBYPASS=1", "tc qdisc add dev d root pfifo", &packets, "");
+        case.play(1).departures().nth(1)
+    };
+    assert_eq!((wire(""), wire("2000,0,60,0,0,-1\n")), (Some(1_000), Some(800)));
+}
+
+/// Changes of these lines, each between two times.
+fn changes(lines: &[(u64, u64, &str)]) -> String {
+    let rows: String =
+        lines.iter().map(|(from, to, line)| format!("{from},{to},{line}\n")).collect();
+    format!("== changes.csv\nfrom_ns,to_ns,line\n{rows}")
+}
+
+/// A plug is asked at once when it is released; a `tbf` that may send sooner, when it wanted to be
+/// asked.
+#[test]
+fn after_a_change_only_a_plug_is_asked() {
+    let plug = "tc qdisc add dev d root handle 1: plug limit 9000";
+    let release = "tc qdisc change dev d root handle 1: plug release_indefinite";
+    let packets = "5,0,60,0,0,-1\n6,0,60,0,0,-1\n90,0,60,0,0,-1\n";
+    let told = rows(&case(FAST, plug, packets, &changes(&[(70, 80, release)])));
+    assert_eq!(told, ["deq,70,0,0,", "deq,70,1,0,", "deq,90,2,0,"]);
+    // Behind the last packet.
+    let told = rows(&case(FAST, plug, packets, &changes(&[(900, 901, release)])));
+    assert_eq!(told, ["deq,900,0,0,", "deq,900,1,0,", "deq,900,2,0,"]);
+    // A thousand bytes a second: 400 are missing for the second packet, which is 0.4 s.
+    let tbf =
+        |rate| format!("tc qdisc add dev d root handle 1: tbf rate {rate} burst 1600 limit 9999");
+    let change = tbf("8mbit").replace("add", "change");
+    let packets = "0,0,1000,0,0,-1\n0,0,1000,0,0,-1\n";
+    let change = changes(&[(100 * MS, 100 * MS, &change)]);
+    let times: Vec<u64> =
+        case(FAST, &tbf("8kbit"), packets, &change).play(1).departures().collect();
+    assert_eq!((times.len(), times[0], times[1] / (4 * MS)), (2, 0, 100), "{times:?}");
+}
+
+/// What a change drops dies with it, and what comes at its time comes before it.
+#[test]
+fn what_a_change_drops_is_told_at_once() {
+    let tc = "tc qdisc add dev d root handle 1: codel limit 9";
+    let packets = "0,0,1000,0,0,-1\n1,0,1000,0,0,-1\n2,0,1000,0,0,-1\n20,0,1000,0,0,-1\n\
+                   21,0,1000,0,0,-1\n";
+    let change = "tc qdisc change dev d root handle 1: codel limit 1";
+    let told = rows(&case(SLOW, tc, packets, &changes(&[(20, 30, change)])));
+    // One of three that wait is left, and it takes the only place.
+    let expected = [
+        "deq,0,0,0,",
+        "deq,1000000,3,0,",
+        "drop,20,1,0,GENERIC",
+        "drop,20,2,0,GENERIC",
+        "drop,21,4,0,GENERIC",
+    ];
+    assert_eq!(told, expected);
+}
+
+/// Drops at one time stand in the order of their packets: `fq_codel` drops both of the first flow,
+/// and then that of the second.
+#[test]
+fn drops_of_one_time_are_in_order() {
+    let tc = "tc qdisc add dev d root handle 1: fq_codel limit 9";
+    let packets = "0,0,1000,0,0,-1\n1,1,1000,0,0,-1\n2,2,1000,0,0,-1\n3,1,1000,0,0,-1\n\
+                   4,3,1000,0,0,-1\n";
+    let change = "tc qdisc change dev d root handle 1: fq_codel limit 1";
+    let told = rows(&case(SLOW, tc, packets, &changes(&[(20, 20, change)])));
+    let expected = [
+        "deq,0,0,0,",
+        "deq,1000000,4,0,",
+        "drop,20,1,0,GENERIC",
+        "drop,20,2,0,GENERIC",
+        "drop,20,3,0,GENERIC",
+    ];
+    assert_eq!(told, expected);
+}
+
+/// The change was made when the recording shows something, or else at its ends.
+#[test]
+fn a_change_is_made_when_something_shows() {
+    let tc = "tc qdisc add dev d root handle 1: plug limit 9000";
+    let release = "tc qdisc change dev d root handle 1: plug release_indefinite";
+    let packets = "5,0,60,0,0,-1\n";
+    let told = |kernel: &str| {
+        let more = changes(&[(10, 90, release)])
+            + &format!("== kernel.csv\nevent,time_ns,idx,ecn,reason\n{kernel}");
+        let case = case(FAST, tc, packets, &more);
+        (rows(&case), case.exact(1))
+    };
+    let (ours, differences) = told("deq,44,0,0,\n");
+    assert_eq!((ours, differences.len()), (vec!["deq,44,0,0,".to_owned()], 0));
+    // At its end, where it is the last that is tried.
+    assert!(told("deq,90,0,0,\n").1.is_empty());
+    assert!(told("deq,10,0,0,\n").1.is_empty());
+    // Not beyond; what is told is of the first that was tried.
+    let (ours, differences) = told("deq,91,0,0,\n");
+    assert_eq!(ours, ["deq,10,0,0,"]);
+    let expected =
+        "dequeue 0 of 1 and 1: ours packet 0 at 10 ns, ecn 0, Linux packet 0 at 91 ns, ecn 0";
+    assert_eq!(differences, [expected]);
+}

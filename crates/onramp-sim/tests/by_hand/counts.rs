@@ -1,0 +1,154 @@
+//! What a sink counts of fates that were made by hand.
+
+use onramp_core::qdisc::Backlog;
+use onramp_queue::{DropReason, Packet};
+use onramp_sim::{Counts, Fate, Histogram, Sink};
+
+use super::at;
+
+/// A packet of `flow` that came at `came`, and left at `left` or died.
+fn fate(flow: u64, len: u32, came: u64, left: u64) -> Fate {
+    let mut packet = Packet::new(len);
+    packet.flow = flow;
+    let (came, left) = (at(came), at(left));
+    let arrives = Some(left.after(50));
+    let met = Backlog::default();
+    Fate { packet, source: 0, came, met, at: left, arrives, ecn: 0, marked: false, copy: false }
+}
+
+fn died(flow: u64, len: u32, came: u64, left: u64, reason: DropReason) -> Fate {
+    let mut fate = Fate { arrives: None, ..fate(flow, len, came, left) };
+    fate.packet.drop_reason = Some(reason);
+    fate
+}
+
+/// Packets and bytes that came, left and died; marks and copies; sum and most of the sojourns.
+fn figures(counts: &Counts) -> [u64; 10] {
+    let sojourn_ns = u64::try_from(counts.sojourn_ns).expect("a small sum");
+    [
+        counts.packets,
+        counts.bytes,
+        counts.sent_packets,
+        counts.sent_bytes,
+        counts.dropped_packets,
+        counts.dropped_bytes,
+        counts.marked,
+        counts.copies,
+        sojourn_ns,
+        counts.sojourn_most_ns,
+    ]
+}
+
+#[test]
+fn every_count_has_its_packets() {
+    let mut sink = Sink::default();
+    let none = sink.total();
+    assert_eq!((figures(none), none.first, none.last), ([0; 10], None, None));
+    assert_eq!((none.sojourn_mean_ns(), none.sent_bits_per_second()), (None, None));
+    assert_eq!((sink.jain(), sink.drops().next()), (None, None));
+    sink.note(&fate(1, 100, 20, 27));
+    sink.note(&fate(1, 200, 10, 13));
+    sink.note(&Fate { marked: true, ..fate(2, 400, 30, 30) });
+    sink.note(&Fate { copy: true, ..fate(2, 800, 30, 31) });
+    sink.note(&Fate { marked: true, ..died(1, 1600, 5, 6, DropReason::Congested) });
+    sink.note(&died(3, 3200, 40, 90, DropReason::Overlimit));
+    sink.note(&died(3, 6400, 41, 91, DropReason::Overlimit));
+    sink.note(&Fate { copy: true, ..died(3, 12_800, 42, 92, DropReason::Overlimit) });
+    let total = sink.total();
+    // Copies have not come, but leave and die; 7 + 3 + 0 + 1 ns.
+    let bytes = [100 + 200 + 400 + 1600 + 3200 + 6400, 1500, 1600 + 3200 + 6400 + 12_800];
+    assert_eq!(figures(total), [6, bytes[0], 4, bytes[1], 4, bytes[2], 2, 2, 11, 7]);
+    assert_eq!((total.first, total.last), (Some(at(5)), Some(at(31 + 50))));
+    assert_eq!(total.sojourn_mean_ns(), Some(2.75));
+    // 1,500 bytes in 76 ns.
+    assert_eq!(total.sent_bits_per_second(), Some(12_000.0 * 1e9 / 76.0));
+    let flows: Vec<u64> = sink.flows().keys().copied().collect();
+    assert_eq!(flows, [1, 2, 3]);
+    assert_eq!(figures(&sink.flows()[&1]), [3, 1900, 2, 300, 1, 1600, 1, 0, 10, 7]);
+    assert_eq!(figures(&sink.flows()[&2]), [1, 400, 2, 1200, 0, 0, 1, 1, 1, 1]);
+    assert_eq!(figures(&sink.flows()[&3]), [2, 9600, 0, 0, 3, 22_400, 0, 1, 0, 0]);
+    assert_eq!(sink.flows()[&2].first, Some(at(30)));
+    assert_eq!(sink.flows()[&3].last, None);
+    assert_eq!(figures(sink.others()), [0; 10]);
+    let drops: Vec<_> = sink.drops().collect();
+    let place = |wanted| DropReason::ALL.iter().position(|reason| *reason == wanted);
+    let mut expected = vec![(DropReason::Congested, 1), (DropReason::Overlimit, 3)];
+    expected.sort_by_key(|(reason, _)| place(*reason));
+    assert_eq!(drops, expected);
+    // The sojourns of those that left.
+    let sojourns = sink.sojourns();
+    assert_eq!((sojourns.count(), sojourns.least(), sojourns.most()), (4, Some(0), Some(7)));
+    // 300, 1,200 and 0 bytes: 1,500² of 3 (300² + 1,200²).
+    assert_eq!(sink.jain(), Some(2_250_000.0 / (3.0 * 1_530_000.0)));
+}
+
+/// What was dropped once, and sent again, is sent.
+#[test]
+fn a_reason_of_before_is_no_drop() {
+    let mut sink = Sink::new();
+    let mut sent = fate(1, 100, 0, 9);
+    sent.packet.drop_reason = Some(DropReason::Congested);
+    sink.note(&sent);
+    assert_eq!((sink.drops().count(), sink.sojourns().count()), (0, 1));
+}
+
+/// Two packets have a rate, and one has none, nor have two that take no time.
+#[test]
+fn rates_take_time_and_two_packets() {
+    let rate = |fates: &[Fate]| {
+        let mut sink = Sink::new();
+        fates.iter().for_each(|fate| sink.note(fate));
+        sink.total().sent_bits_per_second()
+    };
+    let at_once = |left| Fate { arrives: Some(at(left)), ..fate(1, 10, 5, left) };
+    assert_eq!(rate(&[at_once(6)]), None);
+    assert_eq!(rate(&[at_once(5), at_once(5)]), None);
+    assert_eq!(rate(&[at_once(5), at_once(6)]), Some(160e9));
+    assert_eq!(rate(&[died(1, 10, 5, 6, DropReason::Congested)]), None);
+    let mut mean = Sink::new();
+    mean.note(&at_once(8));
+    assert_eq!(mean.total().sojourn_mean_ns(), Some(3.0));
+}
+
+#[test]
+fn flows_beyond_the_most_are_others() {
+    for (most, mut sink) in [(2, Sink::with_flows(2)), (65_536, Sink::new())] {
+        for flow in 0..=most {
+            sink.note(&fate(flow, 100, 0, 1));
+        }
+        // A flow that is known stays known.
+        sink.note(&fate(most - 1, 100, 0, 1));
+        assert_eq!(sink.flows().len() as u64, most);
+        assert_eq!(sink.flows()[&(most - 1)].packets, 2);
+        assert_eq!((sink.others().packets, sink.total().packets), (1, most + 2));
+    }
+}
+
+/// A rank is a part of a thousand, not of one more; and nothing is more than was counted.
+#[test]
+fn ranks_are_exact() {
+    let mut all = Histogram::default();
+    all.note(0);
+    assert_eq!((all.most(), all.per_mille(1_000)), (Some(0), Some(0)));
+    let mut all = Histogram::default();
+    for number in 0..10_000 {
+        all.note(if number < 5_009 { 1 } else { 2 });
+    }
+    // The 5,000th is one of those, the 5,010th is the first of the others.
+    assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1), Some(2)]);
+}
+
+#[test]
+fn one_figure_and_two() {
+    let mut all = Histogram::default();
+    assert_eq!((all.count(), all.most(), all.per_mille(0)), (0, None, None));
+    all.note(1_000);
+    assert_eq!((all.count(), all.least(), all.most()), (1, Some(1_000), Some(1_000)));
+    assert_eq!(all.mean(), Some(1_000.0));
+    assert_eq!([0, 500, 1_000].map(|part| all.per_mille(part)), [Some(1_000); 3]);
+    all.note(3_000);
+    // Figures from 512 on share a cell with three others, from 2,048 on with fifteen: 1,000 to
+    // 1,003 and 2,992 to 3,007, which is more than was ever counted.
+    assert_eq!((all.count(), all.mean()), (2, Some(2_000.0)));
+    assert_eq!([500, 501].map(|part| all.per_mille(part)), [Some(1_003), Some(3_000)]);
+}

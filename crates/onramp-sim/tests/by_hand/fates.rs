@@ -1,0 +1,119 @@
+//! What a wire tells of packets.
+
+use onramp_core::{Instant, Rate, Setup, Tree};
+use onramp_queue::{DropReason, Packet};
+use onramp_sim::source::Records;
+use onramp_sim::{Fate, Sim, Wire};
+
+use super::{MS, at};
+
+/// What becomes of packets of these times, lengths and code points.
+fn fates(qdisc: &str, rate: Option<u64>, delay_ns: u64, packets: &[(u64, u32, u8)]) -> Vec<Fate> {
+    let setup = Setup::of(qdisc.parse().expect("a qdisc"));
+    let tree = Tree::of(&setup, 1514, 1).expect("it has a root");
+    let mut sim = Sim::new(Wire::new(tree, rate.map(Rate), delay_ns));
+    let packets: Vec<(Instant, Packet)> = packets
+        .iter()
+        .map(|&(ns, len, ecn)| {
+            let mut pkt = Packet::new(len);
+            (pkt.ecn, pkt.flow) = (ecn, 4);
+            (at(ns), pkt)
+        })
+        .collect();
+    sim.add(Records::new(packets.into_iter()));
+    sim.collect()
+}
+
+fn times(fates: &[Fate]) -> Vec<(u64, u64, Option<u64>)> {
+    let since = |then: Instant| then.since(at(0));
+    fates.iter().map(|it| (since(it.came), since(it.at), it.arrives.map(since))).collect()
+}
+
+/// A byte a second, three bytes; no rate at all, and one of nothing, are as fast as can be.
+#[test]
+fn the_slowest_wire_and_the_fastest() {
+    let packets = [(0, 3, 0), (1, 2, 0)];
+    let slow = times(&fates("pfifo", Some(1), 7, &packets));
+    let second = 1_000_000_000;
+    assert_eq!(slow, [(0, 0, Some(3 * second + 7)), (1, 3 * second, Some(5 * second + 7))]);
+    for rate in [None, Some(0)] {
+        assert_eq!(times(&fates("pfifo", rate, 7, &packets)), [(0, 0, Some(7)), (1, 1, Some(8))]);
+    }
+}
+
+/// What comes at the instant at which the wire is free passes at once.
+#[test]
+fn a_wire_is_free_when_the_last_bit_is_sent() {
+    // A byte takes a nanosecond.
+    let told = times(&fates("pfifo limit 1", Some(1_000_000_000), 0, &[(0, 5, 0), (5, 5, 0)]));
+    assert_eq!(told, [(0, 0, Some(5)), (5, 5, Some(10))]);
+}
+
+/// A copy has come with the packet that it is of, and has met nothing that is known.
+#[test]
+fn copies_are_told_apart() {
+    let told = fates("netem delay 1ms duplicate 100%", None, 3, &[(5, 60, 2), (9, 61, 1)]);
+    let expected = [(5, MS + 5), (5, MS + 5), (9, MS + 9), (9, MS + 9)]
+        .map(|(came, left)| (came, left, Some(left + 3)));
+    assert_eq!(times(&told), expected);
+    let rest = told.iter().map(|it| (it.packet.len, it.copy, it.ecn, it.marked, it.met.packets));
+    // Copies are held with it, so that the second packet meets two.
+    let expected = [
+        (60, false, 2, false, 0),
+        (60, true, 2, false, 0),
+        (61, false, 1, false, 2),
+        (61, true, 1, false, 0),
+    ];
+    assert_eq!(rest.collect::<Vec<_>>(), expected);
+    assert!(told.iter().all(|it| it.source == 0 && it.packet.flow == 4));
+    assert_eq!(told[2].met.bytes, 120);
+}
+
+/// A mark is one that the packet has not come with.
+#[test]
+fn marks_are_made_on_the_way() {
+    // A byte takes a microsecond: packets behind the first wait for a millisecond or more.
+    let all = [0, 1, 2, 3].map(|ecn| (1, 1_000, ecn));
+    let told =
+        fates("codel ce_threshold 1us", Some(1_000_000), 0, &[&[(0, 1_000, 0)], &all[..]].concat());
+    let told: Vec<_> = told.iter().map(|it| (it.ecn, it.packet.ecn, it.marked)).collect();
+    assert_eq!(told, [(0, 0, false), (0, 0, false), (1, 3, true), (2, 3, true), (3, 3, false)]);
+}
+
+/// What is dropped on its way out is told of then, also when nothing comes any more.
+#[test]
+fn drops_at_the_exit_are_told_too() {
+    // A packet takes 10 ms, a hundred times the target.
+    let told = fates("codel target 100us interval 10ms", Some(100_000), 0, &[(0, 1_000, 0); 50]);
+    assert_eq!(told.len(), 50);
+    let dead: Vec<&Fate> = told.iter().filter(|fate| fate.arrives.is_none()).collect();
+    assert!(dead.len() > 5, "{}", dead.len());
+    for fate in dead {
+        assert_eq!(fate.packet.drop_reason, Some(DropReason::Congested));
+        assert_eq!(fate.at.since(at(0)) % (10 * MS), 0, "when the wire was free");
+        assert!(told.iter().any(|sent| sent.arrives.is_some() && sent.at == fate.at));
+    }
+}
+
+/// Who dies at the door is told of at once, and frees nothing.
+#[test]
+fn drops_are_told_when_they_happen() {
+    let told = fates(
+        "pfifo limit 1",
+        Some(1_000_000),
+        0,
+        &[(0, 10, 0), (1, 11, 0), (2, 12, 0), (10_001, 13, 0)],
+    );
+    // 10 bytes take 10 µs, 11 take 11.
+    let expected = [
+        (0, 0, Some(10_000)),
+        (2, 2, None),
+        (1, 10_000, Some(21_000)),
+        (10_001, 21_000, Some(34_000)),
+    ];
+    assert_eq!(times(&told), expected);
+    assert_eq!(told[1].packet.drop_reason, Some(DropReason::Overlimit));
+    let met: Vec<_> = told.iter().map(|it| (it.met.packets, it.met.bytes)).collect();
+    assert_eq!(met, [(0, 0), (1, 11), (0, 0), (0, 0)]);
+    assert_eq!(told[2].sojourn_ns(), 9_999);
+}

@@ -1,0 +1,169 @@
+//! In which order things happen, and whose packets are whose.
+
+use std::cell::RefCell;
+
+use onramp_core::{Instant, Rate, Setup, Tree};
+use onramp_queue::Packet;
+use onramp_sim::source::{News, Source};
+use onramp_sim::{BEGIN, Sim, Wire};
+
+use super::at;
+
+/// What happened, in order: when, to which source, and what.
+type Log = RefCell<Vec<(u64, &'static str, String)>>;
+
+/// Sends a packet of this cookie at each of these times, and notes what happens.
+struct Scripted<'l> {
+    name: &'static str,
+    times: Vec<(u64, u64)>,
+    back_ns: Option<u64>,
+    log: &'l Log,
+}
+
+impl Scripted<'_> {
+    fn note(&self, now: Instant, what: String) {
+        self.log.borrow_mut().push((now.since(BEGIN), self.name, what));
+    }
+}
+
+impl Source for Scripted<'_> {
+    fn due(&mut self) -> Option<Instant> {
+        self.times.first().map(|(ns, _)| at(*ns))
+    }
+
+    fn packet(&mut self, now: Instant) -> Option<Packet> {
+        let (_, cookie) = self.times.remove(0);
+        let mut pkt = Packet::new(100);
+        (pkt.cookie, pkt.ecn) = (cookie, 3);
+        self.note(now, format!("sends {cookie:x}"));
+        (cookie != NOTHING).then_some(pkt)
+    }
+
+    fn back_ns(&self) -> Option<u64> {
+        self.back_ns
+    }
+
+    fn hear(&mut self, now: Instant, news: &News) {
+        self.note(now, format!("hears {:x} {}", news.cookie, news.ce));
+    }
+}
+
+/// A cookie in whose place no packet is sent.
+const NOTHING: u64 = 0xdead;
+
+fn wire(rate: Option<Rate>) -> Wire {
+    let setup = Setup::of("pfifo".parse().expect("a qdisc"));
+    Wire::new(Tree::of(&setup, 1514, 1).expect("it has a root"), rate, 0)
+}
+
+/// A source: its name, times and cookies, and how long it takes until it hears.
+type Script<'t> = (&'static str, &'t [(u64, u64)], Option<u64>);
+
+fn run(scripts: &[Script<'_>]) -> Vec<(u64, &'static str, String)> {
+    let log = Log::default();
+    let mut sim = Sim::new(wire(None));
+    for (number, (name, times, back_ns)) in scripts.iter().enumerate() {
+        let (times, back_ns) = (times.to_vec(), *back_ns);
+        assert_eq!(sim.add(Scripted { name, times, back_ns, log: &log }), number);
+    }
+    assert_eq!(sim.now(), BEGIN);
+    sim.for_each(drop);
+    log.into_inner()
+}
+
+fn said<'l>(log: &'l [(u64, &'static str, String)]) -> Vec<(u64, &'static str, &'l str)> {
+    log.iter().map(|(ns, name, what)| (*ns, *name, what.as_str())).collect()
+}
+
+#[test]
+fn what_is_heard_comes_before_what_is_sent_and_both_in_their_order() {
+    let log = run(&[
+        ("late", &[(10, 1), (20, 2)], Some(10)),
+        ("early", &[(0, 3), (20, 4)], Some(20)),
+        ("deaf", &[(20, 5)], None),
+    ]);
+    let expected = [
+        (0, "early", "sends 3"),
+        (10, "late", "sends 1"),
+        // Of the news that come at 20, those that were sent first.
+        (20, "early", "hears 3 true"),
+        (20, "late", "hears 1 true"),
+        (20, "late", "sends 2"),
+        (20, "early", "sends 4"),
+        (20, "deaf", "sends 5"),
+        (30, "late", "hears 2 true"),
+        (40, "early", "hears 4 true"),
+    ];
+    assert_eq!(said(&log), expected);
+}
+
+/// A source that has nothing after all is asked when it wants next.
+#[test]
+fn without_a_packet_it_goes_on() {
+    let log = run(&[("one", &[(5, NOTHING), (3, 7), (9, 8)], None)]);
+    // The second one should have been sent before: it is sent at once.
+    let expected = [(5, "one", "sends dead"), (5, "one", "sends 7"), (9, "one", "sends 8")];
+    assert_eq!(said(&log), expected);
+}
+
+/// Of a cookie, 48 bits are the source's own.
+#[test]
+fn cookies_are_given_back() {
+    let log = Log::default();
+    let mut sim = Sim::new(wire(Some(Rate(1_000_000))));
+    let own = (1 << 48) - 1;
+    for times in [vec![(0, own), (1, 5)], vec![(0, u64::MAX), (1, 6)]] {
+        sim.add(Scripted { name: "one", times, back_ns: Some(1), log: &log });
+    }
+    assert!(format!("{sim:?}").contains("sources: 2"));
+    let told: Vec<_> = sim.map(|fate| (fate.source, fate.packet.cookie)).collect();
+    assert_eq!(told, [(0, own), (1, own), (0, 5), (1, 6)]);
+    let heard =
+        log.borrow().iter().filter(|(_, _, what)| what == "hears ffffffffffff true").count();
+    assert_eq!(heard, 2);
+}
+
+/// Never sends.
+struct Silent;
+
+impl Source for Silent {
+    fn due(&mut self) -> Option<Instant> {
+        None
+    }
+
+    fn packet(&mut self, _: Instant) -> Option<Packet> {
+        None
+    }
+}
+
+#[test]
+#[should_panic(expected = "a world has at most 65,536 sources")]
+fn there_are_so_many_sources() {
+    let mut sim = Sim::new(wire(None));
+    for number in 0..65_536 {
+        assert_eq!(sim.add(Silent), number);
+    }
+    sim.add(Silent);
+}
+
+/// Nobody hears of what is not asked for, by default.
+#[test]
+fn who_does_not_listen_hears_nothing() {
+    let mut silent = Silent;
+    silent.hear(BEGIN, &News { cookie: 1, ce: false });
+    assert_eq!(silent.back_ns(), None);
+    assert_eq!(Sim::new(wire(None)).count(), 0);
+}
+
+/// What happens at the end is the last to happen.
+#[test]
+fn the_end_is_part_of_time() {
+    let log = Log::default();
+    let mut sim = Sim::new(wire(None));
+    let times = vec![(5, 1), (6, 2)];
+    sim.add(Scripted { name: "one", times, back_ns: None, log: &log });
+    sim.stop_at(at(5));
+    assert_eq!((sim.by_ref().count(), sim.now()), (1, at(5)));
+    sim.stop_at(at(6));
+    assert_eq!((sim.by_ref().count(), sim.now()), (1, at(6)));
+}

@@ -1,0 +1,150 @@
+//! Small random cases, and what Linux 7.2 did with each: what left and died at which nanosecond,
+//! and what `tc -s -d` showed in the end. We do the same.
+//!
+//! `cargo xtask differential --keep DIR` has chosen them: see `docs/conformance.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use onramp_sim::recording::{Case, compact};
+
+/// Makes a test of each kind, so that one that fails names it, and they run side by side.
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        const KINDS: &[&str] = &[$(stringify!($kind)),*];
+        $(
+            #[test]
+            fn $kind() {
+                as_the_kernel(stringify!($kind));
+            }
+        )*
+    };
+}
+
+kinds! {
+    bfifo blackhole cake cbs choke codel drr dualpi2 etf ets fq fq_codel fq_pie hfsc htb netem pfifo
+    pfifo_fast pfifo_head_drop pie plug prio qfq red sfq skbprio tbf
+}
+
+/// The cases, each with its kind at the root.
+fn files() -> Vec<(String, PathBuf)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel_cases");
+    let entries = fs::read_dir(folder).expect("a folder of cases");
+    let mut files: Vec<_> =
+        entries.map(|entry| entry.expect("an entry").path()).map(named).collect();
+    files.sort();
+    files
+}
+
+/// `KIND-NUMBER.txt`.
+fn named(path: PathBuf) -> (String, PathBuf) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let (kind, _) = stem.rsplit_once('-').expect("a kind and a number");
+    (kind.to_owned(), path)
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Where the kernel and we differ.
+fn told(path: &Path, text: &str) -> Vec<String> {
+    let name = path.display().to_string();
+    Case::parse(&name, text).unwrap_or_else(|error| panic!("{error}")).exact(1)
+}
+
+fn as_the_kernel(kind: &str) {
+    let mut seen = 0;
+    for (_, path) in files().into_iter().filter(|(of, _)| of == kind) {
+        let told = told(&path, &read(&path));
+        assert!(told.is_empty(), "{}: {told:#?}", path.display());
+        seen += 1;
+    }
+    assert!(seen > 0, "{kind}: no case");
+}
+
+#[test]
+fn every_case_is_replayed() {
+    for (kind, path) in files() {
+        assert!(KINDS.contains(&&*kind), "{}: no test replays it", path.display());
+    }
+}
+
+/// A case in which packets leave and die, with a class that counted drops.
+fn sample() -> String {
+    let all = files().into_iter().filter(|(kind, _)| kind == "htb").map(|(_, path)| read(&path));
+    let fits = |text: &String| {
+        let part = |name| text.split_once(name).map_or("", |(_, rest)| rest);
+        part("\n== died\n").starts_with(|c: char| c.is_ascii_digit())
+            && text.contains("(dropped 0,")
+    };
+    all.into_iter().find(fits).expect("a case with drops")
+}
+
+/// The text, with the first number behind `mark` one greater.
+fn one_more(text: &str, mark: &str) -> String {
+    let (before, rest) = text.split_once(mark).expect(mark);
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = rest[..digits].parse().expect("a number");
+    format!("{before}{mark}{}{}", number + 1, &rest[digits..])
+}
+
+/// The judge is judged: what differs in one number, one line or one packet is told of.
+#[test]
+fn what_differs_is_told() {
+    let (path, text) = (Path::new("sample"), sample());
+    assert_eq!(told(path, &text), [""; 0]);
+    for mark in [
+        "\n== left\n",
+        "\n== died\n",
+        " Sent ",
+        " bytes ",
+        "(dropped ",
+        "overlimits ",
+        "requeues ",
+        " lended: ",
+    ] {
+        let wrong = one_more(&text, mark);
+        assert!(!told(path, &wrong).is_empty(), "{mark}");
+    }
+    let line = |begin: &str| text.lines().find(|line| line.starts_with(begin)).expect(begin);
+    for begin in [" Sent ", " backlog ", " lended: ", "qdisc ", "class "] {
+        let less = text.replacen(&format!("{}\n", line(begin)), "", 1);
+        assert!(!told(path, &less).is_empty(), "without {begin}");
+    }
+    let (before, left) = text.split_once("\n== left\n").expect("a part");
+    let (gone, rest) = left.split_once('\n').expect("a line");
+    let less = format!("{before}\n== left\n{rest}");
+    assert!(!told(path, &less).is_empty(), "without `{gone}`");
+    // Without what `tc` showed, packets alone are compared.
+    let packets = text.split_once("== stats.txt").expect("a part").0;
+    assert!(told(path, packets).is_empty());
+    assert!(!told(path, &one_more(packets, "\n== left\n")).is_empty());
+}
+
+/// What is written shorter is read as the same, and has only one form.
+#[test]
+fn cases_are_compact() {
+    for (_, path) in files() {
+        let text = read(&path);
+        let again = compact("again", &text).expect("a case");
+        assert!(again == text, "{} is not as `compact` writes it", path.display());
+    }
+}
+
+#[test]
+fn broken_cases_say_where() {
+    let text = sample();
+    for (wrong, at) in [
+        (text.replacen("\n== packets\n", "\n== packets\n1 2 3 4 5 6\n", 1), "packets:1"),
+        (text.replacen("\n== packets\n", "\n== packets\n7\n", 1), "packets:1"),
+        (text.replacen("\n== left\n", "\n== left\nsoon\n", 1), "left:1"),
+        (text.replacen("\n== left\n", "\n== left\n0 1 OVERLIMIT\n", 1), "left:1"),
+        (text.replacen("\n== left\n", "\n== left\n0 999999\n", 1), "left:1"),
+        (text.replacen("\n== died\n", "\n== died\n0 1 RUST\n", 1), "died:1"),
+        (text.replacen("\n== died\n", "\n== dead\n", 1), "died"),
+    ] {
+        let error = Case::parse("case", &wrong).expect_err(at).to_string();
+        assert!(error.starts_with(&format!("case:{at}: ")), "{error}");
+    }
+}
