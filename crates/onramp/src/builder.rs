@@ -378,3 +378,6 @@ impl fmt::Debug for Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -207,8 +207,8 @@ impl<D: Device> Keeper for Note<'_, D> {
     }
 }
 
-/// Serves as a runner. True: it is to stop. False: somebody else has taken the role.
-fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) -> bool {
+/// Serves as a runner until it is to stop, or somebody else has taken the role.
+fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
     let mut slept = false;
@@ -217,13 +217,13 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) -> b
         runner.alarm.rise();
         // Acquire: as above; the alarm that rose may have been that of `stop`.
         if runner.stop.load(Ordering::Acquire) {
-            return true;
+            return;
         }
         // Acquire: what happened; pairs with the release in `announce`.
         if runner.rings.swap(false, Ordering::Acquire) {
             shared.ring();
         }
-        let Some((visits, next)) = round(shared, seat, clock) else { return false };
+        let Some((visits, next)) = round(shared, seat, clock) else { return };
         runner.stats.visits.add(u64::from(visits));
         runner.stats.idle.add(u64::from(slept && visits == 0));
         slept = false;
@@ -236,7 +236,6 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) -> b
         runner.stats.wakeups.add(1);
         (restarts, began, slept) = (0, clock.now(), true);
     }
-    true
 }
 
 /// Visits all ports that are due. Gives their number, and the next time, 0 for "at once". `None`:

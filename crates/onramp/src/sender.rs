@@ -356,8 +356,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Drops packets that the cork of a closed link held back: they were accepted, so their fate is
-    /// told and counted.
+    /// Has packets that the cork of a closed link held back dropped with the list: they were
+    /// accepted, so their fate is told and counted.
     #[cold]
     fn purge(&mut self, list: &mut PacketList) {
         let counters = &self.end.counters;
@@ -365,7 +365,6 @@ impl Sender {
         counters.purged.add(list.len().into());
         self.pool.submit(list, self.handle.shared.clock.now().0);
         list.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::Purged));
-        drop(std::mem::take(list));
     }
 
     /// Lets other threads run if this one has sent for long and there are more senders than
@@ -447,6 +446,11 @@ impl Sender {
     fn shared(&self) -> &Shared {
         &self.handle.shared
     }
+}
+
+/// Whether a slice that began at `start` is over.
+fn is_over(start: Instant, now: Instant) -> bool {
+    now.since(start) > SLICE_NS
 }
 
 /// Counts the headers of each datagram of a packet, of which those of one were counted.

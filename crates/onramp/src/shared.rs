@@ -532,3 +532,6 @@ struct Nobody;
 impl Keeper for Nobody {
     fn keep(&self, _at: Instant) {}
 }
+
+#[cfg(test)]
+mod tests;

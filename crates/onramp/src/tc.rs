@@ -377,7 +377,7 @@ fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query)
             ("qdisc", "handle") => {
                 let word = value()?;
                 let handle = parse_qdisc_handle(word);
-                let handle = handle.ok_or_else(|| wrong(word, "invalid qdisc ID"))?;
+                let handle = handle.ok_or_else(|| wrong(word, "invalid handle ID"))?;
                 query.handle = Some(handle.into());
             }
             ("class", "qdisc") => {
@@ -413,6 +413,9 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
 
 /// Those of one place of one device; nothing, if none is named.
 fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<String, Reply> {
+    if words.contains(&"help") {
+        return Err(usage(FILTER_HELP));
+    }
     let line = words.join(" ");
     let Some(at) = words.iter().position(|word| *word == "dev") else {
         Setup::default().filter_query(&line).map_err(|error| refused(&error))?;

@@ -213,15 +213,14 @@ impl Netdevs {
         self.by_index.remove(&index)
     }
 
-    /// Gives the device `name` the name `new`, which no other has. False: there is no such device.
-    pub(crate) fn rename(&mut self, name: &str, new: &str) -> bool {
-        let Some(index) = self.by_name.remove(name) else { return false };
+    /// Gives the device `name`, if there is one, the name `new`, which no other has.
+    pub(crate) fn rename(&mut self, name: &str, new: &str) {
+        let Some(index) = self.by_name.remove(name) else { return };
         self.by_name.insert(new.to_owned(), index);
         if let Some(device) = self.by_index.get_mut(&index) {
             new.clone_into(&mut device.name);
             device.describe();
         }
-        true
     }
 
     /// The first name that begins with `prefix`, goes on with a number, and is free.

@@ -210,7 +210,7 @@ impl<T> Answers<T> {
         let missing = self.asked.iter().filter(|(_, error)| error.is_none()).count();
         let mut came = Vec::with_capacity(missing);
         let mut silent: fn(usize) -> PortError = PortError::Late;
-        while came.len() < missing {
+        for _ in 0..missing {
             match self.from.recv_timeout(Duration::from_nanos(deadline.since(clock.now()))) {
                 Ok(answer) => came.push(answer),
                 Err(RecvTimeoutError::Timeout) => break,

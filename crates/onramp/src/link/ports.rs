@@ -95,9 +95,7 @@ impl Link {
         if shared.ports() >= shared.slots.capacity() {
             return Err(PortError::TooMany(shared.slots.capacity()));
         }
-        if device.info().may_block && shared.ports() > 0
-            || shared.slots.iter().any(|slot| slot.known.may_block)
-        {
+        if device.info().may_block || shared.slots.iter().any(|slot| slot.known.may_block) {
             let watched = Crew::start_watch(&self.handle.shared, MonotonicClock);
             watched.map_err(|error| match error {
                 _ if shared.is_closed() => PortError::Closed,

@@ -151,14 +151,13 @@ impl Crew {
         }
     }
 
-    /// Ends all threads but the runners, which have their own [`stop`](super::Runner::stop), as
-    /// soon as they are back.
+    /// Ends all threads as soon as they are back; those that run also need to be told to
+    /// [stop](super::Runner::stop).
     pub(crate) fn stop(&self) {
         let hands = self.hands();
         // Release: pairs with the acquire in `is_stopped`.
         self.stopped.store(true, Ordering::Release);
         drop(hands);
-        self.watch.alarm.set(0);
         self.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
     }
 
@@ -268,8 +267,11 @@ where
     onramp_dev::exact_timers();
     loop {
         let next = match duty {
-            Duty::Run(me) if run(shared, Seat { me, number }, clock) => None,
-            Duty::Run(_) => Some(Duty::Spare),
+            // As the link closes, a spare thread ends.
+            Duty::Run(me) => {
+                run(shared, Seat { me, number }, clock);
+                Some(Duty::Spare)
+            }
             Duty::Watch => watch(shared, number, clock).map(Duty::Run),
             Duty::Spare => wait_to_watch(&shared.rig().crew, number).then_some(Duty::Watch),
         };
@@ -349,6 +351,11 @@ impl fmt::Debug for Crew {
 
 #[cfg(test)]
 impl Crew {
+    /// Threads that there may be.
+    pub(super) fn places(&self) -> usize {
+        self.threads.len()
+    }
+
     /// The calling thread is the one with this number.
     pub(super) fn seat(&self, number: u16, thread: Thread) {
         assert!(self.threads[usize::from(number)].set(thread).is_ok(), "nobody is {number}");

@@ -1,5 +1,7 @@
 //! A runner with a frozen clock.
 
+mod visits;
+
 use std::cell::Cell;
 use std::sync::Arc;
 

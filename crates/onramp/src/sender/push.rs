@@ -3,7 +3,7 @@
 use onramp_core::Clock;
 use onramp_queue::{Full, PacketList};
 
-use super::{SLICE_NS, Sender};
+use super::{Sender, is_over};
 use crate::Flow;
 
 impl Sender {
@@ -97,7 +97,7 @@ impl Sender {
             Ok(ran) => {
                 end.counters.submitted.add(u64::from(count));
                 if let Some(ran) = ran {
-                    self.slice_over = now.since(self.slice_start) > SLICE_NS;
+                    self.slice_over = is_over(self.slice_start, now);
                     shared.follow_up(slot, ran);
                 }
                 true

@@ -12,7 +12,7 @@ use std::time::Duration;
 use onramp_core::{Clock, Instant, Keeper};
 use onramp_queue::Armed;
 
-use super::{SLICE_NS, Sender};
+use super::{Sender, is_over};
 use crate::Flow;
 use crate::nap::Nap;
 use crate::runner::WISH_NS;
@@ -107,7 +107,7 @@ impl Sender {
         if !self.uncork_by(deadline) {
             return false;
         }
-        let (mut shut, mut nap) = (false, Nap::default());
+        let mut nap = Nap::default();
         loop {
             self.reclaim();
             let below = self.pool.below();
@@ -116,8 +116,7 @@ impl Sender {
             }
             let now = self.shared().clock.now();
             let is_copy = self.shared().is_copy();
-            if !shut && (is_copy || self.shared().rig.gate.is_shut()) {
-                shut = true;
+            if is_copy || self.shared().rig.gate.is_shut() {
                 let patience = if is_copy { Duration::ZERO } else { CLOSED_PATIENCE };
                 deadline = deadline.min(now + patience);
             }
@@ -215,16 +214,16 @@ impl Sender {
             if self.help(port, HELPED_WAITING) {
                 helped += 1;
                 let now = self.shared().clock.now();
-                self.slice_over = now.since(self.slice_start) > SLICE_NS;
+                self.slice_over = is_over(self.slice_start, now);
                 self.give_way();
                 if now >= deadline {
-                    return self.pool.returned() >= need;
+                    return false;
                 }
                 continue;
             }
             match self.pool.arm(self.waker.get(), need) {
                 Armed::Ready => return true,
-                armed if !self.sleep(armed, deadline) => return self.pool.returned() >= need,
+                armed if !self.sleep(armed, deadline) => return false,
                 _ => {}
             }
         }

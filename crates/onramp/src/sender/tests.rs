@@ -78,6 +78,7 @@ fn a_send_gives_way() {
     sender.send_batch(&flow, &["x"; 3]).expect("there is room");
     assert!(sender.slice_start > Instant(0) && !sender.slice_over);
 }
+
 /// A sender that works for others while it waits gives way, too, once its slice is over.
 #[test]
 fn a_wait_that_helps_gives_way() {
@@ -126,4 +127,61 @@ fn several_datagrams_count_with_all_their_headers() {
         let held: u64 = sender.corked.iter().map(PacketList::bytes).sum();
         assert_eq!(held, expected, "{gso_size}");
     }
+}
+
+/// A slice is over when it took longer than 300 µs, to the nanosecond.
+#[test]
+fn a_slice_ends_to_the_nanosecond() {
+    let start = Instant(1_000_000);
+    for (ns, over) in [(0, false), (299_999, false), (300_000, false), (300_001, true)] {
+        assert_eq!(is_over(start, start.after(ns)), over, "{ns} ns");
+    }
+    assert!(!is_over(start, Instant(0)), "one that begins in the future is not over");
+    assert_eq!(Sender::SLICE, Duration::from_micros(300));
+}
+
+/// A packet is new, whatever the last one was that lay in the same memory.
+#[test]
+fn a_packet_has_nothing_of_an_earlier_one() {
+    let (mut sender, flow) = sender();
+    let plain = flow.clone();
+    let mut loud = flow.with_mark(7).with_priority(8).with_ecn(2);
+    loud.set_pacing_rate(onramp_core::Rate(9_000_000_000));
+    for round in 0..200 {
+        let mut packet = sender.packet(&loud, b"first").expect("there is room");
+        let meta = (packet.mark, packet.priority, packet.ecn, packet.pacing_rate);
+        assert_eq!(meta, (7, 8, 2, 9_000_000_000));
+        (packet.txtime_ns, packet.cookie, packet.gso_size) = (1, 2, 3);
+        sender.submit(&loud, packet).expect("there is room");
+        assert!(sender.flush(Duration::from_secs(50)), "{round}");
+        let packet = sender.packet(&plain, b"second").expect("there is room");
+        let meta = (packet.mark, packet.priority, packet.ecn, packet.pacing_rate);
+        assert_eq!(meta, (0, 0, 0, 0), "{round}");
+        assert_eq!((packet.txtime_ns, packet.cookie, packet.gso_size), (0, 0, 0), "{round}");
+        assert_eq!((packet.payload(), packet.flow), (&b"second"[..], plain.key()));
+        drop(packet);
+    }
+    assert_eq!(sender.memory_repeated(), 0, "nobody else was at its memory");
+}
+
+/// With the headers of UDP, 8 bytes, of IPv4 or IPv6, 20 or 40, and of Ethernet, 14.
+#[test]
+fn a_packet_counts_with_the_headers_of_its_destination() {
+    let (mut sender, connected) = sender();
+    for (dest, headers) in [(None, 42), (Some("192.0.2.1:9"), 42), (Some("[2001:db8::1]:9"), 62)] {
+        let dest: Option<SocketAddr> = dest.map(|dest| dest.parse().expect("an address"));
+        let flow = sender.flow(dest);
+        let packet = sender.packet(&flow, &[0; 100]).expect("there is room");
+        assert_eq!(packet.len, 100 + headers, "{dest:?}");
+    }
+    assert_eq!(sender.packet(&connected, &[]).expect("there is room").len, 42);
+}
+
+/// A flow by processor may be waited for before anything was sent with it.
+#[test]
+fn a_sender_that_never_sent_has_room() {
+    let (mut sender, _) = sender();
+    let flow = sender.flow_with(None, Mapping::Cpu);
+    assert!(sender.wait_room_timeout(&flow, 10, Duration::from_secs(50)));
+    assert_eq!(sender.try_send(&flow, b"x"), Ok(()));
 }

@@ -83,7 +83,7 @@ impl Shared {
     /// than until the link is shut. True if so.
     pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
         let mut deadline = self.clock.now() + timeout;
-        let (mut shut, mut nap) = (false, Nap::default());
+        let mut nap = Nap::default();
         let slots = || (0..self.ports()).filter(|port| these(*port)).map(|port| self.slot(port));
         loop {
             if self.is_copy() {
@@ -100,9 +100,9 @@ impl Shared {
                 return true;
             }
             let now = self.clock.now();
-            if is_shut && !shut {
+            if is_shut {
                 // A thread may be at a port just now, and is about to leave it.
-                (shut, deadline) = (true, deadline.min(now + END_PATIENCE));
+                deadline = deadline.min(now + END_PATIENCE);
             }
             let left = deadline.since(now);
             if left == 0 {

@@ -2,10 +2,16 @@
 
 mod carry;
 mod configure;
+mod ends;
+mod events;
 mod ip;
 mod kernel;
+mod reference;
 mod roots;
+mod steps;
+mod tc;
 mod unasked;
+mod words;
 
 use std::path::Path;
 

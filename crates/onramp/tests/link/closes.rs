@@ -111,10 +111,15 @@ fn filled(ports: usize, soon: bool, mode: Mode) -> (Link, Vec<Arc<Full>>, Sender
     (link, fulls, sender, fates)
 }
 
+/// A sender of a closed link waits for a second alone; whoever has its packets may take longer.
+fn come_home(sender: &mut Sender) {
+    until("they come home", || sender.flush(Duration::ZERO));
+}
+
 /// All that was submitted is purged, counted, and told.
 #[track_caller]
 fn purged(link: &Link, sender: &mut Sender, fates: &Fates, packets: u64) {
-    assert!(sender.flush(LONG), "they come home");
+    come_home(sender);
     until("all is counted", || link.stats().held == 0);
     let stats = link.stats();
     assert_eq!((stats.submitted, stats.sent), (packets, 0));
@@ -131,13 +136,15 @@ fn a_close_goes_to_no_device_that_blocks() {
     {
         in_time(move || {
             let (link, fulls, mut sender, fates) = filled(8, false, mode);
-            assert_eq!(link.stats().held, 8 * 90, "packets are left");
+            // A runner that moves packets meanwhile is between two counts.
+            until("packets are left", || link.stats().held == 8 * 90);
             fulls.iter().for_each(|full| full.keep(Who::All));
             let began = now();
             let report = link.close(patience);
             assert!(now().since(began) < KEPT_NS, "a device kept it");
-            let inside = fulls.iter().filter(|full| full.inside() > 0).count();
-            assert!(!report.flushed && report.blocked <= inside, "{report:?}");
+            // The only runner may be at one port, in its device or before it.
+            let runners = usize::from(mode == Mode::Hybrid);
+            assert!(!report.flushed && report.blocked <= runners, "{report:?}");
             fulls.iter().for_each(|full| full.let_go());
             purged(&link, &mut sender, &fates, 8 * 90);
         });
@@ -215,7 +222,7 @@ fn a_close_after_a_burst_is_not_kept() {
                 assert!(now().since(began) < KEPT_NS, "a device kept it");
                 assert!(report.blocked <= 1, "{report:?}");
                 trap.open();
-                assert!(sender.flush(LONG));
+                come_home(&mut sender);
                 until("all is counted", || link.stats().held == 0);
                 assert_eq!(link.stats().sent, trap.taken().len() as u64);
                 balanced(&link.stats());
@@ -282,7 +289,7 @@ fn what_a_blocked_port_holds_is_purged_at_last() {
             assert_eq!(report, CloseReport { flushed: false, purged: 0, blocked: 1 }, "{how:?}");
             full.let_go();
             let mut sender = caught.unwrap().join().unwrap();
-            assert!(sender.flush(LONG), "{how:?}");
+            come_home(&mut sender);
             let packets = link.stats().submitted;
             purged(&link, &mut sender, &fates, packets);
         });

@@ -56,9 +56,10 @@ fn a_port_dies_under_load() {
             let threads: Vec<_> = (0..16)
                 .map(|_| {
                     let mut sender = link.sender();
+                    // Before a port dies: the others take all flows after that.
+                    let flow = sender.flow(None);
                     scope.spawn(move || {
                         let fates = Fates::of(&mut sender);
-                        let flow = sender.flow(None);
                         for n in 0..2_000 {
                             if let Err(why) = sender.send(&flow, b"x") {
                                 assert_eq!(why, SendError::PortDead, "packet {n}");

@@ -5,6 +5,7 @@ mod after;
 mod blocked;
 mod books;
 mod bounds;
+mod changes;
 mod close;
 mod closes;
 mod common;

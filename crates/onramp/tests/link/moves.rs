@@ -65,9 +65,7 @@ fn pull(wait: Duration) {
             submit(&mut sender, PACKETS.into());
             assert!(sender.flush(LONG));
         });
-        while !pulls.load(Ordering::SeqCst) {
-            thread::yield_now();
-        }
+        until("the cork is pulled", || pulls.load(Ordering::SeqCst));
         let start = dev::MonotonicClock.now();
         while dev::MonotonicClock.now() < start + wait {}
         assert!(link.remove_port(0, LONG).unwrap().flushed);
@@ -77,7 +75,9 @@ fn pull(wait: Duration) {
 
 #[test]
 fn packets_on_their_way_into_a_port_that_goes_are_not_overtaken() {
-    in_time(|| (0..100).for_each(|turn| pull(Duration::from_micros(turn % 50 * 5))));
+    for turn in 0..50 {
+        in_time(move || pull(Duration::from_micros(turn * 5)));
+    }
 }
 
 /// Whoever waits for what came late into a port whose device takes nothing waits until the deadline

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -160,8 +160,8 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
     });
 }
 
-/// Blocks while its gate is shut.
-struct Blocks(DeviceInfo, Arc<AtomicBool>);
+/// Blocks while its gate is shut, and counts those that it blocks.
+struct Blocks(DeviceInfo, Arc<AtomicBool>, Arc<AtomicU64>);
 
 impl Device for Blocks {
     fn info(&self) -> &DeviceInfo {
@@ -173,6 +173,9 @@ impl Device for Blocks {
         done: &mut PacketList,
         _: Instant,
     ) -> Transmitted {
+        if self.1.load(Ordering::SeqCst) {
+            self.2.fetch_add(1, Ordering::SeqCst);
+        }
         while self.1.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(1));
         }
@@ -185,10 +188,11 @@ impl Device for Blocks {
 #[test]
 fn a_blocked_runner_has_a_stand_in() {
     in_time(|| {
+        let inside = Arc::new(AtomicU64::new(0));
         let blocks = Arc::new(AtomicBool::new(true));
         let info = DeviceInfo::new("blocks".to_owned(), 1_514);
         let devices: [Box<dyn Device>; 3] = [
-            Box::new(Blocks(info, blocks.clone())),
+            Box::new(Blocks(info, blocks.clone(), inside.clone())),
             Box::new(Null::default()),
             Box::new(Null::default()),
         ];
@@ -196,15 +200,15 @@ fn a_blocked_runner_has_a_stand_in() {
         let mut sender = link.sender();
         let flows = [(); 3].map(|()| sender.flow(None));
         sender.try_send(&flows[0], b"blocks").unwrap();
-        thread::sleep(SHORT); // It is in the device.
+        until("somebody is in the device", || inside.load(Ordering::SeqCst) > 0);
         let mut other = link.sender();
         for _ in 0..10 {
             other.try_send(&flows[2], b"waits").unwrap();
             thread::sleep(Duration::from_millis(2));
         }
-        let sent = other.flush(Duration::from_secs(2));
+        let sent = other.flush(LONG);
         blocks.store(false, Ordering::SeqCst);
-        assert!(sent, "nobody came for 2 s");
+        assert!(sent, "nobody came");
     });
 }
 
@@ -279,7 +283,10 @@ fn a_future_never_polled_takes_no_request_back() {
         drop(sender.ready(&flow, 1));
         gate.open();
         assert!(link.flush(LONG));
-        assert_eq!(counts.0.load(Ordering::SeqCst), 1, "woken");
+        // Whoever sends the packets gives them back after the port is empty.
+        until("it is woken", || counts.0.load(Ordering::SeqCst) > 0);
+        assert!(sender.flush(LONG));
+        assert_eq!(counts.0.load(Ordering::SeqCst), 1, "once");
     });
 }
 
@@ -289,23 +296,22 @@ fn a_close_while_a_device_blocks() {
     in_time(|| {
         let blocks = Arc::new(AtomicBool::new(true));
         let info = DeviceInfo::new("blocks".to_owned(), 1_514);
-        let link = Link::devices([Box::new(Blocks(info, blocks.clone())) as Box<dyn Device>])
-            .qdisc("fq maxrate 8kbit initial_quantum 0")
-            .build()
-            .unwrap();
+        let inside = Arc::new(AtomicU64::new(0));
+        let device = Box::new(Blocks(info, blocks.clone(), inside.clone())) as Box<dyn Device>;
+        let link =
+            Link::devices([device]).qdisc("fq maxrate 8kbit initial_quantum 0").build().unwrap();
         let (mut sender, mut other) = (link.sender(), link.sender());
         let flow = sender.flow(None);
-        let inside =
+        let blocked =
             thread::Builder::new().spawn(move || other.try_send(&other.flow(None), b"x")).unwrap();
-        thread::sleep(SHORT);
+        until("somebody is in the device", || inside.load(Ordering::SeqCst) > 0);
         for _ in 0..3 {
             sender.try_send(&flow, &[0; 1_000]).unwrap();
         }
         let report = link.close(Duration::ZERO);
         assert!(!report.flushed);
         blocks.store(false, Ordering::SeqCst);
-        inside.join().unwrap().unwrap();
-        let home = sender.flush(Duration::from_secs(3));
-        assert!(home, "3 s later its packets are still below: {:?}", link.stats().held);
+        blocked.join().unwrap().unwrap();
+        until("its packets come home", || sender.flush(Duration::ZERO));
     });
 }

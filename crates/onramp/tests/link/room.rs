@@ -1,5 +1,6 @@
 //! Credits, and waiting for them.
 
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -7,6 +8,8 @@ use onramp::dev::Null;
 use onramp::{Credits, Flow, Link, Mapping, SendError, Sender, TrySendError};
 
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
+use crate::ready::{Unpark, poll};
+use crate::trap::Deserted;
 
 /// Sends until there is no room. Gives the number sent.
 fn fill(sender: &mut Sender, flow: &Flow, payload: usize) -> u32 {
@@ -46,23 +49,36 @@ fn full_comes_exactly_when_credits_are_out() {
 #[test]
 fn a_sender_that_tries_again_sends_what_lies() {
     in_time(|| {
-        let link = Link::devices([Box::new(Null::default()) as Box<_>]).credits(credits(40));
-        let link = link.build().unwrap();
+        let gate = Gate::new(false);
+        let world = Deserted::over(gate.device(), 40);
+        let link = world.link.clone();
         let helped = || link.stats().ports[0].helped;
         let mut sender = link.sender();
-        let flow = sender.flow(None);
-        until("a second try sends", || {
-            let _ = fill(&mut sender, &flow, 10);
-            let _ = sender.try_send(&flow, b"again");
-            helped() > 0
-        });
-        for _ in 0..100 {
-            sender.wait_room(&flow, 10);
+        let flow = sender.flow_with(None, Mapping::Port(0));
+        // What the first try finds, and then after each sort of wait.
+        let waits: [fn(&mut Sender, &Flow); 3] = [
+            |_, _| {},
+            |sender, flow| assert!(!sender.wait_room_timeout(flow, 10, Duration::ZERO)),
+            |sender, flow| assert_eq!(poll(sender, flow, &Unpark::here()), Poll::Pending),
+        ];
+        for (round, wait) in waits.into_iter().enumerate() {
+            gate.shut();
+            (sender.in_flight()..40).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+            if round > 0 {
+                assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+            }
+            wait(&mut sender, &flow);
+            gate.open();
             let before = helped();
-            let _ = fill(&mut sender, &flow, 10);
-            assert_eq!(helped(), before, "to be told comes first");
+            assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
+            assert_eq!(helped(), before, "{round}: to be told comes first");
+            // The device is asked again when it said.
+            until("a second try sends", || sender.try_send(&flow, b"x").is_ok());
+            assert!(helped() > before, "{round}");
+            assert!(sender.in_flight() < 40, "{round}: what it sent came home");
         }
-        assert!(sender.flush(LONG));
+        drop(world);
+        assert!(sender.flush(LONG) && link.flush(LONG));
         balanced(&link.stats());
     });
 }
@@ -177,7 +193,6 @@ fn waiting_for_room_times_out() {
     });
 }
 
-/// There is room: nothing has to come home first.
 /// Of many ports, a sender that waits works at its own, and at those that have something to do.
 #[test]
 fn who_waits_leaves_idle_ports_alone() {
@@ -189,12 +204,16 @@ fn who_waits_leaves_idle_ports_alone() {
         let mut sender = link.sender();
         let flows = [62, 63].map(|port| sender.flow_with(None, Mapping::Port(port)));
         flows.iter().for_each(|flow| (0..10).for_each(|_| sender.try_send(flow, b"x").unwrap()));
-        for flow in &flows {
-            assert!(!sender.wait_room_timeout(flow, 1, SHORT), "both gates are shut");
-        }
-        let helped: Vec<u64> = link.stats().ports.iter().map(|port| port.helped).collect();
-        assert_eq!(helped[..62], [0; 62]);
-        assert!(helped[62] > 0 && helped[63] > 0, "{helped:?}");
+        let helped = || link.stats().ports.iter().map(|port| port.helped).collect::<Vec<_>>();
+        // The runner may be at one of them just then.
+        until("it works at both", || {
+            for flow in &flows {
+                assert!(!sender.wait_room_timeout(flow, 1, SHORT), "both gates are shut");
+            }
+            helped()[62] > 0 && helped()[63] > 0
+        });
+        assert_eq!(helped()[..62], [0; 62]);
+        assert!(link.stats().parks > 0, "to look in vain is no work: it sleeps");
         gate.open();
         other.open();
         assert!(sender.flush(LONG));
@@ -202,6 +221,7 @@ fn who_waits_leaves_idle_ports_alone() {
     });
 }
 
+/// There is room: nothing has to come home first.
 #[test]
 fn who_has_room_does_not_wait() {
     in_time(|| {

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use onramp::{Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted};
 
-use super::common::until;
+use super::common::{credits, until};
 
 /// A device that keeps whoever calls it while it is shut, and then takes everything.
 #[derive(Debug, Default)]
@@ -42,6 +42,12 @@ impl Trap {
 
     pub(crate) fn device(self: &Arc<Self>) -> Box<dyn Device> {
         Box::new(Trapdoor(DeviceInfo::new("trap".to_owned(), 1_514), self.clone()))
+    }
+
+    /// One that promises never to block: whoever it keeps is not relieved.
+    pub(crate) fn unwatched(self: &Arc<Self>) -> Box<dyn Device> {
+        let info = DeviceInfo::new("trap".to_owned(), 1_514).never_blocks();
+        Box::new(Trapdoor(info, self.clone()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,6 +88,38 @@ impl Trap {
         });
         until("somebody is inside", || self.inside() > 0);
         caught.expect("a thread can be had")
+    }
+}
+
+/// A link without anybody but its senders who sends for it: its only runner is kept by the second
+/// of its ports.
+pub(crate) struct Deserted {
+    pub(crate) link: Link,
+    trap: Arc<Trap>,
+}
+
+impl Deserted {
+    /// Its first port is over `device`; each sender may have so many packets below it.
+    pub(crate) fn over(device: Box<dyn Device>, packets: u32) -> Self {
+        let trap = Trap::for_runners();
+        trap.shut();
+        trap.takes(0);
+        let link = Link::devices([device, trap.unwatched()]).qdisc("pfifo");
+        let link = link.credits(credits(packets)).build().unwrap();
+        // The device takes nothing of the sender's, so the runner tries again.
+        let mut bait = link.sender();
+        let flow = bait.flow_with(None, Mapping::Port(1));
+        bait.try_send(&flow, b"bait").expect("there is room for it");
+        until("the runner is kept", || trap.inside() > 0);
+        Self { link, trap }
+    }
+}
+
+impl Drop for Deserted {
+    /// Lets the runner go.
+    fn drop(&mut self) {
+        self.trap.takes(usize::MAX);
+        self.trap.open();
     }
 }
 

@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -129,7 +130,12 @@ fn a_close_wakes_those_whose_packets_lie_elsewhere() {
             for port in [0, 1] {
                 let world = World::new(mailbox);
                 let waiting: Vec<_> = HOWS.map(|how| (how, world.waits(how, port))).into();
-                let report = world.link.close(Duration::ZERO);
+                if mailbox {
+                    let all = u64::from(CREDITS) * HOWS.len() as u64;
+                    until("the mailbox has them all", || world.link.stats().sent == all);
+                }
+                // A runner may be about to leave a port whose packets are all sent.
+                let report = world.link.close(if mailbox { LONG } else { Duration::ZERO });
                 assert_eq!(report.flushed, mailbox);
                 let mut senders = Vec::new();
                 for (how, thread) in waiting {
@@ -264,13 +270,14 @@ fn a_removal_wakes_those_who_wait_for_the_port() {
                 });
                 let waiting = HOWS.map(|how| {
                     let (mut sender, flow) = (link.sender(), flow.clone());
-                    let refused = link.stats().refused;
+                    let (says, refused) = channel();
                     let thread = scope.spawn(move || {
                         while sender.try_send(&flow, b"x").is_ok() {}
+                        says.send(()).unwrap();
                         let told = how.go_on(&mut sender, &flow);
                         (told, sender.flush(LONG))
                     });
-                    until("it was refused", || link.stats().refused > refused);
+                    refused.recv().unwrap();
                     (how, thread)
                 });
                 // One holds its packets under a cork.

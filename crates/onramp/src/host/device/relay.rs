@@ -190,4 +190,44 @@ mod tests {
         assert!(errors <= rests + 1, "{errors} errors in {took} ns");
         let _ = link.close(Duration::ZERO);
     }
+
+    fn link() -> Link {
+        let device = Box::new(Null::new(1500)) as Box<dyn onramp_core::Device>;
+        Link::devices([device]).build().expect("a link")
+    }
+
+    /// So many senders have a flow each; one more, and all are learned again.
+    #[test]
+    fn flows_of_four_thousand_senders_are_known() {
+        let (link, from) = (link(), |port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let sender = link.sender();
+        let mut flows = Flows { known: HashMap::new(), hash: RandomState::new() };
+        let keys: Vec<u64> = (1..=4_096).map(|port| flows.get(from(port), &sender).key()).collect();
+        assert_eq!(flows.known.len(), 4_096);
+        let again = |flows: &mut Flows| {
+            (1..=4_096).map(|port| flows.get(from(port), &sender).key()).collect::<Vec<_>>()
+        };
+        assert_eq!(again(&mut flows), keys, "who is known keeps its flow");
+        assert_eq!(flows.known.len(), 4_096);
+        let _ = flows.get(from(4_097), &sender);
+        assert_eq!(flows.known.len(), 1, "beyond, all are learned again");
+        assert_eq!(again(&mut flows)[..4_095], keys[..4_095], "and have the same hash");
+    }
+
+    /// As it goes, its thread has gone, and lets the device below go.
+    #[test]
+    fn a_relay_that_goes_has_ended() {
+        for address in ["127.0.0.1:0", "0.0.0.0:0"] {
+            let (link, side) = (link(), Arc::<Side>::default());
+            let address = address.parse().expect("an address");
+            let listener = Listener::bind(address, &side).expect("a port");
+            let relay = Relay::start(listener, &link).expect("it starts");
+            let at = relay.address().expect("it has one");
+            assert!(at.port() > 0 && at.ip() == address.ip());
+            assert_eq!(Arc::strong_count(&side), 2, "the thread listens for it");
+            drop(relay);
+            assert_eq!(Arc::strong_count(&side), 1);
+            UdpSocket::bind(at).expect("the address is free again");
+        }
+    }
 }

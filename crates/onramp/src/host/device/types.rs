@@ -171,3 +171,31 @@ pub(super) fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -
     let said = said.split(" (os error").next().unwrap_or_default();
     Refusal::new(&format!("RTNETLINK answers: {said}"), format!("cannot {what} {address}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Given, trial};
+    use super::*;
+
+    /// The queues of a device know its largest packet, with 14 bytes of Ethernet, and keep nobody.
+    #[test]
+    fn queues_are_as_they_are_asked_for() {
+        let local = ("local", SocketAddr::from(([127, 0, 0, 1], 0)));
+        for kind in TYPES {
+            let given = Given(if kind.name == "udp" { vec![local] } else { Vec::new() });
+            let request = Request { queues: [2, 3], mtu: [1_000, 2_000], given: &given };
+            let made = (kind.make)(&request).expect("it can be made");
+            for (ends, is_trial) in [(made, false), (trial(kind, &request), true)] {
+                assert_eq!(ends.len(), if kind.name == "veth" { 2 } else { 1 }, "{}", kind.name);
+                for (end, (queues, mtu)) in ends.iter().zip([(2, 1_014), (3, 2_014)]) {
+                    assert_eq!(end.queues.len(), queues, "{}, trial: {is_trial}", kind.name);
+                    for queue in &end.queues {
+                        let info = queue.info();
+                        assert_eq!((info.mtu, info.may_block), (mtu, false), "{}", kind.name);
+                    }
+                    assert!(end.listener.is_none() && !end.side.is_up());
+                }
+            }
+        }
+    }
+}

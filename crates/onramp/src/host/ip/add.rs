@@ -14,8 +14,6 @@ use crate::host::device::{self, End, Given, Operand, Refusal, Relay, Request, Ty
 use crate::host::netdev::{Netdev, Netdevs, default_qdisc};
 use crate::{Link, LinkBuilder};
 
-/// Transmit queues of a device, at most: as many as `mq` has classes for.
-const QUEUES_MAX: i32 = 65_535;
 /// Packets of others that a relay may have below it: the qdisc's limit shall come first.
 const RELAY_CREDITS: Credits = Credits { packets: Credits::PACKETS_MAX, bytes: 64 << 20 };
 
@@ -108,18 +106,18 @@ impl Wanted {
                 u32::try_from(mtu).ok().filter(fits).ok_or_else(wrong)?
             }
         };
-        let queues = ask.numtxqueues.unwrap_or(1);
-        if !(1..=QUEUES_MAX).contains(&queues) {
-            let why = format!("numtxqueues {queues}: 1 to {QUEUES_MAX}");
-            return Err(Fault::kernel("Error: Invalid number of transmit queues.", &why));
-        }
+        let asked = ask.numtxqueues.unwrap_or(1);
+        let queues = u16::try_from(asked).ok().filter(|queues| *queues > 0).ok_or_else(|| {
+            let why = format!("numtxqueues {asked}: 1 to {}", u16::MAX);
+            Fault::kernel("Error: Invalid number of transmit queues.", &why)
+        })?;
         Ok(Self {
             name: ask.name.or(ask.dev).map(str::to_owned),
             index: ask.index,
             up: ask.up.unwrap_or(false),
             mtu,
             txqueuelen: ask.txqueuelen.unwrap_or(1_000),
-            queues: usize::try_from(queues).unwrap_or(1),
+            queues: queues.into(),
             address: ask.address,
         })
     }
@@ -130,7 +128,7 @@ pub(super) fn mtu_fault(kind: &Type, mtu: u32) -> Option<&'static str> {
     let [least, _, most] = kind.mtu;
     if mtu < least {
         Some("Error: mtu less than device minimum.")
-    } else if most > 0 && mtu > most {
+    } else if (1..mtu).contains(&most) {
         Some("Error: mtu greater than device maximum.")
     } else {
         None

@@ -123,7 +123,7 @@ fn integer(word: &str) -> Option<i32> {
     };
     let (base, digits) = match digits.get(..2) {
         Some("0x" | "0X") => (16, &digits[2..]),
-        Some(two) if two.starts_with('0') => (8, &digits[1..]),
+        Some(two) if two.starts_with('0') => (8, digits),
         _ => (10, digits),
     };
     if digits.starts_with(['+', '-']) {

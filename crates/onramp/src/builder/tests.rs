@@ -1,0 +1,100 @@
+//! What a link is if nobody says.
+
+use std::time::Duration;
+
+use onramp_dev::Null;
+
+use super::*;
+use crate::PortError;
+
+fn nulls(count: usize) -> LinkBuilder {
+    Link::devices((0..count).map(|_| Box::new(Null::default()) as BoxDevice))
+}
+
+fn runners(builder: LinkBuilder) -> usize {
+    builder.build().expect("a link").handle.shared.rig.runners.len()
+}
+
+#[test]
+fn one_runner_is_enough_unless_runners_alone_send() {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    for ports in [1, 2, processors, processors + 3] {
+        for mode in [Mode::Hybrid, Mode::Inline] {
+            assert_eq!(runners(nulls(ports).mode(mode)), 1);
+        }
+        let expected = if ports < processors { ports } else { processors };
+        assert_eq!(runners(nulls(ports).mode(Mode::Dedicated)), expected, "{ports} ports");
+        assert_eq!(runners(nulls(ports).mode(Mode::Dedicated).runners(2)), 2);
+    }
+}
+
+#[test]
+fn a_link_may_come_to_have_sixty_four_ports() {
+    for (first, most) in [(1, 64), (63, 64), (64, 64), (66, 66)] {
+        let link = nulls(first).build().expect("a link");
+        for _ in first..most {
+            link.add_port(Null::default()).expect("there is room");
+        }
+        let full = link.add_port(Null::default());
+        assert!(matches!(full, Err(PortError::TooMany(max)) if max == most), "{full:?}");
+    }
+}
+
+/// What the tree of a link knows of what is below.
+#[test]
+fn a_tree_knows_the_devices_below() {
+    let device = |mtu| Box::new(Null::new(mtu)) as BoxDevice;
+    for (mtu, expected) in [(None, 3_000), (Some(700), 700)] {
+        let mut builder = Link::devices([device(1_500), device(3_000), device(90)]);
+        builder.mtu = mtu;
+        let setup = builder.build().expect("a link").setup();
+        let facts = setup.facts();
+        assert_eq!((facts.queues, facts.mtu, facts.ports), (3, expected, true));
+        assert_eq!(facts.fallback.as_ref().map(|spec| spec.kind().id), Some("fq"));
+        assert_eq!(setup.device(), Some("link"));
+    }
+}
+
+#[test]
+fn sockets_are_as_their_options_say() {
+    for mtu in [1_514, 9_014] {
+        let builder = Link::udp("127.0.0.1:0").ports(2);
+        let link = builder.udp_options(UdpOptions { mtu, ..UdpOptions::default() }).build();
+        let link = link.expect("a link");
+        assert_eq!(link.setup().facts().mtu, mtu);
+        // fq's quantum is that of two packets (man tc-fq).
+        let shown = link.tc("qdisc show").expect("it is listed");
+        assert!(shown.contains(&format!(" quantum {}b ", 2 * mtu)), "{shown}");
+        assert_eq!(link.udp_stats().len(), 2);
+    }
+}
+
+/// To measure costs, so nobody does who was not told.
+#[test]
+fn nothing_is_measured_unless_somebody_says_so() {
+    for (measures, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
+        let builder = measures.map_or_else(|| nulls(2), |measures| nulls(2).measure(measures));
+        let link = builder.build().expect("a link");
+        let mut sender = link.sender();
+        for port in 0..2 {
+            let flow = sender.flow_with(None, crate::Mapping::Port(port));
+            sender.send(&flow, b"x").expect("the link is open");
+            assert!(sender.flush(Duration::from_secs(50)));
+            let views = link.views(port).expect("it answers");
+            let measured = views[0].sojourn_ns.as_ref().map(|counts| counts.iter().sum::<u64>());
+            assert_eq!(measured, expected.then_some(1), "{measures:?}");
+        }
+    }
+}
+
+/// Links of the same seed take the same chances, and others do not.
+#[test]
+fn a_seed_is_the_links_own() {
+    let seed = |builder: LinkBuilder| {
+        let link = builder.build().expect("a link");
+        link.handle.shared.plan().expect("no copy").seed(0)
+    };
+    assert_eq!(seed(nulls(1).seed(77)), 77);
+    // By chance it fails once in 2^64 runs.
+    assert_ne!(seed(nulls(1)), seed(nulls(1)), "nobody knows it");
+}

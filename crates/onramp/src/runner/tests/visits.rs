@@ -1,0 +1,237 @@
+//! What a runner makes of one visit.
+
+use std::sync::{Mutex, OnceLock, Weak};
+
+use onramp_core::{DeviceInfo, Transmitted};
+
+use super::*;
+
+/// One port, whose device takes everything and may have somebody relieve the runner meanwhile.
+struct World {
+    rig: Rig,
+    slots: Slots<Relieves>,
+    has_room: Mutex<bool>,
+    rings: Mutex<u32>,
+}
+
+struct Relieves {
+    info: DeviceInfo,
+    world: Arc<OnceLock<Weak<World>>>,
+}
+
+impl Device for Relieves {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        if let Some(world) = self.world.get().and_then(Weak::upgrade) {
+            let post = &world.rig.runners[0].post;
+            let out = post.is_out().expect("the runner is with its device");
+            assert!(post.relieve(out, 5));
+        }
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+impl Serves<Relieves> for Arc<World> {
+    fn rig(&self) -> &Rig {
+        &self.rig
+    }
+    fn slots(&self) -> &Slots<Relieves> {
+        &self.slots
+    }
+    fn has_room(&self, _slot: &Slot<Relieves>) -> bool {
+        *self.has_room.lock().expect("no panic")
+    }
+    fn ring(&self) {
+        *self.rings.lock().expect("no panic") += 1;
+    }
+}
+
+impl World {
+    /// `may_block`: its device has the runner relieved.
+    fn new(may_block: bool) -> Arc<Self> {
+        let world = Arc::new(OnceLock::new());
+        let info = DeviceInfo::new("relieves".to_owned(), 1_514);
+        let device = Relieves { info, world: world.clone() };
+        let spec: Spec = "fq timer_slack 0".parse().expect("a qdisc");
+        let slots = Slots::with_capacity(1);
+        let port = Port::new(spec.build(1_514), device, 10_000);
+        assert_eq!(slots.add(Slot::new(port, 1_514, may_block, 0)), Some(0));
+        let (has_room, rings) = (Mutex::new(false), Mutex::new(0));
+        let this = Arc::new(Self { rig: Rig::new(1), slots, has_room, rings });
+        if may_block {
+            world.set(Arc::downgrade(&this)).expect("it is set once");
+        }
+        this
+    }
+
+    fn keep(&self) -> Keep<'_, Relieves> {
+        Keep { rig: &self.rig, slot: self.slots.get(0).expect("a port"), clock: &MonotonicClock }
+    }
+
+    /// Pushes a packet that leaves at `at`.
+    fn push(&self, at: Instant) {
+        let mut packet = Packet::new(100);
+        (packet.txtime_ns, packet.enqueued_ns) = (at.0, NOW.0);
+        let keep = self.keep();
+        let _ = keep.slot.port.xmit(PacketList::from_iter([packet]), NOW, &keep).expect("room");
+    }
+
+    fn round(self: &Arc<Self>, now: Instant) -> Option<(u32, u64)> {
+        self.rig.runners[0].alarm.rise();
+        round(self, Seat { me: 0, number: 0 }, &now)
+    }
+}
+
+/// Whoever waits for room is told as soon as there is some; until then, the runner looks each
+/// millisecond.
+#[test]
+fn a_wish_is_looked_after_until_it_is_fulfilled() {
+    let world = World::new(false);
+    let slot = world.slots.get(0).expect("a port");
+    slot.want_room();
+    world.keep().keep(NOW);
+    assert_eq!(world.round(NOW), Some((1, NOW.after(1_000_000).0)));
+    assert_eq!(world.round(NOW.after(999_999)), Some((0, NOW.after(1_000_000).0)));
+    let later = NOW.after(1_000_000);
+    assert_eq!(world.round(later), Some((1, NOW.after(2_000_000).0)));
+    assert_eq!(*world.rings.lock().expect("no panic"), 0, "there is no room");
+    *world.has_room.lock().expect("no panic") = true;
+    assert_eq!(world.round(NOW.after(2_000_000)), Some((1, NEVER)));
+    assert_eq!(*world.rings.lock().expect("no panic"), 1);
+    // The wish was granted: nobody is told again.
+    world.keep().keep(NOW);
+    assert_eq!(world.round(NOW.after(3_000_000)), Some((1, NEVER)));
+    assert_eq!(*world.rings.lock().expect("no panic"), 1);
+}
+
+/// What the port asked for while its device kept the runner is not lost with the role.
+#[test]
+fn who_was_relieved_passes_on_what_the_port_asked_for() {
+    let world = World::new(true);
+    let (first, second) = (NOW.after(1), NOW.after(5_000_000));
+    world.push(first);
+    world.push(second);
+    assert_eq!(world.round(first), None, "another has the role");
+    assert_eq!(world.rig.runners[0].post.holder(), 5);
+    assert_eq!(world.slots.marked().count(), 1, "who has it now looks at the port");
+    assert_eq!(world.rig.runners[0].alarm.at(), second.0, "and is awake in time");
+}
+
+/// A port is looked at as long as something is noted there.
+#[test]
+fn a_port_that_wants_nothing_is_not_looked_at() {
+    let world = World::new(false);
+    assert_eq!(world.slots.marked().count(), 0);
+    world.push(NOW.after(10));
+    assert_eq!(world.slots.marked().count(), 1);
+    assert_eq!(world.round(NOW), Some((0, NOW.after(10).0)));
+    assert_eq!(world.slots.marked().count(), 1, "it is not due yet");
+    assert_eq!(world.round(NOW.after(10)), Some((1, NEVER)));
+    assert_eq!(world.slots.marked().count(), 0);
+}
+
+/// A port that is owned each time is visited less and less often: after 1, 2, 4 ticks, and so on
+/// up to 64 of 100 µs.
+#[test]
+fn visits_in_vain_become_rare() {
+    let world = World::new(false);
+    let (keep, slot) = (world.keep(), world.slots.get(0).expect("a port"));
+    let due_after = |ran: Option<Ran>| {
+        again(&keep, slot, ran, NOW);
+        let due = slot.visits.due.at();
+        slot.visits.due.take(NEVER - 1);
+        due.wrapping_sub(NOW.0)
+    };
+    for _ in 0..2 {
+        // So many that a counter of 8 bits would overflow.
+        for time in 0..300 {
+            let ticks = if time < 6 { 1 << time } else { 64 };
+            assert_eq!(due_after(None), ticks * 100_000, "time {time}");
+        }
+        // A visit that found it free: all over again.
+        assert_eq!(due_after(Some(Ran { done: 3, again: true })), 0, "at once");
+    }
+    again(&keep, slot, Some(Ran { done: 3, again: false }), NOW);
+    assert_eq!(slot.visits.due.at(), NEVER, "there is nothing more to do");
+}
+
+/// Nobody else could come in the place of the only runner.
+#[test]
+fn an_only_runner_is_not_reminded() {
+    let ports = Ports::new(&["pfifo"]);
+    let keep = ports.keep(0);
+    keep.keep(NOW);
+    ports.rig.runners[0].alarm.rise();
+    keep.remind(NOW.after(10 * LATE_NS));
+    assert_eq!(ports.wake_at(), NEVER);
+}
+
+/// From the start there are ten rounds without a pause, as there are later.
+#[test]
+fn the_first_rounds_are_as_many_as_later_ones() {
+    let ports = Ports::new(&["pfifo limit 10000"]);
+    ports.push(0, 64 + 64 * 10 + 1, Instant(0));
+    start(&ports, NOW.after(2 * TICK_NS));
+    while ports.sent() != [64 + 64 * 10 + 1] {
+        thread::yield_now();
+    }
+    end(&ports);
+    assert_eq!(ports.rig.runners[0].stats.restarts.get(), 10);
+}
+
+/// A clock that stands still but for what a device takes.
+#[derive(Clone)]
+struct Taken(Arc<NullStats>, u64);
+
+impl Clock for Taken {
+    fn now(&self) -> Instant {
+        NOW.after(2 * TICK_NS + self.0.packets.get() * self.1)
+    }
+}
+
+/// A runner goes on for less than 2 ms without a pause.
+#[test]
+fn the_time_without_a_pause_is_two_milliseconds() {
+    // A round takes 64 packets. Half of 2 ms, a nanosecond less, and all of it but a nanosecond.
+    for (round_ns, restarts) in [(1_000_000, 2), (999_936, 3), (2_000_000, 0), (1_999_936, 2)] {
+        let ports = Ports::new(&["pfifo limit 10000"]);
+        let count = 64 + 64 * 4 + 1;
+        ports.push(0, count, Instant(0));
+        start(&ports, Taken(ports.sent[0].clone(), round_ns / 64));
+        while ports.sent() != [u64::from(count)] {
+            thread::yield_now();
+        }
+        end(&ports);
+        let counted = ports.rig.runners[0].stats.restarts.get();
+        assert_eq!(counted, restarts, "four rounds of {round_ns} ns");
+    }
+}
+
+/// A runner that nobody wants sleeps.
+#[test]
+fn a_runner_without_work_sleeps() {
+    let ports = Ports::new(&["pfifo"]);
+    start(&ports, NOW);
+    // Long enough for thousands of rounds, if it did not.
+    thread::sleep(Duration::from_millis(5));
+    end(&ports);
+    let wakeups = ports.rig.runners[0].stats.wakeups.get();
+    assert!(wakeups < 100, "{wakeups} wake-ups, and one had a reason: to end");
+}
+
+/// Besides the runners: 63 that devices keep, and the watch.
+#[test]
+fn a_crew_has_sixty_four_stand_ins() {
+    for runners in [1, 2, 64] {
+        assert_eq!(Crew::new(runners).places(), runners + 64);
+    }
+}

@@ -1,0 +1,207 @@
+//! What links, ports and those who wait agree on.
+
+use std::time::Duration;
+
+use onramp_core::Facts;
+use onramp_dev::Null;
+
+use super::*;
+use crate::Link;
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(500);
+
+fn boxed() -> BoxDevice {
+    Box::new(Null::default())
+}
+
+fn link(ports: usize) -> Link {
+    Link::devices((0..ports).map(|_| boxed())).build().expect("a link")
+}
+
+/// Each port begins its chance at the next number after that of the link.
+#[test]
+fn ports_have_seeds_in_a_row() {
+    for (seed, expected) in [(5, [5, 6, 7]), (u64::MAX - 1, [u64::MAX - 1, u64::MAX, 0])] {
+        let link = Link::devices((0..3).map(|_| boxed())).seed(seed).build().expect("a link");
+        let plan = link.handle.shared.plan().expect("no copy");
+        assert_eq!([0, 1, 2].map(|port| plan.seed(port)), expected);
+    }
+}
+
+#[test]
+fn a_link_that_is_closed_is_shut() {
+    let link = link(2);
+    let shared = &link.handle.shared;
+    assert!(!shared.is_closed() && !shared.rig.gate.is_shut());
+    assert!(link.close(Duration::ZERO).flushed);
+    assert!(shared.is_closed() && shared.rig.gate.is_shut());
+}
+
+#[test]
+fn a_close_waits_for_owners_for_eight_hundred_milliseconds() {
+    let link = link(1);
+    let shared = &link.handle.shared;
+    let before = shared.clock.now();
+    let deadline = shared.owners_deadline();
+    let after = shared.clock.now();
+    assert!((before.after(800_000_000)..=after.after(800_000_000)).contains(&deadline));
+}
+
+/// What a device of a host says of itself: how many queues it has, and what stands at its root.
+fn facts(queues: u16, fallback: &str) -> Facts {
+    let fallback = fallback.parse().ok();
+    Facts { fallback, queues, mtu: 1_514, ports: true, ..Facts::default() }
+}
+
+/// A root serves all queues of a device that was described, and each queue of a plain link.
+#[test]
+fn one_root_serves_all_queues_of_a_device() {
+    for (ports, described, one) in
+        [(1, true, false), (2, true, true), (4, true, true), (4, false, false)]
+    {
+        let link = link(ports);
+        let shared = &link.handle.shared;
+        link.change("qdisc replace dev link root handle 1: pfifo").expect("it can be done");
+        assert!(!shared.rig.gate.is_one());
+        if described {
+            link.describe("link", facts(u16::try_from(ports).expect("few"), "noqueue"));
+        }
+        assert_eq!(shared.rig.gate.is_one(), one, "{ports} ports, described: {described}");
+        let trees = if one { 1 } else { ports };
+        assert_eq!(shared.fronts().len().min(ports), trees);
+        // Credits are those of the ports that serve.
+        let share = 8_192 * u32::try_from(trees).expect("few");
+        let sender = link.sender();
+        assert_eq!(shared.fair_credits(), share);
+        if ports == 1 {
+            continue; // There is no mq with one queue.
+        }
+        link.change("qdisc replace dev link root handle 2: mq").expect("it can be done");
+        assert!(!shared.rig.gate.is_one(), "each queue has a tree of its own");
+        assert_eq!(shared.fair_credits(), 8_192 * u32::try_from(ports).expect("few"));
+        link.change("qdisc replace dev link root handle 3: pfifo").expect("it can be done");
+        assert_eq!(shared.rig.gate.is_one(), one);
+        assert_eq!(shared.fair_credits(), share, "at once, not when the next sender comes");
+        drop(sender);
+    }
+}
+
+/// As it comes and goes, the trees of all ports are built anew.
+#[test]
+fn ports_hear_of_a_root_that_serves_all() {
+    let link = link(3);
+    let shared = &link.handle.shared;
+    link.change("qdisc replace dev link root handle 9: mq").expect("it can be done");
+    link.describe("link", facts(3, "noqueue"));
+    let stale = || shared.slots.iter().map(Slot::is_stale).collect::<Vec<_>>();
+    let follow = |line: &str| {
+        let mut plan = shared.open_plan().expect("it is open");
+        Arc::make_mut(&mut plan.tree).change(line).expect("it can be done");
+        shared.follow(&plan)
+    };
+    assert!(follow("qdisc replace dev link root handle 1: pfifo"));
+    assert_eq!(stale(), [true; 3]);
+    shared.slots.iter().for_each(|slot| slot.set_stale(false));
+    assert!(!follow("qdisc change dev link root pfifo limit 7"), "it is the same root");
+    assert!(!follow("qdisc replace dev link root handle 2: fq"), "of the same sort");
+    assert_eq!(stale(), [false; 3]);
+    assert!(follow("qdisc replace dev link root handle 3: mq"));
+    assert_eq!(stale(), [true; 3]);
+}
+
+/// The first port, through which a root serves all, has to be there, and to live.
+#[test]
+fn a_root_needs_the_first_port() {
+    let link = link(3);
+    let shared = &link.handle.shared;
+    link.change("qdisc replace dev link root handle 9: mq").expect("it can be done");
+    link.describe("link", facts(3, "noqueue"));
+    assert!(link.remove_port(0, LONG).expect("others stay").flushed);
+    link.change("qdisc replace dev link root handle 1: pfifo").expect("it can be done");
+    assert!(!shared.rig.gate.is_one());
+}
+
+/// Removes ports, which hold nothing, one after another. Gives those that went, and those of them
+/// into which packets may be on their way.
+fn removed(link: &Link, ports: Range<usize>, timeout: Duration) -> (Vec<usize>, Vec<usize>) {
+    for port in ports {
+        assert!(link.remove_port(port, timeout).expect("others stay").flushed);
+    }
+    let changing = link.handle.shared.changing().expect("it is open");
+    (changing.gone.clone(), changing.unsettled.iter().copied().collect())
+}
+
+/// Those who come to a port that went wait for packets that were on their way in, for as long as
+/// the removal may have taken; but not at more than 16 ports.
+#[test]
+fn ports_that_went_are_unsettled_for_a_while() {
+    for count in [1, 3, 15, 16, 17, 20] {
+        let link = link(count + 2);
+        let (gone, unsettled) = removed(&link, 0..count, LONG);
+        assert_eq!(gone, (0..count).collect::<Vec<_>>());
+        assert_eq!(unsettled, (count.saturating_sub(16)..count).collect::<Vec<_>>());
+        let shared = &link.handle.shared;
+        for port in 0..count {
+            let known = &shared.slot(port).known.succession;
+            assert!(known.is_gone());
+            assert_eq!(known.patience() > 0, unsettled.contains(&port), "{port} of {count}");
+            // Flows of those that are settled know where to go without passing others of these.
+            let settled = count.saturating_sub(16);
+            let heir = known.heir(7).expect("it went");
+            assert!(port >= settled || heir >= settled, "{port} of {count} leads to {heir}");
+            assert!(shared.route(port, 7) >= count, "and all end at a port that is open");
+        }
+        // The time is over for all of them.
+        let mut changing = shared.changing().expect("it is open");
+        for port in &unsettled {
+            shared.slot(*port).known.succession.settle();
+        }
+        shared.settle(&mut changing);
+        assert!(changing.unsettled.is_empty());
+        assert_eq!(changing.gone.len(), count, "a port's number is not used again");
+    }
+}
+
+/// What takes nothing more is leaving until it is empty; after that, it is waited for only while
+/// something is in it, and the time is not over.
+#[test]
+fn who_comes_to_a_port_that_went_waits_for_what_is_in_it() {
+    for (holds, patience, waits) in
+        [(true, u64::MAX, true), (true, 0, false), (true, 1, false), (false, u64::MAX, false)]
+    {
+        let link = Link::devices([boxed(), boxed()]).qdisc("netem delay 200s").build();
+        let link = link.expect("a link");
+        let shared = &link.handle.shared;
+        if holds {
+            let mut sender = link.sender();
+            let flow = sender.flow_with(None, crate::Mapping::Port(0));
+            sender.try_send(&flow, b"stays").expect("there is room");
+        }
+        let slot = shared.slot(0);
+        assert!(!shared.is_leaving(slot) && !shared.is_full(0));
+        slot.known.succession.leave();
+        assert!(shared.is_leaving(slot) && shared.is_full(0));
+        slot.known.succession.go(&[1], patience);
+        assert_eq!(shared.is_leaving(slot), waits, "holds: {holds}, until {patience}");
+        assert_eq!(shared.is_full(0), waits);
+        shared.rig.gate.note_change();
+        assert_eq!(shared.route(0, 3), if waits { 0 } else { 1 });
+        shared.rig.gate.close();
+        assert!(!shared.is_leaving(slot), "a link that closes sends nothing more that could wait");
+    }
+}
+
+/// With a port its credits go.
+#[test]
+fn credits_are_shared_out_as_ports_come_and_go() {
+    let builder = Link::devices((0..3).map(|_| boxed())).ports_max(5);
+    let link = builder.build().expect("a link");
+    let share = || link.handle.shared.fair_credits();
+    let _senders = [link.sender(), link.sender()];
+    assert_eq!(share(), 8_192 * 3 / 2);
+    assert!(link.remove_port(1, LONG).expect("others stay").flushed);
+    assert_eq!(share(), 8_192);
+    link.add_port(Null::default()).expect("there is room");
+    assert_eq!(share(), 8_192 * 3 / 2);
+}

@@ -1,0 +1,113 @@
+//! The commands that a host takes to become what a text describes, word by word.
+
+use super::*;
+
+/// The commands it took.
+fn steps(host: &mut Host, text: &str) -> Vec<String> {
+    host.configure(text, Path::new("/")).expect("it can be done")
+}
+
+#[test]
+fn devices_are_made_and_set_in_one_step_each() {
+    let mut host = Host::new();
+    let text = "ip link add d0 up mtu 1400 numtxqueues 2 type dummy\n\
+                ip link add v0 txqueuelen 7 type veth peer name v1 numtxqueues 3\n";
+    let took = steps(&mut host, text);
+    assert_eq!(
+        took,
+        [
+            "ip link add dev d0 numtxqueues 2 type dummy",
+            "ip link add dev v0 numtxqueues 1 type veth peer name v1 numtxqueues 3",
+            "ip link set dev d0 mtu 1400 up",
+            "ip link set dev v0 txqueuelen 7",
+        ]
+    );
+    assert_eq!(steps(&mut host, text), [""; 0], "it is as it should be");
+    // What can change, changes; all of it at once.
+    let text = "ip link add d0 mtu 1300 txqueuelen 9 numtxqueues 2 type dummy\n\
+                ip link add v0 txqueuelen 7 type veth peer name v1 numtxqueues 3 up\n";
+    assert_eq!(
+        steps(&mut host, text),
+        ["ip link set dev d0 mtu 1300 txqueuelen 9 down", "ip link set dev v1 up"]
+    );
+    let shown = out(&mut host, "ip link show d0");
+    assert!(shown.contains(" mtu 1300 ") && shown.contains(" qlen 9\n"), "{shown}");
+    assert!(!shown.contains("UP"), "{shown}");
+    // What cannot is made anew; with one end of a pair the other goes.
+    let text = "ip link add d0 mtu 1300 txqueuelen 9 numtxqueues 3 type dummy\n";
+    let took = steps(&mut host, text);
+    assert_eq!(
+        took.iter().filter(|step| step.starts_with("ip link del dev ")).count(),
+        2,
+        "{took:?}"
+    );
+    assert!(took.ends_with(&[
+        "ip link add dev d0 numtxqueues 3 type dummy".to_owned(),
+        "ip link set dev d0 mtu 1300 txqueuelen 9".to_owned(),
+    ]));
+    let names: Vec<_> = host.devices().into_iter().map(|device| device.name).collect();
+    assert_eq!(names, ["d0"]);
+}
+
+#[test]
+fn a_tree_is_changed_where_it_can_be_and_replaced_where_not() {
+    let mut host = Host::new();
+    let mut follow = |tree: &str| {
+        let text = format!("ip link add d0 up type dummy\n{tree}");
+        let took = steps(&mut host, &text);
+        (took, out(&mut host, "tc qdisc show dev d0"))
+    };
+    let (took, shown) = follow("");
+    assert_eq!(took, ["ip link add dev d0 numtxqueues 1 type dummy", "ip link set dev d0 up"]);
+    assert_eq!(shown, "qdisc noqueue 0: root refcnt 2 \n");
+    let prio = "tc qdisc add dev d0 root handle 1: prio\n";
+    let (took, shown) =
+        follow(&format!("{prio}tc qdisc add dev d0 parent 1:1 handle 11: pfifo limit 5\n"));
+    assert_eq!(
+        took,
+        [
+            "+ tc qdisc add dev d0 root handle 1: prio",
+            "+ tc qdisc add dev d0 parent 1:1 handle 11: pfifo limit 5"
+        ]
+    );
+    assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 5p\n"), "{shown}");
+    // Only parameters differ.
+    let (took, shown) =
+        follow(&format!("{prio}tc qdisc add dev d0 parent 1:1 handle 11: pfifo limit 6\n"));
+    assert_eq!(took, ["tc qdisc change dev d0 parent 1:1 handle 11: pfifo limit 6"]);
+    assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 6p\n"), "{shown}");
+    // More does: what is in both is not told.
+    let (took, shown) =
+        follow(&format!("{prio}tc qdisc add dev d0 parent 1:2 handle 12: bfifo limit 7000\n"));
+    assert_eq!(
+        took,
+        [
+            "- tc qdisc add dev d0 parent 1:1 handle 11: pfifo limit 6",
+            "+ tc qdisc add dev d0 parent 1:2 handle 12: bfifo limit 7000b"
+        ]
+    );
+    assert!(shown.ends_with("qdisc bfifo 12: parent 1:2 limit 7000b\n"), "{shown}");
+    let (took, shown) = follow("");
+    assert_eq!(
+        took,
+        [
+            "- tc qdisc add dev d0 root handle 1: prio",
+            "- tc qdisc add dev d0 parent 1:2 handle 12: bfifo limit 7000b"
+        ]
+    );
+    assert_eq!(shown, "qdisc noqueue 0: root refcnt 2 \n");
+}
+
+/// A device that was up once has a default qdisc, also after a text that only makes it and takes
+/// its tree away: as in Linux, `noop` is what a new device has.
+#[test]
+fn a_tree_that_goes_leaves_what_the_device_has_by_itself() {
+    let mut host = Host::new();
+    let up = "ip link add d0 up txqueuelen 30 numtxqueues 2 type dummy\n\
+              tc qdisc add dev d0 root handle 1: prio\n";
+    steps(&mut host, up);
+    let took = steps(&mut host, "ip link add d0 txqueuelen 30 numtxqueues 2 type dummy\n");
+    assert_eq!(took, ["ip link set dev d0 down", "- tc qdisc add dev d0 root handle 1: prio"]);
+    assert_eq!(out(&mut host, "tc qdisc show dev d0"), "qdisc noqueue 0: root refcnt 2 \n");
+    assert!(out(&mut host, "ip link show d0").contains(" qdisc noqueue state DOWN "));
+}

@@ -1,0 +1,62 @@
+//! A host that follows a text.
+
+use std::path::Path;
+
+use onramp::host::Host;
+
+use crate::all;
+
+fn configure(host: &mut Host, text: &str) -> Vec<String> {
+    host.configure(text, Path::new("/")).unwrap_or_else(|(line, reply)| {
+        panic!("line {line}: {}", reply.err);
+    })
+}
+
+#[test]
+fn the_commands_that_it_took_are_told() {
+    let mut host = Host::new();
+    let text = "ip link add d0 type dummy\nip link set d0 up\n\
+                tc qdisc add dev d0 root handle 1: pfifo limit 7\n";
+    let made = configure(&mut host, text);
+    assert!(made[0].starts_with("ip link add dev d0 "), "{made:?}");
+    assert_eq!(configure(&mut host, text), [""; 0], "nothing is left to do");
+
+    let queue = text.replace("d0 up", "d0 up txqueuelen 50 mtu 9000");
+    let set = "ip link set dev d0 mtu 9000 txqueuelen 50";
+    assert_eq!(configure(&mut host, &queue), [set]);
+    let device = &host.devices()[0];
+    assert_eq!((device.txqueuelen, device.mtu, device.up), (50, 9_000, true));
+    assert_eq!(configure(&mut host, &queue.replace("d0 up", "d0")), ["ip link set dev d0 down"]);
+
+    // Another kind: the whole tree is replaced.
+    let other = queue.replace("d0 up", "d0").replace("pfifo limit 7", "bfifo limit 3000");
+    let changed = configure(&mut host, &other);
+    let gone = "- tc qdisc add dev d0 root handle 1: pfifo limit 7";
+    let come = "+ tc qdisc add dev d0 root handle 1: bfifo limit 3000b";
+    assert_eq!(changed, [gone, come]);
+    assert_eq!(host.devices()[0].qdiscs[0].1.kind.id, "bfifo");
+}
+
+#[test]
+fn devices_of_others_are_left_alone() {
+    let mut host = Host::new();
+    all(&mut host, &["ip link add mine type dummy"]);
+    configure(&mut host, "ip link add d0 type dummy\nip link add v0 type veth peer name v1\n");
+    let names = |host: &Host| host.devices().into_iter().map(|it| it.name).collect::<Vec<_>>();
+    assert_eq!(names(&host).len(), 4);
+    configure(&mut host, "");
+    assert_eq!(names(&host), ["mine"]);
+}
+
+#[test]
+fn a_line_that_cannot_be_done_leaves_all_as_it_was() {
+    let mut host = Host::new();
+    let text = "ip link add d0 type dummy\n";
+    configure(&mut host, text);
+    let wrong = "ip link add d0 type dummy\n\nip link add d1 type dummy\n\
+                 tc qdisc add dev d1 root frob\n";
+    let (line, reply) = host.configure(wrong, Path::new("/")).expect_err("no such kind");
+    assert_eq!(line, 4);
+    assert!(reply.code != 0 && reply.err.contains("frob"), "{}", reply.err);
+    assert_eq!(host.devices().len(), 1);
+}

@@ -1,0 +1,156 @@
+//! `ip link`.
+
+use onramp::host::Host;
+use onramp::host::reference::{self, Takes, Word};
+
+use crate::{all, exec, out, refused};
+
+fn host() -> Host {
+    let mut host = Host::new();
+    all(
+        &mut host,
+        &[
+            "ip link add d0 address 02:00:00:00:00:0a type dummy",
+            "ip link add v0 type veth peer name v1",
+            "ip link set d0 up",
+        ],
+    );
+    host
+}
+
+#[test]
+fn what_is_shown_can_be_chosen() {
+    let mut host = host();
+    let mut names = |words: &str| -> Vec<String> {
+        let text = out(&mut host, &format!("ip -br link show {words}"));
+        text.lines().filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect()
+    };
+    assert_eq!(names(""), ["d0", "v1@v0", "v0@v1"]);
+    assert_eq!(names("up"), ["d0"]);
+    assert_eq!(names("type veth"), ["v1@v0", "v0@v1"]);
+    assert_eq!(names("dev v1"), ["v1@v0"]);
+    assert_eq!(names("v1"), ["v1@v0"]);
+    for ours in ["group default", "group 0", "nomaster"] {
+        assert_eq!(names(ours).len(), 3, "{ours}");
+    }
+    for strange in ["group 5", "master br0", "vrf red"] {
+        assert_eq!(names(strange), [""; 0], "{strange}");
+    }
+}
+
+#[test]
+fn a_line_for_each_device_and_flags_in_json() {
+    let mut host = host();
+    let brief =
+        "d0               UNKNOWN        02:00:00:00:00:0a <BROADCAST,NOARP,UP,LOWER_UP> \n";
+    assert_eq!(out(&mut host, "ip -br link show d0"), brief);
+    let json = out(&mut host, "ip -j link show d0");
+    let flags = r#""flags":["BROADCAST","NOARP","UP","LOWER_UP"]"#;
+    assert!(json.contains(flags) && json.contains(r#""ifname":"d0""#), "{json}");
+    let json = out(&mut host, "ip -j -br link show v0");
+    for part in [r#""ifname":"v0""#, r#""link":"v1""#, r#""operstate":"DOWN""#] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+}
+
+#[test]
+fn help_versions_and_what_is_unknown() {
+    let mut host = host();
+    let version = format!("ip utility, onramp-{}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(out(&mut host, "ip -V"), version);
+    for line in ["ip help", "ip link help", "ip link show help", "ip link add help"] {
+        let (code, text) = refused(&mut host, line);
+        assert_eq!(code, 255, "{line}");
+        assert!(text.starts_with("Usage: ip"), "{line}: {text}");
+    }
+    let (code, text) = refused(&mut host, "ip link set d0 type dummy");
+    assert_eq!(code, 1);
+    assert!(text.contains("dummy"), "{text}");
+    let (code, text) = refused(&mut host, "ip link show nope");
+    assert_eq!((code, &*text), (1, "Device \"nope\" does not exist.\n"));
+}
+
+#[test]
+fn names_that_no_device_may_have() {
+    let mut host = Host::new();
+    let mut add = |name: &str| {
+        let reply = exec(&mut host, &format!("ip link add dev {name} type dummy"));
+        (reply.code, reply.err)
+    };
+    for name in [".", "..", "a:b"] {
+        let text =
+            format!("RTNETLINK answers: Invalid argument\nno device may be called {name:?}\n");
+        assert_eq!(add(name), (2, text));
+    }
+    assert_eq!(add("fifteen-letters").0, 0);
+    let text = "Error: Attribute failed policy validation.\n\
+                \"sixteen--letters\": a device's name has at most 15 bytes\n";
+    assert_eq!(add("sixteen--letters"), (2, text.to_owned()));
+    assert_ne!(add("a/b").0, 0);
+    for name in ["...", "a.b"] {
+        assert_eq!(add(name).0, 0, "{name}");
+    }
+}
+
+#[test]
+fn an_mtu_has_bounds() {
+    let mut host = Host::new();
+    let mut add = |mtu: &str| exec(&mut host, &format!("ip link add v{mtu} mtu {mtu} type veth"));
+    // Linux's veth: 68 to 65,535 bytes.
+    for good in ["68", "65535"] {
+        let reply = add(good);
+        assert_eq!((reply.code, &*reply.err), (0, ""), "{good}");
+    }
+    for bad in ["67", "65536", "-1"] {
+        let reply = add(bad);
+        assert_eq!(reply.code, 2, "{bad}: {}", reply.err);
+        assert!(reply.err.contains(&format!("mtu {bad}: ")), "{}", reply.err);
+    }
+    // Its dummy has no upper bound.
+    assert_eq!(exec(&mut host, "ip link add d0 mtu 1000000 type dummy").code, 0);
+    assert_eq!(host.devices().last().map(|device| device.mtu), Some(1_000_000));
+}
+
+#[test]
+fn devices_have_numbers_and_types() {
+    let host = host();
+    let devices = host.devices();
+    let plain: Vec<_> =
+        devices.iter().map(|it| (&*it.name, it.index, it.kind, it.peer.as_deref())).collect();
+    let first = devices[0].index;
+    // The other end of a pair is made first, as in Linux.
+    assert_eq!(plain[0], ("d0", first, "dummy", None));
+    assert_eq!(plain.len(), 3);
+    for (name, _, kind, peer) in &plain[1..] {
+        assert_eq!((*kind, *peer), ("veth", Some(if *name == "v0" { "v1" } else { "v0" })));
+    }
+    let mut numbers: Vec<_> = plain.iter().map(|it| it.1).collect();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 3, "{numbers:?}");
+}
+
+#[test]
+fn the_reference_says_how_words_are_used() {
+    let usage = |takes| Word { name: "dev", takes, help: "" }.usage();
+    let cases = [
+        (Takes::Nothing, "dev"),
+        (Takes::Device, "dev DEVICE"),
+        (Takes::Handle, "dev HANDLE"),
+        (Takes::Class, "dev CLASS"),
+        (Takes::OneOf(&["a", "b"]), "dev NAME"),
+        (Takes::Value("BYTES"), "dev BYTES"),
+        (Takes::Type, "dev TYPE"),
+    ];
+    for (takes, text) in cases {
+        assert_eq!(usage(takes), text);
+    }
+    let types = reference::device_types();
+    let find = |name| types.iter().find(|it| it.name == name).expect("a type");
+    let udp = find("udp");
+    let options: Vec<_> = udp.options.iter().map(|it| (it.key, it.operand)).collect();
+    assert!(options.contains(&("remote", "ADDRESS:PORT")), "{options:?}");
+    let veth = find("veth");
+    assert_eq!(veth.options[0].operand, "[name] NAME ..");
+    assert_eq!(veth.mtu, [68, 1_500, 65_535]);
+    assert!(veth.no_queue && !udp.no_queue);
+}

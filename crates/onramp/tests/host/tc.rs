@@ -1,0 +1,251 @@
+//! `tc`.
+
+use std::sync::{Arc, Mutex};
+
+use onramp::host::{Event, Host, What};
+
+use crate::{all, exec, out, refused};
+
+/// `prio` with `fq` in its first band, `htb` with two classes on another device.
+fn host() -> Host {
+    let mut host = Host::new();
+    all(
+        &mut host,
+        &[
+            "ip link add d0 type dummy",
+            "ip link add d1 type dummy",
+            "tc qdisc add dev d0 root handle 1: prio",
+            "tc qdisc add dev d0 parent 1:1 handle 10: pfifo limit 7",
+            "tc qdisc add dev d1 root handle 2: htb default 20",
+            "tc class add dev d1 parent 2: classid 2:10 htb rate 1mbit",
+            "tc class add dev d1 parent 2:10 classid 2:20 htb rate 500kbit",
+        ],
+    );
+    host
+}
+
+#[test]
+fn options_in_front_of_the_object() {
+    let mut host = host();
+    let version = format!("tc utility, onramp-{}\n", env!("CARGO_PKG_VERSION"));
+    for line in ["tc -V", "tc -Version", "tc --Version", "tc -s -V qdisc"] {
+        assert_eq!(out(&mut host, line), version, "{line}");
+    }
+    let wrong = [
+        ("tc -x qdisc", "Option \"-x\" is unknown, try \"tc -help\".\n"),
+        ("tc - qdisc", "Option \"-\" is unknown, try \"tc -help\".\n"),
+        ("tc -batch", "Option \"-batch\" stands first, and needs the name of a file, or -.\n"),
+        ("tc -netns a", "Option \"-netns\": Onramp's devices are in no network namespace.\n"),
+        ("tc frob", "Object \"frob\" is unknown, try \"tc help\".\n"),
+        ("tc qdisc frob", "Command \"frob\" is unknown, try \"tc qdisc help\".\n"),
+        // Verbs of one object are no verbs of the others.
+        ("tc class link", "Command \"link\" is unknown, try \"tc class help\".\n"),
+        ("tc qdisc get", "Command \"get\" is unknown, try \"tc qdisc help\".\n"),
+    ];
+    for (line, text) in wrong {
+        assert_eq!(refused(&mut host, line), (255, text.to_owned()), "{line}");
+    }
+}
+
+#[test]
+fn every_object_has_help_of_its_own_and_help_is_no_fault() {
+    let mut host = Host::new();
+    let mut texts = Vec::new();
+    for line in ["tc help", "tc qdisc help", "tc class help", "tc filter help"] {
+        let (code, text) = refused(&mut host, line);
+        assert_eq!(code, 0, "{line}");
+        assert!(text.starts_with("Usage:\ttc") || text.starts_with("Usage: tc"), "{line}: {text}");
+        texts.push(text);
+    }
+    for (object, text) in ["qdisc", "class", "filter"].into_iter().zip(&texts[1..]) {
+        assert!(text.starts_with(&format!("Usage: tc {object} ")), "{text}");
+        let line = format!("tc {object} show help");
+        if object != "filter" {
+            assert_eq!(refused(&mut host, &line), (0, text.clone()), "{line}");
+        }
+        let unknown = format!("tc {object} add dev d0 frob help");
+        assert_eq!(refused(&mut host, &unknown), (0, text.clone()), "{unknown}");
+    }
+    for line in ["tc", "tc -help", "tc -h", "tc --help"] {
+        assert_eq!(refused(&mut host, line), (0, texts[0].clone()), "{line}");
+    }
+}
+
+#[test]
+fn every_kind_has_help() {
+    let mut host = Host::new();
+    let told = |host: &mut Host, line: &str, begin: &str| {
+        let (code, text) = refused(host, line);
+        assert_eq!(code, 1, "{line}");
+        assert!(text.contains(begin), "{line}: {text}");
+        text
+    };
+    let qdisc = told(&mut host, "tc qdisc add dev d0 root htb help", "default");
+    let class = told(&mut host, "tc class add dev d0 parent 1: htb help", "ceil");
+    assert_ne!(qdisc, class);
+    told(&mut host, "tc filter add dev d0 parent 1: flower help", "dst_ip");
+    told(&mut host, "tc filter add dev d0 parent 1: u32 help", "match");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
+    let mut host = host();
+    let none = "Cannot find device \"nope\"\n".to_owned();
+    for line in [
+        "tc qdisc add dev nope root fq",
+        // That the parent is not there is said of devices that are.
+        "tc qdisc add dev nope parent 5:1 fq",
+        "tc qdisc show dev nope",
+        "tc class show dev nope",
+        "tc filter show dev nope parent 1:",
+        "tc filter get dev nope parent 1: pref 1 handle 1 basic",
+    ] {
+        assert_eq!(refused(&mut host, line), (1, none.clone()), "{line}");
+    }
+    let which = "RTNETLINK answers: No such device\nsay which: dev NAME\n";
+    assert_eq!(refused(&mut host, "tc qdisc add root fq"), (2, which.to_owned()));
+    let (_, text) = refused(&mut host, "tc qdisc add dev nope root pfifo limit many");
+    assert!(text.contains("limit") && !text.contains("Cannot find"), "{text}");
+    let two = host.exec(&["tc", "qdisc", "add", "dev", "d 0", "root", "fq"], "/".as_ref());
+    let text = "Error: argument \"d 0\" is wrong: it is no single word\n";
+    assert_eq!((two.code, &*two.err), (255, text));
+}
+
+/// The first words of each line.
+fn heads(text: &str, words: usize) -> Vec<String> {
+    let head = |line: &str| line.split(' ').take(words).collect::<Vec<_>>().join(" ");
+    text.lines().map(head).collect()
+}
+
+#[test]
+fn what_is_listed_can_be_chosen() {
+    let mut host = host();
+    let mut qdiscs = |words: &str| heads(&out(&mut host, &format!("tc qdisc show {words}")), 3);
+    let (prio, fifo, htb) = ("qdisc prio 1:", "qdisc pfifo 10:", "qdisc htb 2:");
+    assert_eq!(qdiscs(""), [prio, fifo, htb]);
+    assert_eq!(qdiscs("dev d0"), [prio, fifo]);
+    assert_eq!(qdiscs("root"), [prio, htb]);
+    assert_eq!(qdiscs("dev d0 root"), [prio]);
+    assert_eq!(qdiscs("dev d0 parent 1:1"), [fifo]);
+    assert_eq!(qdiscs("dev d0 handle 10:"), [fifo]);
+    assert_eq!(qdiscs("dev d0 handle 11:"), [""; 0]);
+    assert_eq!(qdiscs("dev d0 ingress"), [""; 0]);
+    all(&mut host, &["tc qdisc add dev d0 clsact"]);
+    let clsact = heads(&out(&mut host, "tc qdisc show dev d0 ingress"), 3);
+    assert_eq!(clsact, ["qdisc clsact ffff:"]);
+
+    let mut classes = |words: &str| heads(&out(&mut host, &format!("tc class show {words}")), 3);
+    let (upper, lower) = ("class htb 2:10", "class htb 2:20");
+    assert_eq!(classes(""), [""; 0], "of no device");
+    let both = classes("dev d1");
+    assert_eq!(both.len(), 2);
+    assert!(both.contains(&upper.to_owned()) && both.contains(&lower.to_owned()), "{both:?}");
+    assert_eq!(classes("dev d1 classid 2:20"), [lower]);
+    // A parent names a qdisc: the kernel looks at no more of it, and none is called `root`.
+    assert_eq!(classes("dev d1 parent 2:10").len(), 2);
+    assert_eq!(classes("dev d1 root"), [""; 0]);
+    assert_eq!(classes("dev d1 qdisc 2:").len(), 2, "of the qdisc");
+    assert_eq!(classes("dev d1 qdisc 3:"), [""; 0]);
+    assert_eq!(classes("dev d0").len(), 3, "bands of prio");
+}
+
+#[test]
+fn a_listing_that_asks_for_nonsense_is_refused() {
+    let mut host = host();
+    let wrong = |word: &str, why| format!("Error: argument \"{word}\" is wrong: {why}\n");
+    let short = "Command line is not complete. Try option \"help\"\n".to_owned();
+    let what = |word, object| format!("What is \"{word}\"? Try \"tc {object} help\".\n");
+    let cases = [
+        ("tc qdisc show dev", short.clone()),
+        ("tc class show dev d0 classid", short),
+        ("tc qdisc show parent x", wrong("x", "invalid parent ID")),
+        ("tc qdisc show handle 1x", wrong("1x", "invalid handle ID")),
+        ("tc class show qdisc 10000:", wrong("10000:", "invalid qdisc ID")),
+        ("tc class show classid x", wrong("x", "invalid class ID")),
+        ("tc qdisc show classid 1:1", what("classid", "qdisc")),
+        ("tc class show handle 1:", what("handle", "class")),
+        ("tc class show ingress", what("ingress", "class")),
+    ];
+    for (line, text) in cases {
+        assert_eq!(refused(&mut host, line), (255, text), "{line}");
+    }
+}
+
+#[test]
+fn filters_are_listed_counted_and_got() {
+    let mut host = host();
+    let add = "tc filter add dev d0 parent 1: protocol ip pref 3 handle 5 basic match \
+               'meta(priority eq 6)' classid 1:2";
+    all(&mut host, &[&add.replace('\'', "")]);
+    let listed = out(&mut host, "tc filter show dev d0 parent 1:");
+    assert!(listed.contains("pref 3 basic") && listed.contains("1:2"), "{listed}");
+    assert_eq!(out(&mut host, "tc filter show dev d0 parent 10:"), "");
+    assert_eq!(out(&mut host, "tc filter show"), "", "of no device");
+    let got = out(&mut host, "tc filter get dev d0 parent 1: protocol ip pref 3 handle 5 basic");
+    assert!(got.contains("pref 3") && got.contains("handle 0x5"), "{got}");
+    let (code, _) = refused(&mut host, "tc filter get dev d0 parent 1: pref 4 handle 5 basic");
+    assert_eq!(code, 255, "its kind is missing");
+    let (code, _) =
+        refused(&mut host, "tc filter get dev d0 parent 1: protocol ip pref 4 handle 5 basic");
+    assert_eq!(code, 2, "there is none");
+    let counted = out(&mut host, "tc -s filter show dev d0 parent 1:");
+    assert!(counted.starts_with(listed.lines().next().expect("a line")), "{counted}");
+}
+
+/// Of filters where packets come in, nothing is asked: who adds one is warned.
+#[test]
+fn filters_at_ingress_are_kept_with_a_warning() {
+    let mut host = host();
+    all(&mut host, &["tc qdisc add dev d0 clsact"]);
+    for side in ["ingress", "egress"] {
+        let line = format!("tc filter add dev d0 {side} pref 1 matchall action drop");
+        let reply = exec(&mut host, &line);
+        assert_eq!(reply.code, 0, "{line}: {}", reply.err);
+        assert!(reply.err.starts_with("Warning: onramp puts no packet"), "{}", reply.err);
+        let gone = exec(&mut host, &format!("tc filter del dev d0 {side} pref 1"));
+        assert_eq!((gone.code, &*gone.err), (0, ""), "nothing to warn of");
+    }
+}
+
+#[test]
+fn changes_are_told_as_tc_monitor_does() {
+    let mut host = host();
+    let heard: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let ours = heard.clone();
+    host.listen(move |event| {
+        ours.lock().expect("nobody panics").push(event.clone());
+        event.line != "class htb 2:30 dev d1"
+    });
+    let mut told = |line: &str| -> Vec<(What, String, String)> {
+        all(&mut host, &[line]);
+        let events = std::mem::take(&mut *heard.lock().expect("nobody panics"));
+        events.into_iter().map(|it| (it.what, it.device, it.line)).collect()
+    };
+    let one = |what, line: &str| vec![(what, "d1".to_owned(), line.to_owned())];
+    let class = "class htb 2:30 dev d1 root prio 0 rate 1Mbit ceil 1Mbit burst 1600b cburst 1600b";
+    let add = "tc class add dev d1 parent 2: classid 2:30 htb rate 1mbit";
+    assert_eq!(told(add), one(What::Added, class));
+    let changed = told("tc class change dev d1 parent 2: classid 2:30 htb rate 2mbit");
+    assert_eq!(changed.len(), 1);
+    assert_eq!(changed[0].0, What::Changed);
+    assert!(
+        changed[0].2.starts_with("class htb 2:30 dev d1 root prio 0 rate 2Mbit"),
+        "{changed:?}"
+    );
+    let fifo = told("tc qdisc add dev d1 parent 2:30 handle 30: pfifo limit 9");
+    assert_eq!(fifo, one(What::Added, "qdisc pfifo 30: dev d1 parent 2:30 limit 9p"));
+    let other = told("tc qdisc change dev d1 parent 2:30 handle 30: pfifo limit 8");
+    assert_eq!(other, one(What::Changed, "qdisc pfifo 30: dev d1 parent 2:30 limit 8p"));
+    let filter = "dev d1 parent 2: protocol ip pref 1 basic classid 2:30";
+    let line = format!("filter {filter}");
+    assert_eq!(told(&format!("tc filter add {filter}")), one(What::Added, &line));
+    assert_eq!(told(&format!("tc filter replace {filter}")), one(What::Changed, &line));
+    let short = "dev d1 parent 2: protocol ip pref 1";
+    let gone = told(&format!("tc filter del {short}"));
+    assert_eq!(gone, one(What::Deleted, &format!("filter {short}")));
+    let gone = told("tc qdisc del dev d1 parent 2:30");
+    assert_eq!(gone, one(What::Deleted, "qdisc pfifo 30: dev d1 parent 2:30"));
+    let gone = told("tc class del dev d1 classid 2:30");
+    assert_eq!(gone, one(What::Deleted, "class htb 2:30 dev d1"));
+    assert_eq!(told(add), [], "it said that it wants to hear no more");
+}

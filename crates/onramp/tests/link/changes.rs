@@ -1,0 +1,316 @@
+//! What a change of a link reaches, and whom it leaves alone.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::view::QdiscView;
+use onramp::{
+    Device, DeviceInfo, DropReason, Instant, Link, Mapping, Mode, PacketList, PortError, Setup,
+    TcError, Transmitted,
+};
+
+use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
+use crate::trap::{Mortal, Trap, kill};
+
+fn boxed() -> Box<dyn Device> {
+    Box::new(Null::default())
+}
+
+/// The kinds of the qdiscs in front of a port.
+fn kinds(link: &Link, port: usize) -> Vec<&'static str> {
+    let views = link.views(port).expect("it answers");
+    views.iter().map(|view: &QdiscView| view.kind.id).collect()
+}
+
+/// Ports that are dead or gone are not asked.
+#[test]
+fn a_change_is_not_held_up_by_dead_ports() {
+    in_time(|| {
+        let (mortal, dies) = Mortal::over(boxed());
+        let link = Link::devices([boxed(), mortal, boxed()]).build().unwrap();
+        kill(&link, 1, &dies);
+        link.remove_port(2, LONG).unwrap();
+        for (line, kind) in [
+            ("qdisc replace dev link root handle 5: pfifo limit 9", "pfifo"),
+            ("qdisc change dev link root pfifo limit 10", "pfifo"),
+            ("qdisc replace dev link root handle 6: fq", "fq"),
+        ] {
+            link.change(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(kinds(&link, 0), [kind]);
+        }
+        assert!(matches!(link.views(1), Err(PortError::Dead(1))));
+        assert!(link.views(2).is_err(), "it was removed");
+    });
+}
+
+/// A port that missed a change gets the whole tree with the next one, once.
+#[test]
+fn a_port_that_missed_a_change_is_built_anew_once() {
+    in_time(|| {
+        let trap = Trap::new();
+        let link = Link::devices([trap.device()]).qdisc("pfifo").build().unwrap();
+        let caught = trap.catch(&link, 0);
+        // So many changes wait for a port at most; nobody waits for these.
+        let tree = link.setup();
+        (0..onramp_core::JOBS_MAX).for_each(|_| link.set_tree(&tree).unwrap());
+        let missed = link.change("qdisc replace dev link root handle 7: prio");
+        assert!(matches!(missed, Err(TcError::Port(PortError::Blocked(0)))), "{missed:?}");
+        trap.open();
+        caught.join().unwrap();
+        until("it answers", || link.views(0).is_ok());
+        link.change("qdisc add dev link parent 7:2 handle 8: netem delay 200s").unwrap();
+        assert_eq!(kinds(&link, 0), ["prio", "netem"]);
+        // From here on it misses nothing, and keeps what it holds.
+        let mut sender = link.sender();
+        let flow = sender.flow(None).with_priority(0x7_0002);
+        sender.try_send(&flow, b"stays").unwrap();
+        link.change("qdisc change dev link parent 7:2 netem delay 199s").unwrap();
+        link.change("qdisc add dev link parent 7:1 handle 9: pfifo").unwrap();
+        let stats = link.stats();
+        assert_eq!((stats.held, stats.dropped.get(&DropReason::Purged)), (1, None));
+    });
+}
+
+/// A tree that could not be given to a port is what the port gets with the next change, too.
+#[test]
+fn a_tree_that_a_port_missed_comes_with_the_next_change() {
+    in_time(|| {
+        let trap = Trap::new();
+        let link = Link::devices([trap.device()]).qdisc("pfifo").build().unwrap();
+        let caught = trap.catch(&link, 0);
+        let tree = link.setup();
+        (0..onramp_core::JOBS_MAX).for_each(|_| link.set_tree(&tree).unwrap());
+        let mut prio = Setup::default();
+        prio.apply("qdisc add dev link root handle 7: prio").unwrap();
+        assert!(matches!(link.set_tree(&prio), Err(PortError::Blocked(0))));
+        trap.open();
+        caught.join().unwrap();
+        until("it answers", || link.views(0).is_ok());
+        link.change("qdisc add dev link parent 7:2 handle 8: fq").unwrap();
+        assert_eq!(kinds(&link, 0), ["prio", "fq"]);
+    });
+}
+
+/// To measure may begin, and end, at any time, also for ports that come later.
+#[test]
+fn to_measure_begins_and_ends() {
+    in_time(|| {
+        let link = Link::devices([boxed(), boxed()]).ports_max(4).build().unwrap();
+        let mut sender = link.sender();
+        let mut counted = [0; 4];
+        // Sends a packet through each port; says of which more were measured than before.
+        let mut measured = || {
+            let mut port = |port: usize| {
+                let flow = sender.flow_with(None, Mapping::Port(port));
+                sender.send(&flow, b"x").unwrap();
+                assert!(sender.flush(LONG));
+                let views = link.views(port).unwrap();
+                let counts = views[0].sojourn_ns.as_ref();
+                let now = counts.map_or(0, |counts| counts.iter().sum::<u64>());
+                let more = now - std::mem::replace(&mut counted[port], now);
+                assert!(more <= 1, "{more}");
+                more == 1
+            };
+            (0..link.ports()).map(&mut port).collect::<Vec<_>>()
+        };
+        assert_eq!(measured(), [false; 2]);
+        link.measure(true);
+        assert_eq!(measured(), [true; 2]);
+        assert_eq!(link.add_port(Null::default()).unwrap(), 2);
+        assert_eq!(measured(), [true; 3]);
+        link.measure(false);
+        assert_eq!(measured(), [false; 3]);
+        assert_eq!(link.add_port(Null::default()).unwrap(), 3);
+        assert_eq!(measured(), [false; 4]);
+    });
+}
+
+/// Who asks a port that is with its device waits for that alone: meanwhile others change the link.
+#[test]
+fn who_waits_for_a_port_keeps_the_link_from_nobody() {
+    let asks: [fn(&Link) -> bool; 3] = [
+        |link| link.views(0).is_ok(),
+        |link| !link.filters(onramp_core::Handle::new(1, 0)).is_empty(),
+        |link| link.change("qdisc change dev link root prio").is_ok(),
+    ];
+    for (number, ask) in asks.into_iter().enumerate() {
+        in_time(move || {
+            let trap = Trap::new();
+            let mut tree = Setup::default();
+            for line in [
+                "qdisc add dev link root handle 1: prio",
+                "filter add dev link parent 1: protocol ip matchall classid 1:1",
+            ] {
+                tree.apply(line).unwrap();
+            }
+            let link = Link::devices([trap.device()]).tree(&tree).build().unwrap();
+            // On a busy machine it may wait in vain, once or twice.
+            let answered = (0..5).any(|_| {
+                let caught = trap.catch(&link, 0);
+                thread::scope(|scope| {
+                    let asking = scope.spawn(|| ask(&link));
+                    thread::sleep(SHORT);
+                    let waits = !asking.is_finished();
+                    // This takes the same lock as a change; then the device comes back.
+                    assert_eq!(link.setup().root_id(), Some("prio"));
+                    trap.open();
+                    caught.join().unwrap();
+                    asking.join().unwrap() && waits
+                })
+            });
+            assert!(answered, "{number}");
+        });
+    }
+}
+
+/// A waker that adds a port, and notes what is said of it.
+struct Adds(Link, Mutex<Vec<Result<usize, PortError>>>);
+
+impl Wake for Adds {
+    fn wake(self: Arc<Self>) {
+        let said = self.0.add_port(Null::default());
+        self.1.lock().unwrap().push(said);
+    }
+}
+
+/// As a removal tells those who wait for the port, it is over: they may change ports.
+#[test]
+fn who_is_told_of_a_removal_may_change_ports() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = Link::devices([gate.device(), boxed()]).qdisc("pfifo").ports_max(4);
+        let link = link.build().unwrap();
+        let (mut first, mut waits) = (link.sender(), link.sender());
+        let flow = first.flow_with(None, Mapping::Port(0));
+        first.try_send(&flow, b"x").unwrap();
+        let adds = Arc::new(Adds(link.clone(), Mutex::default()));
+        thread::scope(|scope| {
+            let removes = scope.spawn(|| link.remove_port(0, LONG).unwrap());
+            until("it takes nothing", || first.try_send(&flow, b"x").is_err());
+            let waker = Waker::from(adds.clone());
+            let polled = waits.poll_ready(&mut Context::from_waker(&waker), &flow, 1);
+            assert_eq!(polled, Poll::Pending);
+            gate.open();
+            assert!(removes.join().unwrap().flushed);
+        });
+        let said = adds.1.lock().unwrap();
+        assert!(matches!(said[..], [Ok(2)]), "{said:?}");
+    });
+}
+
+/// Notes how late the kernel may wake the threads of the link that come by, nanoseconds.
+struct Slack(DeviceInfo, Arc<Mutex<Vec<u64>>>);
+
+impl Device for Slack {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _now: Instant,
+    ) -> Transmitted {
+        self.1.lock().unwrap().push(rustix::thread::current_timer_slack().unwrap());
+        done.append(burst);
+        Transmitted::default()
+    }
+}
+
+/// Packets that wait for their time are sent by threads that the kernel wakes in time: by itself it
+/// may wake them 50 µs later, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`).
+#[test]
+fn runners_have_exact_timers() {
+    in_time(|| {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let slack = Slack(DeviceInfo::new("slack".to_owned(), 1_514), seen.clone());
+        let link = Link::devices([Box::new(slack) as Box<_>]).mode(Mode::Dedicated);
+        let link = link.build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.send(&flow, b"x").unwrap();
+        assert!(sender.flush(LONG));
+        let seen = seen.lock().unwrap();
+        assert!(!seen.is_empty() && seen.iter().all(|ns| *ns == 1), "{seen:?}");
+    });
+}
+
+/// Packets under the cork of a closed link were accepted, also while its device keeps others.
+#[test]
+fn what_a_cork_of_a_closed_link_held_is_counted() {
+    in_time(|| {
+        let trap = Trap::new();
+        let link = Link::devices([trap.device()]).qdisc("pfifo").burst(3).build().unwrap();
+        let caught = trap.catch(&link, 0);
+        let (mut other, mut corks) = (link.sender(), link.sender());
+        let flow = other.flow(None);
+        (0..3).for_each(|_| other.try_send(&flow, b"x").unwrap());
+        corks.cork();
+        (0..2).for_each(|_| corks.try_send(&flow, b"x").unwrap());
+        assert_eq!(link.close(Duration::ZERO).blocked, 1);
+        assert_eq!(corks.uncork(), Ok(()));
+        assert_eq!(corks.reclaim(), 2);
+        let stats = link.stats();
+        // The bait is counted when its sender is back.
+        assert_eq!(stats.submitted, 3 + 2);
+        assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&2));
+        trap.open();
+        caught.join().unwrap();
+        assert!(other.flush(LONG));
+        until("all is counted", || link.stats().held == 0);
+        assert_eq!(link.stats().submitted, 1 + 3 + 2);
+        balanced(&link.stats());
+    });
+}
+
+/// A sender that moves to another processor is heard of by its packets that came home, though it
+/// did nothing else with them.
+#[test]
+fn a_sender_that_moves_takes_its_flows_along() {
+    use onramp::dev::pin_thread;
+    in_time(|| {
+        if pin_thread(0).is_err() || pin_thread(1).is_err() {
+            return; // There is nowhere to move to.
+        }
+        let gates = [Gate::new(true), Gate::new(true)];
+        let link = Link::devices(gates.iter().map(|gate| gate.device())).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Cpu);
+        sender.try_send(&flow, b"x").unwrap();
+        assert!(link.flush(LONG));
+        assert_eq!(gates[1].taken().len(), 1, "port 1 is that of processor 1");
+        pin_thread(0).unwrap();
+        // What is just on its way home keeps it for another packet.
+        until("it moves, as nothing is below", || {
+            sender.try_send(&flow, b"x").unwrap();
+            assert!(link.flush(LONG));
+            !gates[0].taken().is_empty()
+        });
+    });
+}
+
+/// A link that is not closed has the time that it is given: a flush waits while its packets stay.
+#[test]
+fn a_flush_in_vain_says_so() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let link = gated(&gate, "pfifo").credits(credits(4)).build().unwrap();
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        assert!(sender.flush(Duration::ZERO) && link.flush(Duration::ZERO), "nothing is below");
+        (0..4).for_each(|_| sender.try_send(&flow, b"x").unwrap());
+        for timeout in [Duration::ZERO, Duration::from_millis(1)] {
+            assert!(!sender.flush(timeout) && !link.flush(timeout));
+        }
+        gate.let_go(3);
+        assert!(!sender.flush(Duration::ZERO), "one stays");
+        assert_eq!(sender.in_flight(), 1);
+        gate.open();
+        assert!(sender.flush(LONG) && link.flush(LONG));
+        assert_eq!(sender.in_flight(), 0);
+    });
+}
