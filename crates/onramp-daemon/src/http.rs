@@ -182,25 +182,23 @@ async fn answer(
         return reply::error(StatusCode::MISDIRECTED_REQUEST, why);
     }
     let path = request.uri().path().to_owned();
-    let (method, known) = match path.as_str() {
-        "/" | "/metrics" | "/api/v1/snapshot" | "/api/v1/events" => (Method::GET, true),
-        "/api/v1/exec" => (Method::POST, true),
-        _ => (Method::GET, false),
+    let methods: &[Method] = match path.as_str() {
+        "/" | "/metrics" | "/api/v1/snapshot" => &[Method::GET, Method::HEAD],
+        "/api/v1/events" => &[Method::GET],
+        "/api/v1/exec" => &[Method::POST],
+        _ => {
+            let why = "there are /, /metrics, /api/v1/snapshot, /api/v1/events and /api/v1/exec";
+            return reply::error(StatusCode::NOT_FOUND, why);
+        }
     };
-    let asked = request.method();
-    if !known {
-        let why = "there are /, /metrics, /api/v1/snapshot, /api/v1/events and /api/v1/exec";
-        return reply::error(StatusCode::NOT_FOUND, why);
-    }
-    if *asked != method && !(*asked == Method::HEAD && method == Method::GET) {
-        return reply::not_allowed(&method);
+    if !methods.contains(request.method()) {
+        return reply::not_allowed(methods);
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let done = match path.as_str() {
         "/" => Ok(site.page.response()),
         "/metrics" => metrics(&query, site).await,
         "/api/v1/snapshot" => snapshot(&query, site).await,
-        "/api/v1/events" if *asked == Method::HEAD => Ok(reply::not_allowed(&method)),
         "/api/v1/events" => events::stream(&query, site, stopped),
         _ => exec(request, site, local).await,
     };
@@ -329,3 +327,6 @@ fn bad(why: String) -> (StatusCode, String) {
 fn broken(error: impl std::fmt::Display) -> (StatusCode, String) {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

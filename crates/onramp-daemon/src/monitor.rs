@@ -205,4 +205,59 @@ up 4: d1: <UP> mtu 1500
         let ended = run(b"{\"event\":{}}\n".as_slice(), &mut out, &Options::default());
         assert!(matches!(ended, Err(FeedError::Strange(_))));
     }
+
+    /// Fails when it has so many lines.
+    struct Full(usize, io::ErrorKind);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+            match self.0.checked_sub(lines) {
+                Some(left) => self.0 = left,
+                None => return Err(self.1.into()),
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Who reads no more has seen enough; what cannot be written is an error.
+    #[test]
+    fn a_pipe_may_close_and_a_disk_may_not_be_full() {
+        let ended = |kind| run(events().as_bytes(), &mut Full(2, kind), &Options::default());
+        assert!(matches!(ended(io::ErrorKind::BrokenPipe), Ok(())));
+        let error = ended(io::ErrorKind::StorageFull).expect_err("it is lost");
+        assert!(matches!(error, FeedError::Show(_)), "{error}");
+    }
+
+    /// The device is told once, wherever the line has it.
+    #[test]
+    fn lines_name_their_devices() {
+        let line = |what: &str, line: &str| {
+            let event = Event {
+                unix_us: 1_500_000,
+                what: what.into(),
+                device: "d0".into(),
+                line: line.into(),
+            };
+            (object(&event), readable(&event, true))
+        };
+        let time = "1970-01-01T00:00:01.500000Z";
+        for (what, text, kind, shown) in [
+            ("added", "qdisc fq 1: root", "qdisc", "added qdisc fq 1: dev d0 root"),
+            ("added", "qdisc fq 1: dev d0 root", "qdisc", "added qdisc fq 1: dev d0 root"),
+            ("deleted", "class htb 1:1", "class", "deleted class htb 1:1 dev d0"),
+            ("changed", "filter parent 1:", "filter", "changed filter dev d0 parent 1:"),
+            ("changed", "filter dev d0 parent 1:", "filter", "changed filter dev d0 parent 1:"),
+            ("added", "qdisc", "qdisc", "added qdisc dev d0"),
+            ("up", "3: d0: <UP>", "link", "up 3: d0: <UP>"),
+            // Whatever the line begins with.
+            ("dropped", "qdisc of packets", "packets", "dropped qdisc of packets"),
+        ] {
+            assert_eq!(line(what, text), (kind, format!("{time} {shown}")));
+        }
+    }
 }

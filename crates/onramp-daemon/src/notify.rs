@@ -18,7 +18,7 @@ pub(crate) fn reloading() -> String {
     format!("RELOADING=1\nMONOTONIC_USEC={usec}")
 }
 
-/// Tells `what`, if anybody wants to know (`$NOTIFY_SOCKET`).
+/// Tells `what`, if anybody wants to know (`$NOTIFY_SOCKET`: a path, or `@` and an abstract name).
 pub(crate) fn tell(what: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
     let address = match path.to_str().and_then(|path| path.strip_prefix('@')) {

@@ -250,11 +250,15 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
 /// Whether a client is of the daemon's user, or root.
 fn is_ours(stream: &UnixStream) -> Result<(), String> {
     let peer = stream.peer_cred().map_err(|error| format!("cannot tell who asks: {error}"))?;
-    let own = rustix::process::geteuid().as_raw();
-    if peer.uid() == own || peer.uid() == 0 {
+    may_ask(peer.uid(), rustix::process::geteuid().as_raw())
+}
+
+/// Whether the user `peer` may ask a daemon of the user `own`.
+fn may_ask(peer: u32, own: u32) -> Result<(), String> {
+    if peer == own || peer == 0 {
         return Ok(());
     }
-    Err(format!("user {} asks, and only {own} and root may", peer.uid()))
+    Err(format!("user {peer} asks, and only {own} and root may"))
 }
 
 /// The signals that a daemon hears.
@@ -315,4 +319,28 @@ async fn reload(hub: &Hub, config: Option<&PathBuf>) {
         Err(why) => error!("SIGHUP: all stays as it was: {why}"),
     }
     notify::tell(notify::READY);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_user_and_root_may_ask() {
+        for (peer, own, may) in
+            [(7, 7, true), (0, 7, true), (0, 0, true), (7, 0, false), (7, 8, false)]
+        {
+            assert_eq!(may_ask(peer, own).is_ok(), may, "{peer} asks {own}");
+        }
+        // The one after root is nobody special.
+        let why = "user 1 asks, and only 5 and root may";
+        assert_eq!(may_ask(1, 5), Err(why.to_owned()));
+    }
+
+    /// As docs/json.md has them.
+    #[test]
+    fn limits_are_those_that_are_documented() {
+        let Limits { clients, line, rate, patience } = Limits::default();
+        assert_eq!((clients, line, rate, patience.as_secs()), (2_048, 1 << 20, 5_000, 10));
+    }
 }

@@ -217,8 +217,11 @@ struct Pace {
 
 impl Pace {
     fn new(rate: u32) -> Self {
-        let interval = Duration::from_secs(1) / rate.max(1);
-        Self { interval, ahead: Duration::from_secs(1), due: Instant::now() }
+        let second = Duration::from_secs(1);
+        let now = Instant::now();
+        // As one that has been silent for long enough.
+        let due = now.checked_sub(second).unwrap_or(now);
+        Self { interval: second / rate.max(1), ahead: second, due }
     }
 
     /// Waits until as many commands are on time.
@@ -231,5 +234,54 @@ impl Pace {
         if self.due > now {
             sleep_until(self.due).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// How long so many commands wait.
+    async fn waits(pace: &mut Pace, commands: usize) -> Duration {
+        let begin = Instant::now();
+        pace.wait(commands).await;
+        begin.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seconds_worth_at_once_and_then_one_after_another() {
+        let mut pace = Pace::new(10);
+        for number in 0..10 {
+            assert_eq!(waits(&mut pace, 1).await, Duration::ZERO, "{number}");
+        }
+        assert_eq!(waits(&mut pace, 1).await, 100 * MS);
+        assert_eq!(waits(&mut pace, 3).await, 300 * MS);
+        // After 250 ms two are free, and half of the third.
+        sleep_until(Instant::now() + 250 * MS).await;
+        assert_eq!(waits(&mut pace, 2).await, Duration::ZERO);
+        assert_eq!(waits(&mut pace, 1).await, 50 * MS);
+        // However long it is silent, a second's worth.
+        sleep_until(Instant::now() + 5_000 * MS).await;
+        assert_eq!(waits(&mut pace, 10).await, Duration::ZERO);
+        assert_eq!(waits(&mut pace, 1).await, 100 * MS);
+        // A batch of more waits for what is more.
+        sleep_until(Instant::now() + 5_000 * MS).await;
+        assert_eq!(waits(&mut pace, 25).await, 1_500 * MS);
+    }
+
+    /// No rate is the least one.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        let mut pace = Pace::new(0);
+        assert_eq!(waits(&mut pace, 1).await, Duration::ZERO);
+        assert_eq!(waits(&mut pace, 2).await, 2_000 * MS);
+    }
+
+    #[test]
+    fn who_is_slow_is_told_how_slow() {
+        let limits = Limits { patience: 1_500 * MS, ..Limits::default() };
+        assert_eq!(slow(7, limits), "7 bytes of a request, and no line end within 1.5s");
     }
 }

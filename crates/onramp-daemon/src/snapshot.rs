@@ -280,4 +280,6 @@ fn statistics(extra: &Extra) -> BTreeMap<Name, i64> {
 #[cfg(test)]
 mod field_tests;
 #[cfg(test)]
+mod row_tests;
+#[cfg(test)]
 pub(crate) mod tests;

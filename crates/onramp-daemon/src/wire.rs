@@ -262,3 +262,150 @@ pub fn line(value: &Value) -> Vec<u8> {
     line.push(b'\n');
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(replies: &[(u8, &str)]) -> Value {
+        let mut said = Said::default();
+        for (code, out) in replies {
+            said.add(&Reply { code: *code, out: (*out).into(), err: String::new() });
+        }
+        assert_eq!(said.tried(), replies.len());
+        let reply = said.reply(Some(3));
+        assert_eq!(reply.last(), Some(&b'\n'));
+        serde_json::from_slice(&reply).expect("JSON")
+    }
+
+    /// One that failed, whatever its code, is enough.
+    #[test]
+    fn a_batch_fails_with_any_of_its_commands() {
+        for (replies, code, places) in [
+            (&[][..], 0, &[][..]),
+            (&[(0, "")], 0, &[]),
+            (&[(0, ""), (0, "x"), (0, "")], 0, &[1]),
+            (&[(1, "")], 1, &[0]),
+            (&[(2, ""), (0, "")], 1, &[0]),
+            (&[(0, ""), (255, "y"), (0, "z")], 1, &[1, 2]),
+        ] {
+            let reply = said(replies);
+            let told: Vec<Value> = places
+                .iter()
+                .map(|&at: &usize| {
+                    let (code, out) = replies[at];
+                    json!({"command": at, "code": code, "out": out, "err": ""})
+                })
+                .collect();
+            let tried = replies.len();
+            let expected = json!({"v": 1, "id": 3, "code": code, "tried": tried, "said": told});
+            assert_eq!(reply, expected);
+        }
+    }
+
+    #[test]
+    fn a_batch_that_said_too_much_is_refused_the_rest() {
+        let of = |bytes| Said { json: vec![b'x'; bytes], tried: 2, failed: false };
+        assert!(!of(SAID_MAX - 1).is_full() && of(SAID_MAX).is_full());
+        let mut said = Said::default();
+        said.add(&Reply { out: "x".into(), ..Reply::default() });
+        said.refuse();
+        assert_eq!(said.tried(), 1, "the one that is refused is not tried");
+        let err = "onramp: the batch ends here: what it said takes more than 16 MiB; ask for less, \
+                   or in several batches\n";
+        let expected = json!({"v": 1, "id": null, "code": 1, "tried": 1, "said": [
+            {"command": 0, "code": 0, "out": "x", "err": ""},
+            {"command": 1, "code": 2, "out": "", "err": err},
+        ]});
+        let reply: Value = serde_json::from_slice(&said.reply(None)).expect("JSON");
+        assert_eq!(reply, expected);
+    }
+
+    /// Requests that are right, whole.
+    #[test]
+    fn requests_are_read() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let command =
+            |line: &str, folder: &str| Command { argv: words(line), folder: folder.into() };
+        let asked = |line: &[u8]| parse(line).expect("a request");
+        let exec = Request::Exec(command("ip link", "/"));
+        assert_eq!(
+            asked(br#"{"v":1,"argv":["ip","link"]}"#),
+            Asked { id: None, request: exec.clone() }
+        );
+        assert_eq!(
+            asked(br#"{"argv":["ip","link"],"id":18446744073709551615,"v":1}"#),
+            Asked { id: Some(u64::MAX), request: exec }
+        );
+        let commands = vec![command("tc qdisc", "/a/b"), command("ip", "/a/b")];
+        for (force, word) in [(true, "true"), (false, "false")] {
+            let line = format!(
+                r#"{{"v":1,"id":0,"cwd":"/a/b","force":{word},"batch":[["tc","qdisc"],["ip"]]}}"#
+            );
+            let request = Request::Batch { commands: commands.clone(), force };
+            assert_eq!(asked(line.as_bytes()), Asked { id: Some(0), request });
+        }
+        let options = json!({"every": 5}).as_object().cloned().unwrap_or_default();
+        let request = Request::Watch("stats".into(), options);
+        assert_eq!(asked(br#"{"watch":"stats","v":1,"every":5}"#), Asked { id: None, request });
+    }
+
+    /// What is wrong, word for word.
+    #[test]
+    fn what_is_wrong_is_said() {
+        let number = "\"id\" has to be a whole number, 0 to 18446744073709551615";
+        let known = "there are v, id, argv, batch, force, cwd";
+        let program = "a command, such as [\"tc\", \"qdisc\", \"show\"]";
+        for (line, id, why) in [
+            (r#"{"id":"x","v":1,"argv":["tc"]}"#, None, number.to_owned()),
+            (r#"{"id":-1,"v":1,"argv":["tc"]}"#, None, number.to_owned()),
+            (r#"{"id":4,"argv":["tc"]}"#, Some(4), "the version is missing: \"v\": 1".to_owned()),
+            (r#"{"id":4,"v":2}"#, Some(4), "version 2: this daemon speaks version 1".to_owned()),
+            (r#"{"id":4,"v":1,"argv":["tc"],"x":1}"#, Some(4), format!("what is \"x\"? {known}")),
+            (r#"{"v":1,"argv":[]}"#, None, format!("\"argv\": the program is missing: {program}")),
+            (r#"{"v":1,"argv":{}}"#, None, format!("\"argv\" has to be {program}, not an object")),
+            (
+                r#"{"v":1,"batch":[[null]]}"#,
+                None,
+                format!("\"batch\" has to be {program}, not null"),
+            ),
+            (
+                r#"{"v":1,"batch":"x"}"#,
+                None,
+                "\"batch\" has to be a list of commands, not a word".into(),
+            ),
+            (
+                r#"{"v":1,"batch":[],"force":2}"#,
+                None,
+                "\"force\" has to be true or false, not a number".into(),
+            ),
+            (
+                r#"{"v":1,"argv":["tc"],"cwd":"x"}"#,
+                None,
+                "\"cwd\" has to be an absolute path, not a word".into(),
+            ),
+            (
+                r#"{"v":1,"argv":["tc"],"batch":[]}"#,
+                None,
+                "either \"argv\" or \"batch\", not both".into(),
+            ),
+            (r#"{"v":1,"watch":[]}"#, None, "\"watch\" has to be a word, not a list".into()),
+            ("true", None, "a request is a JSON object, not true or false".into()),
+            (
+                r#"{"v":1}"#,
+                None,
+                "what is to be done? give \"argv\", \"batch\" or \"watch\"".into(),
+            ),
+            (
+                r#"{"v":1,"argv":["ls"]}"#,
+                None,
+                "\"argv\": \"ls\" is no program here: tc, ip".into(),
+            ),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Err(Wrong { id, why }), "{line}");
+        }
+        let said = refusal(Some(9), "no");
+        let expected = json!({"v": 1, "id": 9, "code": 2, "out": "", "err": "onramp: no\n"});
+        assert_eq!(serde_json::from_slice::<Value>(&said).expect("JSON"), expected);
+    }
+}

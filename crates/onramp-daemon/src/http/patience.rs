@@ -116,4 +116,95 @@ mod tests {
         assert_eq!(second.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
         assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     }
+
+    /// A stream that says what it is asked for, and is never ready for anything.
+    #[derive(Default)]
+    struct Stuck {
+        vectored: bool,
+        asked: Vec<&'static str>,
+    }
+
+    impl Stuck {
+        fn asked<T>(&mut self, what: &'static str) -> Poll<T> {
+            self.asked.push(what);
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Stuck {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.asked("write")
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.asked("flush")
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.asked("shutdown")
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[io::IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            self.asked("write_vectored")
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            self.vectored
+        }
+    }
+
+    fn patient(vectored: bool) -> Patient<Stuck> {
+        Patient::new(Stuck { vectored, ..Stuck::default() }, Duration::from_secs(5))
+    }
+
+    /// Each way to write is waited for as long, from when it began.
+    #[tokio::test(start_paused = true)]
+    async fn every_way_to_write_has_an_end() {
+        use std::io::IoSlice;
+        let late = Some(io::ErrorKind::TimedOut);
+        for way in ["write", "flush", "shutdown", "write_vectored"] {
+            let (mut stream, begin) = (patient(true), Instant::now());
+            let ended = match way {
+                "write" => stream.write(&[1]).await.map(drop),
+                "flush" => stream.flush().await,
+                "shutdown" => stream.shutdown().await,
+                _ => stream.write_vectored(&[IoSlice::new(&[1])]).await.map(drop),
+            };
+            assert_eq!(ended.err().map(|error| error.kind()), late, "{way}");
+            assert_eq!(begin.elapsed(), Duration::from_secs(5), "{way}");
+            assert!(stream.stream.asked.iter().all(|asked| *asked == way), "{way}");
+        }
+        for vectored in [true, false] {
+            assert_eq!(patient(vectored).is_write_vectored(), vectored);
+        }
+    }
+
+    /// What was written ends the wait: the next one is as long again.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_with_what_is_written() {
+        let (ours, mut theirs) = tokio::io::duplex(4);
+        let mut ours = Patient::new(ours, Duration::from_secs(5));
+        for _ in 0..3 {
+            ours.write_all(&[1; 4]).await.expect("there is room");
+            let read = async {
+                sleep(Duration::from_secs(4)).await;
+                theirs.read_exact(&mut [0; 4]).await
+            };
+            let (written, read) = tokio::join!(ours.write_all(&[2; 4]), read);
+            assert!(written.is_ok() && read.is_ok());
+            theirs.read_exact(&mut [0; 4]).await.expect("it was written");
+        }
+        // Reading is nobody's duty.
+        theirs.write_all(b"x").await.expect("there is room");
+        let mut some = [0; 1];
+        assert_eq!(ours.read(&mut some).await.ok(), Some(1));
+    }
 }

@@ -47,11 +47,12 @@ pub(super) fn error(status: StatusCode, why: &str) -> Response {
     whole(status, JSON, document.to_string() + "\n")
 }
 
-/// What would have been the right method.
-pub(super) fn not_allowed(method: &Method) -> Response {
-    let why = format!("only {method}");
-    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &why);
-    let allowed = if *method == Method::GET { "GET, HEAD" } else { "POST" };
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+/// Which methods would have been right.
+pub(super) fn not_allowed(methods: &[Method]) -> Response {
+    let allowed = methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("only {allowed}"));
+    if let Ok(allowed) = HeaderValue::from_str(&allowed) {
+        response.headers_mut().insert(header::ALLOW, allowed);
+    }
     response
 }

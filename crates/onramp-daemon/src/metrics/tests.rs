@@ -172,3 +172,198 @@ fn the_series_are_documented() {
         document.split('`').skip(1).step_by(2).filter(|word| word.starts_with("onramp_")).collect();
     assert_eq!(told, documented);
 }
+
+/// A device whose two queues counted different things, and no two figures of which are the same.
+fn counted() -> Device {
+    let queue = |queue: usize, first: u64| Queue {
+        queue,
+        enqueued_packets: first + 1,
+        made_packets: first + 2,
+        sent_packets: first + 3,
+        sent_bytes: first + 4,
+        drops: [("late".into(), first + 5)].into(),
+        held_packets: first + 6,
+        runs: first + 7,
+        helped: first + 8,
+        busy: first + 9,
+        bursts: first + 10,
+        // One packet at a time, and 512 to 1,023.
+        burst_packets: Histogram::new(&[0, first + 11, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+        // From 512 to 1,023 ns, and from 2^34 ns on.
+        staging_ns: Histogram::new(&[&[0; 10][..], &[first + 12], &[0; 24], &[2]].concat()),
+        sojourn_ns: Histogram::new(&[first + 13]),
+        qdiscs: Vec::new(),
+    };
+    Device {
+        name: "d0".into(),
+        index: 9,
+        kind: "veth".into(),
+        up: true,
+        mtu: 1400,
+        txqueuelen: 5,
+        peer: Some("d1".into()),
+        queues: vec![queue(0, 100), queue(1, 1000)],
+    }
+}
+
+/// What both queues counted together, sample by sample.
+#[test]
+fn a_device_is_the_sum_of_its_queues() {
+    let mut samples = read(&write(&at(1, vec![counted()]), None, Detail::Device));
+    let version = env!("CARGO_PKG_VERSION");
+    let mut take = |name: &str| samples.remove(name).unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!(take(&format!("onramp_build_info{{version=\"{version}\"}}")), 1.0);
+    let info = "device=\"d0\",kind=\"veth\",index=\"9\",peer=\"d1\"";
+    assert_eq!(take(&format!("onramp_device_info{{{info}}}")), 1.0);
+    for (name, value) in [
+        ("up", 1),
+        ("mtu_bytes", 1400),
+        ("queues", 2),
+        ("enqueued_packets_total", 1102),
+        ("sent_packets_total", 1106),
+        ("sent_bytes_total", 1108),
+        ("backlog_packets", 1112),
+        ("runs_total", 1114),
+        ("helped_total", 1116),
+        ("busy_total", 1118),
+        ("bursts_total", 1120),
+    ] {
+        assert_eq!(
+            take(&format!("onramp_device_{name}{{device=\"d0\"}}")),
+            f64::from(value),
+            "{name}"
+        );
+    }
+    for reason in DropReason::ALL {
+        let name = reason.name();
+        let count = if name == "late" { 1110.0 } else { 0.0 };
+        let labels = format!("device=\"d0\",reason=\"{name}\"");
+        assert_eq!(take(&format!("onramp_device_drops_total{{{labels}}}")), count, "{name}");
+    }
+    let mut histogram = |name: &str, bounds: &[(&str, u32)], count: u32, sum: f64| {
+        let labels = "device=\"d0\"";
+        for (bound, below) in bounds {
+            let bucket = format!("onramp_{name}_bucket{{{labels},le=\"{bound}\"}}");
+            assert_eq!(take(&bucket), f64::from(*below), "{name} {bound}");
+        }
+        assert_eq!(
+            take(&format!("onramp_{name}_bucket{{{labels},le=\"+Inf\"}}")),
+            f64::from(count)
+        );
+        assert_eq!(take(&format!("onramp_{name}_count{{{labels}}}")), f64::from(count));
+        let told = take(&format!("onramp_{name}_sum{{{labels}}}"));
+        assert!((told - sum).abs() <= sum * 1e-12, "{name}: {told}, not {sum}");
+    };
+    // 1,122 bursts of one packet, taken as one and a half, and two of 768.
+    let powers = [1, 3, 7, 15, 31, 63, 127, 255, 511, 1023].map(|bound: u32| bound.to_string());
+    let bounds =
+        powers.each_ref().map(|bound| (&**bound, if bound == "1023" { 1124 } else { 1122 }));
+    histogram("burst_packets", &bounds, 1124, 1122.0 * 1.5 + 2.0 * 768.0);
+    // From 2^10 ns to 2^34 ns, a factor of four each.
+    let times = [
+        "0.000001023",
+        "0.000004095",
+        "0.000016383",
+        "0.000065535",
+        "0.000262143",
+        "0.001048575",
+        "0.004194303",
+        "0.016777215",
+        "0.067108863",
+        "0.268435455",
+        "1.073741823",
+        "4.294967295",
+        "17.179869183",
+    ];
+    let sum = 1124.0 * 768e-9 + 4.0 * 25.769_803_776;
+    histogram("staging_seconds", &times.map(|time| (time, 1124)), 1128, sum);
+    histogram("sojourn_seconds", &times.map(|time| (time, 1126)), 1126, 0.0);
+    assert_eq!(samples.into_keys().collect::<Vec<_>>(), [""; 0], "and nothing more");
+}
+
+/// Each figure of a queue, a qdisc and a class has its series.
+#[test]
+fn every_figure_has_its_series() {
+    let mut device = counted();
+    let traffic = |first: u64| crate::snapshot::Traffic {
+        sent_bytes: first,
+        sent_packets: first + 1,
+        dropped_packets: first + 2,
+        overlimits: first + 3,
+        requeues: first + 4,
+        backlog_bytes: first + 5,
+        backlog_packets: first + 6,
+    };
+    let class = Class { handle: "1:2".into(), traffic: traffic(500), ..Class::default() };
+    device.queues[1].qdiscs = vec![Qdisc {
+        handle: "1:".into(),
+        kind: "htb".into(),
+        traffic: traffic(600),
+        classes: vec![class],
+        ..Qdisc::default()
+    }];
+    let samples = read(&write(&at(1, vec![device]), None, Detail::Statistic));
+    let queue = "device=\"d0\",queue=\"1\"";
+    for (name, value) in [
+        ("onramp_queue_enqueued_packets_total", 1001.0),
+        ("onramp_queue_sent_packets_total", 1003.0),
+        ("onramp_queue_sent_bytes_total", 1004.0),
+        ("onramp_backlog_packets", 1006.0),
+    ] {
+        assert_eq!(samples[&format!("{name}{{{queue}}}")], value, "{name}");
+    }
+    assert_eq!(samples[&format!("onramp_drops_total{{{queue},reason=\"late\"}}")], 1005.0);
+    for (what, labels, first) in [
+        ("qdisc", "handle=\"1:\",parent=\"root\"", 600),
+        // A class without a parent stands below the qdisc.
+        ("class", "class=\"1:2\",parent=\"1:\"", 500),
+    ] {
+        let names = [
+            "sent_bytes_total",
+            "sent_packets_total",
+            "drops_total",
+            "overlimits_total",
+            "requeues_total",
+            "backlog_bytes",
+            "backlog_packets",
+        ];
+        for (more, name) in names.into_iter().enumerate() {
+            let series = format!("onramp_{what}_{name}{{{queue},qdisc=\"htb\",{labels}}}");
+            assert_eq!(samples.get(&series), Some(&((first + more) as f64)), "{series}");
+        }
+    }
+}
+
+/// The document's own letters: what a family is stands before its samples, each on one line.
+#[test]
+fn the_text_is_as_prometheus_has_it() {
+    let mut text = Text::default();
+    text.family("a", Type::Counter, "One \\ and\ntwo.");
+    text.family("b", Type::Gauge, "x");
+    text.sample("b", &Labels::default(), 1.5);
+    text.family("c", Type::Histogram, "y");
+    let labels = Labels::default().with("k", "\"q\"\\\n").with("l", "");
+    text.sample("c", &labels, -3);
+    text.labelled("c", &labels, ("le", "+Inf"), 7);
+    let expected = r#"# HELP a One \\ and\ntwo.
+# TYPE a counter
+# HELP b x
+# TYPE b gauge
+b{} 1.5
+# HELP c y
+# TYPE c histogram
+c{k="\"q\"\\\n",l=""} -3
+c{k="\"q\"\\\n",l="",le="+Inf"} 7
+"#;
+    assert_eq!(text.finish(), expected);
+}
+
+/// Without a peer its label is empty, and a device that is down is 0.
+#[test]
+fn a_device_alone() {
+    let device = Device { peer: None, up: false, ..counted() };
+    let samples = read(&write(&at(1, vec![device]), None, Detail::Device));
+    let info = "device=\"d0\",kind=\"veth\",index=\"9\",peer=\"\"";
+    assert_eq!(samples[&format!("onramp_device_info{{{info}}}")], 1.0);
+    assert_eq!(samples["onramp_device_up{device=\"d0\"}"], 0.0);
+}

@@ -142,4 +142,10 @@ fn every_field_of_a_device_is_what_it_was_told() {
     assert_eq!(device.peer.as_deref(), Some("veth0"));
     let queues = device.queues.iter().map(|queue| (queue.queue, queue.runs, queue.qdiscs.len()));
     assert_eq!(queues.collect::<Vec<_>>(), [(0, 108, 0), (1, 108, 2), (2, 0, 0), (3, 0, 1)]);
+    // The one behind the last, and the last.
+    let mut next = host.devices().swap_remove(0);
+    (next.queues, next.qdiscs) = (vec![port(), port()], vec![(2, qdisc()), (1, qdisc())]);
+    let queues = Device::from(&next).queues;
+    let queues = queues.iter().map(|queue| (queue.queue, queue.runs, queue.qdiscs.len()));
+    assert_eq!(queues.collect::<Vec<_>>(), [(0, 108, 0), (1, 108, 1), (2, 0, 1)]);
 }

@@ -56,10 +56,9 @@ impl Histogram {
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = q.clamp(0.0, 1.0) * as_f64(self.total());
         let mut below = 0.0;
-        let last = self.0.iter().rposition(|&count| count > 0)?;
         for (bucket, &count) in self.0.iter().enumerate() {
             let count = as_f64(count);
-            if count > 0.0 && (below + count >= rank || bucket == last) {
+            if count > 0.0 && below + count >= rank {
                 let (from, to) = bounds(bucket);
                 let part = ((rank - below) / count).clamp(0.0, 1.0);
                 return Some(from + (to - from) * part);

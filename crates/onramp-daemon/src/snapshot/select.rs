@@ -113,8 +113,13 @@ fn retain_matching(rows: &mut Vec<Row>, filter: &str) {
             *wanted = true;
         }
     }
+    keep_wanted(rows, wanted);
+}
+
+/// Keeps the rows that are `wanted`, each by its place.
+fn keep_wanted(rows: &mut Vec<Row>, wanted: Vec<bool>) {
     let mut wanted = wanted.into_iter();
-    rows.retain(|_| wanted.next().unwrap_or(false));
+    rows.retain(|_| wanted.next() == Some(true));
 }
 
 /// What a row is searched for.
@@ -161,16 +166,11 @@ fn siblings(
     range: std::ops::Range<usize>,
     order: &mut Vec<usize>,
 ) {
-    let Some(depth) = depths[range.clone()].iter().copied().min() else { return };
-    let mut starts: Vec<usize> = range.clone().filter(|&at| depths[at] == depth).collect();
-    // What stands before the first of them has lost its parent to a filter: it comes first.
-    let first = starts.first().copied().unwrap_or(range.end);
-    siblings(depths, weights, range.start..first, order);
-    let mut groups: Vec<(usize, usize)> = Vec::with_capacity(starts.len());
-    starts.push(range.end);
-    for pair in starts.windows(2) {
-        groups.push((pair[0], pair[1]));
-    }
+    // The first is none's child here: what is no deeper stands beside it.
+    let Some(&depth) = depths[range.clone()].first() else { return };
+    let starts: Vec<usize> = range.clone().filter(|&at| depths[at] <= depth).collect();
+    let ends = starts.iter().copied().skip(1).chain([range.end]);
+    let mut groups: Vec<(usize, usize)> = starts.iter().copied().zip(ends).collect();
     groups.sort_by(|a, b| weights[b.0].total_cmp(&weights[a.0]));
     for (from, to) in groups {
         order.push(from);
@@ -180,9 +180,6 @@ fn siblings(
 
 /// Keeps `limit` rows, which devices share, and `keep` with what stands above it.
 fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
-    if rows.len() <= limit {
-        return;
-    }
     let mut wanted = shares(rows, limit);
     let kept = keep.and_then(|keep| rows.iter().position(|row| row.id == keep));
     if let Some(at) = kept {
@@ -194,8 +191,7 @@ fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
             }
         }
     }
-    let mut wanted = wanted.into_iter();
-    rows.retain(|_| wanted.next().unwrap_or(false));
+    keep_wanted(rows, wanted);
 }
 
 /// The first rows of each device: those with few have them all, the others as many as each other.

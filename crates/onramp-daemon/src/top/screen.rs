@@ -117,18 +117,19 @@ fn table(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
 }
 
 fn heads(sort: Sort) -> Cells<'static> {
+    // What each may decide.
     let heads = [
-        ("NAME", Sort::Tree),
-        ("RATE", Sort::Rate),
-        ("PACKETS/S", Sort::Packets),
-        ("BACKLOG", Sort::Backlog),
-        ("P50", Sort::Tree),
-        ("P99", Sort::P99),
-        ("DROPS/S", Sort::Drops),
-        ("REASONS", Sort::Tree),
+        ("NAME", None),
+        ("RATE", Some(Sort::Rate)),
+        ("PACKETS/S", Some(Sort::Packets)),
+        ("BACKLOG", Some(Sort::Backlog)),
+        ("P50", None),
+        ("P99", Some(Sort::P99)),
+        ("DROPS/S", Some(Sort::Drops)),
+        ("REASONS", None),
     ];
     let cells = heads.into_iter().enumerate().map(|(at, (name, by))| {
-        let words = Words::from(if by == sort && at > 0 { name.underlined() } else { name.into() });
+        let words = Words::from(if by == Some(sort) { name.underlined() } else { name.into() });
         if (1..7).contains(&at) { words.right_aligned() } else { words }
     });
     Cells::new(cells.collect::<Vec<_>>()).style(Modifier::BOLD)

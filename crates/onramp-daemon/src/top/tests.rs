@@ -1,5 +1,8 @@
 //! Keys and screens, on a terminal that is none.
 
+mod drawn;
+mod keys;
+
 use std::collections::VecDeque;
 
 use ratatui::Terminal;

@@ -123,7 +123,7 @@ impl View {
             if is_alone && row.what == What::Queue {
                 continue;
             }
-            let depth = row.depth.saturating_sub(usize::from(is_alone && row.depth > 0));
+            let depth = row.depth.saturating_sub(usize::from(is_alone));
             lines.push(Line { row, depth, open: None });
         }
         let deeper: Vec<bool> =
@@ -131,7 +131,7 @@ impl View {
         let mut closed = usize::MAX;
         let mut deeper = deeper.into_iter();
         lines.retain_mut(|line| {
-            let has_more = deeper.next().unwrap_or(false);
+            let has_more = deeper.next() == Some(true);
             if line.depth > closed {
                 return false;
             }

@@ -3,6 +3,7 @@
 use onramp::host::What;
 
 use super::*;
+use crate::snapshot::Qdisc;
 use crate::snapshot::tests::{at, nested, steady};
 
 fn options(value: &Value) -> Map<String, Value> {
@@ -34,14 +35,14 @@ async fn what_cannot_be_watched_is_told() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn looks_have_rates_from_the_second_on() {
     let asked = json!({"interval_ms": 110, "sort": "rate", "limit": 5});
     let mut watch = watched().watch("stats", options(&asked)).await.expect("it can be watched");
     let first = told(&mut watch).await;
     assert_eq!((&first["v"], &first["id"]), (&1.into(), &7.into()));
     assert_eq!(first["stats"]["seconds"], Value::Null);
-    assert!(told(&mut watch).await["stats"]["seconds"].as_f64() >= Some(0.1));
+    assert_eq!(told(&mut watch).await["stats"]["seconds"], 0.11);
 }
 
 #[tokio::test]
@@ -111,4 +112,167 @@ fn drops_are_told_of_whoever_dropped() {
     // A device that is new, and one that is another by the same name.
     let told = drops.since(&at(4, vec![steady("d0", 9, 1, 2)]));
     assert_eq!(lines(&told), ["10 packets on d0 fq 8001: overlimit"]);
+}
+
+/// An event has all that somebody may want to know of it.
+#[test]
+fn an_event_of_drops_is_whole() {
+    let mut drops = Drops::default();
+    let mut look = |second, count| {
+        let mut device = nested("d0", 1);
+        let queue = &mut device.queues[0];
+        queue.queue = 3;
+        queue.qdiscs[2].drops = [("congested".into(), count)].into();
+        queue.qdiscs[0].drops = queue.qdiscs[2].drops.clone();
+        queue.drops = [("congested".into(), count), ("late".into(), count * 2)].into();
+        drops.since(&at(second, vec![device]))
+    };
+    assert_eq!(look(0, 1), [] as [Value; 0]);
+    let expected = [
+        json!({
+            "unix_us": 1_700_000_001_000_000_u64, "what": "dropped", "device": "d0",
+            "line": "4 packets on d0 fq_codel 10: congested", "queue": 3, "handle": "10:",
+            "reason": "congested", "packets": 4,
+        }),
+        json!({
+            "unix_us": 1_700_000_001_000_000_u64, "what": "dropped", "device": "d0",
+            "line": "8 packets on d0 queue 3 late", "queue": 3, "handle": null,
+            "reason": "late", "packets": 8,
+        }),
+    ];
+    assert_eq!(look(1, 5), expected);
+    // Counts that went back have begun anew, and what is no more than before is nothing new.
+    assert_eq!(look(2, 3), [] as [Value; 0]);
+    assert_eq!(lines(&look(3, 4)).len(), 2);
+}
+
+/// What stands below a qdisc without classes is not counted twice.
+#[test]
+fn drops_below_a_qdisc_are_not_its_own() {
+    let mut drops = Drops::default();
+    let mut look = |second, [root, leaf, below]: [u64; 3]| {
+        let mut device = nested("d0", 1);
+        let queue = &mut device.queues[0];
+        let qdisc = |handle: &str, parent: Option<&str>, count| Qdisc {
+            handle: handle.into(),
+            parent: parent.map(str::to_owned),
+            kind: "tbf".into(),
+            drops: [("overlimit".into(), count)].into(),
+            ..Qdisc::default()
+        };
+        // The last one stands below itself: that is nobody, so it is the queue's.
+        queue.qdiscs = vec![
+            qdisc("1:", None, root),
+            qdisc("2:", Some("1:"), leaf),
+            qdisc("3:", Some("3:"), below),
+        ];
+        queue.drops = [("overlimit".into(), root + below)].into();
+        drops.since(&at(second, vec![device]))
+    };
+    look(0, [0, 0, 0]);
+    let told = look(1, [10, 7, 5]);
+    let expected = [
+        "3 packets on d0 tbf 1: overlimit",
+        "7 packets on d0 tbf 2: overlimit",
+        "5 packets on d0 tbf 3: overlimit",
+    ];
+    assert_eq!(lines(&told), expected);
+    // The parts may have been counted at different times: never less than nothing.
+    assert_eq!(lines(&look(2, [11, 20, 5])), ["13 packets on d0 tbf 2: overlimit"]);
+}
+
+/// A host with devices of these names.
+fn host(names: &[&str]) -> Hub {
+    let hub = Hub::default();
+    for name in names {
+        let words = ["ip", "link", "add", "dev", name, "type", "dummy"].map(str::to_owned);
+        assert_eq!(hub.exec(&words).code, 0);
+    }
+    hub
+}
+
+fn rows(stats: &Value) -> Vec<&str> {
+    let rows = stats["stats"]["rows"].as_array().expect("rows");
+    rows.iter().filter_map(|row| row["id"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn looks_are_selected() {
+    let watched = Watched::new(host(&["a0", "b0"]));
+    for (asked, ids, omitted) in [
+        (json!({}), &["a0", "a0/0", "a0/0/0:", "b0", "b0/0", "b0/0/0:"][..], 0),
+        (json!({"device": "b0"}), &["b0", "b0/0", "b0/0/0:"], 3),
+        (json!({"filter": "a0 0:"}), &["a0", "a0/0", "a0/0/0:"], 3),
+        (json!({"limit": 2}), &["a0", "b0"], 4),
+        (json!({"limit": 1, "sort": "tree"}), &["b0"], 5),
+    ] {
+        let mut watch = watched.watch("stats", options(&asked)).await.expect("it can be watched");
+        let stats = told(&mut watch).await;
+        assert_eq!(rows(&stats), ids, "{asked}");
+        assert_eq!(stats["stats"]["omitted"], omitted, "{asked}");
+    }
+}
+
+/// A second, if nobody says otherwise; and one after who was away for longer.
+#[tokio::test(start_paused = true)]
+async fn looks_are_a_second_apart() {
+    for (asked, seconds) in [(json!({}), 1.0), (json!({"interval_ms": 100}), 0.1)] {
+        let watched = Watched::new(host(&["a0"]));
+        let mut watch = watched.watch("stats", options(&asked)).await.expect("it can be watched");
+        let mut next = async || told(&mut watch).await["stats"]["seconds"].clone();
+        assert_eq!(next().await, Value::Null);
+        assert_eq!([next().await, next().await], [json!(seconds), json!(seconds)]);
+        tokio::time::sleep(Duration::from_millis(3_550)).await;
+        assert_eq!(next().await, json!(3.55));
+        // Not what was missed, one after another.
+        assert_eq!([next().await, next().await], [json!(seconds), json!(seconds)]);
+    }
+}
+
+/// However many listen, each event is told once to each.
+#[tokio::test]
+async fn listeners_hear_everything_once() {
+    let watched = watched();
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        all.push(watched.watch("events", Map::new()).await.expect("it can be watched"));
+    }
+    for name in ["d0", "d1"] {
+        let words = ["ip", "link", "add", "dev", name, "type", "dummy"].map(str::to_owned);
+        assert_eq!(watched.hub.exec(&words).code, 0);
+    }
+    for watch in &mut all {
+        for name in ["d0", "d1"] {
+            assert_eq!(told(watch).await["event"]["device"], name);
+        }
+    }
+}
+
+/// Packets that a device drops are told of, when somebody looks next.
+#[tokio::test(start_paused = true)]
+async fn drops_on_the_host_are_told() {
+    let hub = host(&["d0"]);
+    let exec = |line: &str| {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        assert_eq!(hub.exec(&words).code, 0, "{line}");
+    };
+    exec("ip link set dev d0 up");
+    exec("tc qdisc add dev d0 root blackhole");
+    let link = hub.host().lock().expect("it lives").link("d0").expect("it is there");
+    let drop_one = || {
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.send(&flow, &[7; 100]).expect("it is taken");
+        assert!(sender.flush(Duration::from_secs(30)), "nothing stays");
+    };
+    drop_one();
+    let watched = Watched::new(hub.clone());
+    let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
+    // The first look has nothing to tell: that was before.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop_one();
+    drop_one();
+    let event = told(&mut watch).await["event"].clone();
+    assert_eq!((&event["what"], &event["device"]), (&"dropped".into(), &"d0".into()), "{event}");
+    assert_eq!(event["packets"], 2, "{event}");
 }

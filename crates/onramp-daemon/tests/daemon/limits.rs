@@ -101,10 +101,6 @@ fn requests_beyond_the_rate_wait_and_are_not_lost() {
     }
     // A second's worth at once, and 50 more at 100 a second.
     assert!(now() - begin >= Duration::from_millis(400), "{:?}", now() - begin);
-    // Others have a pace of their own.
-    let begin = now();
-    assert_eq!(daemon.connect().ask(&command("ip link"))["code"], 0);
-    assert!(now() - begin < Duration::from_millis(400));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! A daemon, and clients of every kind.
 
+mod client;
 mod crowd;
 mod files;
 mod limits;
 mod looks;
+mod places;
+mod process;
 mod protocol;
 mod socket;
 

@@ -1,6 +1,7 @@
 //! What people look at: metrics and the web page, with clients as people have them.
 
 mod alive;
+mod answers;
 mod chromium;
 mod daemon;
 mod http;
@@ -9,5 +10,7 @@ mod made_up;
 mod page;
 mod prometheus;
 mod real;
+mod sampler;
 mod serve;
+mod terminal;
 mod tool;

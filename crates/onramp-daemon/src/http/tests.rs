@@ -1,0 +1,45 @@
+//! What can be asked for, and how much of it.
+
+use super::*;
+
+/// As docs/metrics.md has them.
+#[test]
+fn limits_are_those_that_are_documented() {
+    let Limits { connections, listeners, patience, head_bytes, body_bytes } = Limits::default();
+    assert_eq!((connections, listeners, patience.as_secs()), (1_024, 256, 20));
+    assert_eq!((head_bytes, body_bytes), (16 << 10, 64 << 10));
+}
+
+#[test]
+fn a_query_selects() {
+    let all = "device=d0&filter=fq+8002%3A&keep=d0/1&limit=20&sort=p99";
+    let expected = Query {
+        device: Some("d0".into()),
+        filter: Some("fq 8002:".into()),
+        sort: Sort::P99,
+        limit: Some(20),
+        keep: Some("d0/1".into()),
+    };
+    assert_eq!(selection(all), Ok(expected));
+    assert_eq!(selection(""), Ok(Query::default()));
+    for sort in Sort::ALL {
+        let query = Query { sort, ..Query::default() };
+        assert_eq!(selection(&format!("sort={}", sort.name())), Ok(query));
+    }
+    let names = "tree, rate, packets, backlog, p99, drops";
+    for (query, why) in [
+        ("limit=-1", "limit=-1: no number"),
+        ("limit=", "limit=: no number"),
+        ("sort=size", &format!("sort=size: there are {names}")),
+        ("colour=red", "colour: there are device, filter, keep, limit and sort"),
+    ] {
+        assert_eq!(selection(query), Err((StatusCode::BAD_REQUEST, why.to_owned())));
+    }
+}
+
+/// What is wrong with an answer has no status of its own.
+#[test]
+fn what_breaks_is_our_own_fault() {
+    let (status, why) = broken("it died");
+    assert_eq!((status.as_u16(), why.as_str()), (500, "it died"));
+}

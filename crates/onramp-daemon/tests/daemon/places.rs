@@ -1,0 +1,99 @@
+//! What may stand in the place of a socket, and of its lock.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
+
+use super::*;
+
+fn open(path: PathBuf) -> Result<Daemon, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let options = Options { socket: Some(path), ..Options::default() };
+    runtime.expect("a runtime").block_on(Daemon::open(options, Host::new()))
+}
+
+/// The lock is its user's alone; one that is there is taken as it is.
+#[test]
+fn a_lock_is_private_and_keeps_what_it_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [path, lock] = ["onramp.sock", "onramp.sock.lock"].map(|name| folder.path().join(name));
+    let daemon = open(path.clone()).expect("it opens");
+    assert_eq!(fs::metadata(&lock).expect("a lock").permissions().mode() & 0o777, 0o600);
+    drop(daemon);
+    assert!(!lock.exists() && !path.exists());
+    fs::write(&lock, "of somebody").expect("a file");
+    let daemon = open(path).expect("it opens");
+    assert_eq!(fs::read_to_string(&lock).expect("it is there"), "of somebody");
+    drop(daemon);
+}
+
+#[test]
+fn what_is_no_stale_socket_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refusal = |path: PathBuf| open(path).expect_err("it is refused");
+    // A socket, but not one of ours: whether it is stale cannot be told.
+    let datagram = folder.path().join("datagram");
+    let _socket = UnixDatagram::bind(&datagram).expect("it binds");
+    let told = refusal(datagram.clone());
+    let head = format!("cannot tell whether {} is stale: ", datagram.display());
+    assert!(told.starts_with(&head), "{told}");
+    // A link, wherever it leads.
+    let link = folder.path().join("link");
+    symlink(folder.path().join("nowhere"), &link).expect("a link");
+    let told = format!("{} is no socket; give another --socket", link.display());
+    assert_eq!(refusal(link.clone()), told);
+    assert!(datagram.exists() && fs::symlink_metadata(&link).is_ok());
+    // A folder in the place of the lock, and none for either.
+    let path = folder.path().join("other");
+    let lock = folder.path().join("other.lock");
+    fs::create_dir(&lock).expect("a folder");
+    let told = refusal(path);
+    assert!(told.starts_with(&format!("cannot lock {}: ", lock.display())), "{told}");
+    let nowhere = folder.path().join("none/onramp.sock");
+    let told = format!(
+        "there is no folder {} for the socket; make it, or give another --socket",
+        folder.path().join("none").display()
+    );
+    assert_eq!(refusal(nowhere), told);
+}
+
+/// The refusal of a place names who has it, and the path.
+#[test]
+fn a_place_that_is_taken_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("onramp.sock");
+    let _daemon = open(path.clone()).expect("it opens");
+    let told = format!(
+        "a daemon (process {}) serves {} already; end it, or give another --socket",
+        std::process::id(),
+        path.display()
+    );
+    assert_eq!(open(path).expect_err("it is refused"), told);
+}
+
+/// A configuration that cannot be followed is told with its line, and one that is not there.
+#[test]
+fn a_configuration_is_wrong_in_a_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let begins = |config: &std::path::Path| {
+        let socket = Some(folder.path().join("onramp.sock"));
+        let options = Options { socket, config: Some(config.to_owned()), ..Options::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(Daemon::open(options, Host::new())).map(drop)
+    };
+    let config = folder.path().join("config");
+    fs::write(&config, "# devices\nip link add d0 type dummy\nip link add d0 type dummy\n")
+        .expect("a file");
+    let told = begins(&config).expect_err("twice the same");
+    assert!(told.starts_with(&format!("{}:3: ", config.display())), "{told}");
+    assert!(!told.contains('\n'), "{told:?}");
+    let nothing = folder.path().join("nothing");
+    let told = begins(&nothing).expect_err("there is none");
+    assert!(told.starts_with(&format!("cannot read {}: ", nothing.display())), "{told}");
+    fs::write(&config, b"ip link add \xff type dummy\n").expect("a file");
+    let told = begins(&config).expect_err("that is no text");
+    assert!(
+        told.starts_with(&format!("cannot read {}: invalid utf-8", config.display())),
+        "{told}"
+    );
+}

@@ -1,0 +1,232 @@
+//! The daemon as a process of its own: its signals, what a service manager hears of it, its socket
+//! where nobody says where. The process is this program of tests, asked for one of them.
+
+use std::fmt::{Debug, Write as _};
+use std::fs;
+use std::io::Lines;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use onramp_daemon::client::Client;
+use onramp_daemon::{default_path, find_path, serve};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+
+use super::*;
+
+/// Says what the process shall be; its configuration, if it is a daemon's.
+const ROLE: &str = "ONRAMP_TEST_ROLE";
+
+/// Writes what the daemon logs to the standard error, a line each.
+struct Log;
+
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            write!(self.0, "{value:?}").expect("a string takes all");
+        }
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        // Nobody may be left to read it.
+        let _ = writeln!(std::io::stderr(), "{} {}", event.metadata().level(), message.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The process that the tests of this file start; without its role it has nothing to do.
+#[test]
+fn the_process() {
+    let Some(role) = std::env::var_os(ROLE) else { return };
+    if role == "paths" {
+        let paths = format!("[{}] [{}]\n", find_path().display(), default_path().display());
+        std::io::stdout().write_all(paths.as_bytes()).expect("somebody reads");
+        return;
+    }
+    tracing::subscriber::set_global_default(Log).expect("it is the first");
+    let config = Some(PathBuf::from(role)).filter(|path| path.is_absolute());
+    serve::run(Options { config, ..Options::default() }).expect("it begins");
+}
+
+/// This program, as a process with few open files that has these variables and no others of ours.
+fn process(role: &str, variables: &[(&str, &str)]) -> Command {
+    let own = std::env::current_exe().expect("it runs");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 200; exec \"$0\" \"$@\""]).arg(own);
+    command.args(["--exact", "process::the_process", "--nocapture"]);
+    for name in ["ONRAMP_SOCKET", "XDG_RUNTIME_DIR", "NOTIFY_SOCKET"] {
+        command.env_remove(name);
+    }
+    command.env(ROLE, role).envs(variables.iter().copied());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A daemon whose socket is in a folder; what it logs, and what its service manager hears.
+struct Managed {
+    child: Child,
+    log: Lines<BufReader<ChildStderr>>,
+    manager: UnixDatagram,
+    socket: PathBuf,
+}
+
+impl Managed {
+    fn start(folder: &Path, role: &str, manager: UnixDatagram, notify: &str) -> Self {
+        manager.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let runtime = folder.to_str().expect("a plain name");
+        let variables = [("XDG_RUNTIME_DIR", runtime), ("NOTIFY_SOCKET", notify)];
+        let mut child = process(role, &variables).spawn().expect("a shell");
+        let log = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        Self { child, log, manager, socket: folder.join("onramp.sock") }
+    }
+
+    fn heard(&self) -> String {
+        let mut some = [0; 200];
+        let count = self.manager.recv(&mut some).expect("it says something");
+        String::from_utf8_lossy(&some[..count]).into_owned()
+    }
+
+    /// The next line of the log that has this in it.
+    #[track_caller]
+    fn logged(&mut self, what: &str) -> String {
+        let mut lines = self.log.by_ref().map(|line| line.expect("text"));
+        lines.find(|line| line.contains(what)).unwrap_or_else(|| panic!("it never says {what:?}"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a number");
+        kill_process(pid, signal).expect("it lives");
+    }
+
+    fn devices(&self) -> String {
+        let mut client = Client::connect(&self.socket).expect("it listens");
+        client.exec(&["ip", "-br", "link"], "/").expect("it answers").out
+    }
+
+    /// It ends in good order.
+    #[track_caller]
+    fn ends(mut self, signal: Signal, name: &str) {
+        self.signal(signal);
+        assert_eq!(self.heard(), "STOPPING=1");
+        self.logged(&format!("INFO {name}"));
+        self.logged("INFO ended");
+        assert!(self.child.wait().expect("it ends").success());
+        assert!(!self.socket.exists());
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        // It has ended, if all is well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Microseconds of the clock that a service manager knows.
+fn now_us() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
+}
+
+#[test]
+fn a_service_manager_hears_what_it_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (notify, config) = (folder.path().join("notify"), folder.path().join("config"));
+    let write = |lines: &str| fs::write(&config, lines).expect("a file");
+    write("ip link add d0 type dummy\n");
+    let manager = UnixDatagram::bind(&notify).expect("it binds");
+    let role = config.to_str().expect("a plain name").to_owned();
+    let mut daemon =
+        Managed::start(folder.path(), &role, manager, notify.to_str().expect("a plain name"));
+    assert_eq!(daemon.heard(), "READY=1");
+    daemon.logged(&format!("INFO {role}: all of it done, in 1 steps"));
+    daemon.logged(&format!("INFO listening at {}", daemon.socket.display()));
+    assert!(daemon.devices().starts_with("d0 "));
+    // As many open files as may be.
+    let limits = format!("/proc/{}/limits", daemon.child.id());
+    let limits = fs::read_to_string(limits).expect("it lives");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    let [soft, hard]: [&str; 2] =
+        files.split_whitespace().skip(3).take(2).collect::<Vec<_>>().try_into().expect("two");
+    assert_eq!(soft, hard);
+
+    let reload = |daemon: &mut Managed, says: &str| {
+        let before = now_us();
+        daemon.signal(Signal::HUP);
+        let heard = daemon.heard();
+        let time = heard.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("it reloads");
+        let time: i64 = time.parse().expect("a number");
+        assert!((before..=now_us()).contains(&time), "{before} {time}");
+        assert_eq!(daemon.heard(), "READY=1");
+        daemon.logged(says)
+    };
+    reload(&mut daemon, &format!("INFO SIGHUP: {role}: nothing has changed"));
+    write("ip link add d0 type dummy\nip link add d1 type dummy\n");
+    reload(&mut daemon, &format!("INFO SIGHUP: {role}: all of it done, in 1 steps"));
+    assert!(daemon.logged("INFO SIGHUP: ").contains("d1"));
+    assert!(daemon.devices().contains("\nd1 "));
+    write("ip link add d0 type dummy\nip link add d1 type unheard-of\n");
+    let told = reload(&mut daemon, "ERROR SIGHUP: all stays as it was: ");
+    assert!(told.contains(&format!("{role}:2: ")), "{told}");
+    assert!(daemon.devices().contains("\nd1 "));
+    daemon.ends(Signal::TERM, "SIGTERM");
+}
+
+/// An abstract name, and nothing to read again.
+#[test]
+fn without_a_configuration_there_is_nothing_to_reload() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("onramp-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let manager = UnixDatagram::bind_addr(&address).expect("it binds");
+    let mut daemon = Managed::start(folder.path(), "daemon", manager, &format!("@{name}"));
+    assert_eq!(daemon.heard(), "READY=1");
+    daemon.signal(Signal::HUP);
+    daemon.logged("INFO SIGHUP: there is no --config to read again");
+    assert_eq!(daemon.devices(), "");
+    // The next that is heard is the end.
+    daemon.ends(Signal::INT, "SIGINT");
+}
+
+/// `$ONRAMP_SOCKET`, else `$XDG_RUNTIME_DIR`, else the system's.
+#[test]
+fn the_socket_is_where_the_environment_says() {
+    let system = "/run/onramp/onramp.sock";
+    for (variables, found, default) in [
+        (&[("ONRAMP_SOCKET", "/a/b"), ("XDG_RUNTIME_DIR", "/x")][..], "/a/b", "/x/onramp.sock"),
+        (&[("ONRAMP_SOCKET", ""), ("XDG_RUNTIME_DIR", "/x")], "/x/onramp.sock", "/x/onramp.sock"),
+        (&[("XDG_RUNTIME_DIR", "x/y")], system, system),
+        (&[("XDG_RUNTIME_DIR", "")], system, system),
+        (&[("ONRAMP_SOCKET", "here")], "here", system),
+    ] {
+        let output = process("paths", variables).output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(&format!("[{found}] [{default}]\n")), "{variables:?}: {said}");
+    }
+}

@@ -1,0 +1,161 @@
+//! When somebody looks at the devices, and how often.
+
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use onramp::host::Reply;
+use onramp_daemon::http::{Sampler, Source, Turn};
+use onramp_daemon::snapshot::{Device, Stats};
+use tokio::sync::watch::Receiver;
+use tokio::time::sleep;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Devices that take as long as somebody wants, one look at a time.
+#[derive(Default)]
+struct Watched {
+    looks: AtomicU64,
+    /// Whether a turn is taken.
+    taken: Arc<AtomicBool>,
+    stuck: Mutex<bool>,
+    freed: Condvar,
+}
+
+impl Watched {
+    fn looks(&self) -> u64 {
+        // Relaxed, here and below: counts and flags, from which nothing else follows.
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    fn hold(&self, stuck: bool) {
+        *self.stuck.lock().unwrap() = stuck;
+        self.freed.notify_all();
+    }
+}
+
+/// Ends with its drop.
+struct Taken(Arc<AtomicBool>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Source for Watched {
+    fn devices(&self) -> Vec<Device> {
+        assert!(self.taken.load(Ordering::Relaxed), "it is its turn");
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        drop(self.freed.wait_while(self.stuck.lock().unwrap(), |stuck| *stuck).unwrap());
+        assert!(self.taken.load(Ordering::Relaxed), "it is its turn still");
+        Vec::new()
+    }
+
+    fn exec(&self, _: &[String]) -> Reply {
+        Reply::default()
+    }
+
+    fn turn(&self) -> Pin<Box<dyn Future<Output = Turn> + Send>> {
+        assert!(!self.taken.swap(true, Ordering::Relaxed), "one after another");
+        Box::pin(ready(Box::new(Taken(Arc::clone(&self.taken))) as Turn))
+    }
+}
+
+fn sampler() -> (Arc<Watched>, Arc<Sampler>) {
+    let source = Arc::<Watched>::default();
+    (Arc::clone(&source), Sampler::new(source, SECOND))
+}
+
+/// The same for a tenth of a second, and then another look.
+#[tokio::test(start_paused = true)]
+async fn a_look_is_fresh_for_a_tenth_of_a_second() {
+    let (source, sampler) = sampler();
+    let first = sampler.snapshot().await.expect("a look");
+    sleep(Duration::from_millis(99)).await;
+    let second = sampler.snapshot().await.expect("a look");
+    assert!(Arc::ptr_eq(&first, &second));
+    sleep(Duration::from_millis(1)).await;
+    let third = sampler.snapshot().await.expect("a look");
+    assert_eq!((third.at_ns - first.at_ns, source.looks()), (100_000_000, 2));
+    assert!(third.unix_ms > 1_600_000_000_000);
+}
+
+/// Whoever gives up waiting gives no turn back that is being used.
+#[tokio::test]
+async fn a_turn_lasts_as_long_as_the_look() {
+    let (source, sampler) = sampler();
+    source.hold(true);
+    let look = tokio::spawn({
+        let sampler = Arc::clone(&sampler);
+        async move { sampler.snapshot().await.map(drop) }
+    });
+    while source.looks() == 0 {
+        tokio::task::yield_now().await;
+    }
+    look.abort();
+    assert!(look.await.is_err_and(|error| error.is_cancelled()));
+    assert!(source.taken.load(Ordering::Relaxed));
+    source.hold(false);
+    sampler.snapshot().await.expect("a look");
+    assert!(!source.taken.load(Ordering::Relaxed));
+}
+
+/// The next look, and the time that its rates are taken over.
+async fn seconds(stats: &mut Receiver<Option<Arc<Stats>>>) -> Option<f64> {
+    stats.changed().await.expect("it goes on");
+    stats.borrow_and_update().as_ref().expect("a look").seconds
+}
+
+/// Once a period, however many listen, and never while nobody does.
+#[tokio::test(start_paused = true)]
+async fn somebody_looks_while_somebody_listens() {
+    let (source, sampler) = sampler();
+    let mut stats = sampler.listen();
+    assert!(stats.borrow().is_none());
+    let mut others = [sampler.listen(), sampler.listen()];
+    assert_eq!(seconds(&mut stats).await, None);
+    for looks in 2..5 {
+        assert_eq!((seconds(&mut stats).await, source.looks()), (Some(1.0), looks));
+    }
+    for other in &mut others {
+        assert_eq!(seconds(other).await, Some(1.0), "the latest alone");
+    }
+    drop(others);
+    assert_eq!(seconds(&mut stats).await, Some(1.0));
+    drop(stats);
+    sleep(10 * SECOND).await;
+    assert_eq!(source.looks(), 5);
+    // It begins again, with nothing to compare with.
+    let mut stats = sampler.listen();
+    assert!(stats.borrow().is_none());
+    assert_eq!([seconds(&mut stats).await, seconds(&mut stats).await], [None, Some(1.0)]);
+    assert_eq!(source.looks(), 7);
+}
+
+/// After a look that took long, one at once, and then a period each: what was missed is missed.
+#[tokio::test(start_paused = true)]
+async fn looks_that_were_missed_are_not_made_up_for() {
+    let (source, sampler) = sampler();
+    let mut stats = sampler.listen();
+    assert_eq!(seconds(&mut stats).await, None);
+    source.hold(true);
+    tokio::time::advance(SECOND).await;
+    // A thread of its own begins to look.
+    while source.looks() == 1 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(3 * SECOND + SECOND / 2).await;
+    source.hold(false);
+    // The one that took 4.5 s and the next, at the same time and thus without rates, may be seen
+    // together.
+    let next = loop {
+        match seconds(&mut stats).await {
+            None | Some(4.5) => {}
+            Some(seconds) => break seconds,
+        }
+    };
+    assert_eq!((next, source.looks()), (1.0, 4));
+}

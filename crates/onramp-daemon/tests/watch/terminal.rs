@@ -1,0 +1,148 @@
+//! `onramp top` on a terminal: a process of its own, which is this program of tests, asked for one
+//! of them.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use onramp_daemon::feed::{Feed, FeedError};
+use onramp_daemon::http::Source as _;
+use onramp_daemon::snapshot::{Meter, Snapshot, Sort, Stats};
+use onramp_daemon::top;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use super::made_up::MadeUp;
+use super::tool::Running;
+
+const ROLE: &str = "ONRAMP_TEST_TERMINAL";
+
+/// Nothing for a while, then a look, then nothing more.
+struct Late {
+    polls: u32,
+    look: Option<Stats>,
+}
+
+impl Feed for Late {
+    fn poll(&mut self) -> Result<Option<Stats>, FeedError> {
+        self.polls += 1;
+        Ok(self.look.take_if(|_| self.polls > 5))
+    }
+
+    fn wait(&mut self) -> Result<Stats, FeedError> {
+        Err(FeedError::Gone)
+    }
+}
+
+/// The process that the tests of this file start; without its role it has nothing to do.
+#[test]
+fn the_process() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let devices = MadeUp::default();
+    let mut meter = Meter::default();
+    meter.look(&Snapshot::of(devices.devices(), 0, 0));
+    let look = Some(meter.look(&Snapshot::of(devices.devices(), 1_000_000_000, 0)));
+    top::run(&mut Late { polls: 0, look }, Sort::Tree, "").expect("there is a terminal");
+}
+
+/// A terminal of 100 by 30: our end of it, and that of the process.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&ours).expect("it is ours");
+    unlockpt(&ours).expect("it is free");
+    let name = ptsname(&ours, Vec::new()).expect("a name");
+    let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("it opens");
+    let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&theirs, size).expect("a size");
+    (ours, theirs)
+}
+
+/// What the process writes, without what moves the cursor, and without blanks.
+struct Screen {
+    written: Receiver<Vec<u8>>,
+    bytes: Vec<u8>,
+    /// Letters of its text that were waited for.
+    seen: usize,
+}
+
+impl Screen {
+    fn of(mut terminal: File) -> Self {
+        let (tell, written) = channel();
+        let reader = std::thread::Builder::new();
+        let read = move || {
+            let mut some = [0; 4096];
+            // Its end is an error, when the process has gone.
+            while let Ok(count @ 1..) = terminal.read(&mut some) {
+                if tell.send(some[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        };
+        reader.spawn(read).expect("a thread");
+        Self { written, bytes: Vec::new(), seen: 0 }
+    }
+
+    /// Waits until all of this has been written behind what was waited for the last time.
+    fn until(&mut self, words: &str) {
+        loop {
+            let text = plain(&String::from_utf8_lossy(&self.bytes));
+            if let Some(at) = text[self.seen..].find(words) {
+                self.seen += at + words.len();
+                return;
+            }
+            let more = self.written.recv_timeout(Duration::from_secs(30));
+            self.bytes.extend(more.unwrap_or_else(|_| panic!("no {words:?} in {text:?}")));
+        }
+    }
+}
+
+/// The letters of a text with sequences that begin with escape.
+fn plain(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // `[`, numbers, and a letter.
+        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
+        plain.push_str(&part[end..]);
+    }
+    plain.retain(|c| !c.is_whitespace());
+    plain
+}
+
+#[test]
+fn keys_and_looks_change_the_screen() {
+    let (ours, theirs) = terminal();
+    let end = || Stdio::from(theirs.try_clone().expect("a copy"));
+    let mut command = Command::new(std::env::current_exe().expect("it runs"));
+    command.args(["--exact", "terminal::the_process", "--nocapture"]);
+    command.env(ROLE, "top").stdin(end()).stdout(end()).stderr(end());
+    let mut process = Running(command.spawn().expect("it starts"));
+    drop((command, theirs));
+    let mut keys = File::from(ours.try_clone().expect("a copy"));
+    let mut screen = Screen::of(File::from(ours));
+    let mut press = |key: &str| keys.write_all(key.as_bytes()).expect("it reads");
+    // Before anything is known, and then without any key.
+    screen.until("Waitingforthedaemon.");
+    screen.until("▾uplinkudp");
+    press("p");
+    screen.until("packets");
+    press("?");
+    screen.until("anykeygoesback");
+    // Any key goes back to the figures, even this one; and one that is let go of is none.
+    press("q");
+    screen.until("Mbit");
+    press("\u{1b}[113;1:3u");
+    press("/");
+    press("spa");
+    screen.until("spa");
+    press("\r");
+    screen.until("filter:");
+    press("q");
+    assert!(process.0.wait().expect("it ends").success());
+}
