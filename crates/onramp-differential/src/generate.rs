@@ -8,13 +8,42 @@ use crate::draw::Draw;
 use crate::kinds::Kind;
 use crate::plan::{Line, Opt, Plan};
 
-/// Bits per second of bottlenecks, at least and at most.
-const RATES: (u64, u64) = (1_000_000, 60_000_000);
+/// How large cases are.
+#[derive(Debug)]
+pub struct Size {
+    /// Bits per second of bottlenecks, at least and at most.
+    rates: (u64, u64),
+    /// Packets, at least and at most.
+    packets: (u64, u64),
+    /// Packets at most, where flows do not keep to it.
+    rows_max: usize,
+    /// Flows at most.
+    flows_max: u64,
+}
+
+impl Size {
+    /// Cases that are compared.
+    pub const WHOLE: Self = Self {
+        rates: (1_000_000, 60_000_000),
+        packets: (300, 2_500),
+        rows_max: 5_000,
+        flows_max: 600,
+    };
+    /// Cases that are kept: slow enough for so few packets to meet limits.
+    pub const SMALL: Self =
+        Self { rates: (300_000, 4_000_000), packets: (60, 220), rows_max: 250, flows_max: 90 };
+}
 
 /// Makes the case of `seed`, with a root of this kind.
 #[must_use]
 pub fn plan(seed: u64, root: &'static Kind) -> Plan {
-    let Begun { mut plan, mut draw, rate, changing } = begun(seed, root);
+    sized(seed, root, &Size::WHOLE)
+}
+
+/// Another of `seed`, of this size.
+#[must_use]
+pub fn sized(seed: u64, root: &'static Kind, size: &Size) -> Plan {
+    let Begun { mut plan, mut draw, rate, changing } = begun(seed, root, size);
     if changing {
         tree::changes(&mut plan, &mut draw, rate);
     }
@@ -24,7 +53,7 @@ pub fn plan(seed: u64, root: &'static Kind) -> Plan {
 /// The same without changes under way, for whose sake our qdiscs are played.
 #[must_use]
 pub fn still(seed: u64, root: &'static Kind) -> Plan {
-    begun(seed, root).plan
+    begun(seed, root, &Size::WHOLE).plan
 }
 
 /// A case up to its changes.
@@ -38,9 +67,10 @@ struct Begun {
     changing: bool,
 }
 
-fn begun(seed: u64, root: &'static Kind) -> Begun {
+fn begun(seed: u64, root: &'static Kind, size: &Size) -> Begun {
     let mut draw = Draw::new(seed);
-    let rate = if root.id == "cbs" { 10_000_000 } else { draw.spread(RATES.0, RATES.1) };
+    let (least, most) = size.rates;
+    let rate = if root.id == "cbs" { 10_000_000 } else { draw.spread(least, most) };
     // At one instant, plug is let go; others may change.
     let changing = root.id == "plug" || (root.changes && draw.likely(25));
     let mut tree = tree::Tree::new(&mut draw, rate, changing);
@@ -64,7 +94,7 @@ fn begun(seed: u64, root: &'static Kind) -> Begun {
         rows: Vec::new(),
         pacing: Default::default(),
     };
-    load::load(&mut plan, &mut draw, rate, &classes);
+    load::load(&mut plan, &mut draw, size, rate, &classes);
     filters::filters(&mut plan, &mut draw, &majors);
     Begun { plan, draw, rate, changing }
 }

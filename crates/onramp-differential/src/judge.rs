@@ -10,7 +10,7 @@ use crate::plan::{Compared, Plan};
 use crate::statistic::{mean, rank_sum, two_sided};
 
 /// Answers that are asked for until one is ours, where flows may share a bucket.
-const HASH_DRAWS: u64 = 3;
+pub const HASH_DRAWS: u64 = 3;
 
 /// Runs of the kernel and of ours: the first are cheap, and say whether it is worth to have more.
 const FIRST: (u64, u64) = (5, 20);
@@ -33,7 +33,8 @@ pub enum How {
     /// Both refuse the tree.
     Refused,
     /// Not at all: a packet left while a line changed the tree. Which takes the machine of the
-    /// kernel some microseconds, by which that packet was late.
+    /// kernel some microseconds, by which that packet was late. Or a `choke` of the kernel lost
+    /// packets.
     Disturbed,
     /// To the nanosecond.
     Exactly,
@@ -104,7 +105,9 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
         Compared::Chance => 1,
     };
     if !differences.is_empty() && disturbed(&played, &first) {
-        return told(How::Disturbed, Vec::new(), text);
+        let exact = plan.compared() == Compared::Exact;
+        let differences = if exact { before_changes(&played, &first) } else { Vec::new() };
+        return told(How::Disturbed, differences, text);
     }
     if differences.is_empty() || plan.compared() == Compared::Exact {
         return told(How::Exactly, differences, text);
@@ -116,16 +119,23 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
         }
     }
     let (theirs, ours) = runs(plan, oracle, &played, (0, FIRST.0), (1, FIRST.1))?;
+    if loses(plan, &theirs) {
+        return told(How::Disturbed, Vec::new(), text);
+    }
     let same = |runs: &[Outcome]| runs.windows(2).all(|pair| pair[0] == pair[1]);
     if same(&theirs) && same(&ours) {
-        // Chance has no part in it.
-        return told(How::Exactly, differences, text);
+        // Chance has no part in what leaves, but perhaps in what is counted.
+        let agrees = counts_as_any(plan, oracle, (FIRST.0, FIRST.1))?;
+        return told(How::Exactly, if agrees { Vec::new() } else { differences }, text);
     }
     let scores = scores(&played, &theirs, &ours);
     let mut differences = Vec::new();
     if scores.iter().any(|score| two_sided(score.z) < WORTH && score.matters()) {
         let from = (FIRST.0, FIRST.1 + 1);
         let (theirs, ours) = runs(plan, oracle, &played, (from.0, SECOND.0), (from.1, SECOND.1))?;
+        if loses(plan, &theirs) {
+            return told(How::Disturbed, Vec::new(), text);
+        }
         let likely = FALSE_ALARM / COMPARISONS;
         for score in self::scores(&played, &theirs, &ours) {
             if two_sided(score.z) < likely && score.matters() {
@@ -134,6 +144,9 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
                     "{what}: ours {ours:.0}, Linux {theirs:.0} ({z:+.1} deviations)"
                 ));
             }
+        }
+        if !differences.is_empty() && same(&theirs) {
+            differences.push("Linux does the same in all draws: are they draws?".into());
         }
     }
     let _ = writeln!(text, "== scores");
@@ -144,17 +157,82 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     Ok(Verdict { how: How::Distribution, differences, scores, text })
 }
 
+/// What became of a case that has to be exact.
+#[derive(Clone, Debug)]
+pub enum Exactly {
+    /// One of the kernel's answers is ours: the case with it, in one text.
+    Same(String),
+    /// It differs in this, with the kernel's first answer.
+    Differs(Vec<String>, String),
+    /// It says nothing: the kernel refuses the root, or was disturbed.
+    Nothing,
+}
+
+/// Asks for up to `draws` answers, until one is ours.
+///
+/// # Errors
+///
+/// [`Silent`]: the kernel could not be asked.
+pub fn exactly(plan: &Plan, oracle: &dyn Kernel, draws: u64) -> Result<Exactly, Silent> {
+    let mut told = Exactly::Nothing;
+    for draw in 0..draws {
+        let answer = oracle.ask(plan, draw)?;
+        let (text, refusals) = file(plan, &answer);
+        if !refusals.is_empty() {
+            return Ok(Exactly::Differs(refusals, text));
+        }
+        if answer.lines.first().is_none_or(|root| root.status != 0) {
+            return Ok(Exactly::Nothing);
+        }
+        let case = Case::parse("generated", &text).map_err(|error| Silent(error.to_string()))?;
+        let differences = case.exact(1);
+        if differences.is_empty() {
+            return Ok(Exactly::Same(text));
+        }
+        if draw == 0 && !disturbed(&case, &answer) {
+            told = Exactly::Differs(differences, text);
+        }
+    }
+    Ok(told)
+}
+
+/// How long before and after `tc` a packet that leaves is taken for one that left while it ran.
+const TURMOIL_NS: u64 = 2_000;
+
 /// Whether the kernel sent packets while `tc` ran, and those were not let go by it, at one time.
 fn disturbed(played: &Case, answer: &Answer) -> bool {
     let during = |at: u64| {
         let mut changes = answer.changes.iter();
-        changes
-            .any(|(from_ns, to_ns, _)| (from_ns.saturating_sub(2_000)..to_ns + 2_000).contains(&at))
+        changes.any(|(from_ns, to_ns, _)| {
+            (from_ns.saturating_sub(TURMOIL_NS)..to_ns + TURMOIL_NS).contains(&at)
+        })
     };
     let mut times: Vec<u64> = played.recorded().departures().filter(|at| during(*at)).collect();
     times.dedup();
     let plug = played.kinds().any(|kind| kind == "plug");
     times.len() > usize::from(plug)
+}
+
+/// Where a disturbed run and ours differ before the first change.
+fn before_changes(played: &Case, answer: &Answer) -> Vec<String> {
+    let first = answer.changes.iter().map(|(from_ns, ..)| from_ns.saturating_sub(TURMOIL_NS)).min();
+    first.map_or_else(Vec::new, |end_ns| played.exact_before(1, end_ns))
+}
+
+/// Whether a `choke` lost packets of a run. Places of packets that it has dropped fill its table,
+/// in Linux, until the end meets the beginning: then all packets in it seem to be gone, are never
+/// sent, and count as held ever after. Ours does not, so there is nothing to compare.
+fn loses(plan: &Plan, runs: &[Outcome]) -> bool {
+    plan.kinds().contains(&"choke") && runs.iter().any(|run| run.gone() < plan.rows.len())
+}
+
+/// The first answers of the kernel, each with the case in one text.
+///
+/// # Errors
+///
+/// [`Silent`]: the kernel could not be asked.
+pub fn answers(plan: &Plan, oracle: &dyn Kernel) -> Result<Vec<String>, Silent> {
+    (0..FIRST.0).map(|draw| Ok(file(plan, &oracle.ask(plan, draw)?).0)).collect()
 }
 
 /// So many runs of the kernel, from one draw on, and of ours, from one seed on.
@@ -171,8 +249,35 @@ fn runs(
         let case = Case::parse("generated", &text).map_err(|error| Silent(error.to_string()))?;
         theirs.push(case.recorded().clone());
     }
-    let ours = (seed..seed + seeds).map(|seed| played.play(seed)).collect();
+    let mut ours: Vec<Outcome> = (seed..seed + seeds).map(|seed| played.play(seed)).collect();
+    // With duplicates, the recorder of the kernel stops before the last packet has left.
+    let end_ns = theirs.iter().filter_map(Outcome::end).min().filter(|_| duplicates(plan));
+    if let Some(end_ns) = end_ns {
+        for run in theirs.iter_mut().chain(&mut ours) {
+            *run = run.until(end_ns);
+        }
+    }
     Ok((theirs, ours))
+}
+
+/// Whether one of these draws of the kernel and a run of ours of one of these seeds are the same,
+/// with all that they show.
+fn counts_as_any(plan: &Plan, oracle: &dyn Kernel, most: (u64, u64)) -> Result<bool, Silent> {
+    for draw in 0..most.0 {
+        let (text, _) = file(plan, &oracle.ask(plan, draw)?);
+        let case = Case::parse("generated", &text).map_err(|error| Silent(error.to_string()))?;
+        if (1..=most.1).any(|seed| case.exact(seed).is_empty()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a line duplicates packets.
+fn duplicates(plan: &Plan) -> bool {
+    let lines = plan.lines.iter().chain(plan.changes.iter().map(|(_, line)| line));
+    let mut options = lines.flat_map(|line| &line.options);
+    options.any(|option| option.text.starts_with("duplicate"))
 }
 
 /// How far apart runs of the kernel and of ours are.
@@ -241,6 +346,9 @@ fn file(plan: &Plan, answer: &Answer) -> (String, Vec<String>) {
             times.push((*from_ns, *to_ns));
         }
     }
-    let text = made.text(&tc, &times, &answer.kernel);
+    let mut text = made.text(&tc, &times, &answer.kernel);
+    if !answer.stats.is_empty() {
+        let _ = write!(text, "== stats.txt\n{}", answer.stats);
+    }
     (text, refusals)
 }

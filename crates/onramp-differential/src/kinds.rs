@@ -222,7 +222,7 @@ pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("cbs", &["port_rate"], "Linux asks the driver"),
     ("prio", &["multiqueue"], "without effect, and refused by the kernel"),
     ("netem", &["distribution"], "the kernel's tc has no tables"),
-    ("cake", &["autorate-ingress"], "no effect here"),
+    ("netem", &["corrupt"], "the recorder of the kernel knows packets, and marks, by their bytes"),
     ("cake", &["nonat"], "it is refused without connection tracking, also to be switched off"),
 ];
 

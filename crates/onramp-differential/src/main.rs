@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Parser;
 use onramp_differential::generate;
 use onramp_differential::judge::{self, How, Verdict};
+use onramp_differential::keep::Keeper;
 use onramp_differential::kinds::{KINDS, Kind};
 use onramp_differential::oracle::{Oracle, Silent};
 use onramp_differential::plan::Plan;
@@ -49,6 +50,22 @@ struct Args {
     /// How often a case that differs is made smaller and judged again.
     #[arg(long, default_value_t = 40)]
     shrink: u32,
+    /// Keeps cases instead, with the kernel's answers: writes to this folder, for each kind, small
+    /// cases on which both agree, those first that reach most that no other reaches. `--cases` are
+    /// drawn of each kind.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// With --keep: so many cases of each kind at most.
+    #[arg(long, default_value_t = 10)]
+    each: usize,
+    /// With --keep: cases in which chance has a part, each with figures of five draws of the kernel
+    /// and a record of what we do.
+    #[arg(long, requires = "keep")]
+    chance: bool,
+    /// Judges the cases again that --keep --chance has written to this folder, and renews the
+    /// records of what we do; refuses where we differ from the kernel.
+    #[arg(long, value_name = "DIR", conflicts_with = "keep")]
+    renew: Option<PathBuf>,
     /// Prints the cases, and asks nobody.
     #[arg(long)]
     print: bool,
@@ -113,12 +130,28 @@ struct Tally {
     silent: u64,
 }
 
-fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
+/// The kernel that is asked.
+fn oracle(args: &Args) -> Result<Oracle, Silent> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared =
         std::env::var_os("ONRAMP_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
     let folder = args.oracle.clone().unwrap_or_else(|| shared.join("oracle"));
-    let oracle = Oracle::new(folder, root.join("target/differential/cache"))?;
+    Oracle::new(folder, root.join("target/differential/cache"))
+}
+
+fn keeper<'a>(args: &'a Args, oracle: &'a Oracle, folder: &'a Path) -> Keeper<'a> {
+    Keeper { oracle, folder, found: &args.found, each: args.each, chance: args.chance }
+}
+
+fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
+    let oracle = oracle(args)?;
+    if let Some(folder) = &args.keep {
+        let keeper = keeper(args, &oracle, folder);
+        return keeper.keep(kinds, args.seed..args.seed + args.cases);
+    }
+    if let Some(folder) = &args.renew {
+        return keeper(args, &oracle, folder).renew();
+    }
     let (next, end) = (AtomicU64::new(args.seed), args.seed + args.cases);
     let state = Mutex::new((BTreeMap::<&str, Tally>::new(), Pool::default()));
     let jobs = args
@@ -207,13 +240,18 @@ fn note(tally: &mut Tally, told: &Told, pool: &mut Pool) {
     }
 }
 
-/// Says how many of each kind agree. True: nothing differs.
+/// Whether enough cases were compared: at least one, and nine of ten in a large run.
+fn tells(cases: u64, idle: u64) -> bool {
+    cases > 0 && (cases < 20 || idle * 10 <= cases)
+}
+
+/// Says how many of each kind agree. True: nothing differs, and enough was compared.
 fn summary(tallies: &BTreeMap<&str, Tally>, pool: &Pool, oracle: &Oracle) -> bool {
     println!(
         "{:16} {:>8} {:>8} {:>12} {:>8} {:>9} {:>8} {:>8}",
         "root", "compared", "exactly", "distribution", "refused", "disturbed", "differ", "silent"
     );
-    let (mut differ, mut silent, mut cases) = (0, 0, 0);
+    let (mut differ, mut silent, mut cases, mut idle) = (0, 0, 0, 0);
     for (kind, tally) in tallies {
         let row = KINDS.iter().find(|row| row.id == *kind);
         let compared = row.map_or("", |row| row.compared.word());
@@ -224,6 +262,7 @@ fn summary(tallies: &BTreeMap<&str, Tally>, pool: &Pool, oracle: &Oracle) -> boo
         );
         differ += other;
         silent += no;
+        idle += refused + disturbed;
         cases += exactly + distribution + refused + disturbed + other + no;
     }
     let pooled = pool.differences();
@@ -236,5 +275,28 @@ fn summary(tallies: &BTreeMap<&str, Tally>, pool: &Pool, oracle: &Oracle) -> boo
          the kernel was asked {asked} times, {remembered} answers were known",
         pooled.len()
     );
-    differ == 0 && pooled.is_empty() && silent == 0
+    let tells = tells(cases, idle);
+    if !tells {
+        println!("{idle} of {cases} cases were refused or disturbed: that tells of nothing");
+    }
+    differ == 0 && pooled.is_empty() && silent == 0 && tells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_compared_little_tells_of_nothing() {
+        for (cases, idle, told) in [
+            (0, 0, false),
+            (1, 0, true),
+            (1, 1, true),
+            (19, 19, true),
+            (20, 2, true),
+            (20, 3, false),
+        ] {
+            assert_eq!(tells(cases, idle), told, "{idle} of {cases}");
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,9 +16,18 @@ use crate::plan::{Line, Plan};
 const START_NS: u64 = 20_000_000_000;
 /// What begins a line that says how a line of `tc` ended.
 const MARK: &str = "onramp-said";
-/// Bytes that are read from the kernel's random numbers for each draw that is left out, so that
-/// two draws have no numbers in common.
+/// Bytes that are read from the kernel's random numbers for each draw that is left out: they change
+/// the numbers that are drawn until the kernel seeds its generator anew, so those with which qdiscs
+/// are made.
 const SKIP_BYTES: u64 = 262_144;
+
+/// Makes the kernel's clock tick: the timer of a `pie` runs with every other tick, and that of one
+/// that was made a tick later with the others.
+const TICKING: &str = "for n in 0 1; do ip link add tick$n type dummy; ip link set tick$n up; \
+     tc qdisc add dev tick$n root pie tupdate 1ms; sleep 0.01; done >/dev/null 2>&1\n";
+
+/// Numbers of 32 bits that the kernel draws at a time: at most, and some more.
+const STOCK: u32 = 40;
 
 /// The kernel, and what it has said.
 #[derive(Debug)]
@@ -27,6 +36,8 @@ pub struct Oracle {
     folder: PathBuf,
     /// Where answers are kept.
     cache: PathBuf,
+    /// Which kernel it is, so that another one is asked anew.
+    identity: String,
     asked: AtomicU64,
     remembered: AtomicU64,
 }
@@ -49,10 +60,12 @@ pub struct Answer {
     pub changes: Vec<(u64, u64, Said)>,
     /// What left and died.
     pub kernel: String,
+    /// What `tc -s -d` showed in the end.
+    pub stats: String,
 }
 
 /// Somebody who knows what the kernel does.
-pub trait Kernel: Sync {
+pub trait Kernel: Sync + std::fmt::Debug {
     /// What the kernel does with `plan`, where its random numbers are those of `draw`.
     ///
     /// # Errors
@@ -93,7 +106,21 @@ pub fn script(plan: &Plan, draw: u64) -> String {
         "2>&1; s=$?; echo; echo \"onramp-said line $n $s\"",
     );
     if draw > 0 {
+        // The kernel seeds its generator anew some seconds later, from a pool that bytes which are
+        // read leave as it is, and bytes which are written do not. Without this, all draws have the
+        // same numbers when the workload comes.
+        let _ = writeln!(script, "echo draw {draw} >/dev/urandom");
         let _ = writeln!(script, "head -c {} /dev/urandom >/dev/null", draw * SKIP_BYTES);
+        // Small numbers, such as the hashes of sockets, come from a stock that was drawn before.
+        // Each file of this kind takes one.
+        let _ = writeln!(
+            script,
+            "mkdir /draw; mount -t tmpfs none /draw; n=0; \
+             while [ $n -lt {STOCK} ]; do : >/draw/$n; n=$((n+1)); done"
+        );
+    }
+    if plan.ticks() {
+        script += TICKING;
     }
     for (at, line) in plan.lines.iter().enumerate() {
         let _ = writeln!(script, "line {at} {line}");
@@ -116,7 +143,9 @@ impl Oracle {
         }
         fs::create_dir_all(&cache)
             .map_err(|error| Silent(format!("{}: {error}", cache.display())))?;
-        Ok(Self { folder, cache, asked: AtomicU64::new(0), remembered: AtomicU64::new(0) })
+        let identity = identity(&folder);
+        let (asked, remembered) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { folder, cache, identity, asked, remembered })
     }
 
     /// How often the kernel was asked, and how often its answer was known.
@@ -135,7 +164,7 @@ impl Kernel for Oracle {
             ("workload.csv", plan.workload()),
             ("flows.csv", plan.flows()),
         ];
-        let kept = self.cache.join(name(&files));
+        let kept = self.cache.join(name(&self.identity, &files));
         if let Some(answer) = fs::read_to_string(&kept).ok().and_then(|text| read(plan, &text)) {
             // Relaxed: a number for people, as above.
             self.remembered.fetch_add(1, Ordering::Relaxed);
@@ -166,13 +195,15 @@ impl Oracle {
         let mut command = Command::new(self.folder.join("run"));
         let output = command.args([&case, &out]).stdin(Stdio::null()).output().map_err(silent)?;
         let read = |name: &str| fs::read(out.join(name));
+        let stats = read("stats.txt").unwrap_or_default();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\r', "");
         match (read("console.log"), read("kernel.csv")) {
             (Ok(console), Ok(kernel)) if output.status.success() => {
                 // What the kernel says of itself before is of no use.
                 let console = text(console);
                 let said = console.split_once("as init process").map_or("", |(_, said)| said);
-                Ok(format!("{said}\n== kernel.csv\n{}", text(kernel)))
+                let (kernel, stats) = (text(kernel), text(stats));
+                Ok(format!("{said}\n== kernel.csv\n{kernel}\n== stats.txt\n{stats}"))
             }
             _ => Err(Silent(format!("the oracle: {}", tail(&text(output.stderr))))),
         }
@@ -185,11 +216,24 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(5)..].join("; ")
 }
 
+/// The names, sizes and times of the files of an oracle.
+fn identity(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let of = |entry: fs::DirEntry| {
+        let about = entry.metadata().ok()?;
+        let since = about.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(format!("{:?} {} {}", entry.file_name(), about.len(), since.as_secs()))
+    };
+    let mut files: Vec<String> = entries.filter_map(of).collect();
+    files.sort();
+    files.join("\n")
+}
+
 /// A name for a question.
-fn name(files: &[(&str, String)]) -> String {
+fn name(identity: &str, files: &[(&str, String)]) -> String {
     let hash = |salt: u8| {
         let mut hasher = DefaultHasher::new();
-        (salt, files).hash(&mut hasher);
+        (salt, identity, files).hash(&mut hasher);
         hasher.finish()
     };
     format!("{:016x}{:016x}", hash(0), hash(1))
@@ -197,8 +241,10 @@ fn name(files: &[(&str, String)]) -> String {
 
 /// Reads an answer; nothing, if it is not whole.
 fn read(plan: &Plan, text: &str) -> Option<Answer> {
-    let (said, kernel) = text.split_once("\n== kernel.csv\n")?;
-    let mut answer = Answer { kernel: kernel.to_owned(), ..Answer::default() };
+    let (said, rest) = text.split_once("\n== kernel.csv\n")?;
+    let (kernel, stats) = rest.split_once("\n== stats.txt\n")?;
+    let (kernel, stats) = (kernel.to_owned(), stats.to_owned());
+    let mut answer = Answer { kernel, stats, ..Answer::default() };
     let mut changes = vec![None; plan.changes.len()];
     let mut before = Vec::new();
     for line in said.lines() {
@@ -250,11 +296,12 @@ mod tests {
 
     #[test]
     fn answers_are_read() {
-        let answer = read(&plan(), &format!("{SAID}\n== kernel.csv\nrows")).expect("whole");
+        let answer = read(&plan(), &format!("{SAID}\n== kernel.csv\nrows\n== stats.txt\nlines"))
+            .expect("whole");
         let said = |status, text: &str| Said { status, text: text.into() };
         assert_eq!(answer.lines, [said(0, ""), said(2, "Error: no.")]);
         assert_eq!(answer.changes, [(100, 30_200, said(2, "wrong"))]);
-        assert_eq!(answer.kernel, "rows");
+        assert_eq!((&*answer.kernel, &*answer.stats), ("rows", "lines"));
         assert_eq!(remark(&plan().lines[0], &answer.lines[0]), plan().lines[0].to_string());
         assert!(remark(&plan().lines[0], &answer.lines[1]).ends_with("refused (2): Error: no."));
     }
@@ -263,8 +310,10 @@ mod tests {
     fn half_an_answer_is_none() {
         for less in ["onramp-said line 0 0", "onramp-said line 1 2", "20000030200"] {
             let half = SAID.replace(less, "");
-            assert_eq!(read(&plan(), &format!("{half}\n== kernel.csv\nrows")), None, "{less}");
+            let half = format!("{half}\n== kernel.csv\nrows\n== stats.txt\nlines");
+            assert_eq!(read(&plan(), &half), None, "{less}");
         }
+        assert_eq!(read(&plan(), &format!("{SAID}\n== kernel.csv\nrows")), None, "no statistics");
         assert_eq!(read(&plan(), SAID), None, "nothing left or died");
     }
 
@@ -273,11 +322,14 @@ mod tests {
     fn questions_have_names_of_their_own() {
         let mut other = plan();
         let file = |plan: &Plan, draw| [("tc.txt", script(plan, draw)), ("opts", plan.opts())];
-        assert_ne!(name(&file(&plan(), 0)), name(&file(&plan(), 1)));
-        assert_eq!(name(&file(&plan(), 1)), name(&file(&other, 1)));
+        assert_ne!(name("a", &file(&plan(), 0)), name("a", &file(&plan(), 1)));
+        assert_eq!(name("a", &file(&plan(), 1)), name("a", &file(&other, 1)));
+        assert_ne!(name("a", &file(&plan(), 1)), name("b", &file(&plan(), 1)), "another kernel");
         other.link_bps += 1;
-        assert_ne!(name(&file(&plan(), 1)), name(&file(&other, 1)));
+        assert_ne!(name("a", &file(&plan(), 1)), name("a", &file(&other, 1)));
         assert!(!script(&other, 0).contains("urandom"));
-        assert!(script(&other, 2).contains("head -c 524288 /dev/urandom"));
+        assert!(
+            script(&other, 2).contains("echo draw 2 >/dev/urandom\nhead -c 524288 /dev/urandom")
+        );
     }
 }

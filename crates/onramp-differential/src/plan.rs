@@ -119,12 +119,22 @@ impl Plan {
         kinds
     }
 
+    /// Whether the kernel's clock has to tick all the time. Where nothing goes on it stops, and
+    /// ticks for reasons of the kernel's own; but timers with slack (`fq`) run with any tick, and
+    /// those that wait for a processor to be awake (`perturb`) with ticks alone.
+    #[must_use]
+    pub fn ticks(&self) -> bool {
+        self.kinds().contains(&"fq")
+            || self.lines.iter().any(|line| line.to_string().contains(" perturb "))
+    }
+
     /// The file `opts`.
     #[must_use]
     pub fn opts(&self) -> String {
         let clock = if self.tai { "TXCLOCK=11\n" } else { "" };
+        let ticks = if self.ticks() { "TICKS=1\n" } else { "" };
         let bypass = u8::from(!self.bypass);
-        format!("LINK={}\nNOBYPASS={bypass}\nMAXWAIT=600\n{clock}", self.link_bps)
+        format!("LINK={}\nNOBYPASS={bypass}\nMAXWAIT=600\n{clock}{ticks}", self.link_bps)
     }
 
     /// The file `workload.csv`.
@@ -147,7 +157,8 @@ impl Plan {
     }
 
     /// The case as one text, as if the kernel had answered this; changes are made at these times,
-    /// begun and ended.
+    /// begun and ended. What the kernel showed in the end may be added behind it, below a line
+    /// `== stats.txt`.
     #[must_use]
     pub fn text(&self, tc: &str, changes: &[(u64, u64)], kernel: &str) -> String {
         let mut text = format!("== opts\n{}== tc.txt\n{tc}", self.opts());

@@ -10,7 +10,7 @@ use onramp_differential::shrink::shrink;
 use onramp_sim::recording::Case;
 
 /// Plays the kernel.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Played {
     /// The word of the tree that it reads as another.
     reads: Option<(&'static str, &'static str)>,
@@ -18,6 +18,8 @@ struct Played {
     late_ns: u64,
     /// It refuses lines with this word.
     refuses: Option<&'static str>,
+    /// Its draws have the same numbers from this one on.
+    stuck: Option<u64>,
 }
 
 impl Kernel for Played {
@@ -33,7 +35,8 @@ impl Kernel for Played {
         let made: Vec<_> = plan.changes.iter().map(|(at, _)| (at + 10_000, at + 10_000)).collect();
         let text = plan.text(&tc, &made, "event,time_ns,idx,ecn,reason\n");
         let case = Case::parse("played", &text).map_err(|error| Silent(error.to_string()))?;
-        let mut kernel = case.play(1_000_000 + draw).csv();
+        let drawn = self.stuck.map_or(draw, |last| draw.min(last));
+        let mut kernel = case.play(1_000_000 + drawn).csv();
         if self.late_ns > 0 {
             let row = kernel.lines().rfind(|line| line.starts_with("deq")).expect("one left");
             let mut fields: Vec<String> = row.split(',').map(str::to_owned).collect();
@@ -47,7 +50,12 @@ impl Kernel for Played {
         };
         let lines = plan.lines.iter().map(said).collect();
         let ran = |(at, line): &(u64, Line)| (*at, at + 30_000, said(line));
-        Ok(Answer { lines, changes: plan.changes.iter().map(ran).collect(), kernel })
+        Ok(Answer {
+            lines,
+            changes: plan.changes.iter().map(ran).collect(),
+            kernel,
+            ..Answer::default()
+        })
     }
 }
 
@@ -120,6 +128,11 @@ fn changes_are_judged_where_nothing_happens() {
     let busy = changed(5_990_000, 10);
     let told = verdict(&busy, &late);
     assert_eq!((told.how, told.differences.len()), (How::Disturbed, 0));
+    // What was before the change has to be the same.
+    let before = Played { reads: Some(("limit 20", "limit 2")), ..Played::default() };
+    let told = verdict(&changed(5_990_000, 200), &before);
+    assert_eq!(told.how, How::Disturbed);
+    assert!(!told.differences.is_empty());
     assert_eq!(verdict(&busy, &Played::default()).how, How::Exactly);
 }
 
@@ -141,6 +154,7 @@ fn refusals_are_compared() {
 }
 
 /// It reads no tree, and refuses all lines.
+#[derive(Debug)]
 struct Both;
 
 impl Kernel for Both {
@@ -181,6 +195,19 @@ fn eight_percent_are_told_of() {
             told.scores
         );
     }
+}
+
+/// Draws that are all the same tell nothing of a distribution. A kernel that is asked so that they
+/// are is not told of as one that differs, without a word of that.
+#[test]
+fn draws_that_are_none_are_told_of() {
+    let told = |percent| {
+        let plan = plan("netem", &[&format!("loss {percent}%")], 1_000);
+        verdict(&plan, &Played { stuck: Some(0), ..Played::default() }).differences.pop()
+    };
+    let told: Vec<_> = (10..30).filter_map(told).collect();
+    assert!(!told.is_empty(), "one of twenty draws is far from the mean");
+    assert!(told.iter().all(|last| last.contains("the same in all draws")), "{told:?}");
 }
 
 /// A qdisc that draws no numbers in this case has to be exact, of whatever kind it is.

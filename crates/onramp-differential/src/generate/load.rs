@@ -1,13 +1,10 @@
 //! What comes: flows that send in one way or another.
 
+use super::Size;
 use crate::draw::Draw;
 use crate::kinds;
 use crate::plan::{Plan, Row};
 
-/// Packets of a case, at least and at most.
-const PACKETS: (u64, u64) = (300, 2_500);
-/// The same, where flows do not keep to it.
-const ROWS_MAX: usize = 5_000;
 /// The longest case.
 const LONGEST_NS: u64 = 6_000_000_000;
 /// Linux has so many priorities of its own.
@@ -36,7 +33,13 @@ struct Flow {
 }
 
 /// Fills the plan with packets for a bottleneck of `rate` bits per second.
-pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16, u16)]) {
+pub(super) fn load(
+    plan: &mut Plan,
+    draw: &mut Draw,
+    size: &Size,
+    rate: u64,
+    classes: &[(u16, u16)],
+) {
     let root = plan.lines.first().map_or("", |line| line.kind);
     let flows = match draw.between(0, 9) {
         _ if plan.kinds().iter().any(|kind| kinds::kind(kind).is_some_and(|kind| kind.hashes)) => {
@@ -44,9 +47,9 @@ pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16,
         }
         0..=6 => draw.between(1, 8),
         7..=8 => draw.between(9, 40),
-        _ => draw.between(100, 600),
+        _ => draw.between(size.flows_max / 6, size.flows_max),
     };
-    let packets = draw.between(PACKETS.0, PACKETS.1);
+    let packets = draw.between(size.packets.0, size.packets.1);
     // Sixty to three hundred percent of what may leave.
     let offered = rate * draw.between(6, 30) / 10;
     let end_ns = (packets * 700 * 8 * 1_000_000_000 / offered).min(LONGEST_NS);
@@ -56,7 +59,7 @@ pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16,
         let weight = draw.between(5, 15);
         let share = offered * weight / 10 / flows;
         let before = rows.len();
-        let most = (ROWS_MAX / usize::try_from(flows).unwrap_or(1)).max(20);
+        let most = (size.rows_max / usize::try_from(flows).unwrap_or(1)).max(20);
         send(draw, &flow, (id, share.max(1_000)), end_ns, &mut |row| {
             rows.push(row);
             rows.len() < before + most
@@ -71,7 +74,7 @@ pub(super) fn load(plan: &mut Plan, draw: &mut Draw, rate: u64, classes: &[(u16,
         }
     }
     rows.sort_by_key(|row| row.time_ns);
-    rows.truncate(ROWS_MAX);
+    rows.truncate(size.rows_max);
     if root == "etf" || (root == "fq" && draw.likely(20)) {
         let late = if draw.likely(50) { 10 } else { 0 };
         for row in &mut rows {

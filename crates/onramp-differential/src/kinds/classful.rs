@@ -85,7 +85,12 @@ pub(super) fn tbf(site: &mut Site<'_>) {
 
 /// The kernel takes the device for one of 10 Mbit/s.
 pub(super) fn cbs(site: &mut Site<'_>) {
-    let idle = site.draw.between(500, 9_500);
+    // With some, a byte takes a whole number of nanoseconds; with most, Linux asks again and again
+    // for a last byte.
+    let idle = match site.draw.likely(40) {
+        true => site.draw.pick(&[800, 1_000, 1_600, 2_000, 3_200, 4_000, 5_000, 6_400, 8_000]),
+        false => site.draw.between(500, 9_500),
+    };
     let (high, more) = (site.draw.spread(100, 5_000), site.draw.spread(1, 4_000));
     // What the largest packet takes; with less, packets wait for seconds, and a case for hours.
     let low = 1_514 * (10_000 - idle) / 10_000 + more;

@@ -106,6 +106,7 @@ pub(super) fn cake(site: &mut Site<'_>) {
     site.may(20, |draw| word(draw, &["wash", "nowash"]));
     site.may(20, |draw| word(draw, &["egress", "ingress"]));
     site.flag(10, "no-ack-filter");
+    site.flag(10, "autorate-ingress");
     site.may(30, |draw| word(draw, &["split-gso", "no-split-gso"]));
     site.may(40, |draw| format!("rtt {}", time(draw, 1_000, 300_000)));
     site.may(20, |draw| format!("memlimit {}", draw.spread(50_000, 4_000_000)));
