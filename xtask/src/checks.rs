@@ -197,8 +197,15 @@ pub(crate) fn conformance(args: &[String]) -> Outcome {
 pub(crate) fn differential(args: &[String]) -> Outcome {
     let package = "onramp-differential";
     let mut command = cargo(&["run", "--quiet", "--release", "-p", package, "--bin", package]);
+    // Cases are kept by what they reach, which the compiler counts.
+    let counts = args.iter().any(|arg| arg.starts_with("--keep"));
+    let folder = if counts { "target/differential/reach" } else { "target/differential/build" };
+    if counts {
+        command.env("RUSTFLAGS", "-C instrument-coverage --cfg reach");
+        command.env("LLVM_PROFILE_FILE", "/dev/null");
+    }
     command
-        .args(["--target-dir", "target/differential/build", "--"])
+        .args(["--target-dir", folder, "--"])
         .args(args)
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");

@@ -212,15 +212,24 @@ impl Runs {
     }
 }
 
-/// Runs `command`, which begins with `onramp`, and reads what it wrote.
+/// Runs `command`, which begins with `onramp` or `cargo`, and reads what it wrote.
 fn results(command: &str) -> Result<Value, Failure> {
     let unable = |why: String| Failure::Unable(format!("`{command}`: {why}"));
     let words = words(command);
-    let program = root().join("target/release/onramp");
+    let program = match words.first().map(String::as_str) {
+        Some("onramp") => root().join("target/release/onramp"),
+        Some("cargo") => PathBuf::from(env!("CARGO")),
+        _ => return Err(unable("it begins with neither `onramp` nor `cargo`".into())),
+    };
     let file: PathBuf = root().join("target/figures.json");
     eprintln!("$ {command}");
     let mut run = Command::new(program);
-    run.args(&words[1..]).arg("--json").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+    run.current_dir(root())
+        .args(&words[1..])
+        .arg("--json")
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
     let status = run.status().map_err(|err| unable(err.to_string()))?;
     if !status.success() {
         return Err(Failure::Failed(format!("`{command}`: {status}")));

@@ -87,6 +87,12 @@ struct Args {
     /// Tests of so many seconds are run for a mutant at most
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     budget: u64,
+    /// What a test of an earlier build found counts as found: only survivors are judged again
+    #[arg(long)]
+    trust: bool,
+    /// Fail if less than this part of the mutants is found, in percent
+    #[arg(long, value_name = "PERCENT")]
+    at_least: Option<f64>,
     /// Write the result to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -236,7 +242,7 @@ fn judge(plan: &Plan, work: &Path, args: &Args) -> Outcome {
     for why in &recorded.left_out {
         eprintln!("mutants: left out: {why}");
     }
-    let bounds = Bounds { jobs, budget: Duration::from_secs(args.budget) };
+    let bounds = Bounds { jobs, budget: Duration::from_secs(args.budget), trust: args.trust };
     let fates = judge::judge(plan, &recorded.tests, work, bounds)?;
     let report = Report { plan, fates: &fates, left_out: &recorded.left_out };
     let survivors = report.survivors();
@@ -252,6 +258,7 @@ fn judge(plan: &Plan, work: &Path, args: &Args) -> Outcome {
     if let Some(path) = &args.json {
         fs::write(path, format!("{:#}\n", report.json())).map_err(|err| unable(path, &err))?;
     }
-    let wrong = report.wrongly_listed();
+    let mut wrong = report.wrongly_listed();
+    wrong.extend(args.at_least.and_then(|percent| report.all().lacks(percent)));
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Failed(wrong.join("\n"))) }
 }

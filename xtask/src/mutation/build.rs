@@ -300,6 +300,9 @@ fn plan(
         }
         programs.extend(messages.iter().filter_map(|message| program(message, *way)));
     }
+    // Cargo tells of them in the order in which they are ready, and what was recorded before names
+    // them by their places.
+    programs.sort_by_key(|it| (it.package.clone(), it.target.clone(), it.models, it.path.clone()));
     let mut unviable: BTreeMap<String, usize> = BTreeMap::new();
     for mutant in mutants.all.iter().filter(|it| chosen.contains(&it.id)) {
         if !viable.contains(&mutant.id) {

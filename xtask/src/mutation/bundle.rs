@@ -9,7 +9,12 @@ use crate::shell::run;
 use crate::{Failure, Outcome};
 
 /// Folders of the copy whose files tests read as they run.
-const DATA: &[&str] = &["fuzz/corpus", "docs"];
+const DATA: &[&str] = &[
+    "fuzz/corpus",
+    "docs",
+    "crates/onramp-sim/tests/kernel_cases",
+    "crates/onramp-sim/tests/kernel_draws",
+];
 
 /// Fills the folder; `DIR/xtask mutants --plan DIR` judges there.
 pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
@@ -35,8 +40,9 @@ pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
         }
     }
     plan.write(&dir.join("plan.json"))?;
-    // Also when it was built anew meanwhile.
-    strip(Path::new("/proc/self/exe"), &dir.join("xtask"))?;
+    // This process opens it: it may have been built anew meanwhile.
+    let program = dir.join("xtask");
+    fs::copy("/proc/self/exe", &program).map_err(|err| unable(&program, &err))?;
     eprintln!("mutants: judge there with `{0}/xtask mutants --plan {0}`", dir.display());
     Ok(())
 }

@@ -45,6 +45,9 @@ impl Fate {
 struct Entry {
     key: String,
     fate: Fate,
+    /// It was told by a test of an earlier build, and taken over with `--trust`.
+    #[serde(default)]
+    trusted: bool,
 }
 
 /// What a run is given beside the plan.
@@ -53,6 +56,8 @@ pub(super) struct Bounds {
     pub jobs: usize,
     /// Tests of so much time are run for a mutant at most.
     pub budget: Duration,
+    /// What a test of an earlier build found counts as found.
+    pub trust: bool,
 }
 
 /// Judges these mutants of the plan; those in the file of results are not judged again.
@@ -63,7 +68,7 @@ pub(super) fn judge(
     bounds: Bounds,
 ) -> Result<HashMap<String, Fate>, Failure> {
     let path = work.join("results.jsonl");
-    let (known, file) = resume(&path, plan.fingerprint)?;
+    let (known, file) = resume(&path, plan.fingerprint, bounds.trust)?;
     let judge = Judge::new(plan, tests, work, bounds.budget);
     let todo: Vec<&Mutant> =
         plan.mutants.iter().filter(|it| !known.contains_key(&it.key())).collect();
@@ -75,7 +80,7 @@ pub(super) fn judge(
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(mutant) = todo.get(index) else { return Ok(()) };
             let fate = judge.one(mutant)?;
-            let entry = Entry { key: mutant.key(), fate };
+            let entry = Entry { key: mutant.key(), fate, trusted: false };
             let line = serde_json::to_string(&entry).expect("an entry is plain data");
             let mut results = results.lock().expect("no worker panics");
             writeln!(results.1, "{line}").map_err(|err| unable(&path, &err))?;
@@ -93,16 +98,35 @@ pub(super) fn judge(
     Ok(results.into_inner().expect("no worker panics").0)
 }
 
-/// What an earlier run of the same plan found, and the file to go on with.
-fn resume(path: &Path, fingerprint: u64) -> Result<(HashMap<String, Fate>, File), Failure> {
+/// What an earlier run of the same plan told, and the file to go on with. Of a run of another plan
+/// nothing is taken over, or, with `trust`, the mutants that were found.
+fn resume(
+    path: &Path,
+    fingerprint: u64,
+    trust: bool,
+) -> Result<(HashMap<String, Fate>, File), Failure> {
     let head = format!("{fingerprint:016x}");
     let old = fs::read_to_string(path).unwrap_or_default();
+    let same = old.lines().next() == Some(&head);
     let mut known = HashMap::new();
-    if old.lines().next() == Some(&head) {
+    if same || trust {
         let entries = old.lines().skip(1).map_while(|line| serde_json::from_str(line).ok());
-        known.extend(entries.map(|entry: Entry| (entry.key, entry.fate)));
-    } else {
-        fs::write(path, head + "\n").map_err(|err| unable(path, &err))?;
+        // A later entry of the same mutant counts, as it is read later.
+        let counts = |entry: &Entry| match trust {
+            true => same || entry.fate.is_found(),
+            false => !entry.trusted,
+        };
+        known.extend(entries.filter(counts).map(|entry| (entry.key, entry.fate)));
+    }
+    if !same {
+        eprintln!("mutants: {} are taken over from an earlier build", known.len());
+        let mut text = head + "\n";
+        for (key, fate) in &known {
+            let entry = Entry { key: key.clone(), fate: fate.clone(), trusted: true };
+            text += &serde_json::to_string(&entry).expect("an entry is plain data");
+            text.push('\n');
+        }
+        fs::write(path, text).map_err(|err| unable(path, &err))?;
     }
     let file = OpenOptions::new().append(true).open(path).map_err(|err| unable(path, &err))?;
     Ok((known, file))
@@ -205,19 +229,23 @@ impl<'a> Judge<'a> {
         portion: &[usize],
     ) -> Result<Option<(Fate, Option<usize>)>, Failure> {
         let program = &self.plan.programs[self.tests[portion[0]].program];
-        let names: Vec<&str> = portion.iter().map(|&index| &*self.tests[index].name).collect();
-        let time = portion.iter().map(|&index| self.tests[index].time).sum();
-        let mut command = child::command(program, &self.empty);
-        command.env("MUTANT", mutant.id.to_string());
-        let (end, _) = child::run(command, program, &names, Limits::for_tests(time))?;
+        let end = match self.start(mutant, portion)? {
+            End::Failed(_) => match self.again(mutant, portion)? {
+                Some(end) => end,
+                None => return Ok(None),
+            },
+            end => end,
+        };
         let by_name = |name: &str| {
             portion.iter().copied().find(|&index| self.tests[index].name == name || name.is_empty())
         };
         // Which of them it was is not known.
-        let some = || match names[..] {
-            [name] => label(program, name),
-            [first, ..] => format!("{} or one of {} more", label(program, first), names.len() - 1),
-            [] => String::new(),
+        let some = || {
+            let first = label(program, &self.tests[portion[0]].name);
+            match portion.len() {
+                1 => first,
+                count => format!("{first} or one of {} more", count - 1),
+            }
         };
         let single = || (portion.len() == 1).then(|| portion[0]);
         Ok(match end {
@@ -226,5 +254,26 @@ impl<'a> Judge<'a> {
             End::Crashed => Some((Fate::Crashed(some()), single())),
             End::Hung => Some((Fate::Hung(some()), single())),
         })
+    }
+
+    /// The end of one of two more tries that fails, too: a test that fails now and then has found
+    /// nothing.
+    fn again(&self, mutant: &Mutant, portion: &[usize]) -> Result<Option<End>, Failure> {
+        for _ in 0..2 {
+            let end = self.start(mutant, portion)?;
+            if !matches!(end, End::Passed) {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    fn start(&self, mutant: &Mutant, portion: &[usize]) -> Result<End, Failure> {
+        let program = &self.plan.programs[self.tests[portion[0]].program];
+        let names: Vec<&str> = portion.iter().map(|&index| &*self.tests[index].name).collect();
+        let time = portion.iter().map(|&index| self.tests[index].time).sum();
+        let mut command = child::command(program, &self.empty);
+        command.env("MUTANT", mutant.id.to_string());
+        Ok(child::run(command, program, &names, Limits::for_tests(time))?.0)
     }
 }

@@ -28,6 +28,12 @@ impl Tally {
         if of == 0 { 100.0 } else { 100.0 * share(self.found, of) }
     }
 
+    /// What is wrong if at least so many percent were wanted.
+    pub(super) fn lacks(&self, percent: f64) -> Option<String> {
+        let score = self.score();
+        (score < percent).then(|| format!("mutants: {score:.1} % found, {percent} % wanted"))
+    }
+
     fn add(&mut self, other: &Self) {
         self.viable += other.viable;
         self.found += other.found;
@@ -106,6 +112,13 @@ impl Report<'_> {
             (!listed).then(|| format!("{mutant} … {}", words(fate)))
         };
         self.plan.mutants.iter().filter_map(line).collect()
+    }
+
+    /// Of all areas together.
+    pub(super) fn all(&self) -> Tally {
+        let mut all = Tally::default();
+        self.tallies().values().for_each(|tally| all.add(tally));
+        all
     }
 
     /// The table of scores.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::build::{Mutants, Place, build};
 use super::find::find;
 use super::judge::{Bounds, Fate, judge};
-use super::plan::{Mutant, area};
+use super::plan::{Mutant, Plan, area};
 use super::record::record;
 use super::render::{Numbered, render};
 use super::report::{Report, Tally};
@@ -265,6 +265,9 @@ fn areas_and_scores() {
     assert_eq!(area("crates/onramp-queue/src/pool/home.rs"), "queue");
     let tally = Tally { viable: 12, found: 6, survived: 1, unreached: 1, equivalent: 4 };
     assert!((tally.score() - 75.0).abs() < 1e-9, "6 of the 8 that can be found");
+    assert_eq!(tally.lacks(75.0), None);
+    let told = "mutants: 75.0 % found, 75.1 % wanted";
+    assert_eq!(tally.lacks(75.1).as_deref(), Some(told));
 }
 
 const SAMPLE: &str = "\
@@ -293,6 +296,17 @@ fn it_fits() {
     assert!(!sample::fits(3, 2));
     assert_eq!(sample::spins(3), 0);
 }
+
+/// With each mutant, its first run fails and all others pass.
+#[test]
+fn it_fails_at_first() {
+    let mutant = std::env::var(\"MUTANT\").unwrap_or_default();
+    let seen = std::path::Path::new(env!(\"CARGO_MANIFEST_DIR\")).join(format!(\"seen-{mutant}\"));
+    let first = !seen.exists();
+    std::fs::write(&seen, \"\").unwrap();
+    let _ = sample::fits(1, 2);
+    assert!(!first || [\"\", \"0\"].contains(&&*mutant));
+}
 ";
 
 /// A whole run on a project of one function, whose test does not look at the boundary.
@@ -316,7 +330,7 @@ fn a_weak_test_leaves_a_survivor() {
         let mutant = plan.mutants.iter().find(|it| it.what.starts_with(what)).expect(what);
         fates[&mutant.key()].clone()
     };
-    assert_eq!(fate("replaced <= by <"), Fate::Survived { ran: 1, reach: 1 });
+    assert_eq!(fate("replaced <= by <"), Fate::Survived { ran: 2, reach: 2 });
     assert_eq!(fate("replaced <= by >"), Fate::Found("sample weak::it_fits".into()));
     assert_eq!(fate("replaced the body of wraps"), Fate::Unreached);
     assert!(matches!(fate("deleted the assignment in `left"), Fate::Hung(_)), "it spins");
@@ -325,13 +339,13 @@ fn a_weak_test_leaves_a_survivor() {
     let report = Report { plan: &plan, fates: &fates, left_out: &[] };
     let survivors = report.survivors();
     let boundary = "crates/sample/src/lib.rs:2:12: fits: replaced <= by < in `length <= limit` … ";
-    assert_eq!(survivors[0], format!("{boundary}SURVIVED 1 tests"));
+    assert_eq!(survivors[0], format!("{boundary}SURVIVED 2 tests"));
     let tally = report.tallies()["sample"];
     // It also does not look at what `spins` returns other than 0.
     assert_eq!((tally.survived, tally.unreached, survivors.len()), (2, 1, 3));
 }
 
-fn whole_run(project: &Path) -> (std::collections::HashMap<String, Fate>, super::plan::Plan) {
+fn whole_run(project: &Path) -> (std::collections::HashMap<String, Fate>, Plan) {
     let work = project.join("target/mutants");
     let (crates, judges) = (vec!["sample"], vec!["sample"]);
     let place = Place { project, work: work.clone(), crates, judges };
@@ -339,9 +353,21 @@ fn whole_run(project: &Path) -> (std::collections::HashMap<String, Fate>, super:
     let plan = build(&place, mutants).expect("it builds");
     let recorded = record(&plan, &work, 2).expect("its test runs");
     assert_eq!(recorded.left_out, [""; 0]);
-    let bounds = Bounds { jobs: 2, budget: Duration::from_secs(9) };
+    let bounds = Bounds { jobs: 2, budget: Duration::from_secs(9), trust: false };
     let fates = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     let again = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     assert_eq!(again, fates, "what is known is not judged again");
+    // Another build, whose tests find nothing: what was found stays so with `trust` alone.
+    let other = Plan { fingerprint: plan.fingerprint + 1, ..plan.clone() };
+    let trusting = judge(&other, &[], &work, Bounds { trust: true, ..bounds }).expect("it judges");
+    for (key, fate) in &fates {
+        let expected = if fate.is_found() { fate.clone() } else { Fate::Unreached };
+        assert_eq!(trusting[key], expected, "{key}");
+    }
+    let plain = judge(&other, &[], &work, bounds).expect("it judges");
+    assert!(plain.values().all(|fate| *fate == Fate::Unreached), "trust is for one run: {plain:?}");
+    let other = Plan { fingerprint: plan.fingerprint + 2, ..plan.clone() };
+    let strict = judge(&other, &[], &work, bounds).expect("it judges");
+    assert!(strict.values().all(|fate| *fate == Fate::Unreached), "{strict:?}");
     (fates, plan)
 }
