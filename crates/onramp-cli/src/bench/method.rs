@@ -321,6 +321,7 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::planted;
 
     /// What each refused call costs at least, nanoseconds.
     const STEP_NS: u64 = 20_000;
@@ -352,8 +353,7 @@ mod tests {
 
     #[test]
     fn acceptance_begins_with_the_first_try() {
-        let (plan, gate, phase) =
-            (super::super::planted::plan(), Gate::default(), PhaseCell::new());
+        let (plan, gate, phase) = (planted::plan(), Gate::default(), PhaseCell::new());
         let (submitted, calls) = ([Cell::default()], Cell::default());
         let cx = ThreadCx {
             plan: &plan,
