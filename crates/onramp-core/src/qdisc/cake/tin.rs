@@ -700,8 +700,7 @@ mod tests {
         let few = &[60_u32, 1_514][..];
         for (count, lens) in [(9, few), (33, few), (100, &[60]), (120, &[60, 400, 1_514])] {
             let (mut tin, mut rng) = (tin(0), Rng::new(3));
-            let all: Vec<_> =
-                lens.iter().cycle().take(count).map(|len| ([5, 6], *len)).collect();
+            let all: Vec<_> = lens.iter().cycle().take(count).map(|len| ([5, 6], *len)).collect();
             flows(&mut tin, &mut rng, &all);
             // While they become bulk, one by one, their parts get smaller.
             (0..6 * count).for_each(|_| _ = send(&mut tin, &mut rng));
@@ -728,9 +727,8 @@ mod tests {
         flows(&mut tin, &mut rng, &all);
         (0..1_000).for_each(|_| _ = send(&mut tin, &mut rng));
         assert!(tin.rounds.shared && tin.rounds.got() > 0);
-        let deficits = |tin: &Tin| -> Vec<i32> {
-            tin.used().map(|(_, flow, _)| tin.deficit(flow)).collect()
-        };
+        let deficits =
+            |tin: &Tin| -> Vec<i32> { tin.used().map(|(_, flow, _)| tin.deficit(flow)).collect() };
         let before = deficits(&tin);
         assert!(before.iter().all(|deficit| (-600..600).contains(deficit)), "{before:?}");
         tin.end_rounds();

@@ -4,9 +4,9 @@ use onramp_queue::{Packet, PacketList};
 use proptest::prelude::*;
 
 use crate::Instant;
-use crate::params::{Site, Value, Values};
 use crate::class::Classes;
 use crate::filter::Filters;
+use crate::params::{Site, Value, Values};
 use crate::qdisc::{Backlog, ClassKind, Cx, Dequeue, KINDS, Qdisc, Spec};
 
 const CLASSES: u16 = 12;

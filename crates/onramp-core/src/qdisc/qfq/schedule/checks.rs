@@ -4,7 +4,9 @@
 //! 2013, section 4: a group is in one of four sets, by whether its start has come, and by whether
 //! a ready group of longer services finishes before it.
 
-use super::{BLOCKED, GROUPS, Group, INELIGIBLE, READY, SLOTS, Schedule, after, rounded, slot_bits};
+use super::{
+    BLOCKED, GROUPS, Group, INELIGIBLE, READY, SLOTS, Schedule, after, rounded, slot_bits,
+};
 
 impl Schedule {
     /// Panics where the sets, the slots and the aggregates contradict each other.
