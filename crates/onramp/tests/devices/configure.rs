@@ -1,6 +1,6 @@
 //! A host that follows a text: what it makes, and what it leaves as it was.
 
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use super::*;
 
@@ -49,8 +49,10 @@ fn lines_are_those_of_a_batch() {
 
 #[test]
 fn names_and_addresses_pass_from_one_device_to_another() {
-    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    let port = port.expect("an address that is free again");
+    // Whoever asks the kernel for a free port gets one from 32,768 on, so that no test beside this
+    // one can take the port between the two devices; the address keeps out a second run of it.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let port = SocketAddr::from((Ipv4Addr::new(127, high, low, 1), 20_000));
     let mut host = Host::new();
     let udp = |name: &str| format!("ip link add {name} type udp local {port} remote {port}\n");
     follow(&mut host, &format!("{}ip link add d0 type dummy\n", udp("u0"))).expect("it is free");

@@ -3,8 +3,17 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 
 use super::*;
+
+/// Copies the program to `place`. Another process does it: if this one had the copy open for
+/// writing, so would the children that other tests fork at that moment, and nobody can execute a
+/// file that is open for writing.
+fn copied(place: &Path) {
+    let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_onramp")).arg(place).status();
+    assert!(status.is_ok_and(|status| status.success()), "a copy at {}", place.display());
+}
 
 #[test]
 fn a_link_or_a_copy_called_tc_or_ip_is_tc_or_ip() {
@@ -14,7 +23,7 @@ fn a_link_or_a_copy_called_tc_or_ip_is_tc_or_ip() {
     symlink(own, &ip).expect("a link");
     // A copy would do as well, and is larger.
     if fs::hard_link(own, &tc).is_err() {
-        fs::copy(own, &tc).expect("a copy");
+        copied(&tc);
     }
     let run = |program: &PathBuf, line: &str| {
         let mut command = Command::new(program);
@@ -81,7 +90,7 @@ fn other_users_are_refused() {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("ours");
     fs::set_permissions(daemon.path(), fs::Permissions::from_mode(0o666)).expect("ours");
     let copy = folder.join("ip");
-    fs::copy(env!("CARGO_BIN_EXE_onramp"), &copy).expect("a copy");
+    copied(&copy);
     let mut command = Command::new(copy);
     command.arg("link").env("ONRAMP_SOCKET", daemon.path()).uid(nobody).gid(nobody);
     let output = match command.output() {
