@@ -67,7 +67,6 @@ mod files;
 mod flow;
 mod flower;
 mod head;
-mod listing;
 mod police;
 mod protocol;
 mod read;
@@ -89,8 +88,8 @@ use self::ematch::Tree;
 use self::flow::Flow;
 use self::flower::Flower;
 use self::words::{Node, Step};
-use crate::dissect::Dissected;
-use crate::{Handle, Instant};
+use crate::base::dissect::Dissected;
+use crate::base::{Handle, Instant};
 
 pub use self::bpf::Bpf;
 pub use self::ebpf::Ebpf;

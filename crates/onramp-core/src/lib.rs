@@ -1,52 +1,47 @@
 //! Traffic control without I/O: no socket, no clock, no thread, no `unsafe`.
+//!
+//! # Layers
+//!
+//! Each folder uses those above it in this table, never one below: `cargo xtask tidy` refuses it.
+//!
+//! | folder | what it has |
+//! |---|---|
+//! | `base` | time, units, handles, errors, parameters, listings, packet headers |
+//! | `law` | token buckets, CoDel, PIE, RED: when to send, drop or mark |
+//! | `filter` | classifiers and actions: to which class a packet belongs |
+//! | `sched` | the trait of a qdisc, its classes and children, what it counts |
+//! | `qdisc` | the kinds, a file for each, and their table |
+//! | `tc` | the command language: lines, described trees, listings |
+//! | `tree` | a running tree, and edits of it |
+//! | `port` | many threads in front of one tree, and the device behind it |
 #![forbid(unsafe_code)]
 
-mod bucket;
-mod buckets;
-mod class;
-pub mod cmd;
-mod codel;
-mod cost;
-mod device;
-pub mod dissect;
-mod ecn;
-mod error;
+mod base;
 pub mod filter;
-mod flows;
-mod handle;
-mod meter;
-pub mod params;
-mod pie;
+mod law;
 mod port;
 pub mod qdisc;
-mod rate;
-mod red;
-mod rng;
-mod segments;
-mod setup;
-mod share;
-pub mod show;
-mod spec;
-pub mod stats;
-mod sync;
-mod time;
+mod sched;
+mod tc;
 mod tree;
-mod turns;
-pub mod units;
-pub mod view;
-mod wheel;
 
-pub use class::{Child, Classes};
-pub use device::{Device, DeviceInfo, Transmitted};
-pub use error::{Clash, ConfigError, Errno, Fault};
-pub use handle::Handle;
-pub use port::{
-    COLLECT, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, TICK_NS, TooManyJobs,
+pub use base::{
+    Clash, Clock, ConfigError, Errno, Fault, Handle, Instant, Rate, dissect, params, show, stats,
+    units,
 };
-pub use rate::Rate;
-pub use setup::{Facts, Setup, Taken};
-pub use share::{Share, SharedRate};
-pub use time::{Clock, Instant};
+pub use port::{
+    COLLECT, Device, DeviceInfo, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, Share,
+    SharedRate, TICK_NS, TooManyJobs, Transmitted,
+};
+pub use sched::{Child, Classes};
+pub use tc::{Facts, Setup, Spec, Taken, cmd};
 pub use tree::{Stopped, Totals, Tree, Trunk};
 #[doc(hidden)]
-pub use {setup::Change, tree::Edit};
+pub use {tc::Change, tree::Edit};
+
+/// What a running tree says of itself, and how `tc` shows it.
+pub mod view {
+    pub use crate::base::{Counters, Extra};
+    pub use crate::sched::{ClassView, FlowView, QdiscView, Shown};
+    pub use crate::tc::{Listed, Query, mq, whole};
+}

@@ -17,8 +17,10 @@
 //! (`net/sched/sch_generic.c`, 7.2). The collecting of packets is what network cards do with
 //! interrupts (`ethtool -C tx-usecs`).
 
+mod device;
 mod pace;
 mod root;
+mod share;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -29,11 +31,15 @@ use std::sync::{OnceLock, PoisonError, TryLockError};
 
 use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 
+pub use self::device::{Device, DeviceInfo, Transmitted};
+pub use self::share::{Share, SharedRate};
+
 use self::root::{Leave, Quota, Root, Stop};
-use crate::qdisc::{Cx, Qdisc};
-use crate::stats::{PortSnapshot, PortStats};
-use crate::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
-use crate::{Device, Instant, Share, Trunk};
+use crate::base::Instant;
+use crate::base::stats::{PortSnapshot, PortStats};
+use crate::base::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
+use crate::sched::{Cx, Qdisc};
+use crate::tree::Trunk;
 
 /// Packets an owner sends before it leaves the rest to others (`dev_tx_weight`).
 pub const QUOTA: u32 = 64;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Spec, Verdict};
-use crate::{Instant, Setup};
+use crate::base::Instant;
+use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
+use crate::tc::{Setup, Spec};
 
 pub use self::edit::Edit;
 pub use self::trunk::Trunk;
@@ -24,7 +25,8 @@ pub use self::trunk::Trunk;
 /// packet stands for, and gets it back when the packet leaves, whether sent or dropped:
 ///
 /// ```
-/// use onramp_core::qdisc::{Dequeue, Spec};
+/// use onramp_core::qdisc::Dequeue;
+/// use onramp_core::Spec;
 /// use onramp_core::{Instant, Tree};
 /// use onramp_queue::Packet;
 ///

@@ -1,6 +1,7 @@
 //! `cbs` against the arithmetic of credits.
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 use proptest::prelude::*;

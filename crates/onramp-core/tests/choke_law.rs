@@ -1,6 +1,7 @@
 //! `choke`: who is dropped, and that nothing else goes wrong.
 
-use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 use proptest::prelude::*;

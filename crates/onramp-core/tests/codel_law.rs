@@ -1,6 +1,7 @@
 //! `codel`: what RFC 8289 promises, and corner cases with their numbers.
 
-use onramp_core::qdisc::{Cx, Dequeue, Peek, Qdisc, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::{Instant, Tree};
 use onramp_queue::{DropReason, Packet, PacketList};
 use proptest::prelude::*;

@@ -4,7 +4,8 @@
 //! drop_next < 16 * interval) count = delta`, and section 5.4: a queue that holds no more than a
 //! packet of the largest size is a good one.
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 

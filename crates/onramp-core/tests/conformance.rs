@@ -6,7 +6,8 @@ mod trees;
 
 use std::collections::BTreeMap;
 
-use onramp_core::qdisc::{Backlog, Dequeue, KINDS, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Backlog, Dequeue, KINDS, Verdict};
 use onramp_core::{Instant, Stopped, Tree};
 use onramp_queue::{Packet, PacketList};
 use proptest::prelude::*;

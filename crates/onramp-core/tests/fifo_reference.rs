@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Tree};
 use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;

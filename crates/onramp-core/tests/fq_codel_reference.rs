@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use onramp_core::Spec;
 use onramp_core::params::Site;
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Spec, Verdict};
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::{Handle, Instant};
 use onramp_queue::{DropReason, Packet, PacketList};
 use proptest::prelude::*;

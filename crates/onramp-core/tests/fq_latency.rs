@@ -2,7 +2,8 @@
 //! a flow is woken late adds an eighth of the difference (`tc-fq(8)`; `net/sched/sch_fq.c`,
 //! `unthrottle_latency_ns`).
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 

@@ -1,7 +1,8 @@
 //! The invariant of `fq`'s pacing: a flow's rate is kept, from above and from below, whoever sets
 //! it and however late the timer is (within half a gap).
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 use proptest::prelude::*;

@@ -1,7 +1,8 @@
 //! Packets of several datagrams: what they count for, who takes them apart, and that nothing of
 //! them is lost. Where Linux has told numbers, they are those of a kernel 7.2.
 
-use onramp_core::qdisc::{Dequeue, KINDS, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Dequeue, KINDS};
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! Generated workloads, and what Linux 7.2 answered to them.
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 

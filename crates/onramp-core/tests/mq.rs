@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 

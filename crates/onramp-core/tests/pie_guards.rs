@@ -6,7 +6,8 @@
 //! "De-randomization": nothing while the probabilities since the last drop add up to less than
 //! 0.85, and surely from 8.5 on.
 
-use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 

@@ -5,7 +5,8 @@
 //! 63/64:
 //! `net/sched/sch_pie.c`.
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 

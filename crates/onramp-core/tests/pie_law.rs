@@ -1,6 +1,7 @@
 //! `pie` and `fq_pie`: the numbers of the law, and what it does to a queue.
 
-use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Tree};
 use onramp_queue::{DropReason, Packet};
 

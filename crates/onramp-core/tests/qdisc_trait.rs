@@ -1,8 +1,7 @@
 //! What a qdisc is taken for that says nothing of itself, and what the table says of kinds.
 
-use onramp_core::qdisc::{
-    Backlog, ClassKind, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Spec, Verdict,
-};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Backlog, ClassKind, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Verdict};
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{Packet, PacketList};
 

@@ -8,7 +8,8 @@
 //! whole numbers, where the time of the cell is taken for ticks of 64 ns; before that, it falls
 //! along a line, to its half.
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 

@@ -1,6 +1,7 @@
 //! `red`: what is dropped, and what is never dropped.
 
-use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Tree};
 use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use onramp_core::Spec;
 use onramp_core::params::Site;
-use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec, Verdict};
+use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Verdict};
 use onramp_core::{Handle, Instant};
 use onramp_queue::{DropReason, Packet, PacketList};
 use proptest::prelude::*;

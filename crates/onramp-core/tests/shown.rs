@@ -5,7 +5,8 @@
 //! end of a text, which may be a space. Statistics are numbers by name, and the lines below the
 //! common ones (`s`), or JSON (`sj`).
 
-use onramp_core::qdisc::{KINDS, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::KINDS;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::Extra;
 use onramp_core::{Errno, Fault};

@@ -1,8 +1,9 @@
 //! What `tc` shows of the kinds that divide, shape and drop at random: the facts lie beside, in
 //! `shown_more/`, as `tc` 6.1 printed them on Linux 7.2.
 
+use onramp_core::Spec;
 use onramp_core::params::Site;
-use onramp_core::qdisc::{Dequeue, KINDS, Kind, Spec};
+use onramp_core::qdisc::{Dequeue, KINDS, Kind};
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Extra, Listed, Query};
 use onramp_core::{Instant, Setup, Tree};

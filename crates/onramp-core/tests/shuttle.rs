@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::task::{Wake, Waker};
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{Device, DeviceInfo, Instant, Job, Keeper, Mode, Port, TICK_NS, Transmitted};
 use onramp_queue::{
     Alarm, Armed, Bell, Credits, Due, Full, Gate, Mailbox, Marks, NEVER, PacketList, Pool,

@@ -1,8 +1,9 @@
 //! The command language: what it reads, what it writes, and what it says to mistakes.
 
 use onramp_core::ConfigError;
+use onramp_core::Spec;
 use onramp_core::params::{Param, Unit};
-use onramp_core::qdisc::{KINDS, Spec};
+use onramp_core::qdisc::KINDS;
 use proptest::prelude::*;
 
 const MTU: u32 = 1514;

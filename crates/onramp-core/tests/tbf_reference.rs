@@ -1,6 +1,7 @@
 //! `tbf` against what a token bucket promises, and its options.
 
-use onramp_core::qdisc::{Dequeue, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! What a tree counts by each of its calls, and how it describes the qdiscs and classes in it.
 
-use onramp_core::qdisc::{Dequeue, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::view::QdiscView;
 use onramp_core::{Facts, Handle, Instant, Setup, Stopped, Totals, Tree};
 use onramp_queue::{DropReason, Packet, PacketList};

@@ -29,7 +29,7 @@ mod trial;
 use std::fmt;
 use std::time::Duration;
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 
 use crate::Error;
 use crate::measure::rotated;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 
 use crate::contention::{self, Design, Manners};
 use crate::measure::{Latency, Rounds, Spread};

@@ -24,8 +24,9 @@ use std::thread;
 use std::time::Duration;
 
 use onramp_core::Setup;
+use onramp_core::Spec;
 use onramp_core::Tree;
-use onramp_core::qdisc::{Dequeue, KINDS, Spec};
+use onramp_core::qdisc::{Dequeue, KINDS};
 use onramp_queue::Packet;
 
 use crate::crew::Window;

@@ -1,6 +1,7 @@
 //! Virtual time: the loop, the wire, the sources, the sink.
 
-use onramp_core::qdisc::{KINDS, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::KINDS;
 use onramp_core::{Instant, Rate, Setup, Tree};
 use onramp_queue::{DropReason, Packet};
 use onramp_sim::source::{Cbr, OnOff, Poisson, Records, Source, Traffic, Window, rows};

@@ -1,7 +1,8 @@
 //! The qdisc alone, in somebody else's loop: no threads, no sockets, no clock of its own, and the
 //! caller keeps the buffers: `cargo run --release -p onramp --example embedded_qdisc`.
 
-use onramp::qdisc::{Dequeue, Spec};
+use onramp::Spec;
+use onramp::qdisc::Dequeue;
 use onramp::{Credits, Instant, Pool, Tree};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

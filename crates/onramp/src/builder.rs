@@ -9,7 +9,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{ConfigError, Mode, Rate, SharedRate};
 use onramp_dev::{DeviceError, Udp, UdpOptions, UdpStats};
 use onramp_queue::Credits;

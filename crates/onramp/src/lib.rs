@@ -26,7 +26,7 @@ pub use link::{CloseReport, Link, PortError};
 #[doc(hidden)]
 pub use onramp_core::Change;
 pub use onramp_core::{
-    Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Setup, Stopped, Totals,
+    Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Setup, Spec, Stopped, Totals,
     Transmitted, Tree, qdisc, stats as port_stats, view,
 };
 pub use onramp_dev as dev;

@@ -153,7 +153,7 @@ impl LinkStats {
 
 #[cfg(test)]
 mod tests {
-    use onramp_core::qdisc::Spec;
+    use onramp_core::Spec;
 
     use super::*;
 

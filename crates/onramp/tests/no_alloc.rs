@@ -10,8 +10,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use onramp::Spec;
 use onramp::dev::Null;
-use onramp::qdisc::{ClassKind, Dequeue, KINDS, Spec};
+use onramp::qdisc::{ClassKind, Dequeue, KINDS};
 use onramp::{Credits, Flow, Instant, Link, Packet, Sender, Setup, Tree};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Stats, StatsAlloc};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use onramp::Spec;
 use onramp::dev::Udp;
-use onramp::qdisc::Spec;
 
 use crate::bench::{self, BATCH, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
 use crate::error::{died, tell, usage};

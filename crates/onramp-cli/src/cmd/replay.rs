@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{ConfigError, Rate, Setup, Tree, filter};
 
 use crate::capture::{Advice, Blocks};

@@ -4,7 +4,7 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use onramp::qdisc::Spec;
+use onramp::Spec;
 use onramp_core::Rate;
 
 use crate::capture;

@@ -11,10 +11,9 @@ use onramp_queue::Packet;
 use super::Look;
 use super::police::Police;
 use super::reader::{Reader, count, masked};
-use crate::error::Errno;
-use crate::rng::Rng;
-use crate::view::Counters;
-use crate::{ConfigError, Instant};
+use crate::base::error::Errno;
+use crate::base::rng::Rng;
+use crate::base::{ConfigError, Counters, Instant};
 
 mod show;
 

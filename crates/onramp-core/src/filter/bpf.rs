@@ -16,9 +16,9 @@ use onramp_queue::Packet;
 
 use super::Look;
 use super::reader::{Reader, count};
-use crate::dissect::Dissected;
-use crate::show::Out;
-use crate::{ConfigError, Errno};
+use crate::base::dissect::Dissected;
+use crate::base::show::Out;
+use crate::base::{ConfigError, Errno};
 
 const MEMORY: usize = 16;
 const PROGRAM_MAX: u32 = 4096;

@@ -27,7 +27,7 @@ use onramp_queue::Packet;
 
 use self::check::fault;
 use super::{Look, Match};
-use crate::{ConfigError, Handle};
+use crate::base::{ConfigError, Handle};
 
 /// Instructions of a program, at most.
 const PROGRAM_MAX: usize = 4096;

@@ -15,7 +15,7 @@ use onramp_queue::Packet;
 use super::Look;
 use super::reader::{Reader, count};
 use super::words::{Key, offset};
-use crate::{ConfigError, Errno};
+use crate::base::{ConfigError, Errno};
 
 /// How deep parentheses may go, as in Linux.
 const DEPTH_MAX: usize = 32;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::ebpf::Ebpf;
-use crate::ConfigError;
+use crate::base::ConfigError;
 
 /// The section that `tc` takes where none is named.
 const SECTION: &str = "classifier";

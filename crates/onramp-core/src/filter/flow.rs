@@ -16,9 +16,9 @@ use onramp_queue::Packet;
 use super::Look;
 use super::ematch::Tree;
 use super::reader::{Reader, count, is, prefix};
-use crate::error::Errno;
-use crate::units::parse_count;
-use crate::{ConfigError, Handle, Instant};
+use crate::base::error::Errno;
+use crate::base::units::parse_count;
+use crate::base::{ConfigError, Handle, Instant};
 
 #[derive(Clone, Debug)]
 pub(super) struct Flow {

@@ -14,8 +14,8 @@ use onramp_queue::Packet;
 use super::Look;
 use super::protocol::{self, ALL};
 use super::reader::{Reader, count, hexadecimal, leading, mac, masked, prefix};
-use crate::ConfigError;
-use crate::dissect::{Dissected, Fragment, ethertype, ip_proto};
+use crate::base::ConfigError;
+use crate::base::dissect::{Dissected, Fragment, ethertype, ip_proto};
 
 /// Bytes of all fields; a multiple of eight.
 const LEN: usize = 72;

@@ -4,7 +4,7 @@
 
 use super::protocol;
 use super::reader::{Reader, classid, count, is};
-use crate::{ConfigError, Handle};
+use crate::base::{ConfigError, Handle};
 
 /// The parents that have names, as `tc` numbers them.
 const ROOT: Handle = Handle::new(0xffff, 0xffff);

@@ -11,9 +11,9 @@ use onramp_queue::Packet;
 
 use super::action::{self, Control};
 use super::reader::Reader;
-use crate::cost::{Cost, Framing, ticked_ns};
-use crate::units::parse_size;
-use crate::{ConfigError, Instant, Rate};
+use crate::base::units::parse_size;
+use crate::base::{ConfigError, Instant, Rate};
+use crate::law::cost::{Cost, Framing, ticked_ns};
 
 /// What `tc` takes for the largest packet when nobody says, rounded to its table's cells.
 const RATE_TABLE_MTU: u32 = 2040;
@@ -199,8 +199,8 @@ impl Line {
         let rate = |word: &str| Rate::parse(word).map(|rate| rate.0).filter(|rate| *rate > 0);
         let size32 = |word: &str| u32::try_from(size(word)?).ok();
         match word {
-            "rate" => self.rate = Some(words.value(word, crate::rate::LOOK, rate)?),
-            "peakrate" => self.peak = Some(words.value(word, crate::rate::LOOK, rate)?),
+            "rate" => self.rate = Some(words.value(word, crate::base::rate::LOOK, rate)?),
+            "peakrate" => self.peak = Some(words.value(word, crate::base::rate::LOOK, rate)?),
             "burst" | "buffer" | "maxburst" => {
                 self.burst = Some(words.value(word, SIZE, size)?);
             }

@@ -13,10 +13,9 @@ use super::flower::{self, Flower};
 use super::head::Head;
 use super::protocol::ALL;
 use super::reader::{Reader, count, is, masked};
-use super::words;
-use super::{Look, Matcher};
-use crate::error::{Errno, Fault};
-use crate::{ConfigError, Handle};
+use super::{Look, Matcher, words};
+use crate::base::error::{Errno, Fault};
+use crate::base::{ConfigError, Handle};
 
 /// Where a filter stands among those of its preference.
 pub(super) type Rank = (u64, u64);
@@ -375,7 +374,7 @@ impl FilterSpec {
     }
 
     /// Whether it is the same filter, described once.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.serial == other.serial && self.text == other.text
     }
 }

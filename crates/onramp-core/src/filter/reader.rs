@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::units::parse_count;
-use crate::{ConfigError, Handle};
+use crate::base::units::parse_count;
+use crate::base::{ConfigError, Handle};
 
 /// What is left of a line. Quotes count as space, and parentheses are words, so that it does not
 /// matter whether a shell has seen the line.
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         taken
     }
 
-    pub(super) fn wrong(&self, key: &str, value: &str, why: impl Into<String>) -> ConfigError {
+    pub(crate) fn wrong(&self, key: &str, value: &str, why: impl Into<String>) -> ConfigError {
         ConfigError::new(&self.at, key, value, why)
     }
 

@@ -259,11 +259,11 @@ const RANDOM: &[Opt] = &[Opt::new(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Setup;
     use crate::filter::read::KINDS;
+    use crate::tc::Setup;
 
     /// What a tree says to a filter.
-    fn add(filter: &str) -> Result<(), crate::ConfigError> {
+    fn add(filter: &str) -> Result<(), crate::base::ConfigError> {
         let mut setup = Setup::default();
         setup.apply("qdisc add dev d0 root handle 1: prio")?;
         let protocol = if filter.contains("vlan") { "802.1q" } else { "ip" };

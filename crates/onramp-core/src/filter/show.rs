@@ -9,8 +9,8 @@ use super::head::Head;
 use super::read::FilterSpec;
 use super::words::show_table;
 use super::{Matcher, protocol};
-use crate::Handle;
-use crate::show::Out;
+use crate::base::Handle;
+use crate::base::show::Out;
 
 /// Which filters are to be shown; what it names, `tc` leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

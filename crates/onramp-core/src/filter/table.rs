@@ -19,8 +19,8 @@ use super::Matcher;
 use super::head::Head;
 use super::read::{FilterSpec, Rank, is_sent, read_handle, read_kind};
 use super::reader::Reader;
-use crate::error::Errno;
-use crate::{ConfigError, Handle};
+use crate::base::error::Errno;
+use crate::base::{ConfigError, Handle};
 
 /// The first preference that is given out by itself, and the end of such preferences.
 const PREF_OWN: u16 = 0xc000;

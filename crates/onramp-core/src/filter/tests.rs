@@ -18,7 +18,7 @@ use onramp_queue::{Layer, Packet};
 use proptest::prelude::*;
 
 use super::{Decision, Filters, Head, How, Reader, Table};
-use crate::{ConfigError, Handle, Instant};
+use crate::base::{ConfigError, Handle, Instant};
 
 /// A frame from 10.9.0.1 to 10.9.0.2, UDP to port 9.
 pub(super) fn frame(port: u16, tos: u8, len: usize) -> Vec<u8> {

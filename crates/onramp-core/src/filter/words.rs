@@ -16,7 +16,7 @@ use onramp_queue::Packet;
 
 use super::Look;
 use super::reader::{Reader, count, leading, mac, prefix};
-use crate::ConfigError;
+use crate::base::ConfigError;
 
 pub(super) use self::node::{Line, NODE, Node, TABLE, TABLE_BITS, read_handle};
 pub(super) use self::show::show_table;

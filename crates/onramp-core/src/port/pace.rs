@@ -1,7 +1,7 @@
 //! Whether a port collects packets, or sends each as it comes.
 
 use super::TICK_NS;
-use crate::Instant;
+use crate::base::Instant;
 
 /// So many packets in one tick make a port busy.
 const BUSY_PACKETS: u32 = 24;

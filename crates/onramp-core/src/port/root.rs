@@ -7,9 +7,11 @@ use onramp_queue::{DropReason, PacketList};
 
 use super::pace::Pace;
 use super::{JOBS_MAX, Job, LONG_QUOTA, Mode, QUOTA, TICK_NS};
-use crate::qdisc::{Cx, Dequeue, Qdisc};
-use crate::stats::PortStats;
-use crate::{Device, Instant, Share, Trunk};
+use crate::base::Instant;
+use crate::base::stats::PortStats;
+use crate::port::{Device, Share};
+use crate::sched::{Cx, Dequeue, Qdisc};
+use crate::tree::Trunk;
 
 /// What the owner works on.
 pub(super) struct Root<D> {

@@ -8,7 +8,7 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
 
 pub(super) const BLACKHOLE: Kind = Kind {
     id: "blackhole",
@@ -23,6 +23,7 @@ pub(super) const NOQUEUE: Kind = Kind {
     id: "noqueue",
     about: "what the device does not take at once is dropped",
     build: |_| Box::new(NoQueue(None)),
+    quirks: Quirks { holds_nothing: true, ..Quirks::NONE },
     ..Kind::LEAF
 };
 

@@ -45,13 +45,14 @@ use self::heap::{Heap, tin_and_queue};
 use self::shape::{Framing, Pace, Sizes};
 use self::tin::Tin;
 use self::tins::Plan;
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::cost::memory;
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::rng::Rng;
+use crate::base::{Fault, Instant};
 use crate::filter::Filters;
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
-use crate::rng::Rng;
-use crate::view::FlowView;
-use crate::{Fault, Instant, codel, segments};
+use crate::law::codel;
+use crate::law::cost::memory;
+use crate::sched::{FlowView, segments};
 
 const RTT_NS: u64 = 100_000_000;
 /// Round trips that have a name.
@@ -137,6 +138,19 @@ pub(super) const CAKE: Kind = Kind {
     check: show::check,
     build: |values| Box::new(Cake::new(values)),
     shown: show::SHOWN,
+    quirks: Quirks {
+        change: |said, options| {
+            // A rate that the line gives is to hold, as with `tc`.
+            if said.is_given("bandwidth") && !said.is_given("autorate-ingress") {
+                options.set("autorate-ingress", None);
+            }
+            // The overhead is added to the length without link header, whatever was `raw` before.
+            if said.is_given("overhead") && !said.is_given("link") {
+                options.set("link", None);
+            }
+        },
+        ..Quirks::NONE
+    },
     ..Kind::LEAF
 };
 

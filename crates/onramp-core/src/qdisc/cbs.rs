@@ -11,10 +11,11 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, Unit, Values, signed};
-use crate::view::Counters;
-use crate::{Child, Classes, Errno, Fault, Instant};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::params::{Default, Param, Unit, Values, signed};
+use crate::base::{Counters, Errno, Fault, Instant};
+use crate::qdisc::pfifo_child;
+use crate::sched::{Child, Classes};
 
 pub(super) const CBS: Kind = Kind {
     id: "cbs",
@@ -45,11 +46,12 @@ pub(super) const CBS: Kind = Kind {
             credits: 0,
             last: Instant(0),
             unasked: None,
-            child: Child::pfifo(),
+            child: pfifo_child(),
             held: Backlog::default(),
             peeked: None,
         })
     },
+    quirks: Quirks { shown_below: Some("pfifo"), ..Quirks::ONE_PLACE },
     ..Kind::LEAF
 };
 

@@ -15,12 +15,12 @@ use std::collections::VecDeque;
 use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
-use crate::red::{self, Average, Red, Shape};
-use crate::rng::Rng;
-use crate::show::Out;
-use crate::view::{Extra, Shown};
-use crate::{Clash, Fault, ecn};
+use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::rng::Rng;
+use crate::base::show::Out;
+use crate::base::{Clash, Extra, Fault, ecn};
+use crate::law::red::{self, Average, Red, Shape};
+use crate::sched::Shown;
 
 const LIMIT_MAX: u64 = (128 << 10) - 1;
 
@@ -278,8 +278,8 @@ mod tests {
     use onramp_queue::PacketList;
 
     use super::*;
-    use crate::Instant;
-    use crate::qdisc::Spec;
+    use crate::base::Instant;
+    use crate::tc::Spec;
 
     fn pkt(flow: u64) -> Packet {
         let mut pkt = Packet::new(1000);

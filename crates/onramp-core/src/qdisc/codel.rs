@@ -8,11 +8,11 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::Instant;
-use crate::codel::{self, Law, Source};
-use crate::params::{Default, Param, Unit, Values, look};
-use crate::show::Out;
-use crate::view::{Extra, Shown};
+use crate::base::params::{Default, Param, Unit, Values, look};
+use crate::base::show::Out;
+use crate::base::{Extra, Instant};
+use crate::law::codel::{self, Law, Source};
+use crate::sched::Shown;
 
 pub(super) const CODEL: Kind = Kind {
     id: "codel",

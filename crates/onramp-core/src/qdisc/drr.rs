@@ -14,13 +14,16 @@ use onramp_queue::{Packet, PacketList};
 
 use super::classes::Table;
 use super::rounds::{Rounds, Turn, bounded};
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use super::{
+    AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, shown,
+};
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::units::Size;
+use crate::base::{Counters, Errno, Fault, Instant};
 use crate::filter::Filters;
-use crate::params::{Default, Param, Unit, Values};
-use crate::turns::MANY;
-use crate::units::Size;
-use crate::view::{Counters, Shown};
-use crate::{Child, Classes, Errno, Fault, Instant};
+use crate::qdisc::pfifo_child;
+use crate::sched::turns::MANY;
+use crate::sched::{Child, Classes, Shown};
 
 pub(super) const DRR: Kind = Kind {
     id: "drr",
@@ -53,6 +56,15 @@ pub(super) const DRR: Kind = Kind {
             out.uint("deficit", deficit, format_args!(" deficit {} \n", Size(deficit)));
         },
         ..Shown::TABLE
+    },
+    quirks: Quirks {
+        added: AddedQuirks {
+            options_missing: "DRR options are required for this operation",
+            in_use: "DRR class is in use",
+            filters_at_class: "DRR classid must be zero",
+            ..AddedQuirks::NONE
+        },
+        ..Quirks::NONE
     },
     ..Kind::LEAF
 };
@@ -137,7 +149,7 @@ impl Classes for Drr {
             Some(class) if values.is_given("quantum") => class.quantum = bounded(quantum),
             Some(_) => {}
             None => {
-                self.classes.add(minor, Turn::new(quantum));
+                self.classes.add(minor, Turn::new(pfifo_child(), quantum));
             }
         }
     }

@@ -29,10 +29,12 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::law::Law;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::cost::memory;
+use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::{Handle, Instant, ecn};
 use crate::filter::{Decision, Filters};
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
-use crate::{Handle, Instant, codel, ecn, segments};
+use crate::law::codel;
+use crate::law::cost::memory;
+use crate::sched::segments;
 
 use Default::{Number, Off};
 

@@ -10,12 +10,12 @@
 use onramp_queue::{DropReason, Packet};
 
 use super::time_queue::TimeQueue;
-use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::error::Clash;
-use crate::params::{Default, Param, Unit, Values};
-use crate::show::Out;
-use crate::view::{Extra, Shown};
-use crate::{Errno, Fault, Instant};
+use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::error::Clash;
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::show::Out;
+use crate::base::{Errno, Extra, Fault, Instant};
+use crate::sched::Shown;
 
 pub(super) const ETF: Kind = Kind {
     id: "etf",
@@ -75,6 +75,16 @@ pub(super) const ETF: Kind = Kind {
         })
     },
     shown: Shown { options: show, ..Shown::TABLE },
+    quirks: Quirks {
+        check_new: |values| {
+            if values.is_given("clockid") {
+                return Ok(());
+            }
+            let said = "Dynamic clockids are not supported";
+            Err(Clash::from(("clockid", "expected `clockid TAI`")).said(Errno::Invalid, said))
+        },
+        ..Quirks::NONE
+    },
     ..Kind::LEAF
 };
 

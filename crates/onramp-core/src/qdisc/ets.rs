@@ -12,12 +12,16 @@ use onramp_queue::{DropReason, Packet};
 
 use super::prio::{BANDS_MAX, Choice};
 use super::rounds::{Rounds, Turn, bounded};
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use super::{
+    AddedQuirks, Backlog, ClassKind, ClassOption, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
+    shown,
+};
+use crate::base::params::{Default, Param, Unit, Value, Values};
+use crate::base::show::Out;
+use crate::base::{Clash, Errno, Extra, Fault};
 use crate::filter::Filters;
-use crate::params::{Default, Param, Unit, Values};
-use crate::show::Out;
-use crate::view::{Extra, Shown};
-use crate::{Child, Clash, Classes, Errno, Fault};
+use crate::qdisc::pfifo_child;
+use crate::sched::{Child, Classes, Shown};
 
 const MAX: u64 = BANDS_MAX as u64;
 
@@ -61,8 +65,39 @@ pub(super) const ETS: Kind = Kind {
         },
         ..Shown::TABLE
     },
+    quirks: Quirks {
+        classes_at_root: true,
+        class_option: Some(ClassOption {
+            params: &[Param::new("quantum", Unit::Count, Default::Off, "bytes of a round")
+                .at_least(1)
+                .refused(Fault::Usage)],
+            missing: "ETS options are required for this operation",
+            no_class: "Fine-grained class addition and removal is not supported",
+            set: set_quantum,
+        }),
+        added: AddedQuirks { filters_at_class: "ETS classid must be zero", ..AddedQuirks::NONE },
+        ..Quirks::NONE
+    },
     ..Kind::LEAF
 };
+
+/// The quanta if the class `minor` sends `quantum` bytes in a round.
+fn set_quantum(
+    values: &Values<'_>,
+    minor: u16,
+    quantum: u64,
+) -> Result<(&'static str, Value), Clash> {
+    let strict = usize::try_from(values.number("strict")).ok();
+    let place = strict.and_then(|strict| usize::from(minor - 1).checked_sub(strict));
+    let Some(place) = place else {
+        let said = "Strict bands do not have a configurable quantum";
+        return Err(Clash::from(("", "it is strict")).said(Errno::Invalid, said));
+    };
+    let mut quanta = values.list("quanta");
+    quanta.resize(quanta.len().max(place + 1), u64::from(values.site.mtu).max(1));
+    quanta[place] = quantum;
+    Ok(("quanta", Value::List(quanta)))
+}
 
 /// So many quanta are read; how many there may be, the kernel says.
 const QUANTA_MAX: usize = 64;
@@ -161,7 +196,7 @@ fn choice(values: &Values<'_>) -> Choice {
 impl Ets {
     fn new(values: &Values<'_>) -> Self {
         let Plan { strict, quanta } = Plan::new(values);
-        let bands = quanta.into_iter().map(Turn::new).collect();
+        let bands = quanta.into_iter().map(|quantum| Turn::new(pfifo_child(), quantum)).collect();
         let choice = choice(values);
         Self {
             choice,
@@ -234,7 +269,8 @@ impl Qdisc for Ets {
             self.look(band);
         }
         self.bands.truncate(quanta.len());
-        let new = quanta.iter().skip(self.bands.len()).map(|quantum| Turn::new(*quantum));
+        let new =
+            quanta.iter().skip(self.bands.len()).map(|quantum| Turn::new(pfifo_child(), *quantum));
         self.bands.extend(new);
         self.strict = strict;
         for (band, quantum) in quanta.into_iter().enumerate() {

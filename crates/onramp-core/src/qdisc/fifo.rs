@@ -9,11 +9,12 @@
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::params::{Default, Param, Unit, Values};
-use crate::show::Out;
-use crate::units::Size;
-use crate::view::{Extra, Shown};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::Extra;
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::show::Out;
+use crate::base::units::Size;
+use crate::sched::{Child, Shown};
 
 const LIMIT: Param =
     Param::new("limit", Unit::ScaledPackets, Default::Number(1000), "packets held at most");
@@ -35,6 +36,7 @@ pub(super) const PFIFO: Kind = Kind {
     params: &[LIMIT],
     build: |values| Box::new(Pfifo::new(values.number32("limit"))),
     shown: SHOWN,
+    quirks: Quirks { fifo: true, ..Quirks::NONE },
     ..Kind::LEAF
 };
 
@@ -50,6 +52,7 @@ pub(super) const BFIFO: Kind = Kind {
         })
     },
     shown: SHOWN,
+    quirks: Quirks { fifo: true, ..Quirks::NONE },
     ..Kind::LEAF
 };
 
@@ -62,6 +65,7 @@ pub(super) const PFIFO_HEAD_DROP: Kind = Kind {
         Box::new(HeadDrop { fifo, passing: None })
     },
     shown: SHOWN,
+    quirks: Quirks { fifo: true, ..Quirks::NONE },
     ..Kind::LEAF
 };
 
@@ -260,6 +264,11 @@ impl Qdisc for HeadDrop {
 /// What a class holds until somebody grafts something else (`qdisc_create_dflt`).
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
     Box::new(Pfifo::new(1000))
+}
+
+/// The same, as a child.
+pub(crate) fn pfifo_child() -> Child {
+    Child::new(default_pfifo())
 }
 
 /// What holds at most `limit` bytes (`fifo_create_dflt`).

@@ -45,10 +45,10 @@ use self::flow::{FAST, Flows, State, is_after, ticks};
 use self::params::{Config, PARAMS};
 use self::throttle::Throttled;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of};
-use crate::Instant;
-use crate::params::Values;
-use crate::turns::{MANY, Turns};
-use crate::view::Shown;
+use crate::base::Instant;
+use crate::base::params::Values;
+use crate::sched::Shown;
+use crate::sched::turns::{MANY, Turns};
 
 const BANDS: usize = 3;
 

@@ -19,16 +19,15 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::Instant;
-use crate::buckets::Buckets;
-use crate::codel::{self, Codel, Law, Source};
-use crate::cost::memory;
+use crate::base::params::{Default, Param, Unit, Values, look};
+use crate::base::show::Out;
+use crate::base::{Errno, Extra, Fault, Instant};
 use crate::filter::Filters;
-use crate::flows::{Flow, Flows, NEW, OLD};
-use crate::params::{Default, Param, Unit, Values, look};
-use crate::show::Out;
-use crate::view::{Extra, FlowView, Shown};
-use crate::{Errno, Fault};
+use crate::law::codel::{self, Codel, Law, Source};
+use crate::law::cost::memory;
+use crate::sched::buckets::Buckets;
+use crate::sched::flows::{Flow, Flows, NEW, OLD};
+use crate::sched::{FlowView, Shown};
 
 /// Flows whose greatest backlog is known together.
 const BLOCK: usize = 32;

@@ -8,15 +8,16 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::buckets::Buckets;
-use crate::cost::memory;
-use crate::flows::{Flow, Flows, NEW, OLD};
-use crate::params::{Default, Param, Unit, Values};
-use crate::pie::{self, Law, ONE};
-use crate::show::Out;
-use crate::view::{Extra, Shown};
-use crate::wheel::Rounds;
-use crate::{Errno, Fault, Instant, codel, ecn};
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::show::Out;
+use crate::base::{Errno, Extra, Fault, Instant, ecn};
+use crate::law::codel;
+use crate::law::cost::memory;
+use crate::law::pie::{self, Law, ONE};
+use crate::law::wheel::Rounds;
+use crate::sched::Shown;
+use crate::sched::buckets::Buckets;
+use crate::sched::flows::{Flow, Flows, NEW, OLD};
 
 /// So many flows are updated at once, and the next ones a tick later.
 const PART: usize = 2048;
@@ -309,7 +310,7 @@ impl Qdisc for FqPie {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qdisc::Spec;
+    use crate::tc::Spec;
 
     const MS: u64 = 1_000_000;
 

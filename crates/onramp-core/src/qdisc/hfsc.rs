@@ -19,11 +19,11 @@ use onramp_queue::{DropReason, Packet};
 
 use self::class::{Class, Limit, Real, Share};
 use self::curve::{Curve, tick, tick_ns};
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::params::{Default as Absent, Param, Unit, Values};
+use crate::base::{Clash, Counters, Handle, Instant};
 use crate::filter::{Decision, Filters};
-use crate::params::{Default as Absent, Param, Unit, Values};
-use crate::view::Counters;
-use crate::{Child, Clash, Classes, Handle, Instant};
+use crate::sched::{Child, Classes};
 
 /// Linux keeps rates in 32 bits of bytes per second, and times in 32 bits of microseconds.
 const CURVE_MAX: u64 = u32::MAX as u64 * 1_000;
@@ -55,6 +55,14 @@ pub(super) const HFSC: Kind = Kind {
     },
     build: |values| Box::new(Hfsc::new(values)),
     shown: show::SHOWN,
+    quirks: Quirks {
+        added: AddedQuirks {
+            root_is_class: true,
+            in_use: "HFSC class in use",
+            ..AddedQuirks::NONE
+        },
+        ..Quirks::NONE
+    },
     ..Kind::LEAF
 };
 

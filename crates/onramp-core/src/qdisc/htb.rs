@@ -31,11 +31,14 @@ use self::borrow::each_bit;
 use self::class::{Below, Class, LEVELS, Mode, PRIORITIES};
 use self::turns::Turns;
 use self::wait::Waiting;
-use super::{Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::cost::{LINKLAYER, MPU, OVERHEAD};
+use super::{
+    AddedQuirks, Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
+};
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::{Clash, Errno, Fault, Handle, Instant};
 use crate::filter::{Decision, Filters};
-use crate::params::{Default, Param, Unit, Values};
-use crate::{Child, Clash, Classes, Errno, Fault, Handle, Instant};
+use crate::law::cost::{LINKLAYER, MPU, OVERHEAD};
+use crate::sched::{Child, Classes};
 
 pub(super) const HTB: Kind = Kind {
     id: "htb",
@@ -71,6 +74,16 @@ pub(super) const HTB: Kind = Kind {
     classes: ClassKind::Added { params: CLASS, check: |_| Ok(()), nested: true },
     build: |values| Box::new(Htb::new(values)),
     shown: show::SHOWN,
+    quirks: Quirks {
+        added: AddedQuirks {
+            deepest: (LEVELS, "sch_htb: tree is too deep"),
+            any_parent: true,
+            inner_has_no_qdisc: true,
+            in_use: "HTB class in use",
+            ..AddedQuirks::NONE
+        },
+        ..Quirks::NONE
+    },
     ..Kind::LEAF
 };
 
@@ -111,8 +124,6 @@ const RATE_TO_QUANTUM: u64 = 10;
 const QUIET_NS: u64 = 1_000_000_000;
 /// The longest time until the next look.
 const LOOK_NS: u64 = 5_000_000_000;
-/// So many classes may stand below one another.
-pub(super) const DEPTH_MAX: usize = LEVELS;
 /// One more than the highest level.
 const ABOVE_ALL: u8 = 8;
 const _: () = assert!(ABOVE_ALL as usize == LEVELS);

@@ -6,10 +6,26 @@
 //! Differs: nothing asks their filters yet: they are kept, and listed.
 //! Invariant: no packet is ever in one.
 
-use super::Kind;
+use super::{FilterPlaces, Kind, Quirks};
+use crate::sched::Shown;
 
 /// The kinds of it.
 pub(crate) const KINDS: &[Kind] = &[
-    Kind { id: "ingress", about: "filters for packets that come in", ..Kind::LEAF },
-    Kind { id: "clsact", about: "filters for packets that come in and go out", ..Kind::LEAF },
+    Kind {
+        id: "ingress",
+        about: "filters for packets that come in",
+        // `tc` writes them where other qdiscs have options.
+        shown: Shown {
+            options: |_, _, out| out.text(format_args!("---------------- ")),
+            ..Shown::TABLE
+        },
+        quirks: Quirks { filters_only: Some(FilterPlaces::In), ..Quirks::NONE },
+        ..Kind::LEAF
+    },
+    Kind {
+        id: "clsact",
+        about: "filters for packets that come in and go out",
+        quirks: Quirks { filters_only: Some(FilterPlaces::InAndOut), ..Quirks::NONE },
+        ..Kind::LEAF
+    },
 ];

@@ -23,18 +23,26 @@ use onramp_queue::Packet;
 
 use super::multiq::{Turns, spread};
 use super::pfifo_fast::default_pfifo_fast;
-use super::{Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::error::Clash;
-use crate::params::{Default, Param, Unit, Value, Values, look};
-use crate::show::Out;
-use crate::view::{Extra, Shown};
-use crate::{Child, Classes, Errno, Fault};
+use super::{Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::error::Clash;
+use crate::base::params::{Default, Param, Unit, Value, Values, look};
+use crate::base::show::Out;
+use crate::base::{Errno, Extra, Fault};
+use crate::sched::{Child, Classes, Shown};
 
 /// Transmit queues that a device has at most.
 const QUEUES_MAX: u16 = 4096;
 
 /// Traffic classes (`TC_QOPT_MAX_QUEUE`).
 const CLASSES_MAX: usize = 16;
+
+/// What both kinds have.
+const ROOT: Quirks = Quirks {
+    stands_at_root: true,
+    classes_at_root: true,
+    shown_below: Some("pfifo_fast"),
+    ..Quirks::NONE
+};
 
 pub(super) const MQ: Kind = Kind {
     id: "mq",
@@ -55,6 +63,7 @@ pub(super) const MQ: Kind = Kind {
         let queues = values.number("queues").max(1);
         Box::new(Mq { queues: turns(queues), fixed, map: None })
     },
+    quirks: Quirks { has_queue_trees: true, ..ROOT },
     ..Kind::LEAF
 };
 
@@ -103,6 +112,7 @@ pub(super) const MQPRIO: Kind = Kind {
         })
     },
     shown: Shown { options: show, ..Shown::TABLE },
+    quirks: Quirks { chooses_queue: true, ..ROOT },
 };
 
 const CLASSES_WRONG: Fault =

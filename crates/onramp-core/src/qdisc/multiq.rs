@@ -13,11 +13,12 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
-use crate::params::{Default, Param, Unit, Values};
-use crate::view::Shown;
-use crate::{Child, Classes, Handle, Instant};
+use crate::qdisc::pfifo_child;
+use crate::sched::{Child, Classes, Shown};
 
 pub(super) const MULTIQ: Kind = Kind {
     id: "multiq",
@@ -27,7 +28,7 @@ pub(super) const MULTIQ: Kind = Kind {
     build: |values| {
         Box::new(Multiq {
             handle: values.site.handle,
-            bands: Turns::new((0..values.number("bands")).map(|_| Child::pfifo()).collect()),
+            bands: Turns::new((0..values.number("bands")).map(|_| pfifo_child()).collect()),
             filters: Filters::default(),
         })
     },
@@ -40,6 +41,7 @@ pub(super) const MULTIQ: Kind = Kind {
         class: |_, _, _| {},
         ..Shown::TABLE
     },
+    quirks: Quirks { bands_of_queues: Some("bands"), ..Quirks::NONE },
     ..Kind::LEAF
 };
 
@@ -207,7 +209,7 @@ impl Qdisc for Multiq {
     }
 
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
-        self.bands.resize(values.number32("bands") as usize, Child::pfifo, cx);
+        self.bands.resize(values.number32("bands") as usize, pfifo_child, cx);
         true
     }
 

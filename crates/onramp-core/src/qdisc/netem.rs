@@ -20,12 +20,12 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::chance::{Correlated, Event, Lfsr113, Loss, SPREADS, Spread};
 use super::time_queue::TimeQueue;
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::error::Clash;
-use crate::params::{Default as Absent, Form, Param, Site, Unit, Values, signed};
-use crate::rng::Rng;
-use crate::view::{Counters, Shown};
-use crate::{Child, Classes, Fault, Instant, segments};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::error::Clash;
+use crate::base::params::{Default as Absent, Form, Param, Site, Unit, Value, Values, signed};
+use crate::base::rng::Rng;
+use crate::base::{Counters, Fault, Instant};
+use crate::sched::{Child, Classes, Shown, segments};
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 /// `tc` counts delays in 32 bits of 64 ns.
@@ -96,6 +96,16 @@ pub(super) const NETEM: Kind = Kind {
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(Netem::new(values)),
     shown: Shown { options: show::options, ..Shown::TABLE },
+    quirks: Quirks {
+        hides_empty_place: true,
+        change: |said, options| {
+            // The chance to reorder stays, but comes up in no gap.
+            if !said.is_given("reorder") && !said.is_given("gap") {
+                options.set("gap", Some(Value::Number(0)));
+            }
+        },
+        ..Quirks::ONE_PLACE
+    },
     ..Kind::LEAF
 };
 

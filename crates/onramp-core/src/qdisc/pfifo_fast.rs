@@ -11,9 +11,9 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::prio::show_bands;
 use super::{Backlog, Cx, Dequeue, Kind, PRIOMAP, Peek, Qdisc, Verdict, band_of};
-use crate::Fault;
-use crate::params::{Default, Param, Unit, Values};
-use crate::view::Shown;
+use crate::base::Fault;
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::sched::Shown;
 
 /// What Linux gives devices.
 const TXQUEUELEN: u32 = 1000;

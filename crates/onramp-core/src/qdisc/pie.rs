@@ -12,12 +12,13 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::params::{Default, Param, Unit, Values};
-use crate::pie::{self, Law, ONE};
-use crate::show::{General, Out};
-use crate::view::{Extra, Shown};
-use crate::wheel::Rounds;
-use crate::{codel, ecn};
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::show::{General, Out};
+use crate::base::{Extra, ecn};
+use crate::law::codel;
+use crate::law::pie::{self, Law, ONE};
+use crate::law::wheel::Rounds;
+use crate::sched::Shown;
 
 pub(super) const PIE: Kind = Kind {
     id: "pie",

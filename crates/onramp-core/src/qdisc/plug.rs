@@ -14,8 +14,8 @@
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::Instant;
-use crate::params::{Default, Param, Unit, Values, look};
+use crate::base::Instant;
+use crate::base::params::{Default, Param, Unit, Values, look};
 
 const BLOCK: u64 = 0;
 const RELEASE: u64 = 1;

@@ -10,12 +10,13 @@
 use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, ClassKind, Cx, Dequeue, Kind, PRIOMAP_NUMBERS, Peek, Qdisc, Verdict};
-use crate::error::Clash;
+use crate::base::error::Clash;
+use crate::base::params::{Default, Param, Unit, Values, look};
+use crate::base::show::Out;
+use crate::base::{Fault, Handle, Instant};
 use crate::filter::{Decision, Filters};
-use crate::params::{Default, Param, Unit, Values, look};
-use crate::show::Out;
-use crate::view::Shown;
-use crate::{Child, Classes, Fault, Handle, Instant};
+use crate::qdisc::pfifo_child;
+use crate::sched::{Child, Classes, Shown};
 
 pub(super) const BANDS_MAX: usize = 16;
 
@@ -45,7 +46,7 @@ pub(super) const PRIO: Kind = Kind {
     build: |values| {
         Box::new(Prio {
             choice: choice(values),
-            bands: (0..values.number("bands")).map(|_| Child::pfifo()).collect(),
+            bands: (0..values.number("bands")).map(|_| pfifo_child()).collect(),
             held: Backlog::default(),
         })
     },
@@ -186,7 +187,7 @@ impl Qdisc for Prio {
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let filters = std::mem::take(&mut self.choice.filters);
         self.choice = Choice { filters, ..choice(values) };
-        super::multiq::resize(&mut self.bands, self.choice.bands, Child::pfifo, &mut self.held, cx);
+        super::multiq::resize(&mut self.bands, self.choice.bands, pfifo_child, &mut self.held, cx);
         true
     }
 

@@ -19,11 +19,14 @@ use onramp_queue::{DropReason, Packet};
 
 use self::schedule::Schedule;
 use super::classes::Table;
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
+use super::{
+    AddedQuirks, Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, shown,
+};
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::{Counters, Errno, Fault, Instant};
 use crate::filter::Filters;
-use crate::params::{Default, Param, Unit, Values};
-use crate::view::{Counters, Shown};
-use crate::{Child, Classes, Errno, Fault, Instant, segments};
+use crate::qdisc::pfifo_child;
+use crate::sched::{Child, Classes, Shown, segments};
 
 const PACKET_MAX: u32 = 1 << 16;
 
@@ -61,6 +64,14 @@ pub(super) const QFQ: Kind = Kind {
             shown::number(out, "maxpkt", values.number("maxpkt"));
         },
         ..Shown::TABLE
+    },
+    quirks: Quirks {
+        added: AddedQuirks {
+            options_missing: "sch_qfq: missing options",
+            in_use: "sch_qfq: QFQ class in use",
+            ..AddedQuirks::NONE
+        },
+        ..Quirks::NONE
     },
     ..Kind::LEAF
 };
@@ -271,7 +282,7 @@ impl Classes for Qfq {
             }
             None => {
                 let aggregate = self.schedule.aggregate(weight, packet_max);
-                let child = Child::pfifo();
+                let child = pfifo_child();
                 let class = Class { child, aggregate, deficit: 0, next: None, came: (0, 0) };
                 let place = self.classes.add(minor, class);
                 self.schedule.join(aggregate, place, false);

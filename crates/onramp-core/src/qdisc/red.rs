@@ -11,12 +11,12 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
-use crate::red::{self, Adaption, Average, Red, Shape};
-use crate::show::Out;
-use crate::view::{Counters, Extra, Shown};
-use crate::{Child, Clash, Classes, Errno, Fault, ecn};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, shown};
+use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::show::Out;
+use crate::base::{Clash, Counters, Errno, Extra, Fault, ecn};
+use crate::law::red::{self, Adaption, Average, Red, Shape};
+use crate::sched::{Child, Classes, Shown};
 
 /// What an idle queue sends, if nobody says so: 10 Mbit/s.
 const BANDWIDTH: u64 = 10_000_000 / 8;
@@ -69,6 +69,7 @@ pub(super) const RED: Kind = Kind {
         class: |_, _, _| {},
         ..Shown::TABLE
     },
+    quirks: Quirks { renews_child: true, ..Quirks::ONE_PLACE },
     ..Kind::LEAF
 };
 

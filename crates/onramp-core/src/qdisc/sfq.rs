@@ -15,15 +15,15 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::slots::{NONE, Slots};
 use super::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::buckets::Buckets;
+use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::rng::Rng;
+use crate::base::show::Out;
+use crate::base::{Clash, Errno, Extra, Fault, Instant, ecn};
 use crate::filter::Filters;
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
-use crate::red::{self, Average, Red, Shape};
-use crate::rng::Rng;
-use crate::show::Out;
-use crate::view::{Extra, FlowView, Shown};
-use crate::wheel::{Rounds, TICK_NS, Timer};
-use crate::{Clash, Errno, Fault, Instant, ecn};
+use crate::law::red::{self, Average, Red, Shape};
+use crate::law::wheel::{Rounds, TICK_NS, Timer};
+use crate::sched::buckets::Buckets;
+use crate::sched::{FlowView, Shown};
 
 /// Packets a queue holds at most, whatever the user says.
 const DEPTH_MAX: u32 = 127;

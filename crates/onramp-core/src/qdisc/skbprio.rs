@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use onramp_queue::{DropReason, Packet};
 
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
-use crate::params::{Default, Param, Unit, Values};
-use crate::view::{FlowView, Shown};
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::sched::{FlowView, Shown};
 
 /// Priorities: this one less one is the highest, and stands for all above it.
 const PRIORITIES: usize = 64;

@@ -13,13 +13,13 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use crate::bucket::Bucket;
-use crate::cost::{Cost, Framing, LINKLAYER, MPU, OVERHEAD};
-use crate::error::Clash;
-use crate::params::{Default, Param, Unit, Values};
-use crate::view::{Counters, Shown};
-use crate::{Child, Classes, Fault, Instant, Rate, segments};
+use super::{Backlog, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
+use crate::base::error::Clash;
+use crate::base::params::{Default, Param, Unit, Values};
+use crate::base::{Counters, Fault, Instant, Rate};
+use crate::law::bucket::Bucket;
+use crate::law::cost::{Cost, Framing, LINKLAYER, MPU, OVERHEAD};
+use crate::sched::{Child, Classes, Shown, segments};
 
 mod show;
 
@@ -76,6 +76,7 @@ pub(super) const TBF: Kind = Kind {
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(Tbf::new(values)),
     shown: Shown { options: show::options, ..Shown::TABLE },
+    quirks: Quirks { limit_below: Some(limit), ..Quirks::ONE_PLACE },
     ..Kind::LEAF
 };
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use onramp_queue::PacketList;
 
 use super::{Edit, Tree};
+use crate::base::{ConfigError, Handle, Instant};
 use crate::filter::FilterSpec;
-use crate::qdisc::Cx;
-use crate::{ConfigError, Handle, Instant, Setup};
+use crate::sched::Cx;
+use crate::tc::Setup;
 
 impl Tree {
     /// Does what a line of `tc` says: see [`Setup::apply`](crate::Setup::apply).

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::Trunk;
+use crate::base::Handle;
 use crate::filter::FilterSpec;
-use crate::qdisc::{Cx, Qdisc, default_pfifo, default_pfifo_fast};
-use crate::setup::Change;
-use crate::{Handle, Setup};
+use crate::qdisc::{default_pfifo, default_pfifo_fast};
+use crate::sched::{Cx, Qdisc};
+use crate::tc::Setup;
+use crate::tc::setup::Change;
 
 /// A change to a running tree, made ready by whoever wants it: what has to be built is built, so
 /// that it takes those who send no longer than it takes to put it there.

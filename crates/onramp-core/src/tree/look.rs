@@ -1,10 +1,11 @@
 //! What a running tree says of itself.
 
 use super::{Tree, Trunk};
-use crate::meter::Meter;
-use crate::qdisc::{ClassKind, KINDS, Kind, Qdisc, Spec};
-use crate::view::{ClassView, Counters, Extra, FlowView, QdiscView};
-use crate::{Classes, Handle, Setup};
+use crate::base::{Counters, Extra, Handle};
+use crate::qdisc::KINDS;
+use crate::sched::meter::Meter;
+use crate::sched::{ClassKind, ClassView, Classes, FlowView, Kind, Qdisc, QdiscView};
+use crate::tc::{Setup, Spec};
 
 /// Where a qdisc stands, and what it is.
 struct Place {
@@ -40,12 +41,12 @@ impl Setup {
     /// What stands first in front of a transmit queue, or, without one, the root: its major number,
     /// 0 if nobody named it, the class it stands below, and its kind.
     fn first(&self, queue: Option<usize>) -> (u16, Option<Handle>, &'static Kind) {
-        let default = kind_named("pfifo_fast").unwrap_or(&KINDS[0]);
+        let default = Spec::queue_default().kind();
         let fallback = self.facts().fallback.as_ref().map_or(default, Spec::kind);
         let kind = |major| self.spec(major).map_or(default, Spec::kind);
         let root = self.root().map_or((0, None, fallback), |root| (root, None, kind(root)));
         let queue = queue.and_then(|queue| u16::try_from(queue + 1).ok());
-        let Some(minor) = queue.filter(|_| root.2.id == "mq") else { return root };
+        let Some(minor) = queue.filter(|_| root.2.quirks.has_queue_trees) else { return root };
         let class = Handle::new(root.0, minor);
         match self.child_at(class) {
             Some(child) => (child, Some(class), kind(child)),
@@ -97,7 +98,7 @@ fn look(
         };
         let Some((major, kind)) = row.below(place.kind, setup) else { continue };
         // What a qdisc with one place makes for itself stands below the qdisc.
-        let minor = if major == 0 && place.kind.has_one_place() { 0 } else { row.minor };
+        let minor = if major == 0 && place.kind.quirks.has_one_place { 0 } else { row.minor };
         let parent = Some(Handle::new(place.major, minor));
         look(qdisc, meter, &Place { major, parent, kind, requeues: 0 }, setup, views);
     }
@@ -116,7 +117,7 @@ impl Row {
     /// The qdisc below the class, if it is shown: most that nobody named are not.
     fn below(&self, parent: &Kind, setup: &Setup) -> Option<(u16, &'static Kind)> {
         match self.leaf {
-            0 => Some((0, kind_named(parent.shown_below()?)?)),
+            0 => Some((0, kind_named(parent.quirks.shown_below?)?)),
             leaf => Some((leaf, setup.spec(leaf)?.kind())),
         }
     }

@@ -2,9 +2,10 @@
 
 use onramp_queue::{Packet, PacketList};
 
-use crate::Instant;
-use crate::meter::Meter;
-use crate::qdisc::{Backlog, Cx, Dequeue, Qdisc, Verdict, default_pfifo};
+use crate::base::Instant;
+use crate::qdisc::default_pfifo;
+use crate::sched::meter::Meter;
+use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
 
 /// Times in a row that a qdisc may put its next packet off, with the time it named come, while its
 /// packets move over. One that does so oftener never lets go of it.

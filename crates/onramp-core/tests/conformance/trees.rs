@@ -1,6 +1,7 @@
 //! Random trees, three levels deep, of all kinds with and without classes.
 
-use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc};
 use onramp_core::{Setup, Tree};
 use proptest::prelude::*;
 
@@ -47,7 +48,11 @@ fn leaves() -> Vec<String> {
 /// Kinds with classes that may stand at this level.
 fn inner_kinds(level: u32) -> Vec<&'static Kind> {
     let has_classes = |kind: &&Kind| !matches!(kind.classes, ClassKind::None);
-    KINDS.iter().filter(has_classes).filter(|kind| level == 0 || !kind.stands_at_root()).collect()
+    KINDS
+        .iter()
+        .filter(has_classes)
+        .filter(|kind| level == 0 || !kind.quirks.stands_at_root)
+        .collect()
 }
 
 /// The line of a qdisc with so many classes.
@@ -100,7 +105,7 @@ impl Scribe {
                 // What has one class does not choose, and transmit queues are not for filters.
                 let chooses = kind.params.iter().any(|param| param.key == "bands")
                     || matches!(kind.classes, ClassKind::Added { .. });
-                let several = chooses || kind.stands_at_root();
+                let several = chooses || kind.quirks.stands_at_root;
                 let below = if several { &below[..] } else { &below[..1] };
                 let spec = with_classes(kind, below.len());
                 say(format!("qdisc add dev e {parent} handle {handle:x}: {spec}"));

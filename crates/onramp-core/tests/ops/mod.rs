@@ -61,7 +61,8 @@ pub(crate) fn set_up(text: &str) {
 
 /// A line for a qdisc at `place`, and those of what is below it.
 fn plant(bytes: &mut Bytes<'_>, place: &str, depth: u32, lines: &mut Vec<String>) {
-    let kinds: Vec<_> = KINDS.iter().filter(|kind| depth == 1 || !kind.stands_at_root()).collect();
+    let kinds: Vec<_> =
+        KINDS.iter().filter(|kind| depth == 1 || !kind.quirks.stands_at_root).collect();
     let kind = kinds[bytes.below(kinds.len())];
     let major = lines.len() + 1;
     let options = required(kind);

@@ -3,7 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::QdiscView;
 use onramp_core::{Device, DeviceInfo, Job, Port, Ran, Setup};

@@ -291,7 +291,7 @@ fn packets_of_a_port_are_charged_to_their_senders() {
     world.wire().room = Some(0);
     world.enqueue(200);
     assert_eq!(world.stats().dropped, []);
-    let same = line.parse::<onramp_core::qdisc::Spec>().expect("a qdisc").build(1_000);
+    let same = line.parse::<onramp_core::Spec>().expect("a qdisc").build(1_000);
     assert!(world.port.replace(same, world.now, &world.keeper).expect("few jobs wait"));
     world.enqueue(200);
     assert_eq!((world.stats().dropped, world.stats().held), (Vec::new(), 400));

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{Change, Edit, Instant, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA_NS, Setup};
 use onramp_core::{Ran, TICK_NS};
 use onramp_queue::{DropReason, PacketList};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{Change, Edit, Instant, JOBS_MAX, Job, Mode, Port, QUOTA_NS, Setup};
 use onramp_queue::DropReason;
 

@@ -241,7 +241,7 @@ fn a_sparse_flow_is_not_kept_out() {
 }
 
 mod storm {
-    use onramp_core::qdisc::Spec;
+    use onramp_core::Spec;
     use onramp_core::{Instant, Mode, Rate, SharedRate, TICK_NS};
     use proptest::prelude::*;
 

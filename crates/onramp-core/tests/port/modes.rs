@@ -1,6 +1,6 @@
 //! Who sends, and a qdisc that takes over.
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{Mode, QUOTA, Rate, SharedRate};
 use onramp_queue::DropReason;
 

@@ -1,6 +1,6 @@
 //! Any sequence of operations: nothing is lost, nothing is invented, nothing is forgotten.
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{Instant, Mode, Rate, SharedRate};
 use onramp_queue::{DropReason, PacketList};
 use proptest::prelude::*;

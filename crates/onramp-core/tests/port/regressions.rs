@@ -2,7 +2,8 @@
 //! `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs` (R5) and
 //! `onramp-queue/tests/stress.rs` (R6).
 
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Verdict};
 use onramp_core::{
     Device, DeviceInfo, Instant, Mode, Port, QUOTA, Rate, SharedRate, Transmitted, Tree,
 };

@@ -199,7 +199,7 @@ fn broken(how: How) {
     };
     assert!(push().is_ok(), "{how:?}: the panic went to the sender");
     if how == How::Twice {
-        let pfifo = "pfifo".parse::<onramp_core::qdisc::Spec>().unwrap().build(MTU);
+        let pfifo = "pfifo".parse::<onramp_core::Spec>().unwrap().build(MTU);
         assert!(port.replace(pfifo, START, &keeper).unwrap());
     } else {
         assert!(push().is_ok(), "{how:?}: the panic went to the sender");
@@ -241,7 +241,7 @@ fn wakes(how: Option<How>) {
     let device = Forger(DeviceInfo::new("forger".to_owned(), MTU), false);
     let qdisc: Box<dyn Qdisc> = match how {
         Some(how) => Box::new(Broken(how, PacketList::new(), 0, Cell::new(0))),
-        None => "pfifo".parse::<onramp_core::qdisc::Spec>().unwrap().build(MTU),
+        None => "pfifo".parse::<onramp_core::Spec>().unwrap().build(MTU),
     };
     let port = Port::new(qdisc, device, 100);
     let keeper = Nobody::default();

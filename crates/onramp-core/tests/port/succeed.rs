@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use onramp_core::Instant;
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Spec, Verdict};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::counts::view;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::stats::{BUCKETS, PortSnapshot};
 use onramp_core::{Device, DeviceInfo, Instant, Job, Keeper, Mode, Port, Ran, Share, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};

@@ -39,7 +39,7 @@ impl Subject {
     /// Whether it lets packets out that have no departure time, and nobody asks to; and does not
     /// stand for the queues of a device.
     pub(super) fn is_measured(kind: &Kind) -> bool {
-        !kind.stands_at_root()
+        !kind.quirks.stands_at_root
             && !matches!(kind.id, "noqueue" | "blackhole" | "noop" | "plug" | "etf")
     }
 

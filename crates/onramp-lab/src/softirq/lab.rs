@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Spec};
+use onramp_core::Spec;
+use onramp_core::qdisc::{Cx, Dequeue, Qdisc};
 use onramp_core::{Device, QUOTA};
 use onramp_dev::{Loopback, Network, ThreadWaker};
 use onramp_queue::{Armed, Credits, Full, Intake, Owner, Packet, PacketList, Pool, Pushed};

@@ -1,6 +1,6 @@
 //! The qdiscs that are compared.
 
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{ConfigError, Rate, Setup};
 
 /// A qdisc with its parameters.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onramp_core::Setup;
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_core::{Clock, ConfigError, Device, Edit, Keeper, Rate};
 use onramp_dev::MonotonicClock;
 

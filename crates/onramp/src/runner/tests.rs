@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use onramp_core::Port;
-use onramp_core::qdisc::Spec;
+use onramp_core::Spec;
 use onramp_dev::{MonotonicClock, Null, NullStats};
 use onramp_queue::{Counter, Packet, PacketList};
 

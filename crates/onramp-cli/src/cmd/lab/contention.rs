@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use onramp::qdisc::Spec;
+use onramp::Spec;
 use onramp_lab::Error;
 use onramp_lab::contention::{self, Design, Manners, Plan, Row};
 use onramp_lab::memory::Memory;

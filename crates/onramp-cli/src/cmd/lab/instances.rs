@@ -1,7 +1,7 @@
 //! `onramp lab instances`.
 
 use anyhow::Result;
-use onramp::qdisc::Spec;
+use onramp::Spec;
 use onramp_lab::instances::{self, Cell, Plan, Round};
 use serde_json::{Map, Value, json};
 

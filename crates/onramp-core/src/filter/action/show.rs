@@ -1,8 +1,8 @@
 //! How `tc` shows actions.
 
 use super::{Action, Control, Edit, What};
-use crate::Handle;
-use crate::show::Out;
+use crate::base::Handle;
+use crate::base::show::Out;
 
 impl Control {
     fn name(self) -> &'static str {

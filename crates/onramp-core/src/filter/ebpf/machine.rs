@@ -14,7 +14,7 @@ use onramp_queue::Packet;
 
 use super::super::bpf::load;
 use super::{Answer, FRAME, Math, Operand, Register, Step, Test};
-use crate::dissect::Dissected;
+use crate::base::dissect::Dissected;
 
 /// Where memory begins: addresses fit into 32 bits, as `data` does in a `struct __sk_buff`.
 const CONTEXT: u32 = 0x1000_0000;

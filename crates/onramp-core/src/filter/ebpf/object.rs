@@ -5,7 +5,7 @@
 //! error.
 
 use super::AT;
-use crate::ConfigError;
+use crate::base::ConfigError;
 
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
 /// The machine's number, `EM_BPF`.

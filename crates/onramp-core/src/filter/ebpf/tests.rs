@@ -259,11 +259,11 @@ fn a_compiled_program_says_what_happens() {
         ask(&mut direct, &mut packet(&bytes))
     };
     // The class keeps its major number, and 16 bits are the minor one.
-    assert_eq!(ask(1, 2), Decision::Class(crate::Handle::new(2, 3)));
+    assert_eq!(ask(1, 2), Decision::Class(crate::base::Handle::new(2, 3)));
     assert_eq!(ask(0xff, 2), Decision::Drop);
     // Every answer; the class is the filter's if nothing is written.
     for (said, expected) in [
-        (0, Some(Decision::Class(crate::Handle::new(2, 5)))),
+        (0, Some(Decision::Class(crate::base::Handle::new(2, 5)))),
         (2, Some(Decision::Drop)),
         (7, Some(Decision::Drop)),
         (4, Some(Decision::Drop)),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{LayerOf, Object, Op, Term, Test, Then, Tree, What};
-use crate::show::Out;
+use crate::base::show::Out;
 
 impl Tree {
     /// Shows it on lines of its own, if there is anything.

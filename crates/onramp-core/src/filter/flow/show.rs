@@ -1,8 +1,8 @@
 //! How `tc` shows what computes a class.
 
 use super::{Flow, KEYS, Key};
+use crate::base::show::Out;
 use crate::filter::action::class_name;
-use crate::show::Out;
 
 fn name(key: Key) -> &'static str {
     KEYS.iter().find(|(_, known)| *known == key).map_or("", |(name, _)| name)

@@ -8,8 +8,8 @@ use super::{
     ICMP_TYPE, IP_PROTO, SRC, SRC_MAC, SRC_PORT, TCP_FLAGS, TOS, TTL, VLAN_ID, VLAN_PRIO,
     VLAN_TYPE,
 };
-use crate::dissect::{ethertype, ip_proto};
-use crate::show::Out;
+use crate::base::dissect::{ethertype, ip_proto};
+use crate::base::show::Out;
 
 /// How many leading bits a mask has, if those are all.
 fn bits(mask: &[u8]) -> Option<u32> {

@@ -2,8 +2,8 @@
 
 use super::super::action::{Control, show_control};
 use super::Police;
-use crate::show::Out;
-use crate::units::Size;
+use crate::base::show::Out;
+use crate::base::units::Size;
 
 impl Police {
     /// Shows it, from its number to its overhead.

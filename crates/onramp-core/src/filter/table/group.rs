@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::Matcher;
 use super::super::flower::{Key, Mask};
 use super::super::head::Head;
-use super::super::protocol;
 use super::super::read::{FilterSpec, Rank};
+use super::super::{Matcher, protocol};
 use super::refused;
-use crate::ConfigError;
-use crate::error::Errno;
+use crate::base::ConfigError;
+use crate::base::error::Errno;
 
 /// The filters of one preference: of one kind, for one protocol.
 #[derive(Clone, Debug)]

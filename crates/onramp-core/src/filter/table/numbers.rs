@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::super::action;
 use super::super::read::FilterSpec;
 use super::refused;
-use crate::ConfigError;
-use crate::error::Errno;
+use crate::base::ConfigError;
+use crate::base::error::Errno;
 
 /// The numbers of actions, by kind.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@ use super::super::read::{FilterSpec, Rank};
 use super::super::words::{NODE, TABLE, TABLE_BITS};
 use super::group::Group;
 use super::{Name, refused};
-use crate::ConfigError;
-use crate::error::Errno;
+use crate::base::ConfigError;
+use crate::base::error::Errno;
 
 /// The first table and the first node that are given out.
 const OWN: u32 = 0x800;

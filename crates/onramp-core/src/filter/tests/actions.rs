@@ -6,7 +6,7 @@ use onramp_queue::Packet;
 use super::super::Filters;
 use super::tools::{TEXT, are_wrong, ports, shown, text, v4, wrong};
 use super::{Decision, ask, class, filters, from, packet};
-use crate::show::Style;
+use crate::base::show::Style;
 
 /// A `matchall` with these actions, and what is shown of them.
 fn actions(words: &str, style: Style) -> String {
@@ -365,7 +365,7 @@ fn what_comes_after_continue() {
     let mut fw = filters(&["pref 1 handle 5 fw classid 1:1 action continue", "pref 2 fw"]);
     let mut pkt = from(1);
     pkt.mark = 5;
-    assert_eq!(ask(&mut fw, &mut pkt), Decision::Class(crate::Handle::new(0, 5)));
+    assert_eq!(ask(&mut fw, &mut pkt), Decision::Class(crate::base::Handle::new(0, 5)));
     let mut flower = filters(&[
         "pref 1 protocol ip flower ip_proto udp classid 1:1 action continue",
         "pref 1 protocol ip flower src_ip 10.0.0.0/8 classid 1:2",
@@ -425,7 +425,7 @@ fn packets_are_edited() {
         (pkt.priority, pkt.mark) = (0x77, 0xf0f0);
         pkt.set_queue(3);
         let mut filters = filters(&[&format!("matchall action skbedit {words}")]);
-        assert_eq!(ask(&mut filters, &mut pkt), Decision::Class(crate::Handle::default()));
+        assert_eq!(ask(&mut filters, &mut pkt), Decision::Class(crate::base::Handle::default()));
         (pkt.priority, pkt.mark, pkt.queue())
     };
     // The DSCP of 0xb9 is 0x2e.

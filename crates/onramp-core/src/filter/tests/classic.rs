@@ -324,7 +324,7 @@ fn answers() {
     assert_eq!(asked("bytecode '1,6 0 0 65539' classid 1:2"), class(3));
     assert_eq!(
         asked("bytecode '1,6 0 0 5' classid 1:2"),
-        Decision::Class(crate::Handle::new(0, 5))
+        Decision::Class(crate::base::Handle::new(0, 5))
     );
     // With `direct-action`, it is what happens.
     for (said, expected) in [
@@ -344,7 +344,7 @@ fn answers() {
         assert_eq!(asked(&format!("bc '1,6 0 0 {said}' direct-action classid 1:2")), expected);
     }
     // Without a class, it has none.
-    assert_eq!(asked("bytecode '1,6 0 0 0' da"), Decision::Class(crate::Handle::default()));
+    assert_eq!(asked("bytecode '1,6 0 0 0' da"), Decision::Class(crate::base::Handle::default()));
     // A program of the other kind begins with no class of its own: r0 = tc_classid.
     let class_of = "ebpf-bytecode 61104800000000009500000000000000";
     assert_eq!(asked(&format!("{class_of} classid 1:2")), class(9));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::super::{Decision, Filters, How};
 use super::tools::{TEXT, apply, are_wrong, json, options, ports, tagged, text, v4, v6, wrong};
 use super::{PLACE, ask, class, filters, packet, try_table};
-use crate::{Handle, Instant};
+use crate::base::{Handle, Instant};
 
 /// All 32 bits that a `map` makes of a packet: a class has 16 of them.
 fn mapped(words: &str, pkt: &Packet) -> u32 {

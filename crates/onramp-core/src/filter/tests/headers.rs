@@ -3,7 +3,7 @@
 
 use super::tools::{JSON, PRETTY, are_wrong, json, shown, text, whole, wrong};
 use super::{PLACE, ask, class, filters, from, try_table};
-use crate::show::Style;
+use crate::base::show::Style;
 
 /// What a node of these matches is shown as, behind its name.
 fn matches(rest: &str) -> String {

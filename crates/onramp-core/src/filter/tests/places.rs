@@ -4,7 +4,7 @@
 use super::super::{Head, How, Reader, Table};
 use super::tools::{all, apply};
 use super::{PLACE, class, filters, from, try_table};
-use crate::Handle;
+use crate::base::Handle;
 
 /// Chain, preference and handle of all filters, in the order in which they are asked.
 fn names(table: &Table) -> Vec<(u32, u16, u32)> {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::tools::{TEXT, are_wrong, shown};
 use super::{Decision, class, filters};
-use crate::Instant;
-use crate::show::Style;
+use crate::base::Instant;
+use crate::base::show::Style;
 
 fn policer(words: &str, style: Style) -> String {
     let out = shown(&[&format!("pref 1 basic action police {words}")], style);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::super::reader::{Reader, classid, count, hexadecimal, is, leading, mac, masked, prefix};
 use super::tools::wrong;
-use crate::{ConfigError, Handle};
+use crate::base::{ConfigError, Handle};
 
 fn reader(line: &str) -> Reader<'_> {
     Reader::new(line.split_ascii_whitespace())

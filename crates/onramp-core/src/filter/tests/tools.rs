@@ -2,8 +2,8 @@
 
 use super::super::{FilterSpec, Head, How, Query, Reader, Table, show_filter, show_filters};
 use super::{PLACE, try_table};
-use crate::ConfigError;
-use crate::show::{Out, Style};
+use crate::base::ConfigError;
+use crate::base::show::{Out, Style};
 
 pub(super) const TEXT: Style =
     Style { stats: false, details: false, json: false, pretty: false, iec: false };

@@ -3,8 +3,8 @@
 use super::super::Matcher;
 use super::super::reader::{Reader, hexadecimal, is};
 use super::{Selector, offset};
-use crate::ConfigError;
-use crate::error::Errno;
+use crate::base::ConfigError;
+use crate::base::error::Errno;
 
 /// The part of a handle that names a table.
 pub(in crate::filter) const TABLE: u32 = 0xfff0_0000;

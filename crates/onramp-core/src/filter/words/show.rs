@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use super::super::action::class_name;
 use super::super::read::FilterSpec;
 use super::{Key, Node};
-use crate::dissect::ethertype;
-use crate::show::Out;
+use crate::base::dissect::ethertype;
+use crate::base::show::Out;
 
 /// A handle as `tc` shows it, such as `800::1`.
 fn handle_name(handle: u32) -> String {

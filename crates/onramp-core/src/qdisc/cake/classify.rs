@@ -6,10 +6,10 @@ use super::headers;
 use super::heap::QUEUES;
 use super::tin::Hashes;
 use super::tins::Plan;
+use crate::base::params::Values;
+use crate::base::rng::mix;
+use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
-use crate::params::Values;
-use crate::rng::mix;
-use crate::{Handle, Instant};
 
 /// Whom the queues are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Classifier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qdisc::Spec;
+    use crate::tc::Spec;
 
     /// Of 558 flows, a random hash has 7.75 on average beyond the eighth of a set of queues, and
     /// other ones with each seed.

@@ -9,8 +9,8 @@
 
 use onramp_queue::{DropReason, Packet};
 
-use crate::ecn;
-use crate::rng::Rng;
+use crate::base::ecn;
+use crate::base::rng::Rng;
 
 /// How much likelier BLUE drops when memory has run out: 1/256.
 const STEP_UP: u32 = 1 << 24;

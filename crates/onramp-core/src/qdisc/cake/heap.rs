@@ -147,7 +147,7 @@ mod tests {
     /// below no leaner one, and a heap that is set up anew begins with the fattest.
     #[test]
     fn places_and_slots_agree() {
-        let (mut sizes, mut rng) = (vec![0_u64; SLOTS], crate::rng::Rng::new(3));
+        let (mut sizes, mut rng) = (vec![0_u64; SLOTS], crate::base::rng::Rng::new(3));
         let mut heap = Heap::new();
         let mut below = |most: usize| rng.next_u32() as usize % most;
         for step in 0..3_000 {

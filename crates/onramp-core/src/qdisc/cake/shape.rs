@@ -2,8 +2,8 @@
 
 use onramp_queue::Packet;
 
-use crate::params::{Param, Value, Values, signed};
-use crate::segments;
+use crate::base::params::{Param, Value, Values, signed};
+use crate::sched::segments;
 
 /// What a largest packet's link header takes; `raw` sizes have it.
 const LINK_HEADER: u32 = 14;
@@ -251,7 +251,7 @@ mod tests {
         sizes.begin_anew();
         assert_eq!((sizes.net, sizes.adjusted, sizes.header()), ((u32::MAX, 0), (u32::MAX, 0), 14));
     }
-    use crate::qdisc::Spec;
+    use crate::tc::Spec;
 
     /// Sizes without link header, and what Linux makes of them, of packets of 100 and 1,514 bytes.
     #[test]

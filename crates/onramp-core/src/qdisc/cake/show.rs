@@ -4,12 +4,11 @@ use super::classify::Mode;
 use super::shape::Framing;
 use super::stats::NAMES;
 use super::tins::MODES;
-use crate::params::Values;
-use crate::qdisc::shown;
-use crate::show::Out;
-use crate::units::Size;
-use crate::view::{Extra, Shown};
-use crate::{Clash, Errno};
+use crate::base::params::Values;
+use crate::base::show::Out;
+use crate::base::units::Size;
+use crate::base::{Clash, Errno, Extra, shown};
+use crate::sched::Shown;
 
 pub(super) const SHOWN: Shown =
     Shown { options, extra: statistics, class_extra: flow, ..Shown::TABLE };
@@ -199,7 +198,7 @@ fn members(extra: &Extra, tins: usize, out: &mut Out) {
         }
         out.close();
     }
-    out.json(crate::show::Json::close_array);
+    out.json(crate::base::show::Json::close_array);
 }
 
 /// The names of the tins of `diffserv3` and `diffserv4`; others have numbers.

@@ -2,8 +2,7 @@
 
 use super::Cake;
 use super::heap::QUEUES;
-use crate::qdisc::Backlog;
-use crate::view::FlowView;
+use crate::sched::{Backlog, FlowView};
 
 const ROWS: usize = 19;
 

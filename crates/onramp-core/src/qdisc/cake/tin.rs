@@ -10,7 +10,7 @@ use super::cobalt::{Aim, Cobalt};
 use super::heap::QUEUES;
 use super::rounds::Rounds;
 use super::shape::Pace;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 
 /// Queues among which a flow may choose.
 const WAYS: usize = 8;

@@ -8,9 +8,9 @@
 //! probabilities are fractions of 32 bits, gains are rounded to what moves them by 2^-32 for each
 //! 64 ns, and a step counts with its lower 32 bits.
 
-use crate::params::{Default, Param, U32_MAX, Unit, Values};
-use crate::rng::Rng;
-use crate::{Clash, Instant};
+use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::rng::Rng;
+use crate::base::{Clash, Instant};
 
 use Default::{Number, Off};
 

@@ -4,10 +4,10 @@
 
 use super::Config;
 use super::law::Given;
-use crate::params::Values;
-use crate::qdisc::shown;
-use crate::show::Out;
-use crate::view::{Extra, Shown};
+use crate::base::params::Values;
+use crate::base::show::Out;
+use crate::base::{Extra, shown};
+use crate::sched::Shown;
 
 pub(super) const SHOWN: Shown = Shown { options, extra: statistics, ..Shown::TABLE };
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::qdisc::Spec;
+use crate::tc::Spec;
 
 const MTU: u32 = 1514;
 const NOW: Instant = Instant(20_000_000_000);
@@ -241,7 +241,7 @@ fn the_probability_is_that_of_the_rfc() {
     let gains = (41.0 / 256.0, 819.0 / 256.0);
     let mut reference = Reference { p: 0.0, before: 0.0, gains, target: 0.015 };
     law.update(None, NOW);
-    let mut rng = crate::rng::Rng::new(5);
+    let mut rng = crate::base::rng::Rng::new(5);
     let mut now = NOW;
     for round in 0..500 {
         now = now.after(16_000_000);

@@ -1,11 +1,11 @@
 //! The parameters of `fq`.
 
-use crate::params::{Default, Param, Unit, Value, Values, look};
+use crate::base::params::{Default, Param, Unit, Value, Values, look};
 use crate::qdisc::{PRIOMAP, PRIOMAP_NUMBERS};
 
-use crate::params::U32_MAX;
-use crate::show::Out;
-use crate::{Errno, Fault};
+use crate::base::params::U32_MAX;
+use crate::base::show::Out;
+use crate::base::{Errno, Fault};
 
 use super::BANDS;
 use super::flow::TICK_NS;

@@ -3,9 +3,9 @@
 //! Source: behaviour of iproute2 6.1. It does not know the fast path, and shows no
 //! `next_packet_delay` here.
 
-use crate::show::Out;
-use crate::units::Time;
-use crate::view::Extra;
+use crate::base::Extra;
+use crate::base::show::Out;
+use crate::base::units::Time;
 
 pub(super) fn extra(extra: &Extra, out: &mut Out) {
     extra.show(out, "  ", "flows");

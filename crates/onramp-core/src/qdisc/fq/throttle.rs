@@ -284,7 +284,7 @@ mod tests {
     /// the calendar.
     #[test]
     fn the_earliest_is_first_near_and_far() {
-        let mut rng = crate::rng::Rng::new(1);
+        let mut rng = crate::base::rng::Rng::new(1);
         let mut below = |most: u64| rng.next_u64() % most;
         for spread_bits in [3, 17, 20, 29, 31, 40] {
             let (mut flows, mut throttled, _) = waiting(&[]);

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::curve::{Curve, Path};
+use crate::base::Instant;
 use crate::filter::Filters;
-use crate::{Child, Instant};
+use crate::qdisc::pfifo_child;
+use crate::sched::Child;
 
 /// A class, or the root.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ impl Class {
             minor,
             parent,
             level: 0,
-            child: Child::pfifo(),
+            child: pfifo_child(),
             timer: Instant(0),
             filters: Filters::default(),
             real: None,

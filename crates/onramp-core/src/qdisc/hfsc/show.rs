@@ -1,9 +1,9 @@
 //! How `tc` shows it.
 
-use crate::params::Values;
-use crate::qdisc::shown;
-use crate::show::Out;
-use crate::view::{Extra, Shown};
+use crate::base::params::Values;
+use crate::base::show::Out;
+use crate::base::{Extra, shown};
+use crate::sched::Shown;
 
 pub(super) const SHOWN: Shown = Shown { options, class, class_extra, ..Shown::TABLE };
 

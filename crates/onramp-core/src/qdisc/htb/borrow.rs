@@ -6,8 +6,8 @@ use super::class::{Below, Class, LEVELS, Mode, ROOT};
 use super::turns::Turns;
 use super::wait::Entry;
 use super::{Htb, QUIET_NS};
-use crate::Instant;
-use crate::qdisc::{Cx, Dequeue};
+use crate::base::Instant;
+use crate::sched::{Cx, Dequeue};
 
 impl Htb {
     /// Notes that a leaf has packets.

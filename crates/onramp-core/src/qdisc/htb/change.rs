@@ -2,10 +2,9 @@
 
 use super::class::{Below, Class, Config, Mode, ROOT};
 use super::{ABOVE_ALL, Htb, NONE};
-use crate::params::Values;
-use crate::qdisc::{Backlog, Cx};
-use crate::view::Counters;
-use crate::{Child, Classes, Instant};
+use crate::base::params::Values;
+use crate::base::{Counters, Instant};
+use crate::sched::{Backlog, Child, Classes, Cx};
 
 impl Htb {
     /// Takes a class out of all turns and queues.

@@ -3,12 +3,13 @@
 use std::array;
 
 use super::turns::Turns;
-use crate::bucket::Bucket;
-use crate::cost::{Cost, Framing, shown_bytes, ticked_ns};
+use crate::base::params::Values;
+use crate::base::{Counters, Instant};
 use crate::filter::Filters;
-use crate::params::Values;
-use crate::view::Counters;
-use crate::{Child, Instant};
+use crate::law::bucket::Bucket;
+use crate::law::cost::{Cost, Framing, shown_bytes, ticked_ns};
+use crate::qdisc::pfifo_child;
+use crate::sched::Child;
 
 /// Levels that classes can stand on; leaves stand on level 0, classes below the qdisc that are no
 /// leaves on the last.
@@ -46,7 +47,7 @@ pub(super) enum Below {
 
 impl Below {
     pub(super) fn leaf() -> Self {
-        Self::Leaf(Child::pfifo())
+        Self::Leaf(pfifo_child())
     }
 
     pub(super) fn inner() -> Self {

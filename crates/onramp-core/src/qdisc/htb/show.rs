@@ -4,11 +4,12 @@
 //! ones would write.
 
 use super::class::Config;
-use crate::cost::show_linklayer;
-use crate::params::Values;
-use crate::show::Out;
-use crate::units::Size;
-use crate::view::{Extra, Shown};
+use crate::base::Extra;
+use crate::base::params::Values;
+use crate::base::show::Out;
+use crate::base::units::Size;
+use crate::law::cost::show_linklayer;
+use crate::sched::Shown;
 
 pub(super) const SHOWN: Shown = Shown { options, extra: |_, _| {}, class, class_extra };
 
@@ -82,10 +83,10 @@ fn class_extra(extra: &Extra, out: &mut Out) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Site;
+    use crate::base::params::Site;
+    use crate::base::show::Style;
     use crate::qdisc::htb::CLASS;
-    use crate::show::Style;
-    use crate::spec::read_options;
+    use crate::tc::spec::read_options;
 
     /// What is typed, and what iproute2 6.1 prints of it, without details and with them.
     const CASES: &[[&str; 3]] = &[

@@ -3,7 +3,7 @@
 //! Source: P. L'Ecuyer, "Tables of Maximally Equidistributed Combined LFSR Generators", 1999; S.
 //! Salsano et al., "Definition of a general and intuitive loss model", 2012.
 
-use crate::params::Values;
+use crate::base::params::Values;
 
 /// One in units of 2^-32, as far as 32 bits go.
 const ALWAYS: u32 = u32::MAX;

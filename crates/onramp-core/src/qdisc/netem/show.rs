@@ -4,11 +4,11 @@
 //! it was given. Numbers in JSON are seconds and parts of one.
 
 use super::{JITTER_MAX_NS, gap, ticks_ns};
-use crate::params::{Values, signed};
-use crate::qdisc::shown::micros;
-use crate::show::{General, Out};
-use crate::units::Time;
-use crate::view::Extra;
+use crate::base::Extra;
+use crate::base::params::{Values, signed};
+use crate::base::show::{General, Out};
+use crate::base::shown::micros;
+use crate::base::units::Time;
 
 /// All of a probability.
 const ALL: u64 = u32::MAX as u64;

@@ -3,11 +3,12 @@
 use onramp_queue::{Packet, PacketList};
 use proptest::prelude::*;
 
-use crate::Instant;
-use crate::class::Classes;
+use crate::base::Instant;
+use crate::base::params::{Site, Value, Values};
 use crate::filter::Filters;
-use crate::params::{Site, Value, Values};
-use crate::qdisc::{Backlog, ClassKind, Cx, Dequeue, KINDS, Qdisc, Spec};
+use crate::qdisc::KINDS;
+use crate::sched::{Backlog, ClassKind, Classes, Cx, Dequeue, Qdisc};
+use crate::tc::Spec;
 
 const CLASSES: u16 = 12;
 
@@ -128,10 +129,10 @@ proptest! {
 fn groups_are_in_the_sets_they_belong_to() {
     let ClassKind::Added { params, .. } = super::QFQ.classes else { panic!("classes are added") };
     for seed in 0..40 {
-        let mut rng = crate::rng::Rng::new(seed);
+        let mut rng = crate::base::rng::Rng::new(seed);
         let mut below = |most: u32| rng.next_u32() % most;
         let mut qfq = super::Qfq {
-            classes: super::Table::new(crate::Handle::new(1, 0)),
+            classes: super::Table::new(crate::base::Handle::new(1, 0)),
             schedule: super::Schedule::default(),
             held: Backlog::default(),
             filters: Filters::default(),

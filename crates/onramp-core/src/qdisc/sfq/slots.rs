@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use onramp_queue::{Meta, Packet, prefetch};
 
-use crate::turns::{MANY, Turns};
+use crate::sched::turns::{MANY, Turns};
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;

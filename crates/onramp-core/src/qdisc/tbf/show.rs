@@ -5,12 +5,12 @@
 //! JSON.
 
 use super::limit;
-use crate::cost::{Cost, Framing, show_linklayer, shown_bytes, shown_micros};
-use crate::params::Values;
-use crate::qdisc::shown::micros;
-use crate::show::Out;
-use crate::units::Size;
-use crate::view::Extra;
+use crate::base::Extra;
+use crate::base::params::Values;
+use crate::base::show::Out;
+use crate::base::shown::micros;
+use crate::base::units::Size;
+use crate::law::cost::{Cost, Framing, show_linklayer, shown_bytes, shown_micros};
 
 pub(super) fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let rate = values.number("rate");

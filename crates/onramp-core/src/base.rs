@@ -1,0 +1,22 @@
+//! What everything else stands on: time, numbers and their units, errors, parameters, listings.
+
+pub(crate) mod counters;
+pub mod dissect;
+pub(crate) mod ecn;
+pub(crate) mod error;
+pub(crate) mod handle;
+pub mod params;
+pub(crate) mod rate;
+pub(crate) mod rng;
+pub mod show;
+pub(crate) mod shown;
+pub mod stats;
+pub(crate) mod sync;
+pub(crate) mod time;
+pub mod units;
+
+pub use self::counters::{Counters, Extra};
+pub use self::error::{Clash, ConfigError, Errno, Fault};
+pub use self::handle::Handle;
+pub use self::rate::Rate;
+pub use self::time::{Clock, Instant};

@@ -1,0 +1,86 @@
+//! Words that many listings of `tc` have: a key and what it is, with a space behind.
+
+use crate::base::Extra;
+use crate::base::show::{General, Json, Out};
+use crate::base::units::{Size, Time};
+
+/// A plain number.
+pub(crate) fn number(out: &mut Out, key: &str, n: u64) {
+    out.uint(key, n, format_args!("{key} {n} "));
+}
+
+/// Packets.
+pub(crate) fn packets(out: &mut Out, key: &str, n: u64) {
+    out.uint(key, n, format_args!("{key} {n}p "));
+}
+
+/// Bytes.
+pub(crate) fn size(out: &mut Out, key: &str, n: u64) {
+    out.uint(key, n, format_args!("{key} {} ", Size(n)));
+}
+
+/// A time, in whole microseconds.
+pub(crate) fn time(out: &mut Out, key: &str, us: u64) {
+    out.uint(key, us, format_args!("{key} {} ", micros(us)));
+}
+
+/// A number with a fraction.
+pub(crate) fn float(out: &mut Out, key: &str, n: f64) {
+    out.float(key, n, format_args!("{key} {} ", General(n)));
+}
+
+/// What is so, by its name.
+pub(crate) fn flag(out: &mut Out, key: &str) {
+    out.flag(key, true, format_args!("{key} "));
+}
+
+/// Microseconds, as `tc` writes them.
+pub(crate) fn micros(us: u64) -> String {
+    match us {
+        0 => "0us".into(),
+        us => Time(us.saturating_mul(1_000)).to_string(),
+    }
+}
+
+/// The same of what may be negative.
+pub(crate) fn signed_micros(us: i64) -> String {
+    let sign = if us < 0 { "-" } else { "" };
+    format!("{sign}{}", micros(us.unsigned_abs()))
+}
+
+/// That a law drops, and in how long it does so again; text says what is past with a minus.
+pub(crate) fn law_time(out: &mut Out, extra: &Extra, key: &str) {
+    let us = extra.get(key) / 1_000;
+    out.flag("dropping", true, format_args!(" dropping"));
+    out.int("drop_next", us, format_args!(" drop_next {}", signed_micros(us)));
+}
+
+/// The numbers of a line of statistics: each with its name before it, the first behind `begin`.
+pub(crate) fn row(out: &mut Out, extra: &Extra, begin: &str, names: &[&str]) {
+    for (place, name) in names.iter().enumerate() {
+        let (space, value) = (if place == 0 { begin } else { " " }, extra.get(name));
+        out.int(name, value, format_args!("{space}{name} {value}"));
+    }
+}
+
+/// What `fq_codel` lists of a flow.
+pub(crate) fn codel_flow(extra: &Extra, out: &mut Out) {
+    row(out, extra, "  ", &["deficit", "count", "lastcount"]);
+    let us = extra.get("ldelay_ns") / 1_000;
+    out.int("ldelay", us, format_args!(" ldelay {}", signed_micros(us)));
+    if extra.get("dropping") > 0 {
+        law_time(out, extra, "drop_next_ns");
+    }
+    out.text(format_args!("\n"));
+}
+
+/// Numbers in a row: `quanta 1500 3000 `.
+pub(crate) fn list(out: &mut Out, key: &str, numbers: &[u64]) {
+    out.json(|json| json.open_array(Some(key)));
+    out.text(format_args!("{key} "));
+    for n in numbers {
+        out.json(|json| json.raw(None, format_args!("{n}")));
+        out.text(format_args!("{n} "));
+    }
+    out.json(Json::close_array);
+}

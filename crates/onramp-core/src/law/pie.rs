@@ -1,0 +1,337 @@
+//! The law of PIE: packets are dropped at random as they come, the more the longer they would wait.
+//!
+//! Now and then the probability is moved by how far the delay is from its target, and by how much
+//! it has grown: a proportional-integral controller.
+//!
+//! Source: RFC 8033; arithmetic as in Linux 7.2 `net/sched/sch_pie.c`: probabilities are fractions
+//! of 56 bits, delays count in ticks of 64 ns, and between updates lies `tupdate` in whole ticks of
+//! 10 ms (`HZ=100`), and one tick more: see [`wheel`](crate::wheel).
+
+use onramp_queue::Packet;
+
+use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::rng::Rng;
+use crate::base::show::Out;
+use crate::base::{Fault, Instant, shown};
+use crate::law::wheel::{Rounds, TICK_NS, Timer};
+
+use Default::{Number, Off};
+
+const US_MAX: u64 = U32_MAX * 1_000;
+
+/// A number of which zero means that nothing is said.
+const fn param(key: &'static str, unit: Unit, default: u64, help: &'static str) -> Param {
+    Param::new(key, unit, Number(default), help).refused(Fault::Usage).zero_is_unsaid()
+}
+
+pub(crate) const TARGET: Param =
+    param("target", Unit::Usecs, 15_000_000, "waiting time to aim at").within(1_000, US_MAX);
+
+pub(crate) const TUPDATE: Param =
+    param("tupdate", Unit::Usecs, 15_000_000, "how often the probability is moved")
+        .within(1_000, US_MAX);
+
+pub(crate) const ALPHA: Param =
+    param("alpha", Unit::Count, 2, "weight of the delay, in sixteenths").within(1, 32);
+
+pub(crate) const BETA: Param =
+    param("beta", Unit::Count, 20, "weight of its growth, in sixteenths").within(1, 32);
+
+pub(crate) const ECN: Param =
+    Param::new("ecn", Unit::Words(&["noecn", "ecn"]), Off, "marks while few packets are dropped");
+
+pub(crate) const BYTEMODE: Param = Param::new(
+    "bytemode",
+    Unit::Words(&["nobytemode", "bytemode"]),
+    Off,
+    "small packets are dropped less often",
+);
+
+pub(crate) const ESTIMATOR: Param = Param::new(
+    "dq_rate_estimator",
+    Unit::Words(&["no_dq_rate_estimator", "dq_rate_estimator"]),
+    Off,
+    "the delay follows from backlog and rate, not from times in packets",
+);
+
+/// Writes what the law aims at, as the kernel keeps it: in ticks, and the time between updates in
+/// ticks of its other clock.
+pub(crate) fn show_aim(values: &Values<'_>, out: &mut Out) {
+    let target_ns = ticks(values.number("target") / 1_000 * 1_000) << 6;
+    shown::time(out, "target", target_ns / 1_000);
+    shown::time(out, "tupdate", values.number("tupdate").next_multiple_of(TICK_NS) / 1_000);
+    shown::number(out, "alpha", values.number("alpha"));
+    shown::number(out, "beta", values.number("beta"));
+}
+
+/// Writes the switches that are on.
+pub(crate) fn show_switches(values: &Values<'_>, out: &mut Out) {
+    for key in ["ecn", "bytemode", "dq_rate_estimator"] {
+        if values.number(key) == 1 {
+            shown::flag(out, key);
+        }
+    }
+}
+
+/// Certainty.
+pub(crate) const ONE: u64 = u64::MAX >> 8;
+
+/// Nothing is dropped so long after the queue was last at rest.
+const BURST: u64 = ticks(150_000_000);
+
+/// Beyond this delay the probability grows faster.
+const MUCH: u64 = ticks(250_000_000);
+
+/// Bytes over which the estimator measures a rate.
+const MEASURED: u64 = 1 << 14;
+
+const TICKS_PER_SEC: u64 = 15_625_000;
+
+/// Ticks until the first update: half a second.
+const FIRST: u64 = 50;
+
+/// Fractional bits of a rate in bytes per tick.
+const RATE_BITS: u32 = 8;
+
+const fn ticks(ns: u64) -> u64 {
+    ns >> 6
+}
+
+/// What the user said, and chance.
+#[derive(Debug)]
+pub(crate) struct Law {
+    target: u64,
+    /// When it is time for updates.
+    pub(crate) timer: Timer,
+    alpha: u64,
+    beta: u64,
+    pub(crate) ecn: bool,
+    bytemode: bool,
+    estimator: bool,
+    mtu: u64,
+    rng: Rng,
+}
+
+/// The state of one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pie {
+    pub(crate) probability: u64,
+    /// The sum since the last drop: drops come neither too early nor too late.
+    sum: u64,
+    /// Ticks.
+    pub(crate) delay: u64,
+    /// Ticks, at the last update.
+    delay_before: u64,
+    /// Ticks for which nothing is dropped yet.
+    burst: u64,
+    /// The last dequeue, or the beginning of a measurement, in ticks.
+    since: Option<u64>,
+    /// Bytes since then; none while nothing is measured.
+    measured: Option<u64>,
+    /// Bytes per tick, times 2^8.
+    rate: u64,
+}
+
+impl std::default::Default for Pie {
+    fn default() -> Self {
+        Self {
+            probability: 0,
+            sum: 0,
+            delay: 0,
+            delay_before: 0,
+            burst: BURST,
+            since: None,
+            measured: None,
+            rate: 0,
+        }
+    }
+}
+
+impl Law {
+    /// The queues that it holds for are updated in so many parts, in a tick each.
+    pub(crate) fn new(values: &Values<'_>, parts: u64) -> Self {
+        let weight = |key| (values.number(key) * (ONE / TICKS_PER_SEC)) >> 4;
+        Self {
+            target: ticks(values.number("target")),
+            timer: Timer::new(FIRST, parts, values.number("tupdate")),
+            alpha: weight("alpha"),
+            beta: weight("beta"),
+            ecn: values.number("ecn") == 1,
+            bytemode: values.number("bytemode") == 1,
+            estimator: values.number("dq_rate_estimator") == 1,
+            mtu: values.site.mtu.into(),
+            // Not the numbers that others draw from the same seed.
+            rng: Rng::new(values.site.seed),
+        }
+    }
+}
+
+impl Law {
+    /// Other parameters; chance goes on, and so does what is waited for.
+    pub(crate) fn change(&mut self, new: Self, rounds: &mut Rounds, now: Instant) {
+        rounds.change(&self.timer, &new.timer, now);
+        let rng = self.rng.clone();
+        *self = Self { rng, ..new };
+    }
+}
+
+impl Pie {
+    /// Whether a packet that comes is to be dropped.
+    #[inline]
+    pub(crate) fn drops(&mut self, law: &mut Law, pkt: &Packet, backlog: u64) -> bool {
+        if self.burst > 0
+            || (self.delay < law.target / 2 && self.probability < ONE / 5)
+            || backlog < 2 * law.mtu
+        {
+            return false;
+        }
+        let mut probability = self.probability;
+        if law.bytemode && u64::from(pkt.len) <= law.mtu {
+            probability = u64::from(pkt.len) * (probability / law.mtu.max(1));
+        }
+        self.sum = if probability == 0 { 0 } else { self.sum.wrapping_add(probability) };
+        if self.sum < ONE / 100 * 85 {
+            return false;
+        }
+        if self.sum >= ONE / 2 * 17 {
+            return true;
+        }
+        let drops = law.rng.next_u64() >> 8 < probability;
+        if drops {
+            self.sum = 0;
+        }
+        drops
+    }
+
+    /// A packet was dropped, for whatever reason.
+    #[inline]
+    pub(crate) fn dropped(&mut self) {
+        self.sum = 0;
+    }
+
+    /// Learns from a packet that leaves `backlog` behind.
+    #[inline]
+    pub(crate) fn learn(&mut self, law: &Law, pkt: &Packet, backlog: u64, now: Instant) {
+        let now = ticks(now.0);
+        let gap = if law.estimator {
+            match self.measure(pkt, backlog, now) {
+                Some(gap) => gap,
+                None => return,
+            }
+        } else {
+            let waited = now.saturating_sub(ticks(pkt.enqueued_ns));
+            self.delay = if backlog == 0 { 0 } else { waited };
+            self.since.replace(now).map_or(0, |since| now - since)
+        };
+        self.burst = self.burst.saturating_sub(gap);
+    }
+
+    /// Measures the rate over so many bytes at a time, while there are many; gives how long they
+    /// took.
+    fn measure(&mut self, pkt: &Packet, backlog: u64, now: u64) -> Option<u64> {
+        if backlog >= MEASURED && self.measured.is_none() {
+            (self.since, self.measured) = (Some(now), Some(0));
+        }
+        let bytes = self.measured? + u64::from(pkt.len);
+        self.measured = Some(bytes);
+        if bytes < MEASURED {
+            return None;
+        }
+        let gap = now - self.since?;
+        if gap == 0 {
+            return None;
+        }
+        let rate = (bytes << RATE_BITS) / gap;
+        self.rate = if self.rate == 0 { rate } else { self.rate - (self.rate >> 3) + (rate >> 3) };
+        if backlog < MEASURED {
+            self.measured = None;
+        } else {
+            (self.since, self.measured) = (Some(now), Some(0));
+        }
+        Some(gap)
+    }
+
+    /// Moves the probability `times` times, the backlog having stayed as it is.
+    #[inline]
+    pub(crate) fn update(&mut self, law: &Law, backlog: u64, times: u64) {
+        for _ in 0..times {
+            let before = *self;
+            self.update_once(law, backlog);
+            if *self == before {
+                break;
+            }
+        }
+    }
+
+    fn update_once(&mut self, law: &Law, backlog: u64) {
+        let (delay, before) = if law.estimator {
+            let delay = (backlog << RATE_BITS).checked_div(self.rate).unwrap_or(0);
+            (delay, self.delay)
+        } else {
+            (self.delay, self.delay_before)
+        };
+        let old = self.probability;
+        let mut step = step(law, old, delay, before);
+        if delay > MUCH {
+            step = step.wrapping_add_unsigned(ONE / 50);
+        }
+        self.probability = old.wrapping_add_signed(step);
+        let overflow = step > 0 && self.probability < old;
+        if overflow {
+            self.probability = ONE;
+        } else if step <= 0 && self.probability > old {
+            self.probability = 0;
+        }
+        // A delay of nothing with a backlog means that nothing is known.
+        let decays = delay == 0 && before == 0 && backlog == 0 && !overflow;
+        if decays {
+            self.probability -= self.probability / 64;
+        }
+        self.delay = delay;
+        let rest = delay < law.target / 2 && before < law.target / 2 && self.probability == 0;
+        if rest && (!law.estimator || self.rate > 0) {
+            *self = Self { delay, delay_before: before, ..Self::default() };
+        }
+        // With an estimator it is of no use, but there may be none after a change.
+        self.delay_before = if law.estimator { before } else { delay };
+    }
+}
+
+/// By how much the probability is moved: less while it is small, and never up by more than 2 % once
+/// it is large.
+fn step(law: &Law, probability: u64, delay: u64, before: u64) -> i64 {
+    let (mut alpha, mut beta) = (law.alpha, law.beta);
+    if probability < ONE / 10 {
+        (alpha, beta) = (alpha >> 1, beta >> 1);
+        let mut power = 100;
+        while probability < ONE / power && power <= 1_000_000 {
+            (alpha, beta) = (alpha >> 2, beta >> 2);
+            power *= 10;
+        }
+    }
+    let off = alpha.wrapping_mul(delay.wrapping_sub(law.target));
+    let growth = beta.wrapping_mul(delay.wrapping_sub(before));
+    let step = off.wrapping_add(growth).cast_signed();
+    let most = (ONE / 100 * 2).cast_signed();
+    if step > (ONE / 50).cast_signed() && probability >= ONE / 10 { most } else { step }
+}
+
+/// What `tc -s` shows of a rate, in bytes per second.
+pub(crate) fn bytes_per_sec(rate: u64) -> u64 {
+    rate.saturating_mul(TICKS_PER_SEC) >> RATE_BITS
+}
+
+impl Pie {
+    /// What `tc -s` shows of the state.
+    pub(crate) fn stats(&self, law: &Law, out: &mut dyn FnMut(&'static str, u64)) {
+        out("prob_ppm", self.probability / (ONE / 1_000_000));
+        out("prob", self.probability);
+        out("delay_ns", self.delay << 6);
+        if law.estimator {
+            out("avg_dq_rate", bytes_per_sec(self.rate));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

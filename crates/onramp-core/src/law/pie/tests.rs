@@ -1,0 +1,344 @@
+//! The law step by step, at its bounds: those of RFC 8033, section 4 and appendix A, in the units
+//! of Linux.
+
+use super::*;
+use crate::tc::Spec;
+
+/// A target of 1,000 ticks, packets of 1,000 bytes; the probability stays where it is.
+fn law() -> Law {
+    Law {
+        target: 1_000,
+        timer: Timer::new(FIRST, 1, 15_000_000),
+        alpha: 0,
+        beta: 0,
+        ecn: false,
+        bytemode: false,
+        estimator: false,
+        mtu: 1_000,
+        rng: Rng::new(1),
+    }
+}
+
+/// A queue whose packets wait as long as they should, and which is not at rest.
+fn busy(probability: u64, sum: u64) -> Pie {
+    Pie { probability, sum, delay: 1_000, burst: 0, ..Pie::default() }
+}
+
+/// Whether chance was asked.
+fn has_drawn(law: &Law) -> bool {
+    law.rng.clone().next_u64() != Rng::new(1).next_u64()
+}
+
+/// What chance says first.
+fn first_draw() -> u64 {
+    Rng::new(1).next_u64() >> 8
+}
+
+/// After which sum a packet goes without being asked.
+const SURE: u64 = ONE / 2 * 17;
+
+#[test]
+fn a_queue_is_at_rest_first() {
+    let Pie { probability, sum, delay, delay_before, burst, since, measured, rate } =
+        Pie::default();
+    assert_eq!([probability, sum, delay, delay_before, rate], [0; 5]);
+    // 150 ms in ticks of 64 ns.
+    assert_eq!((burst, since, measured), (150_000_000 / 64, None, None));
+}
+
+/// Nothing is dropped of bursts, of short queues, and while little waits and little was dropped.
+#[test]
+fn some_packets_are_spared() {
+    let drops = |burst, delay, probability, backlog| {
+        let mut pie = Pie { burst, delay, ..busy(probability, SURE) };
+        pie.drops(&mut law(), &Packet::new(100), backlog)
+    };
+    let much = ONE / 2;
+    assert_eq!([0, 1].map(|burst| drops(burst, 1_000, much, 2_000)), [true, false]);
+    assert_eq!([1_999, 2_000].map(|backlog| drops(0, 1_000, much, backlog)), [false, true]);
+    for (delay, probability, drop) in [
+        (499, ONE / 5 - 1, false),
+        (500, ONE / 5 - 1, true),
+        (499, ONE / 5, true),
+        (0, ONE / 5, true),
+        (0, 1, false),
+    ] {
+        assert_eq!(drops(0, delay, probability, 9_000), drop, "{delay}, {probability}");
+    }
+}
+
+/// From a sum of 0.85 on chance decides, from 8.5 on it is certain.
+#[test]
+fn drops_come_neither_too_early_nor_too_late() {
+    let chance = ONE / 100 * 85;
+    for (sum, drop, draws, left) in [
+        (5, false, false, 6),
+        (chance - 2, false, false, chance - 1),
+        (chance - 1, false, true, chance),
+        (SURE - 2, false, true, SURE - 1),
+        (SURE - 1, true, false, SURE),
+        (SURE, true, false, SURE + 1),
+    ] {
+        let (mut law, mut pie) = (law(), busy(1, sum));
+        assert_eq!(pie.drops(&mut law, &Packet::new(100), 9_000), drop, "{sum}");
+        assert_eq!((has_drawn(&law), pie.sum), (draws, left), "{sum}");
+    }
+    // A drop by chance begins the sum anew.
+    let draw = first_draw();
+    for (probability, drop, left) in [(draw, false, ONE + draw), (draw + 1, true, 0)] {
+        let mut pie = busy(probability, ONE);
+        assert_eq!(pie.drops(&mut law(), &Packet::new(100), 9_000), drop);
+        assert_eq!(pie.sum, left);
+    }
+    // And so does any other, and a probability of nothing.
+    let mut pie = busy(1, 77);
+    pie.dropped();
+    assert_eq!(pie.sum, 0);
+    let mut pie = busy(0, SURE);
+    assert!(!pie.drops(&mut law(), &Packet::new(100), 9_000));
+    assert_eq!(pie.sum, 0);
+}
+
+/// A packet shorter than the largest one counts for its share of that; a longer one for one.
+#[test]
+fn small_packets_count_for_less() {
+    let sum = |bytemode, mtu, len, probability| {
+        let mut pie = busy(probability, 5);
+        let mut law = Law { bytemode, mtu, ..law() };
+        assert!(!pie.drops(&mut law, &Packet::new(len), 9_000));
+        pie.sum
+    };
+    // 1,000,999 / 1,000, rounded down.
+    for (len, added) in [(1, 1_000), (999, 999_000), (1_000, 1_000_000), (1_001, 1_000_999)] {
+        assert_eq!(sum(true, 1_000, len, 1_000_999), 5 + added, "{len}");
+        assert_eq!(sum(false, 1_000, len, 1_000_999), 5 + 1_000_999, "{len}");
+    }
+    // Nobody knows the largest packet.
+    assert_eq!(sum(true, 0, 0, 1_000), 0);
+    assert_eq!(sum(true, 0, 1, 1_000), 5 + 1_000);
+}
+
+/// Delays are those of packets that leave; bursts end by time.
+#[test]
+fn it_learns_from_what_leaves() {
+    let (law, mut pie) = (law(), Pie { burst: 1_000, ..Pie::default() });
+    let mut leaves = |came_tick: u64, tick: u64, backlog| {
+        let mut pkt = Packet::new(100);
+        pkt.enqueued_ns = came_tick * 64 + 63;
+        pie.learn(&law, &pkt, backlog, Instant(tick * 64 + 1));
+        (pie.delay, pie.burst)
+    };
+    assert_eq!(leaves(500, 800, 1), (300, 1_000), "nothing left before");
+    assert_eq!(leaves(700, 801, 1), (101, 999));
+    assert_eq!(leaves(700, 901, 0), (0, 899), "an empty queue has no delay");
+    assert_eq!(leaves(700, 901, 9), (201, 899));
+    assert_eq!(leaves(3_000, 2_900, 9), (0, 0), "long enough");
+}
+
+/// Rates are measured over 16,384 bytes at a time, while there are as many.
+#[test]
+fn rates_are_measured_over_many_bytes() {
+    let law = Law { estimator: true, ..law() };
+    let mut pie = Pie { burst: 1_000, ..Pie::default() };
+    let mut leaves = |len, backlog, tick: u64| {
+        pie.learn(&law, &Packet::new(len), backlog, Instant(tick * 64));
+        (pie.measured, pie.since, pie.rate, pie.burst)
+    };
+    assert_eq!(leaves(9_000, 16_383, 90), (None, None, 0, 1_000), "too few are left");
+    assert_eq!(leaves(16_383, 16_384, 100), (Some(16_383), Some(100), 0, 1_000));
+    // 16,384 bytes in 64 ticks, in 256ths; another measurement begins.
+    assert_eq!(leaves(1, 16_384, 164), (Some(0), Some(164), 65_536, 936));
+    assert_eq!(leaves(16_383, 5, 170), (Some(16_383), Some(164), 65_536, 936));
+    // Twice the rate counts for an eighth. Too few are left for another one.
+    assert_eq!(leaves(1, 16_383, 196), (None, Some(164), 65_536 / 8 * 7 + 131_072 / 8, 904));
+    // No time at all says nothing; a tick does.
+    assert_eq!(leaves(20_000, 16_384, 300), (Some(20_000), Some(300), 73_728, 904));
+    let rate = 73_728 - 9_216 + (20_100 * 256) / 8;
+    assert_eq!(leaves(100, 16_384, 301), (Some(0), Some(301), rate, 903));
+}
+
+/// One update of a queue that is not at rest.
+fn updated(law: &Law, pie: Pie, backlog: u64) -> Pie {
+    let mut pie = pie;
+    pie.update(law, backlog, 1);
+    pie
+}
+
+/// By how far the delay is off, and by how far it grew.
+#[test]
+fn the_probability_follows_the_delay() {
+    let half = ONE / 2;
+    for (alpha, beta, delay, before, probability) in [
+        (3, 5, 1_100, 1_050, half + 3 * 100 + 5 * 50),
+        (3, 5, 900, 1_000, half - 3 * 100 - 5 * 100),
+        (3, 5, 1_000, 1_000, half),
+        (1, 0, 1_001, 0, half + 1),
+        (1, 0, 999, 0, half - 1),
+        (0, 1, 1_000, 999, half + 1),
+        // Less than nothing is nothing.
+        (ONE, 0, 999, 0, 0),
+    ] {
+        let law = Law { alpha, beta, ..law() };
+        let pie = Pie { delay, delay_before: before, ..busy(half, 7) };
+        let expected = Pie { probability, delay_before: delay, ..pie };
+        assert_eq!(updated(&law, pie, 9_000), expected, "{alpha} {beta} {delay} {before}");
+    }
+    // More than can be told is certain.
+    for (probability, step) in [(u64::MAX, 1), (u64::MAX - 4, 5)] {
+        let pie = Pie { delay: 1_000 + step, ..busy(probability, 7) };
+        assert_eq!(updated(&Law { alpha: 1, ..law() }, pie, 9_000).probability, ONE);
+    }
+}
+
+/// Beyond 250 ms, by 2 % more each time.
+#[test]
+fn long_delays_are_pressed_down() {
+    for (delay, more) in [(3_906_250, 0), (3_906_251, ONE / 50)] {
+        let pie = Pie { delay, ..busy(ONE / 2, 7) };
+        assert_eq!(updated(&law(), pie, 9_000).probability, ONE / 2 + more, "{delay}");
+    }
+}
+
+/// An idle queue forgets a 64th each time; one of whose delay nothing is known does not.
+#[test]
+fn the_probability_decays() {
+    for (delay, before, backlog, left) in
+        [(0, 0, 0, 6_300), (0, 0, 1, 6_400), (1, 0, 0, 6_400), (0, 1, 0, 6_400)]
+    {
+        let pie = Pie { delay, delay_before: before, ..busy(6_400, 7) };
+        assert_eq!(updated(&law(), pie, backlog).probability, left, "{delay} {before} {backlog}");
+    }
+    let mut pie = Pie { delay: 0, ..busy(6_400, 7) };
+    pie.update(&law(), 0, 3);
+    assert_eq!(pie.probability, 6_400 - 100 - 98 - 96);
+    // Where nothing changes any more, any number of updates is one.
+    pie.update(&Law { alpha: 0, ..law() }, 0, u64::MAX);
+    assert!(pie.probability < 64);
+}
+
+/// A queue is at rest when it waits less than half of the target twice, and nothing is dropped:
+/// then it may have a burst again.
+#[test]
+fn a_queue_comes_to_rest() {
+    for (delay, before, probability, rests) in [
+        (499, 499, 0, true),
+        (0, 499, 0, true),
+        (500, 499, 0, false),
+        (499, 500, 0, false),
+        (600, 600, 0, false),
+        (499, 499, 1, false),
+    ] {
+        let pie =
+            Pie { delay, delay_before: before, burst: 3, since: Some(9), ..busy(probability, 7) };
+        let rest = Pie { delay, ..Pie::default() };
+        let expected = if rests { rest } else { pie };
+        let expected = Pie { delay_before: delay, ..expected };
+        assert_eq!(updated(&law(), pie, 9_000), expected, "{delay}, {before}, {probability}");
+    }
+}
+
+/// With the estimator, the delay is that of the backlog at the rate. While no rate is known,
+/// nothing is at rest.
+#[test]
+fn the_estimator_computes_the_delay() {
+    let law = Law { estimator: true, ..law() };
+    for (backlog, rate, delay) in
+        [(9_000, 256, 9_000), (9_000, 1_024, 2_250), (1_000, 3, 85_333), (9_000, 0, 0)]
+    {
+        let pie = Pie { rate, ..busy(ONE / 2, 7) };
+        // The delay before is of no use to it, but to the law without an estimator after a change.
+        let expected = Pie { delay, delay_before: 1_000, ..pie };
+        assert_eq!(updated(&law, pie, backlog), expected, "{backlog} at {rate}");
+    }
+    for (rate, rests) in [(0, false), (1, true), (256, true)] {
+        let pie = Pie { delay: 400, burst: 3, rate, ..busy(0, 7) };
+        let expected = if rests {
+            Pie { delay: 0, delay_before: 400, ..Pie::default() }
+        } else {
+            Pie { delay: 0, delay_before: 400, ..pie }
+        };
+        assert_eq!(updated(&law, pie, 0), expected, "{rate}");
+    }
+}
+
+/// RFC 8033, section 4.2: by what the weights are divided while the probability is small.
+#[test]
+fn steps_are_small_while_the_probability_is() {
+    let law = Law { alpha: 7 * 2_048, beta: 5 * 2_048, ..law() };
+    for (share, below, from) in [
+        (10, 2, 1),
+        (100, 8, 2),
+        (1_000, 32, 8),
+        (10_000, 128, 32),
+        (100_000, 512, 128),
+        (1_000_000, 2_048, 512),
+        (10_000_000, 2_048, 2_048),
+    ] {
+        for (probability, divided) in [(ONE / share - 1, below), (ONE / share, from)] {
+            let expected = (7 * 3 + 5) * 2_048 / divided;
+            assert_eq!(step(&law, probability, 1_003, 1_002), expected, "1 / {share}");
+            let down = step(&law, probability, 997, 998);
+            assert_eq!(down, -expected, "1 / {share}");
+        }
+    }
+}
+
+/// From a tenth on, by a fiftieth at most.
+#[test]
+fn steps_are_bounded_once_the_probability_is_large() {
+    let most = ONE / 100 * 2;
+    let by = |probability, alpha| step(&Law { alpha, ..law() }, probability, 1_001, 0);
+    for (alpha, up) in [(ONE / 51 + 1, ONE / 51 + 1), (most, most), (most + 1, most), (ONE, most)] {
+        for probability in [ONE / 10, ONE / 2] {
+            assert_eq!(by(probability, alpha), up.cast_signed(), "{alpha}");
+        }
+        assert_eq!(by(ONE / 10 - 1, alpha), (alpha / 2).cast_signed(), "{alpha}");
+    }
+}
+
+/// Other parameters hold after the next update, and chance goes on.
+#[test]
+fn a_change_keeps_what_is_waited_for() {
+    let tick = |n: u64| Instant(n * TICK_NS);
+    let timed = |wait_ns| Law { timer: Timer::new(FIRST, 3, wait_ns), ..law() };
+    let (mut ours, mut rounds) = (timed(20_000_000), Rounds::default());
+    let _ = (ours.rng.next_u64(), rounds.count(&ours.timer, tick(50)));
+    assert_eq!(rounds.count(&ours.timer, tick(51)), 1);
+    let drawn = ours.rng.clone().next_u64();
+    // A round began with tick 51, and takes three.
+    let new = Law { alpha: 9, target: 7, rng: Rng::new(99), ..timed(300_000_000) };
+    ours.change(new, &mut rounds, tick(52));
+    assert_eq!((ours.alpha, ours.target, ours.rng.next_u64()), (9, 7, drawn));
+    let mut counts = |n| rounds.count(&ours.timer, tick(n));
+    assert_eq!([counts(83), counts(84)], [1, 2], "33 ticks after that one began");
+}
+
+#[test]
+fn what_is_told_of_the_state() {
+    let pie = Pie { rate: 512, delay: 5, ..busy(ONE / 4, 0) };
+    let told = |law: &Law| {
+        let mut told = Vec::new();
+        pie.stats(law, &mut |name, value| told.push((name, value)));
+        told
+    };
+    let common = [("prob_ppm", 250_000), ("prob", ONE / 4), ("delay_ns", 320)];
+    assert_eq!(told(&law()), common);
+    let estimator = Law { estimator: true, ..law() };
+    assert_eq!(told(&estimator)[..3], common);
+    // Two bytes in each of 15,625,000 ticks a second.
+    assert_eq!(told(&estimator)[3..], [("avg_dq_rate", 31_250_000)]);
+}
+
+/// An estimator may be gone with a change: then the delay grows from the one before the last
+/// estimate, and not from whatever it was long ago.
+#[test]
+fn the_delay_before_an_estimate_is_kept() {
+    let spec: Spec = "pie dq_rate_estimator".parse().expect("a line");
+    let law = Law::new(&spec.values(1514), 1);
+    // A byte each tick.
+    let mut pie = Pie { rate: 1 << RATE_BITS, delay_before: 7, ..Pie::default() };
+    for (backlog, before) in [(1_000_000, 0), (2_000_000, 1_000_000), (3_000_000, 2_000_000)] {
+        pie.update(&law, backlog, 1);
+        assert_eq!((pie.delay, pie.delay_before), (backlog, before));
+    }
+}

@@ -1,0 +1,178 @@
+//! How a user describes the law: what `tc` makes of it, what it refuses, and how it shows it.
+
+use super::shrinking;
+use crate::base::params::Values;
+use crate::base::show::Out;
+use crate::base::units::Size;
+use crate::base::{Clash, shown};
+
+/// How a user describes the law; bytes, or packets where `average_packet` is 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    /// Packets that may come at once.
+    pub(crate) burst: u32,
+    /// 2^32 is one.
+    pub(crate) probability: u32,
+    /// Usual packet; 1 where the shape counts packets.
+    pub(crate) average_packet: u32,
+}
+
+impl Shape {
+    /// What the options `min`, `max`, `burst` and `probability` say; `limit` stands in for those
+    /// that are missing or zero.
+    pub(crate) fn of(values: &Values<'_>, limit: u32, average_packet: u32) -> Self {
+        let or = |key, other| if values.number(key) == 0 { other } else { values.number32(key) };
+        let max = or("max", limit / 4);
+        let min = or("min", max / 3);
+        Self { max, ..Self::of_bounds(values, min, max, average_packet) }
+    }
+
+    /// The same, where `min` and `max` are known.
+    pub(crate) fn of_bounds(values: &Values<'_>, min: u32, max: u32, average_packet: u32) -> Self {
+        let burst = match values.number32("burst") {
+            0 => usual_burst(min, max, average_packet),
+            given => given,
+        };
+        Self { min, max, burst, probability: values.number32("probability"), average_packet }
+    }
+
+    /// Checks what `tc` checks, and gives the weight of a new value in the average.
+    pub(crate) fn check(&self) -> Result<u32, Clash> {
+        let Self { min, max, burst, average_packet, .. } = *self;
+        if min > max {
+            return Err(Clash::usage("min", format!("{min} is more than max, {max}")));
+        }
+        let weight = weight(min, burst, average_packet).ok_or_else(|| {
+            let least = min.div_ceil(average_packet.max(1));
+            let why = if burst < least {
+                format!("{burst} is too small: expected {least} or more packets")
+            } else {
+                format!("{burst} is too large: so slow an average never reaches min, {min}")
+            };
+            Clash::usage("burst", why)
+        })?;
+        match self.halvings() {
+            Some(_) => Ok(weight),
+            None => Err(Clash::usage("probability", "it is too small for so wide a range")),
+        }
+    }
+
+    /// Itself, which was checked, and the weight.
+    pub(crate) fn checked(self) -> (Self, u32) {
+        let weight = self.check().unwrap_or(1);
+        (self, weight)
+    }
+
+    /// Checks that its queue holds that much; packets and flows, but not `red`, want it.
+    pub(crate) fn check_limit(&self, limit: u32) -> Result<(), Clash> {
+        let Self { min, max, .. } = *self;
+        if max > limit {
+            return Err(Clash::usage("max", format!("{max} is more than the limit, {limit}")));
+        }
+        if min >= max {
+            return Err(Clash::usage("min", format!("{min} is not less than max, {max}")));
+        }
+        Ok(())
+    }
+
+    /// Checks that averages have no more bits than the kernel keeps of them.
+    pub(crate) fn check_bits(&self) -> Result<(), Clash> {
+        let (_, weight) = self.checked();
+        let bits = |number: u32| u32::BITS - number.leading_zeros();
+        for (key, number) in [("min", self.min), ("max", self.max)] {
+            if bits(number) + weight >= 32 {
+                let why = format!("with an average over so many packets, {number} is too much");
+                return Err((key, why).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// How often the probability for a byte between `min` and `max` goes into one, as a power of
+    /// two.
+    fn halvings(&self) -> Option<u32> {
+        let span = self.max.checked_sub(self.min)?;
+        let mut share = f64::from(self.probability) / f64::from(u32::MAX) / f64::from(span);
+        for halvings in 0..32 {
+            if span == 0 || share > 1.0 {
+                return Some(halvings);
+            }
+            share *= 2.0;
+        }
+        None
+    }
+
+    /// The probability that the kernel works with: one has no place in its 32 bits, so that it
+    /// takes what it knows the power of two of.
+    pub(crate) fn max_p(&self) -> u32 {
+        match self.halvings() {
+            Some(halvings @ 1..) if self.probability == u32::MAX => {
+                (u32::MAX >> halvings).wrapping_mul(self.max - self.min)
+            }
+            _ => self.probability,
+        }
+    }
+
+    fn show_probability(&self, out: &mut Out) {
+        shown::float(out, "probability", f64::from(self.max_p()) / 4_294_967_296.0);
+    }
+}
+
+/// The weight of a new value in the average, as a power of 1/2: the greatest with which a burst
+/// just reaches `min` from nothing. None if `burst` is too small for that, or by far too large.
+pub(super) fn weight(min: u32, burst: u32, average_packet: u32) -> Option<u32> {
+    let needed = f64::from(burst) + 1.0 - f64::from(min) / f64::from(average_packet.max(1));
+    if needed < 1.0 {
+        return None;
+    }
+    (1..32).find(|weight| {
+        let share = 0.5_f64.powi(i32::try_from(*weight).unwrap_or(i32::MAX));
+        needed <= (1.0 - (1.0 - share).powf(f64::from(burst))) / share
+    })
+}
+
+/// The burst `tc` assumes, by the rule of Floyd's advice on parameters.
+fn usual_burst(min: u32, max: u32, average_packet: u32) -> u32 {
+    let bytes = 2 * u64::from(min) + u64::from(max);
+    u32::try_from(bytes / (3 * u64::from(average_packet.max(1)))).unwrap_or(u32::MAX)
+}
+
+/// Writes what `tc` shows of the law of a queue, behind its limits: the switches, and with `-d` the
+/// numbers. An idle queue sends packets of so many bytes, at this rate.
+pub(crate) fn show_queue(
+    values: &Values<'_>,
+    (shape, weight): (Shape, u32),
+    (packet, rate): (u32, u64),
+    out: &mut Out,
+) {
+    show_flags(values, out);
+    if out.style.details {
+        shown::number(out, "ewma", weight.into());
+        shape.show_probability(out);
+        let (_, cells) = shrinking(weight, packet, rate);
+        out.uint("Scell_log", cells.into(), format_args!("Scell_log {cells}"));
+    }
+}
+
+/// Writes what `tc` shows of the law of each flow.
+pub(crate) fn show_flows(values: &Values<'_>, (shape, weight): (Shape, u32), out: &mut Out) {
+    shown::number(out, "ewma", weight.into());
+    for (key, bytes) in [("min", shape.min), ("max", shape.max)] {
+        out.uint(key, bytes.into(), format_args!("{key} {} ", Size(bytes.into())));
+    }
+    shape.show_probability(out);
+    show_flags(values, out);
+}
+
+/// Writes switches: text has those that are on, JSON all there are.
+fn show_flags(values: &Values<'_>, out: &mut Out) {
+    for key in ["ecn", "harddrop", "adaptive", "nodrop"] {
+        let on = values.has(key) && values.is_given(key);
+        out.json(|json| json.raw(Some(key), format_args!("{on}")));
+        if on {
+            out.text(format_args!("{key} "));
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What a qdisc is to its callers and to its children, and what several kinds are made of.
+
+pub(crate) mod buckets;
+pub(crate) mod class;
+pub(crate) mod classes;
+pub(crate) mod flows;
+pub(crate) mod kind;
+pub(crate) mod meter;
+pub(crate) mod qdisc;
+pub(crate) mod rounds;
+pub(crate) mod segments;
+pub(crate) mod time_queue;
+pub(crate) mod turns;
+pub(crate) mod view;
+
+pub use self::class::{Child, Classes};
+pub use self::kind::{
+    AddedQuirks, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks,
+};
+pub use self::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
+pub use self::view::{ClassView, FlowView, QdiscView, Shown};

@@ -1,0 +1,168 @@
+//! Packets of several datagrams (GSO), and their parts.
+//!
+//! Source: behaviour of Linux 7.2 `net/core/gso.c` (`skb_gso_segment`) and of `net/core/dev.c`
+//! (`qdisc_pkt_len_segs_init`): on the wire, each datagram has headers of its own.
+
+use onramp_queue::{Layer, Packet, PacketList};
+
+use crate::sched::{Cx, Verdict};
+
+/// Whether a packet can be taken apart: it carries several datagrams, and their bytes. Not one that
+/// is said to be shorter than these: its parts would be longer than the whole.
+#[inline]
+pub(crate) fn is_several(pkt: &Packet) -> bool {
+    pkt.gso_size > 0
+        && pkt.layer() == Layer::Datagram
+        && pkt.payload().len() > usize::from(pkt.gso_size)
+        && pkt.payload().len() <= pkt.len as usize
+}
+
+/// How many datagrams a packet carries.
+#[inline]
+pub(crate) fn count(pkt: &Packet) -> u32 {
+    if is_several(pkt) { sizes(pkt).0 } else { 1 }
+}
+
+/// How many datagrams a packet carries, the bytes on the wire of each but the last one, and of
+/// that.
+pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
+    let payload = u32::try_from(pkt.payload().len()).unwrap_or(u32::MAX);
+    let size = u32::from(pkt.gso_size).max(1);
+    let count = payload.div_ceil(size).max(1);
+    let full = size + pkt.len.saturating_sub(payload) / count;
+    (count, full, pkt.len.saturating_sub(full.saturating_mul(count - 1)))
+}
+
+/// Takes a packet apart. What is known of the packet holds for each part. The last one is the
+/// packet itself, so that its fate is the one its sender learns; the others count as made here.
+pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
+    let (count, full, last) = sizes(&pkt);
+    let mut parts = PacketList::new();
+    for datagram in pkt.datagrams().take(count as usize - 1) {
+        let mut part = Packet::with_payload(datagram);
+        part.set_dest(pkt.dest());
+        if let Some(queue) = pkt.chosen_queue() {
+            part.set_queue(queue);
+        }
+        *part = onramp_queue::Meta::clone(&pkt);
+        (part.len, part.gso_size) = (full, 0);
+        parts.push_back(part);
+    }
+    cx.made += parts.len();
+    let tail = pkt.datagrams().last().unwrap_or_default().to_vec();
+    pkt.set_payload(&tail);
+    (pkt.len, pkt.gso_size) = (last, 0);
+    parts.push_back(pkt);
+    parts
+}
+
+/// Takes a packet apart, and enqueues its parts: it is dropped if all of them are.
+pub(crate) fn each(
+    pkt: Packet,
+    cx: &mut Cx<'_>,
+    mut enqueue: impl FnMut(Packet, &mut Cx<'_>) -> Verdict,
+) -> Verdict {
+    let mut verdict = Verdict::Dropped;
+    for part in split(pkt, cx) {
+        match enqueue(part, cx) {
+            Verdict::Queued if verdict == Verdict::Dropped => verdict = Verdict::Queued,
+            Verdict::Congested => verdict = Verdict::Congested,
+            Verdict::Queued | Verdict::Dropped => {}
+        }
+    }
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Instant;
+
+    #[test]
+    fn parts_are_the_whole() {
+        let payload: Vec<u8> = (0..2500_u32).map(|i| i.to_le_bytes()[0]).collect();
+        for (size, counts) in [(1000_u16, [1042, 1042, 542].as_slice()), (1250, &[1292, 1292])] {
+            let mut pkt = Packet::with_payload(&payload);
+            (pkt.gso_size, pkt.flow, pkt.ecn, pkt.cookie) = (size, 9, 2, 77);
+            pkt.set_queue(3);
+            pkt.len = counts.iter().sum();
+            assert!(is_several(&pkt));
+            let mut drops = PacketList::new();
+            let mut cx = Cx::new(Instant(0), &mut drops);
+            let parts: Vec<Packet> = split(pkt, &mut cx).collect();
+            assert_eq!(cx.made as usize, counts.len() - 1);
+            assert_eq!(parts.iter().map(|part| part.len).collect::<Vec<_>>(), counts);
+            assert_eq!(parts.iter().map(Packet::payload).collect::<Vec<_>>().concat(), payload);
+            for part in &parts {
+                let known = (part.gso_size, part.flow, part.ecn, part.cookie, part.queue());
+                assert_eq!(known, (0, 9, 2, 77, 3));
+            }
+        }
+    }
+
+    #[test]
+    fn one_datagram_is_not_taken_apart() {
+        let mut pkt = Packet::with_payload(&[0; 1000]);
+        assert!(!is_several(&pkt));
+        pkt.gso_size = 1000;
+        assert!(!is_several(&pkt));
+        pkt.gso_size = 999;
+        assert!(is_several(&pkt));
+        pkt.set_layer(Layer::Ethernet);
+        assert!(!is_several(&pkt));
+        // Nobody knows its bytes.
+        let mut bare = Packet::new(3000);
+        bare.gso_size = 1000;
+        assert!(!is_several(&bare));
+    }
+
+    #[test]
+    fn datagrams_are_counted() {
+        let count_of = |payload: usize, size: u16| {
+            let mut pkt = Packet::with_payload(&vec![0; payload]);
+            pkt.gso_size = size;
+            count(&pkt)
+        };
+        for (payload, size, datagrams) in
+            [(5_000, 1_000, 5), (5_001, 1_000, 6), (2, 1, 2), (1, 1, 1), (1_000, 0, 1), (0, 9, 1)]
+        {
+            assert_eq!(count_of(payload, size), datagrams, "{payload} by {size}");
+        }
+    }
+
+    #[test]
+    fn parts_go_where_the_whole_went() {
+        let dest = "[::1]:4433".parse().expect("an address");
+        let mut pkt = Packet::with_payload(&[0; 3_000]);
+        pkt.gso_size = 1_000;
+        pkt.set_dest(Some(dest));
+        let mut drops = PacketList::new();
+        let parts: Vec<_> = split(pkt, &mut Cx::new(Instant(0), &mut drops)).collect();
+        assert_eq!(parts.iter().map(Packet::dest).collect::<Vec<_>>(), [Some(dest); 3]);
+    }
+
+    /// The whole is queued if one part is, and congested if one part was; dropped if all were.
+    #[test]
+    fn the_verdict_is_that_of_all_parts() {
+        use Verdict::{Congested, Dropped, Queued};
+        for (parts, whole) in [
+            ([Dropped, Dropped, Dropped], Dropped),
+            ([Dropped, Dropped, Queued], Queued),
+            ([Queued, Dropped, Dropped], Queued),
+            ([Queued, Queued, Queued], Queued),
+            ([Congested, Queued, Queued], Congested),
+            ([Queued, Congested, Dropped], Congested),
+            ([Dropped, Queued, Congested], Congested),
+            ([Congested, Dropped, Dropped], Congested),
+        ] {
+            let mut pkt = Packet::with_payload(&[0; 3_000]);
+            pkt.gso_size = 1_000;
+            let mut drops = PacketList::new();
+            let mut verdicts = parts.into_iter();
+            let verdict = each(pkt, &mut Cx::new(Instant(0), &mut drops), |_, _| {
+                verdicts.next().expect("three parts")
+            });
+            assert_eq!((verdict, verdicts.next()), (whole, None), "{parts:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Packets by the times they leave at.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use onramp_queue::Packet;
+
+/// Packets in the order of their times; of equal ones, the first to come is the first to leave.
+///
+/// Most come in this order, and form a line. Those that do not wait in a heap beside it: they came
+/// behind the end of the line, which outlasts them all. So at equal times the line goes first.
+#[derive(Debug, Default)]
+pub(crate) struct TimeQueue {
+    line: VecDeque<(u64, Packet)>,
+    heap: BinaryHeap<Reverse<Early>>,
+    came: u64,
+}
+
+/// A packet that came behind one that leaves later.
+#[derive(Debug)]
+struct Early {
+    at_ns: u64,
+    came: u64,
+    pkt: Packet,
+}
+
+impl Early {
+    fn key(&self) -> (u64, u64) {
+        (self.at_ns, self.came)
+    }
+}
+
+impl PartialEq for Early {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Early {}
+
+impl PartialOrd for Early {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Early {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl TimeQueue {
+    /// The latest time of all.
+    pub(crate) fn last_ns(&self) -> Option<u64> {
+        self.line.back().map(|(at_ns, _)| *at_ns)
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, at_ns: u64, pkt: Packet) {
+        if self.last_ns().is_none_or(|last_ns| at_ns >= last_ns) {
+            self.line.push_back((at_ns, pkt));
+        } else {
+            self.came += 1;
+            self.heap.push(Reverse(Early { at_ns, came: self.came, pkt }));
+        }
+    }
+
+    /// The first time.
+    #[inline]
+    pub(crate) fn first_ns(&self) -> Option<u64> {
+        let line = self.line.front().map(|(at_ns, _)| *at_ns);
+        let heap = self.heap.peek().map(|early| early.0.at_ns);
+        line.into_iter().chain(heap).min()
+    }
+
+    #[inline]
+    fn heap_is_first(&self) -> bool {
+        match (self.line.front(), self.heap.peek()) {
+            (Some((line_ns, _)), Some(early)) => early.0.at_ns < *line_ns,
+            _ => false,
+        }
+    }
+
+    /// The first packet.
+    pub(crate) fn first(&self) -> Option<&Packet> {
+        if self.heap_is_first() {
+            self.heap.peek().map(|early| &early.0.pkt)
+        } else {
+            self.line.front().map(|(_, pkt)| pkt)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Packet> {
+        if self.heap_is_first() {
+            self.heap.pop().map(|early| early.0.pkt)
+        } else {
+            self.line.pop_front().map(|(_, pkt)| pkt)
+        }
+    }
+}

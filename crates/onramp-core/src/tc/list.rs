@@ -1,0 +1,365 @@
+//! `tc qdisc show` and `tc class show`.
+//!
+//! Source: behaviour of iproute2 6.1, tried on trees of every kind; the JSON of classes is that of
+//! later versions, which print it as well.
+//! Differs: what has no handle stands before what has one, where Linux mixes it with some of them.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::base::params::{Site, Values};
+use crate::base::show::Out;
+use crate::base::units::Size;
+use crate::base::{Counters, Extra, Handle};
+use crate::sched::{Backlog, ClassKind, ClassView, QdiscView};
+use crate::tc::cmd::{INGRESS, ROOT, class_of};
+use crate::tc::{Setup, Spec};
+
+/// Which qdiscs or classes are meant. The default: all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// What they stand below, as the kernel numbers it.
+    pub parent: Option<u32>,
+    /// A qdisc's major number, or a class's number.
+    pub handle: Option<u32>,
+    /// Also what Linux hides: the default qdiscs below classes.
+    pub invisible: bool,
+}
+
+/// A device whose tree is listed.
+#[derive(Debug)]
+pub struct Listed<'a> {
+    /// Its name, if each line shall have it.
+    pub device: Option<&'a str>,
+    /// The description of its tree.
+    pub setup: &'a Setup,
+    /// Its largest packet, link header included, bytes.
+    pub mtu: u32,
+    views: HashMap<Option<Handle>, &'a QdiscView>,
+    classes: HashMap<Handle, &'a ClassView>,
+}
+
+/// Of what nobody has counted.
+static NOTHING: Extra = Extra(Vec::new());
+
+/// A line of the listing.
+struct Line<'a> {
+    spec: &'a Spec,
+    /// Zero: nobody named it.
+    major: u16,
+    parent: u32,
+    refcnt: u32,
+    view: Option<&'a QdiscView>,
+}
+
+impl<'a> Listed<'a> {
+    /// What `views` say of a running tree; without one, nothing was counted.
+    pub fn new(
+        device: Option<&'a str>,
+        setup: &'a Setup,
+        mtu: u32,
+        views: impl IntoIterator<Item = &'a QdiscView>,
+    ) -> Self {
+        let views: HashMap<_, _> = views.into_iter().map(|view| (view.parent, view)).collect();
+        let classes = views.values().flat_map(|view| &view.classes);
+        let classes = classes.map(|class| (class.handle, class)).collect();
+        Self { device, setup, mtu, views, classes }
+    }
+
+    /// `tc qdisc show`.
+    pub fn qdiscs(&self, query: Query, out: &mut Out) {
+        for line in self.lines(query.invisible) {
+            let parent = query.parent.is_none_or(|parent| parent == line.parent);
+            if parent && query.handle.is_none_or(|handle| handle == u32::from(line.major)) {
+                self.qdisc(&line, out);
+            }
+        }
+    }
+
+    fn lines(&self, invisible: bool) -> Vec<Line<'a>> {
+        let setup = self.setup;
+        let mut lines = Vec::new();
+        let queues = u32::from(setup.facts().queues.max(1));
+        let root = setup
+            .root()
+            .and_then(|major| setup.spec(major))
+            .or_else(|| setup.facts().fallback.as_ref());
+        let major = setup.root().unwrap_or(0);
+        let listed = setup.root().is_some() || !setup.facts().dormant;
+        if let Some(spec) = root.filter(|_| listed) {
+            let refcnt = match spec.kind().quirks.stands_at_root {
+                true => 1,
+                false if major == 0 => 2,
+                false => queues + 1,
+            };
+            lines.push(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) });
+            // As Linux has them in its tables: what has no handle, the last one first.
+            lines.extend(self.made());
+            if spec.kind().quirks.stands_at_root {
+                lines.extend(self.queues(major));
+            }
+        }
+        if invisible {
+            lines.extend(self.hidden());
+        }
+        for major in setup.listed() {
+            let (Some(spec), Some(parent)) = (setup.spec(major), setup.parent(major)) else {
+                continue;
+            };
+            lines.push(self.below(spec, major, parent));
+        }
+        if let Some(spec) = setup.ingress_spec() {
+            lines.push(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: None });
+        }
+        lines
+    }
+
+    fn below(&self, spec: &'a Spec, major: u16, parent: Handle) -> Line<'a> {
+        let typed = self.setup.typed_parent(major).unwrap_or(parent);
+        let number = u32::from(typed.major) << 16 | u32::from(typed.minor);
+        Line { spec, major, parent: number, refcnt: 1, view: self.view(Some(parent)) }
+    }
+
+    /// What stands in front of the transmit queues that nobody gave a qdisc, the last one first.
+    fn queues(&self, root: u16) -> impl Iterator<Item = Line<'a>> {
+        let classes = (1..=self.setup.facts().queues).rev().map(move |n| Handle::new(root, n));
+        let free = classes.filter(|class| self.setup.qdisc_below(*class).is_none());
+        free.map(|class| self.below(Spec::queue_default(), 0, class))
+    }
+
+    /// The qdiscs that kinds with one place (`cbs`) have made for themselves, listed like those that
+    /// somebody added.
+    fn made(&self) -> impl Iterator<Item = Line<'a>> {
+        let setup = self.setup;
+        let majors = self.last_first().into_iter();
+        let makes = |spec: &Spec| {
+            let quirks = &spec.kind().quirks;
+            quirks.has_one_place && quirks.shown_below.is_some()
+        };
+        let makers = majors.filter(move |major| setup.spec(*major).is_some_and(makes));
+        let free = makers.filter(|major| setup.qdisc_below(Handle::new(*major, 1)).is_none());
+        free.map(|major| self.below(Spec::class_default(), 0, Handle::new(major, 0)))
+    }
+
+    /// The defaults below classes, which have no handle: of the last qdisc and class first, if
+    /// qdiscs were numbered as they came.
+    fn hidden(&self) -> Vec<Line<'a>> {
+        let below = |major| self.hidden_below(major).into_iter().rev();
+        self.last_first().into_iter().flat_map(below).collect()
+    }
+
+    /// The qdiscs of the tree, that with the largest number first.
+    fn last_first(&self) -> Vec<u16> {
+        let mut majors: Vec<u16> =
+            self.setup.root().into_iter().chain(self.setup.listed()).collect();
+        majors.sort_unstable_by_key(|major| std::cmp::Reverse(*major));
+        majors
+    }
+
+    fn hidden_below(&self, major: u16) -> Vec<Line<'a>> {
+        let setup = self.setup;
+        let Some(spec) = setup.spec(major) else { return Vec::new() };
+        let quirks = &spec.kind().quirks;
+        let minors: Vec<u16> = match spec.kind().classes {
+            // What they make for themselves is no class's default.
+            _ if quirks.has_one_place || quirks.shown_below.is_some() => Vec::new(),
+            ClassKind::None => Vec::new(),
+            ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
+            // Its classes have one each, the root as well.
+            ClassKind::Added { .. } if quirks.added.root_is_class => {
+                std::iter::once(0).chain(setup.class_rows(major).map(|(minor, _)| minor)).collect()
+            }
+            ClassKind::Added { .. } => {
+                let leaf = |minor: &u16| setup.is_leaf(Handle::new(major, *minor));
+                setup.class_rows(major).map(|(minor, _)| minor).filter(leaf).collect()
+            }
+        };
+        let places = minors.into_iter().map(|minor| Handle::new(major, minor));
+        let free = places.filter(|place| setup.qdisc_below(*place).is_none());
+        free.map(|place| self.below(Spec::class_default(), 0, place)).collect()
+    }
+
+    fn view(&self, place: Option<Handle>) -> Option<&'a QdiscView> {
+        self.views.get(&place).copied()
+    }
+
+    fn qdisc(&self, line: &Line<'_>, out: &mut Out) {
+        let kind = line.spec.kind();
+        out.open(None);
+        out.string("kind", kind.id, format_args!("qdisc {} ", kind.id));
+        let handle = format!("{:x}:", line.major);
+        out.string("handle", &handle, format_args!("{handle} "));
+        if let Some(device) = self.device {
+            out.string("dev", device, format_args!("dev {device} "));
+        }
+        if line.parent == ROOT {
+            out.flag("root", true, format_args!("root "));
+        } else {
+            let parent = class_name(class_of(line.parent));
+            out.string("parent", &parent, format_args!("parent {parent} "));
+        }
+        if line.refcnt != 1 {
+            out.uint("refcnt", line.refcnt.into(), format_args!("refcnt {} ", line.refcnt));
+        }
+        let (counters, backlog, extra) = match line.view {
+            Some(view) => (view.counters, view.backlog, &view.extra),
+            None => (Counters::default(), Backlog::default(), &NOTHING),
+        };
+        out.open(Some("options"));
+        (kind.shown.options)(&line.spec.values(self.mtu), extra, out);
+        out.close();
+        out.text(format_args!("\n"));
+        if out.style.stats {
+            counters.show(true, backlog, out);
+            (kind.shown.extra)(extra, out);
+        }
+        out.close();
+    }
+
+    /// `tc class show`.
+    pub fn classes(&self, query: Query, out: &mut Out) {
+        let setup = self.setup;
+        let root = setup.root();
+        let fallback = setup.facts().fallback.as_ref().map(|spec| (0, spec));
+        let root = root.and_then(|major| Some((major, setup.spec(major)?))).or(fallback);
+        let below = setup.listed().filter_map(|major| Some((major, setup.spec(major)?)));
+        for (major, spec) in root.into_iter().chain(below) {
+            if query.parent.is_none_or(|parent| class_of(parent).major == major) {
+                self.classes_of(major, spec, query, out);
+            }
+        }
+    }
+
+    fn classes_of(&self, major: u16, spec: &Spec, query: Query, out: &mut Out) {
+        let setup = self.setup;
+        let kind = spec.kind();
+        let site = Site { mtu: self.mtu, ..Site::default() };
+        let meant = |class: Handle| {
+            let number = u32::from(class.major) << 16 | u32::from(class.minor);
+            query.handle.is_none_or(|handle| handle == number)
+        };
+        match kind.classes {
+            ClassKind::None => {
+                for view in self.flows(major).filter(|view| meant(view.handle)) {
+                    let values = Values { params: &[], given: &[], site };
+                    self.class(spec, view.handle, Some(Handle::new(major, 0)), &values, out);
+                }
+            }
+            ClassKind::Fixed(_) => {
+                let parent = (!kind.quirks.classes_at_root).then_some(Handle::new(major, 0));
+                for minor in 1..=setup.fixed_classes(spec) {
+                    let class = Handle::new(major, minor);
+                    let shows_empty = !kind.quirks.hides_empty_place;
+                    let there = shows_empty || setup.qdisc_below(class).is_some();
+                    if there && meant(class) {
+                        let values = Values { params: &[], given: &[], site };
+                        self.class(spec, class, parent, &values, out);
+                    }
+                }
+            }
+            ClassKind::Added { params, .. } => {
+                let nothing = vec![None; params.len()];
+                for (minor, above) in setup.added_classes(major) {
+                    let class = Handle::new(major, minor);
+                    let below = above != 0 || kind.quirks.added.root_is_class && minor != 0;
+                    let parent = below.then_some(Handle::new(major, above));
+                    let none = Values { params, given: &nothing, site };
+                    let values = setup.class_values(class, site).map_or(none, |(_, values)| values);
+                    if meant(class) {
+                        self.class(spec, class, parent, &values, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The flows that a qdisc without classes lists as such.
+    fn flows(&self, major: u16) -> impl Iterator<Item = &'a ClassView> {
+        let place = self.setup.parent(major);
+        let named = self.setup.root() == Some(major) || place.is_some();
+        let view = if named { self.view(place) } else { None };
+        view.into_iter().flat_map(|view| &view.classes)
+    }
+
+    fn class(
+        &self,
+        spec: &Spec,
+        class: Handle,
+        parent: Option<Handle>,
+        values: &Values<'_>,
+        out: &mut Out,
+    ) {
+        let kind = spec.kind();
+        let view = self.classes.get(&class).copied();
+        out.open(None);
+        let name = class_name(class);
+        out.string("class", kind.id, format_args!("class {} ", kind.id));
+        out.string("handle", &name, format_args!("{name} "));
+        if let Some(device) = self.device {
+            out.string("dev", device, format_args!("dev {device} "));
+        }
+        match parent.map(class_name) {
+            None => out.flag("root", true, format_args!("root ")),
+            Some(parent) => out.string("parent", &parent, format_args!("parent {parent} ")),
+        }
+        if let Some(leaf) = self.setup.qdisc_below(class) {
+            let leaf = format!("{leaf:x}:");
+            out.string("leaf", &leaf, format_args!("leaf {leaf} "));
+        }
+        let (counters, backlog, extra) = match view {
+            Some(view) => (view.counters, view.backlog, &view.extra),
+            None => (Counters::default(), Backlog::default(), &NOTHING),
+        };
+        out.open(Some("options"));
+        (kind.shown.class)(values, extra, out);
+        out.close();
+        out.text(format_args!("\n"));
+        if out.style.stats && kind.quirks.has_one_place {
+            // Linux counts nothing of it, and `tc` ends the line that it has begun.
+            out.text(format_args!("\n"));
+        } else if out.style.stats {
+            counters.show(!matches!(kind.classes, ClassKind::None), backlog, out);
+            (kind.shown.class_extra)(extra, out);
+        }
+        out.close();
+    }
+}
+
+/// As `tc` writes a class, also one of a qdisc without a handle.
+pub(super) fn class_name(class: Handle) -> String {
+    match (class.major, class.minor) {
+        (0, 0) => "none".into(),
+        (0, minor) => format!(":{minor:x}"),
+        _ => class.to_string(),
+    }
+}
+
+impl Counters {
+    /// The lines that all kinds have. Flows do not count what they `sent`.
+    pub(crate) fn show(&self, sent: bool, backlog: Backlog, out: &mut Out) {
+        if sent {
+            out.uint("bytes", self.bytes, format_args!(" Sent {} bytes", self.bytes));
+            out.uint("packets", self.packets, format_args!(" {} pkt", self.packets));
+        }
+        out.uint("drops", self.drops, format_args!(" (dropped {}", self.drops));
+        out.uint("overlimits", self.overlimits, format_args!(", overlimits {}", self.overlimits));
+        out.uint("requeues", self.requeues, format_args!(" requeues {}) \n", self.requeues));
+        out.uint("backlog", backlog.bytes, format_args!(" backlog {}", Size(backlog.bytes)));
+        let packets = backlog.packets;
+        out.uint("qlen", packets.into(), format_args!(" {packets}p requeues {}\n", self.requeues));
+    }
+}
+
+impl Spec {
+    /// What stands in front of a transmit queue that nobody gave a qdisc.
+    pub(crate) fn queue_default() -> &'static Self {
+        static DEFAULT: LazyLock<Spec> = LazyLock::new(|| Spec::named("pfifo_fast"));
+        &DEFAULT
+    }
+
+    /// What stands below a class that nobody gave a qdisc.
+    pub(crate) fn class_default() -> &'static Self {
+        static DEFAULT: LazyLock<Spec> = LazyLock::new(|| Spec::named("pfifo"));
+        &DEFAULT
+    }
+}

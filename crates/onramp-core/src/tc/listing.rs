@@ -1,0 +1,86 @@
+//! `tc filter show` and `tc filter get`, of a tree as it was described.
+
+use crate::base::show::Out;
+use crate::base::{ConfigError, Handle};
+use crate::filter::{FilterSpec, Head, Query, Reader, show_filter, show_filters};
+use crate::tc::Setup;
+
+impl Setup {
+    /// Shows filters: `line` is what stands behind `tc filter show`, such as `dev e0 parent 1:`.
+    /// Without a parent, those at the root are meant. Nothing has passed a description: counters
+    /// are zero.
+    ///
+    /// ```
+    /// use onramp_core::Setup;
+    /// use onramp_core::show::{Out, Style};
+    /// let mut setup = Setup::default();
+    /// setup.apply("qdisc add dev e0 root handle 1: prio")?;
+    /// setup.apply("filter add dev e0 parent 1: handle 5 fw classid 1:2")?;
+    /// let mut out = Out::new(Style::default());
+    /// setup.show_filters("dev e0 pref 49152", &mut out)?;
+    /// let lines = "filter parent 1: protocol all fw chain 0 \n\
+    ///     filter parent 1: protocol all fw chain 0 handle 0x5 classid 1:2 \n";
+    /// assert_eq!(out.finish(), lines);
+    /// # Ok::<(), onramp_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong.
+    pub fn show_filters(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
+        let (place, query) = self.filter_query(line)?;
+        show_filters(self.filters().at(place), self.filter_place_called(place), &query, out);
+        Ok(())
+    }
+
+    /// The same of what runs: `counted` are sums of what those at the place have counted, wherever
+    /// they are asked.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong.
+    pub fn show_counted(
+        &self,
+        line: &str,
+        counted: &[FilterSpec],
+        out: &mut Out,
+    ) -> Result<(), ConfigError> {
+        let (place, query) = self.filter_query(line)?;
+        let find = |filter: &FilterSpec| counted.iter().find(|other| other.is_same(filter));
+        let filters = self.filters().at(place).map(|filter| find(filter).unwrap_or(filter));
+        show_filters(filters, self.filter_place_called(place), &query, out);
+        Ok(())
+    }
+
+    /// Which filters the words behind `tc filter show` mean: where they are, and what they are
+    /// called. A running tree has them, with counters, in [`Filters`](crate::filter::Filters).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong.
+    pub fn filter_query(&self, line: &str) -> Result<(Handle, Query), ConfigError> {
+        let head = Head::read_query(&mut Reader::new(line.split_ascii_whitespace()))?;
+        Ok((self.filter_place(&head), head.query()))
+    }
+
+    /// Shows one filter: `line` is what stands behind `tc filter get`, which names it in full.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong, or what the filter is not.
+    pub fn get_filter(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
+        let mut words = Reader::new(line.split_ascii_whitespace());
+        let head = Head::read(&mut words)?;
+        let Some(parent) = head.parent else {
+            return Err(words.wrong("parent", "", "get needs it").argument());
+        };
+        let filter = self.filters().get(self.filter_place(&head), &head, &mut words)?;
+        show_filter(&filter, parent, &Query::default(), out);
+        Ok(())
+    }
+
+    fn filter_place(&self, head: &Head) -> Handle {
+        let root = || Handle::new(self.root().unwrap_or(0), 0);
+        self.filter_place_of(head.parent.unwrap_or_else(root))
+    }
+}

@@ -1,0 +1,286 @@
+//! `tc class add | replace | change | del`, as Linux does it.
+//!
+//! Source: behaviour of Linux 7.2 `net/sched/sch_api.c` (`tc_ctl_tclass`), `sch_htb.c`,
+//! `sch_hfsc.c`, `sch_drr.c`, `sch_qfq.c`, `sch_ets.c`, tried case by case.
+
+use super::{Change, Node, Setup};
+use crate::base::params::{Param, Site, Value, Values, merged};
+use crate::base::{ConfigError, Errno, Handle};
+use crate::qdisc::KINDS;
+use crate::sched::{ClassKind, ClassOption, Kind};
+use crate::tc::cmd::{ClassHead, ROOT, Verb, class_of};
+use crate::tc::spec::{Words, check, complete, read_options};
+
+fn refused(at: &str, errno: Errno, said: &'static str, why: impl Into<String>) -> ConfigError {
+    ConfigError::new(at, "", "", why).kernel(errno, said)
+}
+
+/// Options of a class, as given.
+type Given = Vec<Option<Value>>;
+
+impl Setup {
+    pub(super) fn class(
+        &mut self,
+        verb: Verb,
+        mut words: Words<'_>,
+    ) -> Result<Change, ConfigError> {
+        let head = ClassHead::read(&mut words)?;
+        let options = head.kind.map(|id| read_class(id, &mut words)).transpose()?;
+        let device = self.named("class", head.device)?;
+        let (class, parent) = self.class_numbers(head)?;
+        let at = format!("class {class}");
+        let node = self.qdiscs.get(&class.major).ok_or_else(|| {
+            refused(&at, Errno::NoEntry, "", format!("there is no qdisc {}", class.qdisc()))
+        })?;
+        if let ClassKind::None = node.spec.kind().classes {
+            let why = format!("{} has no classes", node.spec.kind().id);
+            return Err(refused(&at, Errno::Invalid, "", why));
+        }
+        if class == class_of(ROOT) && verb != Verb::Delete {
+            let said = "Cannot create traffic class with classid TC_H_ROOT";
+            return Err(refused(&at, Errno::Invalid, said, "this number means the root"));
+        }
+        let there = node.has_class(class.minor);
+        let change = match (verb, there) {
+            (Verb::Delete, true) => self.delete_class(&at, class),
+            (Verb::Delete, false) => {
+                Err(refused(&at, Errno::NoEntry, "", "there is no such class"))
+            }
+            (Verb::Change | Verb::Link, false) => {
+                Err(refused(&at, Errno::NoEntry, "", "there is no such class; use add"))
+            }
+            (Verb::Add, true) => {
+                let why = "it is there already; use change or replace";
+                Err(refused(&at, Errno::Exists, "", why))
+            }
+            (_, there) => self.set_class(&at, class, parent, there, head.kind.zip(options)),
+        }?;
+        self.name(device);
+        Ok(change)
+    }
+
+    /// The class that a line means, and the parent that it names.
+    fn class_numbers(&self, head: ClassHead<'_>) -> Result<(Handle, Option<Handle>), ConfigError> {
+        let (parent, class) = (head.parent.unwrap_or(0), class_of(head.class.unwrap_or(0)));
+        let root = self.root.unwrap_or(0);
+        let above = class_of(parent);
+        let major = match (class.major, above.major) {
+            (0, _) if parent == ROOT => root,
+            (major, _) if parent == ROOT => major,
+            (0, 0) => root,
+            (0, major) | (major, 0) => major,
+            (major, other) if major == other => major,
+            _ => {
+                let why = format!("it has to belong to {}", class.qdisc());
+                let error = ConfigError::new("class", "parent", &above.to_string(), why);
+                return Err(error.kernel(Errno::Invalid, ""));
+            }
+        };
+        let parent = match parent {
+            0 => None,
+            ROOT => Some(above),
+            _ => Some(Handle::new(major, above.minor)),
+        };
+        Ok((Handle::new(major, class.minor), parent))
+    }
+
+    fn set_class(
+        &mut self,
+        at: &str,
+        class: Handle,
+        parent: Option<Handle>,
+        there: bool,
+        options: Option<(&str, Given)>,
+    ) -> Result<Change, ConfigError> {
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
+        let kind = node.spec.kind();
+        let quirks = &kind.quirks.added;
+        if let Some(option) = &kind.quirks.class_option {
+            match &options {
+                Some((id, given)) if *id == kind.id => {
+                    return self.set_option(at, class, option, given);
+                }
+                Some(_) => {}
+                None => {
+                    let why = format!("expected {} behind the class", kind.id);
+                    return Err(refused(at, Errno::Invalid, option.missing, why));
+                }
+            }
+        }
+        let ClassKind::Added { params, check: agree, nested } = kind.classes else {
+            let why = format!("the classes of {} follow from its parameters", kind.id);
+            return Err(refused(at, Errno::NotSupported, "", why));
+        };
+        if class.minor == 0 {
+            let why = "expected `classid MAJOR:MINOR`";
+            return Err(ConfigError::new("class", "classid", "", why).kernel(Errno::Invalid, ""));
+        }
+        let given = match options {
+            Some((id, given)) if id == kind.id => given,
+            None => {
+                let why = format!("expected {} behind the class", kind.id);
+                return Err(refused(at, Errno::Invalid, quirks.options_missing, why));
+            }
+            Some((id, _)) => {
+                let why = format!("expected {}: {} is of that kind", kind.id, class.qdisc());
+                return Err(ConfigError::new(at, "", id, why).kernel(Errno::Invalid, ""));
+            }
+        };
+        let parent = node.class_parent(at, kind, class, parent, nested)?;
+        let before = if there { node.classes.get(class.minor) } else { None };
+        let given = merged(at, params, before.map(|row| &row.given[..]), given)?;
+        check(at, agree, &Values { params, given: &given, site: Site::default() })?;
+        node.classes.set(class, parent, given);
+        let inner = self.below(Some(Handle::new(class.major, parent)));
+        if let Some(gone) = inner.filter(|_| quirks.inner_has_no_qdisc) {
+            self.remove(gone);
+        }
+        Ok(Change::Class(class))
+    }
+
+    /// Changes a parameter of the qdisc from which its classes follow.
+    fn set_option(
+        &mut self,
+        at: &str,
+        class: Handle,
+        option: &ClassOption,
+        given: &[Option<Value>],
+    ) -> Result<Change, ConfigError> {
+        let mtu = self.facts.mtu;
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
+        if !node.has_class(class.minor) {
+            let why = "change bands of the qdisc instead";
+            return Err(refused(at, Errno::NotSupported, option.no_class, why));
+        }
+        let [Some(Value::Number(number))] = given else { return Ok(Change::Nothing) };
+        let (key, value) =
+            (option.set)(&node.spec.values(mtu), class.minor, *number).map_err(|clash| {
+                ConfigError { fault: clash.fault, ..ConfigError::new(at, clash.key, "", clash.why) }
+            })?;
+        node.spec.give(key, value);
+        Ok(Change::Parameters(class.major))
+    }
+
+    fn delete_class(&mut self, at: &str, class: Handle) -> Result<Change, ConfigError> {
+        let below = self.below(Some(class));
+        let Some(node) = self.qdiscs.get_mut(&class.major) else { return Ok(Change::Nothing) };
+        let kind = node.spec.kind();
+        let ClassKind::Added { .. } = kind.classes else {
+            let why = format!("the classes of {} follow from its parameters", kind.id);
+            return Err(refused(at, Errno::NotSupported, "", why));
+        };
+        let in_use = kind.quirks.added.in_use;
+        if class.minor == 0 || node.classes.is_inner(class.minor) {
+            return Err(refused(at, Errno::Busy, in_use, "classes stand below it"));
+        }
+        if self.filters.needs(class) {
+            return Err(refused(at, Errno::Busy, in_use, "filters name it"));
+        }
+        node.classes.remove(class);
+        if let Some(below) = below {
+            self.remove(below);
+        }
+        Ok(Change::ClassGone(class))
+    }
+}
+
+impl Node {
+    /// Whether it has this class.
+    pub(super) fn has_class(&self, minor: u16) -> bool {
+        match self.spec.kind().classes {
+            ClassKind::None => false,
+            ClassKind::Fixed(count) => (1..=count(&self.spec.values_anywhere())).contains(&minor),
+            ClassKind::Added { .. } if minor == 0 => self.spec.kind().quirks.added.root_is_class,
+            ClassKind::Added { .. } => self.classes.get(minor).is_some(),
+        }
+    }
+
+    /// The minor number of the class that `class` shall stand below.
+    fn class_parent(
+        &self,
+        at: &str,
+        kind: &Kind,
+        class: Handle,
+        parent: Option<Handle>,
+        nested: bool,
+    ) -> Result<u16, ConfigError> {
+        let wrong = |errno, said, why: String| {
+            let name = parent.map(|parent| parent.to_string()).unwrap_or_default();
+            Err(ConfigError::new(at, "parent", &name, why).kernel(errno, said))
+        };
+        let quirks = &kind.quirks.added;
+        let there = self.classes.get(class.minor).map(|row| row.parent);
+        let Some(parent) = parent else { return Ok(there.unwrap_or(0)) };
+        // As in Linux: where classes do not nest, nobody looks at it.
+        if !nested {
+            return Ok(0);
+        }
+        let minor = Some(parent.minor).filter(|_| parent != class_of(ROOT));
+        if let Some(there) = there {
+            if quirks.any_parent || minor == Some(there) {
+                return Ok(there);
+            }
+            let why = "a class cannot move; delete it first".to_owned();
+            return wrong(Errno::Invalid, "", why);
+        }
+        let minor = match minor {
+            None if quirks.root_is_class => {
+                let why = format!("the root of {} is there already; name the class above", kind.id);
+                return wrong(Errno::Exists, "", why);
+            }
+            None | Some(0) => return Ok(0),
+            Some(minor) => minor,
+        };
+        let Some(above) = self.classes.get(minor) else {
+            if quirks.any_parent {
+                return Ok(0);
+            }
+            return wrong(Errno::NoEntry, "", "there is no such class".into());
+        };
+        let (deepest, said) = quirks.deepest;
+        if above.depth >= deepest {
+            let why = format!("{} has at most {deepest} classes below one another", kind.id);
+            return wrong(Errno::Invalid, said, why);
+        }
+        Ok(minor)
+    }
+}
+
+/// Reads the options of a class of this kind.
+fn read_class(id: &str, words: &mut Words<'_>) -> Result<Given, ConfigError> {
+    let kind = KINDS.iter().find(|kind| kind.id == id);
+    let params: Option<&'static [Param]> = kind.and_then(|kind| match kind.classes {
+        ClassKind::Added { params, .. } => Some(params),
+        _ => kind.quirks.class_option.map(|option| option.params),
+    });
+    let Some(params) = params else {
+        let ids = KINDS.iter().filter(|kind| matches!(kind.classes, ClassKind::Added { .. }));
+        let ids = ids.map(|kind| kind.id).collect::<Vec<_>>().join(", ");
+        let why = format!("no classes are added to such a qdisc, but to {ids}");
+        return Err(ConfigError::new("class", "", id, why));
+    };
+    let at = format!("class {id}");
+    let given = read_options(&at, params, words, false, false)?;
+    complete(&at, params, &given)?;
+    Ok(given)
+}
+
+/// The classes of a qdisc, as Linux lists them.
+impl Setup {
+    /// Whether no class stands below this one.
+    pub(crate) fn is_leaf(&self, class: Handle) -> bool {
+        let node = self.qdiscs.get(&class.major);
+        node.is_some_and(|node| !node.classes.is_inner(class.minor))
+    }
+
+    /// The classes of a qdisc that were added, in the order in which Linux lists them, with the
+    /// class above; zero: the qdisc.
+    pub(crate) fn added_classes(&self, major: u16) -> impl Iterator<Item = (u16, u16)> {
+        let node = self.qdiscs.get(&major);
+        node.into_iter().flat_map(|node| {
+            let classes = &node.classes;
+            let parent = |minor| classes.get(minor).map_or(0, |class| class.parent);
+            classes.order.iter().map(move |minor| (minor, parent(minor)))
+        })
+    }
+}

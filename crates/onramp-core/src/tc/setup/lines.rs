@@ -1,0 +1,175 @@
+//! A tree as lines of `tc`, and what leads from one tree to another.
+
+use super::qdisc::place_name as place_of;
+use super::{Node, Setup};
+use crate::base::Handle;
+use crate::base::params::{Param, Value};
+use crate::filter::FilterSpec;
+
+impl Setup {
+    /// The commands that make the tree, without the device's own: parents come first.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let device = self.device().unwrap_or("any");
+        let mut lines = Vec::new();
+        let mut majors: Vec<u16> = self.root.into_iter().collect();
+        let mut at = 0;
+        while let Some(&major) = majors.get(at) {
+            at += 1;
+            let node = &self.qdiscs[&major];
+            lines.push(format!("qdisc add {}", self.qdisc_words(device, major, node)));
+            for class in &node.classes.rows {
+                let name = Handle::new(major, class.minor);
+                lines.push(format!("class add {}", self.class_words(device, name)));
+            }
+            majors.extend(self.children(major).map(|(_, child)| child));
+        }
+        if let Some(node) = &self.ingress {
+            lines.push(format!("qdisc add dev {device} {}", node.spec.kind().id));
+        }
+        for (place, filter) in self.all_filters() {
+            let place = self.filter_place_called(place);
+            lines.push(format!("filter add dev {device} parent {place} {}", filter.words()));
+        }
+        lines
+    }
+
+    /// What leads to `other`, if it only gives qdiscs and classes other parameters, and takes none
+    /// back; `None`: it is another tree.
+    #[must_use]
+    pub fn changes_to(&self, other: &Self) -> Option<Vec<String>> {
+        let same = self.qdiscs.keys().eq(other.qdiscs.keys())
+            && self.ingress_spec() == other.ingress_spec()
+            && self.filter_lines().eq(other.filter_lines());
+        if !same {
+            return None;
+        }
+        let device = self.device().unwrap_or("any");
+        let mut lines = Vec::new();
+        for (major, node) in &self.qdiscs {
+            let then = other.qdiscs.get(major)?;
+            let kind = node.spec.kind();
+            if node.parent != then.parent || kind.id != then.spec.kind().id {
+                return None;
+            }
+            if differs(kind.params, node.spec.given(), then.spec.given())? {
+                lines.push(format!("qdisc change {}", self.qdisc_words(device, *major, then)));
+            }
+            let rows = |node: &Node| {
+                node.classes.rows.iter().map(|row| (row.minor, row.parent)).collect::<Vec<_>>()
+            };
+            if rows(node) != rows(then) {
+                return None;
+            }
+            let params = super::class_params(&node.spec);
+            for (row, then) in node.classes.rows.iter().zip(&then.classes.rows) {
+                if differs(params, &row.given, &then.given)? {
+                    let class = Handle::new(*major, row.minor);
+                    lines.push(format!("class change {}", other.class_words(device, class)));
+                }
+            }
+        }
+        Some(lines)
+    }
+
+    fn qdisc_words(&self, device: &str, major: u16, node: &Node) -> String {
+        let place = place_of(node.parent);
+        format!("dev {device} {place} handle {major:x}: {}", node.spec)
+    }
+
+    fn class_words(&self, device: &str, class: Handle) -> String {
+        let node = &self.qdiscs[&class.major];
+        let (kind, params) = (node.spec.kind().id, super::class_params(&node.spec));
+        let Some(row) = node.classes.get(class.minor) else { return String::new() };
+        let parent = Handle::new(class.major, row.parent);
+        let mut words = format!("dev {device} parent {parent} classid {class} {kind}");
+        for (param, value) in params.iter().zip(&row.given) {
+            if let Some(value) = value {
+                param.write_exact(&mut words, value);
+            }
+        }
+        words
+    }
+
+    fn all_filters(&self) -> impl Iterator<Item = (Handle, &FilterSpec)> {
+        let majors = self.qdiscs.keys().copied().chain(self.ingress.as_ref().map(|_| u16::MAX));
+        majors.flat_map(move |major| {
+            self.filters.places(major).flat_map(move |minor| {
+                let place = Handle::new(major, minor);
+                self.filters.to_add(place).into_iter().map(move |filter| (place, filter))
+            })
+        })
+    }
+
+    fn filter_lines(&self) -> impl Iterator<Item = (Handle, String)> {
+        self.all_filters().map(|(place, filter)| (place, filter.words()))
+    }
+}
+
+/// Whether values differ; `None`: one is taken back, or cannot change.
+fn differs(params: &[Param], before: &[Option<Value>], then: &[Option<Value>]) -> Option<bool> {
+    let mut differs = false;
+    for (param, (before, then)) in params.iter().zip(before.iter().zip(then)) {
+        if before == then {
+            continue;
+        }
+        if then.is_none() || param.fixed.is_some() {
+            return None;
+        }
+        differs = true;
+    }
+    Some(differs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: [&str; 6] = [
+        "qdisc add dev d0 root handle 1: htb default 20",
+        "class add dev d0 parent 1: classid 1:1 htb rate 1mbit",
+        "class add dev d0 parent 1:1 classid 1:20 htb rate 500kbit ceil 1mbit",
+        "qdisc add dev d0 parent 1:20 handle 20: fq_codel limit 100",
+        "qdisc add dev d0 clsact",
+        "filter add dev d0 parent 1: protocol ip pref 3 chain 0 matchall classid 1:20",
+    ];
+
+    fn tree(lines: &[&str]) -> Setup {
+        let mut setup = Setup::default();
+        lines.iter().for_each(|line| setup.apply(line).expect(line));
+        setup
+    }
+
+    #[test]
+    fn lines_make_the_tree_again() {
+        let first = tree(&TREE);
+        let lines = first.lines();
+        let again = tree(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(again.lines(), lines);
+        assert_eq!(lines.len(), TREE.len());
+        assert_eq!(first.changes_to(&again), Some(Vec::new()));
+    }
+
+    #[test]
+    fn other_parameters_are_changes_and_another_tree_is_none() {
+        let before = tree(&TREE);
+        let with = |from: &str, to: &str| {
+            let lines = TREE.map(|line| line.replace(from, to));
+            tree(&lines.each_ref().map(String::as_str))
+        };
+        let changes = before.changes_to(&with("limit 100", "limit 200 target 7ms"));
+        let line = "qdisc change dev d0 parent 1:20 handle 20: fq_codel limit 200 target 7ms";
+        assert_eq!(changes, Some(vec![line.to_owned()]));
+        let changes = before.changes_to(&with("ceil 1mbit", "ceil 2mbit")).expect("parameters");
+        assert_eq!(changes.len(), 1);
+        assert!(changes[0].starts_with("class change dev d0 parent 1:1 classid 1:20 htb "));
+        let mut after = before.clone();
+        changes.iter().for_each(|line| after.apply(line).expect(line));
+        assert_eq!(after.lines(), with("ceil 1mbit", "ceil 2mbit").lines());
+        for (from, to) in
+            [(" limit 100", ""), ("fq_codel limit", "pfifo limit"), ("pref 3", "pref 4")]
+        {
+            assert_eq!(before.changes_to(&with(from, to)), None, "{from} {to}");
+        }
+    }
+}

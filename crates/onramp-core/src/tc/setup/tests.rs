@@ -1,0 +1,126 @@
+//! Trees by lines of `tc`: what Linux does with each, and what it lists then.
+
+mod more;
+mod words;
+
+use super::*;
+use crate::base::show::{Out, Style};
+use crate::tc::{Listed, Query};
+use crate::tree::Tree;
+
+fn setup(lines: &[&str]) -> Setup {
+    let mut setup = Setup::default();
+    lines.iter().for_each(|line| setup.apply(line).expect(line));
+    setup
+}
+
+fn with_facts(facts: Facts) -> Setup {
+    let mut setup = Setup::default();
+    setup.of_device("e", facts);
+    setup
+}
+
+fn told(setup: &mut Setup, line: &str) -> String {
+    setup.apply(line).expect_err(line).to_string()
+}
+
+/// A generated case each, and what `tc` 6.1 on Linux 7.2 answered: `= QUEUES` is another device,
+/// with so many transmit queues, which is up unless it is `down`; `> ` was typed; behind it, its
+/// exit status and what the kernel said, or, between bars, the lines of a listing.
+const ANSWERS: &str = include_str!("tests/answers.txt");
+
+/// A device as it comes: it has no queue of its own (`noqueue`).
+fn device(words: &str) -> Setup {
+    let (queues, down) = words.split_once(' ').map_or((words, false), |(n, _)| (n, true));
+    let mut setup = Setup::default();
+    let facts = Facts {
+        fallback: "noqueue".parse().ok(),
+        queues: queues.parse().expect(words),
+        txqueuelen: 1_000,
+        mtu: 1_514,
+        dormant: down,
+        ports: false,
+    };
+    setup.of_device("e", facts);
+    setup
+}
+
+/// What `tc` prints for `words`: flags, an object, `show dev e`, and what is meant.
+fn listing(setup: &Setup, words: &str) -> String {
+    let mut style = Style::default();
+    let mut words = words.split(' ').peekable();
+    while let Some(flag) = words.next_if(|word| word.starts_with('-')) {
+        match flag {
+            "-s" => style.stats = true,
+            "-j" => style.json = true,
+            _ => style.pretty = true,
+        }
+    }
+    let object = words.next().expect("an object");
+    let mut query = Query::default();
+    let mut words = words.skip("show dev e".split(' ').count());
+    while let Some(word) = words.next() {
+        let mut class = || cmd::parse_classid(words.next().expect("a class"));
+        match word {
+            "invisible" => query.invisible = true,
+            "root" => query.parent = Some(cmd::ROOT),
+            "ingress" => query.parent = Some(cmd::INGRESS),
+            "parent" => query.parent = class(),
+            "classid" => query.handle = class(),
+            _ => query.handle = class().map(|number| number >> 16),
+        }
+    }
+    let mut out = Out::new(style);
+    let tree = Tree::of(setup, setup.facts.mtu, 0);
+    let views = tree.map(|mut tree| tree.views()).unwrap_or_default();
+    let listed = Listed::new(None, setup, setup.facts.mtu, &views);
+    match object {
+        "qdisc" => listed.qdiscs(query, &mut out),
+        _ => listed.classes(query, &mut out),
+    }
+    out.finish()
+}
+
+/// The lines that stand between bars before the next that was typed.
+fn barred<'t>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'t str>>) -> String {
+    let mut text = String::new();
+    while let Some(line) = lines.next_if(|line| line.starts_with('|')) {
+        text.push_str(line.strip_prefix('|').and_then(|l| l.strip_suffix('|')).expect(line));
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn it_is_as_linux_has_it() {
+    let mut lines = ANSWERS.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).peekable();
+    let (mut setup, mut block, mut found) = (Setup::default(), "", Vec::new());
+    while let Some(line) = lines.next() {
+        if let Some(words) = line.strip_prefix("= ") {
+            setup = device(words);
+            block = line;
+            continue;
+        }
+        let typed = line.strip_prefix("> ").expect(line);
+        if typed.contains(" show ") {
+            let (shown, expected) = (listing(&setup, typed), barred(&mut lines));
+            if shown != expected {
+                found.push(format!("{block}: {typed}\nhere:\n{shown}Linux:\n{expected}"));
+            }
+            continue;
+        }
+        let expected = lines.next_if(|line| !line.starts_with(['>', '=']));
+        let before = setup.lines();
+        let answer = setup.apply(typed).err().map(|error| {
+            let linux = error.fault.kernel_text().unwrap_or_default();
+            format!("{} {linux}", error.fault.code()).trim_end().to_owned()
+        });
+        if answer.as_deref() != expected {
+            found.push(format!("{block}: {typed}\nhere: {answer:?}\nLinux: {expected:?}"));
+        }
+        if answer.is_some() {
+            assert_eq!(setup.lines(), before, "{typed}: nothing has changed");
+        }
+    }
+    assert!(found.is_empty(), "{} differ:\n{}", found.len(), found.join("\n\n"));
+}

@@ -1,0 +1,325 @@
+//! The command language of one qdisc: `fq maxrate 8mbit limit 1000`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::base::params::{self, Default, Options, Param, Site, Value, Values};
+use crate::base::show::{Out, Style};
+use crate::base::{ConfigError, Extra, Fault, Handle};
+use crate::qdisc::KINDS;
+use crate::sched::{Changes, Check, Kind, Qdisc};
+use crate::tc::setup::FIRST_OWN_HANDLE;
+
+/// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
+///
+/// Reads what stands behind `root` in `tc qdisc add dev DEVICE root …`, and nothing else.
+///
+/// ```
+/// use onramp_core::Spec;
+/// let spec: Spec = "fq maxrate 8mbit limit 1000".parse()?;
+/// assert_eq!(spec.to_string(), "fq limit 1000 maxrate 8mbit");
+/// assert!(spec.show(1514).starts_with("fq limit 1000p flow_limit 100p"));
+/// let qdisc = spec.build(1514);
+/// # drop(qdisc);
+/// # Ok::<(), onramp_core::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Spec {
+    kind: &'static Kind,
+    /// What was given, in the order of the kind's table.
+    given: Vec<Option<Value>>,
+}
+
+impl Spec {
+    /// The kind with all its defaults.
+    #[must_use]
+    pub fn new(kind: &'static Kind) -> Self {
+        Self { kind, given: vec![None; kind.params.len()] }
+    }
+
+    /// A kind that there is.
+    pub(crate) fn named(id: &str) -> Self {
+        let kind = KINDS.iter().find(|kind| kind.id == id);
+        Self::new(kind.expect("only kinds of the table are asked for"))
+    }
+
+    /// What stands where packets come in, by its name.
+    pub(crate) fn ingress(id: &str) -> Option<Self> {
+        crate::qdisc::INGRESS.iter().find(|kind| kind.id == id).map(Self::new)
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// The values of all parameters on a device whose largest packet has `mtu` bytes, link header
+    /// included.
+    #[must_use]
+    pub fn values(&self, mtu: u32) -> Values<'_> {
+        self.values_at(Site { mtu, ..Site::default() })
+    }
+
+    /// As [`values`](Self::values), of a qdisc that stands at `site`.
+    #[must_use]
+    pub fn values_at(&self, site: Site) -> Values<'_> {
+        Values { params: self.kind.params, given: &self.given, site }
+    }
+
+    /// The values that no device has a part in.
+    pub(crate) fn values_anywhere(&self) -> Values<'_> {
+        self.values_at(Site::default())
+    }
+
+    /// Builds the qdisc for a device whose largest packet has `mtu` bytes, link header included.
+    #[must_use]
+    pub fn build(&self, mtu: u32) -> Box<dyn Qdisc> {
+        self.build_at(Site { mtu, handle: Handle::new(FIRST_OWN_HANDLE, 0), ..Site::default() })
+    }
+
+    /// Builds the qdisc where it stands.
+    #[must_use]
+    pub fn build_at(&self, site: Site) -> Box<dyn Qdisc> {
+        (self.kind.build)(&self.values_at(site))
+    }
+
+    /// The line of `tc qdisc show`, from the kind on: every parameter with its value, rounded as
+    /// `tc` rounds. [`Display`](fmt::Display) is exact.
+    #[must_use]
+    pub fn show(&self, mtu: u32) -> String {
+        let mut out = Out::new(Style::default());
+        (self.kind.shown.options)(&self.values(mtu), &Extra::default(), &mut out);
+        format!("{} {}", self.kind.id, out.finish()).trim_end().to_owned()
+    }
+}
+
+impl FromStr for Spec {
+    type Err = ConfigError;
+
+    fn from_str(line: &str) -> Result<Self, ConfigError> {
+        Self::read(line, false)
+    }
+}
+
+impl Spec {
+    /// Reads a line as [`FromStr`] does, but takes no rate and no time without a unit: `tc` takes
+    /// `maxrate 8` for eight bits a second, which nobody means.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: the word that is wrong, and what would be right.
+    pub fn with_units(line: &str) -> Result<Self, ConfigError> {
+        Self::read(line, true)
+    }
+
+    fn read(line: &str, units: bool) -> Result<Self, ConfigError> {
+        Self::read_words(&mut line.split_ascii_whitespace(), units)
+    }
+
+    /// Reads a kind and its options, to the end.
+    pub(crate) fn read_words(words: &mut Words<'_>, units: bool) -> Result<Self, ConfigError> {
+        let Some(id) = words.next() else {
+            let why = format!("the kind is missing: expected one of {}", kinds());
+            return Err(ConfigError::new("qdisc", "", "", why));
+        };
+        let spec = Self::read_kind(id, words, units)?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Reads the options of a kind, to the end, and refuses what `tc` refuses.
+    pub(crate) fn read_kind(
+        id: &str,
+        words: &mut Words<'_>,
+        units: bool,
+    ) -> Result<Self, ConfigError> {
+        let Some(kind) = KINDS.iter().find(|kind| kind.id == id) else {
+            if words.clone().next().is_none() {
+                return Err(Self::unknown(id));
+            }
+            let why = format!("unknown qdisc kind; there are {}", kinds());
+            return Err(ConfigError::new("qdisc", "", id, why));
+        };
+        let at = format!("qdisc {id}");
+        let read = read_options(&at, kind.params, words, units, false);
+        let given = read.map_err(|error| match error.key.as_str() {
+            "" => ConfigError { fault: kind.unknown, ..error },
+            _ => error,
+        })?;
+        let spec = Self { kind, given };
+        match spec.check() {
+            Err(error) if !matches!(error.fault, Fault::Kernel(..)) => Err(error),
+            _ => Ok(spec),
+        }
+    }
+
+    /// Checks what Linux asks of a new qdisc alone.
+    pub(crate) fn check_new(&self, at: &str) -> Result<(), ConfigError> {
+        self.check()?;
+        (self.kind.quirks.check_new)(&self.values_anywhere()).map_err(|clash| ConfigError {
+            fault: clash.fault,
+            ..ConfigError::new("qdisc", at, self.kind.id, clash.why)
+        })
+    }
+
+    /// Checks parameters against each other.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: which one is wrong, and why.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        check(&format!("qdisc {}", self.kind.id), self.kind.check, &self.values_anywhere())
+    }
+
+    /// Whether `key` was given.
+    pub(crate) fn is_given(&self, key: &str) -> bool {
+        self.values_anywhere().is_given(key)
+    }
+
+    /// What was given, in the order of the kind's table.
+    pub(crate) fn given(&self) -> &[Option<Value>] {
+        &self.given
+    }
+
+    /// Gives `key`, one of its parameters, another value.
+    pub(crate) fn give(&mut self, key: &str, value: Value) {
+        self.options().set(key, Some(value));
+    }
+
+    /// The options that were given, to be changed.
+    fn options(&mut self) -> Options<'_> {
+        Options { params: self.kind.params, given: &mut self.given }
+    }
+
+    /// Whether a qdisc of this kind can be changed by what was given.
+    pub(crate) fn may_change(&self) -> bool {
+        match self.kind.changes {
+            Changes::Yes => true,
+            Changes::Bare => self.given.iter().all(Option::is_none),
+            Changes::No => false,
+        }
+    }
+
+    /// The limit that a change to its options gives to a fifo below.
+    pub(crate) fn limit_below(&self) -> Option<u64> {
+        self.kind.quirks.limit_below.map(|limit| limit(&self.values(0)))
+    }
+
+    /// Itself, changed by what `other`, of the same kind, was given. What `tc` asks of a line it
+    /// asks of `other`: only Linux sees what it leaves as it is.
+    pub(crate) fn changed_by(&self, other: &Self) -> Result<Self, ConfigError> {
+        let at = format!("qdisc {}", self.kind.id);
+        let (before, given) = (Some(&self.given[..]), other.given.clone());
+        let given = params::merged(&at, self.kind.params, before, given)?;
+        let mut changed = Self { kind: self.kind, given };
+        (self.kind.quirks.change)(&other.values_anywhere(), &mut changed.options());
+        match changed.check() {
+            Err(error) if matches!(error.fault, Fault::Kernel(..)) => Err(error),
+            _ => Ok(changed),
+        }
+    }
+}
+
+/// The names of all kinds.
+pub(crate) fn kinds() -> String {
+    KINDS.iter().map(|kind| kind.id).collect::<Vec<_>>().join(", ")
+}
+
+/// What is left of a line.
+pub(crate) type Words<'a> = std::str::SplitAsciiWhitespace<'a>;
+
+/// Reads options of `params` to the end of the line, or, if it `stops`, to the first word that is
+/// none. `units` refuses what `tc` takes and nobody means: numbers without a unit, where `tc` would
+/// guess one, and options given twice, of which `tc` takes the last one.
+pub(crate) fn read_options(
+    at: &str,
+    params: &'static [Param],
+    words: &mut Words<'_>,
+    units: bool,
+    stops: bool,
+) -> Result<Vec<Option<Value>>, ConfigError> {
+    let mut given = vec![None; params.len()];
+    while let Some(word) = words.clone().next() {
+        let Some(place) = params.iter().position(|param| param.is_named(word)) else {
+            if stops {
+                break;
+            }
+            let id = at.split(' ').nth(1).unwrap_or(at);
+            return Err(ConfigError::new(at, "", word, params::options(id, params)));
+        };
+        words.next();
+        let param = &params[place];
+        if let Some(value) = given[place].as_ref().filter(|_| units || param.single) {
+            let mut before = String::new();
+            param.write_exact(&mut before, value);
+            let why = format!("given twice: {} stands before it", before.trim_start());
+            return Err(ConfigError::new(at, word, "", why));
+        }
+        if units && let Some(value) = words.clone().next() {
+            param.check_unit(at, word, value)?;
+        }
+        let value = param.parse(at, word, words)?;
+        if let (Some(fold), Value::Number(number)) = (param.folds, &value) {
+            fold(params, &mut given, *number);
+            continue;
+        }
+        let value = value.over(given[place].take(), param.unit);
+        given[place] = Some(value).filter(|value| !param.is_unsaid(value));
+    }
+    Ok(given)
+}
+
+/// Checks that nothing is missing that `tc` asks for.
+pub(crate) fn complete(
+    at: &str,
+    params: &[Param],
+    given: &[Option<Value>],
+) -> Result<(), ConfigError> {
+    let missing = |(param, given): &(&Param, &Option<Value>)| {
+        param.default == Default::Needed && given.is_none()
+    };
+    match params.iter().zip(given).find(missing) {
+        None => Ok(()),
+        Some((param, _)) => {
+            let why = format!("it is missing: expected {}", param.expected());
+            Err(ConfigError::new(at, param.key, "", why))
+        }
+    }
+}
+
+/// Checks that nothing is missing, and parameters against each other.
+pub(crate) fn check(at: &str, check: Check, values: &Values<'_>) -> Result<(), ConfigError> {
+    complete(at, values.params, values.given)?;
+    check(values).map_err(|clash| ConfigError {
+        fault: clash.fault,
+        ..ConfigError::new(at, clash.key, "", clash.why)
+    })
+}
+
+/// The shortest line that reads back as the same.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = self.kind.id.to_owned();
+        for (param, value) in self.kind.params.iter().zip(&self.given) {
+            if let Some(value) = value {
+                param.write_exact(&mut line, value);
+            }
+        }
+        f.write_str(&line)
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Spec({self})")
+    }
+}
+
+impl PartialEq for Spec {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind.id == other.kind.id && self.given == other.given
+    }
+}
+
+impl Eq for Spec {}

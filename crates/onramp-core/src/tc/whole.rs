@@ -1,0 +1,111 @@
+//! The tree of a device that has several transmit queues.
+
+use crate::base::stats::BUCKETS;
+use crate::base::{Counters, Extra, Handle};
+use crate::qdisc::KINDS;
+use crate::sched::{Backlog, ClassView, Kind, QdiscView};
+
+/// The tree of a device, of what its transmit queues say, in order: of an `mq` its own view and
+/// theirs below it, else the sum of all.
+#[must_use]
+pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView> {
+    let queues: Vec<_> = queues.into_iter().filter(|views| !views.is_empty()).collect();
+    if let Some(mq) = mq(queues.iter().filter_map(|views| views.first())) {
+        return std::iter::once(mq).chain(queues.into_iter().flatten()).collect();
+    }
+    let mut queues = queues.into_iter();
+    let mut sum = queues.next().unwrap_or_default();
+    for views in queues {
+        for (sum, view) in sum.iter_mut().zip(&views) {
+            sum.add(view);
+        }
+    }
+    sum
+}
+
+/// The `mq` above what stands first in front of each transmit queue, if that is where it stands.
+#[must_use]
+pub fn mq<'a>(firsts: impl IntoIterator<Item = &'a QdiscView>) -> Option<QdiscView> {
+    let mut firsts = firsts.into_iter().peekable();
+    let class = firsts.peek()?.parent?;
+    let mut mq =
+        QdiscView::empty(class.qdisc(), KINDS.iter().find(|kind| kind.quirks.has_queue_trees)?);
+    firsts.for_each(|queue| mq.take_queue(queue));
+    Some(mq)
+}
+
+impl QdiscView {
+    fn empty(handle: Handle, kind: &'static Kind) -> Self {
+        Self {
+            handle,
+            parent: None,
+            kind,
+            counters: Counters::default(),
+            backlog: Backlog::default(),
+            drops: Vec::new(),
+            sojourn_ns: None,
+            extra: Extra::default(),
+            classes: Vec::new(),
+        }
+    }
+
+    /// Counts what stands in front of a transmit queue, as `mq` does.
+    fn take_queue(&mut self, queue: &Self) {
+        self.add_counts(queue);
+        let Some(handle) = queue.parent else { return };
+        self.classes.push(ClassView {
+            handle,
+            parent: None,
+            leaf: Some(queue.handle.major).filter(|major| *major != 0),
+            counters: queue.counters,
+            backlog: queue.backlog,
+            extra: Extra::default(),
+        });
+    }
+
+    fn add_counts(&mut self, other: &Self) {
+        self.counters.add(&other.counters);
+        self.backlog.packets += other.backlog.packets;
+        self.backlog.bytes += other.backlog.bytes;
+        for (reason, n) in &other.drops {
+            match self.drops.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, sum)) => *sum += n,
+                None => self.drops.push((*reason, *n)),
+            }
+        }
+        if let Some(theirs) = &other.sojourn_ns {
+            let ours = self.sojourn_ns.get_or_insert_with(|| Box::new([0; BUCKETS]));
+            ours.iter_mut().zip(theirs.iter()).for_each(|(sum, n)| *sum += n);
+        }
+    }
+
+    /// Adds what the same qdisc in front of another queue says.
+    fn add(&mut self, other: &Self) {
+        self.add_counts(other);
+        self.extra.add(&other.extra);
+        for (sum, class) in self.classes.iter_mut().zip(&other.classes) {
+            sum.counters.add(&class.counters);
+            sum.backlog.packets += class.backlog.packets;
+            sum.backlog.bytes += class.backlog.bytes;
+            sum.extra.add(&class.extra);
+        }
+    }
+}
+
+impl Counters {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.packets += other.packets;
+        self.drops += other.drops;
+        self.overlimits += other.overlimits;
+        self.requeues += other.requeues;
+    }
+}
+
+impl Extra {
+    fn add(&mut self, other: &Self) {
+        for ((_, sum), (_, value)) in self.0.iter_mut().zip(&other.0) {
+            *sum = sum.saturating_add(*value);
+        }
+    }
+}
