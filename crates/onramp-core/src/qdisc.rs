@@ -9,8 +9,9 @@
 //!
 //! # Kinds
 //!
-//! [`KINDS`] is their table; [`Kind::about`] says in a line what each does. [`Kind::help`] lists the parameters of each. They behave as those of Linux 7.2 do; the head of
-//! each file in `src/qdisc/` says where they differ.
+//! [`KINDS`] is their table. [`Kind::about`] says in a line what a kind does, [`Kind::help`] lists
+//! its parameters. They behave as those of Linux 7.2 do; the head of each file in `src/qdisc/` says
+//! where they differ.
 //!
 //! # Statistics of `fq`
 //!
@@ -133,7 +134,7 @@ pub(crate) use self::pfifo_fast::default_pfifo_fast;
 
 pub use crate::sched::{
     AddedQuirks, Backlog, Changes, Check, ClassKind, ClassOption, Cx, Dequeue, FilterPlaces, Kind,
-    Peek, Qdisc, Quirks, Verdict,
+    Peek, Qdisc, Quirks, SetOption, Verdict,
 };
 
 use crate::base::shown;

@@ -15,7 +15,7 @@ pub(crate) mod view;
 
 pub use self::class::{Child, Classes};
 pub use self::kind::{
-    AddedQuirks, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks,
+    AddedQuirks, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks, SetOption,
 };
 pub use self::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 pub use self::view::{ClassView, FlowView, QdiscView, Shown};

@@ -5,7 +5,7 @@
 //!
 //! Source: RFC 8033; arithmetic as in Linux 7.2 `net/sched/sch_pie.c`: probabilities are fractions
 //! of 56 bits, delays count in ticks of 64 ns, and between updates lies `tupdate` in whole ticks of
-//! 10 ms (`HZ=100`), and one tick more: see [`wheel`](crate::wheel).
+//! 10 ms (`HZ=100`), and one tick more: see [`wheel`](crate::law::wheel).
 
 use onramp_queue::Packet;
 

@@ -4,7 +4,7 @@ use crate::base::params::{Options, Param, Value, Values};
 use crate::base::{Clash, Fault};
 use crate::sched::{Qdisc, Shown};
 
-/// A row of [`KINDS`]: all the rest of the system knows of a qdisc.
+/// A row of the table of kinds, [`KINDS`](crate::qdisc::KINDS): all the rest of the system knows of a qdisc.
 #[derive(Debug)]
 pub struct Kind {
     /// Name in the command language.
@@ -133,6 +133,10 @@ pub struct AddedQuirks {
     pub filters_at_class: &'static str,
 }
 
+/// Gets the values of a qdisc, the minor number of a class and the number that the class shall have.
+/// Gives the parameter of the qdisc that changes, and its value.
+pub type SetOption = fn(&Values<'_>, u16, u64) -> Result<(&'static str, Value), Clash>;
+
 /// The option of a class that follows from a qdisc's parameters, and changes one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassOption {
@@ -142,9 +146,8 @@ pub struct ClassOption {
     pub missing: &'static str,
     /// What Linux says of a class that does not exist.
     pub no_class: &'static str,
-    /// The parameter of the qdisc that changes, and its value, if the class gets this number. It
-    /// gets the qdisc's values and the class's minor number.
-    pub set: fn(&Values<'_>, u16, u64) -> Result<(&'static str, Value), Clash>,
+    /// What it changes of the qdisc.
+    pub set: SetOption,
 }
 
 impl Quirks {

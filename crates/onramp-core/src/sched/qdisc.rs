@@ -212,7 +212,7 @@ pub trait Qdisc: Send + Debug {
     fn prefetch(&self) {}
 
     /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
-    /// False: it cannot, and stays as it is; no kind says so whose [`Changes`] let it be asked.
+    /// False: it cannot, and stays as it is; no kind says so whose [`Changes`](crate::qdisc::Changes) let it be asked.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         values.params.is_empty()
     }

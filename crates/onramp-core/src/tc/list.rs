@@ -127,8 +127,8 @@ impl<'a> Listed<'a> {
         free.map(|class| self.below(Spec::queue_default(), 0, class))
     }
 
-    /// The qdiscs that kinds with one place (`cbs`) have made for themselves, listed like those that
-    /// somebody added.
+    /// The qdiscs that kinds with one place (`cbs`) have made for themselves, listed like those
+    /// that somebody added.
     fn made(&self) -> impl Iterator<Item = Line<'a>> {
         let setup = self.setup;
         let majors = self.last_first().into_iter();
