@@ -1,14 +1,9 @@
 //! All checks, in order; those that are quick to fail come first.
 
-use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::shell::{cargo, root, run as shell};
+use crate::shell::{cargo, run as shell};
 use crate::{Failure, Outcome, checks, mutants, suite, tidy};
-
-/// Where the qdiscs are.
-const QDISCS: &str = "crates/onramp-core/src/qdisc";
 
 type Check = (&'static str, fn() -> Outcome);
 
@@ -67,27 +62,5 @@ fn timed(check: fn() -> Outcome) -> (Outcome, Duration) {
 }
 
 fn fmt() -> Outcome {
-    shell(&mut cargo(&["fmt", "--all", "--check"]))?;
-    // The modules that a macro names, which rustfmt does not find by itself.
-    let mut files = Vec::new();
-    let unable = |error| Failure::Unable(format!("{QDISCS}: {error}"));
-    for entry in fs::read_dir(root().join(QDISCS)).map_err(unable)? {
-        let path = entry.map_err(unable)?.path();
-        files.extend((path.extension().is_some_and(|ext| ext == "rs")).then_some(path));
-    }
-    let mut rustfmt = Command::new("rustfmt");
-    shell(rustfmt.args(["--edition", "2024", "--check"]).args(files).current_dir(root()))
-}
-
-fn clippy() -> Outcome {
-    shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // The models, and what they see of the source.
-    let mut models = cargo(&["clippy", "-p", "onramp-queue", "--lib", "--test", "loom"]);
-    models.args(["--target-dir", "target/loom", "--", "-D", "warnings"]);
-    shell(models.env("RUSTFLAGS", "--cfg loom"))
-}
-
-fn docs() -> Outcome {
-    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
-    shell(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    shell(&mut cargo(&["fmt", "--all", "--check"]))
 }

@@ -4,7 +4,8 @@ use crate::base::params::{Options, Param, Value, Values};
 use crate::base::{Clash, Fault};
 use crate::sched::{Qdisc, Shown};
 
-/// A row of the table of kinds, [`KINDS`](crate::qdisc::KINDS): all the rest of the system knows of a qdisc.
+/// A row of the table of kinds, [`KINDS`](crate::qdisc::KINDS): all that the rest of the system
+/// knows of a qdisc.
 #[derive(Debug)]
 pub struct Kind {
     /// Name in the command language.
@@ -133,8 +134,8 @@ pub struct AddedQuirks {
     pub filters_at_class: &'static str,
 }
 
-/// Gets the values of a qdisc, the minor number of a class and the number that the class shall have.
-/// Gives the parameter of the qdisc that changes, and its value.
+/// Gets the values of a qdisc, the minor number of a class and the number that the class shall
+/// have. Gives the parameter of the qdisc that changes, and its value.
 pub type SetOption = fn(&Values<'_>, u16, u64) -> Result<(&'static str, Value), Clash>;
 
 /// The option of a class that follows from a qdisc's parameters, and changes one of them.

@@ -212,7 +212,8 @@ pub trait Qdisc: Send + Debug {
     fn prefetch(&self) {}
 
     /// Takes new parameters and keeps what it holds, but for what the new limits do not allow.
-    /// False: it cannot, and stays as it is; no kind says so whose [`Changes`](crate::qdisc::Changes) let it be asked.
+    /// Returns false if the change cannot be made in place, and leaves the qdisc unchanged. Kinds
+    /// whose [`Changes`](crate::qdisc::Changes) allow a change never return false.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         values.params.is_empty()
     }
