@@ -64,3 +64,16 @@ fn timed(check: fn() -> Outcome) -> (Outcome, Duration) {
 fn fmt() -> Outcome {
     shell(&mut cargo(&["fmt", "--all", "--check"]))
 }
+
+fn clippy() -> Outcome {
+    shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    // The models, and what they see of the source.
+    let mut models = cargo(&["clippy", "-p", "onramp-queue", "--lib", "--test", "loom"]);
+    models.args(["--target-dir", "target/loom", "--", "-D", "warnings"]);
+    shell(models.env("RUSTFLAGS", "--cfg loom"))
+}
+
+fn docs() -> Outcome {
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    shell(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
