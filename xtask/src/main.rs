@@ -3,6 +3,7 @@
 mod checks;
 mod ci;
 mod figures;
+mod layers;
 mod lex;
 mod mutants;
 mod mutation;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use crate::layers::{self, LAYERS, Wrong};
 use crate::lex::{self, Line, has_word};
 use crate::{Failure, Outcome, shell};
 
@@ -77,8 +78,25 @@ pub(crate) fn run() -> Outcome {
             }
         }
     }
+    for wrong in modules(&root) {
+        let level = if wrong.warns { "warning" } else { "error" };
+        eprintln!("{}:{}: {level}: {} [modules]", wrong.file.display(), wrong.line, wrong.what);
+        *(if wrong.warns { &mut warned } else { &mut failed }) += 1;
+    }
     eprintln!("tidy: {} files, {failed} errors, {warned} warnings", paths.len());
     if failed == 0 { Ok(()) } else { Err(Failure::Failed(format!("tidy: {failed} errors"))) }
+}
+
+/// Circles of modules, and imports that run up the layers, in each crate.
+fn modules(root: &Path) -> Vec<Wrong> {
+    let crates = fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
+    let crates = crates.map(|entry| Path::new("crates").join(entry.file_name()));
+    let mut crates: Vec<PathBuf> = crates.chain([PathBuf::from("xtask")]).collect();
+    crates.sort();
+    let read = |file: &Path| fs::read_to_string(root.join(file)).ok();
+    let table = |krate: &Path| LAYERS.iter().find(|(name, _)| krate == Path::new(name));
+    let of = |krate: &PathBuf| layers::check(krate, table(krate).map(|(_, table)| *table), &read);
+    crates.iter().flat_map(of).collect()
 }
 
 /// Files of the project: not what cargo builds, nor git's own.
