@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use crate::base::ConfigError;
 
+/// Handles that nobody chose are numbered from here on, as in Linux.
+pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
+
 /// A qdisc (`1:`) or a class of it (`1:20`); hexadecimal, as in `tc`.
 ///
 /// ```

@@ -10,6 +10,7 @@ mod qdisc;
 
 use self::added::Added;
 use self::order::QdiscOrder;
+use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::{Param, Site, Values};
 use crate::base::{ConfigError, Errno, Handle, Instant};
 use crate::filter::{FilterSpec, Head, How, Reader, Table};
@@ -20,9 +21,6 @@ use crate::tc::cmd::{self, INGRESS_MAJOR, OBJECTS, Verb, unshorten};
 use crate::tc::spec::Words;
 
 use onramp_queue::PacketList;
-
-/// Handles that nobody chose are numbered from here on, as in Linux.
-pub(crate) const FIRST_OWN_HANDLE: u16 = 0x8001;
 
 /// Where filters look at packets that come in, and, of a `clsact`, at those that go out.
 const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);

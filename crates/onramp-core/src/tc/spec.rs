@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::{self, Default, Options, Param, Site, Value, Values};
 use crate::base::show::{Out, Style};
 use crate::base::{ConfigError, Extra, Fault, Handle};
 use crate::qdisc::KINDS;
 use crate::sched::{Changes, Check, Kind, Qdisc};
-use crate::tc::setup::FIRST_OWN_HANDLE;
 
 /// A qdisc as described by its user: kind and options, checked. Building it cannot fail.
 ///

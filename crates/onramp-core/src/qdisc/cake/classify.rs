@@ -4,12 +4,19 @@ use onramp_queue::Packet;
 
 use super::headers;
 use super::heap::QUEUES;
-use super::tin::Hashes;
 use super::tins::Plan;
 use crate::base::params::Values;
 use crate::base::rng::mix;
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
+
+/// What hashes say of a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hashes {
+    pub(super) flow: u32,
+    /// Source and destination.
+    pub(super) hosts: [u32; 2],
+}
 
 /// Whom the queues are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use onramp_queue::{Packet, PacketList};
 
-use super::classify::Mode;
+use super::classify::{Hashes, Mode};
 use super::cobalt::{Aim, Cobalt};
 use super::heap::QUEUES;
 use super::rounds::Rounds;
@@ -63,14 +63,6 @@ struct List {
 struct Host {
     tag: u32,
     bulk_flows: u16,
-}
-
-/// What hashes say of a packet.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hashes {
-    pub(super) flow: u32,
-    /// Source and destination.
-    pub(super) hosts: [u32; 2],
 }
 
 #[derive(Debug, Default)]

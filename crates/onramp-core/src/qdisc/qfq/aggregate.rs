@@ -1,7 +1,11 @@
 //! Classes that are scheduled as one.
 
 use super::super::classes::List;
-use super::schedule::{GROUPS, SLOT_BITS};
+
+/// Groups: the numbers of bits in which services may differ.
+pub(super) const GROUPS: usize = 25;
+/// The shortest slot: the largest aggregate's whole budget, 2^(16 + 3) bytes, in the last group's.
+pub(super) const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
 
 /// Classes of the same weight and largest packet.
 #[derive(Debug, Default)]

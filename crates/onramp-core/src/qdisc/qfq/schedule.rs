@@ -8,18 +8,14 @@
 //! with the shortest services: each step takes constant time, by operations on words of bits.
 
 use super::super::classes::{Links, List};
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, GROUPS, SLOT_BITS};
 
 /// A whole, in fixed point.
 const ONE: u32 = 1 << 30;
 /// Classes of an aggregate, at most.
 const CLASSES_MAX: u32 = 8;
-/// Groups: the numbers of bits in which services may differ.
-pub(super) const GROUPS: usize = 25;
 /// Slots of a group.
 const SLOTS: usize = 32;
-/// The shortest slot: the largest aggregate's whole budget, 2^(16 + 3) bytes, in the last group's.
-pub(super) const SLOT_BITS: u32 = 30 + 16 + 3 - 24;
 
 /// A group's state is a sum of these, and the number of its set.
 const READY: usize = 0;

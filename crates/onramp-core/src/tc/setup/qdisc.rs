@@ -4,7 +4,8 @@
 //! case by case.
 //! Differs: what is deleted below a class makes room for the default again, also below `mq`.
 
-use super::{Change, FIRST_OWN_HANDLE, NO_CHOICE, Node, Setup};
+use super::{Change, NO_CHOICE, Node, Setup};
+use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::Value;
 use crate::base::{ConfigError, Errno, Fault, Handle};
 use crate::sched::{ClassKind, Kind};
