@@ -1,6 +1,7 @@
 //! Benchmarks: all methods interleaved in one run.
 
 mod gaps;
+mod kind;
 mod method;
 mod plan;
 #[cfg(test)]
@@ -19,7 +20,8 @@ use crate::machine::Machine;
 use crate::netns::Wire;
 use crate::progress::Progress;
 
-pub(crate) use self::method::{BATCH, Kind};
+pub(crate) use self::kind::Kind;
+pub(crate) use self::method::BATCH;
 pub(crate) use self::plan::{Parameters, Plan, SinkKind, payload_max};
 pub(crate) use self::round::Round;
 pub(crate) use self::stamp::LEN as STAMP_LEN;

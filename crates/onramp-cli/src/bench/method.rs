@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use ::onramp::{Mode, TrySendError};
 use anyhow::Result;
-use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use onramp_core::Clock;
 use onramp_lab::measure::{Gate, Phase, PhaseCell};
 use onramp_queue::{Counter, DropReason};
 
+use super::kind::Kind;
 use super::plan::Plan;
 use super::stamp;
 use onramp_dev::MonotonicClock;
@@ -23,42 +23,7 @@ use onramp_dev::MonotonicClock;
 /// Datagrams in one `sendmmsg`, and segments in one message of the `gso` method.
 pub(crate) const BATCH: usize = 32;
 
-/// The ways of sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Kind {
-    /// Each thread its own connected socket per flow, and `send` for each datagram.
-    Send,
-    /// The same sockets, 32 datagrams of one flow in each `sendmmsg`.
-    Sendmmsg,
-    /// The same sockets with `UDP_SEGMENT`: 32 datagrams of one flow in each `send`.
-    Gso,
-    /// One link for all threads, and `try_send` for each datagram.
-    Onramp,
-    /// The same in mode `inline`: ports never collect, runners take over after a quota.
-    OnrampInline,
-    /// The same in mode `dedicated`: runners alone send.
-    OnrampDedicated,
-}
-
 impl Kind {
-    /// The method that the others are there to be compared with.
-    pub(crate) const OURS: Self = Self::Onramp;
-
-    /// Those that are compared if nobody says.
-    pub(crate) const DEFAULT: [Self; 4] = [Self::Send, Self::Sendmmsg, Self::Gso, Self::Onramp];
-
-    /// As written on the command line and in JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Send => "send",
-            Self::Sendmmsg => "sendmmsg",
-            Self::Gso => "gso",
-            Self::Onramp => "onramp",
-            Self::OnrampInline => "onramp-inline",
-            Self::OnrampDedicated => "onramp-dedicated",
-        }
-    }
-
     /// Descriptors it opens beside the sinks.
     pub(crate) fn files(self, plan: &Plan) -> usize {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::method::Kind;
+use super::kind::Kind;
 
 /// Where the datagrams go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::gaps::Gaps;
-use super::method::{Kind, latency};
+use super::kind::Kind;
+use super::method::latency;
 use super::plan::{Plan, SinkKind};
 use super::receive::Arrivals;
 use super::round::Round;

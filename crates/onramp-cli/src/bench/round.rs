@@ -8,9 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use onramp_core::{Clock, Instant};
 
-use super::method::{
-    Cell, Closing, Kind, Latency, PathCounts, Session, ThreadCx, ThreadRecord, latency,
-};
+use super::kind::Kind;
+use super::method::{Cell, Closing, Latency, PathCounts, Session, ThreadCx, ThreadRecord, latency};
 use super::plan::Plan;
 use super::sink::Sinks;
 use super::usage::Usage;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::method::{Kind, Latency, latency};
+use super::kind::Kind;
+use super::method::{Latency, latency};
 use super::round::Round;
 use super::verify::Checked;
 pub(crate) use onramp_lab::measure::Spread;
