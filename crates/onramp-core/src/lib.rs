@@ -30,12 +30,12 @@ pub use base::{
     units,
 };
 pub use port::{
-    COLLECT, Device, DeviceInfo, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA, QUOTA_NS, Ran, Share,
+    COLLECT, Device, DeviceInfo, JOBS_MAX, Job, Mode, Port, PortWaker, QUOTA, QUOTA_NS, Ran, Share,
     SharedRate, TICK_NS, TooManyJobs, Transmitted,
 };
 pub use sched::{Child, Classes};
 pub use tc::{Facts, Setup, Spec, Taken, cmd};
-pub use tree::{Stopped, Totals, Tree, Trunk};
+pub use tree::{RootQdisc, Stopped, Totals, Tree};
 #[doc(hidden)]
 pub use {tc::Change, tree::Edit};
 

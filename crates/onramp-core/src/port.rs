@@ -6,11 +6,11 @@
 //! ```
 //!
 //! A port is *busy* when packets come faster than is worth sending one by one. Then a push only
-//! stages. A sender that has run out of credit sends, as a batch, instead of waiting. The keeper
+//! stages. A sender that has run out of credit sends, as a batch, instead of waiting. The runner
 //! (a runner thread) looks after what is left every [`TICK_NS`], and ends the busy period when
 //! little comes. Should it be late, the push that makes [`COLLECT`] packets wait sends.
 //!
-//! Invariant: packets that are held and owned by nobody are known to the keeper. It is told
+//! Invariant: packets that are held and owned by nobody are known to the runner. It is told
 //! before the owner leaves, so it misses nothing.
 //!
 //! Source: the quota is Linux's `dev_tx_weight`, the shape that of `__qdisc_run`
@@ -19,8 +19,8 @@
 
 mod device;
 mod pace;
-mod root;
 mod share;
+mod state;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -34,16 +34,16 @@ use onramp_queue::{DropReason, Full, Intake, Owner, PacketList, Pushed};
 pub use self::device::{Device, DeviceInfo, Transmitted};
 pub use self::share::{Share, SharedRate};
 
-use self::root::{Leave, Quota, Root, Stop};
+use self::state::{Leave, PortState, Quota, Stop};
 use crate::base::Instant;
 use crate::base::stats::{PortSnapshot, PortStats};
 use crate::base::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
 use crate::sched::{Cx, Qdisc};
-use crate::tree::Trunk;
+use crate::tree::RootQdisc;
 
 /// Packets an owner sends before it leaves the rest to others (`dev_tx_weight`).
 pub const QUOTA: u32 = 64;
-/// As [`QUOTA`], where the rest would wait for the keeper, and a burst costs the device no call.
+/// As [`QUOTA`], where the rest would wait for the runner, and a burst costs the device no call.
 const LONG_QUOTA: u32 = 4 * QUOTA;
 /// An owner begins no further burst when it has worked for so long.
 pub const QUOTA_NS: u64 = 100_000;
@@ -59,23 +59,23 @@ pub const TICK_NS: u64 = 100_000;
 /// Who sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Senders, as owners; a busy port collects, and its keeper looks after what is left.
+    /// Senders, as owners; a busy port collects, and its runner looks after what is left.
     #[default]
     Hybrid,
-    /// Senders, as owners; the keeper takes over when a quota ends with packets left.
+    /// Senders, as owners; the runner takes over when a quota ends with packets left.
     Inline,
-    /// The keeper alone: a sender only stages, and calls the keeper if nothing waited before.
+    /// The runner alone: a sender only stages, and calls the runner if nothing waited before.
     Dedicated,
 }
 
 /// Who looks after packets that wait with no owner.
-pub trait Keeper {
+pub trait PortWaker {
     /// Visits the port (calls [`Port::visit`]) at `at`, or before.
-    fn keep(&self, at: Instant);
+    fn visit_by(&self, at: Instant);
 
     /// Somebody came by at `now`: if a visit that was asked for is long overdue, another may have
     /// to come.
-    fn remind(&self, _now: Instant) {}
+    fn check_overdue(&self, _now: Instant) {}
 
     /// Nanoseconds that have passed since `now`, if somebody looks at a clock: the owner's quota
     /// has a bound in time, too.
@@ -106,12 +106,12 @@ pub struct Ran {
 /// as [`DropReason::PortDead`]. The panic goes no further: the thread that met it had only come by
 /// with a packet.
 pub struct Port<D> {
-    intake: Intake<Root<D>>,
+    intake: Intake<PortState<D>>,
     known: Known,
     stats: PortStats,
     /// What the next owner has to do first, or the present one as soon as it is back from the
     /// device.
-    wants: AtomicU8,
+    requests: AtomicU8,
     jobs: Mutex<VecDeque<Job>>,
 }
 
@@ -123,7 +123,7 @@ struct Known {
 }
 
 /// Something to do with the tree of a port: see [`Port::with`].
-pub type Job = Box<dyn FnOnce(&mut Trunk, &mut Cx<'_>) + Send>;
+pub type Job = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) + Send>;
 
 /// A job that could not be taken: [`JOBS_MAX`] wait already.
 pub struct TooManyJobs(pub Job);
@@ -138,16 +138,18 @@ impl fmt::Debug for TooManyJobs {
 pub const JOBS_MAX: usize = 1_024;
 
 /// How often an owner looks for jobs, in one run. More are left to the next one.
-const ERRANDS: u32 = 2;
+const JOB_LOOKS: u32 = 2;
 
-/// Bits of [`Port::wants`].
+/// Bits of [`Port::requests`].
 const CLOSE: u8 = 1;
 const JOBS: u8 = 2;
 
 /// The owner counts on lines that producers do not touch, and these read none that it writes.
 const _: () = {
     const LINES: usize = 128;
-    assert!(align_of::<Port<u8>>() == LINES && size_of::<Intake<Root<u8>>>().is_multiple_of(LINES));
+    assert!(
+        align_of::<Port<u8>>() == LINES && size_of::<Intake<PortState<u8>>>().is_multiple_of(LINES)
+    );
     assert!(offset_of!(Port<u8>, intake).is_multiple_of(LINES));
     assert!(offset_of!(Port<u8>, known).is_multiple_of(LINES) && size_of::<Known>() == LINES);
 };
@@ -171,7 +173,7 @@ impl<D: Device> Port<D> {
         // A list that is never full makes no owner.
         let cap = if dedicated { cap.min(u16::MAX - 1) } else { cap };
         let batch = if dedicated { u16::MAX } else { COLLECT.min(cap) };
-        let intake = Intake::new(Root::new(qdisc, device, share), cap, batch);
+        let intake = Intake::new(PortState::new(qdisc, device, share), cap, batch);
         if dedicated && let Some(owner) = intake.own() {
             owner.leave_busy(); // So that a push only stages.
         }
@@ -179,7 +181,7 @@ impl<D: Device> Port<D> {
             intake,
             known: Known { mode, death: OnceLock::new() },
             stats: PortStats::default(),
-            wants: AtomicU8::new(0),
+            requests: AtomicU8::new(0),
             jobs: Mutex::new(VecDeque::new()),
         }
     }
@@ -196,18 +198,18 @@ impl<D: Device> Port<D> {
         &self,
         packets: PacketList,
         now: Instant,
-        keeper: &impl Keeper,
+        waker: &impl PortWaker,
     ) -> Result<Option<Ran>, Full> {
         Ok(match self.intake.push(packets)? {
             Pushed::Staged { first } => {
                 match self.known.mode {
-                    Mode::Dedicated if first => keeper.keep(now),
-                    Mode::Dedicated => keeper.remind(now),
+                    Mode::Dedicated if first => waker.visit_by(now),
+                    Mode::Dedicated => waker.check_overdue(now),
                     Mode::Hybrid | Mode::Inline => {}
                 }
                 None
             }
-            Pushed::Owner { owner, fresh } => Some(self.run(owner, fresh, now, keeper, false)),
+            Pushed::Owner { owner, fresh } => Some(self.run(owner, fresh, now, waker, false)),
         })
     }
 
@@ -219,34 +221,34 @@ impl<D: Device> Port<D> {
     }
 
     /// Sends up to a quota: for a sender that would have to wait. `None`: somebody owns the port,
-    /// or the keeper alone sends.
-    pub fn help(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
+    /// or the runner alone sends.
+    pub fn help(&self, now: Instant, waker: &impl PortWaker) -> Option<Ran> {
         if self.known.mode == Mode::Dedicated {
-            keeper.remind(now);
+            waker.check_overdue(now);
             return None;
         }
         let owner = self.intake.own()?;
         self.stats.helped.add(1);
-        Some(self.run(owner, PacketList::new(), now, keeper, false))
+        Some(self.run(owner, PacketList::new(), now, waker, false))
     }
 
-    /// The keeper's visit. `None`: somebody owns the port; come again after a tick.
-    pub fn visit(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
+    /// The runner's visit. `None`: somebody owns the port; come again after a tick.
+    pub fn visit(&self, now: Instant, waker: &impl PortWaker) -> Option<Ran> {
         let owner = self.intake.own()?;
-        Some(self.run(owner, PacketList::new(), now, keeper, true))
+        Some(self.run(owner, PacketList::new(), now, waker, true))
     }
 
     /// The owner's work: take what came, send up to a quota, leave.
     fn run(
         &self,
-        mut owner: Owner<'_, Root<D>>,
+        mut owner: Owner<'_, PortState<D>>,
         mut fresh: PacketList,
         now: Instant,
-        keeper: &impl Keeper,
+        waker: &impl PortWaker,
         visit: bool,
     ) -> Ran {
         if !visit {
-            keeper.remind(now);
+            waker.check_overdue(now);
         }
         let was_busy = owner.was_busy();
         // Threads read the clock before they get hold of the port, and may be late. Time that went
@@ -262,8 +264,8 @@ impl<D: Device> Port<D> {
             purge: if visit { u32::from(u16::MAX) } else { ENQUEUE_QUOTA + fresh.len() },
             at_leisure: visit,
         };
-        let late = || keeper.elapsed(now) >= QUOTA_NS;
-        let mut errands = ERRANDS;
+        let late = || waker.elapsed(now) >= QUOTA_NS;
+        let mut jobs = JOB_LOOKS;
         self.stats.runs.add(1);
         let stop = loop {
             let takes = owner.inbox.len() <= QUOTA;
@@ -272,23 +274,23 @@ impl<D: Device> Port<D> {
                 let mut taken = owner.take();
                 owner.receive(&mut taken);
             }
-            let turn = self.guard(&mut owner, &mut quota, keeper, |owner, quota| {
+            let turn = self.guard(&mut owner, &mut quota, waker, |owner, quota| {
                 owner.turn(&mut done, quota, &late, now, &self.stats)
             });
             let stop = turn.unwrap_or_else(|| owner.stop_of_death());
-            // Relaxed: who asks tries to own the port, or has the keeper come, after that. This is
+            // Relaxed: who asks tries to own the port, or has the runner come, after that. This is
             // for an owner that was away for long, in a device that blocks.
-            let wants = self.wants.load(Ordering::Relaxed);
-            let closes = wants & CLOSE != 0 && !owner.is_closed();
-            if (closes || errands > 0 && wants != 0) && self.obey(&mut owner) {
-                errands = errands.saturating_sub(1);
+            let requests = self.requests.load(Ordering::Relaxed);
+            let closes = requests & CLOSE != 0 && !owner.is_closed();
+            if (closes || jobs > 0 && requests != 0) && self.take_requests(&mut owner) {
+                jobs = jobs.saturating_sub(1);
                 continue;
             }
-            self.keep_wanted(&owner, now, keeper);
+            self.wake_for_requests(&owner, now, waker);
             if let Stop::Until(at) = stop {
-                keeper.keep(at);
+                waker.visit_by(at);
             } else if now < owner.retry_at {
-                keeper.keep(owner.retry_at); // More waits, but the device is asked when it said.
+                waker.visit_by(owner.retry_at); // More waits, but the device is asked when it said.
             }
             match owner.leave(self.known.mode, was_busy, stop, visit, now) {
                 Leave::Idle => match owner.leave_idle() {
@@ -298,11 +300,11 @@ impl<D: Device> Port<D> {
                         continue;
                     }
                 },
-                // The keeper ticks by itself; others only make sure of it, after its tick.
-                Leave::Collecting if visit => keeper.keep(now.after(TICK_NS)),
-                Leave::Collecting => keeper.keep(now.after(2 * TICK_NS)),
-                // What comes from here on finds nothing waiting, and calls the keeper itself.
-                Leave::Staging { more } if more || owner.waiting() > 0 => keeper.keep(now),
+                // The runner ticks by itself; others only make sure of it, after its tick.
+                Leave::Collecting if visit => waker.visit_by(now.after(TICK_NS)),
+                Leave::Collecting => waker.visit_by(now.after(2 * TICK_NS)),
+                // What comes from here on finds nothing waiting, and calls the runner itself.
+                Leave::Staging { more } if more || owner.waiting() > 0 => waker.visit_by(now),
                 Leave::Staging { .. } => {}
             }
             self.stats.busy.add(u64::from(!was_busy));
@@ -346,17 +348,17 @@ impl<D: Device> Port<D> {
     /// Drops everything that is held, and whatever still comes, as [`DropReason::Purged`].
     /// `None`: somebody owns the port, and closes it as soon as it is back from the device; try
     /// again.
-    pub fn close(&self, now: Instant, keeper: &impl Keeper) -> Option<Ran> {
-        // Release: why; pairs with the acquire in `obey`.
-        self.wants.fetch_or(CLOSE, Ordering::Release);
+    pub fn close(&self, now: Instant, waker: &impl PortWaker) -> Option<Ran> {
+        // Release: why; pairs with the acquire in `take_requests`.
+        self.requests.fetch_or(CLOSE, Ordering::Release);
         let mut owner = self.intake.own()?;
         owner.close(DropReason::Purged); // Before it asks the device for anything.
-        Some(self.run(owner, PacketList::new(), now, keeper, true))
+        Some(self.run(owner, PacketList::new(), now, waker, true))
     }
 
     /// Has `job` done with the tree: here and now, if nobody owns the port and little is to be done
     /// before (then gives true), else by the present owner as soon as it is back from the device,
-    /// or by the keeper. Jobs are done in the order they come. Nobody who sends waits for one, but
+    /// or by the runner. Jobs are done in the order they come. Nobody who sends waits for one, but
     /// for its time; and who brings one sends nothing: a device that blocks does not keep it.
     ///
     /// What a job drops is counted, and goes home. One that panics kills the port. A dead port
@@ -365,20 +367,25 @@ impl<D: Device> Port<D> {
     /// # Errors
     ///
     /// Gives the job back when [`JOBS_MAX`] of them wait: the device blocks.
-    pub fn with(&self, job: Job, now: Instant, keeper: &impl Keeper) -> Result<bool, TooManyJobs> {
+    pub fn with(
+        &self,
+        job: Job,
+        now: Instant,
+        waker: &impl PortWaker,
+    ) -> Result<bool, TooManyJobs> {
         let mut jobs = self.jobs();
         if jobs.len() >= JOBS_MAX {
             drop(jobs);
-            keeper.keep(now); // An owner that found the lock taken left them lying.
+            waker.visit_by(now); // An owner that found the lock taken left them lying.
             return Err(TooManyJobs(job));
         }
         jobs.push_back(job);
         drop(jobs);
-        self.wants.fetch_or(JOBS, Ordering::Relaxed); // Relaxed: as in `run`; the lock has them.
+        self.requests.fetch_or(JOBS, Ordering::Relaxed); // Relaxed: as in `run`; the lock has them.
         if let Some(owner) = self.intake.own() {
-            return Ok(self.attend(owner, now, keeper));
+            return Ok(self.run_jobs_now(owner, now, waker));
         }
-        keeper.keep(now); // The owner may have looked for jobs for the last time.
+        waker.visit_by(now); // The owner may have looked for jobs for the last time.
         Ok(false)
     }
 
@@ -393,27 +400,32 @@ impl<D: Device> Port<D> {
         &self,
         qdisc: Box<dyn Qdisc>,
         now: Instant,
-        keeper: &impl Keeper,
+        waker: &impl PortWaker,
     ) -> Result<bool, TooManyJobs> {
-        self.with(Box::new(|trunk, cx| trunk.succeed(qdisc, cx)), now, keeper)
+        self.with(Box::new(|root, cx| root.succeed(qdisc, cx)), now, waker)
     }
 
-    /// Does what others want, up to a quota, and sends nothing: that is the keeper's. True: nothing
+    /// Does what others want, up to a quota, and sends nothing: that is the runner's. True: nothing
     /// is left to do.
-    fn attend(&self, mut owner: Owner<'_, Root<D>>, now: Instant, keeper: &impl Keeper) -> bool {
+    fn run_jobs_now(
+        &self,
+        mut owner: Owner<'_, PortState<D>>,
+        now: Instant,
+        waker: &impl PortWaker,
+    ) -> bool {
         let was_busy = owner.was_busy();
         let now = now.max(owner.now); // As in `run`.
         owner.now = now;
         let mut done = PacketList::new(); // goes home when the port is let go
         let held = owner.held(&self.stats);
-        let late = || keeper.elapsed(now) >= QUOTA_NS;
-        for _ in 0..ERRANDS {
-            if !self.is_wanted(&owner) || !self.obey(&mut owner) {
+        let late = || waker.elapsed(now) >= QUOTA_NS;
+        for _ in 0..JOB_LOOKS {
+            if !self.is_wanted(&owner) || !self.take_requests(&mut owner) {
                 break;
             }
             let mut quota = Quota::default(); // Nothing is sent; a dead port is buried below.
-            self.guard(&mut owner, &mut quota, keeper, |owner, _| {
-                owner.run_errands(&mut done, &late, now, &self.stats);
+            self.guard(&mut owner, &mut quota, waker, |owner, _| {
+                owner.run_jobs(&mut done, &late, now, &self.stats);
             });
             if late() {
                 break;
@@ -421,83 +433,83 @@ impl<D: Device> Port<D> {
         }
         let left = self.is_wanted(&owner);
         // Acquire: why; pairs with the release in `close`.
-        if self.wants.load(Ordering::Acquire) & CLOSE != 0 {
+        if self.requests.load(Ordering::Acquire) & CLOSE != 0 {
             owner.close(DropReason::Purged);
         }
         if owner.is_closed() {
             // Nothing is sent, and nobody may come any more for what was staged meanwhile.
-            let _ = self.run(owner, PacketList::new(), now, keeper, true);
+            let _ = self.run(owner, PacketList::new(), now, waker, true);
             return !left;
         }
         // What is held may leave earlier now.
         if left || held + owner.held(&self.stats) > 0 {
-            keeper.keep(now);
+            waker.visit_by(now);
         }
         if was_busy {
             if owner.waiting() > 0 {
-                keeper.keep(now); // What came meanwhile wants somebody to look.
+                waker.visit_by(now); // What came meanwhile requests somebody to look.
             }
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            keeper.keep(now); // As above.
+            waker.visit_by(now); // As above.
             owner.leave_busy();
         }
         !left
     }
 
-    /// Has the keeper come if jobs are left to do.
-    fn keep_wanted(&self, owner: &Root<D>, now: Instant, keeper: &impl Keeper) {
-        if owner.has_errands() {
-            keeper.keep(now);
+    /// Has the runner come if jobs are left to do.
+    fn wake_for_requests(&self, owner: &PortState<D>, now: Instant, waker: &impl PortWaker) {
+        if owner.has_jobs() {
+            waker.visit_by(now);
         } else if self.is_wanted(owner) {
             // Somebody has the lock, and may need the processor to let go of it.
-            keeper.keep(now.after(TICK_NS));
+            waker.visit_by(now.after(TICK_NS));
         }
     }
 
     /// Whether jobs are left to do.
-    fn is_wanted(&self, owner: &Root<D>) -> bool {
-        // Relaxed: who brings one after this look calls the keeper; the lock has the jobs.
-        owner.has_errands() || self.wants.load(Ordering::Relaxed) & JOBS != 0
+    fn is_wanted(&self, owner: &PortState<D>) -> bool {
+        // Relaxed: who brings one after this look calls the runner; the lock has the jobs.
+        owner.has_jobs() || self.requests.load(Ordering::Relaxed) & JOBS != 0
     }
 
     /// Calls what may panic: anybody's code. `None`: it did, and the port is dead.
     fn guard<R>(
         &self,
-        owner: &mut Root<D>,
+        owner: &mut PortState<D>,
         quota: &mut Quota,
-        keeper: &impl Keeper,
-        f: impl FnOnce(&mut Root<D>, &mut Quota) -> R,
+        waker: &impl PortWaker,
+        f: impl FnOnce(&mut PortState<D>, &mut Quota) -> R,
     ) -> Option<R> {
         let call = AssertUnwindSafe(|| {
             let result = f(owner, quota);
             self.stats.backlog.set(owner.held(&self.stats));
             result
         });
-        catch_unwind(call).map_err(|panic| self.die(owner, quota, keeper, panic)).ok()
+        catch_unwind(call).map_err(|panic| self.die(owner, quota, waker, panic)).ok()
     }
 
     #[cold]
     fn die(
         &self,
-        owner: &mut Root<D>,
+        owner: &mut PortState<D>,
         quota: &Quota,
-        keeper: &impl Keeper,
+        waker: &impl PortWaker,
         panic: Box<dyn Any + Send>,
     ) {
         owner.die(quota, &self.stats);
         self.stats.backlog.set(owner.held(&self.stats));
-        keeper.dies();
+        waker.dies();
         let first = self.known.death.set(why(&*panic)).is_ok();
         std::mem::forget(panic); // Its drop is anybody's code, too.
         if first {
-            keeper.died();
+            waker.died();
         }
     }
 
     /// Does what others want of the owner. True: there is more to do for it.
     #[cold]
-    fn obey(&self, owner: &mut Root<D>) -> bool {
+    fn take_requests(&self, owner: &mut PortState<D>) -> bool {
         // An owner waits for nobody: while somebody has the lock, the next owner does it, whom that
         // one has come.
         let jobs = match self.jobs.try_lock() {
@@ -506,16 +518,16 @@ impl<D: Device> Port<D> {
             Ok(lock) => Some(lock),
         };
         if let Some(mut jobs) = jobs {
-            owner.send_on(&mut jobs);
+            owner.accept_jobs(&mut jobs);
             if jobs.is_empty() {
                 // Relaxed: as above, the lock has them.
-                self.wants.fetch_and(!JOBS, Ordering::Relaxed);
+                self.requests.fetch_and(!JOBS, Ordering::Relaxed);
             }
         }
         // Acquire: pairs with the release in `close`.
-        let closes = self.wants.load(Ordering::Acquire) & CLOSE != 0;
+        let closes = self.requests.load(Ordering::Acquire) & CLOSE != 0;
         let closes = closes && owner.close(DropReason::Purged);
-        closes || owner.has_errands()
+        closes || owner.has_jobs()
     }
 
     fn jobs(&self) -> MutexGuard<'_, VecDeque<Job>> {

@@ -3,7 +3,7 @@
 mod apply;
 mod edit;
 mod look;
-mod trunk;
+mod root_qdisc;
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
 use crate::tc::{Setup, Spec};
 
 pub use self::edit::Edit;
-pub use self::trunk::Trunk;
+pub use self::root_qdisc::RootQdisc;
 
 /// A qdisc without threads, sockets or clock: packets go in and out by calls, and time is an
 /// argument.
@@ -60,7 +60,7 @@ pub use self::trunk::Trunk;
 /// ```
 #[derive(Debug)]
 pub struct Tree {
-    root: Trunk,
+    root: RootQdisc,
     /// What the root was built from.
     setup: Arc<Setup>,
     mtu: u32,
@@ -133,7 +133,7 @@ impl Tree {
     }
 
     fn with(setup: Setup, root: Box<dyn Qdisc>, mtu: u32, seed: u64) -> Self {
-        let (root, setup) = (Trunk::new(root), Arc::new(setup));
+        let (root, setup) = (RootQdisc::new(root), Arc::new(setup));
         let drops = PacketList::new();
         Self { root, setup, mtu, seed, drops, totals: Totals::ZERO }
     }
@@ -191,7 +191,7 @@ impl Tree {
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
         self.call(now, |root, cx| {
-            root.qdisc().foresee(&packets, packets.len());
+            root.qdisc().prefetch_flows(&packets, packets.len());
             for pkt in packets {
                 // What is dropped is counted below.
                 let _ = root.enqueue(pkt, cx);
@@ -277,11 +277,11 @@ impl Tree {
 
     /// Calls the qdisc; counts and keeps what it drops.
     #[inline]
-    fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut Trunk, &mut Cx<'_>) -> R) -> R {
+    fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut RootQdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
         let mut cx = self.root.call(now, &mut drops);
         let result = f(&mut self.root, &mut cx);
-        self.root.look(0, &cx);
+        self.root.count_dropped(0, &cx);
         let made = cx.made;
         self.settle(made, drops);
         result

@@ -198,7 +198,7 @@ fn what_does_not_fit_memory_is_taken_from_the_head_of_the_fattest() {
     assert_eq!(push(5, 3), Verdict::Queued);
     let dropped: Vec<_> = tree.drops().map(|pkt| (pkt.cookie, pkt.drop_reason)).collect();
     let reason = Some(DropReason::Overlimit);
-    assert_eq!(dropped[0], (0, reason), "of the fattest");
+    assert_eq!(dropped[0], (0, reason), "of the longest");
     assert!([1, 3].contains(&dropped[1].0), "of two that are as fat: {}", dropped[1].0);
     assert_eq!(stat(&tree, "memory_used"), 5 * 2304);
 }

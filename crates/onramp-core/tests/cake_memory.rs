@@ -54,7 +54,7 @@ fn the_fattest_flow_pays_until_another_one_is() {
         );
         assert!(push(&mut tree, 99, room - fat - less, 0).is_empty());
         let lost: Vec<_> = (100..108).flat_map(|flow| push(&mut tree, flow, 1, 0)).collect();
-        // Three of the fattest, and then of both in turn.
+        // Three of the longest, and then of both in turn.
         assert_eq!((lost.len(), &lost[..3]), (8, &[1, 1, 1][..]), "{lost:?}");
         assert!(lost.iter().all(|flow| [1, other].contains(flow)), "{lost:?}");
         (2..=3).contains(&lost.iter().filter(|flow| **flow == other).count())

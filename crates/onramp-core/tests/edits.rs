@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use onramp_core::qdisc::Cx;
 use onramp_core::view::QdiscView;
-use onramp_core::{Device, DeviceInfo, Edit, Instant, Keeper, Port, Setup, Transmitted, Trunk};
+use onramp_core::{
+    Device, DeviceInfo, Edit, Instant, Port, PortWaker, RootQdisc, Setup, Transmitted,
+};
 use onramp_queue::{Packet, PacketList};
 
 const MTU: u32 = 1_514;
@@ -34,8 +36,8 @@ impl Device for Taker {
 
 struct Nobody;
 
-impl Keeper for Nobody {
-    fn keep(&self, _at: Instant) {}
+impl PortWaker for Nobody {
+    fn visit_by(&self, _at: Instant) {}
 }
 
 /// Cookies that a queue took.
@@ -70,7 +72,8 @@ impl Queues {
         let mut changed = Vec::new();
         for (queue, (port, _)) in self.ports.iter().enumerate() {
             if let Some(edit) = Edit::new(&self.setup, &change, Some(queue), MTU, 0) {
-                let job = Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| trunk.edit(edit, cx));
+                let job =
+                    Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| root.edit(edit, cx));
                 assert!(port.with(job, NOW, &Nobody).expect("few jobs wait"));
                 assert_eq!(port.death(), None);
                 changed.push(queue);
@@ -82,8 +85,8 @@ impl Queues {
     fn views(&self, queue: usize) -> Vec<QdiscView> {
         let (found, setup) = (Arc::new(Mutex::new(Vec::new())), self.setup.clone());
         let inside = found.clone();
-        let job = Box::new(move |trunk: &mut Trunk, _: &mut Cx<'_>| {
-            *inside.lock().unwrap() = trunk.views(&setup, Some(queue));
+        let job = Box::new(move |root: &mut RootQdisc, _: &mut Cx<'_>| {
+            *inside.lock().unwrap() = root.views(&setup, Some(queue));
         });
         assert!(self.ports[queue].0.with(job, NOW, &Nobody).expect("few jobs wait"));
         std::mem::take(&mut *found.lock().unwrap())

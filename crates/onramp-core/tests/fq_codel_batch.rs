@@ -1,6 +1,6 @@
 //! `fq_codel` beyond its limit, and under way.
 //!
-//! Source: RFC 8290, section 4.1: the limit drops from the head of the fattest flow, at most
+//! Source: RFC 8290, section 4.1: the limit drops from the head of the longest flow, at most
 //! `drop_batch` packets or half of its bytes; `tc-fq_codel(8)`; Linux' `fq_codel_drop`, by which
 //! the packets count for CoDel's pace, too.
 
@@ -46,7 +46,7 @@ fn counts(tree: &mut Tree) -> Vec<i64> {
     counts
 }
 
-/// Half of the fattest flow goes, or a batch, if that is less; and CoDel counts it.
+/// Half of the longest flow goes, or a batch, if that is less; and CoDel counts it.
 #[test]
 fn a_batch_goes_from_the_fattest_flow() {
     for (options, packets, dropped) in [

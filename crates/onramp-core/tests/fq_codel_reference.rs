@@ -53,10 +53,10 @@ impl Model {
             return Vec::new();
         }
         let most = self.queues.iter().map(Queue::bytes).max().unwrap_or(0);
-        let fattest = self.queues.iter_mut().find(|queue| queue.bytes() == most).expect("one");
+        let longest = self.queues.iter_mut().find(|queue| queue.bytes() == most).expect("one");
         let (mut dropped, mut bytes) = (Vec::new(), 0);
         while dropped.len() < self.batch && (dropped.is_empty() || bytes < most / 2) {
-            let Some((number, len)) = fattest.packets.pop_front() else { break };
+            let Some((number, len)) = longest.packets.pop_front() else { break };
             dropped.push(number);
             bytes += u64::from(len);
         }

@@ -24,7 +24,7 @@ impl Port {
     /// What its owner does when its time has come: sends what it may, and says when to come back.
     fn run(&mut self, now: Instant, packet: u32) {
         let (has_packets, changes) = self.at(now.since(START));
-        self.share.look(now, has_packets);
+        self.share.update_active(now, has_packets);
         self.ask_at = START.after(changes);
         if !has_packets {
             return;
@@ -136,14 +136,14 @@ fn packets_now_and_then_are_counted() {
                     queued[member] = 1;
                 }
                 if queued[member] == 1 {
-                    share.look(now, true);
+                    share.update_active(now, true);
                     if share.not_before(now).is_none() {
                         share.charge(packet);
                         sent += u64::from(packet);
                         queued[member] = 0;
                     }
                 }
-                share.look(now, queued[member] > 0);
+                share.update_active(now, queued[member] > 0);
             }
         }
         let what = format!("{count} ports, {dropped} dropped");
@@ -170,7 +170,7 @@ fn who_is_left_takes_over() {
 fn idle_time_is_lost_and_late_time_is_not() {
     let shared = SharedRate::new(Rate(1_000_000), 1);
     let mut share = shared.share(0);
-    share.look(START, true);
+    share.update_active(START, true);
     assert_eq!(share.not_before(START), None);
     share.charge(1_000);
     let next = START.after(1_000_000);
@@ -180,9 +180,9 @@ fn idle_time_is_lost_and_late_time_is_not() {
     assert_eq!(share.not_before(late), None);
     share.charge(1_000);
     assert_eq!(share.not_before(late), Some(next.after(1_000_000)));
-    share.look(late, false);
+    share.update_active(late, false);
     let back = late.after(SECOND);
-    share.look(back, true);
+    share.update_active(back, true);
     assert_eq!(share.not_before(back), None);
     share.charge(1_000);
     assert_eq!(share.not_before(back), Some(back.after(1_000_000)), "one packet, not a thousand");
@@ -192,7 +192,7 @@ fn idle_time_is_lost_and_late_time_is_not() {
 fn a_rate_can_change_and_be_none() {
     let shared = SharedRate::new(Rate(1_000_000), 1);
     let mut share = shared.share(0);
-    share.look(START, true);
+    share.update_active(START, true);
     share.charge(1_000);
     shared.set(Rate(2_000_000));
     assert_eq!(shared.get(), Rate(2_000_000));

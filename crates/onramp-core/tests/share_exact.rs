@@ -18,7 +18,7 @@ fn wait(share: &mut Share, now: Instant) -> u64 {
 /// Members that `member` counts when it comes at `now`.
 fn members(rate: &SharedRate, member: usize, now: Instant) -> u64 {
     let mut share = rate.share(member);
-    share.look(now, true);
+    share.update_active(now, true);
     share.charge(1_000);
     wait(&mut share, now) / 1_000
 }
@@ -47,7 +47,7 @@ fn each_byte_is_charged() {
         (Rate(333_333_333), 1, 4),
     ] {
         let mut share = SharedRate::new(rate, 1).share(0);
-        share.look(START, true);
+        share.update_active(START, true);
         share.charge(bytes);
         assert_eq!(wait(&mut share, START), ns, "{bytes} bytes at {rate}");
         assert_eq!(wait(&mut share, START.after(ns)), 0);
@@ -60,7 +60,7 @@ fn late_by_a_millisecond_at_most() {
     for (rate, bytes_in_ms) in [(RATE, 1_000_000), (Rate(2_000_000_000), 2_000_000)] {
         for (late, part) in [(MS / 2, 2), (MS, 1), (MS + 1, 1), (50 * MS, 1)] {
             let mut share = SharedRate::new(rate, 1).share(0);
-            share.look(START, true);
+            share.update_active(START, true);
             let now = START.after(late);
             assert_eq!(wait(&mut share, now), 0);
             share.charge(bytes_in_ms / part);
@@ -75,7 +75,7 @@ fn late_by_a_millisecond_at_most() {
 #[test]
 fn time_that_goes_back_does_not_pay() {
     let mut share = SharedRate::new(RATE, 1).share(0);
-    share.look(START, true);
+    share.update_active(START, true);
     share.charge(1_000);
     assert_eq!(wait(&mut share, START.after(400)), 600);
     assert_eq!(wait(&mut share, START.after(100)), 600);
@@ -90,11 +90,11 @@ fn who_has_siblings_asks_again_after_five_milliseconds() {
     {
         let rate = SharedRate::new(RATE, 2);
         let mut share = rate.share(0);
-        share.look(START, true);
+        share.update_active(START, true);
         share.charge(bytes);
         assert_eq!(wait(&mut share, START), alone);
         let mut other = rate.share(1);
-        other.look(START, true);
+        other.update_active(START, true);
         other.charge(bytes);
         assert_eq!(wait(&mut other, START), shared);
     }
@@ -106,27 +106,27 @@ fn who_has_siblings_asks_again_after_five_milliseconds() {
 fn siblings_are_counted_every_two_hundred_microseconds() {
     let rate = SharedRate::new(RATE, 2);
     let (mut share, mut other) = (rate.share(0), rate.share(1));
-    share.look(START, true);
+    share.update_active(START, true);
     share.charge(1_000_000);
-    other.look(START, true);
+    other.update_active(START, true);
     other.charge(1_000_000);
     assert_eq!((wait(&mut share, START), wait(&mut other, START)), (MS, 2 * MS));
     for after in [1, RECOUNT / 2, RECOUNT - 1] {
         let now = START.after(after);
-        share.look(now, true);
+        share.update_active(now, true);
         assert_eq!(wait(&mut share, now), MS - after, "it knows of none");
     }
     // 200,000 bytes are paid for; the others take twice as long.
     let now = START.after(RECOUNT);
-    share.look(now, true);
+    share.update_active(now, true);
     assert_eq!(wait(&mut share, now), 2 * (MS - RECOUNT));
     // The other one goes. That is seen no sooner than the next time.
     drop(other);
     let before = now.after(RECOUNT - 1);
-    share.look(before, true);
+    share.update_active(before, true);
     assert_eq!(wait(&mut share, before), 2 * (MS - RECOUNT) - (RECOUNT - 1));
     let now = now.after(RECOUNT);
-    share.look(now, true);
+    share.update_active(now, true);
     assert_eq!(wait(&mut share, now), MS - RECOUNT - RECOUNT / 2);
 }
 
@@ -135,12 +135,12 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
 fn who_has_nothing_to_send_counts_nobody() {
     let rate = SharedRate::new(RATE, 2);
     let (mut share, mut other) = (rate.share(0), rate.share(1));
-    share.look(START, true);
+    share.update_active(START, true);
     share.charge(10_000_000);
-    share.look(START, false);
-    other.look(START, true);
+    share.update_active(START, false);
+    other.update_active(START, true);
     let now = START.after(RECOUNT);
-    share.look(now, false);
+    share.update_active(now, false);
     assert_eq!(wait(&mut share, now), 10 * MS - RECOUNT);
 }
 
@@ -150,9 +150,9 @@ fn who_went_counts_for_a_while() {
     for debt in [0, 1_000, 700_000] {
         let rate = SharedRate::new(RATE, 2);
         let mut share = rate.share(0);
-        share.look(START, true);
+        share.update_active(START, true);
         share.charge(debt);
-        share.look(START, false);
+        share.update_active(START, false);
         let paid = START.after(debt.into());
         assert_eq!(members(&rate, 1, START), 2, "{debt}");
         assert_eq!(members(&rate, 1, paid.after(RECOUNT / 2)), 2, "{debt}");
@@ -163,7 +163,7 @@ fn who_went_counts_for_a_while() {
     // One that still has something counts for ever.
     let rate = SharedRate::new(RATE, 2);
     let mut share = rate.share(0);
-    share.look(START, true);
+    share.update_active(START, true);
     assert_eq!(members(&rate, 1, START.after(1 << 50)), 2);
 }
 
@@ -174,7 +174,7 @@ fn nobody_counts_who_is_not_there() {
     for now in [Instant(0), Instant(100), Instant(RECOUNT), START] {
         assert_eq!(members(&rate, 0, now), 1, "{now:?}");
         let mut share = rate.share(1);
-        share.look(now, true);
+        share.update_active(now, true);
         assert_eq!(members(&rate, 0, now), 2, "{now:?}");
         drop(share);
         assert_eq!(members(&rate, 0, now), 1, "{now:?}");
@@ -186,11 +186,11 @@ fn nobody_counts_who_is_not_there() {
 fn a_member_that_comes_back_has_its_debt_alone() {
     for (sent, waits) in [(0, 0), (5_000, 4_000)] {
         let mut share = SharedRate::new(RATE, 1).share(0);
-        share.look(START, true);
+        share.update_active(START, true);
         share.charge(sent);
-        share.look(START, false);
+        share.update_active(START, false);
         let back = START.after(1_000);
-        share.look(back, true);
+        share.update_active(back, true);
         assert_eq!(wait(&mut share, back), waits);
         share.charge(10);
         assert_eq!(wait(&mut share, back), waits + 10);
@@ -203,10 +203,10 @@ fn a_member_that_comes_back_has_its_debt_alone() {
 fn a_member_that_was_taken_twice_is_limited() {
     let rate = SharedRate::new(RATE, 2);
     let (mut share, twin) = (rate.share(0), rate.share(0));
-    share.look(START, true);
+    share.update_active(START, true);
     drop(twin);
     let now = START.after(RECOUNT);
-    share.look(now, true);
+    share.update_active(now, true);
     share.charge(1_000_000);
     assert_eq!(wait(&mut share, now), MS - RECOUNT);
 }
@@ -216,7 +216,7 @@ fn a_member_that_was_taken_twice_is_limited() {
 fn no_limit_leaves_no_debt() {
     let rate = SharedRate::new(Rate(0), 1);
     let mut share = rate.share(0);
-    share.look(START, true);
+    share.update_active(START, true);
     share.charge(1_000_000);
     assert_eq!(wait(&mut share, START), 0);
     let now = START.after(50 * MS);

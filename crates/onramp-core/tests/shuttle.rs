@@ -1,4 +1,4 @@
-//! Senders, a port, its keeper and credits together, under random schedules.
+//! Senders, a port, its runner and credits together, under random schedules.
 //!
 //! loom tries every interleaving of two or three threads of one part; this tries many of the whole.
 //! `cargo xtask shuttle` runs it. A packet that is forgotten, or a wake-up that is lost, leaves
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::task::{Wake, Waker};
 
 use onramp_core::Spec;
-use onramp_core::{Device, DeviceInfo, Instant, Job, Keeper, Mode, Port, TICK_NS, Transmitted};
+use onramp_core::{Device, DeviceInfo, Instant, Job, Mode, Port, PortWaker, TICK_NS, Transmitted};
 use onramp_queue::{
     Alarm, Armed, Bell, Credits, Due, Full, Gate, Mailbox, Marks, NEVER, PacketList, Pool,
     Undelivered,
@@ -73,11 +73,11 @@ impl World {
     }
 }
 
-/// What an owner that is not the keeper does to call it.
+/// What an owner that is not the runner does to call it.
 struct Call<'a>(&'a World, &'a Thread);
 
-impl Keeper for Call<'_> {
-    fn keep(&self, at: Instant) {
+impl PortWaker for Call<'_> {
+    fn visit_by(&self, at: Instant) {
         if at.0 < self.0.due.note(at.0) {
             self.0.marks.set(0);
             if self.0.alarm.set(at.0) {
@@ -87,11 +87,11 @@ impl Keeper for Call<'_> {
     }
 }
 
-/// The keeper's own notes.
-struct Note<'a>(&'a World);
+/// The runner's own notes.
+struct OwnWaker<'a>(&'a World);
 
-impl Keeper for Note<'_> {
-    fn keep(&self, at: Instant) {
+impl PortWaker for OwnWaker<'_> {
+    fn visit_by(&self, at: Instant) {
         self.0.due.note(at.0);
     }
 }
@@ -108,10 +108,10 @@ fn keep(world: &World) {
             world.marks.clear(place);
             let now = world.now();
             if world.due.take(now.0) {
-                match world.port.visit(now, &Note(world)) {
-                    Some(ran) if ran.again => Note(world).keep(now),
+                match world.port.visit(now, &OwnWaker(world)) {
+                    Some(ran) if ran.again => OwnWaker(world).visit_by(now),
                     Some(_) => {}
-                    None => Note(world).keep(now.after(TICK_NS)),
+                    None => OwnWaker(world).visit_by(now.after(TICK_NS)),
                 }
             }
             next = world.due.at();
@@ -151,8 +151,8 @@ fn wait(pool: &mut Pool, need: u32, world: &World, call: &Call<'_>, waker: &Wake
     }
 }
 
-fn send(world: &World, keeper: &Thread) {
-    let call = Call(world, keeper);
+fn send(world: &World, waker: &Thread) {
+    let call = Call(world, waker);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut pool = Pool::new(Credits { packets: 2, bytes: 1_000 });
     let mut told = 0;
@@ -182,7 +182,7 @@ fn send(world: &World, keeper: &Thread) {
     world.finished.fetch_add(1, SeqCst);
     // As `Runner::stop` does.
     world.alarm.set(0);
-    keeper.unpark();
+    waker.unpark();
 }
 
 /// Says that a job is done, or gone.
@@ -197,14 +197,14 @@ impl Drop for Told {
 
 /// Has one qdisc after another put there, and waits for each. One that is forgotten leaves it
 /// asleep for ever.
-fn control(world: &World, keeper: &Thread) {
-    let call = Call(world, keeper);
+fn control(world: &World, waker: &Thread) {
+    let call = Call(world, waker);
     let done = Arc::new(AtomicU64::new(0));
     for (count, qdisc) in (1..=JOBS).zip(["pfifo", "fq", "pfifo limit 9"]) {
         let told = Told(done.clone(), thread::current());
         let spec: Spec = qdisc.parse().expect("a qdisc");
-        let job: Job = Box::new(move |trunk, cx| {
-            trunk.succeed(spec.build(1_514), cx);
+        let job: Job = Box::new(move |root, cx| {
+            root.succeed(spec.build(1_514), cx);
             drop(told);
         });
         world.port.with(job, world.now(), &call).expect("one at a time");
@@ -214,7 +214,7 @@ fn control(world: &World, keeper: &Thread) {
     }
     world.finished.fetch_add(1, SeqCst);
     world.alarm.set(0);
-    keeper.unpark();
+    waker.unpark();
 }
 
 fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
@@ -230,20 +230,20 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
         finished: AtomicU64::new(0),
     });
     let theirs = world.clone();
-    let keeper = thread::spawn(move || keep(&theirs));
+    let waker = thread::spawn(move || keep(&theirs));
     let senders: Vec<_> = (0..SENDERS)
         .map(|_| {
-            let (world, keeper) = (world.clone(), keeper.thread().clone());
-            thread::spawn(move || send(&world, &keeper))
+            let (world, waker) = (world.clone(), waker.thread().clone());
+            thread::spawn(move || send(&world, &waker))
         })
         .collect();
-    let (theirs, their_keeper) = (world.clone(), keeper.thread().clone());
+    let (theirs, their_keeper) = (world.clone(), waker.thread().clone());
     let controller = thread::spawn(move || control(&theirs, &their_keeper));
     for sender in senders {
         sender.join().expect("a sender");
     }
     controller.join().expect("who wants something done");
-    keeper.join().expect("the keeper");
+    waker.join().expect("the runner");
     let stats = world.port.snapshot();
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
     assert_eq!(stats.sent + dropped, SENDERS * PACKETS, "{stats:?}");
@@ -329,8 +329,8 @@ struct Wires {
 /// Nothing is held for later here.
 struct Tell<'a>(&'a Wires);
 
-impl Keeper for Tell<'_> {
-    fn keep(&self, _at: Instant) {}
+impl PortWaker for Tell<'_> {
+    fn visit_by(&self, _at: Instant) {}
 
     fn dies(&self) {
         self.0.gate.note_change();

@@ -15,7 +15,7 @@ use onramp_core::view::{ClassView, Extra, QdiscView};
 use serde::{Deserialize, Serialize};
 
 pub use self::histogram::Histogram;
-pub use self::rates::{Meter, Reason, Row, Stats, What};
+pub use self::rates::{RateMeter, Reason, Row, Stats, What};
 pub use self::select::{Query, Sort};
 
 /// A name that is one of ours, or was read.

@@ -20,7 +20,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use self::drops::Drops;
 use crate::http::{Sampler, Source, Turn};
 use crate::hub::{Died, Hub};
-use crate::snapshot::{Device, Meter, Query};
+use crate::snapshot::{Device, Query, RateMeter};
 use crate::wire;
 
 /// Bytes of events, and so events, that are kept for those who read slowly.
@@ -177,7 +177,7 @@ impl Looking {
 /// Somebody who watches.
 #[derive(Debug)]
 pub(crate) enum Watch {
-    Stats { sampler: Arc<Sampler>, ticks: Interval, meter: Box<Meter>, query: Query },
+    Stats { sampler: Arc<Sampler>, ticks: Interval, meter: Box<RateMeter>, query: Query },
     Events(broadcast::Receiver<Arc<Value>>),
 }
 
@@ -190,7 +190,7 @@ impl Watch {
                 let snapshot = sampler.snapshot().await.ok()?;
                 let (mut own, query) = (std::mem::take(meter), query.clone());
                 let told = spawn_blocking(move || {
-                    let mut stats = own.look(&snapshot);
+                    let mut stats = own.update(&snapshot);
                     stats.select(&query);
                     (line(id, "stats", &stats), own)
                 });

@@ -67,7 +67,7 @@ impl Manners {
 
 /// What runs at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct Measurement {
     /// The design.
     pub design: Design,
     /// What it does beside. Onramp does the same with both: its rows show how well two runs agree.
@@ -119,7 +119,7 @@ impl Plan {
     }
 
     /// The cells with so many threads, in the order of the first round.
-    fn cells(&self, threads: usize) -> Vec<Cell> {
+    fn cells(&self, threads: usize) -> Vec<Measurement> {
         let mut cells = Vec::new();
         for &manners in &self.manners {
             for &design in &self.designs {
@@ -127,7 +127,7 @@ impl Plan {
                     let memory = self.memory.iter().copied();
                     let memory =
                         memory.filter(|memory| *memory == Memory::Pool || design.is_peer());
-                    let cell = |memory| Cell { design, manners, threads, credits, memory };
+                    let cell = |memory| Measurement { design, manners, threads, credits, memory };
                     cells.extend(memory.map(cell));
                 }
             }
@@ -144,7 +144,7 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { design, manners, threads, .. } = self;
         write!(f, "{} with {threads} threads, {} manners", design.name(), manners.name())?;

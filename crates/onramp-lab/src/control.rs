@@ -121,7 +121,7 @@ pub struct Round {
 
 /// A design.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The design.
     pub design: Design,
     /// Its rounds, in order.
@@ -132,7 +132,7 @@ pub struct Cell {
     pub packets: u64,
 }
 
-impl Rounds for Cell {
+impl Rounds for Measurement {
     type Round = Round;
 
     fn rounds(&self) -> &[Round] {
@@ -145,9 +145,13 @@ impl Rounds for Cell {
 /// # Errors
 ///
 /// [`Error`] when a link cannot be had or changed, or packets do not add up.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
-    let empty =
-        |design| Cell { design, rounds: Vec::new(), operation: Latency::default(), packets: 0 };
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+    let empty = |design| Measurement {
+        design,
+        rounds: Vec::new(),
+        operation: Latency::default(),
+        packets: 0,
+    };
     let mut cells = Design::ALL.map(empty);
     for round in 0..plan.rounds {
         for &design in rotated(&Design::ALL, round) {

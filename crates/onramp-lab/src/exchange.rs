@@ -12,9 +12,9 @@ use onramp_core::{Clock, Instant};
 use onramp_dev::{MonotonicClock, Network, Receiver};
 
 use crate::Error;
-use crate::crew::{Crew, Watched, Window};
 use crate::lockstat::LockCounts;
 use crate::measure::{Latency, Phase, PhaseCell};
+use crate::thread_group::{ThreadGroup, Watched, Window};
 
 /// How long a thread sleeps before it looks whether all is over.
 const NAP: Duration = Duration::from_millis(10);
@@ -133,7 +133,7 @@ where
     P::Counts: Send,
 {
     let Talk { clients, burst, span, .. } = talk;
-    let (crew, asking) = (Crew::default(), AtomicUsize::new(clients));
+    let (group, asking) = (ThreadGroup::default(), AtomicUsize::new(clients));
     let places = 0..2 * clients;
     // All are there before the first packet.
     let receivers: Vec<_> = places.map(|place| Mutex::new(network.receiver(place))).collect();
@@ -146,11 +146,11 @@ where
     let work = |number: usize| match number / clients {
         0 => {
             let (end, receiver) = (path.end(number, burst), receiver(number));
-            serve(end, receiver, clients + number, &crew.phase, &over)
+            serve(end, receiver, clients + number, &group.phase, &over)
         }
         1 => {
             let (end, receiver) = (path.end(number, burst), receiver(number));
-            let done = ask(end, receiver, number - clients, talk, &crew.phase);
+            let done = ask(end, receiver, number - clients, talk, &group.phase);
             asking.fetch_sub(1, Ordering::Release); // Release: pairs with `over`.
             path.end_help();
             done
@@ -162,7 +162,7 @@ where
     };
     let threads = 2 * clients + usize::from(P::HELPED);
     let Watched { given: done, window, seen } =
-        crew.run_watched(threads, span, || Ok(path.counts()), work)?;
+        group.run_watched(threads, span, || Ok(path.counts()), work)?;
     drop(receivers);
     check(path, network, clients, done.iter().map(|done| done.requests).sum())?;
     Ok(conclude(done, window, seen))

@@ -131,7 +131,7 @@ pub struct Round {
 
 /// A design at so many ports.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The design.
     pub design: Design,
     /// Ports of the link, each of which holds packets.
@@ -146,7 +146,7 @@ pub struct Cell {
     pub empty: Timed,
 }
 
-impl Cell {
+impl Measurement {
     /// The thread's own work in a call, nanoseconds: its CPU time, less the median of the empty
     /// pairs. `None`: nothing was measured.
     #[must_use]
@@ -176,7 +176,7 @@ impl Cell {
     }
 }
 
-impl Rounds for Cell {
+impl Rounds for Measurement {
     type Round = Round;
 
     fn rounds(&self) -> &[Round] {
@@ -191,8 +191,8 @@ impl Rounds for Cell {
 ///
 /// [`Error`] when a link cannot be had, a call is not refused, a packet leaves, or packets do not
 /// add up.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
-    let cell = |ports, design| Cell {
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+    let cell = |ports, design| Measurement {
         design,
         ports,
         rounds: Vec::new(),
@@ -201,7 +201,7 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
         empty: Timed::default(),
     };
     let pair = |ports: &usize| Design::ALL.map(|design| cell(*ports, design));
-    let mut cells: Vec<[Cell; 2]> = plan.ports.iter().map(pair).collect();
+    let mut cells: Vec<[Measurement; 2]> = plan.ports.iter().map(pair).collect();
     let order: Vec<usize> = (0..cells.len()).collect();
     for round in 0..plan.rounds {
         for &place in rotated(&order, round) {
@@ -233,7 +233,7 @@ struct Outcome {
     helped: u64,
 }
 
-impl Cell {
+impl Measurement {
     fn add(&mut self, outcome: &Outcome) {
         let calls = &outcome.calls[self.design as usize];
         let most_ns = calls.cpu.percentiles().map_or(0, |ns| ns.max);

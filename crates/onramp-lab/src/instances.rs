@@ -38,7 +38,7 @@ pub struct Plan {
 
 /// A design with a number of senders.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The design.
     pub design: Design,
     /// Senders.
@@ -65,7 +65,7 @@ pub struct Round {
     pub jain: f64,
 }
 
-impl Rounds for Cell {
+impl Rounds for Measurement {
     type Round = Round;
 
     fn rounds(&self) -> &[Round] {
@@ -78,12 +78,12 @@ impl Rounds for Cell {
 /// # Errors
 ///
 /// [`Error`] when threads cannot be had or bound, or packets do not add up.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
-    let mut cells: Vec<Cell> = Vec::new();
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
+    let mut cells: Vec<Measurement> = Vec::new();
     for &design in &plan.designs {
         let empty = |&threads| {
             let latency = Latency::default();
-            Cell { design, threads, rounds: Vec::new(), latency }
+            Measurement { design, threads, rounds: Vec::new(), latency }
         };
         cells.extend(plan.threads.iter().map(empty));
     }
@@ -114,7 +114,7 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
             row.and_then(|row| median(row.packets_per_second())).unwrap_or(0.0)
         };
         for cell in &mut cells {
-            let Cell { design, threads, .. } = *cell;
+            let Measurement { design, threads, .. } = *cell;
             let row = rows.iter().find(|row| (row.design, row.threads) == (design, threads));
             let Some(row) = row else { continue };
             let packets_per_second = rate(design, Some(&threads));

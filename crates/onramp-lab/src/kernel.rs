@@ -29,8 +29,8 @@ use onramp_core::Tree;
 use onramp_core::qdisc::{Dequeue, KINDS};
 use onramp_queue::Packet;
 
-use crate::crew::Window;
 use crate::measure::{Spread, rotated};
+use crate::thread_group::Window;
 use crate::{Error, pin};
 use bed::{Bed, DEVICES};
 
@@ -92,7 +92,7 @@ pub struct Found {
     /// Qdiscs that a side lacks.
     pub lacking: Vec<Lacking>,
     /// By side, qdisc (the floor first) and number of processors.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<Measurement>,
 }
 
 /// A qdisc that a side lacks.
@@ -108,7 +108,7 @@ pub struct Lacking {
 
 /// A side with a qdisc and so many processors.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The side.
     pub side: Side,
     /// The qdisc, or the floor.
@@ -171,7 +171,7 @@ impl Trial {
     }
 }
 
-impl Cell {
+impl Measurement {
     /// A figure over the rounds that have it.
     #[must_use]
     pub fn spread(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<Spread> {
@@ -195,18 +195,19 @@ impl Found {
     pub fn ratios(&self) -> Vec<Ratio> {
         let ours = self.cells.iter().filter(|cell| cell.side == Side::Onramp && !cell.is_floor());
         let pairs = ours.filter_map(|ours| {
-            let theirs = |cell: &&Cell| cell.is(Side::Kernel, &ours.qdisc, ours.cpus);
+            let theirs = |cell: &&Measurement| cell.is(Side::Kernel, &ours.qdisc, ours.cpus);
             Some((ours, self.cells.iter().find(theirs)?))
         });
         pairs.map(|(ours, theirs)| ratio(ours, theirs)).collect()
     }
 }
 
-fn ratio(ours: &Cell, theirs: &Cell) -> Ratio {
+fn ratio(ours: &Measurement, theirs: &Measurement) -> Ratio {
     let rounds = ours.rounds.iter().zip(&theirs.rounds);
     let rates = rounds.map(|(ours, theirs)| ours.packets_per_second / theirs.packets_per_second);
     // One round's difference may be anything around nothing; the middle one is what is divided.
-    let cost = |cell: &Cell| cell.spread(|round| round.above_floor_ns).map(|cost| cost.median);
+    let cost =
+        |cell: &Measurement| cell.spread(|round| round.above_floor_ns).map(|cost| cost.median);
     let theirs_ns = cost(theirs).filter(|ns| *ns > 0.0);
     Ratio {
         qdisc: ours.qdisc.clone(),
@@ -275,18 +276,19 @@ fn measure(
                 lacking.push(Lacking { side, qdisc: qdisc.clone(), why });
                 continue;
             }
-            let empty = |&cpus| Cell { side, qdisc: qdisc.clone(), cpus, rounds: Vec::new() };
+            let empty =
+                |&cpus| Measurement { side, qdisc: qdisc.clone(), cpus, rounds: Vec::new() };
             cells.extend(plan.cpus.iter().map(empty));
         }
     }
-    if bed.is_ok() || cells.iter().all(Cell::is_floor) {
+    if bed.is_ok() || cells.iter().all(Measurement::is_floor) {
         nowhere(&cells, &lacking)?;
     }
     for number in 0..plan.rounds {
         let order: Vec<usize> = (0..cells.len()).collect();
         let mut trials = vec![None; cells.len()];
         for &at in rotated(&order, number) {
-            let Cell { side, qdisc, cpus, .. } = &cells[at];
+            let Measurement { side, qdisc, cpus, .. } = &cells[at];
             let (name, round, of) = (side.name(), number + 1, plan.rounds);
             told(&format!("round {round} of {of}: {name} {qdisc} on {cpus} processors"));
             let trial = trial(&bed, &cells[at], &allowed[..*cpus], plan.window);
@@ -299,7 +301,7 @@ fn measure(
 }
 
 /// Refuses a qdisc that no side has. The usual ones may be missing: that is told, no more.
-fn nowhere(cells: &[Cell], lacking: &[Lacking]) -> Result<(), Error> {
+fn nowhere(cells: &[Measurement], lacking: &[Lacking]) -> Result<(), Error> {
     let usual = qdiscs();
     let unusual = |lacking: &&Lacking| !usual.contains(&lacking.qdisc);
     let ours = lacking.iter().filter(|lacking| lacking.side == Side::Onramp).filter(unusual);
@@ -328,7 +330,7 @@ fn tree(qdisc: &str) -> Result<Setup, String> {
 
 fn trial(
     bed: &Result<Bed, String>,
-    cell: &Cell,
+    cell: &Measurement,
     cpus: &[usize],
     span: Duration,
 ) -> Result<Trial, Error> {
@@ -343,10 +345,10 @@ fn trial(
 }
 
 /// Says in which cell packets did not add up.
-fn placed(error: Error, cell: &Cell) -> Error {
+fn placed(error: Error, cell: &Measurement) -> Error {
     match error {
         Error::Conservation(account) => {
-            let Cell { side, qdisc, cpus, .. } = cell;
+            let Measurement { side, qdisc, cpus, .. } = cell;
             let name = side.name();
             Error::Conservation(format!("{name}, {qdisc} on {cpus} processors: {account}"))
         }
@@ -355,7 +357,7 @@ fn placed(error: Error, cell: &Cell) -> Error {
 }
 
 /// Adds what the cells did in one round; `first` is the number of processors to compare with.
-fn add_round(cells: &mut [Cell], trials: &[Trial], first: usize) {
+fn add_round(cells: &mut [Measurement], trials: &[Trial], first: usize) {
     let rate = |trial: &Trial| trial.window.per_second(trial.counted);
     let cpu_ns = |trial: &Trial| {
         let packets = trial.counted;

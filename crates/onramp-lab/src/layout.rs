@@ -19,8 +19,8 @@ use onramp_core::Clock;
 use onramp_dev::MonotonicClock;
 
 use self::fields::{Fields, Grouped, Mixed};
-use crate::crew::{Crew, Window};
 use crate::measure::{Latency, Phase, PhaseCell, Rounds, rotated};
+use crate::thread_group::{ThreadGroup, Window};
 use crate::{Error, Load, pin};
 
 /// Pushes of a stream between two looks at the phase.
@@ -77,7 +77,7 @@ pub struct Round {
 
 /// A layout with a number of threads.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The layout.
     pub design: Design,
     /// Threads.
@@ -113,7 +113,7 @@ impl Design {
     }
 }
 
-impl Rounds for Cell {
+impl Rounds for Measurement {
     type Round = Round;
 
     fn rounds(&self) -> &[Round] {
@@ -126,13 +126,13 @@ impl Rounds for Cell {
 /// # Errors
 ///
 /// [`Error`] when threads cannot be had or bound, or a number is lost.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let cpus = pin::allowed()?;
     let mut cells = Vec::new();
     for &threads in &plan.threads {
         let empty = |design| {
             let latency = Latency::default();
-            Cell { design, threads, rounds: Vec::new(), latency, packets: 0 }
+            Measurement { design, threads, rounds: Vec::new(), latency, packets: 0 }
         };
         let mut row = Design::ALL.map(empty);
         for round in 0..plan.rounds {
@@ -181,17 +181,17 @@ fn measure<F: Fields>(
     plan: &Plan,
     cpus: Option<&[usize]>,
 ) -> Result<(Round, u64), Error> {
-    let (fields, crew) = (F::new(CAP), Crew::default());
+    let (fields, group) = (F::new(CAP), ThreadGroup::default());
     let work = |number: usize| {
         if let Some(cpus) = cpus {
             pin::to(cpus[number % cpus.len()])?;
         }
         Ok(match plan.load {
-            Load::Stream => stream(&fields, &crew.phase),
-            Load::Rr(burst) => rr(&fields, burst.into(), &crew.phase),
+            Load::Stream => stream(&fields, &group.phase),
+            Load::Rr(burst) => rr(&fields, burst.into(), &group.phase),
         })
     };
-    let (done, window) = crew.run(threads, plan.window, work)?;
+    let (done, window) = group.run(threads, plan.window, work)?;
     let done = done.into_iter().collect::<Result<Vec<Done>, Error>>()?;
     conclude(&fields, done, window, plan.load)
 }

@@ -17,7 +17,6 @@
 mod cell;
 pub mod contention;
 pub mod control;
-mod crew;
 mod device;
 mod error;
 mod exchange;
@@ -36,6 +35,7 @@ mod peer;
 pub mod pin;
 pub mod qdisc;
 pub mod softirq;
+mod thread_group;
 
 pub use error::Error;
 pub use load::{BURST_MAX, Load};

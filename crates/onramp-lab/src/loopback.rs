@@ -17,11 +17,11 @@ use std::time::Duration;
 use onramp_dev::Network;
 
 use self::queue::{Own, Queues, Shared};
-use crate::crew::Window;
 use crate::exchange::Talk;
 use crate::lock::{Spin, StdMutex};
 use crate::lockstat::{LockCounts, LockRow};
 use crate::measure::{Latency, Rounds, rotated};
+use crate::thread_group::Window;
 use crate::{Error, Load};
 
 /// Bytes of payload in a packet.
@@ -70,7 +70,7 @@ pub struct Round {
 
 /// A design with a number of pairs.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The design.
     pub design: Design,
     /// Pairs of a sender and a receiver.
@@ -100,7 +100,7 @@ impl Design {
     }
 }
 
-impl Rounds for Cell {
+impl Rounds for Measurement {
     type Round = Round;
 
     fn rounds(&self) -> &[Round] {
@@ -113,10 +113,10 @@ impl Rounds for Cell {
 /// # Errors
 ///
 /// [`Error`] when threads cannot be had, or a packet is lost.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let mut cells = Vec::new();
     for &pairs in &plan.pairs {
-        let empty = |design| Cell {
+        let empty = |design| Measurement {
             design,
             pairs,
             rounds: Vec::new(),
@@ -252,7 +252,7 @@ mod tests {
             cpu_ns_per_packet: 1.0,
             switches_per_second: 0.0,
         };
-        let cell = |rates: [f64; 3]| Cell {
+        let cell = |rates: [f64; 3]| Measurement {
             design: Design::Mutex,
             pairs: 1,
             rounds: rates.map(round).to_vec(),

@@ -3,7 +3,7 @@
 //! All of them stand in front of the same kind of qdisc and device, with the same packets, the
 //! same bound on what a sender has below it, and one reading of the clock a packet.
 
-mod desk;
+mod context;
 mod link;
 mod llist;
 mod locked;
@@ -20,7 +20,7 @@ use crate::contention::Manners;
 use crate::measure::{Latency, Octaves, PhaseCell};
 use crate::memory::{Memory, MemoryNotes};
 
-pub(crate) use desk::Desk;
+pub(crate) use context::WorkerContext;
 pub(crate) use link::Linked;
 pub(crate) use llist::{BURST_CAP, Llist};
 pub(crate) use locked::Locked;

@@ -27,7 +27,7 @@ use crate::cell::Padded;
 use crate::contention::Manners;
 use crate::measure::{Phase, PhaseCell};
 use crate::memory::{self, Freed, Memory, MemoryNotes};
-use crate::path::{Account, Behind, Desk, Notes, Path, Seat, Sent, Worker};
+use crate::path::{Account, Behind, Notes, Path, Seat, Sent, Worker, WorkerContext};
 
 pub(crate) use floor::Floor;
 pub(crate) use intake::Bare;
@@ -282,7 +282,7 @@ impl<P: Peer> Path for Peered<P> {
         Sender {
             peered: self,
             end: self.peer.end(seat.thread),
-            desk: Desk::with_credits(seat, self.credits, self.freed.clone()),
+            context: WorkerContext::with_credits(seat, self.credits, self.freed.clone()),
         }
     }
 
@@ -313,14 +313,14 @@ impl<P: Peer> Path for Peered<P> {
 pub(crate) struct Sender<'a, P: Peer + 'a> {
     peered: &'a Peered<P>,
     end: P::End<'a>,
-    desk: Desk<'a>,
+    context: WorkerContext<'a>,
 }
 
 impl<P: Peer> Worker for Sender<'_, P> {
     #[inline]
     fn send(&mut self, payload: &[u8]) -> Sent {
-        let Some(pkt) = self.desk.packet(payload) else { return Sent::Full };
-        if P::PLACED && self.desk.is_alone() {
+        let Some(pkt) = self.context.packet(payload) else { return Sent::Full };
+        if P::PLACED && self.context.is_alone() {
             self.peered.peer.place(&mut self.end);
         }
         match self.peered.peer.push(&mut self.end, pkt, &self.peered.count.0) {
@@ -331,7 +331,7 @@ impl<P: Peer> Worker for Sender<'_, P> {
                 Sent::Staged
             }
             Err(pkt) => {
-                self.desk.take_back(pkt);
+                self.context.take_back(pkt);
                 Sent::Full
             }
         }
@@ -342,20 +342,20 @@ impl<P: Peer> Worker for Sender<'_, P> {
     }
 
     fn begin_notes(&mut self) {
-        self.desk.begin_notes();
+        self.context.begin_notes();
     }
 
     fn end_notes(&mut self) -> Option<Notes> {
-        Some(self.desk.end_notes())
+        Some(self.context.end_notes())
     }
 
     fn flush(&mut self) {
         self.peered.peer.settle();
-        self.desk.reclaim();
-        while !self.desk.is_home() && !self.desk.seat.phase.is_stop() {
+        self.context.reclaim();
+        while !self.context.is_home() && !self.context.seat.phase.is_stop() {
             thread::yield_now();
             self.peered.peer.settle();
-            self.desk.reclaim();
+            self.context.reclaim();
         }
     }
 }

@@ -80,7 +80,7 @@ pub struct Round {
 
 /// A subject with so many flows and so large a backlog.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// Its name.
     pub name: &'static str,
     /// Flows that packets were of.
@@ -93,7 +93,7 @@ pub struct Cell {
     pub rounds: Vec<Round>,
 }
 
-impl Rounds for Cell {
+impl Rounds for Measurement {
     type Round = Round;
 
     fn rounds(&self) -> &[Round] {
@@ -106,7 +106,7 @@ impl Rounds for Cell {
 /// # Errors
 ///
 /// [`Error`] when packets were lost, or a qdisc holds them back.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let mut cells = Vec::new();
     for &flows in &plan.flows {
         let backlogs = match &*plan.backlogs {
@@ -114,14 +114,14 @@ pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> 
             given => given.to_vec(),
         };
         for backlog in backlogs {
-            let cell = |subject: &Subject| Cell {
+            let cell = |subject: &Subject| Measurement {
                 name: subject.name(),
                 flows,
                 classes: subject.classes(flows),
                 backlog,
                 rounds: Vec::new(),
             };
-            let mut row: Vec<Cell> = plan.subjects.iter().map(cell).collect();
+            let mut row: Vec<Measurement> = plan.subjects.iter().map(cell).collect();
             let order: Vec<usize> = (0..row.len()).collect();
             for round in 0..plan.rounds {
                 for &place in rotated(&order, round) {

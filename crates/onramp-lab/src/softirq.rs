@@ -87,7 +87,7 @@ pub struct Round {
 
 /// A design.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The design.
     pub design: Design,
     /// Its rounds, in order.
@@ -123,7 +123,7 @@ impl Design {
     }
 }
 
-impl Rounds for Cell {
+impl Rounds for Measurement {
     type Round = Round;
 
     fn rounds(&self) -> &[Round] {
@@ -136,10 +136,10 @@ impl Rounds for Cell {
 /// # Errors
 ///
 /// [`Error`] when threads cannot be had, or a request stays without its answer.
-pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Cell>, Error> {
+pub fn run(plan: &Plan, mut told: impl FnMut(&str)) -> Result<Vec<Measurement>, Error> {
     let empty = |design| {
         let latency = Latency::default();
-        Cell { design, rounds: Vec::new(), latency, requests: 0 }
+        Measurement { design, rounds: Vec::new(), latency, requests: 0 }
     };
     let mut cells = Design::ALL.map(empty);
     for round in 0..plan.rounds {

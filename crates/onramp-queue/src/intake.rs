@@ -10,12 +10,12 @@
 //! OWNED                    owned, nothing waits
 //! OWNED | count, newest    owned, a list waits: the owner looks again before it leaves
 //! OWNED | BUSY | ...       the same: it was BUSY when it was owned, and nothing was taken yet
-//! BUSY | (count, newest)?  nobody owns it; what waits is looked after by the keeper (below), by
+//! BUSY | (count, newest)?  nobody owns it; what waits is looked after by the runner (below), by
 //!                          the pusher that makes the list `batch` long, or by who calls `own`
 //! ```
 //!
 //! BUSY is the owner's choice on leaving: the intake is so busy that packets are worth collecting.
-//! Who sets it has told a keeper (the port's runner), which must call [`Intake::own`] again and
+//! Who sets it has told a runner (the port's runner), which must call [`Intake::own`] again and
 //! again until it leaves the intake idle.
 //!
 //! ```text
@@ -85,7 +85,7 @@ unsafe impl<T: Send> Sync for Intake<T> {}
 pub enum Pushed<'a, T> {
     /// Somebody else is bound to take it.
     Staged {
-        /// Nothing waited before: if there is a keeper that takes what waits, it has to be told.
+        /// Nothing waited before: if there is a runner that takes what waits, it has to be told.
         first: bool,
     },
     /// The caller is the owner now. What it pushed is `fresh` if the intake was idle; otherwise
@@ -292,7 +292,7 @@ impl<'a, T> Owner<'a, T> {
         Err(self)
     }
 
-    /// Leaves the intake busy, with whatever waits. Tell the keeper first.
+    /// Leaves the intake busy, with whatever waits. Tell the runner first.
     #[inline]
     pub fn leave_busy(self) {
         let atomic = &self.intake.word.0;

@@ -4,11 +4,11 @@
 //! OPEN ──leave──▶ LEAVING ──go──▶ GONE ──settle──▶ GONE, nothing on its way
 //! ```
 //!
-//! A place that LEAVES takes nothing more; what comes for it waits. One that is GONE has heirs, by
+//! A place that LEAVES takes nothing more; what comes for it waits. One that is GONE has successors, by
 //! the flow. Until it is *settled*, a sender that finds a packet in it waits: that packet was on
 //! its way in when the place went.
 //!
-//! Heirs may go, too. The thread that removes places shortens chains of settled ones
+//! Successors may go, too. The thread that removes places shortens chains of settled ones
 //! ([`Succession::skip`]), and keeps the unsettled ones few. So a sender looks at few places,
 //! however many went.
 
@@ -18,7 +18,7 @@ use crate::mutant;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
-/// Groups of flows. All flows of a group have the same heir.
+/// Groups of flows. All flows of a group have the same successor.
 const GROUPS: usize = 256;
 
 const OPEN: u8 = 0;
@@ -31,13 +31,13 @@ pub struct Succession {
     state: AtomicU8,
     /// Until when who comes waits for packets that were on their way in, nanoseconds.
     patience: AtomicU64,
-    heirs: OnceLock<Box<[AtomicU32]>>,
+    successors: OnceLock<Box<[AtomicU32]>>,
 }
 
 impl Default for Succession {
     fn default() -> Self {
         let (state, patience) = (AtomicU8::new(OPEN), AtomicU64::new(0));
-        Self { state, patience, heirs: OnceLock::new() }
+        Self { state, patience, successors: OnceLock::new() }
     }
 }
 
@@ -52,7 +52,7 @@ impl Succession {
     #[must_use]
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Acquire: once it is not, its heirs; pairs with the release in `go`.
+        // Acquire: once it is not, its successors; pairs with the release in `go`.
         self.state.load(mutant::or("succession-state-acquire", Acquire, Relaxed)) == OPEN
     }
 
@@ -63,10 +63,10 @@ impl Succession {
         self.state.load(Relaxed) == LEAVING
     }
 
-    /// Its flows are those of its heirs.
+    /// Its flows are those of its successors.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        // Acquire: its heirs; pairs with the release in `go`.
+        // Acquire: its successors; pairs with the release in `go`.
         self.state.load(mutant::or("succession-state-acquire", Acquire, Relaxed)) == GONE
     }
 
@@ -75,35 +75,35 @@ impl Succession {
         self.state.store(LEAVING, Relaxed); // Relaxed: as in `is_leaving`.
     }
 
-    /// Its flows are those of `heirs` from now on, which wait until `patience` for packets that
+    /// Its flows are those of `successors` from now on, which wait until `patience` for packets that
     /// were on their way in. It goes once.
     ///
     /// # Panics
     ///
-    /// Panics when there are no heirs.
-    pub fn go(&self, heirs: &[usize], patience: u64) {
-        assert!(!heirs.is_empty(), "the flows of a place that goes need another");
-        let heir = |group: usize| {
-            let heir = heirs[group % heirs.len()];
-            AtomicU32::new(u32::try_from(heir).expect("places are counted by 32 bits"))
+    /// Panics when there are no successors.
+    pub fn go(&self, successors: &[usize], patience: u64) {
+        assert!(!successors.is_empty(), "the flows of a place that goes need another");
+        let successor = |group: usize| {
+            let successor = successors[group % successors.len()];
+            AtomicU32::new(u32::try_from(successor).expect("places are counted by 32 bits"))
         };
-        let _ = self.heirs.set((0..GROUPS).map(heir).collect()); // It goes once.
+        let _ = self.successors.set((0..GROUPS).map(successor).collect()); // It goes once.
         self.patience.store(patience, Relaxed); // Relaxed: the release below.
-        // Release: heirs and patience; pairs with the acquire in `is_gone`.
+        // Release: successors and patience; pairs with the acquire in `is_gone`.
         self.state.store(GONE, mutant::or("succession-go-release", Release, Relaxed));
     }
 
     /// Who has the flow `key` now; `None`: this one.
     #[must_use]
-    pub fn heir(&self, key: u64) -> Option<usize> {
+    pub fn successor(&self, key: u64) -> Option<usize> {
         if !self.is_gone() {
             return None;
         }
-        // Relaxed: to go by a place that was skipped since leads to the same heir.
-        Some(self.heirs.get()?[group(key)].load(Relaxed) as usize)
+        // Relaxed: to go by a place that was skipped since leads to the same successor.
+        Some(self.successors.get()?[group(key)].load(Relaxed) as usize)
     }
 
-    /// Until when its heirs wait for what came late, nanoseconds; 0: no longer.
+    /// Until when its successors wait for what came late, nanoseconds; 0: no longer.
     #[must_use]
     pub fn patience(&self) -> u64 {
         self.patience.load(Relaxed) // Relaxed: who sees an old one waits for nothing, for a while.
@@ -114,12 +114,14 @@ impl Succession {
         self.patience.store(0, Relaxed); // Relaxed: as above.
     }
 
-    /// Flows whose heir here is `settled`, the place number `place`, go to that place's own heirs
+    /// Flows whose successor here is `settled`, the place number `place`, go to that place's own successors
     /// from now on.
     pub fn skip(&self, place: usize, settled: &Self) {
-        let (Some(mine), Some(theirs)) = (self.heirs.get(), settled.heirs.get()) else { return };
+        let (Some(mine), Some(theirs)) = (self.successors.get(), settled.successors.get()) else {
+            return;
+        };
         for (mine, theirs) in mine.iter().zip(theirs) {
-            // Relaxed: as in `heir`; one thread at a time skips.
+            // Relaxed: as in `successor`; one thread at a time skips.
             if mine.load(Relaxed) as usize == place {
                 mine.store(theirs.load(Relaxed), Relaxed);
             }
@@ -131,12 +133,12 @@ impl Succession {
 mod tests {
     use super::*;
 
-    fn gone(heirs: &[usize]) -> Succession {
+    fn gone(successors: &[usize]) -> Succession {
         let place = Succession::default();
-        assert!(place.is_open() && !place.is_leaving() && place.heir(7).is_none());
+        assert!(place.is_open() && !place.is_leaving() && place.successor(7).is_none());
         place.leave();
-        assert!(!place.is_open() && place.is_leaving() && place.heir(7).is_none());
-        place.go(heirs, 9);
+        assert!(!place.is_open() && place.is_leaving() && place.successor(7).is_none());
+        place.go(successors, 9);
         assert!(!place.is_open() && !place.is_leaving() && place.is_gone());
         place
     }
@@ -145,7 +147,7 @@ mod tests {
     fn follow(places: &[(usize, Succession)], mut at: usize, key: u64) -> (usize, usize) {
         let mut steps = 0;
         while let Some((_, place)) = places.iter().find(|(number, _)| *number == at) {
-            at = place.heir(key).expect("it is gone");
+            at = place.successor(key).expect("it is gone");
             steps += 1;
         }
         (at, steps)
@@ -156,13 +158,13 @@ mod tests {
         let place = gone(&[3, 5, 6]);
         let mut counts = [0; 7];
         for key in 0..3_000 {
-            counts[place.heir(key).expect("it is gone")] += 1;
+            counts[place.successor(key).expect("it is gone")] += 1;
         }
         assert_eq!(counts.iter().sum::<i32>(), counts[3] + counts[5] + counts[6]);
         assert!(counts[3].min(counts[5]).min(counts[6]) > 900, "{counts:?}");
     }
 
-    /// To skip what is settled shortens the way, and changes no flow's heir.
+    /// To skip what is settled shortens the way, and changes no flow's successor.
     #[test]
     fn a_chain_is_shortened_without_a_change() {
         let places: Vec<_> = (0..20).map(|n| (n, gone(&[n + 1, n + 2, 30, 31]))).collect();

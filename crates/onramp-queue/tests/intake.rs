@@ -184,7 +184,7 @@ fn busy_keeps_what_waits_for_the_keeper() {
     staged(&port, [1, 2, 3, 4]);
     owner.leave_busy();
     assert_eq!((port.waiting(), port.is_busy(), port.is_owned()), (4, true, false));
-    let owner = port.own().expect("the keeper");
+    let owner = port.own().expect("the runner");
     let mut owner = owner.leave_idle().expect_err("packets wait");
     assert_eq!(cookies(owner.take()), [1, 2, 3, 4]);
     assert!(owner.leave_idle().is_ok());
@@ -195,13 +195,13 @@ fn a_full_busy_intake_refuses() {
     let port = Port::new(Vec::new(), 2, 3);
     port.own().unwrap().leave_busy();
     staged(&port, [1, 2]);
-    assert_eq!(refused(&port, [3]), [3], "the cap is below the batch: the keeper's work");
+    assert_eq!(refused(&port, [3]), [3], "the cap is below the batch: the runner's work");
     let mut owner = port.own().unwrap();
     assert_eq!(cookies(owner.take()), [1, 2]);
     assert!(owner.leave_idle().is_ok());
 }
 
-/// Who finds nothing waiting has to call a keeper, and only that one.
+/// Who finds nothing waiting has to call a runner, and only that one.
 #[test]
 fn the_first_to_wait_is_told() {
     let first = |port: &Port, cookies: &[u64]| match port.push(list(cookies.iter().copied())) {

@@ -62,7 +62,7 @@ struct Line {
 struct Port {
     intake: Intake<Line>,
     told: AtomicBool,
-    keeper: thread::Thread,
+    waker: thread::Thread,
 }
 
 impl Line {
@@ -106,7 +106,7 @@ impl Port {
                 let some = owner.chance.below(8);
                 owner.transmit(some);
                 self.told.store(true, SeqCst);
-                self.keeper.unpark();
+                self.waker.unpark();
                 owner.leave_busy();
                 return;
             }
@@ -119,7 +119,7 @@ impl Port {
         }
     }
 
-    /// The keeper's work: tries until it owns it, and then until it has left it idle.
+    /// The runner's work: tries until it owns it, and then until it has left it idle.
     fn keep(&self) {
         let mut owner = loop {
             match self.intake.own() {
@@ -269,13 +269,13 @@ fn stress(run: Run) {
         freeing,
     };
     let intake = Intake::new(line, run.cap, run.batch);
-    let port = &Port { intake, told: AtomicBool::new(false), keeper: thread::current() };
+    let port = &Port { intake, told: AtomicBool::new(false), waker: thread::current() };
     let send = |id| {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let chance = Chance::new(run.seed + 1 + id);
         let mut sender = Sender { port, id, run, chance, waker, books: Books::default() };
         (0..run.lives).for_each(|_| sender.live());
-        port.keeper.unpark();
+        port.waker.unpark();
         sender.books
     };
     thread::scope(|scope| {

@@ -4,7 +4,7 @@
 //! a [`Subject`]: a qdisc. What they send and how they answer is the same for each qdisc, to the
 //! seed. Nothing comes back late or not at all: the way back has no queue.
 //!
-//! Figures are of `seconds` of virtual time behind a warm-up; only [`Cell::parts`] begin with it.
+//! Figures are of `seconds` of virtual time behind a warm-up; only [`Measurement::parts`] begin with it.
 
 mod cell;
 mod scenario;
@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 
 use onramp_core::{ConfigError, Rate, Tree};
 
-pub use self::cell::{Cell, Flow, PARTS};
+pub use self::cell::{Flow, Measurement, PARTS};
 pub use self::scenario::{BULK_HEAVY, BULK_MILD, Role, Scenario, TRIP_MS, TRIPS_MS};
 pub use self::subject::Subject;
 use crate::{BEGIN, SEC, Sim, Wire};
@@ -53,7 +53,7 @@ impl Plan {
 /// # Errors
 ///
 /// [`ConfigError`]: the qdisc's parameters do not fit the link.
-pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Cell, ConfigError> {
+pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Measurement, ConfigError> {
     let setup = subject.setup(scenario.marks(), plan.rate)?;
     let tree = Tree::of(&setup, MTU, plan.seed).unwrap_or_else(|| unreachable!("it has a root"));
     let mut sim = Sim::new(Wire::new(tree, Some(plan.rate), WIRE_NS));
@@ -63,7 +63,7 @@ pub fn run(plan: &Plan, scenario: Scenario, subject: &Subject) -> Result<Cell, C
     }
     // Half open: the first instant is part of it, the last is not.
     sim.stop_at(BEGIN.after(plan.whole_ns() - 1));
-    let mut cell = Cell::new(plan, scenario, subject, &members);
+    let mut cell = Measurement::new(plan, scenario, subject, &members);
     for fate in &mut sim {
         cell.note(&fate);
     }

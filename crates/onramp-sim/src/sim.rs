@@ -59,7 +59,7 @@ pub struct Sim<'a> {
     now: Instant,
     stop: Instant,
     wire: Wire,
-    sources: Vec<Desk<'a>>,
+    sources: Vec<TimedSource<'a>>,
     /// Sources that have a packet to send, by when.
     due: BTreeSet<(Instant, usize)>,
     news: BinaryHeap<Reverse<Message>>,
@@ -67,7 +67,7 @@ pub struct Sim<'a> {
     fates: VecDeque<Fate>,
 }
 
-struct Desk<'a> {
+struct TimedSource<'a> {
     source: Box<dyn Source + 'a>,
     /// As it stands in `due`.
     due: Option<Instant>,
@@ -106,7 +106,7 @@ impl<'a> Sim<'a> {
     pub fn add(&mut self, source: impl Source + 'a) -> usize {
         let number = self.sources.len();
         assert!(number < 1 << (64 - COOKIE_BITS), "a world has at most 65,536 sources");
-        self.sources.push(Desk { source: Box::new(source), due: None });
+        self.sources.push(TimedSource { source: Box::new(source), due: None });
         self.ask(number);
         number
     }
@@ -130,16 +130,16 @@ impl<'a> Sim<'a> {
 
     /// Notes when source `number` wants to send.
     fn ask(&mut self, number: usize) {
-        let desk = &mut self.sources[number];
-        let due = desk.source.due().map(|due| due.max(self.now));
-        if due == desk.due {
+        let timed = &mut self.sources[number];
+        let due = timed.source.due().map(|due| due.max(self.now));
+        if due == timed.due {
             return;
         }
-        if let Some(before) = desk.due.take() {
+        if let Some(before) = timed.due.take() {
             self.due.remove(&(before, number));
         }
         self.due.extend(due.map(|due| (due, number)));
-        desk.due = due;
+        timed.due = due;
     }
 
     /// Moves on to the next event; false, if there is none.
@@ -174,7 +174,7 @@ impl<'a> Sim<'a> {
         let cookie = fate.packet.cookie;
         fate.source = usize::try_from(cookie >> COOKIE_BITS).unwrap_or(usize::MAX);
         fate.packet.cookie = cookie & own_bits();
-        let back_ns = self.sources.get(fate.source).and_then(|desk| desk.source.back_ns());
+        let back_ns = self.sources.get(fate.source).and_then(|timed| timed.source.back_ns());
         if let (Some(arrives), Some(back_ns)) = (fate.arrives, back_ns) {
             self.messages += 1;
             let news = News { cookie: fate.packet.cookie, ce: fate.packet.ecn == 3 };

@@ -3,7 +3,7 @@
 //! They hold for other seeds too; what one seed measures is in `docs/aqm/README.md`.
 
 use onramp_core::Rate;
-use onramp_sim::aqm::{self, Cell, Plan, Role, Scenario, Subject};
+use onramp_sim::aqm::{self, Measurement, Plan, Role, Scenario, Subject};
 
 const MS: u64 = 1_000_000;
 
@@ -12,13 +12,13 @@ fn plan(seed: u64) -> Plan {
     Plan { rate, seconds: 10.try_into().expect("not zero"), seed }
 }
 
-fn run(scenario: Scenario, kind: &str) -> Cell {
+fn run(scenario: Scenario, kind: &str) -> Measurement {
     let subject = Subject::new(kind).expect("a kind");
     aqm::run(&plan(1), scenario, &subject).expect("it fits the link")
 }
 
 /// The delay that so many thousandths do not exceed, milliseconds.
-fn delay(cell: &Cell, part: u32) -> u64 {
+fn delay(cell: &Measurement, part: u32) -> u64 {
     cell.delays().per_mille(part).expect("packets were sent").div_ceil(MS)
 }
 

@@ -16,7 +16,7 @@ use onramp_queue::Credits;
 
 use crate::Link;
 use crate::runner::StartError;
-use crate::shared::{BoxDevice, Plan, Setup};
+use crate::shared::{BoxDevice, LinkConfig, Setup};
 
 /// Ports of a link that binds its own sockets: one for each processor, at most this many.
 const PORTS_DEFAULT_MAX: usize = 8;
@@ -298,7 +298,7 @@ impl LinkBuilder {
         let seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
         let tree = Arc::new(of_link(tree, &devices, self.mtu));
         let (mode, burst, mtu, measures) = (self.mode, self.burst, self.mtu, self.measures);
-        let plan = Plan { tree, seed, mode, burst, mtu, measures, shares_root: false };
+        let plan = LinkConfig { tree, seed, mode, burst, mtu, measures, shares_root: false };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
         let setup = Setup { plan, credits: self.credits, rate, runners, ports_max, udp };
         Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {

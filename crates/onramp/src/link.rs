@@ -9,7 +9,7 @@ use std::time::Duration;
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{MonotonicClock, UdpStats};
 
-use crate::runner::{Crew, StartError};
+use crate::runner::{StartError, ThreadGroup};
 use crate::shared::{BoxDevice, Setup, Shared};
 use crate::stats::LinkStats;
 use crate::{LinkBuilder, Sender};
@@ -86,10 +86,10 @@ impl Link {
         let handle = Arc::new(Handle { shared: shared.clone() });
         for me in 0..shared.rig.runners.len() {
             let cpu = cpus.get(me % cpus.len().max(1)).copied();
-            Crew::start(&shared, me, cpu, MonotonicClock)?;
+            ThreadGroup::start(&shared, me, cpu, MonotonicClock)?;
         }
         if shared.ports() > 1 && shared.slots.iter().any(|slot| slot.known.may_block) {
-            Crew::start_watch(&shared, MonotonicClock)?;
+            ThreadGroup::start_watch(&shared, MonotonicClock)?;
         }
         Ok(Self { handle })
     }

@@ -6,24 +6,24 @@
 //! sleeps to. With several runners each port has one that is its home; another comes by when that
 //! one is late, because it lost its processor or a device blocks it.
 //!
-//! A runner is a role, not a thread: while a device keeps the thread that has it, another takes it
-//! over ([`crew`]).
+//! A runner is a role, not a thread: while a device wakers the thread that has it, another takes it
+//! over ([`thread_group`]).
 //!
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
 //! wake only when needed).
 
-mod crew;
+mod thread_group;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, Instant, Keeper, Ran, TICK_NS};
+use onramp_core::{Clock, Device, Instant, PortWaker, Ran, TICK_NS};
 use onramp_queue::{Alarm, Counter, Gate, NEVER, Post};
 
 use crate::slots::{Slot, Slots};
 
-pub(crate) use crew::{Crew, StartError};
+pub(crate) use thread_group::{StartError, ThreadGroup};
 
 /// Rounds in a row with a visit that ends at its quota before a runner gives way to other threads.
 const RESTARTS: u32 = 10;
@@ -76,23 +76,23 @@ impl Runner {
     }
 
     /// Ends it after its present round.
-    pub(crate) fn stop(&self, crew: &Crew) {
+    pub(crate) fn stop(&self, threads: &ThreadGroup) {
         // Release: pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
-        self.call(crew);
+        self.call(threads);
     }
 
     /// Has it tell all who wait to look again.
-    fn announce(&self, crew: &Crew) {
+    fn announce(&self, threads: &ThreadGroup) {
         // Release: what happened; pairs with the acquire in `run`.
         self.rings.store(true, Ordering::Release);
-        self.call(crew);
+        self.call(threads);
     }
 
     /// It does not sleep, even if somebody took the wake-up.
-    fn call(&self, crew: &Crew) {
+    fn call(&self, threads: &ThreadGroup) {
         self.alarm.set(0);
-        crew.wake(self.post.holder());
+        threads.wake(self.post.holder());
     }
 }
 
@@ -102,14 +102,14 @@ pub(crate) struct Rig {
     /// Why new packets may be refused.
     pub(crate) gate: Gate,
     pub(crate) runners: Box<[Runner]>,
-    pub(crate) crew: Box<Crew>,
+    pub(crate) threads: Box<ThreadGroup>,
 }
 
 impl Rig {
     /// So many runners, without threads yet.
     pub(crate) fn new(runners: usize) -> Self {
-        let (gate, crew) = (Gate::default(), Box::new(Crew::new(runners)));
-        Self { gate, runners: (0..).map(Runner::new).take(runners).collect(), crew }
+        let (gate, threads) = (Gate::default(), Box::new(ThreadGroup::new(runners)));
+        Self { gate, runners: (0..).map(Runner::new).take(runners).collect(), threads }
     }
 }
 
@@ -124,25 +124,25 @@ pub(crate) trait Serves<D> {
 }
 
 /// Asks for visits to one port.
-pub(crate) struct Keep<'a, D> {
+pub(crate) struct SlotWaker<'a, D> {
     pub(crate) rig: &'a Rig,
     pub(crate) slot: &'a Slot<D>,
     pub(crate) clock: &'a dyn Clock,
 }
 
-impl<D: Device> Keep<'_, D> {
+impl<D: Device> SlotWaker<'_, D> {
     fn wake_by(&self, runner: usize, at: Instant) {
-        let Rig { runners, crew, .. } = self.rig;
+        let Rig { runners, threads, .. } = self.rig;
         let runner = &runners[runner % runners.len()];
         if runner.alarm.set(at.0) {
             self.slot.visits.woke.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
-            crew.wake(runner.post.holder());
+            threads.wake(runner.post.holder());
         }
     }
 }
 
-impl<D: Device> Keeper for Keep<'_, D> {
-    fn keep(&self, at: Instant) {
+impl<D: Device> PortWaker for SlotWaker<'_, D> {
+    fn visit_by(&self, at: Instant) {
         let visits = &self.slot.visits;
         visits.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
         if at.0 < visits.due.note(at.0) {
@@ -152,7 +152,7 @@ impl<D: Device> Keeper for Keep<'_, D> {
     }
 
     #[inline]
-    fn remind(&self, now: Instant) {
+    fn check_overdue(&self, now: Instant) {
         let slot = self.slot;
         if self.rig.runners.len() > 1 && slot.visits.due.at().saturating_add(LATE_NS) <= now.0 {
             // Its own runner should have come long ago.
@@ -170,7 +170,7 @@ impl<D: Device> Keeper for Keep<'_, D> {
 
     fn died(&self) {
         // Whoever waits has to look. Not here: this may be a sender, and they may be many.
-        self.rig.runners[0].announce(&self.rig.crew);
+        self.rig.runners[0].announce(&self.rig.threads);
     }
 }
 
@@ -182,15 +182,15 @@ pub(crate) struct Seat {
 }
 
 /// A runner's own notes: it is awake.
-struct Note<'a, D>(Keep<'a, D>, usize);
+struct OwnWaker<'a, D>(SlotWaker<'a, D>, usize);
 
-impl<D: Device> Keeper for Note<'_, D> {
-    fn keep(&self, at: Instant) {
-        let Self(keep, me) = self;
-        if keep.slot.known.home == *me {
-            keep.slot.visits.due.note(at.0);
+impl<D: Device> PortWaker for OwnWaker<'_, D> {
+    fn visit_by(&self, at: Instant) {
+        let Self(waker, me) = self;
+        if waker.slot.known.home == *me {
+            waker.slot.visits.due.note(at.0);
         } else {
-            keep.keep(at);
+            waker.visit_by(at);
         }
     }
 
@@ -278,31 +278,30 @@ fn visit<S: Serves<D>, D: Device>(
     clock: &impl Clock,
 ) -> Option<()> {
     let rig = shared.rig();
-    let Rig { runners, crew, .. } = rig;
-    let keep = Keep { rig, slot, clock };
-    let mut note = Note(keep, seat.me);
+    let Rig { runners, threads, .. } = rig;
+    let mut waker = OwnWaker(SlotWaker { rig, slot, clock }, seat.me);
     let may_block = slot.known.may_block;
     if may_block {
         // Also before there is a watch: one that starts meanwhile sees us out.
         runners[seat.me].post.go_out(seat.number, now.0);
-        crew.look_after(now);
+        threads.look_after(now);
     }
-    let ran = slot.port.visit(now, &note);
+    let ran = slot.port.visit(now, &waker);
     let is_ours = !may_block || runners[seat.me].post.come_back(seat.number, now.0);
     if !is_ours {
-        note.1 = usize::MAX; // From here on this thread asks as anybody does.
+        waker.1 = usize::MAX; // From here on this thread asks as anybody does.
     }
-    again(&note, slot, ran, now);
+    again(&waker, slot, ran, now);
     if ran.is_some_and(|ran| ran.again) && rig.gate.is_shut() {
         // A device had kept this thread for so long that nobody waits for it any more.
-        while slot.port.close(clock.now(), &note).is_some_and(|ran| ran.again) {}
+        while slot.port.close(clock.now(), &waker).is_some_and(|ran| ran.again) {}
     }
     if slot.take_wish() {
         if shared.has_room(slot) {
             shared.ring();
         } else {
             slot.want_room();
-            note.keep(now.after(WISH_NS));
+            waker.visit_by(now.after(WISH_NS));
         }
     }
     if is_ours {
@@ -313,20 +312,20 @@ fn visit<S: Serves<D>, D: Device>(
     let due = slot.visits.due.at();
     if due != NEVER {
         slot.mark();
-        note.0.wake_by(slot.known.home, Instant(due));
+        waker.0.wake_by(slot.known.home, Instant(due));
     }
     None
 }
 
 /// Asks for another visit, if the last one calls for it.
-fn again<D: Device>(keeper: &impl Keeper, slot: &Slot<D>, ran: Option<Ran>, now: Instant) {
+fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, now: Instant) {
     let vain = slot.visited(ran.is_none());
     match ran {
-        Some(ran) if ran.again => keeper.keep(now),
+        Some(ran) if ran.again => waker.visit_by(now),
         Some(_) => {}
         None => {
             let ticks = 1_u64.checked_shl(u32::from(vain) - 1).unwrap_or(VAIN_TICKS);
-            keeper.keep(now.after(TICK_NS * ticks.min(VAIN_TICKS)));
+            waker.visit_by(now.after(TICK_NS * ticks.min(VAIN_TICKS)));
         }
     }
 }

@@ -319,7 +319,7 @@ impl Sender {
             return Some(why);
         }
         // What a cork holds back for the dead port would come after what is sent from now on, if
-        // the port is removed meanwhile and has an heir: so the rest goes there, too.
+        // the port is removed meanwhile and has a successor: so the rest goes there, too.
         if self.corked.get(self.cpu_port).is_some_and(|held| !held.is_empty()) {
             return None;
         }

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
 
 use onramp_core::qdisc::{Cx, Qdisc};
-use onramp_core::{Clock, Device, Instant, Keeper, Mode, Port, SharedRate, Trunk};
+use onramp_core::{Clock, Device, Instant, Mode, Port, PortWaker, RootQdisc, SharedRate};
 use onramp_dev::{MonotonicClock, UdpStats};
 use onramp_queue::{Credits, HeldWakes, hold_wakes, is_in_waker};
 
 use self::close::Lost;
-use crate::runner::{Keep, Rig, Serves};
+use crate::runner::{Rig, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
 use crate::{PortError, TrySendError};
@@ -30,7 +30,7 @@ const CREDITS_PER_PORT: u32 = 8_192;
 const CREDITS_MIN: u32 = 4;
 
 /// At most so many ports that went count as having packets on their way in. A flow passes at most
-/// these, and its own port, on the way to its heir.
+/// these, and its own port, on the way to its successor.
 const UNSETTLED_MAX: usize = 16;
 
 /// What the senders, the handles and the runners of a link share.
@@ -76,7 +76,7 @@ struct Written {
     senders: Mutex<Senders>,
     /// Whoever adds or removes ports has it, for as long as that takes. It is taken before `plan`.
     changing: Mutex<Changing>,
-    plan: Mutex<Plan>,
+    plan: Mutex<LinkConfig>,
 }
 
 /// To make a flow, or a sender that changes nobody's share, takes no line from those that send.
@@ -95,7 +95,7 @@ impl Deref for Shared {
     }
 }
 
-/// A lock that the calling thread has. The thread keeps wakers back while it holds the lock, and
+/// A lock that the calling thread has. The thread wakers wakers back while it holds the lock, and
 /// calls them after it: a waker may want the same lock.
 pub(crate) struct Locked<'a, T> {
     // The fields go in this order: first the lock, then the wakers.
@@ -127,7 +127,7 @@ pub(crate) struct Changing {
 /// What a new port shall be. A thread that changes all ports holds the lock until each is told; a
 /// thread that adds a port holds it meanwhile too, so that no port misses a change.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LinkConfig {
     pub(crate) tree: Arc<onramp_core::Setup>,
     /// Where chance begins.
     pub(crate) seed: u64,
@@ -142,7 +142,7 @@ pub(crate) struct Plan {
     pub(crate) shares_root: bool,
 }
 
-impl Plan {
+impl LinkConfig {
     /// The tree for a port, whose device says that its packets have at most `mtu` bytes.
     pub(crate) fn build(&self, port: usize, mtu: u32) -> Option<Box<dyn Qdisc>> {
         self.tree.build_port(port, self.mtu(mtu), self.seed(port))
@@ -172,7 +172,7 @@ struct Senders {
 /// What a link is made with.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    pub(crate) plan: Plan,
+    pub(crate) plan: LinkConfig,
     pub(crate) credits: Credits,
     pub(crate) rate: Option<SharedRate>,
     pub(crate) runners: usize,
@@ -257,10 +257,10 @@ impl Shared {
         if self.is_closed() { Err(PortError::Closed) } else { Ok(changing) }
     }
 
-    /// What new ports shall be; keeps everybody else from adding and changing ports, and wakers
+    /// What new ports shall be; wakers everybody else from adding and changing ports, and wakers
     /// from being called by this thread. `None`: this is a copy, and somebody may have had the lock
     /// as the process forked.
-    pub(crate) fn plan(&self) -> Option<Locked<'_, Plan>> {
+    pub(crate) fn plan(&self) -> Option<Locked<'_, LinkConfig>> {
         if self.is_copy() {
             return None;
         }
@@ -270,13 +270,13 @@ impl Shared {
     }
 
     /// The same, to change what there is. `None`: the link is closed.
-    pub(crate) fn open_plan(&self) -> Option<Locked<'_, Plan>> {
+    pub(crate) fn open_plan(&self) -> Option<Locked<'_, LinkConfig>> {
         self.plan().filter(|_| !self.is_closed())
     }
 
     /// Adds a port over `device`; `None`: there is no room. The caller has the lock on `plan`, and
     /// shares the credits out.
-    pub(crate) fn add_port(&self, device: BoxDevice, plan: &Plan) -> Option<usize> {
+    pub(crate) fn add_port(&self, device: BoxDevice, plan: &LinkConfig) -> Option<usize> {
         let port = self.slots.len();
         if port >= self.slots.capacity() {
             return None;
@@ -286,7 +286,7 @@ impl Shared {
         let share = self.rate.as_ref().map(|rate| rate.share(port));
         let port = Port::with_mode(qdisc, device, plan.burst, plan.mode, share);
         if plan.measures {
-            let measure = Box::new(|trunk: &mut Trunk, _: &mut Cx<'_>| trunk.measure(true));
+            let measure = Box::new(|root: &mut RootQdisc, _: &mut Cx<'_>| root.measure(true));
             let done = port.with(measure, Instant(0), &Nobody);
             debug_assert!(done.is_ok_and(|done| done), "nobody else knows the port");
         }
@@ -307,7 +307,7 @@ impl Shared {
     }
 
     /// Whether a port takes no packets, and still has some: it is to go, or it went as some were on
-    /// their way in. What goes to its heirs meanwhile could overtake these; not those in a port
+    /// their way in. What goes to its successors meanwhile could overtake these; not those in a port
     /// that is dead, which are dropped.
     pub(crate) fn is_leaving(&self, slot: &Slot<BoxDevice>) -> bool {
         let succession = &slot.known.succession;
@@ -351,8 +351,8 @@ impl Shared {
         self.slots.len()
     }
 
-    pub(crate) fn keep<'a>(&'a self, slot: &'a Slot<BoxDevice>) -> Keep<'a, BoxDevice> {
-        Keep { rig: &self.read.rig, slot, clock: &self.read.clock }
+    pub(crate) fn waker<'a>(&'a self, slot: &'a Slot<BoxDevice>) -> SlotWaker<'a, BoxDevice> {
+        SlotWaker { rig: &self.read.rig, slot, clock: &self.read.clock }
     }
 
     /// Whether packets go to the port of their flow, and none is refused.
@@ -374,7 +374,7 @@ impl Shared {
     /// The port that serves the flow `key` of `port`: that one, or who took over from it.
     #[inline]
     pub(crate) fn route(&self, port: usize, key: u64) -> usize {
-        if self.rig.gate.is_open() { port } else { self.heir(self.front(port), key) }
+        if self.rig.gate.is_open() { port } else { self.successor(self.front(port), key) }
     }
 
     /// The port whose tree serves the flows of `port`.
@@ -390,7 +390,7 @@ impl Shared {
     /// Sends all flows through the first port if the root of the tree serves all of them together,
     /// else each through its own. True: it was otherwise, and the trees of all ports are to be
     /// built anew, without what they hold: packets that came before could be overtaken.
-    pub(crate) fn follow(&self, plan: &Plan) -> bool {
+    pub(crate) fn follow(&self, plan: &LinkConfig) -> bool {
         let first = self.slot(0);
         let one = plan.shares_root
             && plan.tree.has_one_root()
@@ -407,11 +407,11 @@ impl Shared {
     }
 
     #[cold]
-    fn heir(&self, mut port: usize, key: u64) -> usize {
+    fn successor(&self, mut port: usize, key: u64) -> usize {
         loop {
             let slot = self.slot(port);
-            match slot.known.succession.heir(key) {
-                Some(heir) if !self.is_leaving(slot) => port = heir,
+            match slot.known.succession.successor(key) {
+                Some(successor) if !self.is_leaving(slot) => port = successor,
                 _ => return port,
             }
         }
@@ -529,8 +529,8 @@ impl Shared {
 /// Looks after a port that nobody has seen yet.
 struct Nobody;
 
-impl Keeper for Nobody {
-    fn keep(&self, _at: Instant) {}
+impl PortWaker for Nobody {
+    fn visit_by(&self, _at: Instant) {}
 }
 
 #[cfg(test)]

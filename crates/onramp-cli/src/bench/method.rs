@@ -89,7 +89,7 @@ pub(crate) struct Closing {
 /// processors prefetch pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Cell(pub(crate) Counter);
+pub(crate) struct Measurement(pub(crate) Counter);
 
 /// What one sending thread gets.
 #[derive(Debug)]
@@ -102,9 +102,9 @@ pub(crate) struct ThreadCx<'a> {
     /// Number of its first flow.
     pub(crate) first_flow: usize,
     /// Datagrams submitted, for each of its flows.
-    pub(crate) submitted: &'a [Cell],
+    pub(crate) submitted: &'a [Measurement],
     /// Calls made.
-    pub(crate) calls: &'a Cell,
+    pub(crate) calls: &'a Measurement,
 }
 
 /// What became of a call.
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn acceptance_begins_with_the_first_try() {
         let (plan, gate, phase) = (planted::plan(), Gate::default(), PhaseCell::new());
-        let (submitted, calls) = ([Cell::default()], Cell::default());
+        let (submitted, calls) = ([Measurement::default()], Measurement::default());
         let cx = ThreadCx {
             plan: &plan,
             gate: &gate,

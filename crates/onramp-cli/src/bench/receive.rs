@@ -15,7 +15,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
 use super::gaps::Gaps;
-use super::method::Cell;
+use super::method::Measurement;
 use super::stamp::{self, Content};
 
 /// Datagrams read in one call.
@@ -142,7 +142,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) size: usize,
     pub(crate) order: &'a OrderCell,
     /// Datagrams delivered, for each flow.
-    pub(crate) delivered: &'a [Cell],
+    pub(crate) delivered: &'a [Measurement],
 }
 
 impl Lane<'_> {

@@ -9,7 +9,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use onramp_core::{Clock, Instant};
 
 use super::kind::Kind;
-use super::method::{Cell, Closing, Latency, PathCounts, Session, ThreadCx, ThreadRecord, latency};
+use super::method::{
+    Closing, Latency, Measurement, PathCounts, Session, ThreadCx, ThreadRecord, latency,
+};
 use super::plan::Plan;
 use super::sink::Sinks;
 use super::usage::Usage;
@@ -134,13 +136,13 @@ fn sockets_for(reading: bool, sinks: &Sinks) -> Result<Vec<UdpSocket>> {
 
 /// Counters that the threads write and we read.
 struct Cells {
-    submitted: Vec<Cell>,
-    calls: Vec<Cell>,
+    submitted: Vec<Measurement>,
+    calls: Vec<Measurement>,
 }
 
 impl Cells {
     fn new(plan: &Plan) -> Self {
-        let cells = |count| (0..count).map(|_| Cell::default()).collect();
+        let cells = |count| (0..count).map(|_| Measurement::default()).collect();
         Self { submitted: cells(plan.flows()), calls: cells(plan.threads) }
     }
 

@@ -7,7 +7,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use anyhow::{Context, Result, anyhow};
 
 use super::gaps::Gaps;
-use super::method::Cell;
+use super::method::Measurement;
 use super::plan::{Plan, header_bytes};
 use super::receive::{Arrivals, Lane, Order, OrderCell};
 
@@ -29,12 +29,12 @@ type Handle<'scope> = ScopedJoinHandle<'scope, Result<(Vec<Arrivals>, Gaps)>>;
 #[derive(Debug)]
 pub(crate) struct Receivers {
     order: OrderCell,
-    delivered: Vec<Cell>,
+    delivered: Vec<Measurement>,
 }
 
 impl Receivers {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let delivered = (0..plan.flows()).map(|_| Cell::default()).collect();
+        let delivered = (0..plan.flows()).map(|_| Measurement::default()).collect();
         Self { order: OrderCell::new(), delivered }
     }
 

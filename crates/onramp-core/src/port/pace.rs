@@ -64,10 +64,10 @@ impl Pace {
     }
 
     /// Ends a run; whether what comes from here on is to be collected. `visit`: it was the
-    /// keeper's.
+    /// runner's.
     ///
     /// Senders that wait for answers send a burst and stop. To collect it only delays it, which
-    /// the keeper sees by the age of the newest packet. So it lets the port be for a while, and for
+    /// the runner sees by the age of the newest packet. So it lets the port be for a while, and for
     /// longer if it sees that again at once. Not if each burst costs the device a call: then a list
     /// that lay is still cheaper than packets that went one by one.
     pub(super) fn collects(&mut self, was_busy: bool, visit: bool, now: Instant) -> bool {
@@ -81,7 +81,7 @@ impl Pace {
             && was_busy
             && self.cheap
         {
-            self.look(now.since(newest) >= PAUSE_NS, now);
+            self.note_visit(now.since(newest) >= PAUSE_NS, now);
         }
         match was_busy {
             _ if self.holds(now) => false,
@@ -91,7 +91,7 @@ impl Pace {
     }
 
     /// A visit found packets: whether they `lay` there with nobody sending.
-    fn look(&mut self, lay: bool, now: Instant) {
+    fn note_visit(&mut self, lay: bool, now: Instant) {
         self.visits = self.visits.saturating_add(1);
         self.in_vain = if lay { self.in_vain + 1 } else { 0 };
         if self.in_vain < IN_VAIN {
@@ -111,7 +111,7 @@ mod tests {
     /// When the first visit comes. Two lists that lay make collecting pause.
     const START: u64 = 1_000_000_000;
 
-    /// A keeper's visit of a busy port at `at`, whose newest packet is `age` old.
+    /// A runner's visit of a busy port at `at`, whose newest packet is `age` old.
     fn visit(pace: &mut Pace, at: u64, age: u64) -> bool {
         pace.transmitted(0);
         pace.received(Instant(at - age));

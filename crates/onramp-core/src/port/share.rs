@@ -102,7 +102,7 @@ impl SharedRate {
 impl Share {
     /// Says whether the member has something to send, and counts the others when it is time.
     #[inline]
-    pub fn look(&mut self, now: Instant, has_packets: bool) {
+    pub fn update_active(&mut self, now: Instant, has_packets: bool) {
         if self.active != has_packets {
             self.pay(now);
             self.active = has_packets;

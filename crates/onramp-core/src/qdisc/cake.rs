@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! enqueue   code point -> tin; flow -> queue, of eight that it may choose; when memory runs out,
-//!           drop from the head of the fattest queue
+//!           drop from the head of the longest queue
 //! dequeue   when the rate allows it: the most important tin within its own rate, else the one
 //!           that is due first; sparse flows, then bulk ones; COBALT lets out or drops
 //! ```
@@ -44,7 +44,7 @@ use self::former::Former;
 use self::heap::{Heap, tin_and_queue};
 use self::shape::{Framing, Pace, Sizes};
 use self::tin::Tin;
-use self::tins::Plan;
+use self::tins::TinLayout;
 use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
 use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::base::rng::Rng;
@@ -240,7 +240,7 @@ impl Cake {
         let base = Base::new(values);
         let rate = base.rate;
         let mode = Mode::new(values.number("flows"));
-        let plan = Plan::new(base.diffserv, rate);
+        let plan = TinLayout::new(base.diffserv, rate);
         let tin = |&(rate, share): &(u64, i32)| Tin::new(rate, share, base.rtt, site.mtu, mode);
         let estimates = values.is_given("autorate-ingress");
         Self {
@@ -367,9 +367,9 @@ impl Cake {
         Some((pkt, self.former.left((tin, queue)).unwrap_or(self.framing)))
     }
 
-    /// Drops from the head of the fattest queue; says which one it was. None: nothing is held.
+    /// Drops from the head of the longest queue; says which one it was. None: nothing is held.
     #[cold]
-    fn drop_fattest(&mut self, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
+    fn drop_longest(&mut self, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
         let mut known = self.heap.is_known();
         let (tin, queue, pkt, framing) = loop {
             let (tin, queue) = self.heap.first(bytes_of(&self.tins));
@@ -382,10 +382,10 @@ impl Cake {
             }
         };
         let now = cx.now.0;
-        let fattest = &mut self.tins[tin];
-        let aim = fattest.aim;
-        fattest.unresponsive += u32::from(fattest.flow(queue).law.full(&aim, now));
-        fattest.dropped(queue);
+        let longest = &mut self.tins[tin];
+        let aim = longest.aim;
+        longest.unresponsive += u32::from(longest.flow(queue).law.full(&aim, now));
+        longest.dropped(queue);
         if self.ingress {
             self.charge(tin, (&pkt, framing), now, true);
         }
@@ -552,8 +552,8 @@ impl Qdisc for Cake {
         }
         let mut mine = false;
         while self.memory > self.memory_limit {
-            let Some(fattest) = self.drop_fattest(cx) else { break };
-            mine |= fattest == (place, queue);
+            let Some(longest) = self.drop_longest(cx) else { break };
+            mine |= longest == (place, queue);
         }
         match (mine, self.tins[place].bytes(queue)) {
             (false, _) => Verdict::Queued,

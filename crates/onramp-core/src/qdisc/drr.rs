@@ -115,10 +115,10 @@ impl Qdisc for Drr {
         held
     }
 
-    fn foresee(&self, coming: &PacketList, most: u32) {
+    fn prefetch_flows(&self, coming: &PacketList, most: u32) {
         if self.classes.len() > MANY {
             let coming = coming.metas().take(most as usize);
-            Rounds::foresee(
+            Rounds::prefetch_flows(
                 &self.classes,
                 coming.filter_map(|pkt| self.classes.named(pkt.priority)),
             );
@@ -158,7 +158,7 @@ impl Classes for Drr {
         if let Some(place) = self.classes.place(minor) {
             let class = &mut self.classes[place];
             class.child.reset(cx, &mut self.held);
-            self.rounds.look(place, class);
+            self.rounds.update_active(place, class);
             self.classes.remove(minor);
         }
     }
@@ -176,7 +176,7 @@ impl Classes for Drr {
         if let Some(place) = self.classes.place(minor) {
             let class = &mut self.classes[place];
             class.child.recount(&mut self.held);
-            self.rounds.look(place, class);
+            self.rounds.update_active(place, class);
         }
     }
 

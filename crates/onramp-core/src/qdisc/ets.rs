@@ -174,13 +174,13 @@ struct Ets {
 }
 
 /// How bands are served.
-struct Plan {
+struct NewBands {
     strict: usize,
     /// Of each band; those that are strict have none.
     quanta: Vec<u64>,
 }
 
-impl Plan {
+impl NewBands {
     fn new(values: &Values<'_>) -> Self {
         let strict = usize::try_from(values.number("strict")).unwrap_or(BANDS_MAX);
         let quanta = std::iter::repeat_n(0, strict).chain(quanta(values)).collect();
@@ -195,7 +195,7 @@ fn choice(values: &Values<'_>) -> Choice {
 
 impl Ets {
     fn new(values: &Values<'_>) -> Self {
-        let Plan { strict, quanta } = Plan::new(values);
+        let NewBands { strict, quanta } = NewBands::new(values);
         let bands = quanta.into_iter().map(|quantum| Turn::new(pfifo_child(), quantum)).collect();
         let choice = choice(values);
         Self {
@@ -209,9 +209,9 @@ impl Ets {
     }
 
     /// Lets the rounds know of what a band holds now.
-    fn look(&mut self, band: usize) {
+    fn update_active(&mut self, band: usize) {
         if band >= self.strict {
-            self.rounds.look(band, &mut self.bands[band]);
+            self.rounds.update_active(band, &mut self.bands[band]);
         }
     }
 }
@@ -224,7 +224,7 @@ impl Qdisc for Ets {
             return Verdict::Dropped;
         };
         let verdict = self.bands[band].child.enqueue(pkt, cx, &mut self.held);
-        self.look(band);
+        self.update_active(band);
         verdict
     }
 
@@ -263,10 +263,10 @@ impl Qdisc for Ets {
     }
 
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
-        let Plan { strict, quanta } = Plan::new(values);
+        let NewBands { strict, quanta } = NewBands::new(values);
         for band in quanta.len()..self.bands.len() {
             self.bands[band].child.reset(cx, &mut self.held);
-            self.look(band);
+            self.update_active(band);
         }
         self.bands.truncate(quanta.len());
         let new =
@@ -279,7 +279,7 @@ impl Qdisc for Ets {
             if band < strict {
                 self.rounds.leave(band, turn);
             } else {
-                self.rounds.look(band, turn);
+                self.rounds.update_active(band, turn);
             }
         }
         let before = std::mem::replace(&mut self.choice, choice(values));
@@ -293,7 +293,7 @@ impl Qdisc for Ets {
         }
         for band in 0..self.bands.len() {
             self.bands[band].child.reset(cx, &mut self.held);
-            self.look(band);
+            self.update_active(band);
         }
     }
 
@@ -323,7 +323,7 @@ impl Classes for Ets {
         let band = usize::from(minor).wrapping_sub(1);
         if let Some(turn) = self.bands.get_mut(band) {
             turn.child.recount(&mut self.held);
-            self.look(band);
+            self.update_active(band);
         }
     }
 }

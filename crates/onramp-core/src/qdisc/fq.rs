@@ -487,10 +487,10 @@ impl Qdisc for Fq {
             && (held < config.flow_limit || self.flows.held(pkt.flow) < config.flow_limit)
     }
 
-    fn foresee(&self, coming: &PacketList, most: u32) {
+    fn prefetch_flows(&self, coming: &PacketList, most: u32) {
         // Few flows stay in the caches, but not if each holds many packets.
         if self.flows.len().max(self.backlog.packets as usize) > MANY {
-            self.flows.foresee(coming.metas().take(most as usize).map(|meta| meta.flow));
+            self.flows.prefetch_flows(coming.metas().take(most as usize).map(|meta| meta.flow));
         }
     }
 

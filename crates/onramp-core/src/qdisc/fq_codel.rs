@@ -1,7 +1,7 @@
 //! Fair queue with controlled delay: a queue for each flow, served in turn, each kept short.
 //!
 //! ```text
-//! enqueue   hash the flow to a queue; beyond a limit, drop from the head of the fattest queue
+//! enqueue   hash the flow to a queue; beyond a limit, drop from the head of the longest queue
 //! dequeue   the queue whose turn it is, new ones first, lets out what CoDel lets out
 //! ```
 //!
@@ -197,7 +197,7 @@ impl FqCodel {
     }
 
     /// The first of the flows with the most bytes. Bounds are lowered only here.
-    fn fattest(&mut self) -> usize {
+    fn longest(&mut self) -> usize {
         loop {
             let (block, bound) = first_max(self.bounds.iter().copied());
             let begin = block * BLOCK;
@@ -211,10 +211,10 @@ impl FqCodel {
         }
     }
 
-    /// Drops from the head of the fattest flow until half of it is gone; says which flow it was.
+    /// Drops from the head of the longest flow until half of it is gone; says which flow it was.
     #[cold]
     fn drop_batch(&mut self, cx: &mut Cx<'_>, over_memory: bool) -> usize {
-        let index = self.fattest();
+        let index = self.longest();
         let Flow { queue, law, .. } = self.flows.get_mut(index);
         let enough = queue.bytes() / 2;
         let (mut count, mut bytes) = (0, 0);
@@ -331,9 +331,9 @@ impl Qdisc for FqCodel {
         Verdict::Queued
     }
 
-    fn foresee(&self, coming: &PacketList, most: u32) {
+    fn prefetch_flows(&self, coming: &PacketList, most: u32) {
         let flows = coming.metas().take(most as usize).map(|meta| meta.flow);
-        self.flows.foresee(flows.map(|flow| self.buckets.hash(flow)));
+        self.flows.prefetch_flows(flows.map(|flow| self.buckets.hash(flow)));
     }
 
     /// As in Linux, what is too much is dequeued.

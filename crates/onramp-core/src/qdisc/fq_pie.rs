@@ -265,9 +265,9 @@ impl Qdisc for FqPie {
         self.packets() < self.limit && self.memory + memory(pkt.len) <= self.memory_limit
     }
 
-    fn foresee(&self, coming: &PacketList, most: u32) {
+    fn prefetch_flows(&self, coming: &PacketList, most: u32) {
         let flows = coming.metas().take(most as usize).map(|meta| meta.flow);
-        self.flows.foresee(flows.map(|flow| self.buckets.hash(flow)));
+        self.flows.prefetch_flows(flows.map(|flow| self.buckets.hash(flow)));
     }
 
     /// As in Linux, what is too much is dequeued; `memory_limit` holds for what comes.

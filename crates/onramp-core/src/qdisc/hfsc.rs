@@ -206,7 +206,7 @@ impl Hfsc {
             real.cumul += u64::from(len);
         }
         if self.classes[class].child.held().packets > 0 {
-            let next = self.look(class, cx);
+            let next = self.next_len(class, cx);
             if self.classes[class].child.held().packets > 0 {
                 self.plan(class, next, guaranteed);
                 return;
@@ -250,7 +250,7 @@ impl Hfsc {
     }
 
     /// The length of the next packet of `class`; to find it out, its child is settled on it.
-    fn look(&mut self, class: usize, cx: &mut Cx<'_>) -> u32 {
+    fn next_len(&mut self, class: usize, cx: &mut Cx<'_>) -> u32 {
         let len = match self.classes[class].child.peek(cx, &mut self.held) {
             Peek::Ready(len) => len,
             Peek::NotBefore(then) => {
@@ -289,7 +289,7 @@ impl Qdisc for Hfsc {
             self.activate(class, len, tick(cx.now.0));
             if self.classes[class].real.is_some() {
                 // The deadline is that of this packet: none may come before it.
-                self.look(class, cx);
+                self.next_len(class, cx);
             }
         }
         verdict

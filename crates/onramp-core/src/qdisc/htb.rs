@@ -29,7 +29,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::borrow::each_bit;
 use self::class::{Below, Class, LEVELS, Mode, PRIORITIES};
-use self::turns::Turns;
+use self::turns::ActiveClasses;
 use self::wait::Waiting;
 use super::{
     AddedQuirks, Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict,
@@ -141,7 +141,7 @@ struct Htb {
     /// By minor number: the place in `classes`.
     places: Vec<u32>,
     /// Classes that may send and have packets, by level and priority.
-    rows: [[Turns; PRIORITIES]; LEVELS],
+    rows: [[ActiveClasses; PRIORITIES]; LEVELS],
     /// By level, a bit for each priority whose row has classes.
     row_mask: [u8; LEVELS],
     /// Classes that may not send, by level.
@@ -178,7 +178,7 @@ impl Htb {
             direct_limit: values.number32("direct_qlen"),
             classes: Vec::new(),
             places: Vec::new(),
-            rows: array::from_fn(|_| array::from_fn(|_| Turns::default())),
+            rows: array::from_fn(|_| array::from_fn(|_| ActiveClasses::default())),
             row_mask: [0; LEVELS],
             waiting: array::from_fn(|_| Waiting::default()),
             next_event_ns: [0; LEVELS],
@@ -334,7 +334,7 @@ impl Qdisc for Htb {
         if let Some(pkt) = self.peeked.take() {
             cx.drop(pkt, DropReason::Purged);
         }
-        self.rows = array::from_fn(|_| array::from_fn(|_| Turns::default()));
+        self.rows = array::from_fn(|_| array::from_fn(|_| ActiveClasses::default()));
         self.row_mask = [0; LEVELS];
         self.waiting.iter_mut().for_each(Waiting::clear);
     }

@@ -21,7 +21,7 @@
 
 use onramp_queue::Packet;
 
-use super::multiq::{Turns, spread};
+use super::multiq::{TurnBands, spread};
 use super::pfifo_fast::default_pfifo_fast;
 use super::{Backlog, Changes, ClassKind, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict};
 use crate::base::error::Clash;
@@ -223,13 +223,13 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
 /// Begins a line of options.
 const LINE: &str = "\n             ";
 
-fn turns(queues: u64) -> Turns {
-    Turns::new((0..queues).map(|_| Child::new(default_pfifo_fast())).collect())
+fn turns(queues: u64) -> TurnBands {
+    TurnBands::new((0..queues).map(|_| Child::new(default_pfifo_fast())).collect())
 }
 
 #[derive(Debug)]
 struct Mq {
-    queues: Turns,
+    queues: TurnBands,
     /// There are no more queues than these, whatever is grafted.
     fixed: bool,
     /// The queues of each priority; none: all of them.

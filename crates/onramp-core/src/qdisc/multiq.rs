@@ -28,7 +28,7 @@ pub(super) const MULTIQ: Kind = Kind {
     build: |values| {
         Box::new(Multiq {
             handle: values.site.handle,
-            bands: Turns::new((0..values.number("bands")).map(|_| pfifo_child()).collect()),
+            bands: TurnBands::new((0..values.number("bands")).map(|_| pfifo_child()).collect()),
             filters: Filters::default(),
         })
     },
@@ -69,14 +69,14 @@ pub(super) fn resize(
 
 /// Children that send a packet each, in turn.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct TurnBands {
     pub(super) children: Vec<Child>,
     /// The one that sent last.
     current: usize,
     pub(super) held: Backlog,
 }
 
-impl Turns {
+impl TurnBands {
     pub(super) fn new(children: Vec<Child>) -> Self {
         Self { children, current: 0, held: Backlog::default() }
     }
@@ -160,7 +160,7 @@ impl Turns {
 #[derive(Debug)]
 struct Multiq {
     handle: Handle,
-    bands: Turns,
+    bands: TurnBands,
     filters: Filters,
 }
 

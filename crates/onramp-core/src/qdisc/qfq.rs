@@ -118,7 +118,7 @@ impl Class {
 
 impl Qfq {
     /// Lets the schedule know that a class holds something now, or nothing any more.
-    fn look(&mut self, place: usize) {
+    fn update_active(&mut self, place: usize) {
         let class = &mut self.classes[place];
         let active = self.schedule.is_active(place);
         match (class.child.held().packets > 0, active) {
@@ -162,7 +162,7 @@ impl Qfq {
         }
         self.schedule.charge(aggregate, len);
         if self.classes[place].child.held().packets == 0 && self.schedule.is_active(place) {
-            self.look(place);
+            self.update_active(place);
         }
         answer
     }
@@ -203,7 +203,7 @@ impl Qdisc for Qfq {
                 self.schedule.end_turn(aggregate, place);
             }
         }
-        self.look(place);
+        self.update_active(place);
         verdict
     }
 
@@ -223,7 +223,7 @@ impl Qdisc for Qfq {
                     Peek::Ready(_) => {}
                     Peek::NotBefore(then) => wait = wait.or_sooner(Dequeue::NotBefore(then)),
                     Peek::Empty => {
-                        self.look(place);
+                        self.update_active(place);
                         continue;
                     }
                 }
@@ -256,7 +256,7 @@ impl Qdisc for Qfq {
         }
         for place in self.classes.used() {
             self.classes[place].child.reset(cx, &mut self.held);
-            self.look(place);
+            self.update_active(place);
         }
     }
 
@@ -293,7 +293,7 @@ impl Classes for Qfq {
     fn remove(&mut self, minor: u16, cx: &mut Cx<'_>) {
         if let Some(place) = self.classes.place(minor) {
             self.classes[place].child.reset(cx, &mut self.held);
-            self.look(place);
+            self.update_active(place);
             self.schedule.leave(self.classes[place].aggregate, place);
             self.classes.remove(minor);
         }
@@ -314,7 +314,7 @@ impl Classes for Qfq {
     fn recount(&mut self, minor: u16) {
         if let Some(place) = self.classes.place(minor) {
             self.classes[place].child.recount(&mut self.held);
-            self.look(place);
+            self.update_active(place);
         }
     }
 }

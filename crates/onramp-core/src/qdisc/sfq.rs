@@ -474,9 +474,9 @@ impl Qdisc for Sfq {
         Verdict::Queued
     }
 
-    fn foresee(&self, coming: &PacketList, most: u32) {
+    fn prefetch_flows(&self, coming: &PacketList, most: u32) {
         let flows = coming.metas().take(most as usize).map(|pkt| pkt.flow);
-        self.slots.foresee(flows.map(|flow| self.buckets.hash(flow)));
+        self.slots.prefetch_flows(flows.map(|flow| self.buckets.hash(flow)));
     }
 
     /// None of its parameters can be changed.

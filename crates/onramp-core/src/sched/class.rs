@@ -6,7 +6,7 @@ use onramp_queue::Packet;
 
 use crate::base::params::Values;
 use crate::base::{Counters, Instant};
-use crate::sched::meter::Meter;
+use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 
 /// The classes of a qdisc, by their minor numbers (`Qdisc_class_ops`).
@@ -47,7 +47,7 @@ pub trait Classes: Debug {
             child.qdisc.reset(cx);
             child.qdisc = qdisc;
             child.idle = false;
-            child.meter.restart();
+            child.counters.restart();
             self.recount(minor);
         }
     }
@@ -60,7 +60,7 @@ pub struct Child {
     held: Backlog,
     /// Has said that it is empty, and got nothing since.
     idle: bool,
-    meter: Meter,
+    counters: QdiscCounters,
 }
 
 impl Child {
@@ -68,7 +68,7 @@ impl Child {
     #[must_use]
     pub fn new(qdisc: Box<dyn Qdisc>) -> Self {
         let held = qdisc.backlog();
-        Self { qdisc, held, idle: false, meter: Meter::default() }
+        Self { qdisc, held, idle: false, counters: QdiscCounters::default() }
     }
 
     /// What it holds.
@@ -95,32 +95,32 @@ impl Child {
     ) -> R {
         let before = cx.drops.len();
         let result = f(&mut *self.qdisc, cx);
-        self.meter.look(before, cx);
+        self.counters.count_dropped(before, cx);
         result
     }
 
     /// The qdisc, and what passed it.
-    pub(crate) fn metered(&mut self) -> (&mut dyn Qdisc, &Meter) {
-        (&mut *self.qdisc, &self.meter)
+    pub(crate) fn with_counters(&mut self) -> (&mut dyn Qdisc, &QdiscCounters) {
+        (&mut *self.qdisc, &self.counters)
     }
 
     /// What passed the qdisc, and what it holds.
     pub(crate) fn counters(&self) -> (Counters, Backlog) {
         let overlimits = self.qdisc.overlimits();
-        (Counters { overlimits, ..self.meter.qdisc() }, self.held)
+        (Counters { overlimits, ..self.counters.qdisc() }, self.held)
     }
 
     /// The same of a class that counts for itself: what left through it, whatever qdisc was below,
     /// and what was dropped as it came.
     pub(crate) fn class_counters(&self) -> (Counters, Backlog) {
-        (self.meter.class(), self.held)
+        (self.counters.class(), self.held)
     }
 
     /// The same of a class that counts what left through it, but whose drops are those of the qdisc
     /// below, and its overlimits.
     pub(crate) fn class_over_qdisc(&self) -> (Counters, Backlog) {
         let (below, held) = self.counters();
-        let Counters { bytes, packets, .. } = self.meter.class();
+        let Counters { bytes, packets, .. } = self.counters.class();
         (Counters { bytes, packets, ..below }, held)
     }
 
@@ -153,9 +153,9 @@ impl Child {
     pub fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>, sum: &mut Backlog) -> Verdict {
         let before = cx.drops.len();
         let verdict = self.qdisc.enqueue(pkt, cx);
-        self.meter.look(before, cx);
+        self.counters.count_dropped(before, cx);
         if verdict != Verdict::Queued {
-            self.meter.refuse();
+            self.counters.refuse();
         }
         self.idle = false;
         self.recount(sum);
@@ -167,9 +167,9 @@ impl Child {
     pub fn dequeue(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Dequeue {
         let before = cx.drops.len();
         let answer = self.qdisc.dequeue(cx);
-        self.meter.look(before, cx);
+        self.counters.count_dropped(before, cx);
         if let Dequeue::Ready(pkt) = &answer {
-            self.meter.count(pkt, cx);
+            self.counters.count(pkt, cx);
         }
         self.idle = matches!(answer, Dequeue::Empty);
         self.recount(sum);
@@ -181,7 +181,7 @@ impl Child {
     pub fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
         let before = cx.drops.len();
         let answer = self.qdisc.peek(cx);
-        self.meter.look(before, cx);
+        self.counters.count_dropped(before, cx);
         self.idle = matches!(answer, Peek::Empty);
         self.recount(sum);
         answer

@@ -105,7 +105,7 @@ impl<L> Flows<L> {
 
     /// Packets of these buckets are about to come.
     #[inline]
-    pub(crate) fn foresee(&self, buckets: impl Iterator<Item = usize> + Clone) {
+    pub(crate) fn prefetch_flows(&self, buckets: impl Iterator<Item = usize> + Clone) {
         if self.flows.len() <= MANY {
             return;
         }

@@ -206,7 +206,7 @@ pub trait Qdisc: Send + Debug {
 
     /// The first `most` packets of `coming` are about to be enqueued: a qdisc with many flows asks
     /// the processor for theirs, for all at once instead of one after another.
-    fn foresee(&self, _coming: &PacketList, _most: u32) {}
+    fn prefetch_flows(&self, _coming: &PacketList, _most: u32) {}
 
     /// It is soon to be called, as one of many: asks the processor for the packets at its ends.
     fn prefetch(&self) {}

@@ -79,7 +79,10 @@ impl Rounds {
     }
 
     /// Packets for these children are about to come.
-    pub(crate) fn foresee(turns: &impl Places, numbers: impl Iterator<Item = usize> + Clone) {
+    pub(crate) fn prefetch_flows(
+        turns: &impl Places,
+        numbers: impl Iterator<Item = usize> + Clone,
+    ) {
         numbers.clone().for_each(|number| turns.prefetch(number));
         numbers.clone().for_each(|number| turns[number].child.prefetch());
         numbers.for_each(|number| turns[number].child.prefetch_packets());
@@ -95,13 +98,13 @@ impl Rounds {
         sum: &mut Backlog,
     ) -> Verdict {
         let verdict = turn.child.enqueue(pkt, cx, sum);
-        self.look(number, turn);
+        self.update_active(number, turn);
         verdict
     }
 
     /// Lets a child in that holds something now, and one out that does not.
     #[inline]
-    pub(crate) fn look(&mut self, number: usize, turn: &mut Turn) {
+    pub(crate) fn update_active(&mut self, number: usize, turn: &mut Turn) {
         match (turn.child.held().packets > 0, turn.active) {
             (true, false) => {
                 self.active.push_back(short(number));
@@ -150,7 +153,7 @@ impl Rounds {
                 Peek::Ready(len) if u64::from(len) <= turn.deficit => {
                     turn.deficit -= u64::from(len);
                     let answer = turn.child.dequeue(cx, sum);
-                    self.look(number, turn);
+                    self.update_active(number, turn);
                     return answer;
                 }
                 Peek::Ready(_) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Trunk;
+use super::RootQdisc;
 use crate::base::Handle;
 use crate::filter::FilterSpec;
 use crate::qdisc::{default_pfifo, default_pfifo_fast};
@@ -126,7 +126,7 @@ impl Edit {
     }
 }
 
-impl Trunk {
+impl RootQdisc {
     /// Carries a change out. As in Linux, a qdisc that is replaced or deleted drops what it holds
     /// (`purged`); one that is changed keeps what its new limits allow.
     pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
@@ -210,7 +210,7 @@ impl Trunk {
                 f(qdisc, cx);
             }
         });
-        self.look(before, cx);
+        self.count_dropped(before, cx);
     }
 }
 

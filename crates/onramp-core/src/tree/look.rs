@@ -1,9 +1,9 @@
 //! What a running tree says of itself.
 
-use super::{Tree, Trunk};
+use super::{RootQdisc, Tree};
 use crate::base::{Counters, Extra, Handle};
 use crate::qdisc::KINDS;
-use crate::sched::meter::Meter;
+use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{ClassKind, ClassView, Classes, FlowView, Kind, Qdisc, QdiscView};
 use crate::tc::{Setup, Spec};
 
@@ -24,15 +24,15 @@ impl Tree {
     }
 }
 
-impl Trunk {
+impl RootQdisc {
     /// The same, of what stands in front of transmit queue `queue`, or, without one, of the whole
     /// tree that `setup` describes.
     pub fn views(&mut self, setup: &Setup, queue: Option<usize>) -> Vec<QdiscView> {
         let (major, parent, kind) = setup.first(queue);
         let mut views = Vec::new();
-        let (qdisc, meter, requeues) = self.metered();
+        let (qdisc, counters, requeues) = self.with_counters();
         let place = Place { major, parent, kind, requeues };
-        look(qdisc, meter, &place, setup, &mut views);
+        view_below(qdisc, counters, &place, setup, &mut views);
         views
     }
 }
@@ -59,19 +59,20 @@ fn kind_named(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)
 }
 
-fn look(
+/// Appends what a qdisc and all qdiscs below it counted to `views`, the qdisc first.
+fn view_below(
     qdisc: &mut dyn Qdisc,
-    meter: &Meter,
+    counted: &QdiscCounters,
     place: &Place,
     setup: &Setup,
     views: &mut Vec<QdiscView>,
 ) {
-    let counted = meter.qdisc();
+    let total = counted.qdisc();
     let counters = Counters {
-        drops: counted.drops.saturating_sub(qdisc.uncounted()),
+        drops: total.drops.saturating_sub(qdisc.uncounted()),
         overlimits: qdisc.overlimits(),
         requeues: place.requeues,
-        ..counted
+        ..total
     };
     let mut extra = Extra::default();
     qdisc.stats(&mut |name, value| extra.0.push((name, i64::try_from(value).unwrap_or(i64::MAX))));
@@ -82,8 +83,8 @@ fn look(
         kind: place.kind,
         counters,
         backlog: qdisc.backlog(),
-        drops: meter.drops(),
-        sojourn_ns: meter.sojourn_ns(),
+        drops: counted.drops(),
+        sojourn_ns: counted.sojourn_ns(),
         extra,
         classes: Vec::new(),
     });
@@ -93,14 +94,15 @@ fn look(
     let rows = rows(classes, place, setup);
     views[at].classes = rows.iter().map(|row| class_view(classes, row, place.major)).collect();
     for row in &rows {
-        let Some((qdisc, meter)) = classes.child(row.minor).map(|child| child.metered()) else {
+        let Some((qdisc, counted)) = classes.child(row.minor).map(|child| child.with_counters())
+        else {
             continue;
         };
         let Some((major, kind)) = row.below(place.kind, setup) else { continue };
         // What a qdisc with one place makes for itself stands below the qdisc.
         let minor = if major == 0 && place.kind.quirks.has_one_place { 0 } else { row.minor };
         let parent = Some(Handle::new(place.major, minor));
-        look(qdisc, meter, &Place { major, parent, kind, requeues: 0 }, setup, views);
+        view_below(qdisc, counted, &Place { major, parent, kind, requeues: 0 }, setup, views);
     }
 }
 

@@ -29,7 +29,7 @@ fn many_packets_in_a_tick_make_it_busy() {
     let count = make_busy(&mut world);
     assert!((2..=u64::from(QUOTA)).contains(&count), "{count}");
     assert_eq!(world.stats().busy, 1);
-    assert_eq!(world.keeper.due(), Some(START.after(2 * TICK_NS)));
+    assert_eq!(world.waker.due(), Some(START.after(2 * TICK_NS)));
     world.check();
 }
 
@@ -40,7 +40,7 @@ fn the_same_packets_over_several_ticks_do_not() {
         assert_eq!(world.push(1), Some(Ran { done: 1, again: false }));
         world.pass(TICK_NS / 10);
     }
-    assert_eq!((world.stats().busy, world.keeper.due()), (0, None));
+    assert_eq!((world.stats().busy, world.waker.due()), (0, None));
     assert!(world.wire().offered.iter().all(|&burst| burst == 1));
     world.check();
 }
@@ -82,7 +82,7 @@ fn a_busy_port_collects_what_comes() {
             world.check();
         }
         assert_eq!(world.wire().sent.len() as u64, before + round * u64::from(COLLECT));
-        assert!(world.port.is_busy(), "until the keeper says otherwise");
+        assert!(world.port.is_busy(), "until the runner says otherwise");
     }
     assert_eq!(world.sent(), (0..world.pushed).collect::<Vec<_>>());
 }
@@ -99,7 +99,7 @@ fn a_visit_ends_it_when_little_came() {
     world.pass(TICK_NS);
     assert_eq!(world.visit(), Ran { done: 1, again: false });
     assert!(!world.port.is_busy());
-    assert_eq!(world.keeper.due(), None, "nobody has to look after it any more");
+    assert_eq!(world.waker.due(), None, "nobody has to look after it any more");
     world.check();
     assert_eq!(world.push(1), Some(Ran { done: 1, again: false }), "sent at once, as before");
     world.check();
@@ -136,12 +136,12 @@ fn a_visit_before_the_tick_is_over_changes_nothing() {
         world.pass(TICK_NS / 10);
         let _ = world.visit();
         assert!(world.port.is_busy());
-        assert_eq!(world.keeper.due(), Some(world.now.after(TICK_NS)));
+        assert_eq!(world.waker.due(), Some(world.now.after(TICK_NS)));
         world.check();
     }
 }
 
-/// The keeper alone ends a busy period, whatever senders and helpers do, and packets never lie
+/// The runner alone ends a busy period, whatever senders and helpers do, and packets never lie
 /// longer than two ticks.
 #[test]
 fn packets_lie_two_ticks_at_most() {
@@ -168,7 +168,7 @@ fn who_is_out_of_credit_sends_what_waits() {
     assert_eq!(world.stats().helped, 1);
     assert!(world.port.is_busy());
     world.check();
-    // Only the keeper knows that it has looked for a whole tick.
+    // Only the runner knows that it has looked for a whole tick.
     for _ in 0..3 {
         world.pass(TICK_NS);
         assert_eq!(world.help(), Some(Ran { done: 0, again: false }));

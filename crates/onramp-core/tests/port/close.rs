@@ -1,7 +1,7 @@
 //! Closing: what is held is dropped and counted, and so is whatever still comes.
 
 use onramp_core::qdisc::Cx;
-use onramp_core::{Mode, Trunk};
+use onramp_core::{Mode, RootQdisc};
 use onramp_queue::{DropReason, Packet};
 
 use crate::world::{Notes, World};
@@ -14,7 +14,7 @@ fn everything_held_is_purged() {
     let _ = world.push(69);
     assert_eq!(world.push(5), None);
     assert_eq!(world.stats().held, 105);
-    let ran = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let ran = world.port.close(world.now, &world.waker).expect("nobody is inside");
     assert_eq!((ran.done, ran.again), (105, false));
     assert_eq!(world.dropped(DropReason::Purged), 105);
     assert_eq!(world.stats().held, 0);
@@ -29,7 +29,7 @@ fn the_inbox_is_purged_too() {
     let _ = world.push(2000);
     let queued = world.stats().enqueued;
     assert!(queued < 2000, "the rest waits before the qdisc");
-    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
     assert_eq!(world.dropped(DropReason::Purged), 2000);
     world.check();
 }
@@ -41,7 +41,7 @@ fn paced_packets_are_purged() {
     let _ = world.push(40);
     let held = world.stats().held;
     assert!(held > 0);
-    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
     assert_eq!(world.dropped(DropReason::Purged), held);
     world.check();
     let visits = world.settle();
@@ -52,7 +52,7 @@ fn paced_packets_are_purged() {
 fn what_comes_afterwards_is_purged() {
     let mut world = World::new("pfifo", 100);
     let _ = world.push(3);
-    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
     for count in [1, 40, 1, 100] {
         let ran = world.push(count).expect("the port is idle");
         assert_eq!((u64::from(ran.done), ran.again), (count, false));
@@ -60,7 +60,7 @@ fn what_comes_afterwards_is_purged() {
     }
     assert_eq!(world.dropped(DropReason::Purged), 142);
     assert_eq!(world.stats().sent, 3);
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     assert!(world.port.is_quiet());
 }
 
@@ -69,8 +69,8 @@ fn closing_twice_is_closing_once() {
     let mut world = World::new("pfifo", 100);
     world.wire().room = Some(0);
     let _ = world.push(9);
-    let first = world.port.close(world.now, &world.keeper).expect("nobody is inside");
-    let again = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let first = world.port.close(world.now, &world.waker).expect("nobody is inside");
+    let again = world.port.close(world.now, &world.waker).expect("nobody is inside");
     assert_eq!((first.done, again.done), (9, 0));
     world.check();
 }
@@ -87,20 +87,20 @@ fn an_owned_port_is_not_closed() {
 }
 
 /// A packet that comes while a job is done with a closed port is purged, and the port is left idle:
-/// the keeper may have gone.
+/// the runner may have gone.
 #[test]
 fn what_comes_during_a_job_is_purged() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
         let mut world = World::with("pfifo", 1_000, mode, None);
         let _ = world.push(3);
-        let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
         let (port, now) = (world.port.clone(), world.now);
-        let job = Box::new(move |_: &mut Trunk, _: &mut Cx<'_>| {
+        let job = Box::new(move |_: &mut RootQdisc, _: &mut Cx<'_>| {
             let list = [Packet::new(60)].into_iter().collect();
             let staged = port.xmit(list, now, &Notes::default()).expect("there is room");
             assert_eq!(staged, None, "the job's thread owns the port");
         });
-        assert!(world.port.with(job, world.now, &world.keeper).expect("few jobs wait"));
+        assert!(world.port.with(job, world.now, &world.waker).expect("few jobs wait"));
         let stats = world.stats();
         let purged = world.dropped(DropReason::Purged);
         assert_eq!((stats.held, stats.sent + purged), (0, 4), "{mode:?}");

@@ -138,8 +138,8 @@ pub(crate) fn view<D: Device>(port: &Port<D>) -> QdiscView {
     let setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
     let found = Arc::new(Mutex::new(None));
     let inside = found.clone();
-    let job: Job = Box::new(move |trunk, _| {
-        *inside.lock().unwrap() = trunk.views(&setup, None).into_iter().next();
+    let job: Job = Box::new(move |root, _| {
+        *inside.lock().unwrap() = root.views(&setup, None).into_iter().next();
     });
     assert!(port.with(job, START, &Notes::default()).expect("few jobs wait"));
     found.lock().unwrap().take().expect("the job was done")

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
-use onramp_core::{Device, DeviceInfo, Instant, Keeper, Port, Transmitted};
+use onramp_core::{Device, DeviceInfo, Instant, Port, PortWaker, Transmitted};
 use onramp_queue::{Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::world::{MTU, START};
@@ -95,8 +95,8 @@ impl Device for Fragile {
 #[derive(Default)]
 struct Undertaker(Cell<u32>);
 
-impl Keeper for Undertaker {
-    fn keep(&self, _at: Instant) {}
+impl PortWaker for Undertaker {
+    fn visit_by(&self, _at: Instant) {}
     fn died(&self) {
         self.0.set(self.0.get() + 1);
     }
@@ -110,11 +110,11 @@ fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
     let qdisc = Brittle { list: PacketList::new(), at, calls: 0 };
     let port = Port::new(Box::new(qdisc), device, 100);
     let mut pool = Pool::new(Credits { packets: 11, bytes: 1_000 });
-    let keeper = Undertaker::default();
+    let waker = Undertaker::default();
     for count in [10, 1] {
         let mut list: PacketList = (0..count).map(|_| pool.take(10).expect("a credit")).collect();
         list.stamp(START.0, true);
-        assert!(port.xmit(list, START, &keeper).expect("there is room").is_some(), "it left");
+        assert!(port.xmit(list, START, &waker).expect("there is room").is_some(), "it left");
     }
     let mut fates = [0; 3];
     let came = pool.reclaim(|fate| {
@@ -125,7 +125,7 @@ fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
         }] += 1;
     });
     assert_eq!(came, 11, "all of them came home");
-    (port, keeper.0.get(), fates)
+    (port, waker.0.get(), fates)
 }
 
 /// Whatever panics, nothing is lost, nobody hangs, and the books balance.
@@ -181,8 +181,8 @@ fn a_panic_while_closing() {
     let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left: None };
     let qdisc = Brittle { list: PacketList::new(), at: At::Enqueue(9), calls: 0 };
     let port = Port::new(Box::new(qdisc), device, 100);
-    let keeper = Undertaker::default();
-    let ran = port.close(START, &keeper).expect("nobody is inside");
+    let waker = Undertaker::default();
+    let ran = port.close(START, &waker).expect("nobody is inside");
     assert!(!ran.again);
     assert_eq!(port.death(), Some("it is not asked after it panicked"));
     assert!(port.is_quiet());

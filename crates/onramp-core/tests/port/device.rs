@@ -10,7 +10,7 @@ fn a_full_device_is_asked_again_when_it_said() {
     let mut world = World::new("pfifo", 1000);
     world.wire().room = Some(3);
     assert_eq!(world.push(10), Some(Ran { done: 3, again: false }));
-    assert_eq!(world.keeper.due(), Some(START.after(50_000)));
+    assert_eq!(world.waker.due(), Some(START.after(50_000)));
     assert_eq!(world.stats().held, 7);
     world.check();
     // Nobody asks it before, whatever comes.
@@ -20,7 +20,7 @@ fn a_full_device_is_asked_again_when_it_said() {
         assert_eq!(world.push(1), Some(Ran { done: 0, again: false }));
         assert_eq!(world.help(), Some(Ran { done: 0, again: false }));
         assert_eq!(world.wire().offered.len(), 1);
-        assert_eq!(world.keeper.due(), Some(START.after(50_000)));
+        assert_eq!(world.waker.due(), Some(START.after(50_000)));
         world.check();
     }
     assert_eq!(world.next_visit(), Ran { done: 16, again: false });
@@ -53,7 +53,7 @@ fn a_device_that_does_not_say_when_is_asked_after_a_tick() {
     let mut world = World::new("pfifo", 1000);
     (world.wire().room, world.wire().sulks) = (Some(3), true);
     assert_eq!(world.push(10), Some(Ran { done: 3, again: false }));
-    assert_eq!(world.keeper.due(), Some(START.after(TICK_NS)));
+    assert_eq!(world.waker.due(), Some(START.after(TICK_NS)));
     world.check();
     world.wire().room = None;
     world.settle();
@@ -92,7 +92,7 @@ fn paced_packets_wait_for_a_full_device_too() {
         }
     };
     world.wire().room = None;
-    assert_eq!(world.keeper.due(), Some(full_at.after(50_000)));
+    assert_eq!(world.waker.due(), Some(full_at.after(50_000)));
     world.settle();
     assert_eq!(world.sent(), (0..20).collect::<Vec<_>>());
     world.check();
@@ -118,7 +118,7 @@ fn the_inbox_is_bounded_by_the_cap() {
     let mut refused = 0;
     for _ in 0..50 {
         let list = world.packets(1000);
-        if world.port.xmit(list, world.now, &world.keeper).is_err() {
+        if world.port.xmit(list, world.now, &world.waker).is_err() {
             world.pushed -= 1000;
             refused += 1;
         }
@@ -141,12 +141,12 @@ fn time_never_goes_back() {
     let _ = world.push(1);
     world.pass(10_000_000);
     let fresh = world.packets(8);
-    assert!(world.port.xmit(fresh, world.now, &world.keeper).unwrap().is_some());
+    assert!(world.port.xmit(fresh, world.now, &world.waker).unwrap().is_some());
     // Pushed now, by a thread that read the clock 10 ms ago.
     let fresh = world.packets(8);
-    let ran = world.port.xmit(fresh, START, &world.keeper).unwrap();
+    let ran = world.port.xmit(fresh, START, &world.waker).unwrap();
     assert_eq!(ran, Some(Ran { done: 8, again: false }));
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     assert_eq!(world.stats().held, 0);
     let times: Vec<_> = world.wire().sent.iter().map(|(_, at)| *at).collect();
     assert!(times.is_sorted(), "the device sees no time go back either");

@@ -26,7 +26,7 @@ fn twenty_four_packets_in_a_tick_make_it_busy() {
     assert!(!world.port.is_busy(), "23 in this tick");
     push_at(&mut world, [TICK_NS - 1]);
     assert!(world.port.is_busy(), "24 in this tick");
-    assert_eq!(world.keeper.due(), Some(world.now.after(2 * TICK_NS)));
+    assert_eq!(world.waker.due(), Some(world.now.after(2 * TICK_NS)));
     world.check();
 }
 
@@ -54,7 +54,7 @@ fn twelve_packets_in_a_tick_keep_it_busy_and_eleven_do_not() {
         world.pass(TICK_NS);
         assert_eq!(world.visit(), Ran { done: 12, again: false });
         assert!(world.port.is_busy(), "12 in a tick");
-        assert_eq!(world.keeper.due(), Some(world.now.after(TICK_NS)));
+        assert_eq!(world.waker.due(), Some(world.now.after(TICK_NS)));
         world.check();
     }
     (0..11).for_each(|_| assert_eq!(world.push(1), None));
@@ -64,11 +64,11 @@ fn twelve_packets_in_a_tick_keep_it_busy_and_eleven_do_not() {
     world.pass(1);
     let _ = world.visit();
     assert!(!world.port.is_busy(), "11 in a tick");
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     world.check();
 }
 
-/// Whenever a packet comes, and however the keeper's visits fall: it is sent after 200 µs at most.
+/// Whenever a packet comes, and however the runner's visits fall: it is sent after 200 µs at most.
 #[test]
 fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
     for after in [0, 1, 50_000, TICK_NS - 1, TICK_NS, TICK_NS + 1, 199_999] {
@@ -78,10 +78,10 @@ fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
             if visited {
                 let _ = world.visit();
             }
-            let left = world.keeper.due().unwrap().since(world.now);
+            let left = world.waker.due().unwrap().since(world.now);
             assert_eq!(left, if visited { TICK_NS } else { 2 * TICK_NS });
             if after >= left {
-                continue; // The keeper would have come before.
+                continue; // The runner would have come before.
             }
             world.pass(after);
             let (staged, cookie) = (world.now, world.pushed);
@@ -127,7 +127,7 @@ fn what_a_qdisc_makes_counts_for_what_a_run_feeds_it() {
         pkt
     };
     let list: PacketList = (0..300).map(several).collect();
-    let ran = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+    let ran = world.port.xmit(list, world.now, &world.waker).expect("there is room");
     assert_eq!(ran, Some(Ran { done: 64, again: true }));
     let mut before = 0;
     while before < 300 * DATAGRAMS {
@@ -163,7 +163,7 @@ fn duplicates_are_counted() {
     let stats = world.stats();
     assert_eq!((stats.sent, stats.held), (150, 0));
     // Nothing of it is there to be lost when the port dies.
-    assert!(world.port.close(world.now, &world.keeper).is_some());
+    assert!(world.port.close(world.now, &world.waker).is_some());
     assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 50);
 }
 
@@ -175,7 +175,7 @@ fn a_run_lets_those_compete_that_the_next_one_does_not_send() {
         pkt.priority = if pkt.cookie < 128 { 0 } else { 6 };
         pkt
     });
-    let ran = world.port.xmit(list.collect(), world.now, &world.keeper).expect("there is room");
+    let ran = world.port.xmit(list.collect(), world.now, &world.waker).expect("there is room");
     assert_eq!(ran, Some(Ran { done: 64, again: true }));
     assert_eq!(world.stats().enqueued, 64 + (100 - 64), "64 are left for the next run");
     assert_eq!(world.next_visit(), Ran { done: 64, again: true });
@@ -198,7 +198,7 @@ fn what_a_run_leaves_is_not_dropped() {
 }
 
 /// Bursts are no longer than a quota; where they cost no call and the rest would wait for the
-/// keeper, a run sends four.
+/// runner, a run sends four.
 #[test]
 fn a_run_sends_four_bursts_where_they_cost_nothing() {
     for (mode, calls, most) in [
@@ -231,7 +231,7 @@ fn four_bursts_are_all_that_a_run_sends_of_a_long_queue() {
     assert_eq!(world.wire().offered, [64, 64, 64, 64, 64, 64, 64, 64, 64, 24]);
 }
 
-/// The keeper who alone sends comes again at once, also after lists that lay.
+/// The runner who alone sends comes again at once, also after lists that lay.
 #[test]
 fn a_dedicated_keeper_sends_one_burst() {
     let mut world = World::with("pfifo limit 10000", 1_000, Mode::Dedicated, None);
@@ -260,7 +260,7 @@ fn four_bursts_are_two_hundred_and_fifty_six_packets() {
         };
         pkt
     });
-    let ran = world.port.xmit(list.collect(), world.now, &world.keeper).expect("there is room");
+    let ran = world.port.xmit(list.collect(), world.now, &world.waker).expect("there is room");
     assert_eq!(ran, Some(Ran { done: 256, again: true }));
     assert_eq!(world.wire().offered, [1, 64, 64, 63, 64, 1]);
 }
@@ -292,7 +292,7 @@ fn packets_of_a_port_are_charged_to_their_senders() {
     world.enqueue(200);
     assert_eq!(world.stats().dropped, []);
     let same = line.parse::<onramp_core::Spec>().expect("a qdisc").build(1_000);
-    assert!(world.port.replace(same, world.now, &world.keeper).expect("few jobs wait"));
+    assert!(world.port.replace(same, world.now, &world.waker).expect("few jobs wait"));
     world.enqueue(200);
     assert_eq!((world.stats().dropped, world.stats().held), (Vec::new(), 400));
 }

@@ -45,7 +45,7 @@ fn sojourn_is_the_time_to_the_device_and_staging_is_not() {
     let mut ages = Vec::new();
     for taken in [1, 3, 6] {
         world.wire().room = Some(taken);
-        let due = world.keeper.due().unwrap();
+        let due = world.waker.due().unwrap();
         ages.push(due.since(crate::world::START));
         let _ = world.next_visit();
         assert_eq!(world.stats().sojourn_ns, Buckets::of(&ages).0);

@@ -12,7 +12,7 @@ fn world() -> World {
     world
 }
 
-/// Senders send a burst and wait until it has left. True: it lay until the keeper came.
+/// Senders send a burst and wait until it has left. True: it lay until the runner came.
 fn burst(world: &mut World) -> bool {
     for _ in 0..QUOTA {
         let _ = world.push(1);
@@ -22,7 +22,7 @@ fn burst(world: &mut World) -> bool {
         let _ = world.next_visit();
     }
     world.pass(TICK_NS / 2);
-    while world.keeper.due().is_some_and(|due| due <= world.now) {
+    while world.waker.due().is_some_and(|due| due <= world.now) {
         let _ = world.visit();
     }
     world.check();
@@ -54,7 +54,7 @@ fn a_single_pause_changes_nothing() {
     let _ = make_busy(&mut world);
     for round in 0..100 {
         (0..QUOTA).for_each(|_| assert_eq!(world.push(1), None, "round {round}"));
-        // Every other time, senders go on until the keeper comes.
+        // Every other time, senders go on until the runner comes.
         world.pass(TICK_NS);
         if round % 2 == 0 {
             assert_eq!(world.push(1), None);
@@ -78,7 +78,7 @@ fn a_stream_is_collected_again() {
     for _ in 0..200_000 {
         staged += u32::from(world.push(1).is_none());
         world.pass(1_000);
-        if world.keeper.due().is_some_and(|due| due <= world.now) {
+        if world.waker.due().is_some_and(|due| due <= world.now) {
             let _ = world.visit();
         }
     }
@@ -87,7 +87,7 @@ fn a_stream_is_collected_again() {
     world.check();
 }
 
-/// Where a rest would only wait for the keeper, an owner goes on, up to a bound; the keeper has
+/// Where a rest would only wait for the runner, an owner goes on, up to a bound; the runner has
 /// what is left at once.
 #[test]
 fn an_owner_goes_on_for_four_quotas() {
@@ -99,5 +99,5 @@ fn an_owner_goes_on_for_four_quotas() {
     let ran = world.push(1_000).expect("it was idle");
     assert_eq!((ran.done, ran.again), (4 * QUOTA, true));
     assert!(world.wire().offered.iter().all(|&burst| burst <= QUOTA), "no longer bursts");
-    assert_eq!(world.keeper.due(), Some(world.now));
+    assert_eq!(world.waker.due(), Some(world.now));
 }

@@ -10,7 +10,7 @@ fn the_pusher_sends() {
     let mut world = World::new("pfifo", 100);
     assert_eq!(world.push(1), Some(Ran { done: 1, again: false }));
     assert_eq!(world.wire().sent, [(0, START)]);
-    assert_eq!(world.keeper.due(), None, "there is nothing to look after");
+    assert_eq!(world.waker.due(), None, "there is nothing to look after");
     assert!(world.port.is_quiet() && !world.port.is_busy());
     world.check();
 }
@@ -39,11 +39,11 @@ fn a_quota_leaves_the_rest_to_the_keeper() {
     assert_eq!(world.wire().offered, [QUOTA]);
     assert!(world.port.is_busy());
     assert_eq!(world.stats().held, 136);
-    // A sender only makes sure of the keeper, which ticks by itself.
-    assert_eq!(world.keeper.due(), Some(START.after(2 * TICK_NS)));
+    // A sender only makes sure of the runner, which ticks by itself.
+    assert_eq!(world.waker.due(), Some(START.after(2 * TICK_NS)));
     world.check();
     assert_eq!(world.next_visit(), Ran { done: QUOTA, again: true });
-    assert_eq!(world.keeper.due(), Some(world.now), "there is more to do at once");
+    assert_eq!(world.waker.due(), Some(world.now), "there is more to do at once");
     assert_eq!(world.next_visit(), Ran { done: QUOTA, again: true });
     assert_eq!(world.next_visit(), Ran { done: 8, again: false });
     assert_eq!(world.sent(), (0..200).collect::<Vec<_>>());
@@ -69,7 +69,7 @@ fn the_owner_looks_again_before_it_leaves() {
     assert_eq!(ran, Some(Ran { done: 6, again: false }));
     assert_eq!(world.sent(), [5, 0, 1, 2, 3, 4]);
     assert!(!world.port.is_busy());
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     world.check();
 }
 
@@ -94,7 +94,7 @@ fn the_cap_gives_packets_back() {
     assert_eq!(world.push(31), None);
     assert!(!world.port.is_full());
     let list = world.packets(10);
-    let Err(Full(list)) = world.port.xmit(list, world.now, &world.keeper) else {
+    let Err(Full(list)) = world.port.xmit(list, world.now, &world.waker) else {
         panic!("31 wait, and 40 may");
     };
     let given_back: Vec<_> = list.map(|pkt| pkt.cookie).collect();
@@ -115,9 +115,9 @@ fn what_waits_before_the_qdisc_is_more_to_do() {
     let ran = world.push(1000).expect("the port was idle");
     assert!(ran.again && ran.done < 1000);
     world.check();
-    let at = world.keeper.due().expect("the keeper was asked");
+    let at = world.waker.due().expect("the runner was asked");
     let _ = world.visit();
-    while world.keeper.due() == Some(world.now) {
+    while world.waker.due() == Some(world.now) {
         let _ = world.visit();
     }
     assert_eq!(world.stats().held, 0, "all at once, and not a tick later");
@@ -162,13 +162,13 @@ fn a_list_that_came_at_once_is_no_backlog() {
     world.check();
 }
 
-/// An owner whose bursts take long begins no further one, and leaves the rest to the keeper.
+/// An owner whose bursts take long begins no further one, and leaves the rest to the runner.
 #[test]
 fn a_quota_has_a_bound_in_time() {
     let mut world = World::new("pfifo limit 10", 100);
-    world.keeper.takes(QUOTA_NS - 1);
+    world.waker.takes(QUOTA_NS - 1);
     assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
-    world.keeper.takes(QUOTA_NS);
+    world.waker.takes(QUOTA_NS);
     assert_eq!(world.push(30), Some(Ran { done: 10, again: true }), "one burst");
     world.check();
     world.settle();

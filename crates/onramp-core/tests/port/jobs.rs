@@ -30,7 +30,7 @@ pub(crate) fn counts(counts: &Arc<[AtomicU32; 2]>) -> [u32; 2] {
 }
 
 pub(crate) fn give(world: &World, job: Job) -> bool {
-    world.port.with(job, world.now, &world.keeper).expect("few jobs wait")
+    world.port.with(job, world.now, &world.waker).expect("few jobs wait")
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_free_port_does_it_at_once_and_sends_nothing() {
         assert!(give(&world, counted(&done)), "{mode:?}");
         assert_eq!(counts(&done), [1, 1]);
         assert_eq!(world.wire().offered.len(), offered, "who brings a job does not send");
-        assert!(world.keeper.due().is_some(), "what is held is known to the keeper");
+        assert!(world.waker.due().is_some(), "what is held is known to the runner");
         world.check();
         world.wire().room = None;
         world.settle();
@@ -59,7 +59,7 @@ fn an_idle_port_stays_idle() {
     for _ in 0..100 {
         assert!(give(&world, Box::new(|_, _| ())));
     }
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     assert!(world.port.is_quiet() && !world.port.is_busy());
     assert_eq!(world.stats().runs, 0);
     world.check();
@@ -119,7 +119,7 @@ fn what_a_job_drops_is_counted() {
     let mut setup = Setup::of("pfifo limit 500".parse::<Spec>().unwrap());
     let change: Change = setup.change("qdisc replace dev x root handle 5: fq").unwrap();
     let edit = Edit::new(&Arc::new(setup), &change, Some(0), MTU, 0).expect("a change");
-    assert!(give(&world, Box::new(move |trunk, cx| trunk.edit(edit, cx))));
+    assert!(give(&world, Box::new(move |root, cx| root.edit(edit, cx))));
     assert_eq!(world.dropped(DropReason::Purged), 200 - 64, "the rest is with the device");
     world.wire().room = None;
     world.settle();
@@ -132,7 +132,7 @@ fn what_a_job_drops_is_counted() {
 fn a_closed_port_still_does_it() {
     let mut world = World::new("pfifo", 1_000);
     let _ = world.push(3);
-    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
     let done = Arc::default();
     world.now = Instant(world.now.0 - 1);
     assert!(give(&world, counted(&done)));
@@ -158,9 +158,9 @@ fn who_brings_a_job_does_few_of_others() {
     let done = Arc::<AtomicU32>::default();
     assert!(!give(&world, chain(world.port.clone(), done.clone(), 99)), "jobs are left");
     assert!(done.load(SeqCst) <= 2, "{done:?}");
-    assert!(world.keeper.due().is_some(), "the keeper knows of the others");
+    assert!(world.waker.due().is_some(), "the runner knows of the others");
     for _ in 0..100 {
-        let _ = world.port.visit(world.now, &world.keeper);
+        let _ = world.port.visit(world.now, &world.waker);
     }
     assert_eq!(done.load(SeqCst), 100);
     world.settle();
@@ -170,7 +170,7 @@ fn who_brings_a_job_does_few_of_others() {
 #[test]
 fn jobs_that_take_long_are_done_one_at_a_time() {
     let world = World::new("pfifo", 1_000);
-    world.keeper.takes(QUOTA_NS);
+    world.waker.takes(QUOTA_NS);
     let done = Arc::<AtomicU32>::default();
     assert!(!give(&world, chain(world.port.clone(), done.clone(), 9)));
     assert_eq!(done.load(SeqCst), 1);
@@ -189,9 +189,9 @@ fn who_finds_no_room_calls_the_keeper() {
             for _ in 0..JOBS_MAX {
                 port.with(Box::new(|_, _| ()), Instant(0), &Notes::default()).expect("room");
             }
-            let keeper = Notes::default();
-            assert!(port.with(Box::new(|_, _| ()), Instant(0), &keeper).is_err());
-            told.store(u32::from(keeper.due().is_some()), SeqCst);
+            let waker = Notes::default();
+            assert!(port.with(Box::new(|_, _| ()), Instant(0), &waker).is_err());
+            told.store(u32::from(waker.due().is_some()), SeqCst);
         }),
     );
     assert_eq!(last.load(SeqCst), 1);
@@ -223,7 +223,7 @@ fn what_never_leaves_does_not_stop_a_change() {
     let mut world = World::new(line, 1_000);
     world.enqueue(6);
     let fq = "fq".parse::<Spec>().unwrap().build(MTU);
-    assert!(world.port.replace(fq, world.now, &world.keeper).unwrap());
+    assert!(world.port.replace(fq, world.now, &world.waker).unwrap());
     world.settle();
     assert_eq!(world.sent().len(), 6, "all of them moved over");
 }

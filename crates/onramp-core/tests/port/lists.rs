@@ -3,21 +3,21 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
-use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, TICK_NS, Transmitted};
+use onramp_core::{Device, DeviceInfo, Instant, Mode, Port, PortWaker, TICK_NS, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::world::{World, packet};
 
 /// One flow at one packet per `gap_ns`, a device that takes everything, a sender that helps when
-/// `credits` packets of its own are below, a keeper that comes `late_ns` after it was asked for.
+/// `credits` packets of its own are below, a runner that comes `late_ns` after it was asked for.
 fn stream(qdisc: &str, calls: u32, gap_ns: u64, credits: u64, late_ns: u64) -> (u64, u64) {
     let mut world = World::new(qdisc, 16_384);
     world.wire().calls = calls;
     for _ in 0..30_000 {
         world.pass(gap_ns);
-        if world.keeper.due().is_some_and(|due| due.after(late_ns) <= world.now) {
+        if world.waker.due().is_some_and(|due| due.after(late_ns) <= world.now) {
             // Once it is awake, it goes on at once.
-            while world.keeper.due().is_some_and(|due| due <= world.now) {
+            while world.waker.due().is_some_and(|due| due <= world.now) {
                 let _ = world.visit();
             }
         }
@@ -64,14 +64,14 @@ fn one_waiting_packet_costs_others_theirs() {
             pkt.txtime_ns = world.now.after(5_000_000).0;
             list.push_back(pkt);
             world.pushed += 1;
-            let _ = world.port.xmit(list, world.now, &world.keeper);
+            let _ = world.port.xmit(list, world.now, &world.waker);
             let _ = world.help();
         }
         let mut dropped = 0;
         for _ in 0..100 {
             let _ = world.push(250);
             world.pass(TICK_NS);
-            while world.keeper.due().is_some_and(|due| due <= world.now) {
+            while world.waker.due().is_some_and(|due| due <= world.now) {
                 let _ = world.visit();
             }
             dropped = world.stats().dropped.iter().map(|(_, n)| n).sum();
@@ -91,8 +91,8 @@ struct Busy {
 struct Stuck(DeviceInfo, Arc<Mutex<bool>>);
 #[derive(Default, Debug)]
 struct Nobody;
-impl Keeper for Nobody {
-    fn keep(&self, _at: Instant) {}
+impl PortWaker for Nobody {
+    fn visit_by(&self, _at: Instant) {}
 }
 impl Device for Stuck {
     fn info(&self) -> &DeviceInfo {
@@ -200,12 +200,12 @@ fn overtaken(qdisc: &str, flows: u64, priority: u32, mode: Mode) -> usize {
         let list: PacketList =
             (0..flows).map(|flow| packet(1_000 + round, flow, world.now)).collect();
         world.pushed += flows;
-        let _ = world.port.xmit(list, world.now, &world.keeper);
-        while world.keeper.due().is_some_and(|due| due <= world.now) {
+        let _ = world.port.xmit(list, world.now, &world.waker);
+        while world.waker.due().is_some_and(|due| due <= world.now) {
             let _ = world.visit();
         }
         world.pass(200_000);
-        while world.keeper.due().is_some_and(|due| due <= world.now) {
+        while world.waker.due().is_some_and(|due| due <= world.now) {
             let _ = world.visit();
         }
     }
@@ -214,7 +214,7 @@ fn overtaken(qdisc: &str, flows: u64, priority: u32, mode: Mode) -> usize {
     let mut pkt = packet(7_777_777, 7_777, world.now);
     pkt.priority = priority;
     world.pushed += 1;
-    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.keeper);
+    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.waker);
     world.settle();
     world.check();
     let dropped: u64 = world.stats().dropped.iter().map(|(_, n)| n).sum();
@@ -254,7 +254,7 @@ mod storm {
         List(u64, u64),
         Help,
         /// Due visits up to then, each so late.
-        Keeper(u64, u64),
+        PortWaker(u64, u64),
         Back(u64),
         Room(Option<u32>),
         Calls(u32),
@@ -268,7 +268,7 @@ mod storm {
             8 => (1_u64..100, 0_u64..4).prop_map(|(n, f)| Op::Ones(n, f)),
             4 => (1_u64..700, 0_u64..4).prop_map(|(n, f)| Op::List(n, f)),
             2 => Just(Op::Help),
-            14 => (1_u64..300_000, 0_u64..60_000).prop_map(|(n, l)| Op::Keeper(n, l)),
+            14 => (1_u64..300_000, 0_u64..60_000).prop_map(|(n, l)| Op::PortWaker(n, l)),
             1 => (1_u64..150_000).prop_map(Op::Back),
             2 => proptest::option::of(0_u32..200).prop_map(Op::Room),
             1 => (0_u32..2).prop_map(Op::Calls),
@@ -309,7 +309,7 @@ mod storm {
                                 packet(flows.len() as u64 - 1, f, world.now)
                             })
                             .collect();
-                        match world.port.xmit(list, world.now, &world.keeper) {
+                        match world.port.xmit(list, world.now, &world.waker) {
                             Ok(_) => world.pushed += per,
                             Err(full) => assert_eq!(u64::from(full.0.len()), per),
                         }
@@ -319,13 +319,12 @@ mod storm {
                 Op::Help => {
                     let _ = world.help();
                 }
-                Op::Keeper(ns, late) => {
+                Op::PortWaker(ns, late) => {
                     let until = world.now.after(ns);
-                    while let Some(due) = world.keeper.due().filter(|due| due.after(late) <= until)
-                    {
+                    while let Some(due) = world.waker.due().filter(|due| due.after(late) <= until) {
                         world.now = world.now.max(due.after(late));
                         let mut again = 0;
-                        while world.keeper.due().is_some_and(|due| due <= world.now) {
+                        while world.waker.due().is_some_and(|due| due <= world.now) {
                             visit(&mut world);
                             world.check();
                             again += 1;
@@ -345,7 +344,7 @@ mod storm {
                 Op::Replace => {
                     let spec: Spec = qdisc.parse().unwrap();
                     let qdisc = spec.build(crate::world::MTU);
-                    assert!(world.port.replace(qdisc, world.now, &world.keeper).unwrap());
+                    assert!(world.port.replace(qdisc, world.now, &world.waker).unwrap());
                 }
             }
             world.check();
@@ -355,10 +354,10 @@ mod storm {
             assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 0);
         }
         world.wire().room = None;
-        // What can go is gone after three ticks and a retry, if the keeper comes in time.
+        // What can go is gone after three ticks and a retry, if the runner comes in time.
         if !paced {
             let until = world.now.after(3 * TICK_NS + world.wire().retry_ns + 3_000_000);
-            while let Some(due) = world.keeper.due().filter(|due| *due <= until) {
+            while let Some(due) = world.waker.due().filter(|due| *due <= until) {
                 world.now = world.now.max(due);
                 visit(&mut world);
             }
@@ -424,7 +423,7 @@ fn a_limit_in_bytes_counts_the_bytes_that_come() {
         };
         let list = (60..64).map(packet).collect();
         world.pushed += 4;
-        let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+        let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
         world.settle();
         assert_eq!(world.dropped(DropReason::Overlimit), 4 - large, "{qdisc}");
         world.check();

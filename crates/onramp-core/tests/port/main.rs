@@ -1,4 +1,4 @@
-//! A port in virtual time: one thread, a device that follows a script, a keeper that takes notes.
+//! A port in virtual time: one thread, a device that follows a script, a runner that takes notes.
 
 mod busy;
 mod close;
@@ -6,7 +6,6 @@ mod counts;
 mod death;
 mod device;
 mod edges;
-mod errands;
 mod histograms;
 mod hold;
 mod inline;
@@ -18,6 +17,7 @@ mod part;
 mod purge;
 mod random;
 mod regressions;
+mod requests;
 mod review;
 mod succeed;
 mod told;

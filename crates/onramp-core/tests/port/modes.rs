@@ -12,21 +12,21 @@ fn world(qdisc: &str, mode: Mode) -> World {
 
 fn replace(world: &World, qdisc: &str) {
     let spec: Spec = qdisc.parse().expect("a qdisc");
-    let done = world.port.replace(spec.build(MTU), world.now, &world.keeper).expect("few jobs");
+    let done = world.port.replace(spec.build(MTU), world.now, &world.waker).expect("few jobs");
     assert!(done, "nobody is inside");
 }
 
-/// A push stages and calls the keeper, if nothing waited; nothing else does a thing.
+/// A push stages and calls the runner, if nothing waited; nothing else does a thing.
 #[test]
 fn dedicated_leaves_all_to_the_keeper() {
     let mut world = world("pfifo", Mode::Dedicated);
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     assert_eq!(world.push(3), None);
-    assert_eq!(world.keeper.due(), Some(world.now), "at once");
+    assert_eq!(world.waker.due(), Some(world.now), "at once");
     world.pass(10);
-    let due = world.keeper.due();
+    let due = world.waker.due();
     assert_eq!(world.push(100), None, "also when a batch is full");
-    assert_eq!(world.keeper.due(), due, "it knows");
+    assert_eq!(world.waker.due(), due, "it knows");
     assert_eq!(world.help(), None);
     assert!(world.sent().is_empty());
     world.check();
@@ -34,18 +34,18 @@ fn dedicated_leaves_all_to_the_keeper() {
     assert_eq!((ran.done, ran.again), (QUOTA, true));
     let ran = world.visit();
     assert_eq!((ran.done, ran.again), (103 - QUOTA, false));
-    assert_eq!(world.keeper.due(), None, "nothing is left to look after");
+    assert_eq!(world.waker.due(), None, "nothing is left to look after");
     assert_eq!(world.push(1), None);
-    assert_eq!(world.keeper.due(), Some(world.now), "called again");
+    assert_eq!(world.waker.due(), Some(world.now), "called again");
     world.settle();
     assert_eq!(world.sent(), (0..104).collect::<Vec<_>>());
-    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
     let _ = world.push(2);
     assert_eq!(world.dropped(DropReason::Purged), 2);
     world.check();
 }
 
-/// The rest of a quota is the keeper's at once; otherwise the port is left idle.
+/// The rest of a quota is the runner's at once; otherwise the port is left idle.
 #[test]
 fn inline_hands_over_after_a_quota() {
     let mut world = world("pfifo", Mode::Inline);
@@ -55,7 +55,7 @@ fn inline_hands_over_after_a_quota() {
     assert!(!world.port.is_busy());
     let ran = world.push(100).expect("it was idle");
     assert_eq!((ran.done, ran.again), (QUOTA, true));
-    assert_eq!(world.keeper.due(), Some(world.now));
+    assert_eq!(world.waker.due(), Some(world.now));
     assert!(!world.visit().again);
     assert!(!world.port.is_busy(), "a quota is no reason to collect");
     world.check();
@@ -88,7 +88,7 @@ fn a_new_fq_keeps_departure_times() {
     let then = world.now.after(3_000_000);
     let mut list = world.packets(2);
     list.metas_mut().for_each(|meta| meta.txtime_ns = then.0);
-    let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+    let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
     replace(&world, "fq timer_slack 0");
     assert!(world.sent().is_empty());
     world.settle();
@@ -108,7 +108,7 @@ fn a_smaller_qdisc_drops_and_says_so() {
     assert_eq!(world.sent(), (0..74).collect::<Vec<_>>());
 }
 
-/// 1,000 bytes a millisecond, of 100 each: the port waits, and the keeper knows until when.
+/// 1,000 bytes a millisecond, of 100 each: the port waits, and the runner knows until when.
 #[test]
 fn a_share_of_a_rate_holds_packets_back() {
     let share = SharedRate::new(Rate(1_000_000), 1).share(0);
@@ -134,14 +134,14 @@ fn a_full_device_is_asked_when_it_said() {
     world.wire().room = Some(0);
     world.wire().retry_ns = 20_000;
     assert_eq!(world.push(600).map(|ran| ran.again), Some(true), "more waits than was taken in");
-    assert_eq!(world.keeper.due(), Some(world.now.after(20_000)));
+    assert_eq!(world.waker.due(), Some(world.now.after(20_000)));
     world.wire().room = None;
     world.settle();
     world.check();
     assert_eq!(world.sent(), (0..600).collect::<Vec<_>>());
 }
 
-/// The keeper has so much before the qdisc that it does not take what waits: it is told again.
+/// The runner has so much before the qdisc that it does not take what waits: it is told again.
 #[test]
 fn what_was_not_taken_is_not_forgotten() {
     let mut world = World::with("pfifo limit 10", 400, Mode::Dedicated, None);
@@ -155,7 +155,7 @@ fn what_was_not_taken_is_not_forgotten() {
     let _ = world.push(2);
     let ran = world.visit();
     assert_eq!((world.stats().held, ran.again), (burst + qdisc + 2, false));
-    assert_eq!(world.keeper.due(), Some(world.now));
+    assert_eq!(world.waker.due(), Some(world.now));
     world.wire().room = None;
     world.settle();
     world.check();

@@ -1,4 +1,4 @@
-//! Pacing through a port: to the nanosecond, and driven by the keeper alone.
+//! Pacing through a port: to the nanosecond, and driven by the runner alone.
 
 use onramp_core::Instant;
 use onramp_queue::PacketList;
@@ -15,7 +15,7 @@ fn nothing_leaves_before_its_time() {
         World::new("fq maxrate 800kbit initial_quantum 0 quantum 256 timer_slack 0", 99);
     let _ = world.push(3);
     let mut last = world.wire().sent.len();
-    while let Some(due) = world.keeper.due() {
+    while let Some(due) = world.waker.due() {
         // A nanosecond too early.
         world.now = Instant(due.0 - 1);
         let _ = world.help();
@@ -73,7 +73,7 @@ fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     assert!((7_900_000..=8_100_000).contains(&rate), "{rate} bit/s");
 }
 
-/// A keeper that comes late costs a flow no more than it makes up for, and never lets it go early.
+/// A runner that comes late costs a flow no more than it makes up for, and never lets it go early.
 #[test]
 fn a_late_keeper_makes_nobody_early() {
     let line = "fq maxrate 8mbit initial_quantum 0 quantum 256 flow_limit 100000 limit 100000 \
@@ -81,7 +81,7 @@ fn a_late_keeper_makes_nobody_early() {
     let mut world = World::new(line, 30_000);
     world.enqueue(2_000);
     let mut turn = 0_u64;
-    while let Some(due) = world.keeper.due() {
+    while let Some(due) = world.waker.due() {
         turn += 1;
         world.now = world.now.max(due.after(turn * 7_919 % (GAP_NS / 2)));
         let _ = world.visit();
@@ -110,16 +110,16 @@ fn departure_times_are_kept_to_the_nanosecond() {
         })
         .collect();
     world.pushed = 5;
-    let ran = world.port.xmit(list, world.now, &world.keeper).unwrap();
+    let ran = world.port.xmit(list, world.now, &world.waker).unwrap();
     assert_eq!(ran.map(|ran| ran.done), Some(0));
-    assert_eq!(world.keeper.due(), Some(START.after(100_000)), "the earliest");
+    assert_eq!(world.waker.due(), Some(START.after(100_000)), "the earliest");
     world.settle();
     let sent: Vec<_> = world.wire().sent.iter().map(|(c, at)| (*c, at.since(START))).collect();
     assert_eq!(sent, [(4, 100_000), (1, 300_000), (2, 300_001), (0, 700_000), (3, 900_000)]);
     world.check();
 }
 
-/// A packet that may leave earlier than what waits moves the keeper's visit forward.
+/// A packet that may leave earlier than what waits moves the runner's visit forward.
 #[test]
 fn an_earlier_packet_asks_for_an_earlier_visit() {
     let mut world = World::new("fq timer_slack 0", 100);
@@ -128,10 +128,10 @@ fn an_earlier_packet_asks_for_an_earlier_visit() {
         pkt.txtime_ns = START.after(after).0;
         world.pushed += 1;
         let list = [pkt].into_iter().collect();
-        let _ = world.port.xmit(list, world.now, &world.keeper).unwrap();
+        let _ = world.port.xmit(list, world.now, &world.waker).unwrap();
         world.check();
     }
-    assert_eq!(world.keeper.due(), Some(START.after(400_000)));
+    assert_eq!(world.waker.due(), Some(START.after(400_000)));
     world.settle();
     assert_eq!(world.sent(), [1, 2, 0]);
 }
@@ -146,7 +146,7 @@ fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
         for mut pkt in world.packets(3) {
             pkt.pacing_rate = rate;
             let list = PacketList::from_iter([pkt]);
-            let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+            let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
         }
     };
     // 100 bytes take 100 ms. The first leaves at once, and the others after it.
@@ -171,13 +171,13 @@ fn beside_other_flows_a_flow_keeps_its_order() {
     for flow in [1, 2, 3] {
         let list = (0..64).map(|n| packet(1_000 * flow + n, flow, START)).collect();
         world.pushed += 64;
-        let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+        let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
     }
     for rate in [1_000, 0] {
         for mut pkt in world.packets(3) {
             pkt.pacing_rate = rate;
             let list = PacketList::from_iter([pkt]);
-            let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+            let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
         }
     }
     world.wire().room = None;

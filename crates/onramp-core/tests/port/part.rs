@@ -23,7 +23,7 @@ fn world() -> (World, SharedRate) {
 fn has_a_part(rate: &SharedRate, now: Instant) -> bool {
     let now = now.after(FORGOTTEN_NS);
     let mut other = rate.share(1);
-    other.look(now, true);
+    other.update_active(now, true);
     other.charge(125_000);
     match other.not_before(now).expect("it has to be paid for").since(now) {
         1_000_000 => false,
@@ -38,7 +38,7 @@ fn a_port_with_nothing_has_none() {
     assert!(!has_a_part(&rate, world.now));
     assert_eq!(world.push(1).map(|ran| ran.done), Some(1));
     assert!(!has_a_part(&rate, world.now), "it has sent all");
-    assert_eq!(world.keeper.due(), None, "an empty port waits for nothing");
+    assert_eq!(world.waker.due(), None, "an empty port waits for nothing");
     let _ = world.help();
     assert!(!has_a_part(&rate, world.now), "to be looked at is nothing to send");
 }
@@ -50,7 +50,7 @@ fn a_port_that_waits_for_the_rate_has_one() {
         let (mut world, rate) = world();
         assert_eq!(world.push(held + 1).map(|ran| ran.done), Some(1));
         assert_eq!(world.stats().held, held);
-        assert_eq!(world.keeper.due(), Some(world.now.after(800)));
+        assert_eq!(world.waker.due(), Some(world.now.after(800)));
         assert!(has_a_part(&rate, world.now), "{held}");
         // A second one, on its time and not before.
         world.pass(799);
@@ -83,14 +83,14 @@ fn a_port_whose_packets_wait_for_their_time_has_none() {
     let mut pkt = packet(0, 1, world.now);
     pkt.txtime_ns = world.now.after(5_000_000).0;
     world.pushed = 1;
-    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.keeper);
-    assert_eq!((world.stats().held, world.keeper.due()), (1, Some(world.now.after(5_000_000))));
+    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.waker);
+    assert_eq!((world.stats().held, world.waker.due()), (1, Some(world.now.after(5_000_000))));
     assert!(!has_a_part(&rate, world.now));
     // Another one that may go has to wait for the rate with a third.
     let list = [packet(1, 2, world.now), packet(2, 2, world.now)].into_iter().collect();
     world.pushed = 3;
-    let _ = world.port.xmit(list, world.now, &world.keeper);
-    assert_eq!((world.stats().held, world.keeper.due()), (2, Some(world.now.after(800))));
+    let _ = world.port.xmit(list, world.now, &world.waker);
+    assert_eq!((world.stats().held, world.waker.due()), (2, Some(world.now.after(800))));
     assert!(has_a_part(&rate, world.now));
     world.settle();
     assert_eq!(world.sent(), [1, 2, 0]);

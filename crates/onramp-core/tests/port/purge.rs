@@ -1,5 +1,5 @@
 //! A sender that comes by a closed or a dead port works for others no longer than at any port: it
-//! drops a quota and its own packets, and leaves the rest to the keeper.
+//! drops a quota and its own packets, and leaves the rest to the runner.
 
 use std::sync::Barrier;
 use std::thread;
@@ -53,11 +53,11 @@ fn tells_the_truth(world: &World, reason: DropReason) {
     let stats = world.stats();
     assert_eq!(world.pushed, stats.sent + world.dropped(reason) + stats.held);
     assert_eq!(world.port.is_quiet(), stats.held == 0);
-    let comes = world.keeper.due().is_some_and(|due| due <= world.now);
-    assert!(stats.held == 0 || comes, "the keeper comes at once");
+    let comes = world.waker.due().is_some_and(|due| due <= world.now);
+    assert!(stats.held == 0 || comes, "the runner comes at once");
 }
 
-/// What came and what is in the qdisc is dropped by the keeper, but for a quota.
+/// What came and what is in the qdisc is dropped by the runner, but for a quota.
 #[test]
 fn a_sender_that_meets_a_close_drops_a_quota() {
     for mode in MODES {
@@ -81,7 +81,7 @@ fn a_sender_that_meets_a_close_drops_a_quota() {
                 assert!(dropped <= QUOTA + own, "{what}: {dropped} dropped for {own}");
                 tells_the_truth(&world, DropReason::Purged);
             }
-            assert!(world.settle() <= 3, "{what}: the keeper has time");
+            assert!(world.settle() <= 3, "{what}: the runner has time");
             assert_eq!((world.stats().held, world.port.is_quiet()), (0, true), "{what}");
             assert!(!world.port.is_busy(), "{what}");
             world.check();
@@ -98,7 +98,7 @@ fn the_keeper_drops_all() {
         world.enqueue(3 * MANY / 2);
         let _ = world.push(MANY);
         let held = world.stats().held;
-        let ran = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        let ran = world.port.close(world.now, &world.waker).expect("nobody is inside");
         assert_eq!((u64::from(ran.done), ran.again), (held, false), "{mode:?}");
         assert!(world.port.is_quiet());
         world.check();
@@ -111,7 +111,7 @@ fn the_keeper_drops_all() {
 fn nobody_works_for_all_at_a_closed_port() {
     const LIST: u32 = 64;
     let world = World::new("pfifo", 20_000);
-    let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
     let barrier = Barrier::new(3);
     let (port, barrier) = (&world.port, &barrier);
     let pushed: u64 = thread::scope(|scope| {
@@ -131,7 +131,7 @@ fn nobody_works_for_all_at_a_closed_port() {
                     Err(_full) => {}
                 }
                 if notes.due().is_some() {
-                    // The keeper would come; here it is the one whom it was told to.
+                    // The runner would come; here it is the one whom it was told to.
                     let _ = port.visit(START, &notes);
                 }
             }
@@ -141,14 +141,14 @@ fn nobody_works_for_all_at_a_closed_port() {
         threads.into_iter().map(|thread| thread.join().expect("it is bounded")).sum()
     });
     while !port.is_quiet() {
-        let _ = port.visit(START, &world.keeper).expect("nobody is inside");
+        let _ = port.visit(START, &world.waker).expect("nobody is inside");
     }
     assert_eq!(world.dropped(DropReason::Purged), pushed);
     assert_eq!(world.stats().held, 0);
 }
 
 /// A device panics in a sender's call, and its port holds thousands of packets of others: these
-/// are buried by the keeper's visit, and the sender goes on.
+/// are buried by the runner's visit, and the sender goes on.
 #[test]
 fn the_sender_that_meets_a_panic_buries_nobody() {
     for mode in MODES {
@@ -157,7 +157,7 @@ fn the_sender_that_meets_a_panic_buries_nobody() {
         let mut list: PacketList = (0..5_000).map(|_| pool.take(9).expect("a credit")).collect();
         list.stamp(world.now.0, true);
         world.pushed += 5_000;
-        let _ = world.port.xmit(list, world.now, &world.keeper).expect("there is room");
+        let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
         while world.stats().enqueued < 5_000 {
             let _ = world.visit();
         }
@@ -169,7 +169,7 @@ fn the_sender_that_meets_a_panic_buries_nobody() {
         assert_eq!(pool.returned(), 0, "{mode:?}: nobody has buried them yet");
         assert_eq!(world.stats().held, 5_002, "{mode:?}");
         tells_the_truth(&world, DropReason::PortDead);
-        // Others come by before the keeper does.
+        // Others come by before the runner does.
         for own in [1, 64, 500] {
             let _ = world.push(own);
             let _ = world.help();
@@ -215,13 +215,13 @@ fn a_close_finds_a_dead_port() {
         world.wire().panics = true;
         if closes_first {
             // The device said when it may be asked again, and then nobody asks any more.
-            let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+            let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
         }
         world.pass(1_000_000);
         let _ = world.push(2);
         let _ = world.help();
         assert_eq!(world.port.death().is_some(), !closes_first);
-        let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+        let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
         let reason = if closes_first { DropReason::Purged } else { DropReason::PortDead };
         assert_eq!(world.dropped(reason), world.pushed, "{reason:?}");
         assert!(world.port.is_quiet() && world.stats().held == 0);
@@ -229,14 +229,14 @@ fn a_close_finds_a_dead_port() {
 }
 
 /// To the packet: a sender drops 256 of others and its own, if that is all there is. With one more
-/// it drops what the device left, and the keeper comes at once for the qdisc.
+/// it drops what the device left, and the runner comes at once for the qdisc.
 #[test]
 fn a_sender_has_time_for_a_quota_and_its_own() {
     for (mode, own) in [(Mode::Inline, 3), (Mode::Inline, 200), (Mode::Hybrid, 0)] {
         for (queued, all) in [(QUOTA, true), (QUOTA + 1, false)] {
             let mut world = laden(mode, queued, 0);
             world.pass(1_000_000);
-            world.keeper.forget();
+            world.waker.forget();
             world.wire().closes = Some(true);
             let ran = if own > 0 { world.push(own) } else { world.help() };
             let ran = ran.expect("nobody is inside");
@@ -244,7 +244,7 @@ fn a_sender_has_time_for_a_quota_and_its_own() {
             let dropped = if all { queued + own } else { 64 };
             assert_eq!((u64::from(ran.done), ran.again), (dropped, !all), "{what}");
             // The time at which the device would have been asked again is nobody's any more.
-            let at_once = world.keeper.due().is_some_and(|due| due == world.now);
+            let at_once = world.waker.due().is_some_and(|due| due == world.now);
             assert_eq!(at_once, !all, "{what}");
             assert_eq!(world.stats().held, queued + own - dropped, "{what}");
             world.settle();
@@ -254,21 +254,21 @@ fn a_sender_has_time_for_a_quota_and_its_own() {
     }
 }
 
-/// The same of a port that dies: with one more packet it is buried by the keeper.
+/// The same of a port that dies: with one more packet it is buried by the runner.
 #[test]
 fn a_sender_buries_a_quota_and_its_own() {
     for own in [2, 100] {
         for (queued, all) in [(QUOTA, true), (QUOTA + 1, false)] {
             let mut world = laden(Mode::Inline, queued, 0);
             world.pass(1_000_000);
-            world.keeper.forget();
+            world.waker.forget();
             world.wire().panics = true;
             let ran = world.push(own).expect("nobody is inside");
             assert_eq!(ran.again, !all, "{queued}");
             let dropped = if all { queued + own } else { 0 };
             assert_eq!(world.dropped(DropReason::PortDead), dropped, "{queued}");
             assert_eq!(world.stats().held, queued + own - dropped, "{queued}");
-            assert_eq!(world.keeper.due(), (!all).then_some(world.now), "{queued}");
+            assert_eq!(world.waker.due(), (!all).then_some(world.now), "{queued}");
             world.settle();
             assert_eq!(world.dropped(DropReason::PortDead), queued + own, "{queued}");
             assert!(world.port.is_quiet(), "{queued}");

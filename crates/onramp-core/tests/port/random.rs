@@ -14,7 +14,7 @@ enum Op {
     /// Packets that come while the device transmits.
     Meanwhile(u64),
     Help,
-    /// The keeper comes, in time or too early.
+    /// The runner comes, in time or too early.
     Visit,
     Pass(u64),
     Back(u64),
@@ -84,7 +84,7 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
     match *op {
         Op::Push(count, flow, wait_ns) => {
             let list = made.packets(count, flow, world.now, wait_ns);
-            match world.port.xmit(list, world.now, &world.keeper) {
+            match world.port.xmit(list, world.now, &world.waker) {
                 Ok(_) => world.pushed += count,
                 Err(full) => assert_eq!(u64::from(full.0.len()), count),
             }
@@ -97,7 +97,7 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
                 world.wire().comes = Some(list);
                 let before = world.wire().offered.len();
                 world.pushed += 1;
-                let _ = world.port.xmit(one, world.now, &world.keeper).expect("it is idle");
+                let _ = world.port.xmit(one, world.now, &world.waker).expect("it is idle");
                 if world.wire().offered.len() > before {
                     let refused = std::mem::take(&mut world.wire().refused);
                     world.pushed += count - refused;
@@ -120,11 +120,11 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
         Op::Replace => {
             let spec: Spec = qdisc.parse().expect("a qdisc");
             let qdisc = spec.build(crate::world::MTU);
-            let done = world.port.replace(qdisc, world.now, &world.keeper);
+            let done = world.port.replace(qdisc, world.now, &world.waker);
             assert!(done.expect("few jobs"), "nobody is inside");
         }
         Op::Close => {
-            let _ = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+            let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
         }
     }
 }
@@ -140,11 +140,11 @@ fn run(qdisc: &str, cap: u16, mode: Mode, ops: &[Op], in_order: bool) {
         step(&mut world, qdisc, &mut made, op);
         world.check();
     }
-    // From here on only the keeper works, and everything leaves.
+    // From here on only the runner works, and everything leaves.
     (world.wire().room, world.wire().fails) = (None, None);
     world.settle();
     world.check();
-    assert_eq!(world.stats().held, 0, "the keeper has finished");
+    assert_eq!(world.stats().held, 0, "the runner has finished");
     assert!(!world.port.is_busy() || mode == Mode::Dedicated);
     let mut newest = std::collections::HashMap::new();
     for &(cookie, at) in &world.wire().sent {

@@ -44,7 +44,7 @@ fn r1_overload_takes_nothing_from_what_is_sent() {
                     meta.txtime_ns = world.now.after(1_000_000_000).0;
                 }
                 came += u64::from(list.len());
-                match world.port.xmit(list, world.now, &world.keeper) {
+                match world.port.xmit(list, world.now, &world.waker) {
                     Ok(ran) => assert_eq!(ran, None),
                     Err(full) => refused += u64::from(full.0.len()),
                 }
@@ -81,7 +81,7 @@ fn r3_a_burst_is_bounded_and_nothing_bypasses_the_qdisc() {
     }
     let mut urgent = world.packets(3);
     urgent.metas_mut().for_each(|meta| meta.priority = 6);
-    let _ = world.port.xmit(urgent, world.now, &world.keeper).expect("there is room");
+    let _ = world.port.xmit(urgent, world.now, &world.waker).expect("there is room");
     for room in [Some(5), Some(0), Some(20), None] {
         world.wire().room = room;
         world.pass(200_000);
@@ -146,21 +146,21 @@ fn r8_drops_in_dequeue_are_counted_once() {
         let share = shared.then(|| SharedRate::new(Rate(50_000_000), 1).share(0));
         let device = Sink(DeviceInfo::new("sink".to_owned(), MTU));
         let port = Port::with_mode(Box::new(Picky::default()), device, 500, Mode::Hybrid, share);
-        let (keeper, mut now, mut pushed) = (Notes::default(), START, 0_u64);
+        let (waker, mut now, mut pushed) = (Notes::default(), START, 0_u64);
         for round in 0..200_u64 {
             let count = round % 97;
             let list = (0..count).map(|i| packet(pushed + i, 7, now)).collect();
-            let _ = port.xmit(list, now, &keeper).expect("there is room");
+            let _ = port.xmit(list, now, &waker).expect("there is room");
             pushed += count;
             now = now.after(50_000);
-            let _ = port.visit(now, &keeper);
+            let _ = port.visit(now, &waker);
             let stats = port.snapshot();
             let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
             assert_eq!(pushed, stats.sent + dropped + stats.held, "round {round}");
         }
         for _ in 0..1_000 {
             now = now.after(200_000);
-            let _ = port.visit(now, &keeper);
+            let _ = port.visit(now, &waker);
         }
         let stats = port.snapshot();
         assert_eq!(stats.held, 0, "it stalls");

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
-use onramp_core::{Device, DeviceInfo, Instant, Keeper, Mode, Port, Rate, SharedRate, Transmitted};
+use onramp_core::{
+    Device, DeviceInfo, Instant, Mode, Port, PortWaker, Rate, SharedRate, Transmitted,
+};
 use onramp_queue::{Armed, Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::world::{MTU, START, World, packet};
@@ -25,7 +27,7 @@ fn sent_beside(mut meanwhile: impl FnMut(&mut World)) -> u64 {
         let now = START.after(step * 100_000);
         (world.now, other.now) = (now, now);
         meanwhile(&mut other);
-        if world.keeper.due().is_some_and(|due| due <= now) {
+        if world.waker.due().is_some_and(|due| due <= now) {
             let _ = world.visit();
         }
     }
@@ -55,7 +57,7 @@ fn a_closed_port_takes_nothing_from_others() {
         step += 1;
         if step == 1 {
             let _ = other.push(100);
-            assert!(other.port.close(other.now, &other.keeper).is_some());
+            assert!(other.port.close(other.now, &other.waker).is_some());
         }
     });
     assert!((980..=1_020).contains(&sent), "{sent}");
@@ -83,11 +85,11 @@ fn a_packet_for_later_takes_nothing_from_others() {
     let other = World::with("fq horizon 100s", 10_000, Mode::Hybrid, Some(rate.share(1)));
     let mut late = packet(0, 7, START);
     late.txtime_ns = START.after(9_000_000_000).0;
-    let _ = other.port.xmit(PacketList::from_iter([late]), START, &other.keeper).unwrap();
+    let _ = other.port.xmit(PacketList::from_iter([late]), START, &other.waker).unwrap();
     let _ = world.push(5_000);
     for step in 0..1_000_u64 {
         world.now = START.after(step * 100_000);
-        if world.keeper.due().is_some_and(|due| due <= world.now) {
+        if world.waker.due().is_some_and(|due| due <= world.now) {
             let _ = world.visit();
         }
     }
@@ -182,8 +184,8 @@ impl Device for Forger {
 
 #[derive(Default)]
 struct Nobody(Cell<u32>);
-impl Keeper for Nobody {
-    fn keep(&self, _at: Instant) {}
+impl PortWaker for Nobody {
+    fn visit_by(&self, _at: Instant) {}
     fn died(&self) {
         self.0.set(self.0.get() + 1);
     }
@@ -192,20 +194,20 @@ impl Keeper for Nobody {
 fn broken(how: How) {
     let device = Forger(DeviceInfo::new("forger".to_owned(), MTU), false);
     let port = Port::new(Box::new(Broken(how, PacketList::new(), 0, Cell::new(0))), device, 100);
-    let keeper = Nobody::default();
+    let waker = Nobody::default();
     let push = || {
         let list = PacketList::from_iter([packet(0, 7, START)]);
-        catch_unwind(AssertUnwindSafe(|| port.xmit(list, START, &keeper).unwrap().is_some()))
+        catch_unwind(AssertUnwindSafe(|| port.xmit(list, START, &waker).unwrap().is_some()))
     };
     assert!(push().is_ok(), "{how:?}: the panic went to the sender");
     if how == How::Twice {
         let pfifo = "pfifo".parse::<onramp_core::Spec>().unwrap().build(MTU);
-        assert!(port.replace(pfifo, START, &keeper).unwrap());
+        assert!(port.replace(pfifo, START, &waker).unwrap());
     } else {
         assert!(push().is_ok(), "{how:?}: the panic went to the sender");
     }
     assert!(port.death().is_some(), "{how:?}");
-    assert_eq!(keeper.0.get(), 1, "{how:?}");
+    assert_eq!(waker.0.get(), 1, "{how:?}");
     assert!(port.is_quiet(), "{how:?}: somebody owns it for ever");
 }
 
@@ -244,13 +246,13 @@ fn wakes(how: Option<How>) {
         None => "pfifo".parse::<onramp_core::Spec>().unwrap().build(MTU),
     };
     let port = Port::new(qdisc, device, 100);
-    let keeper = Nobody::default();
+    let waker = Nobody::default();
     let pool = || Pool::new(Credits { packets: 2, bytes: 1_000 });
     let (mut theirs, mut mine) = (pool(), pool());
     let mut list = PacketList::from_iter([theirs.take(1).unwrap(), mine.take(1).unwrap()]);
     list.stamp(START.0, true);
     assert_eq!(theirs.arm(&Waker::from(Arc::new(Grenade)), 1), Armed::Armed);
-    let pushed = catch_unwind(AssertUnwindSafe(|| port.xmit(list, START, &keeper).is_ok()));
+    let pushed = catch_unwind(AssertUnwindSafe(|| port.xmit(list, START, &waker).is_ok()));
     assert!(port.is_quiet(), "nobody has the port");
     assert_eq!(mine.reclaim(|_| ()), 1, "mine came home");
     assert_eq!(theirs.reclaim(|_| ()), 1, "theirs came home");

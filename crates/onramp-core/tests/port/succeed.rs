@@ -74,7 +74,7 @@ impl Qdisc for Stubborn {
 }
 
 fn replace(world: &World, qdisc: Box<dyn Qdisc>) {
-    assert!(world.port.replace(qdisc, world.now, &world.keeper).expect("few jobs wait"));
+    assert!(world.port.replace(qdisc, world.now, &world.waker).expect("few jobs wait"));
 }
 
 /// Lets `line` take over from a stubborn qdisc with so many packets; gives when that was asked.
@@ -153,7 +153,7 @@ fn the_new_one_counts_its_own_drops() {
 fn the_new_one_measures_as_the_old_one_did() {
     for measures in [false, true] {
         let mut world = World::new("pfifo", 100);
-        assert!(give(&world, Box::new(move |trunk, _| trunk.measure(measures))));
+        assert!(give(&world, Box::new(move |root, _| root.measure(measures))));
         replace(&world, "fq".parse::<Spec>().expect("a qdisc").build(MTU));
         let _ = world.push(3);
         let told = view(&world.port);

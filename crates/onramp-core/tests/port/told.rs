@@ -1,56 +1,53 @@
-//! What a keeper is told, and when.
+//! What a runner is told, and when.
 
 use std::cell::{Cell, RefCell};
 
-use onramp_core::{Instant, Keeper, Mode, Port, QUOTA_NS, Ran};
+use onramp_core::{Instant, Mode, Port, PortWaker, QUOTA_NS, Ran};
 use onramp_queue::{DropReason, Full};
 
 use crate::busy::make_busy;
 use crate::world::{Script, World};
 
-/// Who comes by reminds the keeper, whose visits come by themselves.
+/// Who comes by reminds the runner, whose visits come by themselves.
 #[test]
 fn who_sends_reminds_the_keeper() {
     let mut world = World::new("pfifo", 1_000);
     let _ = world.push(1);
-    assert_eq!(world.keeper.reminded(), Some(world.now));
+    assert_eq!(world.waker.checked(), Some(world.now));
     world.pass(7);
     let _ = world.help();
-    assert_eq!(world.keeper.reminded(), Some(world.now));
+    assert_eq!(world.waker.checked(), Some(world.now));
     world.pass(7);
     let _ = world.visit();
-    assert_eq!(world.keeper.reminded(), None);
+    assert_eq!(world.waker.checked(), None);
     let _ = make_busy(&mut world);
-    let _ = world.keeper.reminded();
+    let _ = world.waker.checked();
     assert_eq!(world.push(1), None);
-    assert_eq!(world.keeper.reminded(), None, "who only stages has no time for that");
+    assert_eq!(world.waker.checked(), None, "who only stages has no time for that");
 }
 
-/// Where the keeper alone sends, who finds nothing waiting calls it, and everybody else reminds it.
+/// Where the runner alone sends, who finds nothing waiting calls it, and everybody else reminds it.
 #[test]
 fn who_stages_for_a_dedicated_keeper_calls_or_reminds_it() {
     let mut world = World::with("pfifo", 1_000, Mode::Dedicated, None);
     for round in 0..3 {
         assert_eq!(world.push(1), None);
-        assert_eq!((world.keeper.due(), world.keeper.reminded()), (Some(world.now), None));
+        assert_eq!((world.waker.due(), world.waker.checked()), (Some(world.now), None));
         let called = world.now;
         for _ in 0..3 {
             world.pass(9);
             assert_eq!(world.push(1), None, "{round}");
-            assert_eq!(
-                (world.keeper.due(), world.keeper.reminded()),
-                (Some(called), Some(world.now))
-            );
+            assert_eq!((world.waker.due(), world.waker.checked()), (Some(called), Some(world.now)));
             assert_eq!(world.help(), None);
-            assert_eq!(world.keeper.reminded(), Some(world.now));
+            assert_eq!(world.waker.checked(), Some(world.now));
         }
         assert_eq!(world.visit(), Ran { done: 4, again: false });
-        assert_eq!((world.keeper.due(), world.keeper.reminded()), (None, None));
+        assert_eq!((world.waker.due(), world.waker.checked()), (None, None));
     }
     assert_eq!(world.stats().helped, 0);
 }
 
-/// What comes while the keeper is at it waits for its next visit, which is at once.
+/// What comes while the runner is at it waits for its next visit, which is at once.
 #[test]
 fn what_comes_during_a_dedicated_visit_is_not_forgotten() {
     let mut world = World::with("pfifo", 1_000, Mode::Dedicated, None);
@@ -58,9 +55,9 @@ fn what_comes_during_a_dedicated_visit_is_not_forgotten() {
     let late = world.packets(1);
     world.wire().comes = Some(late);
     assert_eq!(world.visit(), Ran { done: 1, again: false });
-    assert_eq!(world.keeper.due(), Some(world.now));
+    assert_eq!(world.waker.due(), Some(world.now));
     assert_eq!(world.visit(), Ran { done: 1, again: false });
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
 }
 
 /// No push ever makes a list so long that somebody else has to send, however large the cap.
@@ -72,11 +69,11 @@ fn a_dedicated_port_has_no_other_owner() {
     assert_eq!(world.push(1), None);
     assert!(world.port.is_full(), "one less than a count can tell");
     let list = world.packets(1);
-    assert!(matches!(world.port.xmit(list, world.now, &world.keeper), Err(Full(_))));
+    assert!(matches!(world.port.xmit(list, world.now, &world.waker), Err(Full(_))));
     assert_eq!(world.stats().runs, 0);
 }
 
-/// A port that waits for its device has the keeper come when the device said, and not again when
+/// A port that waits for its device has the runner come when the device said, and not again when
 /// it took all.
 #[test]
 fn a_device_that_took_all_calls_nobody() {
@@ -84,9 +81,9 @@ fn a_device_that_took_all_calls_nobody() {
     world.wire().room = Some(0);
     let _ = world.push(3);
     world.wire().room = None;
-    assert_eq!(world.keeper.due(), Some(world.now.after(50_000)));
+    assert_eq!(world.waker.due(), Some(world.now.after(50_000)));
     assert_eq!(world.next_visit(), Ran { done: 3, again: false });
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     world.check();
 }
 
@@ -97,12 +94,12 @@ fn a_device_that_rests_is_asked_when_it_said() {
     world.wire().rests = true;
     assert_eq!(world.push(3), Some(Ran { done: 3, again: false }));
     let then = world.now.after(50_000);
-    assert_eq!(world.keeper.due(), Some(then));
+    assert_eq!(world.waker.due(), Some(then));
     world.wire().rests = false;
     world.pass(49_999);
     assert_eq!(world.push(2), Some(Ran { done: 0, again: false }));
     assert_eq!((world.stats().held, world.stats().bursts), (2, 1));
-    assert_eq!(world.keeper.due(), Some(then));
+    assert_eq!(world.waker.due(), Some(then));
     assert_eq!(world.next_visit(), Ran { done: 2, again: false });
     assert_eq!(world.now, then);
     world.check();
@@ -113,10 +110,10 @@ fn a_device_that_rests_is_asked_when_it_said() {
 fn an_owner_that_is_late_still_knows_when_the_rest_may_go() {
     let line = "fq maxrate 800kbit initial_quantum 0 quantum 256 timer_slack 0";
     let mut world = World::new(line, 99);
-    world.keeper.takes(QUOTA_NS);
+    world.waker.takes(QUOTA_NS);
     // 256 bytes are used up by the third packet.
     assert_eq!(world.push(6), Some(Ran { done: 3, again: false }));
-    assert!(world.keeper.due().is_some_and(|due| due > world.now), "{:?}", world.keeper.due());
+    assert!(world.waker.due().is_some_and(|due| due > world.now), "{:?}", world.waker.due());
 }
 
 /// A port that was never used begins with the clock, at whatever time.
@@ -126,7 +123,7 @@ fn time_may_begin_at_nothing() {
     world.now = Instant(0);
     assert_eq!(world.push(2), Some(Ran { done: 2, again: false }));
     assert_eq!(world.wire().sent, [(0, Instant(0)), (1, Instant(0))]);
-    assert_eq!(world.keeper.due(), None);
+    assert_eq!(world.waker.due(), None);
     world.check();
 }
 
@@ -139,17 +136,17 @@ fn a_close_asks_the_device_for_nothing() {
     let _ = world.push(9);
     world.wire().room = None;
     world.pass(1_000_000);
-    let ran = world.port.close(world.now, &world.keeper).expect("nobody is inside");
+    let ran = world.port.close(world.now, &world.waker).expect("nobody is inside");
     assert_eq!(ran, Ran { done: 9, again: false });
     assert_eq!((world.stats().bursts, world.stats().sent), (1, 0));
     assert_eq!(world.dropped(DropReason::Purged), 9);
 }
 
-/// A keeper that only keeps.
+/// A runner that only keeps.
 struct Plain;
 
-impl Keeper for Plain {
-    fn keep(&self, _at: Instant) {}
+impl PortWaker for Plain {
+    fn visit_by(&self, _at: Instant) {}
 }
 
 /// Nobody has to look at a clock.
@@ -165,8 +162,8 @@ struct Undertaker<'a> {
     kept: Cell<u32>,
 }
 
-impl Keeper for Undertaker<'_> {
-    fn keep(&self, _at: Instant) {
+impl PortWaker for Undertaker<'_> {
+    fn visit_by(&self, _at: Instant) {
         self.kept.set(self.kept.get() + 1);
     }
 
@@ -187,9 +184,9 @@ fn a_keeper_learns_of_a_death_before_and_after_it_can_be_seen() {
     world.wire().panics = true;
     let list = world.packets(3);
     let learned = RefCell::default();
-    let keeper = Undertaker { port: &world.port, learned, kept: Cell::new(0) };
-    let ran = world.port.xmit(list, world.now, &keeper).expect("there is room");
+    let waker = Undertaker { port: &world.port, learned, kept: Cell::new(0) };
+    let ran = world.port.xmit(list, world.now, &waker).expect("there is room");
     assert_eq!(ran.map(|ran| ran.again), Some(false));
-    assert_eq!(*keeper.learned.borrow(), [("dies", false), ("died", true)]);
-    assert_eq!((keeper.kept.get(), world.dropped(DropReason::PortDead)), (0, 3));
+    assert_eq!(*waker.learned.borrow(), [("dies", false), ("died", true)]);
+    assert_eq!((waker.kept.get(), world.dropped(DropReason::PortDead)), (0, 3));
 }

@@ -1,11 +1,13 @@
-//! A port, its device, its keeper and its clock, all in the test's hands.
+//! A port, its device, its runner and its clock, all in the test's hands.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use onramp_core::Spec;
 use onramp_core::stats::{BUCKETS, PortSnapshot};
-use onramp_core::{Device, DeviceInfo, Instant, Job, Keeper, Mode, Port, Ran, Share, Transmitted};
+use onramp_core::{
+    Device, DeviceInfo, Instant, Job, Mode, Port, PortWaker, Ran, Share, Transmitted,
+};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 pub(crate) const MTU: u32 = 1_000;
@@ -96,25 +98,25 @@ pub(crate) struct Script {
     port: Arc<OnceLock<Weak<Port<Self>>>>,
 }
 
-/// Notes the earliest visit it was asked for, as a runner does, and when it was last reminded.
+/// Notes the earliest visit it was asked for, as a runner does, and when it was last checked.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>, Cell<Option<Instant>>);
 
 pub(crate) struct World {
     pub(crate) port: Arc<Port<Script>>,
-    pub(crate) keeper: Notes,
+    pub(crate) waker: Notes,
     pub(crate) now: Instant,
     pub(crate) pushed: u64,
     pub(crate) mode: Mode,
     wire: Arc<Mutex<Wire>>,
 }
 
-impl Keeper for Notes {
-    fn keep(&self, at: Instant) {
+impl PortWaker for Notes {
+    fn visit_by(&self, at: Instant) {
         self.0.set(Some(self.0.get().map_or(at, |due| due.min(at))));
     }
 
-    fn remind(&self, now: Instant) {
+    fn check_overdue(&self, now: Instant) {
         self.2.set(Some(now));
     }
 
@@ -136,7 +138,7 @@ impl Notes {
     }
 
     /// When somebody last came by, since this was last asked.
-    pub(crate) fn reminded(&self) -> Option<Instant> {
+    pub(crate) fn checked(&self) -> Option<Instant> {
         self.2.take()
     }
 
@@ -220,8 +222,8 @@ impl World {
         let device = Script { info, wire: wire.clone(), port: port.clone() };
         let world = Arc::new(Port::with_mode(spec.build(MTU), device, cap, mode, share));
         port.set(Arc::downgrade(&world)).expect("the first");
-        let keeper = Notes::default();
-        Self { port: world, keeper, now: START, pushed: 0, mode, wire }
+        let waker = Notes::default();
+        Self { port: world, waker, now: START, pushed: 0, mode, wire }
     }
 
     pub(crate) fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -238,7 +240,7 @@ impl World {
     /// Pushes `count` packets at once.
     pub(crate) fn push(&mut self, count: u64) -> Option<Ran> {
         let list = self.packets(count);
-        self.port.xmit(list, self.now, &self.keeper).expect("there is room")
+        self.port.xmit(list, self.now, &self.waker).expect("there is room")
     }
 
     /// Lets the device take nothing, and the port be busy. Gives the number of packets held.
@@ -254,38 +256,38 @@ impl World {
     /// Pushes `count` packets, and has all of them taken into the qdisc at this time.
     pub(crate) fn enqueue(&mut self, count: u64) {
         let _ = self.push(count);
-        while self.stats().enqueued < self.pushed || self.keeper.due() == Some(self.now) {
+        while self.stats().enqueued < self.pushed || self.waker.due() == Some(self.now) {
             let _ = self.visit();
         }
     }
 
     pub(crate) fn help(&self) -> Option<Ran> {
-        self.port.help(self.now, &self.keeper)
+        self.port.help(self.now, &self.waker)
     }
 
     /// What a runner does when the time has come: forgets what was asked for, then visits.
     pub(crate) fn visit(&self) -> Ran {
-        self.keeper.forget();
-        let ran = self.port.visit(self.now, &self.keeper).expect("nobody is inside");
+        self.waker.forget();
+        let ran = self.port.visit(self.now, &self.waker).expect("nobody is inside");
         if ran.again {
-            self.keeper.keep(self.now);
+            self.waker.visit_by(self.now);
         }
         ran
     }
 
-    /// Goes to the time that the keeper was asked for, and visits.
+    /// Goes to the time that the runner was asked for, and visits.
     pub(crate) fn next_visit(&mut self) -> Ran {
-        self.now = self.now.max(self.keeper.due().expect("the keeper was asked"));
+        self.now = self.now.max(self.waker.due().expect("the runner was asked"));
         self.visit()
     }
 
-    /// Lets the keeper do all there is to do. Gives the number of its visits.
+    /// Lets the runner do all there is to do. Gives the number of its visits.
     pub(crate) fn settle(&mut self) -> u32 {
         let mut visits = 0;
-        while self.keeper.due().is_some() {
+        while self.waker.due().is_some() {
             let _ = self.next_visit();
             visits += 1;
-            assert!(visits < 100_000, "the keeper is kept busy for ever: {:?}", self.port);
+            assert!(visits < 100_000, "the runner is kept busy for ever: {:?}", self.port);
         }
         visits
     }
@@ -315,9 +317,9 @@ impl World {
         assert_eq!(self.pushed, stats.sent + dropped + stats.held, "conservation");
         assert_eq!(stats.sent, self.wire().sent.len() as u64, "what the device took");
         assert_eq!(self.port.is_quiet(), stats.held == 0, "quiet is nothing held");
-        assert!(stats.held == 0 || self.keeper.due().is_some(), "held, and nobody knows");
+        assert!(stats.held == 0 || self.waker.due().is_some(), "held, and nobody knows");
         let busy = self.port.is_busy() && self.mode != Mode::Dedicated;
-        assert!(!busy || self.keeper.due().is_some(), "busy, and nobody knows");
+        assert!(!busy || self.waker.due().is_some(), "busy, and nobody knows");
         assert_eq!(stats.bursts, self.wire().offered.len() as u64);
         assert_eq!(stats.burst_packets, self.wire().offered_by_size.0, "one entry a call");
         assert_eq!(stats.sojourn_ns, self.wire().ages.0, "one entry a call that took any");

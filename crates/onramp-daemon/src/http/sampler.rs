@@ -9,7 +9,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::Source;
-use crate::snapshot::{Meter, Snapshot, Stats};
+use crate::snapshot::{RateMeter, Snapshot, Stats};
 
 /// Whoever asks again that soon gets the same.
 const FRESH: Duration = Duration::from_millis(100);
@@ -97,7 +97,7 @@ impl Sampler {
 
     /// Looks until nobody listens any more.
     async fn keep_looking(self: Arc<Self>) {
-        let mut meter = Meter::default();
+        let mut meter = RateMeter::default();
         let mut ticks = interval(self.period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -112,7 +112,7 @@ impl Sampler {
             // A look that panicked has said so; the next one may go well.
             let latest = Arc::clone(&self.latest).lock_owned().await;
             let Ok(snapshot) = self.look(latest).await else { continue };
-            self.stats.send_replace(Some(Arc::new(meter.look(&snapshot))));
+            self.stats.send_replace(Some(Arc::new(meter.update(&snapshot))));
         }
     }
 }

@@ -120,7 +120,7 @@ impl Row {
 
 /// Looks again and again, and says what happened since it looked last.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct RateMeter {
     before: Option<(u64, HashMap<String, Past>)>,
 }
 
@@ -134,9 +134,9 @@ struct Past {
     sojourn: Option<Histogram>,
 }
 
-impl Meter {
+impl RateMeter {
     /// What happened until `now`.
-    pub fn look(&mut self, now: &Snapshot) -> Stats {
+    pub fn update(&mut self, now: &Snapshot) -> Stats {
         let elapsed = self.before.as_ref().map(|(at, _)| now.at_ns.saturating_sub(*at));
         let seconds = elapsed.filter(|&ns| ns > 0).map(|ns| as_f64(ns) / 1e9);
         let mut rows = Rows::default();

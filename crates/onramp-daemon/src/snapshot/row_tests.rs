@@ -75,9 +75,9 @@ fn device(step: u64) -> Device {
 
 /// The rows of the second of two looks, two seconds apart.
 fn rows() -> Value {
-    let mut meter = Meter::default();
-    meter.look(&Snapshot::of(vec![device(1)], 1_000_000_000, 4000));
-    let stats = meter.look(&Snapshot::of(vec![device(3)], 3_000_000_000, 6000));
+    let mut meter = RateMeter::default();
+    meter.update(&Snapshot::of(vec![device(1)], 1_000_000_000, 4000));
+    let stats = meter.update(&Snapshot::of(vec![device(3)], 3_000_000_000, 6000));
     let head = (&*stats.schema, stats.version, stats.unix_ms, stats.seconds, stats.omitted);
     assert_eq!(head, ("onramp.stats", 1, 6000, Some(2.0), 0));
     serde_json::to_value(&stats.rows).expect("JSON")
@@ -167,9 +167,9 @@ fn figures_have_six_digits() {
 /// A clock that goes back or stands still gives no rates.
 #[test]
 fn rates_take_time() {
-    let mut meter = Meter::default();
+    let mut meter = RateMeter::default();
     for (at_ns, seconds) in [(5, None), (5, None), (4, None), (6, Some(2e-9))] {
-        let stats = meter.look(&Snapshot::of(vec![device(1)], at_ns, 0));
+        let stats = meter.update(&Snapshot::of(vec![device(1)], at_ns, 0));
         assert_eq!(stats.seconds, seconds);
         assert_eq!(stats.rows[0].bytes_per_second.is_some(), seconds.is_some());
     }

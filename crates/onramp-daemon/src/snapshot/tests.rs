@@ -90,11 +90,11 @@ fn ids(stats: &Stats) -> Vec<(&str, usize)> {
 
 #[test]
 fn rates_are_differences_by_time() {
-    let mut meter = Meter::default();
-    let first = meter.look(&at(1, vec![steady("d0", 1, 2, 1)]));
+    let mut meter = RateMeter::default();
+    let first = meter.update(&at(1, vec![steady("d0", 1, 2, 1)]));
     assert_eq!((first.seconds, first.rows[0].bytes_per_second), (None, None));
     assert_eq!((first.rows[0].sent_bytes, first.rows[0].sojourn_p99_ns), (300_000, None));
-    let stats = meter.look(&at(3, vec![steady("d0", 1, 2, 5)]));
+    let stats = meter.update(&at(3, vec![steady("d0", 1, 2, 5)]));
     assert_eq!(stats.seconds, Some(2.0));
     let names = ["d0", "d0/0", "d0/0/8001:", "d0/1", "d0/1/8002:"];
     assert_eq!(ids(&stats).iter().map(|(id, _)| *id).collect::<Vec<_>>(), names);
@@ -113,30 +113,30 @@ fn rates_are_differences_by_time() {
 
 #[test]
 fn what_is_new_or_began_anew_has_done_it_all_since() {
-    let mut meter = Meter::default();
-    meter.look(&at(0, vec![steady("d0", 1, 1, 10)]));
+    let mut meter = RateMeter::default();
+    meter.update(&at(0, vec![steady("d0", 1, 1, 10)]));
     // The same name, another device; and a second one.
-    let stats = meter.look(&at(2, vec![steady("d0", 2, 1, 20), steady("d1", 3, 1, 4)]));
+    let stats = meter.update(&at(2, vec![steady("d0", 2, 1, 20), steady("d1", 3, 1, 4)]));
     assert_eq!(stats.rows[0].packets_per_second, Some(1000.0));
     assert_eq!(stats.rows[3].packets_per_second, Some(200.0));
     // Counters went back.
-    let stats = meter.look(&at(3, vec![steady("d0", 2, 1, 3)]));
+    let stats = meter.update(&at(3, vec![steady("d0", 2, 1, 3)]));
     assert_eq!(stats.rows[0].packets_per_second, Some(300.0));
     assert!(stats.rows[0].sojourn_p50_ns.is_some());
     // Nobody waits for a second look at the same time.
-    let stats = meter.look(&at(3, vec![steady("d0", 2, 1, 3)]));
+    let stats = meter.update(&at(3, vec![steady("d0", 2, 1, 3)]));
     assert_eq!(stats.seconds, None);
     // Another qdisc of the same handle.
     let mut other = steady("d0", 2, 1, 4);
     other.queues[0].qdiscs[0].kind = "pfifo".into();
-    let stats = meter.look(&at(4, vec![other]));
+    let stats = meter.update(&at(4, vec![other]));
     assert_eq!(stats.rows[1].packets_per_second, Some(100.0));
     assert_eq!(stats.rows[2].packets_per_second, Some(400.0));
 }
 
 #[test]
 fn classes_stand_below_classes_and_qdiscs_below_them() {
-    let stats = Meter::default().look(&at(0, vec![nested("d0", 1)]));
+    let stats = RateMeter::default().update(&at(0, vec![nested("d0", 1)]));
     let expected = [
         ("d0", 0),
         ("d0/0", 1),
@@ -160,7 +160,7 @@ fn a_qdisc_stands_below_a_qdisc() {
     device.queues[0].qdiscs.truncate(2);
     device.queues[0].qdiscs[0].classes.clear();
     device.queues[0].qdiscs[1].parent = Some("1:".to_owned());
-    let stats = Meter::default().look(&at(0, vec![device]));
+    let stats = RateMeter::default().update(&at(0, vec![device]));
     assert_eq!(ids(&stats)[2..], [("d0/0/1:", 2), ("d0/0/0:@1:", 3)]);
 }
 
@@ -171,7 +171,7 @@ fn odd_trees_lose_nothing() {
     let queue = &mut device.queues[0];
     queue.qdiscs[2].parent = Some("7:7".to_owned());
     queue.qdiscs[0].parent = Some("1:20".to_owned());
-    let stats = Meter::default().look(&at(0, vec![device]));
+    let stats = RateMeter::default().update(&at(0, vec![device]));
     let mut seen: Vec<_> = stats.rows.iter().map(|row| row.id.as_str()).collect();
     seen.sort_unstable();
     let mut expected = ["d0", "d0/0", "d0/0/1:", "d0/0/1:1", "d0/0/1:10", "d0/0/10:"].to_vec();
@@ -181,10 +181,10 @@ fn odd_trees_lose_nothing() {
 }
 
 fn selected(query: Query) -> Stats {
-    let mut meter = Meter::default();
+    let mut meter = RateMeter::default();
     let devices = |step| vec![steady("d0", 1, 3, step), nested("eth1", 2)];
-    meter.look(&at(0, devices(1)));
-    let mut stats = meter.look(&at(1, devices(2)));
+    meter.update(&at(0, devices(1)));
+    let mut stats = meter.update(&at(1, devices(2)));
     stats.select(&query);
     stats
 }

@@ -10,7 +10,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::snapshot::tests::{at, nested, steady};
-use crate::snapshot::{Meter, Stats};
+use crate::snapshot::{RateMeter, Stats};
 
 /// A look with rates: `d0` with three queues, `eth1` with `htb`, `wide0` with twenty queues.
 fn look(second: u64) -> Stats {
@@ -19,9 +19,9 @@ fn look(second: u64) -> Stats {
         down.up = false;
         vec![steady("d0", 1, 3, step), nested("eth1", 2), steady("wide0", 3, 20, step), down]
     };
-    let mut meter = Meter::default();
-    meter.look(&at(second, devices(second)));
-    meter.look(&at(second + 1, devices(second + 1)))
+    let mut meter = RateMeter::default();
+    meter.update(&at(second, devices(second)));
+    meter.update(&at(second + 1, devices(second + 1)))
 }
 
 fn screen_of(view: &mut View, width: u16, height: u16) -> Vec<String> {
@@ -173,10 +173,10 @@ fn help_and_no_devices() {
 /// Ten thousand queues: what is drawn is what fits.
 #[test]
 fn many_queues() {
-    let mut meter = Meter::default();
-    meter.look(&at(0, vec![steady("wide0", 1, 10_000, 1)]));
+    let mut meter = RateMeter::default();
+    meter.update(&at(0, vec![steady("wide0", 1, 10_000, 1)]));
     let mut view = View::new(Sort::Rate, "");
-    view.take(meter.look(&at(1, vec![steady("wide0", 1, 10_000, 2)])));
+    view.take(meter.update(&at(1, vec![steady("wide0", 1, 10_000, 2)])));
     assert_eq!(view.lines().len(), 10_001);
     let screen = screen_of(&mut view, 100, 30);
     assert!(screen[4].contains("queue 9999"), "{screen:#?}");

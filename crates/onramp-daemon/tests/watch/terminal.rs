@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onramp_daemon::feed::{Feed, FeedError};
 use onramp_daemon::http::Source as _;
-use onramp_daemon::snapshot::{Meter, Snapshot, Sort, Stats};
+use onramp_daemon::snapshot::{RateMeter, Snapshot, Sort, Stats};
 use onramp_daemon::top;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -45,9 +45,9 @@ fn the_process() {
         return;
     }
     let devices = MadeUp::default();
-    let mut meter = Meter::default();
-    meter.look(&Snapshot::of(devices.devices(), 0, 0));
-    let look = Some(meter.look(&Snapshot::of(devices.devices(), 1_000_000_000, 0)));
+    let mut meter = RateMeter::default();
+    meter.update(&Snapshot::of(devices.devices(), 0, 0));
+    let look = Some(meter.update(&Snapshot::of(devices.devices(), 1_000_000_000, 0)));
     top::run(&mut Late { polls: 0, look }, Sort::Tree, "").expect("there is a terminal");
 }
 

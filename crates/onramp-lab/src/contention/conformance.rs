@@ -11,7 +11,7 @@ use onramp_queue::{Counter, PacketList};
 use super::design::Visit;
 use super::drive::PAYLOAD;
 use super::trial::{self, PATIENCE};
-use super::{Cell, Design, Load, Manners, Plan};
+use super::{Design, Load, Manners, Measurement, Plan};
 use crate::lockstat::LockRow;
 use crate::measure::{Gate, Phase, PhaseCell};
 use crate::memory::Memory;
@@ -239,9 +239,9 @@ fn plan(designs: &[Design]) -> Plan {
 }
 
 /// A queue alone, whose packets no device counts.
-fn floor() -> Cell {
+fn floor() -> Measurement {
     let (design, manners, memory) = (Design::Floor, Manners::Equal, Memory::Pool);
-    Cell { design, manners, threads: 1, credits: None, memory }
+    Measurement { design, manners, threads: 1, credits: None, memory }
 }
 
 /// Two queues, pinned threads, a slow device, a burst and its end: figures come of everything.
@@ -281,7 +281,7 @@ fn few_credits_are_enough() {
     for (design, manners) in designs(Design::every()) {
         for (threads, credits) in [(1, 1), (1, 2), (1, 16), (2, 1), (2, 16)] {
             let memory = Memory::Pool;
-            let cell = Cell { design, manners, threads, credits: Some(credits), memory };
+            let cell = Measurement { design, manners, threads, credits: Some(credits), memory };
             let trial = trial::run(&plan, cell, false).expect("packets come out");
             assert!(trial.sent > 0, "{cell}");
         }
@@ -314,7 +314,7 @@ fn a_trial_in_which_nothing_comes_out_fails() {
         }
         fn flush(&mut self) {}
     }
-    let cell = Cell { threads: 2, credits: Some(16), ..floor() };
+    let cell = Measurement { threads: 2, credits: Some(16), ..floor() };
     let error =
         trial::of_path(&plan(&[]), cell, Duration::ZERO, Wall).expect_err("nothing comes out");
     let told = error.to_string();

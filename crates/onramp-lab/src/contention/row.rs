@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::trial::Trial;
-use super::{Cell, Design, Manners};
+use super::{Design, Manners, Measurement};
 use crate::lockstat::LockRow;
 use crate::measure::{Latency, Octaves, Percentiles, Spread, jain};
 use crate::memory::{Memory, MemoryNotes};
@@ -64,7 +64,7 @@ struct Figures {
 }
 
 impl Row {
-    pub(crate) fn new(cell: Cell) -> Self {
+    pub(crate) fn new(cell: Measurement) -> Self {
         Self {
             design: cell.design,
             manners: cell.manners,
@@ -88,9 +88,9 @@ impl Row {
         }
     }
 
-    pub(crate) fn cell(&self) -> Cell {
+    pub(crate) fn cell(&self) -> Measurement {
         let Self { design, manners, threads, credits, memory, .. } = *self;
-        Cell { design, manners, threads, credits, memory }
+        Measurement { design, manners, threads, credits, memory }
     }
 
     pub(crate) fn add(&mut self, trial: Trial) {
@@ -249,7 +249,7 @@ impl Ratio {
     fn of(rows: &[Row], base: impl Fn(&Row) -> Design) -> Vec<Self> {
         let to = |row: &Row| {
             let design = base(row);
-            let other = Cell { design, ..row.cell() };
+            let other = Measurement { design, ..row.cell() };
             let other = rows.iter().find(|row| row.cell() == other)?;
             (row.design != design).then(|| Self::between(row, other))
         };
@@ -260,7 +260,7 @@ impl Ratio {
     #[must_use]
     pub fn is_of(&self, row: &Row) -> bool {
         let Self { design, manners, threads, credits, memory, .. } = *self;
-        row.cell() == Cell { design, manners, threads, credits, memory }
+        row.cell() == Measurement { design, manners, threads, credits, memory }
     }
 
     fn between(row: &Row, base: &Row) -> Self {
@@ -326,7 +326,7 @@ mod tests {
 
     fn row(design: Design, trials: Vec<Trial>) -> Row {
         let (manners, memory) = (Manners::Equal, Memory::Pool);
-        let mut row = Row::new(Cell { design, manners, threads: 4, credits: None, memory });
+        let mut row = Row::new(Measurement { design, manners, threads: 4, credits: None, memory });
         trials.into_iter().for_each(|trial| row.add(trial));
         row
     }

@@ -10,7 +10,7 @@ use onramp_dev::{MonotonicClock, Null, NullStats};
 
 use super::design::Visit;
 use super::drive::{Tally, Times, drive};
-use super::{Cell, Manners, Plan};
+use super::{Manners, Measurement, Plan};
 use crate::device::{Card, DeviceNotes, SharedNotes};
 use crate::lock::{Lock, Spin};
 use crate::lockstat::LockRow;
@@ -59,7 +59,7 @@ pub(crate) struct Trial {
 /// The stage on which a path is tried.
 struct Stage<'a> {
     plan: &'a Plan,
-    cell: Cell,
+    cell: Measurement,
     timed: bool,
     phase: Arc<PhaseCell>,
     counts: Vec<Arc<NullStats>>,
@@ -81,8 +81,8 @@ struct Snapshot {
 }
 
 /// Tries `cell` once.
-pub(crate) fn run(plan: &Plan, cell: Cell, timed: bool) -> Result<Trial, Error> {
-    let Cell { design, manners, threads, credits, memory } = cell;
+pub(crate) fn run(plan: &Plan, cell: Measurement, timed: bool) -> Result<Trial, Error> {
+    let Measurement { design, manners, threads, credits, memory } = cell;
     let (phase, notes) = (Arc::new(PhaseCell::new()), SharedNotes::default());
     let mut counts = Vec::new();
     let device = |_| -> Box<dyn Device> {
@@ -115,7 +115,7 @@ pub(crate) fn run(plan: &Plan, cell: Cell, timed: bool) -> Result<Trial, Error> 
 #[cfg(test)]
 pub(crate) fn of_path<P: Path>(
     plan: &Plan,
-    cell: Cell,
+    cell: Measurement,
     patience: Duration,
     path: P,
 ) -> Result<Trial, Error> {

@@ -41,7 +41,8 @@ fn own_work_is_stated_without_the_readings() {
     (outcome.helped, outcome.refused) = (6, 3);
     let cell = |design| {
         let (calls, empty) = (Timed::default(), Timed::default());
-        let mut cell = Cell { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
+        let mut cell =
+            Measurement { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
         cell.add(&outcome);
         cell
     };
@@ -62,7 +63,8 @@ fn long_calls_are_counted_for_each_second_of_all() {
     }
     let (calls, empty) = (Timed::default(), Timed::default());
     let design = Design::TrySend;
-    let mut cell = Cell { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
+    let mut cell =
+        Measurement { design, ports: 2, rounds: Vec::new(), calls, refused: None, empty };
     cell.add(&outcome);
     // Two in 100 us.
     assert_eq!(cell.rounds[0].long_per_cpu_second.to_bits(), 20_000_f64.to_bits());

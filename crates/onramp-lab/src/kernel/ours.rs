@@ -11,10 +11,10 @@ use onramp_queue::PacketList;
 use super::{PACKET, Trial};
 use crate::Error;
 use crate::contention::Manners;
-use crate::crew::{Crew, Watched};
 use crate::measure::PhaseCell;
 use crate::memory::Memory;
-use crate::path::{Behind, Desk, Linked, Path, Seat, Sent, Worker};
+use crate::path::{Behind, Linked, Path, Seat, Sent, Worker, WorkerContext};
+use crate::thread_group::{ThreadGroup, Watched};
 
 /// Sends through a link with this tree, from a thread on each of `cpus`.
 pub(super) fn trial(tree: &Setup, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
@@ -52,7 +52,7 @@ pub(super) fn floor(cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let Watched { given, window, seen } = senders(cpus, span, taken, |number, seat, payload| {
         // Nobody else ever takes it: a lock only because a thread may not be given the device.
         let mut null = nulls[number].lock().unwrap_or_else(PoisonError::into_inner);
-        let mut direct = Direct { desk: Desk::new(seat), null: &mut null };
+        let mut direct = Direct { context: WorkerContext::new(seat), null: &mut null };
         send(&mut direct, seat.phase, payload)
     })?;
     let (submitted, taken): (u64, u64) = (given.iter().sum(), taken());
@@ -72,10 +72,10 @@ fn senders(
     taken: impl Fn() -> u64,
     work: impl Fn(usize, &Seat<'_>, &mut [u8; PACKET]) -> u64 + Sync,
 ) -> Result<Watched<u64, u64>, Error> {
-    let crew = Crew::default();
+    let group = ThreadGroup::default();
     let body = |number: usize| {
         let threads = cpus.len();
-        let phase = &crew.phase;
+        let phase = &group.phase;
         let seat = Seat {
             thread: number,
             threads,
@@ -88,7 +88,7 @@ fn senders(
         };
         Ok(work(number, &seat, &mut [0; PACKET]))
     };
-    crew.run_bound(cpus, span, || Ok(taken()), body)
+    group.run_bound(cpus, span, || Ok(taken()), body)
 }
 
 /// Sends until it is time to stop; gives how many the path took.
@@ -110,26 +110,26 @@ fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET])
 
 /// A thread with a device of its own.
 struct Direct<'a> {
-    desk: Desk<'a>,
+    context: WorkerContext<'a>,
     null: &'a mut Null,
 }
 
 impl Worker for Direct<'_> {
     #[inline]
     fn send(&mut self, payload: &[u8]) -> Sent {
-        let Some(pkt) = self.desk.packet(payload) else { return Sent::Full };
+        let Some(pkt) = self.context.packet(payload) else { return Sent::Full };
         let (mut burst, mut done) = (PacketList::new(), PacketList::new());
         burst.push_back(pkt);
         // It has no ring, and takes all.
-        let _ = self.null.transmit(&mut burst, &mut done, self.desk.now);
+        let _ = self.null.transmit(&mut burst, &mut done, self.context.now);
         for pkt in done {
-            self.desk.take_back(pkt);
+            self.context.take_back(pkt);
         }
         Sent::Staged
     }
 
     fn wait(&mut self) {
-        self.desk.reclaim();
+        self.context.reclaim();
     }
 
     fn flush(&mut self) {}

@@ -12,8 +12,8 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use super::bed::{Bed, Laid};
 use super::{PACKET, Trial};
 use crate::Error;
-use crate::crew::{Crew, Watched};
 use crate::measure::PhaseCell;
+use crate::thread_group::{ThreadGroup, Watched};
 
 /// Frames in a system call.
 const BATCH: usize = 64;
@@ -30,11 +30,11 @@ struct Calls {
 /// Sends through the qdisc that was laid, from a thread on each of `cpus`.
 pub(super) fn trial(laid: &Laid<'_>, cpus: &[usize], span: Duration) -> Result<Trial, Error> {
     let bed = laid.bed();
-    let crew = Crew::default();
+    let group = ThreadGroup::default();
     let before = bed.taken()?;
-    let work = |number: usize| send(bed, number, &crew.phase);
+    let work = |number: usize| send(bed, number, &group.phase);
     let Watched { given: calls, window, seen } =
-        crew.run_bound(cpus, span, || bed.taken(), work)?;
+        group.run_bound(cpus, span, || bed.taken(), work)?;
     let held = laid.settled()?;
     let taken = bed.taken()? - before;
     let offered: u64 = calls.iter().map(|calls| calls.offered).sum();

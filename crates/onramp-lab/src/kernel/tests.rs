@@ -9,8 +9,8 @@ use super::*;
 use crate::measure::Usage;
 
 /// A cell without rounds.
-fn cell(side: Side, qdisc: &str, cpus: usize) -> Cell {
-    Cell { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() }
+fn cell(side: Side, qdisc: &str, cpus: usize) -> Measurement {
+    Measurement { side, qdisc: qdisc.to_owned(), cpus, rounds: Vec::new() }
 }
 
 /// `packets` in a second, for `cpu_ns` each.

@@ -118,8 +118,8 @@ impl<E: SendEnd> exchange::End for End<'_, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crew::Window;
     use crate::measure::Latency;
+    use crate::thread_group::Window;
 
     #[test]
     fn answers_are_packets_too() {

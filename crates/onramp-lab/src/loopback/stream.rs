@@ -12,9 +12,9 @@ use onramp_queue::{Armed, Credits, PacketList, Pool};
 use super::queue::{Queues, SendEnd};
 use super::{CREDITS, Outcome, PAYLOAD};
 use crate::Error;
-use crate::crew::Crew;
 use crate::lockstat::LockCounts;
 use crate::measure::{Phase, PhaseCell};
+use crate::thread_group::ThreadGroup;
 
 /// Packets that a receiver's mailbox holds: enough for those of its sender.
 const ROOM: u16 = 1_000;
@@ -48,22 +48,22 @@ pub(super) fn run<Q: Queues>(
     span: Duration,
     noted: bool,
 ) -> Result<Outcome, Error> {
-    let (crew, sending) = (Crew::default(), AtomicUsize::new(pairs));
+    let (group, sending) = (ThreadGroup::default(), AtomicUsize::new(pairs));
     // All are there before the first packet.
     let receivers: Vec<_> = (0..pairs).map(|place| Mutex::new(network.receiver(place))).collect();
     let work = |number: usize| match number.checked_sub(pairs) {
         None => {
-            let done = send(queues.end(number, noted), number, &crew.phase);
+            let done = send(queues.end(number, noted), number, &group.phase);
             // Release: what was sent; pairs with the acquire of the receivers.
             sending.fetch_sub(1, Ordering::Release);
             done
         }
         Some(place) => {
             let receiver = receivers[place].lock().unwrap_or_else(PoisonError::into_inner).take();
-            receiver.map_or_else(Done::default, |r| receive(r, &sending, &crew.phase))
+            receiver.map_or_else(Done::default, |r| receive(r, &sending, &group.phase))
         }
     };
-    let (done, window) = crew.run(2 * pairs, span, work)?;
+    let (done, window) = group.run(2 * pairs, span, work)?;
     let (senders, receivers) = done.split_at(pairs);
     for (pair, (sender, receiver)) in senders.iter().zip(receivers).enumerate() {
         if (sender.packets, sender.lost + receiver.lost) != (receiver.packets, 0) {

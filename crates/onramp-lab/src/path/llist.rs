@@ -17,9 +17,9 @@ use onramp_core::Instant;
 use onramp_core::qdisc::Verdict;
 use onramp_queue::{Packet, PacketList};
 
-use super::desk::{Sender, Xmit};
+use super::context::{Sender, Xmit};
 use super::root::Queue;
-use super::{Account, Behind, Desk, Path, ROOT, Seat, Sent, told};
+use super::{Account, Behind, Path, ROOT, Seat, Sent, WorkerContext, told};
 use crate::cell::{Padded, Stack};
 use crate::lock::Spin;
 use crate::memory;
@@ -54,50 +54,52 @@ impl Llist {
 
 impl Xmit for Llist {
     #[inline]
-    fn prefetch(&self, desk: &Desk<'_>) {
-        self.queues[desk.seat.queue()].list.prefetch();
+    fn prefetch(&self, context: &WorkerContext<'_>) {
+        self.queues[context.seat.queue()].list.prefetch();
     }
 
     #[inline]
-    fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent {
-        let Place { list, count, queue } = &self.queues[desk.seat.queue()];
+    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
+        let Place { list, count, queue } = &self.queues[context.seat.queue()];
         // Relaxed: a bound, not a hand-over. Who pushes into an empty list need not count.
         if !list.is_empty() && count.0.fetch_add(1, Ordering::Relaxed) >= CAP {
-            desk.take_back(pkt);
+            context.take_back(pkt);
             return Sent::Dropped;
         }
         if !list.push(pkt) {
             return Sent::Staged;
         }
-        let taken = &mut desk.notes.locks[ROOT];
-        let Some(mut root) = queue.root.lock(desk.seat.phase, taken) else { return Sent::Staged };
+        let taken = &mut context.notes.locks[ROOT];
+        let Some(mut root) = queue.root.lock(context.seat.phase, taken) else {
+            return Sent::Staged;
+        };
         let batch = list.take();
         count.0.store(0, Ordering::Relaxed); // Relaxed: as above.
-        let oldest = batch.front().map_or(desk.now, |oldest| Instant(oldest.enqueued_ns));
-        desk.note_staging(batch.len(), oldest);
+        let oldest = batch.front().map_or(context.now, |oldest| Instant(oldest.enqueued_ns));
+        context.note_staging(batch.len(), oldest);
         let (mut done, alone) = (PacketList::new(), batch.len() == 1);
         let mut verdict = Verdict::Queued;
-        root.set_now(desk.now);
+        root.set_now(context.now);
         for pkt in batch {
             verdict = root.enqueue(pkt, &mut done);
         }
         // Only a batch of one learns what became of it.
         let sent = if alone { told(verdict) } else { Sent::Staged };
         if queue.run_begin(&mut root) {
-            let Some(back) = queue.run(root, &mut done, desk) else { return sent };
+            let Some(back) = queue.run(root, &mut done, context) else { return sent };
             root = back;
         }
-        root.unlock(&mut desk.notes.locks[ROOT]);
+        root.unlock(&mut context.notes.locks[ROOT]);
         memory::free(done, None); // The lock is not held.
         sent
     }
 
-    fn net_tx(&self, desk: &mut Desk<'_>) {
-        self.queues[desk.seat.queue()].queue.net_tx(desk);
+    fn net_tx(&self, context: &mut WorkerContext<'_>) {
+        self.queues[context.seat.queue()].queue.net_tx(context);
     }
 
-    fn watchdog(&self, desk: &Desk<'_>) -> Instant {
-        self.queues[desk.seat.queue()].queue.watchdog()
+    fn watchdog(&self, context: &WorkerContext<'_>) -> Instant {
+        self.queues[context.seat.queue()].queue.watchdog()
     }
 }
 

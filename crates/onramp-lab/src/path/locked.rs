@@ -12,9 +12,9 @@
 
 use onramp_queue::{Packet, PacketList};
 
-use super::desk::{Sender, Xmit};
+use super::context::{Sender, Xmit};
 use super::root::Queue;
-use super::{Account, BUSY as BUSYLOCK, Behind, Desk, Path, ROOT, Seat, Sent, told};
+use super::{Account, BUSY as BUSYLOCK, Behind, Path, ROOT, Seat, Sent, WorkerContext, told};
 use crate::cell::LockCell;
 use crate::lock::{Lock, Spin};
 use crate::memory;
@@ -41,46 +41,46 @@ impl<L: Lock, const BUSY: bool> Locked<L, BUSY> {
 
 impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
     #[inline]
-    fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent {
-        let Place { busy, queue } = &self.queues[desk.seat.queue()];
-        let phase = desk.seat.phase;
+    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
+        let Place { busy, queue } = &self.queues[context.seat.queue()];
+        let phase = context.seat.phase;
         let mut first = None;
         if BUSY && queue.is_running() {
-            first = busy.lock(phase, &mut desk.notes.locks[BUSYLOCK]);
+            first = busy.lock(phase, &mut context.notes.locks[BUSYLOCK]);
             if first.is_none() {
-                desk.take_back(pkt);
+                context.take_back(pkt);
                 return Sent::Stopped;
             }
         }
-        let Some(mut root) = queue.root.lock(phase, &mut desk.notes.locks[ROOT]) else {
-            desk.take_back(pkt);
+        let Some(mut root) = queue.root.lock(phase, &mut context.notes.locks[ROOT]) else {
+            context.take_back(pkt);
             return Sent::Stopped;
         };
-        desk.note_staging(1, desk.now);
+        context.note_staging(1, context.now);
         let mut done = PacketList::new();
-        root.set_now(desk.now);
+        root.set_now(context.now);
         let sent = told(root.enqueue(pkt, &mut done));
         if queue.run_begin(&mut root) {
             if let Some(first) = first.take() {
-                first.unlock(&mut desk.notes.locks[BUSYLOCK]);
+                first.unlock(&mut context.notes.locks[BUSYLOCK]);
             }
-            let Some(back) = queue.run(root, &mut done, desk) else { return sent };
+            let Some(back) = queue.run(root, &mut done, context) else { return sent };
             root = back;
         }
-        root.unlock(&mut desk.notes.locks[ROOT]);
+        root.unlock(&mut context.notes.locks[ROOT]);
         if let Some(first) = first {
-            first.unlock(&mut desk.notes.locks[BUSYLOCK]);
+            first.unlock(&mut context.notes.locks[BUSYLOCK]);
         }
         memory::free(done, None); // No lock is held.
         sent
     }
 
-    fn net_tx(&self, desk: &mut Desk<'_>) {
-        self.queues[desk.seat.queue()].queue.net_tx(desk);
+    fn net_tx(&self, context: &mut WorkerContext<'_>) {
+        self.queues[context.seat.queue()].queue.net_tx(context);
     }
 
-    fn watchdog(&self, desk: &Desk<'_>) -> onramp_core::Instant {
-        self.queues[desk.seat.queue()].queue.watchdog()
+    fn watchdog(&self, context: &WorkerContext<'_>) -> onramp_core::Instant {
+        self.queues[context.seat.queue()].queue.watchdog()
     }
 }
 

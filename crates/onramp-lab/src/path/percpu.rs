@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use onramp_core::Instant;
 use onramp_queue::{Packet, PacketList};
 
-use super::desk::{Sender, Xmit};
+use super::context::{Sender, Xmit};
 use super::root::Queue;
-use super::{Account, Behind, Desk, PERCPU, Path, ROOT, Seat, Sent};
+use super::{Account, Behind, PERCPU, Path, ROOT, Seat, Sent, WorkerContext};
 use crate::cell::{LockCell, Padded};
 use crate::lock::Spin;
 use crate::memory;
@@ -59,36 +59,36 @@ impl PerCpu {
 
 impl Place {
     /// Collects and sends, unless somebody does.
-    fn drain(&self, desk: &mut Desk<'_>) {
+    fn drain(&self, context: &mut WorkerContext<'_>) {
         for _ in 0..ROUNDS {
-            let Some(mut root) = self.queue.root.try_lock(&mut desk.notes.locks[ROOT]) else {
+            let Some(mut root) = self.queue.root.try_lock(&mut context.notes.locks[ROOT]) else {
                 return;
             };
             if !self.queue.run_begin(&mut root) {
-                root.unlock(&mut desk.notes.locks[ROOT]);
+                root.unlock(&mut context.notes.locks[ROOT]);
                 return;
             }
             let mut done = PacketList::new();
-            root.set_now(desk.now);
-            let batch = self.collect(desk);
+            root.set_now(context.now);
+            let batch = self.collect(context);
             if let Some(oldest) = batch.front().map(|oldest| Instant(oldest.enqueued_ns)) {
-                desk.note_staging(batch.len(), oldest);
+                context.note_staging(batch.len(), oldest);
             }
             for pkt in batch {
                 let _ = root.enqueue(pkt, &mut done); // Whose packet it was has long gone on.
             }
-            desk.scheduled = false;
-            let Some(root) = self.queue.run(root, &mut done, desk) else { return };
-            root.unlock(&mut desk.notes.locks[ROOT]);
+            context.scheduled = false;
+            let Some(root) = self.queue.run(root, &mut done, context) else { return };
+            root.unlock(&mut context.notes.locks[ROOT]);
             memory::free(done, None);
             // SeqCst: pairs with the fence in `xmit`. Either we see that a list was filled, or who
             // filled it sees that nobody drains.
             fence(Ordering::SeqCst);
-            if !desk.scheduled && !self.is_filled() {
+            if !context.scheduled && !self.is_filled() {
                 return;
             }
         }
-        desk.scheduled = true;
+        context.scheduled = true;
     }
 
     fn is_filled(&self) -> bool {
@@ -97,13 +97,13 @@ impl Place {
     }
 
     /// Everything that was appended, one processor after another; not all when it is time to stop.
-    fn collect(&self, desk: &mut Desk<'_>) -> PacketList {
+    fn collect(&self, context: &mut WorkerContext<'_>) -> PacketList {
         let mut batch = PacketList::new();
         for cpu in &self.cpus {
             // Relaxed: a list filled later is found by `is_filled`.
             if cpu.filled.0.load(Ordering::Relaxed) {
-                let notes = &mut desk.notes.locks[PERCPU];
-                let Some(mut list) = cpu.list.lock(desk.seat.phase, notes) else { break };
+                let notes = &mut context.notes.locks[PERCPU];
+                let Some(mut list) = cpu.list.lock(context.seat.phase, notes) else { break };
                 cpu.filled.0.store(false, Ordering::Relaxed); // Relaxed: under the lock.
                 batch.append(&mut list);
                 list.unlock(notes);
@@ -115,15 +115,15 @@ impl Place {
 
 impl Xmit for PerCpu {
     #[inline]
-    fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent {
-        let place = &self.queues[desk.seat.queue()];
-        if desk.is_alone() {
-            desk.cpu = pin::current();
+    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
+        let place = &self.queues[context.seat.queue()];
+        if context.is_alone() {
+            context.cpu = pin::current();
         }
-        let cpu = &place.cpus[desk.cpu % place.cpus.len()];
-        let notes = &mut desk.notes.locks[PERCPU];
-        let Some(mut list) = cpu.list.lock(desk.seat.phase, notes) else {
-            desk.take_back(pkt);
+        let cpu = &place.cpus[context.cpu % place.cpus.len()];
+        let notes = &mut context.notes.locks[PERCPU];
+        let Some(mut list) = cpu.list.lock(context.seat.phase, notes) else {
+            context.take_back(pkt);
             return Sent::Stopped;
         };
         list.push_back(pkt);
@@ -131,16 +131,16 @@ impl Xmit for PerCpu {
         list.unlock(notes);
         // SeqCst: pairs with the fence in `drain`.
         fence(Ordering::SeqCst);
-        place.drain(desk);
+        place.drain(context);
         Sent::Staged
     }
 
-    fn net_tx(&self, desk: &mut Desk<'_>) {
-        self.queues[desk.seat.queue()].drain(desk);
+    fn net_tx(&self, context: &mut WorkerContext<'_>) {
+        self.queues[context.seat.queue()].drain(context);
     }
 
-    fn watchdog(&self, desk: &Desk<'_>) -> Instant {
-        self.queues[desk.seat.queue()].queue.watchdog()
+    fn watchdog(&self, context: &WorkerContext<'_>) -> Instant {
+        self.queues[context.seat.queue()].queue.watchdog()
     }
 }
 

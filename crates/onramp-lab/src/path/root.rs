@@ -14,7 +14,7 @@ use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Verdict};
 use onramp_core::{Device, Instant, QUOTA};
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{Account, DEVICE, Desk, ROOT};
+use super::{Account, DEVICE, ROOT, WorkerContext};
 use crate::cell::{Guard, LockCell, Padded};
 use crate::lock::{Lock, Spin};
 use crate::measure::PhaseCell;
@@ -168,7 +168,7 @@ impl<L: Lock> Queue<L> {
         &'a self,
         mut root: Guard<'a, L, Root>,
         done: &mut PacketList,
-        desk: &mut Desk<'_>,
+        context: &mut WorkerContext<'_>,
     ) -> Option<Guard<'a, L, Root>> {
         let mut left = QUOTA;
         loop {
@@ -182,10 +182,10 @@ impl<L: Lock> Queue<L> {
                 return Some(root);
             }
             let now = root.now;
-            root.unlock(&mut desk.notes.locks[ROOT]);
-            let sent = self.transmit(&mut burst, done, now, desk);
-            let taken = &mut desk.notes.locks[ROOT];
-            let Some(back) = self.root.lock_as_owner(desk.seat.phase, taken) else {
+            root.unlock(&mut context.notes.locks[ROOT]);
+            let sent = self.transmit(&mut burst, done, now, context);
+            let taken = &mut context.notes.locks[ROOT];
+            let Some(back) = self.root.lock_as_owner(context.seat.phase, taken) else {
                 // What the device did not take waits for `finish`, in nobody's way.
                 debug_assert!(burst.is_empty(), "the devices of the laboratory take everything");
                 return None;
@@ -194,7 +194,7 @@ impl<L: Lock> Queue<L> {
             left = left.saturating_sub(sent);
             root.next = burst;
             if left == 0 || !root.next.is_empty() {
-                desk.scheduled |= !root.is_empty();
+                context.scheduled |= !root.is_empty();
                 self.set_running(&mut root, false);
                 return Some(root);
             }
@@ -206,9 +206,9 @@ impl<L: Lock> Queue<L> {
         burst: &mut PacketList,
         done: &mut PacketList,
         now: Instant,
-        desk: &mut Desk<'_>,
+        context: &mut WorkerContext<'_>,
     ) -> u32 {
-        let notes = &mut desk.notes.locks[DEVICE];
+        let notes = &mut context.notes.locks[DEVICE];
         let locked = self.transmit.lock(&GOES_ON, notes);
         let mut transmit = locked.unwrap_or_else(|| unreachable!("nobody says stop"));
         let mut out = PacketList::new();
@@ -221,16 +221,16 @@ impl<L: Lock> Queue<L> {
     }
 
     /// Runs the qdisc, unless somebody does.
-    pub(crate) fn net_tx(&self, desk: &mut Desk<'_>) {
-        let taken = &mut desk.notes.locks[ROOT];
-        let Some(mut root) = self.root.lock(desk.seat.phase, taken) else { return };
+    pub(crate) fn net_tx(&self, context: &mut WorkerContext<'_>) {
+        let taken = &mut context.notes.locks[ROOT];
+        let Some(mut root) = self.root.lock(context.seat.phase, taken) else { return };
         let mut done = PacketList::new();
-        root.set_now(desk.now);
+        root.set_now(context.now);
         if self.run_begin(&mut root) {
-            let Some(back) = self.run(root, &mut done, desk) else { return };
+            let Some(back) = self.run(root, &mut done, context) else { return };
             root = back;
         }
-        root.unlock(&mut desk.notes.locks[ROOT]);
+        root.unlock(&mut context.notes.locks[ROOT]);
         memory::free(done, None);
     }
 

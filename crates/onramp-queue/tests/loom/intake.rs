@@ -145,7 +145,7 @@ fn own_follows_an_owner() {
     });
 }
 
-/// An owner that leaves busy tells the keeper first; the keeper then sees everything through.
+/// An owner that leaves busy tells the runner first; the runner then sees everything through.
 ///
 /// Broken by: intake-leave-busy-release, intake-leave-busy-empty, intake-own-acquire.
 #[test]
@@ -153,7 +153,7 @@ fn a_keeper_takes_over() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 8, 8));
         let told = Arc::new(AtomicBool::new(false));
-        let keeper = spawn({
+        let waker = spawn({
             let (port, told) = (port.clone(), told.clone());
             move || {
                 while !told.load(Acquire) {
@@ -180,12 +180,12 @@ fn a_keeper_takes_over() {
             told.store(true, Release);
         }
         sender.join().unwrap();
-        keeper.join().unwrap();
+        waker.join().unwrap();
         assert_eq!(at_rest(&port), [10, 11]);
     });
 }
 
-/// Left busy, with no keeper: the push that completes a batch becomes owner, and sees it all.
+/// Left busy, with no runner: the push that completes a batch becomes owner, and sees it all.
 ///
 /// Broken by: intake-push-acquire, intake-push-release, intake-push-never-owns.
 #[test]
@@ -228,7 +228,7 @@ fn an_owner_leaves_busy_under_pushes() {
         owner.push(1);
         owner.leave_busy();
         join(threads);
-        // What was pushed before it left is nobody's but the keeper's: we are that.
+        // What was pushed before it left is nobody's but the runner's: we are that.
         run(port.own().expect("whoever took the batch has left"));
         let mut sent = at_rest(&port);
         sent.sort_unstable();
@@ -277,7 +277,7 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
     });
 }
 
-/// Left busy, with a keeper that alone takes: whoever finds nothing waiting calls it. It takes
+/// Left busy, with a runner that alone takes: whoever finds nothing waiting calls it. It takes
 /// nothing at its first visit (as with a full inbox), and calls itself for what waits then.
 ///
 /// Broken by: intake-push-never-first.
@@ -287,7 +287,7 @@ fn a_keeper_is_called_for_what_waits() {
         let port = Arc::new(Port::new(Vec::new(), 8, 8));
         port.own().unwrap().leave_busy();
         let called = Arc::new(AtomicBool::new(false));
-        let keeper = spawn({
+        let waker = spawn({
             let (port, called) = (port.clone(), called.clone());
             move || {
                 let (mut takes, mut taken) = (false, 0);
@@ -321,11 +321,11 @@ fn a_keeper_is_called_for_what_waits() {
                 Ok(Pushed::Staged { first: false }) => {}
                 other => panic!("it only stages: {other:?}"),
             };
-        let (theirs, calls, thread) = (port.clone(), called.clone(), keeper.thread().clone());
+        let (theirs, calls, thread) = (port.clone(), called.clone(), waker.thread().clone());
         let other = spawn(move || push(&theirs, &calls, 10, &thread));
-        push(&port, &called, 20, keeper.thread());
+        push(&port, &called, 20, waker.thread());
         other.join().unwrap();
-        keeper.join().unwrap();
+        waker.join().unwrap();
         assert_eq!(at_rest(&port).len(), 2);
     });
 }

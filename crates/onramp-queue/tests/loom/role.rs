@@ -51,7 +51,7 @@ fn a_role_is_lost_and_a_note_passed_on() {
         let world = World::new(1);
         let theirs = world.clone();
         let watch = spawn(move || theirs.watch());
-        world.keep();
+        world.waker();
         world.alarm.rise();
         world.marks.clear(0);
         assert!(world.due.take(NOW), "it is due");
@@ -66,7 +66,7 @@ fn a_role_is_lost_and_a_note_passed_on() {
     });
 }
 
-/// A job for a port whose device keeps the holder of the role.
+/// A job for a port whose device wakers the holder of the role.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out, due-note-release, due-take-acquire, post-back-unchecked.
@@ -87,7 +87,7 @@ fn a_job_waits_for_a_device() {
     });
 }
 
-/// A sender that waits for room in a port wishes for a visit, as the device of that port keeps the
+/// A sender that waits for room in a port wishes for a visit, as the device of that port wakers the
 /// holder of the role, or as the holder is about to go there: the wish is heard.
 ///
 /// Broken by: post-back-unchecked, alarm-set-acquire, alarm-rise-release, due-note-release,
@@ -97,7 +97,7 @@ fn a_wish_is_heard() {
     check(3, || {
         let world = World::new(1);
         let (theirs, others) = (world.clone(), world.clone());
-        world.keep();
+        world.waker();
         let watch = spawn(move || theirs.watch());
         let sender = spawn(move || others.want_room());
         world.alarm.rise();

@@ -1,4 +1,4 @@
-//! A port that goes, and its heir: packets of a flow keep their order.
+//! A port that goes, and its successor: packets of a flow keep their order.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -65,11 +65,11 @@ impl Ports {
         succession.is_leaving() || succession.is_gone() && waits(succession.patience())
     }
 
-    /// `Shared::heir`.
-    fn heir(&self, mut port: usize) -> usize {
+    /// `Shared::successor`.
+    fn successor(&self, mut port: usize) -> usize {
         loop {
-            match self.successions[port].heir(KEY) {
-                Some(heir) if !self.is_leaving(port) => port = heir,
+            match self.successions[port].successor(KEY) {
+                Some(successor) if !self.is_leaving(port) => port = successor,
                 _ => return port,
             }
         }
@@ -80,7 +80,7 @@ impl Ports {
         if self.gate.is_open() || self.successions[0].is_open() {
             return Some(0);
         }
-        Some(self.heir(0)).filter(|heir| self.successions[*heir].is_open())
+        Some(self.successor(0)).filter(|successor| self.successions[*successor].is_open())
     }
 
     /// False: the port takes nothing, and stays.

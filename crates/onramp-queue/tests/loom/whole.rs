@@ -62,7 +62,7 @@ impl World {
         })
     }
 
-    /// `Keep::keep`: anybody asks the runner for a visit.
+    /// `SlotWaker::visit_by`: anybody asks the runner for a visit.
     pub(crate) fn keep(&self) {
         if NOW < self.due.note(NOW) {
             self.marks.set(0);
@@ -70,14 +70,14 @@ impl World {
         }
     }
 
-    /// `Keep::wake_by`.
+    /// `SlotWaker::wake_by`.
     fn wake(&self) {
         if self.alarm.set(NOW) {
             self.beds[usize::from(self.post.holder())].notify();
         }
     }
 
-    /// `Note::keep`: the runner asks itself, for it is awake.
+    /// `OwnWaker::visit_by`: the runner asks itself, for it is awake.
     pub(crate) fn note(&self) {
         self.due.note(NOW);
     }
@@ -123,18 +123,18 @@ impl World {
     pub(crate) fn with(&self) {
         *self.jobs.lock().unwrap() += 1;
         self.wants.fetch_or(JOBS, Relaxed);
-        let Some(owner) = self.port.own() else { return self.keep() };
+        let Some(owner) = self.port.own() else { return self.waker() };
         let was_busy = owner.was_busy();
         if self.is_wanted() {
             self.obey();
         }
         if self.is_wanted() || *owner > 0 || owner.waiting() > 0 {
-            self.keep();
+            self.waker();
         }
         if was_busy {
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            self.keep();
+            self.waker();
             owner.leave_busy();
         }
     }
@@ -145,7 +145,7 @@ impl World {
             Ok(Pushed::Staged { .. }) => {}
             Ok(Pushed::Owner { mut owner, fresh }) => {
                 *owner += fresh.len();
-                self.keep();
+                self.waker();
                 owner.leave_busy();
             }
             Err(_) => panic!("the model stays below the cap"),
@@ -156,7 +156,7 @@ impl World {
     fn send(&self) {
         match self.port.push(packet()) {
             Ok(Pushed::Staged { .. }) => {}
-            Ok(Pushed::Owner { owner, fresh }) => self.run(owner, fresh, || self.keep()),
+            Ok(Pushed::Owner { owner, fresh }) => self.run(owner, fresh, || self.waker()),
             Err(_) => panic!("the model stays below the cap"),
         }
     }
@@ -177,7 +177,7 @@ impl World {
     /// `Slot::want_room`, and a visit for that.
     pub(crate) fn want_room(&self) {
         self.wanted.store(true, Release);
-        self.keep();
+        self.waker();
     }
 
     /// `Slot::take_wish`, of a port that has room: rings, which ends the wait.

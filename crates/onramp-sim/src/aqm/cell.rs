@@ -13,7 +13,7 @@ pub const PARTS: usize = 120;
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub struct Measurement {
     /// The traffic.
     pub scenario: Scenario,
     /// The qdisc.
@@ -57,7 +57,7 @@ struct Part {
     count: u64,
 }
 
-impl Cell {
+impl Measurement {
     pub(super) fn new(
         plan: &Plan,
         scenario: Scenario,

@@ -1,7 +1,7 @@
 //! The types of devices: `ip link add … type TYPE`.
 
+mod link_end;
 mod relay;
-mod side;
 mod types;
 
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use onramp_dev::Null;
 
 use crate::BuildError;
 
+pub(crate) use self::link_end::{Carried, LinkEnd};
 pub(crate) use self::relay::{Listener, Relay};
-pub(crate) use self::side::{Carried, Side};
 pub(crate) use self::types::TYPES;
 
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub(crate) struct End {
     /// Its transmit queues.
     pub(crate) queues: Vec<Box<dyn Device>>,
     /// What they share.
-    pub(crate) side: Arc<Side>,
+    pub(crate) end: Arc<LinkEnd>,
     /// What the device shall send of what arrives from outside.
     pub(crate) listener: Option<Listener>,
 }
@@ -126,7 +126,7 @@ pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
         let mtu = request.mtu[place].saturating_add(kind.header);
         let queues =
             (0..request.queues[place]).map(|_| Box::new(Null::new(mtu)) as Box<dyn Device>);
-        End { queues: queues.collect(), side: Arc::default(), listener: None }
+        End { queues: queues.collect(), end: Arc::default(), listener: None }
     };
     (0..1 + usize::from(is_pair)).map(end).collect()
 }

@@ -9,7 +9,7 @@ use onramp_dev::Receiver;
 use onramp_queue::DropReason;
 
 use super::What;
-use super::device::{Carried, Given, Relay, Side, Type};
+use super::device::{Carried, Given, LinkEnd, Relay, Type};
 use crate::{CloseReport, Link};
 
 /// Bytes of a device's name, at most (`IFNAMSIZ`, less the zero at its end).
@@ -43,7 +43,7 @@ pub(crate) struct Netdev {
     /// What sends.
     pub(crate) link: Link,
     /// What is below the link.
-    pub(crate) side: Arc<Side>,
+    pub(crate) end: Arc<LinkEnd>,
     /// Who sends what arrives from outside.
     pub(crate) relay: Option<Relay>,
 }
@@ -60,7 +60,7 @@ impl Netdev {
     pub(crate) fn set_up(&mut self, up: bool) {
         self.up = up;
         self.was_up |= up;
-        self.side.set_up(up);
+        self.end.set_up(up);
         self.describe();
     }
 
@@ -99,7 +99,7 @@ impl Netdev {
     /// What arrives at the device from now on, to be read by one; `None`: somebody reads, or
     /// nothing arrives at devices of its type.
     pub(crate) fn receiver(&self) -> Option<Receiver> {
-        self.side.receiver()
+        self.end.receiver()
     }
 
     /// What it received and sent. Drops of its qdiscs are theirs.
@@ -108,7 +108,7 @@ impl Netdev {
         let dropped = stats.dropped.iter().filter(|(reason, _)| is_devices(**reason));
         let dropped = dropped.map(|(_, count)| *count).sum();
         let sent = Carried { packets: stats.sent, bytes: stats.sent_bytes, dropped };
-        DeviceCounters { received: self.side.received(), sent }
+        DeviceCounters { received: self.end.received(), sent }
     }
 
     /// Ends it, after at most `timeout`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
-use onramp_core::{Change, Clock, Edit, Facts, Handle, Setup, Trunk};
+use onramp_core::{Change, Clock, Edit, Facts, Handle, RootQdisc, Setup};
 
 use super::{Link, PortError};
 use crate::TcError;
@@ -19,7 +19,7 @@ use crate::slots::Slot;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Something to do with a tree, and what it gives.
-type Errand<T> = Box<dyn FnOnce(&mut Trunk, &mut Cx<'_>) -> T + Send>;
+type PortJob<T> = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) -> T + Send>;
 
 /// What was asked of ports, and who answers.
 struct Answers<T> {
@@ -33,7 +33,7 @@ impl Link {
     /// root fq`. Of an `mq` at the root, what stands below class `k` is port `k - 1`; any other
     /// root stands in front of each port; of a [`Host`](crate::Host)'s device, in front of all.
     /// What a qdisc holds that is replaced is dropped (`purged`), as in Linux; one that only gets
-    /// other parameters keeps it, if its kind can.
+    /// other parameters wakers it, if its kind can.
     ///
     /// Nobody who sends waits for it. A port that is with its device does it when it is back.
     ///
@@ -71,7 +71,7 @@ impl Link {
             } else {
                 return None;
             };
-            Some(Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| trunk.edit(edit, cx)))
+            Some(Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| root.edit(edit, cx)))
         });
         for (port, error) in &answers.asked {
             shared.slot(*port).set_stale(error.is_some());
@@ -113,7 +113,7 @@ impl Link {
         if self.shared().is_copy() {
             return Err(PortError::Closed);
         }
-        let only = self.look(Some(port)).pop();
+        let only = self.views_of(Some(port)).pop();
         only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
     }
 
@@ -121,7 +121,7 @@ impl Link {
     /// of them stands once, in front of the first.
     #[must_use]
     pub fn all_views(&self) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
-        self.look(None)
+        self.views_of(None)
     }
 
     /// The whole tree, as `tc` lists it: of an `mq`, its own view, and what stands below it;
@@ -140,10 +140,10 @@ impl Link {
         let Some(plan) = shared.plan() else { return Vec::new() };
         let answers = shared.ask(shared.fronts(), |port, slot| {
             let setup = plan.tree.clone();
-            let look = move |trunk: &mut Trunk, cx: &mut Cx<'_>| {
-                trunk.filters_at(&setup, place, Some(port), cx)
+            let look = move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
+                root.filters_at(&setup, place, Some(port), cx)
             };
-            slot.is_open().then(|| Box::new(look) as Errand<_>)
+            slot.is_open().then(|| Box::new(look) as PortJob<_>)
         });
         drop(plan);
         let answers = answers.gather(&shared.clock);
@@ -157,13 +157,13 @@ impl Link {
         let Some(mut plan) = shared.plan() else { return };
         plan.measures = measures;
         let answers = shared.ask(0..usize::MAX, |_, _| {
-            Some(Box::new(move |trunk: &mut Trunk, _: &mut Cx<'_>| trunk.measure(measures)))
+            Some(Box::new(move |root: &mut RootQdisc, _: &mut Cx<'_>| root.measure(measures)))
         });
         drop(plan);
         answers.gather(&shared.clock);
     }
 
-    fn look(&self, port: Option<usize>) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
+    fn views_of(&self, port: Option<usize>) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
         let shared = self.shared();
         let Some(plan) = shared.plan() else { return Vec::new() };
         let known = |port| if port < shared.ports() { shared.front(port) } else { port };
@@ -171,8 +171,8 @@ impl Link {
             port.map(known).map_or_else(|| shared.fronts(), |port| port..port.saturating_add(1));
         let answers = shared.ask(ports, |port, slot| {
             let setup = plan.tree.clone();
-            let look = move |trunk: &mut Trunk, _: &mut Cx<'_>| trunk.views(&setup, Some(port));
-            slot.is_open().then(|| Box::new(look) as Errand<_>)
+            let look = move |root: &mut RootQdisc, _: &mut Cx<'_>| root.views(&setup, Some(port));
+            slot.is_open().then(|| Box::new(look) as PortJob<_>)
         });
         drop(plan);
         answers.gather(&shared.clock)
@@ -180,23 +180,23 @@ impl Link {
 }
 
 impl Shared {
-    /// Has something done at some of the ports, as `errand` says.
+    /// Has something done at some of the ports, as `job` says.
     fn ask<T: Send + 'static>(
         &self,
         ports: Range<usize>,
-        mut errand: impl FnMut(usize, &Slot<BoxDevice>) -> Option<Errand<T>>,
+        mut job: impl FnMut(usize, &Slot<BoxDevice>) -> Option<PortJob<T>>,
     ) -> Answers<T> {
         let (answer, from) = channel();
         let mut asked = Vec::new();
         for port in ports.start..ports.end.min(self.slots.len()) {
             let slot = self.slot(port);
-            let Some(errand) = errand(port, slot) else { continue };
+            let Some(job) = job(port, slot) else { continue };
             let answer = answer.clone();
-            let job = Box::new(move |trunk: &mut Trunk, cx: &mut Cx<'_>| {
+            let job = Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
                 // Who asked may have gone.
-                let _ = answer.send((port, errand(trunk, cx)));
+                let _ = answer.send((port, job(root, cx)));
             });
-            let taken = slot.port.with(job, self.clock.now(), &self.keep(slot));
+            let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));
             asked.push((port, taken.is_err().then_some(PortError::Blocked(port))));
         }
         Answers { from, asked }

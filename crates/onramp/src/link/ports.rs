@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use onramp_core::Setup;
 use onramp_core::Spec;
-use onramp_core::{Clock, ConfigError, Device, Edit, Keeper, Rate};
+use onramp_core::{Clock, ConfigError, Device, Edit, PortWaker, Rate};
 use onramp_dev::MonotonicClock;
 
 use super::{CloseReport, Link};
-use crate::runner::{Crew, StartError};
+use crate::runner::{StartError, ThreadGroup};
 
 /// How long the flows of a port that went wait at least for a packet that was on its way into it.
 const LATE_PATIENCE: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ impl Link {
             return Err(PortError::TooMany(shared.slots.capacity()));
         }
         if device.info().may_block || shared.slots.iter().any(|slot| slot.known.may_block) {
-            let watched = Crew::start_watch(&self.handle.shared, MonotonicClock);
+            let watched = ThreadGroup::start_watch(&self.handle.shared, MonotonicClock);
             watched.map_err(|error| match error {
                 _ if shared.is_closed() => PortError::Closed,
                 StartError::Spawn(error) | StartError::Pin(_, error) => PortError::Thread(error),
@@ -117,10 +117,10 @@ impl Link {
     /// Removes a port: its flows wait until it has sent what it holds, or `timeout` has passed and
     /// the rest was dropped (counted as [`purged`](onramp_queue::DropReason::Purged)), and go on
     /// at the other ports. So packets of a flow keep their order. (A packet that was on its way
-    /// into the port just then may be overtaken if the port keeps it for longer than a second, and
+    /// into the port just then may be overtaken if the port wakers it for longer than a second, and
     /// longer than `timeout`.)
     ///
-    /// A device that blocks keeps the call for a second more at most, see
+    /// A device that blocks wakers the call for a second more at most, see
     /// [`CloseReport::blocked`]. One thread at a time adds or removes ports; others wait until it
     /// is done.
     ///
@@ -136,13 +136,13 @@ impl Link {
         let slot = slot.ok_or(PortError::Unknown(port))?;
         // Until it takes nothing more, no root comes that needs it.
         let plan = shared.plan();
-        let heirs: Box<[usize]> = shared.slots.open().filter(|open| *open != port).collect();
-        if heirs.is_empty() || shared.rig.gate.is_one() && port == 0 {
+        let successors: Box<[usize]> = shared.slots.open().filter(|open| *open != port).collect();
+        if successors.is_empty() || shared.rig.gate.is_one() && port == 0 {
             return Err(PortError::Last(port));
         }
-        let live = |heir: &&usize| shared.slot(**heir).port.death().is_none();
-        let living: Box<[usize]> = heirs.iter().filter(live).copied().collect();
-        let heirs = if living.is_empty() { heirs } else { living };
+        let live = |successor: &&usize| shared.slot(**successor).port.death().is_none();
+        let living: Box<[usize]> = successors.iter().filter(live).copied().collect();
+        let successors = if living.is_empty() { successors } else { living };
         let (deadline, before) = (shared.clock.now() + timeout, slot.lost());
         slot.known.succession.leave();
         drop(plan);
@@ -155,11 +155,11 @@ impl Link {
         // Otherwise it stays open for a packet that was on its way in: that is sent, too, and those
         // that come behind it wait.
         let patience = deadline.max(shared.clock.now() + LATE_PATIENCE).0;
-        slot.known.succession.go(&heirs, if flushed { patience } else { 0 });
+        slot.known.succession.go(&successors, if flushed { patience } else { 0 });
         shared.note_gone(port, &mut changing);
         shared.share_out(0);
         drop(changing);
-        // Those who waited for it go on at its heirs.
+        // Those who waited for it go on at its successors.
         shared.ring_all();
         Ok(slot.lost().since(before, flushed, blocked))
     }
@@ -184,7 +184,7 @@ impl Link {
     /// # Errors
     ///
     /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one
-    /// port keeps what it has, until the next change.
+    /// port wakers what it has, until the next change.
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
         let tree = tree.for_ports().map_err(PortError::Qdisc)?;
         let shared = self.shared();
@@ -193,16 +193,16 @@ impl Link {
         let moves = shared.follow(&plan);
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
-            let (now, keep) = (shared.clock.now(), shared.keep(slot));
+            let (now, waker) = (shared.clock.now(), shared.waker(slot));
             let taken = if moves {
                 let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
                 let edit = Edit::root(&plan.tree, Some(port), mtu, seed);
                 edit.map(|edit| {
-                    slot.port.with(Box::new(|trunk, cx| trunk.edit(edit, cx)), now, &keep)
+                    slot.port.with(Box::new(|root, cx| root.edit(edit, cx)), now, &waker)
                 })
             } else {
                 let built = plan.build(port, slot.known.mtu);
-                built.map(|built| slot.port.replace(built, now, &keep))
+                built.map(|built| slot.port.replace(built, now, &waker))
             };
             if let Some(taken) = taken {
                 slot.set_stale(taken.is_err());
@@ -226,7 +226,7 @@ impl Link {
         shared.rate.as_ref().ok_or(PortError::NoRate)?.set(rate);
         // Those that wait have to count their time again.
         for slot in shared.slots.iter() {
-            shared.keep(slot).keep(shared.clock.now());
+            shared.waker(slot).visit_by(shared.clock.now());
         }
         Ok(())
     }

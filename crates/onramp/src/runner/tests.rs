@@ -52,9 +52,9 @@ impl Ports {
         Arc::new(Self { rig: Rig::new(runners), slots, sent })
     }
 
-    fn keep(&self, port: usize) -> Keep<'_, Null> {
+    fn waker(&self, port: usize) -> SlotWaker<'_, Null> {
         let slot = self.slots.get(port).expect("a port");
-        Keep { rig: &self.rig, slot, clock: &MonotonicClock }
+        SlotWaker { rig: &self.rig, slot, clock: &MonotonicClock }
     }
 
     /// Pushes `count` packets that leave at `at`, at the earliest.
@@ -65,8 +65,8 @@ impl Ports {
             packet
         };
         let list: PacketList = (0..count).map(packet).collect();
-        let keep = self.keep(port);
-        let _ = keep.slot.port.xmit(list, NOW, &keep).expect("there is room");
+        let waker = self.waker(port);
+        let _ = waker.slot.port.xmit(list, NOW, &waker).expect("there is room");
     }
 
     fn sent(&self) -> Vec<u64> {
@@ -86,14 +86,14 @@ fn rounds(ports: &Arc<Ports>, me: usize, clock: &impl Clock) -> (u32, u64) {
 
 /// Starts the first runner.
 fn start(ports: &Arc<Ports>, clock: impl Clock + Send + Clone + 'static) {
-    Crew::start(ports, 0, None, clock).expect("a thread can be had");
+    ThreadGroup::start(ports, 0, None, clock).expect("a thread can be had");
 }
 
 /// Ends all threads.
 fn end(ports: &Arc<Ports>) {
-    ports.rig.runners.iter().for_each(|runner| runner.stop(&ports.rig.crew));
-    ports.rig.crew.stop();
-    ports.rig.crew.join(&MonotonicClock, Instant::MAX);
+    ports.rig.runners.iter().for_each(|runner| runner.stop(&ports.rig.threads));
+    ports.rig.threads.stop();
+    ports.rig.threads.join(&MonotonicClock, Instant::MAX);
 }
 
 /// What the first runner does, and when it comes again.
@@ -150,21 +150,21 @@ fn a_visit_that_ends_at_its_quota_goes_on_at_once() {
 #[test]
 fn only_an_earlier_wish_wakes() {
     let ports = Ports::new(&["pfifo"]);
-    let keep = ports.keep(0);
+    let waker = ports.waker(0);
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             thread::park();
             ports.wake_at()
         });
-        ports.rig.crew.seat(0, sleeper.thread().clone());
-        keep.keep(NOW.after(700));
+        ports.rig.threads.seat(0, sleeper.thread().clone());
+        waker.visit_by(NOW.after(700));
         assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
     });
     // It sleeps no longer than to what it read; an equal or later wish changes nothing.
-    keep.keep(NOW.after(700));
-    keep.keep(NOW.after(800));
+    waker.visit_by(NOW.after(700));
+    waker.visit_by(NOW.after(800));
     assert_eq!(ports.wake_at(), NOW.after(700).0);
-    assert_eq!(keep.slot.calls(), (3, 1));
+    assert_eq!(waker.slot.calls(), (3, 1));
 }
 
 /// Sleeps for `limit`; false: it was woken before.
@@ -179,23 +179,23 @@ fn sleeps(limit: Duration) -> bool {
 #[test]
 fn a_later_wish_wakes_nobody() {
     let ports = Ports::new(&["pfifo"; 3]);
-    let keeps = [0, 1, 2].map(|port| ports.keep(port));
-    ports.rig.crew.seat(0, thread::current());
+    let wakers = [0, 1, 2].map(|port| ports.waker(port));
+    ports.rig.threads.seat(0, thread::current());
     let (long, short) = (Duration::from_secs(60), Duration::from_millis(5));
-    keeps[1].keep(NOW.after(500));
+    wakers[1].visit_by(NOW.after(500));
     assert!(!sleeps(long), "the first wish");
-    keeps[1].keep(NOW.after(500));
-    keeps[1].keep(NOW.after(501));
+    wakers[1].visit_by(NOW.after(500));
+    wakers[1].visit_by(NOW.after(501));
     assert!(sleeps(short), "the port wants no more than it did");
-    keeps[0].keep(NOW.after(500));
-    keeps[2].keep(NOW.after(501));
-    keeps[2].keep(NOW.after(500));
+    wakers[0].visit_by(NOW.after(500));
+    wakers[2].visit_by(NOW.after(501));
+    wakers[2].visit_by(NOW.after(500));
     assert!(sleeps(short), "other ports do not want it earlier");
-    keeps[2].keep(NOW.after(499));
+    wakers[2].visit_by(NOW.after(499));
     assert!(!sleeps(long), "a nanosecond earlier");
     assert_eq!(ports.wake_at(), NOW.after(499).0);
     // The runner's own notes: it looks at them before it sleeps.
-    Note(ports.keep(0), 0).keep(NOW.after(9));
+    OwnWaker(ports.waker(0), 0).visit_by(NOW.after(9));
     assert!(sleeps(short));
     assert_eq!(ports.wake_at(), NOW.after(499).0);
 }
@@ -230,21 +230,21 @@ fn wake_ups_that_find_nothing_are_counted() {
         }
     };
     // Due before it begins: from then on, it sleeps.
-    ports.keep(0).keep(NOW);
+    ports.waker(0).visit_by(NOW);
     start(&ports, NOW);
     let mut visits = 1;
     until(&runner.stats.visits, visits);
     for turn in 1..=4 {
         // Others have done what it was called for; the thread may also wake by itself.
         let idle = runner.stats.idle.get();
-        runner.call(&ports.rig.crew);
+        runner.call(&ports.rig.threads);
         until(&runner.stats.idle, idle + 1);
         // One port is due, then both of them.
-        ports.keep(0).keep(NOW);
+        ports.waker(0).visit_by(NOW);
         visits += 1;
         until(&runner.stats.visits, visits);
         if turn % 2 == 0 {
-            ports.keep(1).keep(NOW);
+            ports.waker(1).visit_by(NOW);
             visits += 1;
             until(&runner.stats.visits, visits);
         }
@@ -313,17 +313,17 @@ fn runners_share_ports() {
 #[test]
 fn a_late_runner_is_noticed() {
     let ports = Ports::with_runners(2, &["pfifo"; 2]);
-    let keep = ports.keep(0);
-    keep.keep(NOW);
+    let waker = ports.waker(0);
+    waker.visit_by(NOW);
     assert_eq!((ports.rig.runners[0].alarm.at(), ports.rig.runners[1].alarm.at()), (NOW.0, NEVER));
-    keep.keep(NOW.after(10 * LATE_NS));
+    waker.visit_by(NOW.after(10 * LATE_NS));
     assert_eq!(ports.rig.runners[1].alarm.at(), NEVER, "a wish for later says nothing of now");
-    keep.remind(NOW.after(LATE_NS - 1));
+    waker.check_overdue(NOW.after(LATE_NS - 1));
     assert_eq!(ports.rig.runners[1].alarm.at(), NEVER, "not late yet");
-    keep.remind(NOW.after(LATE_NS));
+    waker.check_overdue(NOW.after(LATE_NS));
     assert_eq!(ports.rig.runners[1].alarm.at(), NOW.after(LATE_NS).0);
-    keep.remind(NOW.after(LATE_NS + 1));
-    assert_eq!(keep.slot.calls(), (2, 2), "it comes in time");
+    waker.check_overdue(NOW.after(LATE_NS + 1));
+    assert_eq!(waker.slot.calls(), (2, 2), "it comes in time");
 }
 
 /// What a runner leaves in a port of another, that one hears of.
@@ -341,9 +341,9 @@ fn a_stand_in_tells_the_runner_at_home() {
 #[test]
 fn a_runner_stays_on_its_processor() {
     let ports = Ports::new(&["pfifo"]);
-    let error = Crew::start(&ports, 0, Some(1_000_000), NOW).err();
+    let error = ThreadGroup::start(&ports, 0, Some(1_000_000), NOW).err();
     assert!(matches!(error, Some(StartError::Pin(1_000_000, _))), "{error:?}");
     let cpu = onramp_dev::current_cpu().expect("Linux says");
-    Crew::start(&ports, 0, Some(cpu), NOW).expect("we are on it");
+    ThreadGroup::start(&ports, 0, Some(cpu), NOW).expect("we are on it");
     end(&ports);
 }

@@ -72,10 +72,10 @@ impl Sender {
             return true;
         }
         while let Some(packet) = list.pop_front() {
-            let heir = self.shared().route(port, packet.flow);
+            let successor = self.shared().route(port, packet.flow);
             let mut one = PacketList::from_iter([packet]);
             // The port may go, or get a packet that was on its way, in the middle of the list.
-            if !self.shared().slot(heir).is_open() || !self.push_now(heir, &mut one) {
+            if !self.shared().slot(successor).is_open() || !self.push_now(successor, &mut one) {
                 one.append(list);
                 *list = one;
                 return false;
@@ -93,7 +93,7 @@ impl Sender {
         let now = shared.clock.now();
         pool.submit(list, now.0);
         let count = list.len();
-        match slot.port.xmit(std::mem::take(list), now, &shared.keep(slot)) {
+        match slot.port.xmit(std::mem::take(list), now, &shared.waker(slot)) {
             Ok(ran) => {
                 end.counters.submitted.add(u64::from(count));
                 if let Some(ran) = ran {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use onramp_core::{Clock, Instant, Keeper};
+use onramp_core::{Clock, Instant, PortWaker};
 use onramp_queue::Armed;
 
 use super::{Sender, is_over};
@@ -183,7 +183,7 @@ impl Sender {
         held.next().map_or(0, |(port, key)| self.shared().route(port, key))
     }
 
-    /// The port that takes nothing just now, if one keeps packets of `flow`, or of a cork, from
+    /// The port that takes nothing just now, if one wakers packets of `flow`, or of a cork, from
     /// being submitted.
     fn stuck_at(&mut self, flow: &Flow) -> Option<usize> {
         if self.uncork().is_err() {
@@ -199,7 +199,7 @@ impl Sender {
         let slot = shared.slot(port);
         if !slot.known.succession.is_leaving() {
             slot.want_room();
-            shared.keep(slot).keep(shared.clock.now().after(WISH_NS));
+            shared.waker(slot).visit_by(shared.clock.now().after(WISH_NS));
         } // Else who removes it rings.
     }
 
@@ -304,7 +304,7 @@ impl Sender {
             return false;
         }
         let helped = self.work_at(port);
-        // If it is gone, its heirs take nothing.
+        // If it is gone, its successors take nothing.
         if !helped && (shared.is_full(port) || shared.slot(port).known.succession.is_gone()) {
             self.wish_for_room(port);
             let armed = self.pool.listen(self.waker.get());

@@ -13,7 +13,7 @@ use crate::slots::Slot;
 
 /// How long a close waits for owners of ports. With [`END_PATIENCE`] twice, a second.
 const OWNER_PATIENCE: Duration = Duration::from_millis(800);
-/// How long a close waits for threads that nothing keeps.
+/// How long a close waits for threads that nothing wakers.
 const END_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Packets that no qdisc dropped, and no device took.
@@ -56,15 +56,15 @@ impl Shared {
         self.rig.gate.close();
         self.ring_all();
         let flushed = self.flush(timeout, |_| true);
-        self.rig.runners.iter().for_each(|runner| runner.stop(&self.rig.crew));
-        self.rig.crew.stop();
+        self.rig.runners.iter().for_each(|runner| runner.stop(&self.rig.threads));
+        self.rig.threads.stop();
         let deadline = self.owners_deadline();
         self.close_ports(self.slots.iter(), deadline);
-        self.rig.crew.join(&self.clock, deadline.max(self.clock.now() + END_PATIENCE));
+        self.rig.threads.join(&self.clock, deadline.max(self.clock.now() + END_PATIENCE));
         // A sender that brings a packet after this purges the port itself; this thread purges what
         // came before.
         self.rig.gate.shut();
-        // With a moment more: a thread that no device keeps may be at a port just now.
+        // With a moment more: a thread that no device wakers may be at a port just now.
         let deadline = deadline.max(self.clock.now() + END_PATIENCE);
         let blocked = self.close_ports(self.slots.iter(), deadline);
         self.ring_all();
@@ -89,9 +89,9 @@ impl Shared {
             if self.is_copy() {
                 return false;
             }
-            // First: what is shut holds no more from then on than what a device keeps.
+            // First: what is shut holds no more from then on than what a device wakers.
             let is_shut = self.rig.gate.is_shut();
-            // A device that may block keeps its runner, and not a thread that has promised when it
+            // A device that may block wakers its runner, and not a thread that has promised when it
             // is back.
             for slot in slots().filter(|slot| !slot.known.may_block) {
                 let _ = self.help(slot);
@@ -124,7 +124,7 @@ impl Shared {
         let mut nap = Nap::default();
         loop {
             open.retain(|slot| {
-                let closed = slot.port.close(self.clock.now(), &self.keep(slot));
+                let closed = slot.port.close(self.clock.now(), &self.waker(slot));
                 closed.is_none_or(|ran| ran.again)
             });
             let left = deadline.since(self.clock.now());
@@ -147,7 +147,7 @@ impl Shared {
         if self.is_copy() {
             return None;
         }
-        let ran = slot.port.help(self.clock.now(), &self.keep(slot))?;
+        let ran = slot.port.help(self.clock.now(), &self.waker(slot))?;
         self.follow_up(slot, ran);
         Some(ran)
     }
@@ -165,6 +165,6 @@ impl Shared {
     #[cold]
     fn sweep(&self, slot: &Slot<BoxDevice>) {
         // Each round purges all that is there, and only packets that were on their way come still.
-        while slot.port.close(self.clock.now(), &self.keep(slot)).is_some_and(|ran| ran.again) {}
+        while slot.port.close(self.clock.now(), &self.waker(slot)).is_some_and(|ran| ran.again) {}
     }
 }

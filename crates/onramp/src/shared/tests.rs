@@ -148,8 +148,11 @@ fn ports_that_went_are_unsettled_for_a_while() {
             assert_eq!(known.patience() > 0, unsettled.contains(&port), "{port} of {count}");
             // Flows of those that are settled know where to go without passing others of these.
             let settled = count.saturating_sub(16);
-            let heir = known.heir(7).expect("it went");
-            assert!(port >= settled || heir >= settled, "{port} of {count} leads to {heir}");
+            let successor = known.successor(7).expect("it went");
+            assert!(
+                port >= settled || successor >= settled,
+                "{port} of {count} leads to {successor}"
+            );
             assert!(shared.route(port, 7) >= count, "and all end at a port that is open");
         }
         // The time is over for all of them.

@@ -164,7 +164,7 @@ fn a_removal_waits_for(packets: u32) {
         let removes =
             thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(20)));
         until("the port takes nothing", || {
-            // Flows of it wait for their heirs.
+            // Flows of it wait for their successors.
             let mut other = link.sender();
             let flow = other.flow_with(None, Mapping::Port(0));
             other.try_send(&flow, b"x").is_err()

@@ -249,7 +249,7 @@ fn a_death_ends_a_flush_of_what_was_in_the_port() {
     });
 }
 
-/// Those who have credit, and wait until a port that is being removed is empty, go on at its heirs.
+/// Those who have credit, and wait until a port that is being removed is empty, go on at its successors.
 #[test]
 fn a_removal_wakes_those_who_wait_for_the_port() {
     for qdisc in ["pfifo", "fq"] {
@@ -332,7 +332,7 @@ fn a_removal_that_purges_wakes_them_too() {
 }
 
 /// Whose packets lie in a mailbox has no credit, at whatever port: a removal changes nothing for
-/// it, and what is read lets it go on at an heir.
+/// it, and what is read lets it go on at a successor.
 #[test]
 fn a_removal_leaves_those_without_credit_waiting() {
     in_time(|| {

@@ -109,7 +109,7 @@ mod tests {
     use onramp::{Device, DeviceInfo, DropReason, Instant, PacketList, Transmitted};
 
     use super::*;
-    use crate::bench::method::Cell;
+    use crate::bench::method::Measurement;
     use crate::bench::planted;
     use crate::error::line;
     use onramp_lab::measure::{Gate, Phase, PhaseCell};
@@ -133,7 +133,7 @@ mod tests {
         let link = Link::devices([device as Box<dyn Device>]).build().expect("a link");
         let session = Linked { link, targets: vec![([127, 0, 0, 1], 9).into()] };
         let (plan, gate, phase) = (planted::plan(), Gate::default(), PhaseCell::new());
-        let (submitted, calls) = ([Cell::default()], Cell::default());
+        let (submitted, calls) = ([Measurement::default()], Measurement::default());
         let cx = ThreadCx {
             plan: &plan,
             gate: &gate,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use onramp_core::Rate;
-use onramp_sim::aqm::{self, Cell, Plan, Scenario, Subject};
+use onramp_sim::aqm::{self, Measurement, Plan, Scenario, Subject};
 
 use super::common::{Reports, Run, cpus, once};
 use crate::error::usage;
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// All cells, scenario by scenario. Each is a world of its own, so they may run side by side.
-fn cells(plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<Vec<Cell>> {
+fn cells(plan: &Plan, scenarios: &[Scenario], subjects: &[Subject]) -> Result<Vec<Measurement>> {
     let jobs: Vec<_> =
         scenarios.iter().flat_map(|s| subjects.iter().map(move |q| (*s, q))).collect();
     let workers = cpus().min(jobs.len()).max(1);

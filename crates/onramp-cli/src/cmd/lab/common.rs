@@ -401,9 +401,9 @@ pub(super) fn cpus() -> usize {
 mod tests {
     use super::*;
 
-    struct Cell(Vec<Option<f64>>);
+    struct Measurement(Vec<Option<f64>>);
 
-    impl Rounds for Cell {
+    impl Rounds for Measurement {
         type Round = Option<f64>;
 
         fn rounds(&self) -> &[Option<f64>] {
@@ -416,10 +416,10 @@ mod tests {
 
     #[test]
     fn a_table_has_the_columns_that_some_cell_has() {
-        let cells = [Cell(vec![Some(1e3), Some(2e3), Some(4e3)]), Cell(vec![None])];
-        let base = |_: &Cell| Some(&cells[0]);
+        let cells = [Measurement(vec![Some(1e3), Some(2e3), Some(4e3)]), Measurement(vec![None])];
+        let base = |_: &Measurement| Some(&cells[0]);
         let columns = [
-            Column::new("cell", |cell: &Cell| cell.0.len().to_string()),
+            Column::new("cell", |cell: &Measurement| cell.0.len().to_string()),
             RATE.column(),
             NEVER.column(),
             RATE.ratio_column("to the first", base),
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_null_and_not_part_of_a_spread() {
-        let cell = Cell(vec![Some(3.0), None, Some(f64::INFINITY), Some(5.0)]);
+        let cell = Measurement(vec![Some(3.0), None, Some(f64::INFINITY), Some(5.0)]);
         let mut map = Map::new();
         insert_all(&mut map, [&RATE, &NEVER], |figure| figure.spread(&cell));
         let found = Value::Object(map);
@@ -442,7 +442,7 @@ mod tests {
             "never": null, "never_min": null, "never_max": null,
         });
         assert_eq!(found, want);
-        let twice = Cell(vec![Some(6.0), Some(1.0), Some(1.0), Some(0.0)]);
+        let twice = Measurement(vec![Some(6.0), Some(1.0), Some(1.0), Some(0.0)]);
         let ratio = RATE.ratio(&twice, &cell).expect("two rounds have both");
         assert_eq!((ratio.min, ratio.max), (0.0, 2.0));
     }

@@ -1,7 +1,7 @@
 //! `onramp lab control`.
 
 use anyhow::Result;
-use onramp_lab::control::{self, Cell, PAYLOAD, Plan, Round};
+use onramp_lab::control::{self, Measurement, PAYLOAD, Plan, Round};
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all, latencies, percentiles};
@@ -73,16 +73,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// The same without anybody who looks or changes.
-fn base<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
+fn base<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| other.design == cell.design.undisturbed())
 }
 
 /// The same with somebody who does as much elsewhere.
-fn elsewhere<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
+fn elsewhere<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| Some(other.design) == cell.design.elsewhere())
 }
 
-fn json(cell: &Cell, cells: &[Cell]) -> Value {
+fn json(cell: &Measurement, cells: &[Measurement]) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     insert_all(&mut map, &FIGURES, |figure| figure.spread(cell));
@@ -97,10 +97,11 @@ fn json(cell: &Cell, cells: &[Cell]) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Cell]) -> String {
-    let mut columns = vec![Column::new("design", |cell: &Cell| cell.design.name().to_owned())];
+fn table(cells: &[Measurement]) -> String {
+    let mut columns =
+        vec![Column::new("design", |cell: &Measurement| cell.design.name().to_owned())];
     columns.extend(FIGURES.iter().map(Figure::column));
-    columns.extend(latencies(|cell: &Cell| &cell.operation));
+    columns.extend(latencies(|cell: &Measurement| &cell.operation));
     columns.push(FIGURES[0].ratio_column("x undisturbed", |cell| base(cells, cell)));
     columns.push(FIGURES[0].ratio_column("x elsewhere", |cell| elsewhere(cells, cell)));
     common::table(cells, &columns)

@@ -1,7 +1,7 @@
 //! `onramp lab full`.
 
 use anyhow::Result;
-use onramp_lab::full::{self, BUSY_TURNS, CREDITS, Cell, PAYLOAD, Plan, QDISC, Round};
+use onramp_lab::full::{self, BUSY_TURNS, CREDITS, Measurement, PAYLOAD, Plan, QDISC, Round};
 use onramp_lab::lockstat::time;
 use onramp_lab::measure::Percentiles;
 use serde_json::{Map, Value, json};
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("full", parameters, results, &table(&cells))
 }
 
-fn json(cell: &Cell) -> Value {
+fn json(cell: &Measurement) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("ports".into(), cell.ports.into());
@@ -92,17 +92,17 @@ fn json(cell: &Cell) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Cell]) -> String {
+fn table(cells: &[Measurement]) -> String {
     let mut columns = vec![
-        Column::new("design", |cell: &Cell| cell.design.name().to_owned()),
-        Column::new("ports", |cell: &Cell| cell.ports.to_string()),
-        Column::new("calls", |cell: &Cell| cell.calls.took.samples().to_string()),
+        Column::new("design", |cell: &Measurement| cell.design.name().to_owned()),
+        Column::new("ports", |cell: &Measurement| cell.ports.to_string()),
+        Column::new("calls", |cell: &Measurement| cell.calls.took.samples().to_string()),
     ];
-    columns.extend(durations("own", Cell::own));
+    columns.extend(durations("own", Measurement::own));
     columns.extend(FIGURES[..2].iter().map(Figure::column));
     columns.extend(durations("took", |cell| cell.calls.took.percentiles()));
     columns.push(FIGURES[2].column());
-    columns.push(Column::new("readings", |cell: &Cell| {
+    columns.push(Column::new("readings", |cell: &Measurement| {
         let [cpu, took] =
             [cell.readings_cpu_ns(), cell.readings_took_ns()].map(|ns| time(ns as f64));
         format!("{cpu}, {took}")
@@ -113,8 +113,8 @@ fn table(cells: &[Cell]) -> String {
 /// Columns of percentiles; `what` they are of stands before each.
 fn durations(
     what: &str,
-    of: fn(&Cell) -> Option<Percentiles>,
-) -> impl Iterator<Item = Column<'static, Cell>> {
+    of: fn(&Measurement) -> Option<Percentiles>,
+) -> impl Iterator<Item = Column<'static, Measurement>> {
     let column = |name: &str, part: fn(Percentiles) -> u64| {
         Column::new(format!("{what} {name}"), move |cell| {
             of(cell).map_or_else(String::new, |ns| time(part(ns) as f64))

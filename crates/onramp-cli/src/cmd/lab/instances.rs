@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use onramp::Spec;
-use onramp_lab::instances::{self, Cell, Plan, Round};
+use onramp_lab::instances::{self, Measurement, Plan, Round};
 use serde_json::{Map, Value, json};
 
 use super::common::{
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("instances", parameters, results, &table(&cells))
 }
 
-fn json(cell: &Cell) -> Value {
+fn json(cell: &Measurement) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("threads".into(), cell.threads.into());
@@ -107,12 +107,12 @@ fn json(cell: &Cell) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Cell]) -> String {
+fn table(cells: &[Measurement]) -> String {
     let mut columns = vec![
-        Column::new("design", |cell: &Cell| cell.design.name().to_owned()),
-        Column::new("threads", |cell: &Cell| cell.threads.to_string()),
+        Column::new("design", |cell: &Measurement| cell.design.name().to_owned()),
+        Column::new("threads", |cell: &Measurement| cell.threads.to_string()),
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
-    columns.extend(latencies(|cell: &Cell| &cell.latency));
+    columns.extend(latencies(|cell: &Measurement| &cell.latency));
     common::table(cells, &columns)
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::Result;
 use nix::sched::{CloneFlags, unshare};
-use onramp_lab::kernel::{self, Cell, Found, PACKET, Plan, Ratio, Round};
+use onramp_lab::kernel::{self, Found, Measurement, PACKET, Plan, Ratio, Round};
 use onramp_lab::{Error, pin};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -140,7 +140,7 @@ fn results(found: &Found) -> Map<String, Value> {
     results
 }
 
-fn row(cell: &Cell) -> Value {
+fn row(cell: &Measurement) -> Value {
     let mut map = Map::new();
     map.insert("path".into(), cell.side.name().into());
     map.insert("qdisc".into(), cell.qdisc.as_str().into());
@@ -162,7 +162,7 @@ fn ratio(ratio: &Ratio) -> Value {
     Value::Object(map)
 }
 
-fn total(cell: &Cell, figure: fn(&Round) -> u64) -> u64 {
+fn total(cell: &Measurement, figure: fn(&Round) -> u64) -> u64 {
     cell.rounds.iter().map(figure).sum()
 }
 

@@ -1,7 +1,7 @@
 //! `onramp lab layout`.
 
 use anyhow::Result;
-use onramp_lab::layout::{self, Cell, Design, PREPARATION, Plan, Round, WORK};
+use onramp_lab::layout::{self, Design, Measurement, PREPARATION, Plan, Round, WORK};
 use serde_json::{Map, Value, json};
 
 use super::common::{
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("layout", parameters, results, &table(&cells))
 }
 
-fn json(cell: &Cell, base: &Cell) -> Value {
+fn json(cell: &Measurement, base: &Measurement) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("threads".into(), cell.threads.into());
@@ -86,15 +86,15 @@ fn json(cell: &Cell, base: &Cell) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Cell]) -> String {
+fn table(cells: &[Measurement]) -> String {
     let mut columns = vec![
-        Column::new("layout", |cell: &Cell| cell.design.name().to_owned()),
-        Column::new("threads", |cell: &Cell| cell.threads.to_string()),
+        Column::new("layout", |cell: &Measurement| cell.design.name().to_owned()),
+        Column::new("threads", |cell: &Measurement| cell.threads.to_string()),
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
-    columns.extend(latencies(|cell: &Cell| &cell.latency));
+    columns.extend(latencies(|cell: &Measurement| &cell.latency));
     // The first design of each number of threads.
-    let grouped = |cell: &Cell| cells.iter().find(|first| first.threads == cell.threads);
+    let grouped = |cell: &Measurement| cells.iter().find(|first| first.threads == cell.threads);
     columns.push(FIGURES[1].ratio_column("CPU to grouped", grouped));
     let mut text = common::table(cells, &columns);
     text.push_str(

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use onramp_lab::lockstat::{LockRow, lockmeter_table};
-use onramp_lab::loopback::{self, CREDITS, Cell, Design, PACKETS_MAX, PAYLOAD, Plan, Round};
+use onramp_lab::loopback::{self, CREDITS, Design, Measurement, PACKETS_MAX, PAYLOAD, Plan, Round};
 use serde_json::{Map, Value, json};
 
 use super::common::{
@@ -90,11 +90,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// The design that others are compared to.
-fn base(row: &[Cell]) -> &Cell {
+fn base(row: &[Measurement]) -> &Measurement {
     row.iter().find(|cell| cell.design == Design::Spinlock).unwrap_or(&row[0])
 }
 
-fn json(cell: &Cell, row: &[Cell]) -> Value {
+fn json(cell: &Measurement, row: &[Measurement]) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     map.insert("pairs".into(), cell.pairs.into());
@@ -108,18 +108,19 @@ fn json(cell: &Cell, row: &[Cell]) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Cell]) -> String {
+fn table(cells: &[Measurement]) -> String {
     let mut columns = vec![
-        Column::new("design", |cell: &Cell| cell.design.name().to_owned()),
-        Column::new("pairs", |cell: &Cell| cell.pairs.to_string()),
+        Column::new("design", |cell: &Measurement| cell.design.name().to_owned()),
+        Column::new("pairs", |cell: &Measurement| cell.pairs.to_string()),
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
-    columns.extend(latencies(|cell: &Cell| &cell.latency));
-    columns.push(Column::new("contended", |cell: &Cell| {
+    columns.extend(latencies(|cell: &Measurement| &cell.latency));
+    columns.push(Column::new("contended", |cell: &Measurement| {
         let share = |lock: &LockRow| format!("{:.2} %", 100.0 * lock.contended_share());
         cell.lock.as_ref().map_or_else(|| "no lock".to_owned(), share)
     }));
-    let row = |cell: &Cell| cells.chunks(Design::ALL.len()).find(|row| row[0].pairs == cell.pairs);
+    let row =
+        |cell: &Measurement| cells.chunks(Design::ALL.len()).find(|row| row[0].pairs == cell.pairs);
     columns.push(FIGURES[0].ratio_column("Mpps to spinlock", move |cell| row(cell).map(base)));
     let mut text = common::table(cells, &columns);
     text.push_str("\nThe locks, in the columns of 2004:\n\n");

@@ -1,7 +1,7 @@
 //! `onramp lab qdisc`.
 
 use anyhow::Result;
-use onramp_lab::qdisc::{self, BURST, Cell, LEN, PACKET_NS, Plan, Round, Subject};
+use onramp_lab::qdisc::{self, BURST, LEN, Measurement, PACKET_NS, Plan, Round, Subject};
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all};
@@ -81,14 +81,14 @@ fn subjects(names: &[String]) -> Result<Vec<Subject>> {
 }
 
 /// The binary heap with as many flows and packets.
-fn heap<'a>(cells: &'a [Cell], cell: &Cell) -> Option<&'a Cell> {
+fn heap<'a>(cells: &'a [Measurement], cell: &Measurement) -> Option<&'a Measurement> {
     cells.iter().find(|other| {
         other.name == Subject::BinaryHeap.name()
             && (other.flows, other.backlog) == (cell.flows, cell.backlog)
     })
 }
 
-fn json(cell: &Cell, heap: Option<&Cell>) -> Value {
+fn json(cell: &Measurement, heap: Option<&Measurement>) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.name.into());
     map.insert("flows".into(), cell.flows.into());
@@ -101,14 +101,14 @@ fn json(cell: &Cell, heap: Option<&Cell>) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Cell]) -> String {
+fn table(cells: &[Measurement]) -> String {
     let mut columns = vec![
-        Column::new("qdisc", |cell: &Cell| cell.name.to_owned()),
-        Column::new("flows", |cell: &Cell| cell.flows.to_string()),
-        Column::new("classes", |cell: &Cell| {
+        Column::new("qdisc", |cell: &Measurement| cell.name.to_owned()),
+        Column::new("flows", |cell: &Measurement| cell.flows.to_string()),
+        Column::new("classes", |cell: &Measurement| {
             cell.classes.map_or_else(|| "-".to_owned(), |classes| classes.to_string())
         }),
-        Column::new("backlog", |cell: &Cell| cell.backlog.to_string()),
+        Column::new("backlog", |cell: &Measurement| cell.backlog.to_string()),
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
     columns.push(FIGURES[0].ratio_column("x binary heap", |cell| heap(cells, cell)));

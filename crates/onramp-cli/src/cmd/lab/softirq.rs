@@ -1,7 +1,7 @@
 //! `onramp lab softirq`.
 
 use anyhow::Result;
-use onramp_lab::softirq::{self, Cell, Design, PACKETS_MAX, PAYLOAD, Plan, QDISC, Round};
+use onramp_lab::softirq::{self, Design, Measurement, PACKETS_MAX, PAYLOAD, Plan, QDISC, Round};
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all, latencies, percentiles};
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.conclude("softirq", parameters, results, &table(&cells, &plan))
 }
 
-fn json(cell: &Cell, base: &Cell) -> Value {
+fn json(cell: &Measurement, base: &Measurement) -> Value {
     let mut map = Map::new();
     map.insert("design".into(), cell.design.name().into());
     insert_all(&mut map, FIGURES.iter().chain(&HELPER), |figure| figure.spread(cell));
@@ -118,17 +118,17 @@ fn json(cell: &Cell, base: &Cell) -> Value {
     Value::Object(map)
 }
 
-fn table(cells: &[Cell], plan: &Plan) -> String {
+fn table(cells: &[Measurement], plan: &Plan) -> String {
     let Plan { clients, burst, .. } = plan;
-    let with_design = |columns: &mut dyn Iterator<Item = Column<'_, Cell>>| {
-        let design = Column::new("design", |cell: &Cell| cell.design.name().to_owned());
+    let with_design = |columns: &mut dyn Iterator<Item = Column<'_, Measurement>>| {
+        let design = Column::new("design", |cell: &Measurement| cell.design.name().to_owned());
         common::table(cells, &[design].into_iter().chain(columns).collect::<Vec<_>>())
     };
-    let latencies = latencies(|cell: &Cell| &cell.latency);
+    let latencies = latencies(|cell: &Measurement| &cell.latency);
     let figures = with_design(&mut FIGURES.iter().map(Figure::column).chain(latencies));
     let helper = with_design(&mut HELPER.iter().map(Figure::column));
     let ratio = |figure: &'static Figure<Round>| {
-        figure.ratio_column(figure.header(), |_: &Cell| cells.first())
+        figure.ratio_column(figure.header(), |_: &Measurement| cells.first())
     };
     let ratios = with_design(&mut FIGURES.iter().map(ratio));
     format!(

@@ -4,7 +4,7 @@ use onramp_queue::Packet;
 
 use super::headers;
 use super::heap::QUEUES;
-use super::tins::Plan;
+use super::tins::TinLayout;
 use crate::base::params::Values;
 use crate::base::rng::mix;
 use crate::base::{Handle, Instant};
@@ -64,7 +64,7 @@ pub(super) struct Classifier {
     mode: Mode,
     wash: bool,
     mark_mask: u32,
-    pub(super) plan: Plan,
+    pub(super) plan: TinLayout,
     /// Of the hashes.
     seed: u64,
     pub(super) filters: Filters,
@@ -73,7 +73,7 @@ pub(super) struct Classifier {
 }
 
 impl Classifier {
-    pub(super) fn new(values: &Values<'_>, mode: Mode, plan: Plan) -> Self {
+    pub(super) fn new(values: &Values<'_>, mode: Mode, plan: TinLayout) -> Self {
         Self {
             handle: values.site.handle,
             mode,
@@ -184,7 +184,7 @@ mod tests {
         let crowded = |seed| {
             let mut values = spec.values(1514);
             values.site.seed = seed;
-            let classifier = Classifier::new(&values, Mode::new(5), Plan::new(3, 0));
+            let classifier = Classifier::new(&values, Mode::new(5), TinLayout::new(3, 0));
             let mut sets = [0_u32; QUEUES / 8];
             (0..558).for_each(|flow| {
                 sets[classifier.hash(flow) as usize % QUEUES / 8] += 1;

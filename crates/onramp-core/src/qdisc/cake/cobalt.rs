@@ -86,7 +86,7 @@ impl Cobalt {
         self.chance == 0 && self.count == 0 && since(now, self.drop_next) >= 0
     }
 
-    /// Memory ran out, and this was the fattest flow. True: it did not answer to congestion so far
+    /// Memory ran out, and this was the longest flow. True: it did not answer to congestion so far
     /// unnoticed.
     pub(super) fn full(&mut self, aim: &Aim, now: u64) -> bool {
         let mut begins = false;

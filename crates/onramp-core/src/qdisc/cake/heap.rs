@@ -2,7 +2,7 @@
 //!
 //! Source: behaviour of Linux 7.2: a heap that is set up when memory runs out first, and followed
 //! until 65,535 packets have left since it ran out last. A queue that shrinks sinks by one level
-//! alone, so that what stands first may not be the fattest.
+//! alone, so that what stands first may not be the longest.
 
 /// Tins that there may be; those that are not hold nothing.
 pub(super) const TINS: usize = 8;
@@ -58,7 +58,7 @@ impl Heap {
         self.left = 0;
     }
 
-    /// The fattest queue, as far as known.
+    /// The longest queue, as far as known.
     pub(super) fn first(&mut self, bytes: impl Fn(Slot) -> u64) -> (usize, usize) {
         if self.left == 0 {
             for place in (0..SLOTS / 2).rev() {
@@ -99,18 +99,18 @@ impl Heap {
         let mut place = from;
         let mut most = bytes(self.slots[place]);
         loop {
-            let mut fattest = place;
+            let mut longest = place;
             for below in [2 * place + 1, 2 * place + 2] {
                 let held = self.slots.get(below).map_or(0, |slot| bytes(*slot));
                 if held > most {
-                    (fattest, most) = (below, held);
+                    (longest, most) = (below, held);
                 }
             }
-            if fattest == place {
+            if longest == place {
                 break;
             }
-            self.swap(place, fattest);
-            place = fattest;
+            self.swap(place, longest);
+            place = longest;
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     /// Whatever shrinks and grows: each slot is where its place says, a queue that grew stands
-    /// below no leaner one, and a heap that is set up anew begins with the fattest.
+    /// below no leaner one, and a heap that is set up anew begins with the longest.
     #[test]
     fn places_and_slots_agree() {
         let (mut sizes, mut rng) = (vec![0_u64; SLOTS], crate::base::rng::Rng::new(3));

@@ -9,7 +9,7 @@ pub(super) const MODES: &[&str] =
 
 /// The tins of a mode.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct TinLayout {
     /// The tin of each code point.
     pub(super) index: [u8; 64],
     /// The tins as users count them, from the least important on.
@@ -43,7 +43,7 @@ fn assured(class: usize) -> impl Iterator<Item = usize> {
     (1..=3).map(move |drop| class * 8 + drop * 2)
 }
 
-impl Plan {
+impl TinLayout {
     /// The plan of the mode at this place of [`MODES`], for `rate` bytes per second; 0 = unlimited.
     pub(super) fn new(mode: u64, rate: u64) -> Self {
         let tins = parts(mode, rate).collect();
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn code_points_go_where_linux_puts_them() {
         for (mode, rows) in LINUX {
-            let plan = Plan::new(*mode, 0);
+            let plan = TinLayout::new(*mode, 0);
             for (bit, row) in rows.iter().enumerate() {
                 let mut bytes = vec![0; plan.tins.len()];
                 for point in (0..64_u32).filter(|point| bit == 6 || point >> bit & 1 == 1) {
@@ -195,7 +195,8 @@ mod tests {
 
     #[test]
     fn rates_are_shared_as_in_linux() {
-        let rates = |mode| Plan::new(mode, 12_500_000).tins.iter().map(|t| t.0).collect::<Vec<_>>();
+        let rates =
+            |mode| TinLayout::new(mode, 12_500_000).tins.iter().map(|t| t.0).collect::<Vec<_>>();
         assert_eq!(rates(0), [12_500_000, 781_250, 3_125_000]);
         assert_eq!(rates(1), [12_500_000, 781_250, 6_250_000, 3_125_000]);
         assert_eq!(rates(2)[6..], [5_609_940, 4_908_697]);

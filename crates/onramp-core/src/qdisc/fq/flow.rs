@@ -187,7 +187,7 @@ impl Flows {
     /// Packets of these flows are about to come: asks for their slots, then for the flows, then
     /// for the packets that they come behind.
     #[inline]
-    pub(super) fn foresee(&self, keys: impl Iterator<Item = u64> + Clone) {
+    pub(super) fn prefetch_flows(&self, keys: impl Iterator<Item = u64> + Clone) {
         let guesses = || keys.clone().filter_map(|key| self.index.guess(self.index.hash(key)));
         keys.clone().for_each(|key| self.index.prefetch(self.index.hash(key)));
         guesses().for_each(|index| prefetch(self.get(index)));

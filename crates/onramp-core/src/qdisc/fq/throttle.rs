@@ -22,7 +22,7 @@ use self::calendar::{Calendar, slot_of};
 use super::flow::{Flows, State};
 
 /// A waiting flow: its time above, then its place in the order of coming, its index below. One
-/// number, as that compares without branches, which a heap cannot foresee.
+/// number, as that compares without branches, which a heap cannot prefetch_flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry(u128);
 

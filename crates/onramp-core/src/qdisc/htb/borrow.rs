@@ -3,7 +3,7 @@
 use onramp_queue::Packet;
 
 use super::class::{Below, Class, LEVELS, Mode, ROOT};
-use super::turns::Turns;
+use super::turns::ActiveClasses;
 use super::wait::Entry;
 use super::{Htb, QUIET_NS};
 use crate::base::Instant;
@@ -182,7 +182,7 @@ impl Htb {
 
     /// Those who borrow from the class at `place`; at the root, the row.
     #[inline]
-    fn turns(&mut self, place: usize, level: usize, priority: usize) -> Option<&mut Turns> {
+    fn turns(&mut self, place: usize, level: usize, priority: usize) -> Option<&mut ActiveClasses> {
         match self.classes.get_mut(place) {
             None => Some(&mut self.rows[level][priority]),
             Some(Class { below: Below::Inner(borrowers), .. }) => Some(&mut borrowers[priority]),

@@ -2,7 +2,7 @@
 
 use std::array;
 
-use super::turns::Turns;
+use super::turns::ActiveClasses;
 use crate::base::params::Values;
 use crate::base::{Counters, Instant};
 use crate::filter::Filters;
@@ -42,7 +42,7 @@ pub(super) enum Below {
     /// Of a leaf: a qdisc.
     Leaf(Child),
     /// Else: the children that may borrow and have packets, by priority.
-    Inner(Box<[Turns; PRIORITIES]>),
+    Inner(Box<[ActiveClasses; PRIORITIES]>),
 }
 
 impl Below {
@@ -51,7 +51,7 @@ impl Below {
     }
 
     pub(super) fn inner() -> Self {
-        Self::Inner(Box::new(array::from_fn(|_| Turns::default())))
+        Self::Inner(Box::new(array::from_fn(|_| ActiveClasses::default())))
     }
 }
 

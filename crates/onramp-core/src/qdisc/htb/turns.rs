@@ -71,7 +71,7 @@ impl Numbers {
 
 /// Classes that take turns. Their numbers are not zero.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct ActiveClasses {
     members: Numbers,
     /// Whose turn it is; 0: the round is over, or see below.
     current: u16,
@@ -79,7 +79,7 @@ pub(super) struct Turns {
     left: u16,
 }
 
-impl Turns {
+impl ActiveClasses {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_turn_goes_round() {
-        let mut turns = Turns::default();
+        let mut turns = ActiveClasses::default();
         [30, 10, 20].into_iter().for_each(|number| turns.insert(number));
         assert_eq!(turns.current(), None, "no round has begun");
         turns.rewind();

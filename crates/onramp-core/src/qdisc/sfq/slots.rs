@@ -184,7 +184,7 @@ impl Slots {
     /// Packets of these buckets are about to come: asks the processor for their slots, and for the
     /// ends of the queues in there.
     #[inline]
-    pub(super) fn foresee(&self, buckets: impl Iterator<Item = usize> + Clone) {
+    pub(super) fn prefetch_flows(&self, buckets: impl Iterator<Item = usize> + Clone) {
         if self.slots.len() <= MANY {
             return;
         }

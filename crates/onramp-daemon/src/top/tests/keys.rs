@@ -141,7 +141,7 @@ fn arrows_open_and_close() {
 fn few_queues_are_open() {
     for (queues, lines) in [(1, 2), (2, 5), (4, 9), (5, 6)] {
         let mut view = View::default();
-        view.take(Meter::default().look(&at(1, vec![steady("x0", 1, queues, 1)])));
+        view.take(RateMeter::default().update(&at(1, vec![steady("x0", 1, queues, 1)])));
         assert_eq!(view.lines().len(), lines, "{queues}");
         let depths: Vec<usize> = view.lines().iter().map(|line| line.depth).take(3).collect();
         let expected = match queues {

@@ -18,9 +18,9 @@ fn member(role: Role, from_ms: u64) -> Member {
     Member { role, trip_ns: 100 * MS, traffic }
 }
 
-fn cell(members: &[Member]) -> Cell {
+fn cell(members: &[Member]) -> Measurement {
     let subject = Subject::new("codel").expect("a kind");
-    Cell::new(&plan(), Scenario::Ecn, &subject, members)
+    Measurement::new(&plan(), Scenario::Ecn, &subject, members)
 }
 
 /// A packet of member `source` that left at `at_ns`, when it had waited for `sojourn_ns`.
@@ -57,7 +57,7 @@ const VOICE: usize = 6;
 const PROMPT_WEB: usize = 7;
 
 /// What happens to flows of all roles.
-fn busy() -> Cell {
+fn busy() -> Measurement {
     use Role::{Bulk, Flood, Video, Voice, Web};
     // One of the short flows begins at the first instant that counts, and one just before.
     let roles = [
@@ -175,7 +175,7 @@ fn shares_are_of_the_time_that_counts() {
 #[test]
 fn what_is_not_there_has_no_figure() {
     let mut cell = cell(&[member(Role::Bulk, 0), member(Role::Web, 0)]);
-    let none = |cell: &Cell| {
+    let none = |cell: &Measurement| {
         cell.voice_delays().is_none()
             && cell.completions().is_none()
             && cell.jain().is_none()

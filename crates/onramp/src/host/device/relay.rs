@@ -15,7 +15,7 @@ use std::time::Duration;
 use onramp_dev::Udp;
 
 use super::Refusal;
-use super::side::{Side, Source};
+use super::link_end::{LinkEnd, Source};
 use super::types::refusal;
 use crate::{Flow, Link, Mapping, Sender};
 
@@ -32,15 +32,15 @@ const FLOWS_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UdpSocket,
-    side: Arc<Side>,
+    end: Arc<LinkEnd>,
 }
 
 impl Listener {
-    pub(crate) fn bind(address: SocketAddr, side: &Arc<Side>) -> Result<Self, Refusal> {
+    pub(crate) fn bind(address: SocketAddr, end: &Arc<LinkEnd>) -> Result<Self, Refusal> {
         let refused = |error: io::Error| refusal("listen at", address, &error);
         let socket = UdpSocket::bind(address).map_err(refused)?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(refused)?;
-        Ok(Self { socket, side: side.clone() })
+        Ok(Self { socket, end: end.clone() })
     }
 }
 
@@ -58,7 +58,7 @@ impl Relay {
     pub(crate) fn start(listener: Listener, link: &Link) -> io::Result<Self> {
         let end = Arc::<AtomicBool>::default();
         let socket = listener.socket.try_clone()?;
-        let source = listener.side.source();
+        let source = listener.end.source();
         let inbound = Inbound {
             flows: Flows { known: HashMap::new(), hash: RandomState::new() },
             sender: link.sender(),
@@ -143,7 +143,7 @@ impl Inbound {
 
     fn forward(&mut self, payload: &[u8], from: SocketAddr) {
         let flow = self.flows.get(from, &self.sender);
-        let up = self.listener.side.is_up();
+        let up = self.listener.end.is_up();
         // Tried twice: the second time it makes room if it can.
         let mut taken = up && self.sender.try_send(flow, payload).is_ok();
         if up && !taken {
@@ -172,20 +172,20 @@ mod tests {
     fn an_error_that_lasts_is_counted_and_keeps_no_processor_busy() {
         let link = Link::devices([Box::new(Null::new(1500)) as Box<dyn onramp_core::Device>]);
         let link = link.build().expect("a link");
-        let side = Arc::<Side>::default();
+        let end = Arc::<LinkEnd>::default();
         // Nothing can be received from a file.
         let socket = OwnedFd::from(File::open("/dev/null").expect("it is there")).into();
-        let listener = Listener { socket, side: side.clone() };
+        let listener = Listener { socket, end: end.clone() };
         let begun = link.now();
         let relay = Relay::start(listener, &link).expect("it starts");
         // Without a rest, it would count thousands at once.
         let counted = (0..6_000).any(|_| {
             thread::sleep(PAUSE);
-            side.received().dropped >= 5
+            end.received().dropped >= 5
         });
         assert!(counted, "errors are counted");
         drop(relay);
-        let (errors, took) = (side.received().dropped, link.now().since(begun));
+        let (errors, took) = (end.received().dropped, link.now().since(begun));
         let rests = took / u64::try_from(PAUSE.as_nanos()).expect("it is short");
         assert!(errors <= rests + 1, "{errors} errors in {took} ns");
         let _ = link.close(Duration::ZERO);
@@ -218,15 +218,15 @@ mod tests {
     #[test]
     fn a_relay_that_goes_has_ended() {
         for address in ["127.0.0.1:0", "0.0.0.0:0"] {
-            let (link, side) = (link(), Arc::<Side>::default());
+            let (link, end) = (link(), Arc::<LinkEnd>::default());
             let address = address.parse().expect("an address");
-            let listener = Listener::bind(address, &side).expect("a port");
+            let listener = Listener::bind(address, &end).expect("a port");
             let relay = Relay::start(listener, &link).expect("it starts");
             let at = relay.address().expect("it has one");
             assert!(at.port() > 0 && at.ip() == address.ip());
-            assert_eq!(Arc::strong_count(&side), 2, "the thread listens for it");
+            assert_eq!(Arc::strong_count(&end), 2, "the thread listens for it");
             drop(relay);
-            assert_eq!(Arc::strong_count(&side), 1);
+            assert_eq!(Arc::strong_count(&end), 1);
             UdpSocket::bind(at).expect("the address is free again");
         }
     }

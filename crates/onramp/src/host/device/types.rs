@@ -6,8 +6,8 @@ use std::sync::Arc;
 use onramp_core::{Device, DeviceInfo};
 use onramp_dev::{Null, Udp, UdpOptions};
 
-use super::side::{Switched, Wire};
-use super::{End, Listener, Operand, Opt, Refusal, Request, Side, Type};
+use super::link_end::{Switched, Wire};
+use super::{End, LinkEnd, Listener, Operand, Opt, Refusal, Request, Type};
 
 /// Bytes of Ethernet in front of a packet.
 const ETHERNET: u32 = 14;
@@ -95,30 +95,30 @@ fn boxed(devices: impl Iterator<Item = impl Device + 'static>) -> Vec<Box<dyn De
 }
 
 fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
-    let side = Arc::<Side>::default();
+    let end = Arc::<LinkEnd>::default();
     let queues = Null::new(request.mtu[0].saturating_add(ETHERNET)).queues(request.queues[0]);
-    let queues = boxed(queues.into_iter().map(|queue| Switched::new(side.clone(), queue)));
-    Ok(vec![End { queues, side, listener: None }])
+    let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
+    Ok(vec![End { queues, end, listener: None }])
 }
 
 /// Queues from one side to another.
-fn wires(name: &str, count: usize, mtu: u32, from: &Arc<Side>, to: &Arc<Side>) -> End {
+fn wires(name: &str, count: usize, mtu: u32, from: &Arc<LinkEnd>, to: &Arc<LinkEnd>) -> End {
     let wire = |queue| {
         let info = DeviceInfo::new(format!("{name} {queue}"), mtu.saturating_add(ETHERNET));
         let info = info.never_blocks();
         Some(Switched::new(from.clone(), Wire::new(info, to)?))
     };
     let queues = boxed((0..count).filter_map(wire));
-    End { queues, side: from.clone(), listener: None }
+    End { queues, end: from.clone(), listener: None }
 }
 
 fn loopback(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
-    let side = Arc::new(Side::with_inbox());
-    Ok(vec![wires("loopback", request.queues[0], request.mtu[0], &side, &side)])
+    let end = Arc::new(LinkEnd::with_inbox());
+    Ok(vec![wires("loopback", request.queues[0], request.mtu[0], &end, &end)])
 }
 
 fn veth(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
-    let sides = [0, 1].map(|_| Arc::new(Side::with_inbox()));
+    let sides = [0, 1].map(|_| Arc::new(LinkEnd::with_inbox()));
     let end = |me: usize| {
         let (from, to) = (&sides[me], &sides[1 - me]);
         wires("veth", request.queues[me], request.mtu[me], from, to)
@@ -139,7 +139,7 @@ fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     if remote.is_some_and(|remote| remote.is_ipv4() != local.is_ipv4() || remote.port() == 0) {
         return Err(invalid("remote needs a port, and an address of the same family as local"));
     }
-    let side = Arc::<Side>::default();
+    let end = Arc::<LinkEnd>::default();
     let mut queues = Vec::new();
     for _ in 0..request.queues[0] {
         queues.push(socket(local, remote, request.mtu[0])?);
@@ -147,10 +147,10 @@ fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let listener = match (given.address("listen"), remote) {
         (None, _) => None,
         (Some(_), None) => return Err(invalid("listen sends to remote: give both")),
-        (Some(listen), Some(_)) => Some(Listener::bind(listen, &side)?),
+        (Some(listen), Some(_)) => Some(Listener::bind(listen, &end)?),
     };
-    let queues = boxed(queues.into_iter().map(|queue| Switched::new(side.clone(), queue)));
-    Ok(vec![End { queues, side, listener }])
+    let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
+    Ok(vec![End { queues, end, listener }])
 }
 
 fn socket(local: SocketAddr, remote: Option<SocketAddr>, mtu: u32) -> Result<Udp, Refusal> {
@@ -193,7 +193,7 @@ mod tests {
                         let info = queue.info();
                         assert_eq!((info.mtu, info.may_block), (mtu, false), "{}", kind.name);
                     }
-                    assert!(end.listener.is_none() && !end.side.is_up());
+                    assert!(end.listener.is_none() && !end.end.is_up());
                 }
             }
         }

@@ -202,7 +202,7 @@ fn build(
     name: String,
     given: &Given,
 ) -> Result<Netdev, Fault> {
-    let End { queues, side, listener } = end;
+    let End { queues, end, listener } = end;
     let link = builder(kind, queues, wanted.txqueuelen, listener.is_some());
     let link = link.build().map_err(|error| Fault::from(Refusal::from(error)))?;
     let refused = |error: std::io::Error| {
@@ -216,7 +216,7 @@ fn build(
         // With the port that the kernel chose.
         given.set("listen", address);
     }
-    side.set_up(wanted.up);
+    end.set_up(wanted.up);
     Ok(Netdev {
         address: wanted.address.unwrap_or_else(|| new_address(kind)),
         name,
@@ -230,7 +230,7 @@ fn build(
         queues: wanted.queues,
         peer: None,
         link,
-        side,
+        end,
         relay,
     })
 }

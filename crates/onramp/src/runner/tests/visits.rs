@@ -73,16 +73,20 @@ impl World {
         this
     }
 
-    fn keep(&self) -> Keep<'_, Relieves> {
-        Keep { rig: &self.rig, slot: self.slots.get(0).expect("a port"), clock: &MonotonicClock }
+    fn waker(&self) -> SlotWaker<'_, Relieves> {
+        SlotWaker {
+            rig: &self.rig,
+            slot: self.slots.get(0).expect("a port"),
+            clock: &MonotonicClock,
+        }
     }
 
     /// Pushes a packet that leaves at `at`.
     fn push(&self, at: Instant) {
         let mut packet = Packet::new(100);
         (packet.txtime_ns, packet.enqueued_ns) = (at.0, NOW.0);
-        let keep = self.keep();
-        let _ = keep.slot.port.xmit(PacketList::from_iter([packet]), NOW, &keep).expect("room");
+        let waker = self.waker();
+        let _ = waker.slot.port.xmit(PacketList::from_iter([packet]), NOW, &waker).expect("room");
     }
 
     fn round(self: &Arc<Self>, now: Instant) -> Option<(u32, u64)> {
@@ -98,7 +102,7 @@ fn a_wish_is_looked_after_until_it_is_fulfilled() {
     let world = World::new(false);
     let slot = world.slots.get(0).expect("a port");
     slot.want_room();
-    world.keep().keep(NOW);
+    world.waker().visit_by(NOW);
     assert_eq!(world.round(NOW), Some((1, NOW.after(1_000_000).0)));
     assert_eq!(world.round(NOW.after(999_999)), Some((0, NOW.after(1_000_000).0)));
     let later = NOW.after(1_000_000);
@@ -108,7 +112,7 @@ fn a_wish_is_looked_after_until_it_is_fulfilled() {
     assert_eq!(world.round(NOW.after(2_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
     // The wish was granted: nobody is told again.
-    world.keep().keep(NOW);
+    world.waker().visit_by(NOW);
     assert_eq!(world.round(NOW.after(3_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
 }
@@ -144,9 +148,9 @@ fn a_port_that_wants_nothing_is_not_looked_at() {
 #[test]
 fn visits_in_vain_become_rare() {
     let world = World::new(false);
-    let (keep, slot) = (world.keep(), world.slots.get(0).expect("a port"));
+    let (waker, slot) = (world.waker(), world.slots.get(0).expect("a port"));
     let due_after = |ran: Option<Ran>| {
-        again(&keep, slot, ran, NOW);
+        again(&waker, slot, ran, NOW);
         let due = slot.visits.due.at();
         slot.visits.due.take(NEVER - 1);
         due.wrapping_sub(NOW.0)
@@ -160,7 +164,7 @@ fn visits_in_vain_become_rare() {
         // A visit that found it free: all over again.
         assert_eq!(due_after(Some(Ran { done: 3, again: true })), 0, "at once");
     }
-    again(&keep, slot, Some(Ran { done: 3, again: false }), NOW);
+    again(&waker, slot, Some(Ran { done: 3, again: false }), NOW);
     assert_eq!(slot.visits.due.at(), NEVER, "there is nothing more to do");
 }
 
@@ -168,10 +172,10 @@ fn visits_in_vain_become_rare() {
 #[test]
 fn an_only_runner_is_not_reminded() {
     let ports = Ports::new(&["pfifo"]);
-    let keep = ports.keep(0);
-    keep.keep(NOW);
+    let waker = ports.waker(0);
+    waker.visit_by(NOW);
     ports.rig.runners[0].alarm.rise();
-    keep.remind(NOW.after(10 * LATE_NS));
+    waker.check_overdue(NOW.after(10 * LATE_NS));
     assert_eq!(ports.wake_at(), NEVER);
 }
 
@@ -232,6 +236,6 @@ fn a_runner_without_work_sleeps() {
 #[test]
 fn a_crew_has_sixty_four_stand_ins() {
     for runners in [1, 2, 64] {
-        assert_eq!(Crew::new(runners).places(), runners + 64);
+        assert_eq!(ThreadGroup::new(runners).places(), runners + 64);
     }
 }

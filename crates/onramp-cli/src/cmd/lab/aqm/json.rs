@@ -1,7 +1,7 @@
 //! Results of `onramp lab aqm` for programs.
 
 use onramp_sim::Histogram;
-use onramp_sim::aqm::{Cell, Plan, Role, Scenario, Subject};
+use onramp_sim::aqm::{Measurement, Plan, Role, Scenario, Subject};
 use serde_json::{Map, Value, json};
 
 use crate::report::json::number;
@@ -29,7 +29,7 @@ pub(super) fn parameters(plan: &Plan, scenarios: &[Scenario], subjects: &[Subjec
     })
 }
 
-pub(super) fn row(cell: &Cell) -> Value {
+pub(super) fn row(cell: &Measurement) -> Value {
     let optional = |figure: Option<f64>| figure.map_or(Value::Null, number);
     let bulk = cell.flows().iter().filter(|flow| flow.role == Role::Bulk);
     let bulk = bulk.map(|flow| {

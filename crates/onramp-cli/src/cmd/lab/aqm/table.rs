@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use onramp_sim::Histogram;
-use onramp_sim::aqm::{Cell, Plan, Scenario, Subject, TRIPS_MS};
+use onramp_sim::aqm::{Measurement, Plan, Scenario, Subject, TRIPS_MS};
 
 use crate::cmd::lab::common::{self, Column};
 
@@ -12,7 +12,7 @@ pub(super) fn all(
     plan: &Plan,
     scenarios: &[Scenario],
     subjects: &[Subject],
-    cells: &[Cell],
+    cells: &[Measurement],
 ) -> String {
     let mut text = format!(
         "{}, {} s after {} s of warm-up, seed {}\n\n",
@@ -32,35 +32,35 @@ pub(super) fn all(
 }
 
 /// The table of a scenario.
-fn one(cells: &[Cell]) -> String {
+fn one(cells: &[Measurement]) -> String {
     let percent = |share: f64, digits: usize| format!("{:.digits$}", share * 100.0);
     let optional = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let mut columns = vec![
-        Column::new("qdisc", |cell: &Cell| cell.subject.name().to_owned()),
-        Column::new("goodput Mbit/s", |cell: &Cell| format!("{:.2}", cell.goodput() / 1e6)),
-        Column::new("link %", move |cell: &Cell| percent(cell.utilisation(), 1)),
-        Column::new("delay ms p50", |cell: &Cell| ms(cell.delays(), 500)),
-        Column::new("p95", |cell: &Cell| ms(cell.delays(), 950)),
-        Column::new("p99", |cell: &Cell| ms(cell.delays(), 990)),
-        Column::new("dropped %", move |cell: &Cell| percent(cell.dropped_share(), 2)),
-        Column::new("marked %", move |cell: &Cell| {
+        Column::new("qdisc", |cell: &Measurement| cell.subject.name().to_owned()),
+        Column::new("goodput Mbit/s", |cell: &Measurement| format!("{:.2}", cell.goodput() / 1e6)),
+        Column::new("link %", move |cell: &Measurement| percent(cell.utilisation(), 1)),
+        Column::new("delay ms p50", |cell: &Measurement| ms(cell.delays(), 500)),
+        Column::new("p95", |cell: &Measurement| ms(cell.delays(), 950)),
+        Column::new("p99", |cell: &Measurement| ms(cell.delays(), 990)),
+        Column::new("dropped %", move |cell: &Measurement| percent(cell.dropped_share(), 2)),
+        Column::new("marked %", move |cell: &Measurement| {
             optional(cell.scenario.marks().then(|| percent(cell.marked_share(), 2)))
         }),
-        Column::new("Jain", move |cell: &Cell| {
+        Column::new("Jain", move |cell: &Measurement| {
             optional(cell.jain().map(|jain| format!("{jain:.3}")))
         }),
-        Column::new("of fair %", move |cell: &Cell| {
+        Column::new("of fair %", move |cell: &Measurement| {
             optional(cell.share_of_fair().map(|share| percent(share, 1)))
         }),
-        Column::new("short flow ms p50", |cell: &Cell| later(cell.completions(), 500)),
-        Column::new("p95", |cell: &Cell| later(cell.completions(), 950)),
-        Column::new("call ms p99", |cell: &Cell| later(cell.voice_delays(), 990)),
-        Column::new("video dropped %", move |cell: &Cell| {
+        Column::new("short flow ms p50", |cell: &Measurement| later(cell.completions(), 500)),
+        Column::new("p95", |cell: &Measurement| later(cell.completions(), 950)),
+        Column::new("call ms p99", |cell: &Measurement| later(cell.voice_delays(), 990)),
+        Column::new("video dropped %", move |cell: &Measurement| {
             optional(cell.video_dropped_share().map(|share| percent(share, 2)))
         }),
     ];
     columns.extend(TRIPS_MS.iter().enumerate().map(|(place, trip)| {
-        Column::new(format!("{trip} ms"), move |cell: &Cell| {
+        Column::new(format!("{trip} ms"), move |cell: &Measurement| {
             let flow = cell.flows().get(place).filter(|_| cell.scenario == Scenario::RttMix);
             optional(flow.map(|flow| format!("{:.2}", cell.bits_per_second(flow) / 1e6)))
         })

@@ -12,7 +12,7 @@ const INBOX: u16 = 4_096;
 
 /// A device without its link and its name.
 #[derive(Debug, Default)]
-pub(crate) struct Side {
+pub(crate) struct LinkEnd {
     up: AtomicBool,
     /// What each source of packets brought.
     sources: Mutex<Vec<Arc<Source>>>,
@@ -37,7 +37,7 @@ pub(crate) struct Carried {
     pub(crate) dropped: u64,
 }
 
-impl Side {
+impl LinkEnd {
     /// One that packets arrive at, and may be read from.
     pub(crate) fn with_inbox() -> Self {
         Self { inbox: Some(Network::new(1, INBOX)), ..Self::default() }
@@ -78,13 +78,13 @@ impl Side {
 /// A queue that drops while its device is down.
 #[derive(Debug)]
 pub(crate) struct Switched<D> {
-    side: Arc<Side>,
+    end: Arc<LinkEnd>,
     device: D,
 }
 
 impl<D: Device> Switched<D> {
-    pub(crate) const fn new(side: Arc<Side>, device: D) -> Self {
-        Self { side, device }
+    pub(crate) const fn new(end: Arc<LinkEnd>, device: D) -> Self {
+        Self { end, device }
     }
 }
 
@@ -99,7 +99,7 @@ impl<D: Device> Device for Switched<D> {
         done: &mut PacketList,
         now: Instant,
     ) -> Transmitted {
-        if self.side.is_up() {
+        if self.end.is_up() {
             self.device.transmit(burst, done, now)
         } else {
             drop_all(burst, done)
@@ -120,13 +120,13 @@ pub(crate) struct Wire {
     info: DeviceInfo,
     queue: Loopback,
     /// Where they arrive.
-    to: Arc<Side>,
+    to: Arc<LinkEnd>,
     brought: Arc<Source>,
 }
 
 impl Wire {
     /// `None`: nothing can arrive there.
-    pub(crate) fn new(info: DeviceInfo, to: &Arc<Side>) -> Option<Self> {
+    pub(crate) fn new(info: DeviceInfo, to: &Arc<LinkEnd>) -> Option<Self> {
         let queue = to.inbox.as_ref()?.queue();
         Some(Self { info, queue, to: to.clone(), brought: to.source() })
     }

@@ -11,11 +11,11 @@ use crate::base::Instant;
 use crate::base::stats::PortStats;
 use crate::port::{Device, Share};
 use crate::sched::{Cx, Dequeue, Qdisc};
-use crate::tree::Trunk;
+use crate::tree::RootQdisc;
 
 /// What the owner works on.
-pub(super) struct Root<D> {
-    trunk: Trunk,
+pub(super) struct PortState<D> {
+    root: RootQdisc,
     device: D,
     /// The part in a rate that ports have together.
     share: Option<Share>,
@@ -30,7 +30,7 @@ pub(super) struct Root<D> {
     pub(super) retry_at: Instant,
     pace: Pace,
     /// What others want done with the tree, in the next turn.
-    errands: VecDeque<Job>,
+    jobs: VecDeque<Job>,
     /// Packets that came, ever.
     came: u64,
     /// Nothing is sent any more; what comes is dropped for this.
@@ -56,9 +56,9 @@ pub(super) struct Quota {
 pub(super) enum Leave {
     /// Nothing is held that could go now; the next push sends.
     Idle,
-    /// Pushes only stage, until the keeper's tick.
+    /// Pushes only stage, until the runner's tick.
     Collecting,
-    /// Pushes only stage, and the keeper comes at once, if there is `more` to send.
+    /// Pushes only stage, and the runner comes at once, if there is `more` to send.
     Staging { more: bool },
 }
 
@@ -73,10 +73,10 @@ pub(super) enum Stop {
     Quota,
 }
 
-impl<D> Root<D> {
+impl<D> PortState<D> {
     pub(super) fn new(qdisc: Box<dyn Qdisc>, device: D, share: Option<Share>) -> Self {
         Self {
-            trunk: Trunk::new(qdisc).charged(true),
+            root: RootQdisc::new(qdisc).charged(true),
             device,
             share,
             now: Instant(0),
@@ -84,7 +84,7 @@ impl<D> Root<D> {
             burst: PacketList::new(),
             retry_at: Instant(0),
             pace: Pace::default(),
-            errands: VecDeque::new(),
+            jobs: VecDeque::new(),
             came: 0,
             closed: None,
             is_buried: false,
@@ -99,18 +99,18 @@ impl<D> Root<D> {
     }
 
     /// From the next turn on, `jobs` are done, in order: as many as there is room for.
-    pub(super) fn send_on(&mut self, jobs: &mut VecDeque<Job>) {
-        let room = JOBS_MAX.saturating_sub(self.errands.len());
-        self.errands.extend(jobs.drain(..room.min(jobs.len())));
+    pub(super) fn accept_jobs(&mut self, jobs: &mut VecDeque<Job>) {
+        let room = JOBS_MAX.saturating_sub(self.jobs.len());
+        self.jobs.extend(jobs.drain(..room.min(jobs.len())));
     }
 
     /// Whether something is to be done that nobody has come to yet.
-    pub(super) fn has_errands(&self) -> bool {
-        !self.errands.is_empty()
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
     }
 }
 
-impl<D: Device> Root<D> {
+impl<D: Device> PortState<D> {
     /// Takes packets in, for the next turn.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
         let Some(newest) = packets.back() else { return };
@@ -129,8 +129,8 @@ impl<D: Device> Root<D> {
         now: Instant,
         stats: &PortStats,
     ) -> Stop {
-        if !self.errands.is_empty() {
-            self.run_errands(done, late, now, stats);
+        if !self.jobs.is_empty() {
+            self.run_jobs(done, late, now, stats);
         }
         if let Some(reason) = self.closed {
             return self.purge(reason, done, quota, now, stats);
@@ -171,18 +171,18 @@ impl<D: Device> Root<D> {
         stats: &PortStats,
     ) -> u32 {
         let mut drops = PacketList::new();
-        let mut cx = self.trunk.call(now, &mut drops);
+        let mut cx = self.root.call(now, &mut drops);
         let (most, mut came) = (most.min(quota.enqueue), 0_u32);
-        self.trunk.qdisc().foresee(&self.inbox, most);
+        self.root.qdisc().prefetch_flows(&self.inbox, most);
         while came.saturating_add(cx.made) < most
-            && self.inbox.front().is_some_and(|pkt| !asks || self.trunk.qdisc().accepts(pkt))
+            && self.inbox.front().is_some_and(|pkt| !asks || self.root.qdisc().accepts(pkt))
             && let Some(pkt) = self.inbox.pop_front()
         {
             // The verdict is told by `drops`.
-            let _ = self.trunk.enqueue(pkt, &mut cx);
+            let _ = self.root.enqueue(pkt, &mut cx);
             came += 1;
         }
-        self.trunk.look(0, &cx);
+        self.root.count_dropped(0, &cx);
         let made = cx.made;
         quota.enqueue = quota.enqueue.saturating_sub(came.saturating_add(made));
         self.pace.enqueued(came);
@@ -212,7 +212,7 @@ impl<D: Device> Root<D> {
         if now < self.retry_at {
             return Stop::Until(self.retry_at);
         }
-        self.look(now, false);
+        self.update_share(now, false);
         loop {
             let next = self.fill(quota.left.min(QUOTA), done, now, stats);
             if self.burst.is_empty() {
@@ -233,7 +233,7 @@ impl<D: Device> Root<D> {
             stats.count_out(gone, gone_bytes, now.since(oldest), &mut out);
             done.append(&mut out);
             if transmitted.retry_at.is_some() || !self.burst.is_empty() {
-                self.trunk.count_requeues(self.burst.len());
+                self.root.count_requeues(self.burst.len());
                 // A device that does not say when is asked after a tick.
                 self.retry_at = transmitted.retry_at.unwrap_or_else(|| now.after(TICK_NS));
                 return Stop::Until(self.retry_at);
@@ -250,17 +250,17 @@ impl<D: Device> Root<D> {
     /// Tops the burst up from the qdisc; says what stops it if the burst stays empty.
     fn fill(&mut self, left: u32, done: &mut PacketList, now: Instant, stats: &PortStats) -> Stop {
         let mut drops = PacketList::new();
-        let mut cx = self.trunk.call(now, &mut drops);
+        let mut cx = self.root.call(now, &mut drops);
         let stop = loop {
             if self.burst.len() >= left {
                 break Stop::Quota;
             }
             if let Some(at) = self.share.as_mut().and_then(|share| share.not_before(now))
-                && self.trunk.backlog().packets > 0
+                && self.root.backlog().packets > 0
             {
                 break Stop::Until(at);
             }
-            match self.trunk.dequeue(&mut cx) {
+            match self.root.dequeue(&mut cx) {
                 Dequeue::Ready(pkt) => {
                     pkt.prefetch();
                     if let Some(share) = &mut self.share {
@@ -272,7 +272,7 @@ impl<D: Device> Root<D> {
                 Dequeue::Empty => break Stop::Empty,
             }
         };
-        self.trunk.look(0, &cx);
+        self.root.count_dropped(0, &cx);
         let made = cx.made;
         self.count_made(made, stats);
         stats.count_drops(&drops);
@@ -283,7 +283,7 @@ impl<D: Device> Root<D> {
     /// Corrects `stop` by what is left: a quota may end with the last packet, and an empty qdisc
     /// means little while the inbox is not.
     fn settle(&mut self, stop: Stop, now: Instant) -> Stop {
-        self.look(now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
+        self.update_share(now, matches!(stop, Stop::Until(_)) && self.inbox.is_empty());
         match stop {
             Stop::Quota if self.backlog() == 0 => Stop::Empty,
             Stop::Empty | Stop::Until(_) if !self.inbox.is_empty() => Stop::Quota,
@@ -294,14 +294,14 @@ impl<D: Device> Root<D> {
     /// Tells the share whether there is something to send. What the qdisc alone keeps `waiting` for
     /// later is nothing to send.
     #[inline]
-    fn look(&mut self, now: Instant, waiting: bool) {
+    fn update_share(&mut self, now: Instant, waiting: bool) {
         if self.share.is_none() {
             return;
         }
         let held = self.backlog() > 0;
         if let Some(share) = &mut self.share {
             let later = waiting && share.not_before(now).is_none();
-            share.look(now, held && !later);
+            share.update_active(now, held && !later);
         }
     }
 
@@ -328,19 +328,19 @@ impl<D: Device> Root<D> {
     }
 
     /// What the owner may send in one run. More if that costs the device nothing and the rest would
-    /// only wait for the keeper.
+    /// only wait for the runner.
     pub(super) fn quota(&self, mode: Mode, now: Instant) -> u32 {
         let lingers = mode == Mode::Inline || mode == Mode::Hybrid && self.pace.holds(now);
         if lingers && self.pace.is_cheap() { LONG_QUOTA } else { QUOTA }
     }
 
     pub(super) fn backlog(&self) -> u64 {
-        let packets = self.inbox.len() + self.burst.len() + self.trunk.backlog().packets;
+        let packets = self.inbox.len() + self.burst.len() + self.root.backlog().packets;
         u64::from(packets)
     }
 
     /// Does what others want done with the tree, but no more when it is `late`.
-    pub(super) fn run_errands(
+    pub(super) fn run_jobs(
         &mut self,
         done: &mut PacketList,
         late: &dyn Fn() -> bool,
@@ -348,12 +348,12 @@ impl<D: Device> Root<D> {
         stats: &PortStats,
     ) {
         if self.closed == Some(DropReason::PortDead) {
-            return self.drop_errands();
+            return self.drop_jobs();
         }
         let mut drops = PacketList::new();
-        let mut cx = self.trunk.call(now, &mut drops);
-        while let Some(job) = self.errands.pop_front() {
-            job(&mut self.trunk, &mut cx);
+        let mut cx = self.root.call(now, &mut drops);
+        while let Some(job) = self.jobs.pop_front() {
+            job(&mut self.root, &mut cx);
             if late() {
                 break;
             }
@@ -365,8 +365,8 @@ impl<D: Device> Root<D> {
     }
 
     /// Does no job any more: whoever waits for one learns that it is gone.
-    fn drop_errands(&mut self) {
-        while let Some(job) = self.errands.pop_front() {
+    fn drop_jobs(&mut self) {
+        while let Some(job) = self.jobs.pop_front() {
             drop_any(job);
         }
     }
@@ -399,9 +399,9 @@ impl<D: Device> Root<D> {
             cx.drop(pkt, reason);
         }
         quota.purge = quota.purge.saturating_sub(cx.drops.len());
-        let rests = !quota.at_leisure && self.trunk.backlog().packets > quota.purge;
+        let rests = !quota.at_leisure && self.root.backlog().packets > quota.purge;
         if !rests {
-            self.trunk.qdisc_mut().reset(&mut cx);
+            self.root.qdisc_mut().reset(&mut cx);
         }
         stats.count_drops(&drops);
         done.append(&mut drops);
@@ -449,10 +449,10 @@ impl<D: Device> Root<D> {
         self.is_buried = true;
         self.share = None; // As in `purge`.
         // They may be broken, and panic again.
-        for qdisc in self.trunk.bury() {
+        for qdisc in self.root.bury() {
             drop_any(qdisc);
         }
-        self.drop_errands();
+        self.drop_jobs();
         drop(std::mem::take(&mut self.inbox));
         drop(std::mem::take(&mut self.burst));
         stats.dropped.add(DropReason::PortDead, self.held_by_death(stats));

@@ -27,7 +27,7 @@ const PERIOD: u64 = 16;
 
 /// One thread's means.
 #[derive(Debug)]
-pub(crate) struct Desk<'a> {
+pub(crate) struct WorkerContext<'a> {
     pub(crate) seat: &'a Seat<'a>,
     pub(crate) notes: Notes,
     /// Its own time, read once a packet.
@@ -77,7 +77,7 @@ impl Wake for Unpark {
     }
 }
 
-impl<'a> Desk<'a> {
+impl<'a> WorkerContext<'a> {
     /// For the calling thread.
     pub(crate) fn new(seat: &'a Seat<'a>) -> Self {
         Self::with_credits(seat, seat.credits(), None)
@@ -254,59 +254,59 @@ impl<'a> Desk<'a> {
     }
 }
 
-/// A path whose threads keep their packets at a desk.
+/// A path whose threads keep their packets at a context.
 pub(crate) trait Xmit: Sync {
     /// Asks for the line that the next packet is pushed by, as a sender of `onramp::Link` does
     /// before it reads the clock. Not for locks: it would take their line from the holder.
-    fn prefetch(&self, _desk: &Desk<'_>) {}
+    fn prefetch(&self, _desk: &WorkerContext<'_>) {}
 
     /// Sends a packet; `Stopped` has taken it back.
-    fn xmit(&self, pkt: Packet, desk: &mut Desk<'_>) -> Sent;
+    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent;
 
     /// Runs the qdisc of the thread's queue, unless somebody does (`net_tx_action`).
-    fn net_tx(&self, desk: &mut Desk<'_>);
+    fn net_tx(&self, context: &mut WorkerContext<'_>);
 
     /// When the qdisc of the thread's queue wants to be run, if nobody sends.
-    fn watchdog(&self, desk: &Desk<'_>) -> Instant;
+    fn watchdog(&self, context: &WorkerContext<'_>) -> Instant;
 }
 
 /// A thread's end of such a path.
 #[derive(Debug)]
 pub(crate) struct Sender<'a, P> {
     path: &'a P,
-    desk: Desk<'a>,
+    context: WorkerContext<'a>,
 }
 
 impl<'a, P: Xmit> Sender<'a, P> {
     pub(crate) fn new(path: &'a P, seat: &'a Seat<'a>) -> Self {
-        Self { path, desk: Desk::new(seat) }
+        Self { path, context: WorkerContext::new(seat) }
     }
 
     /// Goes on where the quota ended: no packet is left with nobody to send it.
     fn softirq(&mut self, restarts: usize) {
         for _ in 0..restarts {
-            if !self.desk.scheduled {
+            if !self.context.scheduled {
                 return;
             }
-            self.desk.scheduled = false;
-            self.path.net_tx(&mut self.desk);
+            self.context.scheduled = false;
+            self.path.net_tx(&mut self.context);
         }
     }
 
     /// Leaves nothing to itself.
     fn settle(&mut self) {
-        while self.desk.scheduled {
+        while self.context.scheduled {
             self.softirq(RESTARTS);
         }
     }
 
     fn sleep(&mut self, all: bool) {
         self.settle();
-        let until = self.path.watchdog(&self.desk);
-        self.desk.sleep(all, until);
+        let until = self.path.watchdog(&self.context);
+        self.context.sleep(all, until);
         if until <= MonotonicClock.now() {
-            self.desk.now = MonotonicClock.now();
-            self.path.net_tx(&mut self.desk);
+            self.context.now = MonotonicClock.now();
+            self.path.net_tx(&mut self.context);
         }
     }
 }
@@ -314,12 +314,12 @@ impl<'a, P: Xmit> Sender<'a, P> {
 impl<P: Xmit> Worker for Sender<'_, P> {
     #[inline]
     fn send(&mut self, payload: &[u8]) -> Sent {
-        if self.desk.seat.manners == Manners::Equal {
-            self.path.prefetch(&self.desk);
+        if self.context.seat.manners == Manners::Equal {
+            self.path.prefetch(&self.context);
         }
-        let Some(pkt) = self.desk.packet(payload) else { return Sent::Full };
-        let sent = self.path.xmit(pkt, &mut self.desk);
-        if self.desk.scheduled {
+        let Some(pkt) = self.context.packet(payload) else { return Sent::Full };
+        let sent = self.path.xmit(pkt, &mut self.context);
+        if self.context.scheduled {
             self.softirq(RESTARTS);
         }
         sent
@@ -331,21 +331,21 @@ impl<P: Xmit> Worker for Sender<'_, P> {
 
     fn flush(&mut self) {
         self.settle();
-        self.desk.reclaim();
-        while !self.desk.is_home() && !self.desk.seat.phase.is_stop() {
+        self.context.reclaim();
+        while !self.context.is_home() && !self.context.seat.phase.is_stop() {
             self.sleep(true);
         }
     }
 
     fn give_way(&mut self) {
-        self.desk.give_way();
+        self.context.give_way();
     }
 
     fn begin_notes(&mut self) {
-        self.desk.begin_notes();
+        self.context.begin_notes();
     }
 
     fn end_notes(&mut self) -> Option<Notes> {
-        Some(self.desk.end_notes())
+        Some(self.context.end_notes())
     }
 }

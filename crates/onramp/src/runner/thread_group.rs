@@ -35,7 +35,7 @@ const STAND_INS: usize = 64;
 const NOBODY: u16 = u16::MAX;
 
 /// The threads of a link.
-pub(crate) struct Crew {
+pub(crate) struct ThreadGroup {
     /// By number; the runners' first.
     threads: Box<[OnceLock<Thread>]>,
     watch: Watch,
@@ -77,7 +77,7 @@ pub(crate) enum StartError {
     Pin(usize, std::io::Error),
 }
 
-impl Crew {
+impl ThreadGroup {
     /// No threads yet, for so many runners.
     pub(crate) fn new(runners: usize) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Crew {
         C: Clock + Send + Clone + 'static,
     {
         let number = u16::try_from(me).unwrap_or(u16::MAX);
-        shared.rig().crew.hands().spawn(shared, number, Duty::Run(me), cpu, clock)
+        shared.rig().threads.hands().spawn(shared, number, Duty::Run(me), cpu, clock)
     }
 
     /// Starts the watch, unless there is one.
@@ -115,17 +115,17 @@ impl Crew {
         D: Device + 'static,
         C: Clock + Send + Clone + 'static,
     {
-        let crew = &shared.rig().crew;
-        let mut hands = crew.hands();
-        if crew.watches() {
+        let threads = &shared.rig().threads;
+        let mut hands = threads.hands();
+        if threads.watches() {
             return Ok(());
         }
         hands.hire(shared, clock)?;
-        crew.watch.on.store(true, Ordering::Relaxed); // Relaxed: the fence orders it.
+        threads.watch.on.store(true, Ordering::Relaxed); // Relaxed: the fence orders it.
         // SeqCst: pairs with that of `look_after`. Either a runner that goes out sees the watch, or
         // the watch, which looks after this, sees the runner out.
         fence(Ordering::SeqCst);
-        crew.wake(crew.watch.post.holder());
+        threads.wake(threads.watch.post.holder());
         Ok(())
     }
 
@@ -198,22 +198,22 @@ impl Hands {
         D: Device + 'static,
         C: Clock + Send + Clone + 'static,
     {
-        let crew = &shared.rig().crew;
+        let threads = &shared.rig().threads;
         if let Some(number) = self.spare.pop() {
-            crew.watch.post.hand_over(number);
-            crew.wake(number);
+            threads.watch.post.hand_over(number);
+            threads.wake(number);
             return Ok(());
         }
         let number = u16::try_from(self.started).unwrap_or(u16::MAX);
-        if self.started >= crew.threads.len() || crew.is_stopped() {
+        if self.started >= threads.threads.len() || threads.is_stopped() {
             let why = "too many devices block this link at the same time";
             return Err(StartError::Spawn(std::io::Error::other(why)));
         }
         self.spawn(shared, number, Duty::Watch, None, clock)?;
         self.started += 1;
-        crew.watch.post.hand_over(number);
+        threads.watch.post.hand_over(number);
         // It has not found itself to be the watch, or slept since.
-        crew.wake(number);
+        threads.wake(number);
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl Hands {
         }
         let thread = handle.thread().clone();
         // A thread that called `wake` earlier found no entry, so this thread repeats the wake-up.
-        let _ = shared.rig().crew.threads[usize::from(number)].set(thread.clone());
+        let _ = shared.rig().threads.threads[usize::from(number)].set(thread.clone());
         thread.unpark();
         self.handles.push(handle);
         Ok(())
@@ -273,7 +273,7 @@ where
                 Some(Duty::Spare)
             }
             Duty::Watch => watch(shared, number, clock).map(Duty::Run),
-            Duty::Spare => wait_to_watch(&shared.rig().crew, number).then_some(Duty::Watch),
+            Duty::Spare => wait_to_watch(&shared.rig().threads, number).then_some(Duty::Watch),
         };
         match next {
             Some(next) => duty = next,
@@ -283,17 +283,17 @@ where
 }
 
 /// Has nothing to do. True: it is to watch. False: it is to end.
-fn wait_to_watch(crew: &Crew, number: u16) -> bool {
-    let is_watch = || crew.watch.post.holder() == number;
-    let mut hands = crew.hands();
-    if crew.watches() && crew.watch.post.holder() == NOBODY {
-        crew.watch.post.hand_over(number);
+fn wait_to_watch(threads: &ThreadGroup, number: u16) -> bool {
+    let is_watch = || threads.watch.post.holder() == number;
+    let mut hands = threads.hands();
+    if threads.watches() && threads.watch.post.holder() == NOBODY {
+        threads.watch.post.hand_over(number);
         return true;
     }
     hands.spare.push(number);
     drop(hands);
     while !is_watch() {
-        if crew.is_stopped() {
+        if threads.is_stopped() {
             return false;
         }
         thread::park();
@@ -309,11 +309,11 @@ where
     D: Device + 'static,
     C: Clock + Send + Clone + 'static,
 {
-    let crew = &shared.rig().crew;
+    let threads = &shared.rig().threads;
     let mut before = 0;
     loop {
-        crew.watch.alarm.rise();
-        if crew.is_stopped() {
+        threads.watch.alarm.rise();
+        if threads.is_stopped() {
             return None;
         }
         let (now, mut next) = (clock.now(), NEVER);
@@ -324,10 +324,10 @@ where
                 next = next.min(late.0);
             } else if runner.post.relieve(out, number) {
                 runner.stats.stand_ins.add(1);
-                let mut hands = crew.hands();
+                let mut hands = threads.hands();
                 if hands.hire(shared, clock.clone()).is_err() {
                     // Nobody watches until a thread that is kept now comes back.
-                    crew.watch.post.hand_over(NOBODY);
+                    threads.watch.post.hand_over(NOBODY);
                     runner.stats.unwatched.add(1);
                 }
                 return Some(me);
@@ -339,18 +339,18 @@ where
             next = next.min(now.after(WATCH_NS).0);
         }
         before = visits;
-        sleep(&crew.watch.alarm, next, clock);
+        sleep(&threads.watch.alarm, next, clock);
     }
 }
 
-impl fmt::Debug for Crew {
+impl fmt::Debug for ThreadGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("watches", &self.watches()).finish_non_exhaustive()
+        f.debug_struct("ThreadGroup").field("watches", &self.watches()).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-impl Crew {
+impl ThreadGroup {
     /// Threads that there may be.
     pub(super) fn places(&self) -> usize {
         self.threads.len()

@@ -9,7 +9,7 @@ use crate::sched::{Cx, segments};
 /// What left a qdisc, and what was dropped in it or below it. Whoever calls the qdisc keeps it, so
 /// that a qdisc has no part in it: a parent for its children, the tree for its root.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct QdiscCounters {
     bytes: u64,
     /// A packet of several datagrams counts as these, as in Linux (`bstats_update`).
     packets: u64,
@@ -33,7 +33,7 @@ impl Rare {
         Self { dropped: [0; DropReason::ALL.len()], refused: 0, before: (0, 0), sojourn_ns: None };
 }
 
-impl Meter {
+impl QdiscCounters {
     /// One that will not allocate when the first packet is dropped.
     pub(crate) fn roomy() -> Self {
         Self { rare: Some(Box::new(Rare::NONE)), ..Self::default() }
@@ -61,7 +61,7 @@ impl Meter {
 
     /// Counts what was dropped since there were `before` packets in `cx.drops`.
     #[inline]
-    pub(crate) fn look(&mut self, before: u32, cx: &Cx<'_>) {
+    pub(crate) fn count_dropped(&mut self, before: u32, cx: &Cx<'_>) {
         if cx.drops.len() > before {
             self.count_drops(before, cx);
         }
@@ -132,25 +132,25 @@ mod tests {
 
     proptest! {
         /// Drops for any reasons, in calls that may be inside one another, are each counted once by
-        /// every meter that was looking.
+        /// every counters that was looking.
         #[test]
         fn reasons_are_counted_whatever_their_order(
             calls in prop::collection::vec(prop::collection::vec(0_usize..4, 0..6), 0..20),
         ) {
             let mut drops = PacketList::new();
             let mut cx = Cx::new(Instant(1), &mut drops);
-            let (mut outer, mut inner) = (Meter::default(), Meter::roomy());
+            let (mut outer, mut inner) = (QdiscCounters::default(), QdiscCounters::roomy());
             for call in &calls {
                 let before = cx.drops.len();
                 cx.drop(Packet::new(1), DropReason::ALL[0]);
                 let begun = cx.drops.len();
                 call.iter().for_each(|reason| cx.drop(Packet::new(1), DropReason::ALL[*reason]));
-                inner.look(begun, &cx);
-                outer.look(before, &cx);
+                inner.count_dropped(begun, &cx);
+                outer.count_dropped(before, &cx);
             }
             for (place, reason) in DropReason::ALL.iter().enumerate() {
-                let told = |meter: &Meter| {
-                    meter.drops().into_iter().find(|(r, _)| r == reason).map_or(0, |(_, n)| n)
+                let told = |counters: &QdiscCounters| {
+                    counters.drops().into_iter().find(|(r, _)| r == reason).map_or(0, |(_, n)| n)
                 };
                 let came = calls.iter().flatten().filter(|r| **r == place).count() as u64;
                 prop_assert_eq!(told(&inner), came);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use onramp_core::Spec;
-use onramp_core::{Change, Edit, Instant, JOBS_MAX, Job, Keeper, Mode, Port, QUOTA_NS, Setup};
+use onramp_core::{Change, Edit, Instant, JOBS_MAX, Job, Mode, Port, PortWaker, QUOTA_NS, Setup};
 use onramp_core::{Ran, TICK_NS};
 use onramp_queue::{DropReason, PacketList};
 
@@ -18,7 +18,7 @@ fn edit(line: &str) -> Job {
     let mut setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
     let change: Change = setup.change(line).expect(line);
     let edit = Edit::new(&Arc::new(setup), &change, Some(0), MTU, 0).expect("a change");
-    Box::new(move |trunk, cx| trunk.edit(edit, cx))
+    Box::new(move |root, cx| root.edit(edit, cx))
 }
 
 const PURGES: &str = "qdisc replace dev x root handle 5: pfifo";
@@ -36,36 +36,36 @@ fn pushes(world: &mut World, count: u64) -> Job {
 #[test]
 fn an_owner_looks_for_jobs_twice() {
     let mut world = World::new("pfifo", 1_000);
-    world.keeper.takes(QUOTA_NS - 1);
+    world.waker.takes(QUOTA_NS - 1);
     let done = Arc::<AtomicU32>::default();
     assert!(!give(&world, chain(world.port.clone(), done.clone(), 9)), "jobs are left");
-    assert_eq!((done.load(SeqCst), world.keeper.due()), (2, Some(world.now)));
-    // Somebody may have the lock and need the processor: the keeper comes after a tick.
+    assert_eq!((done.load(SeqCst), world.waker.due()), (2, Some(world.now)));
+    // Somebody may have the lock and need the processor: the runner comes after a tick.
     for expected in [4, 6, 8] {
         assert_eq!(world.visit(), Ran { done: 0, again: false });
         assert_eq!(done.load(SeqCst), expected);
-        assert_eq!(world.keeper.due(), Some(world.now.after(TICK_NS)));
+        assert_eq!(world.waker.due(), Some(world.now.after(TICK_NS)));
         world.pass(TICK_NS);
     }
     let _ = world.visit();
-    assert_eq!((done.load(SeqCst), world.keeper.due()), (10, None));
+    assert_eq!((done.load(SeqCst), world.waker.due()), (10, None));
     assert!(world.port.is_quiet());
 }
 
-/// Jobs that take long are done one in each run, and the keeper comes for the next one at once.
+/// Jobs that take long are done one in each run, and the runner comes for the next one at once.
 #[test]
 fn jobs_that_are_left_call_the_keeper_at_once() {
     let mut world = World::new("pfifo", 1_000);
-    world.keeper.takes(QUOTA_NS);
+    world.waker.takes(QUOTA_NS);
     let done = Arc::default();
     world.wire().jobs = (0..5).map(|_| counted(&done)).collect();
     assert_eq!(world.push(1), Some(Ran { done: 1, again: false }));
     for expected in 1..5 {
         assert_eq!(counts(&done), [expected; 2]);
-        assert_eq!(world.keeper.due(), Some(world.now));
+        assert_eq!(world.waker.due(), Some(world.now));
         let _ = world.visit();
     }
-    assert_eq!((counts(&done), world.keeper.due()), ([5, 5], None));
+    assert_eq!((counts(&done), world.waker.due()), ([5, 5], None));
     world.check();
 }
 
@@ -75,7 +75,7 @@ fn the_owner_takes_no_more_jobs_than_may_wait() {
     const BROUGHT: u32 = 2_000;
     let most = u32::try_from(JOBS_MAX).expect("few");
     let mut world = World::new("pfifo", 1_000);
-    world.keeper.takes(QUOTA_NS);
+    world.waker.takes(QUOTA_NS);
     let done = Arc::default();
     let mut waits = 0;
     for round in 1..=5 {
@@ -86,7 +86,7 @@ fn the_owner_takes_no_more_jobs_than_may_wait() {
         assert!(waits <= 2 * most, "{waits} jobs wait in round {round}");
     }
     assert!(waits > most, "{waits}");
-    world.keeper.takes(0);
+    world.waker.takes(0);
     world.settle();
     assert_eq!(counts(&done)[0], 5 * BROUGHT - world.wire().crowded, "all were done");
 }
@@ -102,7 +102,7 @@ fn a_job_has_the_time_of_its_port() {
         Box::new(move |_, cx| seen.lock().unwrap().push(cx.now))
     };
     for at in [Instant(start.0 - 500), start.after(1_000), start.after(700)] {
-        assert!(world.port.with(note(), at, &world.keeper).expect("few jobs wait"));
+        assert!(world.port.with(note(), at, &world.waker).expect("few jobs wait"));
     }
     let late = start.after(1_000);
     assert_eq!(*seen.lock().unwrap(), [start, late, late]);
@@ -111,7 +111,7 @@ fn a_job_has_the_time_of_its_port() {
     assert_eq!(world.wire().sent.last(), Some(&(1, late)));
 }
 
-/// Who brings a job to a port that is owned has the keeper come: the owner may not look again.
+/// Who brings a job to a port that is owned has the runner come: the owner may not look again.
 #[test]
 fn a_job_for_an_owned_port_calls_the_keeper() {
     let world = World::new("pfifo", 1_000);
@@ -119,19 +119,19 @@ fn a_job_for_an_owned_port_calls_the_keeper() {
     let told = Arc::new(Mutex::new(None));
     let tells = told.clone();
     let job: Job = Box::new(move |_, _| {
-        let keeper = Notes::default();
-        let done = port.with(Box::new(|_, _| ()), now, &keeper).expect("few jobs wait");
-        *tells.lock().unwrap() = Some((done, keeper.due()));
+        let waker = Notes::default();
+        let done = port.with(Box::new(|_, _| ()), now, &waker).expect("few jobs wait");
+        *tells.lock().unwrap() = Some((done, waker.due()));
     });
     assert!(give(&world, job), "the second look found it");
     assert_eq!(*told.lock().unwrap(), Some((false, Some(now))));
 }
 
-/// A keeper that comes at once.
+/// A runner that comes at once.
 struct AtOnce<'a>(&'a Port<Script>);
 
-impl Keeper for AtOnce<'_> {
-    fn keep(&self, at: Instant) {
+impl PortWaker for AtOnce<'_> {
+    fn visit_by(&self, at: Instant) {
         let _ = self.0.visit(at, self);
     }
 }
@@ -140,7 +140,7 @@ impl Keeper for AtOnce<'_> {
 #[test]
 fn a_keeper_may_come_while_a_job_is_refused() {
     let world = World::new("pfifo", 1_000);
-    world.keeper.takes(QUOTA_NS);
+    world.waker.takes(QUOTA_NS);
     let (port, done) = (world.port.clone(), Arc::default());
     let jobs: Vec<Job> = (0..JOBS_MAX).map(|_| counted(&done)).collect();
     let brings: Job = Box::new(move |_, _| {
@@ -169,7 +169,7 @@ impl Drop for Grumpy {
 #[test]
 fn a_death_drops_all_jobs_at_once() {
     let mut world = World::new("pfifo", 1_000);
-    world.keeper.takes(QUOTA_NS);
+    world.waker.takes(QUOTA_NS);
     let done = Arc::default();
     let grumpy = Grumpy;
     let grumbles: Job = Box::new(move |_, _| drop(grumpy));
@@ -202,7 +202,7 @@ fn what_a_job_makes_is_counted() {
     let mut world = World::new("netem delay 1ms", 1_000);
     let _ = world.push(10);
     let netem = "netem delay 1ms duplicate 100%".parse::<Spec>().expect("a qdisc").build(MTU);
-    assert!(world.port.replace(netem, world.now, &world.keeper).expect("few jobs wait"));
+    assert!(world.port.replace(netem, world.now, &world.waker).expect("few jobs wait"));
     let stats = world.stats();
     assert_eq!((stats.enqueued, stats.made, stats.held), (20, 10, 20));
     world.settle();
@@ -229,24 +229,24 @@ fn a_close_during_a_job_drops_all_at_once() {
     }
 }
 
-/// What is held may leave earlier after a job: the keeper looks at once.
+/// What is held may leave earlier after a job: the runner looks at once.
 #[test]
 fn a_job_beside_packets_calls_the_keeper_at_once() {
     let mut world = World::new("pfifo", 1_000);
     world.wire().room = Some(0);
     let _ = world.push(9);
-    assert_eq!(world.keeper.due(), Some(world.now.after(50_000)));
+    assert_eq!(world.waker.due(), Some(world.now.after(50_000)));
     assert!(give(&world, Box::new(|_, _| ())));
-    assert_eq!(world.keeper.due(), Some(world.now));
+    assert_eq!(world.waker.due(), Some(world.now));
     // Also when a job leaves none of it, or brings the first.
     let mut world = World::new("fq timer_slack 0", 1_000);
     let mut pkt = packet(0, 1, world.now);
     pkt.txtime_ns = world.now.after(5_000_000).0;
     world.pushed = 1;
-    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.keeper);
-    assert_eq!(world.keeper.due(), Some(world.now.after(5_000_000)));
+    let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.waker);
+    assert_eq!(world.waker.due(), Some(world.now.after(5_000_000)));
     assert!(give(&world, edit(PURGES)));
-    assert_eq!((world.stats().held, world.keeper.due()), (0, Some(world.now)));
+    assert_eq!((world.stats().held, world.waker.due()), (0, Some(world.now)));
     world.check();
 }
 
@@ -258,11 +258,11 @@ fn what_was_staged_during_a_job_calls_the_keeper_at_once() {
         let mut world = World::new("pfifo", 1_000);
         if busy {
             let _ = make_busy(&mut world);
-            assert_eq!(world.keeper.due(), Some(world.now.after(2 * TICK_NS)));
+            assert_eq!(world.waker.due(), Some(world.now.after(2 * TICK_NS)));
         }
         let job = pushes(&mut world, 1);
         assert!(give(&world, job));
-        assert_eq!(world.keeper.due(), Some(world.now), "busy: {busy}");
+        assert_eq!(world.waker.due(), Some(world.now), "busy: {busy}");
         assert!(world.port.is_busy(), "it waits with no owner");
         assert_eq!(world.stats().held, 1);
         world.check();
@@ -273,12 +273,12 @@ fn what_was_staged_during_a_job_calls_the_keeper_at_once() {
     }
 }
 
-/// A busy port stays busy, and its keeper comes when it would have.
+/// A busy port stays busy, and its runner comes when it would have.
 #[test]
 fn a_job_leaves_a_busy_port_as_it_was() {
     let mut world = World::new("pfifo", 1_000);
     let _ = make_busy(&mut world);
     assert!(give(&world, Box::new(|_, _| ())));
     assert!(world.port.is_busy());
-    assert_eq!(world.keeper.due(), Some(world.now.after(2 * TICK_NS)));
+    assert_eq!(world.waker.due(), Some(world.now.after(2 * TICK_NS)));
 }

@@ -4,7 +4,7 @@ use onramp_queue::{Packet, PacketList};
 
 use crate::base::Instant;
 use crate::qdisc::default_pfifo;
-use crate::sched::meter::Meter;
+use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
 
 /// Times in a row that a qdisc may put its next packet off, with the time it named come, while its
@@ -14,9 +14,9 @@ const WAITS: u32 = 64;
 /// The root qdisc of a tree, and what passed it: for it, what [`Child`](crate::Child) is for the
 /// others.
 #[derive(Debug)]
-pub struct Trunk {
+pub struct RootQdisc {
     qdisc: Box<dyn Qdisc>,
-    meter: Meter,
+    counters: QdiscCounters,
     /// Packets that were given back to be offered to the device again.
     requeues: u64,
     /// Whether each qdisc measures how long packets take from push to dequeue.
@@ -27,10 +27,10 @@ pub struct Trunk {
     next: Option<Box<dyn Qdisc>>,
 }
 
-impl Trunk {
+impl RootQdisc {
     pub(crate) fn new(qdisc: Box<dyn Qdisc>) -> Self {
-        let meter = Meter::roomy();
-        Self { qdisc, meter, requeues: 0, measures: false, charged: false, next: None }
+        let counters = QdiscCounters::roomy();
+        Self { qdisc, counters, requeues: 0, measures: false, charged: false, next: None }
     }
 
     /// The same; the memory of packets that come is charged to their senders.
@@ -77,21 +77,21 @@ impl Trunk {
     pub(crate) fn dequeue(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let answer = self.qdisc.dequeue(cx);
         if let Dequeue::Ready(pkt) = &answer {
-            self.meter.count(pkt, cx);
+            self.counters.count(pkt, cx);
         }
         answer
     }
 
     /// Counts what was dropped since there were `before` packets in `cx.drops`.
     #[inline]
-    pub(crate) fn look(&mut self, before: u32, cx: &Cx<'_>) {
-        self.meter.look(before, cx);
+    pub(crate) fn count_dropped(&mut self, before: u32, cx: &Cx<'_>) {
+        self.counters.count_dropped(before, cx);
     }
 
     /// Counts a packet that passed the qdisc by, as Linux does.
     #[inline]
     pub(crate) fn passed(&mut self, pkt: &Packet, cx: &Cx<'_>) {
-        self.meter.count(pkt, cx);
+        self.counters.count(pkt, cx);
     }
 
     /// Counts packets that the device did not take.
@@ -142,7 +142,7 @@ impl Trunk {
             let _ = self.qdisc.enqueue(pkt, cx);
         }
         cx.made += made;
-        self.meter.look(before, cx);
+        self.counters.count_dropped(before, cx);
     }
 
     /// The qdiscs, to be dropped: they may be broken, and panic.
@@ -152,7 +152,7 @@ impl Trunk {
     }
 
     /// What passed, and how often the device took nothing.
-    pub(crate) fn metered(&mut self) -> (&mut dyn Qdisc, &Meter, u64) {
-        (&mut *self.qdisc, &self.meter, self.requeues)
+    pub(crate) fn with_counters(&mut self) -> (&mut dyn Qdisc, &QdiscCounters, u64) {
+        (&mut *self.qdisc, &self.counters, self.requeues)
     }
 }

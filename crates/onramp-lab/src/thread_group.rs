@@ -14,7 +14,7 @@ const WARM_UP: u32 = 5;
 
 /// What all threads of an experiment share.
 #[derive(Debug, Default)]
-pub(crate) struct Crew {
+pub(crate) struct ThreadGroup {
     gate: Gate,
     pub(crate) phase: PhaseCell,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Window {
     pub(crate) usage: Usage,
 }
 
-/// What a crew did, and what was seen of it.
+/// What a thread group did, and what was seen of it.
 #[derive(Debug)]
 pub(crate) struct Watched<R, S> {
     /// What each thread gave, in order.
@@ -38,7 +38,7 @@ pub(crate) struct Watched<R, S> {
     pub(crate) seen: (S, S),
 }
 
-impl Crew {
+impl ThreadGroup {
     /// Runs `work` in `count` threads, each with its number, through all phases; `span` is how
     /// long they are measured. Gives what they gave, in order.
     pub(crate) fn run<R: Send>(
@@ -150,16 +150,16 @@ mod tests {
 
     #[test]
     fn all_are_measured_and_end() {
-        let crew = Crew::default();
+        let group = ThreadGroup::default();
         let work = |number: usize| {
             let mut turns = 0_u64;
-            while !crew.phase.is_stop() {
-                turns += u64::from(crew.phase.get() == Phase::Measure);
+            while !group.phase.is_stop() {
+                turns += u64::from(group.phase.get() == Phase::Measure);
                 thread::yield_now();
             }
             (number, turns > 0)
         };
-        let (given, window) = crew.run(3, Duration::from_millis(50), work).expect("three threads");
+        let (given, window) = group.run(3, Duration::from_millis(50), work).expect("three threads");
         assert_eq!(given, [(0, true), (1, true), (2, true)]);
         assert!(window.ns >= 50_000_000, "{window:?}");
     }
@@ -169,16 +169,16 @@ mod tests {
         let mut cpus = pin::allowed().expect("Linux tells");
         cpus.reverse();
         let span = Duration::from_millis(1);
-        let watched = Crew::default().run_bound(&cpus, span, || Ok(()), |_| pin::allowed());
+        let watched = ThreadGroup::default().run_bound(&cpus, span, || Ok(()), |_| pin::allowed());
         let each: Vec<_> = cpus.iter().map(|cpu| vec![*cpu]).collect();
         assert_eq!(watched.expect("as many threads as processors").given, each);
     }
 
     #[test]
     fn a_panic_is_told() {
-        let crew = Crew::default();
+        let group = ThreadGroup::default();
         let work = |number: usize| assert_ne!(number, 1, "as planned");
-        let error = crew.run(2, Duration::from_millis(10), work).expect_err("one panicked");
+        let error = group.run(2, Duration::from_millis(10), work).expect_err("one panicked");
         assert!(matches!(error, Error::Panicked), "{error}");
     }
 }
