@@ -39,11 +39,15 @@ const EQUIVALENT: &str = "xtask/equivalent-mutants.txt";
 
 /// The libraries, and those whose tests use each beside its own.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    ("onramp-queue", &["onramp-core", "onramp-dev", "onramp-sim", "onramp", "onramp-daemon"]),
-    ("onramp-core", &["onramp-dev", "onramp-sim", "onramp", "onramp-daemon"]),
-    ("onramp-dev", &["onramp", "onramp-daemon"]),
+    (
+        "onramp-queue",
+        &["onramp-core", "onramp-dev", "onramp-sim", "onramp", "onramp-host", "onramp-daemon"],
+    ),
+    ("onramp-core", &["onramp-dev", "onramp-sim", "onramp", "onramp-host", "onramp-daemon"]),
+    ("onramp-dev", &["onramp", "onramp-host", "onramp-daemon"]),
     ("onramp-sim", &[]),
-    ("onramp", &["onramp-daemon"]),
+    ("onramp", &["onramp-host", "onramp-daemon"]),
+    ("onramp-host", &["onramp-daemon"]),
     ("onramp-daemon", &[]),
 ];
 

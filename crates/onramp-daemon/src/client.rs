@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use onramp::host::Reply;
+use onramp_host::Reply;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use onramp::host::read_file;
+use onramp_host::read_file;
 use tokio::task::spawn_blocking;
 
 use crate::hub::Hub;

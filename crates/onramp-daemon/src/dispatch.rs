@@ -1,7 +1,7 @@
 //! What a request does to a host.
 
-use onramp::Host;
-use onramp::host::Reply;
+use onramp_host::Host;
+use onramp_host::Reply;
 use tracing::debug;
 
 use crate::wire::{self, Asked, Command, Request, Said};

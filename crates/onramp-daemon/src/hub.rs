@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onramp::Host;
+use onramp_host::Host;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// A host that many tasks use, one after another, in the order in which they came. Cheap to clone.

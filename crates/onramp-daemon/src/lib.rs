@@ -1,4 +1,4 @@
-//! The daemon: it owns a [`Host`](onramp::Host) and serves it on a Unix socket and over HTTP.
+//! The daemon: it owns a [`Host`](onramp_host::Host) and serves it on a Unix socket and over HTTP.
 //!
 //! [`serve::run`] is the daemon; [`client`] is what `onramp tc` and `onramp ip` are. What they say
 //! to each other is in [`wire`], and for people in `docs/json.md`.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use onramp::Host;
+use onramp_host::Host;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use onramp::DropReason;
-use onramp::host::DeviceView;
 use onramp_core::Handle;
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::{ClassView, Extra, QdiscView};
+use onramp_host::DeviceView;
 use serde::{Deserialize, Serialize};
 
 pub use self::histogram::Histogram;

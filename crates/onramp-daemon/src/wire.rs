@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use onramp::host::Reply;
+use onramp_host::Reply;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use onramp::dev::{MonotonicClock, Null};
-use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup, TcError};
+use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup};
 
 use crate::Error;
 use crate::measure::{Latency, Rounds, rotated};
@@ -291,9 +291,9 @@ fn change(
         // It makes up for a while that the machine kept it, but for no long one.
         due = due.after(period).max(Instant(now.0.saturating_sub(CATCH_UP_NS)));
         let began = MonotonicClock.now();
-        match link.change(line) {
+        match link.change(*line) {
             // It is done a little later: the machine is busy.
-            Ok(_) | Err(TcError::Port(PortError::Late(_))) => {}
+            Ok(_) | Err(PortError::Late(_)) => {}
             Err(error) => return Err(Error::Setup((*line).into(), error.to_string())),
         }
         operation.record(MonotonicClock.now().since(began));

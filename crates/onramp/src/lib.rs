@@ -8,7 +8,7 @@
 mod builder;
 mod error;
 mod flow;
-pub mod host;
+mod line;
 mod link;
 mod nap;
 mod runner;
@@ -16,24 +16,20 @@ mod sender;
 mod shared;
 mod slots;
 mod stats;
-pub mod tc;
 
 pub use builder::{BuildError, LinkBuilder};
 pub use error::{Rejected, SendError, TrySendError};
 pub use flow::{Flow, Mapping};
-pub use host::Host;
+pub use line::Line;
 pub use link::{CloseReport, Link, PortError};
-#[doc(hidden)]
-pub use onramp_core::Change;
 pub use onramp_core::{
-    Clock, ConfigError, Device, DeviceInfo, Instant, Mode, Rate, Setup, Spec, Stopped, Totals,
-    Transmitted, Tree, qdisc, stats as port_stats, view,
+    Change, Clock, ConfigError, Device, DeviceInfo, Facts, Handle, Instant, Mode, Rate, Setup,
+    Spec, Stopped, Totals, Transmitted, Tree, cmd, filter, qdisc, stats as port_stats, view,
 };
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};
 pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};
-pub use tc::TcError;
 
 /// The example of the README compiles.
 #[cfg(doctest)]

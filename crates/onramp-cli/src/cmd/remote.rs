@@ -8,9 +8,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use onramp::host::{Line, Lines, Reply};
 use onramp_daemon::client::{Client, ClientError};
 use onramp_daemon::{find_path, wire};
+use onramp_host::{Line, Lines, Reply};
 
 /// Commands of a batch, and bytes of them, that go to the daemon at once.
 const CHUNK: usize = 1_000;

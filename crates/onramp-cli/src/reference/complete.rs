@@ -1,11 +1,11 @@
 //! What may come next on a line of `tc` or `ip`: the words of the tables, and the names that the
 //! daemon knows.
 
-use onramp::host::reference::{Object, PROGRAMS, Program, Takes, Then, Verb, Word, device_types};
 use onramp_core::cmd::is_short_for;
 use onramp_core::filter::reference::{ACTIONS, COMMON, Entry, FILTERS, Opt};
 use onramp_core::params::{Param, Unit};
 use onramp_core::qdisc::Kind;
+use onramp_host::reference::{Object, PROGRAMS, Program, Takes, Then, Verb, Word, device_types};
 use serde_json::Value;
 
 use super::{class_params, kinds};

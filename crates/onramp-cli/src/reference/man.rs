@@ -6,9 +6,9 @@ use std::io;
 
 use clap::CommandFactory as _;
 use clap_mangen::Man;
-use onramp::host::reference::{IP, Object, Program, TC, Word, device_types};
 use onramp_core::filter::reference::{ACTIONS, COMMON, Entry, FILTERS};
 use onramp_core::params::Param;
+use onramp_host::reference::{IP, Object, Program, TC, Word, device_types};
 use roff::{Inline, Roff, bold, italic, roman};
 
 use super::{aliases, class_params, kinds, range};

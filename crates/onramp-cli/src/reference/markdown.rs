@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use onramp::host::reference::{DeviceOption, Object, PROGRAMS, Program, Word, device_types};
 use onramp_core::filter::reference::{ACTIONS, COMMON, Entry, FILTERS, Opt};
 use onramp_core::params::Param;
 use onramp_core::qdisc::Kind;
+use onramp_host::reference::{DeviceOption, Object, PROGRAMS, Program, Word, device_types};
 
 use super::{aliases, class_params, kinds, on_change, range, shown};
 

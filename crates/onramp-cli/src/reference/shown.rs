@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use onramp::Host;
+use onramp_host::Host;
 use serde_json::Value;
 
 /// What `tc qdisc show` says of a qdisc.

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use onramp::Host;
+use onramp_host::Host;
 
 use super::complete::candidates;
 use super::{man, markdown};

@@ -1,11 +1,11 @@
 //! Each field of a snapshot, and where it comes from: no two have the same number.
 
-use onramp::host::Host;
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, KINDS};
 use onramp_core::stats::{BUCKETS, PortSnapshot};
 use onramp_core::view::{ClassView, Counters, Extra, QdiscView};
 use onramp_core::{Handle, Port};
+use onramp_host::Host;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! What those who watch are told.
 
-use onramp::host::What;
+use onramp_host::What;
 
 use super::*;
 use crate::snapshot::Qdisc;

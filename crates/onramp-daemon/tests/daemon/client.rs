@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixListener;
 
-use onramp::host::Reply;
 use onramp_daemon::client::{Batch, Client, ClientError};
+use onramp_host::Reply;
 
 use super::*;
 

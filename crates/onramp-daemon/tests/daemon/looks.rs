@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use onramp::host::Reply;
 use onramp_daemon::http::{Sampler, Source};
 use onramp_daemon::snapshot::Device;
+use onramp_host::Reply;
 
 use super::*;
 

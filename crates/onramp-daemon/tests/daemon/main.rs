@@ -17,8 +17,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use onramp::Host;
 use onramp_daemon::serve::{Daemon, Limits, Options};
+use onramp_host::Host;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use onramp::Host;
 use onramp_daemon::{dispatch, wire};
+use onramp_host::Host;
 use serde_json::{Value, json};
 
 /// What would take the machine's memory or ports, which is another matter.

@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use onramp::Host;
 use onramp_daemon::client::Client;
 use onramp_daemon::feed;
 use onramp_daemon::serve::{Daemon, Options};
+use onramp_host::Host;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use onramp::{Host, Link};
+use onramp::Link;
 use onramp_daemon::client::Client;
+use onramp_host::Host;
 use serde_json::Value;
 
 use super::alive::Alive;

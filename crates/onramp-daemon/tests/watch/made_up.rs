@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onramp::host::Reply;
 use onramp_daemon::http::Source;
 use onramp_daemon::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Traffic};
+use onramp_host::Reply;
 
 /// A device with an `htb` tree, a `veth` with eight queues, one that is down, and, if asked for,
 /// one with many queues. Every look at them is a second later.

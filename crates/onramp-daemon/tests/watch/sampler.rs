@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use onramp::host::Reply;
 use onramp_daemon::http::{Sampler, Source, Turn};
 use onramp_daemon::snapshot::{Device, Stats};
+use onramp_host::Reply;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 

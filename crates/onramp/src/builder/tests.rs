@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use onramp_core::show::{Out, Style};
+use onramp_core::view::{Listed, Query};
 use onramp_dev::Null;
 
 use super::*;
@@ -63,7 +65,10 @@ fn sockets_are_as_their_options_say() {
         let link = link.expect("a link");
         assert_eq!(link.setup().facts().mtu, mtu);
         // fq's quantum is that of two packets (man tc-fq).
-        let shown = link.tc("qdisc show").expect("it is listed");
+        let (setup, views) = (link.setup(), link.tree_views());
+        let mut out = Out::new(Style::default());
+        Listed::new(None, &setup, mtu, &views).qdiscs(Query::default(), &mut out);
+        let shown = out.finish();
         assert!(shown.contains(&format!(" quantum {}b ", 2 * mtu)), "{shown}");
         assert_eq!(link.udp_stats().len(), 2);
     }

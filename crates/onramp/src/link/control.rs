@@ -11,7 +11,7 @@ use onramp_core::view::{self, QdiscView};
 use onramp_core::{Change, Clock, Edit, Facts, Handle, RootQdisc, Setup};
 
 use super::{Link, PortError};
-use crate::TcError;
+use crate::Line;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 
@@ -39,22 +39,31 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`TcError::Config`]: nothing has changed. [`TcError::Port`] with [`PortError::Late`]: that
-    /// takes long; it is going to be done. With [`PortError::Blocked`] or [`PortError::Dead`]: but
+    /// [`PortError::Config`]: nothing has changed. [`PortError::Late`]: that
+    /// takes long; it is going to be done. [`PortError::Blocked`] or [`PortError::Dead`]: but
     /// for that port, it is done; one that was blocked gets the whole tree anew with the next
     /// change.
-    pub fn change(&self, line: &str) -> Result<Change, TcError> {
-        let (change, done) = self.carry_out(line)?;
+    pub fn change(&self, line: impl Into<Line>) -> Result<Change, PortError> {
+        let (change, done) = self.change_and_report(line)?;
         done?;
         Ok(change)
     }
 
-    /// The same; says what has changed even if not all ports have done it.
-    pub(crate) fn carry_out(&self, line: &str) -> Result<(Change, Result<(), PortError>), TcError> {
+    /// As [`change`](Self::change), but returns what has changed in the description of the tree also
+    /// where a port has not followed: its error then stands beside the change.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Config`], [`PortError::Closed`]: nothing has changed.
+    pub fn change_and_report(
+        &self,
+        line: impl Into<Line>,
+    ) -> Result<(Change, Result<(), PortError>), PortError> {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
+        let line = line.into().on(plan.tree.device().unwrap_or("link"));
         // Nobody else has it for long: it is rarely cloned.
-        let change = Arc::make_mut(&mut plan.tree).change(line)?;
+        let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;
         let setup = plan.tree.clone();
         shared.follow(&plan);
         let queue = Edit::queue(&setup, &change);
@@ -93,7 +102,7 @@ impl Link {
     /// Tells its tree what the device below is: one whose root serves all queues together. Qdiscs
     /// that are built or changed from now on go by its largest packet; others keep what they were
     /// built with, as in Linux.
-    pub(crate) fn describe(&self, name: &str, facts: Facts) {
+    pub fn describe_device(&self, name: &str, facts: Facts) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
         plan.mtu = Some(facts.mtu);

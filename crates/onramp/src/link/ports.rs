@@ -29,8 +29,8 @@ pub enum PortError {
     /// It is the last one, or the one in front of which a root serves all ports, and the flows need
     /// it; its number. Close the link instead.
     Last(usize),
-    /// The qdisc's text is wrong.
-    Qdisc(ConfigError),
+    /// The text of a qdisc or of a line is wrong, or what it asks for cannot be done.
+    Config(ConfigError),
     /// The owner of one port is still with its device; the port's number. The change is made there
     /// when the owner is back; at all other ports, it is made.
     Late(usize),
@@ -59,7 +59,7 @@ impl fmt::Display for PortError {
             Self::Last(port) => {
                 write!(f, "port {port} serves all that is left; close the link instead")
             }
-            Self::Qdisc(error) => error.fmt(f),
+            Self::Config(error) => error.fmt(f),
             Self::Late(port) => {
                 write!(f, "port {port} is with its device, and does it when it is back")
             }
@@ -173,9 +173,9 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::Qdisc`], [`PortError::Closed`], [`PortError::Blocked`].
+    /// [`PortError::Config`], [`PortError::Closed`], [`PortError::Blocked`].
     pub fn set_qdisc(&self, qdisc: &str) -> Result<(), PortError> {
-        let spec = Spec::with_units(qdisc).map_err(PortError::Qdisc)?;
+        let spec = Spec::with_units(qdisc).map_err(PortError::Config)?;
         self.set_tree(&Setup::of(spec))
     }
 
@@ -183,10 +183,10 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`PortError::Qdisc`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one
+    /// [`PortError::Config`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one
     /// port wakers what it has, until the next change.
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
-        let tree = tree.for_ports().map_err(PortError::Qdisc)?;
+        let tree = tree.for_ports().map_err(PortError::Config)?;
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         plan.tree = Arc::new(tree.clone());

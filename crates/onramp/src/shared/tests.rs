@@ -65,7 +65,7 @@ fn one_root_serves_all_queues_of_a_device() {
         link.change("qdisc replace dev link root handle 1: pfifo").expect("it can be done");
         assert!(!shared.rig.gate.is_one());
         if described {
-            link.describe("link", facts(u16::try_from(ports).expect("few"), "noqueue"));
+            link.describe_device("link", facts(u16::try_from(ports).expect("few"), "noqueue"));
         }
         assert_eq!(shared.rig.gate.is_one(), one, "{ports} ports, described: {described}");
         let trees = if one { 1 } else { ports };
@@ -93,7 +93,7 @@ fn ports_hear_of_a_root_that_serves_all() {
     let link = link(3);
     let shared = &link.handle.shared;
     link.change("qdisc replace dev link root handle 9: mq").expect("it can be done");
-    link.describe("link", facts(3, "noqueue"));
+    link.describe_device("link", facts(3, "noqueue"));
     let stale = || shared.slots.iter().map(Slot::is_stale).collect::<Vec<_>>();
     let follow = |line: &str| {
         let mut plan = shared.open_plan().expect("it is open");
@@ -116,7 +116,7 @@ fn a_root_needs_the_first_port() {
     let link = link(3);
     let shared = &link.handle.shared;
     link.change("qdisc replace dev link root handle 9: mq").expect("it can be done");
-    link.describe("link", facts(3, "noqueue"));
+    link.describe_device("link", facts(3, "noqueue"));
     assert!(link.remove_port(0, LONG).expect("others stay").flushed);
     link.change("qdisc replace dev link root handle 1: pfifo").expect("it can be done");
     assert!(!shared.rig.gate.is_one());

@@ -9,7 +9,7 @@ use onramp::dev::Null;
 use onramp::view::QdiscView;
 use onramp::{
     Device, DeviceInfo, DropReason, Instant, Link, Mapping, Mode, PacketList, PortError, Setup,
-    TcError, Transmitted,
+    Transmitted,
 };
 
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
@@ -57,7 +57,7 @@ fn a_port_that_missed_a_change_is_built_anew_once() {
         let tree = link.setup();
         (0..onramp_core::JOBS_MAX).for_each(|_| link.set_tree(&tree).unwrap());
         let missed = link.change("qdisc replace dev link root handle 7: prio");
-        assert!(matches!(missed, Err(TcError::Port(PortError::Blocked(0)))), "{missed:?}");
+        assert!(matches!(missed, Err(PortError::Blocked(0))), "{missed:?}");
         trap.open();
         caught.join().unwrap();
         until("it answers", || link.views(0).is_ok());

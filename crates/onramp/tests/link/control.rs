@@ -7,11 +7,8 @@ use std::time::Duration;
 
 use onramp::Transmitted;
 use onramp::dev::Null;
-use onramp::host::Reply;
 use onramp::view::{QdiscView, whole};
-use onramp::{
-    Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup, TcError,
-};
+use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortError, Setup};
 
 use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
@@ -28,8 +25,8 @@ impl Control {
     fn apply(&mut self, line: &str) -> Result<(), PortError> {
         match self.link.change(line) {
             Ok(_) => Ok(()),
-            Err(TcError::Port(error)) => Err(error),
-            Err(error) => panic!("{line}: {error}"),
+            Err(PortError::Config(error)) => panic!("{line}: {error}"),
+            Err(error) => Err(error),
         }
     }
 }
@@ -224,11 +221,8 @@ fn a_device_that_blocks_holds_up_nobody() {
             let all = control.link.all_views();
             assert!(matches!(all[0].1, Err(PortError::Late(0))));
             assert!(all[1].1.is_ok());
-            // Who says it on a command line is told that it will be done.
-            let reply =
-                Reply::from(link.change("qdisc change dev d root pfifo limit 8").unwrap_err());
-            assert_eq!(reply.code, 0, "{reply:?}");
-            assert!(reply.err.contains("port 0"), "{reply:?}");
+            let late = link.change("qdisc change dev d root pfifo limit 8");
+            assert!(matches!(late, Err(PortError::Late(0))), "{late:?}");
             let mut blocked = 0;
             for _ in 0..3_000 {
                 // Nobody waits for these.

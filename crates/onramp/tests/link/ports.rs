@@ -184,7 +184,7 @@ fn a_closed_link_does_not_change() {
     assert!(matches!(link.add_port(Null::default()), Err(PortError::Closed)));
     assert!(matches!(link.remove_port(0, LONG), Err(PortError::Closed)));
     assert!(matches!(link.set_qdisc("pfifo"), Err(PortError::Closed)));
-    assert!(matches!(link.set_qdisc("nonesuch"), Err(PortError::Qdisc(_))));
+    assert!(matches!(link.set_qdisc("nonesuch"), Err(PortError::Config(_))));
     assert!(matches!(link.set_rate(Rate(1)), Err(PortError::NoRate)));
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use onramp::host::{Event, Host, What};
+use onramp_host::{Event, Host, What};
 
 use crate::{all, exec, out, refused};
 

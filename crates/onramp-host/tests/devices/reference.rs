@@ -1,6 +1,6 @@
 //! The tables of words, from which manual pages and completion are made.
 
-use onramp::host::reference::{IP, PROGRAMS, TC, Takes, Then, Word, device_types};
+use onramp_host::reference::{IP, PROGRAMS, TC, Takes, Then, Word, device_types};
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn types_of_devices_are_those_of_ip() {
 #[test]
 fn programs_have_their_objects_and_verbs() {
     assert_eq!(PROGRAMS.iter().map(|program| program.name).collect::<Vec<_>>(), ["tc", "ip"]);
-    let verbs = |object: &onramp::host::reference::Object| {
+    let verbs = |object: &onramp_host::reference::Object| {
         let verbs = object.verbs.iter().map(|verb| (verb.name, verb.then));
         (object.name, verbs.collect::<Vec<_>>())
     };

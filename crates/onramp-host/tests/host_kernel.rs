@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use onramp::Host;
+use onramp_host::Host;
 
 /// What is listed after each line.
 const LISTINGS: &[&str] = &[

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, channel};
 
-use onramp::host::{Event, What};
+use onramp_host::{Event, What};
 
 use super::*;
 

@@ -10,7 +10,7 @@ use onramp_queue::DropReason;
 
 use super::What;
 use super::device::{Carried, Given, LinkEnd, Relay, Type};
-use crate::{CloseReport, Link};
+use onramp::{CloseReport, Link};
 
 /// Bytes of a device's name, at most (`IFNAMSIZ`, less the zero at its end).
 pub(crate) const NAME_MAX: usize = 15;
@@ -93,7 +93,7 @@ impl Netdev {
             dormant: !self.was_up,
             ports: true,
         };
-        self.link.describe(&self.name, facts);
+        self.link.describe_device(&self.name, facts);
     }
 
     /// What arrives at the device from now on, to be read by one; `None`: somebody reads, or

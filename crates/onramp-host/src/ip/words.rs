@@ -1,8 +1,8 @@
 //! The words of a command, one after another, and what may be wrong with them.
 
-use crate::host::Reply;
-use crate::host::device::Refusal;
-use crate::host::netdev::NAME_MAX;
+use crate::Reply;
+use crate::device::Refusal;
+use crate::netdev::NAME_MAX;
 
 /// Why a command was not done.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use onramp_dev::Udp;
 use super::Refusal;
 use super::link_end::{LinkEnd, Source};
 use super::types::refusal;
-use crate::{Flow, Link, Mapping, Sender};
+use onramp::{Flow, Link, Mapping, Sender};
 
 /// The largest datagram.
 const DATAGRAM_MAX: usize = 65_535;

@@ -17,11 +17,10 @@ use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
 use onramp_core::{Change, ConfigError, Fault, Setup};
 
-use crate::host::Reply;
-use crate::{Link, PortError};
+use crate::Reply;
+use onramp::{Link, PortError};
 
-pub use self::link::Line;
-pub use onramp_core::cmd::{Class, Command, Filter, Qdisc};
+pub use self::link::tc;
 
 /// An option that stands before the object, and what it does.
 type Switch = (&'static str, fn(&mut Style));
@@ -114,7 +113,10 @@ impl From<ConfigError> for TcError {
 
 impl From<PortError> for TcError {
     fn from(error: PortError) -> Self {
-        Self::Port(error)
+        match error {
+            PortError::Config(error) => Self::Config(error),
+            error => Self::Port(error),
+        }
     }
 }
 
@@ -252,7 +254,7 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
         return Err(no_device(&line, name.copied()));
     };
     let name = target.name.to_owned();
-    let (change, done) = target.link.carry_out(&line)?;
+    let (change, done) = target.link.change_and_report(line.as_str())?;
     devices.changed(&name, &line, &change);
     done?;
     let unasked = verb != "delete"
@@ -447,6 +449,16 @@ fn usage(text: &str) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A change that a port makes later is as good as made; one that no port makes has failed.
+    #[test]
+    fn a_change_that_is_late_exits_with_0() {
+        for (error, code) in [(PortError::Late(7), 0), (PortError::Blocked(7), 2)] {
+            let reply = Reply::from(TcError::from(error));
+            assert_eq!(reply.code, code, "{reply:?}");
+            assert!(reply.err.contains("port 7") && reply.out.is_empty(), "{reply:?}");
+        }
+    }
 
     #[test]
     fn an_argument_is_one_word() {

@@ -6,9 +6,9 @@ use onramp_core::show::{Out, Style};
 
 use super::words::{Fault, Words};
 use super::{Done, Options};
-use crate::host::What;
-use crate::host::device::Carried;
-use crate::host::netdev::{Netdev, Netdevs};
+use crate::What;
+use crate::device::Carried;
+use crate::netdev::{Netdev, Netdevs};
 
 /// Which devices are shown.
 #[derive(Debug, Default)]

@@ -102,6 +102,6 @@ fn what_is_told_of_a_long_line_is_cut() {
     assert_eq!(exec(&mut host, &line).code, 0);
     let lines: Vec<String> = told.try_iter().collect();
     assert!(!lines.is_empty(), "it is told");
-    assert!(lines.iter().all(|line| line.len() <= onramp::host::Event::LINE_MAX));
+    assert!(lines.iter().all(|line| line.len() <= onramp_host::Event::LINE_MAX));
     assert!(lines.iter().any(|line| line.ends_with('…')));
 }

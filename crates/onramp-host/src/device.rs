@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use onramp_core::Device;
 use onramp_dev::Null;
 
-use crate::BuildError;
+use onramp::BuildError;
 
 pub(crate) use self::link_end::{Carried, LinkEnd};
 pub(crate) use self::relay::{Listener, Relay};

@@ -1,7 +1,7 @@
 //! `ip link`.
 
-use onramp::host::Host;
-use onramp::host::reference::{self, Takes, Word};
+use onramp_host::Host;
+use onramp_host::reference::{self, Takes, Word};
 
 use crate::{all, exec, out, refused};
 

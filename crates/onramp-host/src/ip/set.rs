@@ -7,8 +7,8 @@ use super::ask::Ask;
 use super::show;
 use super::words::{Fault, Words};
 use super::{Done, help};
-use crate::host::What;
-use crate::host::netdev::{Netdev, Netdevs};
+use crate::What;
+use crate::netdev::{Netdev, Netdevs};
 
 pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     let ask = Ask::read(words)?;

@@ -7,7 +7,7 @@ mod tc;
 
 use std::path::Path;
 
-use onramp::host::{Host, Reply};
+use onramp_host::{Host, Reply};
 
 /// Does what a line says.
 fn exec(host: &mut Host, line: &str) -> Reply {

@@ -15,8 +15,8 @@ mod words;
 
 use std::path::Path;
 
-use onramp::Host;
-use onramp::host::Reply;
+use onramp_host::Host;
+use onramp_host::Reply;
 
 /// Does a line.
 fn exec(host: &mut Host, line: &str) -> Reply {

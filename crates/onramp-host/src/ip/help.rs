@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::host::device::{Operand, Opt, TYPES, Type};
+use crate::device::{Operand, Opt, TYPES, Type};
 
 /// `ip help`.
 pub(super) const IP: &str = "\

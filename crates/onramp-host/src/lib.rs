@@ -12,6 +12,7 @@ mod lines;
 mod netdev;
 pub mod reference;
 mod targets;
+mod tc;
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -25,10 +26,11 @@ use onramp_core::stats::PortSnapshot;
 use onramp_core::view::QdiscView;
 use onramp_dev::Receiver;
 
-use crate::Link;
+use onramp::Link;
 
 pub use self::event::{Event, What};
 pub use self::lines::{Line, Lines};
+pub use self::tc::{TcError, tc};
 
 /// What a command printed, and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,12 +107,12 @@ impl Host {
                 match filter::with_files(&words.join(" "), read) {
                     Ok(line) => {
                         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-                        crate::tc::exec(&mut self.devices, &words)
+                        tc::exec(&mut self.devices, &words)
                     }
-                    Err(error) => crate::TcError::from(error).into(),
+                    Err(error) => TcError::from(error).into(),
                 }
             }
-            Some((&"tc", words)) => crate::tc::exec(&mut self.devices, words),
+            Some((&"tc", words)) => tc::exec(&mut self.devices, words),
             other => {
                 let word = other.map_or("", |(first, _)| first);
                 let err = format!("what is {word:?}? expected tc or ip\n");

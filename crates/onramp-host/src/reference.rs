@@ -359,7 +359,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::host::Host;
+    use crate::Host;
 
     /// What a host with a device and a tree says.
     fn said(line: &str) -> (u8, String) {

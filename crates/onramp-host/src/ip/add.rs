@@ -9,10 +9,10 @@ use onramp_queue::Credits;
 use super::ask::Ask;
 use super::words::{Fault, Words};
 use super::{Done, begins, help, show};
-use crate::host::What;
-use crate::host::device::{self, End, Given, Operand, Refusal, Relay, Request, Type};
-use crate::host::netdev::{Netdev, Netdevs, default_qdisc};
-use crate::{Link, LinkBuilder};
+use crate::What;
+use crate::device::{self, End, Given, Operand, Refusal, Relay, Request, Type};
+use crate::netdev::{Netdev, Netdevs, default_qdisc};
+use onramp::{Link, LinkBuilder};
 
 /// Packets of others that a relay may have below it: the qdisc's limit shall come first.
 const RELAY_CREDITS: Credits = Credits { packets: Credits::PACKETS_MAX, bytes: 64 << 20 };
@@ -238,7 +238,7 @@ fn build(
 /// The link of a new device, with the qdisc that it has by itself.
 fn builder(
     kind: &Type,
-    queues: Vec<Box<dyn crate::Device>>,
+    queues: Vec<Box<dyn onramp::Device>>,
     txqueuelen: u32,
     relays: bool,
 ) -> LinkBuilder {

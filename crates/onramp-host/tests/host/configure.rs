@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use onramp::host::Host;
+use onramp_host::Host;
 
 use crate::all;
 

@@ -1,0 +1,101 @@
+//! `tc` for a link alone: nobody has to name the device.
+
+use onramp_core::Change;
+
+use onramp::{Line, Link};
+
+use super::{Target, Targets, TcError, run};
+
+/// A link alone.
+struct One<'a>(Target<'a>);
+
+impl Targets for One<'_> {
+    fn target(&self, name: &str) -> Option<Target<'_>> {
+        self.targets().into_iter().find(|target| target.name == name)
+    }
+
+    fn targets(&self) -> Vec<Target<'_>> {
+        let Target { name, link, mtu } = self.0;
+        vec![Target { name, link, mtu }]
+    }
+
+    fn changed(&mut self, _name: &str, _line: &str, _change: &Change) {}
+}
+
+/// Carries out a command of `tc` on a link that belongs to no [`Host`](crate::Host), and returns
+/// what `tc` would print. The command need not name a device: the link is called `link`, or as the
+/// lines called it that it was built with.
+///
+/// ```
+/// use onramp::{Link, cmd, dev};
+/// use onramp_host::tc;
+///
+/// let link = Link::devices([Box::new(dev::Null::default()) as _]).build()?;
+/// tc(&link, "qdisc replace root handle 1: fq limit 1000")?;
+/// tc(&link, cmd::Qdisc::change("fq").root().option("flow_limit", 50_u32))?;
+/// let shown = tc(&link, "qdisc show")?;
+/// assert!(shown.starts_with("qdisc fq 1: root refcnt 2 limit 1000p flow_limit 50p "));
+/// let error = tc(&link, "qdisc add root fq").unwrap_err();
+/// assert_eq!(error.to_string(), r#"qdisc: "root": 1: is there already; use replace"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// [`TcError`]: the command cannot be read, cannot be carried out, or a port did not follow.
+pub fn tc(link: &Link, command: impl Into<Line>) -> Result<String, TcError> {
+    let setup = link.setup();
+    let (name, mtu) = (setup.device().unwrap_or("link").to_owned(), setup.facts().mtu);
+    drop(setup); // The change must not have to clone the description.
+    let line = command.into().on(&name);
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    run(&mut One(Target { name: &name, link, mtu }), &words).map(|(out, _)| out)
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp::cmd::Class;
+    use onramp_core::Setup;
+
+    use super::*;
+
+    /// Whatever the tree that it was built with calls its device.
+    #[test]
+    fn a_link_needs_no_name_for_its_device() {
+        let mut tree = Setup::default();
+        tree.apply("qdisc add dev eth7 root handle 1: htb").expect("a root");
+        let device = Box::new(onramp::dev::Null::default()) as Box<dyn onramp::Device>;
+        let link = Link::devices([device]).tree(&tree).build().expect("a link");
+        let class = Class::add("htb", onramp_core::Handle::new(1, 1));
+        tc(&link, class.option("rate", onramp_core::Rate(1_000_000))).expect("typed parts");
+        tc(&link, "filter add parent 1: protocol ip handle 5 fw classid 1:1").expect("words");
+        for (line, shown) in [
+            ("qdisc", "qdisc htb 1: root "),
+            ("tc class show", "class htb 1:1 root "),
+            ("-s filter show", "filter parent 1: protocol ip "),
+        ] {
+            let told = tc(&link, line).expect(line);
+            assert!(told.starts_with(shown), "{line}: {told:?}");
+        }
+    }
+
+    /// `-s` adds what the filters have counted.
+    #[test]
+    fn filters_are_listed_with_their_counters_if_asked() {
+        let device = Box::new(onramp::dev::Null::default()) as Box<dyn onramp::Device>;
+        let link = Link::devices([device]).build().expect("a link");
+        for line in
+            ["qdisc replace root handle 1: prio", "filter add parent 1: matchall action gact pass"]
+        {
+            tc(&link, line).expect(line);
+        }
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.send(&flow, b"four").expect("the link is open");
+        assert!(sender.flush(std::time::Duration::from_secs(50)));
+        let text = tc(&link, "-s filter show parent 1:").expect("it is listed");
+        assert!(text.contains("(rule hit 1)") && text.contains("Sent 46 bytes 1 pkt"), "{text}");
+        let quiet = tc(&link, "filter show parent 1:").expect("it is listed");
+        assert!(!quiet.contains("Sent") && !quiet.contains("rule hit"), "{quiet}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Commands of `tc` for a link: text, or typed parts.
+
+use std::borrow::Cow;
+
+use onramp_core::cmd::{Class, Command, Filter, Qdisc};
+
+/// A command of `tc` that adds, changes or deletes something: a line of text, or typed parts
+/// ([`cmd::Qdisc`](Qdisc), [`cmd::Class`](Class), [`cmd::Filter`](Filter)).
+#[derive(Clone, Debug)]
+pub struct Line(Typed);
+
+#[derive(Clone, Debug)]
+enum Typed {
+    Text(String),
+    /// The link knows the name that is missing.
+    Parts(Command),
+}
+
+impl From<&str> for Line {
+    fn from(line: &str) -> Self {
+        Self(Typed::Text(line.to_owned()))
+    }
+}
+
+impl From<String> for Line {
+    fn from(line: String) -> Self {
+        Self(Typed::Text(line))
+    }
+}
+
+/// Those that are made of parts.
+macro_rules! lines {
+    ($($name:ident)*) => {$(
+        impl From<$name> for Line {
+            fn from(command: $name) -> Self {
+                Self(Typed::Parts(command.into()))
+            }
+        }
+    )*};
+}
+
+lines! { Qdisc Class Filter Command }
+
+impl Line {
+    /// Returns the text of this line for a device called `device`: without a leading `tc`, and with
+    /// `dev DEVICE` where the line names no device. A line that has an object and no verb lists the
+    /// object.
+    #[must_use]
+    pub fn on(&self, device: &str) -> String {
+        let line = match &self.0 {
+            Typed::Text(line) => Cow::Borrowed(&**line),
+            Typed::Parts(command) => Cow::Owned(command.on(device)),
+        };
+        let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if words.first() == Some(&"tc") {
+            words.remove(0);
+        }
+        let object = words.iter().position(|word| !word.starts_with('-'));
+        let named = words.iter().any(|word| matches!(*word, "dev" | "help"));
+        if let Some(object) = object.filter(|_| !named) {
+            if words.len() == object + 1 {
+                words.push("show");
+            }
+            words.splice(object + 2..object + 2, ["dev", device]);
+        }
+        words.join(" ")
+    }
+}
