@@ -61,6 +61,10 @@
 
 mod action;
 mod bpf;
+#[cfg(feature = "ebpf")]
+mod ebpf;
+#[cfg(not(feature = "ebpf"))]
+#[path = "filter/no_ebpf.rs"]
 mod ebpf;
 mod ematch;
 mod files;
@@ -193,6 +197,26 @@ impl Match {
             class => Self::Class(Handle::from_priority(class)),
         }
     }
+
+    /// What the answer of a program with `direct-action` means, for a packet that the program gives
+    /// this class.
+    fn decided(value: u32, class: Handle) -> Self {
+        match value {
+            act::OK => Self::Class(class),
+            // No qdisc redirects.
+            act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Self::Drop,
+            _ => Self::No,
+        }
+    }
+}
+
+/// What programs with `direct-action` say is to happen.
+mod act {
+    pub(super) const OK: u32 = 0;
+    pub(super) const SHOT: u32 = 2;
+    pub(super) const STOLEN: u32 = 4;
+    pub(super) const REDIRECT: u32 = 7;
+    pub(super) const TRAP: u32 = 8;
 }
 
 impl Matcher {
@@ -215,7 +239,7 @@ impl Matcher {
             Self::Flower(flower) => flower.matches(look, pkt).into(),
             Self::Flow(flow) => flow.class_of(look, pkt, now).map_or(Match::No, Match::Class),
             Self::Bpf(program, None) => Match::answered(program.answer(look, pkt)),
-            Self::Bpf(program, Some(class)) => ebpf::decided(program.answer(look, pkt), *class),
+            Self::Bpf(program, Some(class)) => Match::decided(program.answer(look, pkt), *class),
             Self::Ebpf(program, None) => {
                 program.answer(look, pkt, 0).map_or(Match::No, |said| Match::answered(said.value))
             }

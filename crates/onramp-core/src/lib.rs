@@ -15,9 +15,14 @@
 //! | `tree` | a running tree, and edits of it |
 //! | `port` | many threads in front of one tree, and the device behind it |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "tc"), expect(dead_code, reason = "what only lines of tc reach"))]
 
 mod base;
+#[cfg(feature = "tc")]
 pub mod filter;
+#[cfg(not(feature = "tc"))]
+#[path = "no_filter.rs"]
+mod filter;
 mod law;
 mod port;
 pub mod qdisc;
@@ -34,14 +39,17 @@ pub use port::{
     SharedRate, TICK_NS, TooManyJobs, Transmitted,
 };
 pub use sched::{Child, Classes};
-pub use tc::{Facts, Setup, Spec, Taken, cmd};
+pub use tc::Spec;
+#[cfg(feature = "tc")]
+pub use tc::{Facts, Setup, Taken, cmd};
 pub use tree::{RootQdisc, Stopped, Totals, Tree};
-#[doc(hidden)]
+#[cfg(feature = "tc")]
 pub use {tc::Change, tree::Edit};
 
 /// What a running tree says of itself, and how `tc` shows it.
 pub mod view {
     pub use crate::base::{Counters, Extra};
     pub use crate::sched::{ClassView, FlowView, QdiscView, Shown};
+    #[cfg(feature = "tc")]
     pub use crate::tc::{Listed, Query, mq, whole};
 }

@@ -119,7 +119,7 @@ mod ingress;
 mod mq;
 mod multiq;
 mod netem;
-mod pfifo_fast;
+pub(crate) mod pfifo_fast;
 mod pie;
 mod plug;
 mod prio;
@@ -130,7 +130,6 @@ mod skbprio;
 mod tbf;
 
 pub(crate) use self::fifo::{default_pfifo, pfifo_child};
-pub(crate) use self::pfifo_fast::default_pfifo_fast;
 
 pub use crate::sched::{
     AddedQuirks, Backlog, Changes, Check, ClassKind, ClassOption, Cx, Dequeue, FilterPlaces, Kind,

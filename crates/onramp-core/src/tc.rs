@@ -1,16 +1,24 @@
 //! The language of `tc`: its lines, the trees that they describe, and its listings.
 
+#[cfg(feature = "tc")]
 pub mod cmd;
+#[cfg(feature = "tc")]
 pub(crate) mod list;
+#[cfg(feature = "tc")]
 mod listing;
+#[cfg(feature = "tc")]
 pub(crate) mod setup;
 pub(crate) mod spec;
+#[cfg(feature = "tc")]
 mod whole;
 
-pub use self::list::{Listed, Query};
-pub use self::setup::{Change, Facts, Setup, Taken};
 pub use self::spec::Spec;
-pub use self::whole::{mq, whole};
+#[cfg(feature = "tc")]
+pub use self::{
+    list::{Listed, Query},
+    setup::{Change, Facts, Setup, Taken},
+    whole::{mq, whole},
+};
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tc"))]
 mod tests;

@@ -1,18 +1,20 @@
 //! A qdisc alone, to embed where packets and time come from elsewhere.
 
+#[cfg(feature = "tc")]
 mod apply;
+#[cfg(feature = "tc")]
 mod edit;
+#[cfg(feature = "tc")]
 mod look;
 mod root_qdisc;
-
-use std::sync::Arc;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::base::Instant;
 use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
-use crate::tc::{Setup, Spec};
+use crate::tc::Spec;
 
+#[cfg(feature = "tc")]
 pub use self::edit::Edit;
 pub use self::root_qdisc::RootQdisc;
 
@@ -61,10 +63,8 @@ pub use self::root_qdisc::RootQdisc;
 #[derive(Debug)]
 pub struct Tree {
     root: RootQdisc,
-    /// What the root was built from.
-    setup: Arc<Setup>,
-    mtu: u32,
-    seed: u64,
+    #[cfg(feature = "tc")]
+    built_from: apply::BuiltFrom,
     drops: PacketList,
     totals: Totals,
 }
@@ -122,20 +122,13 @@ impl Tree {
     /// Builds the qdisc for packets of at most `mtu` bytes, link header included.
     #[must_use]
     pub fn new(spec: &Spec, mtu: u32) -> Self {
-        Self::with(Setup::of(spec.clone()), spec.build(mtu), mtu, 0)
-    }
-
-    /// Builds a whole tree; none, if `setup` has no root. The same `seed` makes the same choices.
-    #[must_use]
-    pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
-        let root = setup.build(mtu, seed)?;
-        Some(Self::with(setup.clone(), root, mtu, seed))
-    }
-
-    fn with(setup: Setup, root: Box<dyn Qdisc>, mtu: u32, seed: u64) -> Self {
-        let (root, setup) = (RootQdisc::new(root), Arc::new(setup));
-        let drops = PacketList::new();
-        Self { root, setup, mtu, seed, drops, totals: Totals::ZERO }
+        Self {
+            root: RootQdisc::new(spec.build(mtu)),
+            #[cfg(feature = "tc")]
+            built_from: apply::BuiltFrom::spec(spec, mtu),
+            drops: PacketList::new(),
+            totals: Totals::ZERO,
+        }
     }
 
     /// The same, for packets whose senders have bounds of their own, such as sockets have: as in

@@ -9,15 +9,18 @@
 
 mod backoff;
 mod clock;
+#[cfg(feature = "udp")]
 mod error;
 mod loopback;
 mod null;
 mod spin;
 mod sys;
+#[cfg(feature = "udp")]
 mod udp;
 mod wait;
 
 pub use clock::MonotonicClock;
+#[cfg(feature = "udp")]
 pub use error::DeviceError;
 pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, loopback};
 pub use null::{Null, NullStats};
@@ -26,5 +29,6 @@ pub use sys::run_in_child;
 pub use sys::{
     SocketMemory, current_cpu, exact_timers, forks, pin_thread, socket_memory, watch_forks,
 };
+#[cfg(feature = "udp")]
 pub use udp::{Udp, UdpOptions, UdpStats};
 pub use wait::ThreadWaker;

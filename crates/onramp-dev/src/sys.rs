@@ -3,15 +3,19 @@
 
 mod fork;
 mod measure;
+#[cfg(feature = "udp")]
 mod mmsg;
+#[cfg(feature = "udp")]
 mod sockopt;
 mod time;
 
 pub use fork::{forks, run_in_child, watch_forks};
 pub use measure::{SocketMemory, socket_memory};
-#[cfg(test)]
+#[cfg(all(test, feature = "udp"))]
 pub(crate) use mmsg::View;
+#[cfg(feature = "udp")]
 pub(crate) use mmsg::{Close, Messages};
+#[cfg(feature = "udp")]
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub(crate) use time::monotonic_ns;
 pub use time::{current_cpu, exact_timers, pin_thread};

@@ -1,19 +1,24 @@
 //! How links are made.
 
+#[cfg(feature = "udp")]
+mod udp;
+
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
 
 use onramp_core::Spec;
 use onramp_core::{ConfigError, Mode, Rate, SharedRate};
-use onramp_dev::{DeviceError, Udp, UdpOptions, UdpStats};
+#[cfg(feature = "udp")]
+use onramp_dev::DeviceError;
 use onramp_queue::Credits;
 
+#[cfg(feature = "udp")]
+use self::udp::Sockets;
 use crate::Link;
 use crate::runner::StartError;
 use crate::shared::{BoxDevice, LinkConfig, Setup};
@@ -45,7 +50,6 @@ pub struct LinkBuilder {
     credits: Credits,
     burst: u16,
     mtu: Option<u32>,
-    udp: UdpOptions,
     mode: Mode,
     runners: Option<usize>,
     runner_cpus: Vec<usize>,
@@ -55,8 +59,8 @@ pub struct LinkBuilder {
 }
 
 enum Source {
-    Bind(io::Result<SocketAddr>),
-    Sockets(Vec<UdpSocket>),
+    #[cfg(feature = "udp")]
+    Udp(Sockets),
     Devices(Vec<BoxDevice>),
 }
 
@@ -65,10 +69,12 @@ enum Source {
 #[non_exhaustive]
 pub enum BuildError {
     /// The local address could not be resolved.
+    #[cfg(feature = "udp")]
     Resolve(io::Error),
     /// The qdisc's text is wrong.
     Qdisc(ConfigError),
     /// A device could not be made.
+    #[cfg(feature = "udp")]
     Device(DeviceError),
     /// A runner thread could not be started.
     Runner(io::Error),
@@ -81,12 +87,14 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            #[cfg(feature = "udp")]
             Self::Resolve(error) => write!(
                 f,
                 "cannot resolve the local address: {error}; give one of this machine, such as \
                  0.0.0.0:0"
             ),
             Self::Qdisc(error) => error.fmt(f),
+            #[cfg(feature = "udp")]
             Self::Device(error) => error.fmt(f),
             Self::Runner(error) => write!(
                 f,
@@ -107,17 +115,6 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 impl LinkBuilder {
-    pub(crate) fn udp(local: impl ToSocketAddrs) -> Self {
-        let addr = local.to_socket_addrs().and_then(|mut addrs| {
-            addrs.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))
-        });
-        Self::new(Source::Bind(addr))
-    }
-
-    pub(crate) fn sockets(sockets: impl IntoIterator<Item = UdpSocket>) -> Self {
-        Self::new(Source::Sockets(sockets.into_iter().collect()))
-    }
-
     pub(crate) fn devices(devices: impl IntoIterator<Item = BoxDevice>) -> Self {
         Self::new(Source::Devices(devices.into_iter().collect()))
     }
@@ -131,7 +128,6 @@ impl LinkBuilder {
             credits: CREDITS_DEFAULT,
             burst: BURST_DEFAULT,
             mtu: None,
-            udp: UdpOptions::default(),
             mode: Mode::default(),
             runners: None,
             runner_cpus: Vec::new(),
@@ -213,13 +209,6 @@ impl LinkBuilder {
         self
     }
 
-    /// How UDP sockets send: segmentation, transmit times. Devices of other kinds do not look.
-    #[must_use]
-    pub fn udp_options(mut self, options: UdpOptions) -> Self {
-        self.udp = options;
-        self
-    }
-
     /// Who sends: see [`Mode`]. Default: hybrid.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
@@ -282,7 +271,7 @@ impl LinkBuilder {
         if self.burst == 0 {
             return Err(BuildError::Range("burst", 0, "1 to 65535 packets"));
         }
-        let (devices, udp) = self.source.open(self.ports, self.udp)?;
+        let (devices, udp) = self.source.open(self.ports)?;
         let ports_max = self.ports_max.unwrap_or_else(|| devices.len().max(PORTS_MAX_DEFAULT));
         if !(devices.len()..=PORTS_MAX).contains(&ports_max) {
             let why = "what it starts with to 65535";
@@ -332,14 +321,18 @@ fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Devices, and what those that are UDP sockets count.
-type Opened = (Vec<BoxDevice>, Vec<Arc<UdpStats>>);
+/// What the UDP sockets of a link count, each in its place.
+#[cfg(feature = "udp")]
+pub(crate) type SocketCounters = Vec<Arc<onramp_dev::UdpStats>>;
+#[cfg(not(feature = "udp"))]
+pub(crate) type SocketCounters = ();
 
 impl Source {
-    fn open(self, ports: Option<usize>, options: UdpOptions) -> Result<Opened, BuildError> {
+    /// Makes the devices, one for each port.
+    fn open(self, ports: Option<usize>) -> Result<(Vec<BoxDevice>, SocketCounters), BuildError> {
         let given = match &self {
-            Self::Bind(_) => None,
-            Self::Sockets(sockets) => Some(sockets.len()),
+            #[cfg(feature = "udp")]
+            Self::Udp(sockets) => sockets.given(),
             Self::Devices(devices) => Some(devices.len()),
         };
         let wanted = ports.or(given).unwrap_or_else(|| processors().min(PORTS_DEFAULT_MAX));
@@ -350,30 +343,19 @@ impl Source {
             let why = "one for each socket or device given";
             return Err(BuildError::Range("the number of ports", wanted, why));
         }
-        let sockets: Vec<Udp> = match self {
-            Self::Devices(devices) => return Ok((devices, Vec::new())),
-            Self::Bind(local) => {
-                let local = local.map_err(BuildError::Resolve)?;
-                let bind = |_| Udp::bind_with(local, options);
-                (0..wanted).map(bind).collect::<Result<_, _>>()
-            }
-            Self::Sockets(sockets) => {
-                let open = |socket| Udp::new(socket, options);
-                sockets.into_iter().map(open).collect()
-            }
+        match self {
+            Self::Devices(devices) => Ok((devices, SocketCounters::default())),
+            #[cfg(feature = "udp")]
+            Self::Udp(sockets) => sockets.open(wanted),
         }
-        .map_err(BuildError::Device)?;
-        let stats = sockets.iter().map(Udp::stats).collect();
-        let boxed = sockets.into_iter().map(|udp| Box::new(udp) as BoxDevice).collect();
-        Ok((boxed, stats))
     }
 }
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bind(addr) => f.debug_tuple("Bind").field(addr).finish(),
-            Self::Sockets(sockets) => f.debug_tuple("Sockets").field(sockets).finish(),
+            #[cfg(feature = "udp")]
+            Self::Udp(sockets) => sockets.fmt(f),
             Self::Devices(devices) => f.debug_tuple("Devices").field(&devices.len()).finish(),
         }
     }

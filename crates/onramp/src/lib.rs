@@ -3,35 +3,63 @@
 //! A [`Link`] is a device with one or more ports (transmit queues), each with a qdisc in front.
 //! Any number of threads send through it, each with a [`Sender`] of its own, and none of them
 //! ever waits for a lock.
+//!
+//! # Features
+//!
+//! | feature | what it adds | what it needs |
+//! |---|---|---|
+//! | `link` (default) | [`Link`], [`Sender`] and devices: threads send through ports | threads, `libc`; `tc` |
+//! | `udp` (default) | links over UDP sockets | `link`, sockets |
+//! | `tc` (with `link`) | trees of several qdiscs, classes and filters, described by lines of `tc` | |
+//! | `ebpf` (default) | filters that are eBPF programs | `tc` |
+//!
+//! Without any of them, the crate is [`Tree`] and the qdiscs: no threads, no sockets, no `libc`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "link")]
 mod builder;
+#[cfg(feature = "link")]
 mod error;
+#[cfg(feature = "link")]
 mod flow;
+#[cfg(feature = "link")]
 mod line;
+#[cfg(feature = "link")]
 mod link;
+#[cfg(feature = "link")]
 mod nap;
+#[cfg(feature = "link")]
 mod runner;
+#[cfg(feature = "link")]
 mod sender;
+#[cfg(feature = "link")]
 mod shared;
+#[cfg(feature = "link")]
 mod slots;
+#[cfg(feature = "link")]
 mod stats;
 
-pub use builder::{BuildError, LinkBuilder};
-pub use error::{Rejected, SendError, TrySendError};
-pub use flow::{Flow, Mapping};
-pub use line::Line;
-pub use link::{CloseReport, Link, PortError};
-pub use onramp_core::{
-    Change, Clock, ConfigError, Device, DeviceInfo, Facts, Handle, Instant, Mode, Rate, Setup,
-    Spec, Stopped, Totals, Transmitted, Tree, cmd, filter, qdisc, stats as port_stats, view,
+#[cfg(feature = "link")]
+pub use self::{
+    builder::{BuildError, LinkBuilder},
+    error::{Rejected, SendError, TrySendError},
+    flow::{Flow, Mapping},
+    line::Line,
+    link::{CloseReport, Link, PortError},
+    sender::{Ready, Sender},
+    stats::{LinkStats, PortSnapshot},
 };
+#[cfg(feature = "tc")]
+pub use onramp_core::{Change, Facts, Setup, cmd, filter};
+pub use onramp_core::{
+    Clock, ConfigError, Device, DeviceInfo, Handle, Instant, Mode, Rate, Spec, Stopped, Totals,
+    Transmitted, Tree, qdisc, stats as port_stats, view,
+};
+#[cfg(feature = "link")]
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};
-pub use sender::{Ready, Sender};
-pub use stats::{LinkStats, PortSnapshot};
 
 /// The example of the README compiles.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "udp"))]
 #[doc = include_str!("../../../README.md")]
 mod readme {}

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant};
-use onramp_dev::{MonotonicClock, UdpStats};
+use onramp_dev::MonotonicClock;
+#[cfg(feature = "udp")]
+use onramp_dev::UdpStats;
 
 use crate::runner::{StartError, ThreadGroup};
 use crate::shared::{BoxDevice, Setup, Shared};
@@ -54,11 +56,13 @@ impl Link {
     /// A link over UDP sockets that it binds itself to `local`, one for each port.
     ///
     /// With more than one port, `local` must leave the port number open (`0.0.0.0:0`).
+    #[cfg(feature = "udp")]
     pub fn udp(local: impl std::net::ToSocketAddrs) -> LinkBuilder {
         LinkBuilder::udp(local)
     }
 
     /// A link over UDP sockets of yours: each becomes a port.
+    #[cfg(feature = "udp")]
     pub fn sockets(sockets: impl IntoIterator<Item = std::net::UdpSocket>) -> LinkBuilder {
         LinkBuilder::sockets(sockets)
     }
@@ -130,6 +134,7 @@ impl Link {
 
     /// What the UDP socket of each port counts that the builder made; empty for a link over other
     /// devices. (A device that is added later has statistics of its own.)
+    #[cfg(feature = "udp")]
     #[must_use]
     pub fn udp_stats(&self) -> &[Arc<UdpStats>] {
         &self.shared().udp

@@ -11,10 +11,11 @@ use std::thread;
 
 use onramp_core::qdisc::{Cx, Qdisc};
 use onramp_core::{Clock, Device, Instant, Mode, Port, PortWaker, RootQdisc, SharedRate};
-use onramp_dev::{MonotonicClock, UdpStats};
+use onramp_dev::MonotonicClock;
 use onramp_queue::{Credits, HeldWakes, hold_wakes, is_in_waker};
 
 use self::close::Lost;
+use crate::builder::SocketCounters;
 use crate::runner::{Rig, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
@@ -61,7 +62,8 @@ pub(crate) struct Read {
     processors: u32,
     /// How often the process had forked when the link was made.
     forks: u32,
-    pub(crate) udp: Vec<Arc<UdpStats>>,
+    #[cfg_attr(not(feature = "udp"), expect(dead_code, reason = "there are no sockets"))]
+    pub(crate) udp: SocketCounters,
     pub(crate) rate: Option<SharedRate>,
 }
 
@@ -177,7 +179,7 @@ pub(crate) struct Setup {
     pub(crate) rate: Option<SharedRate>,
     pub(crate) runners: usize,
     pub(crate) ports_max: usize,
-    pub(crate) udp: Vec<Arc<UdpStats>>,
+    pub(crate) udp: SocketCounters,
 }
 
 impl Serves<BoxDevice> for Arc<Shared> {

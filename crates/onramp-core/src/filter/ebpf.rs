@@ -157,15 +157,6 @@ enum Test {
     SignedLessEqual,
 }
 
-/// What programs with `direct-action` say is to happen.
-mod act {
-    pub(super) const OK: u32 = 0;
-    pub(super) const SHOT: u32 = 2;
-    pub(super) const STOLEN: u32 = 4;
-    pub(super) const REDIRECT: u32 = 7;
-    pub(super) const TRAP: u32 = 8;
-}
-
 /// What a program said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
@@ -222,22 +213,12 @@ impl Ebpf {
     pub(super) fn act(&self, look: &mut Look, pkt: &Packet, class: Handle) -> Match {
         let Some(said) = self.answer(look, pkt, class.minor.into()) else { return Match::No };
         let minor = Handle::from_priority(said.class).minor;
-        decided(said.value, Handle::new(class.major, minor))
+        Match::decided(said.value, Handle::new(class.major, minor))
     }
 
     /// Runs it for a filter of this class.
     pub(super) fn answer(&self, look: &mut Look, pkt: &Packet, class: u32) -> Option<Answer> {
         machine::run(&self.0, look.at(pkt), pkt, class)
-    }
-}
-
-/// What the answer of a program with `direct-action` means, for a packet that it gives this class.
-pub(super) fn decided(value: u32, class: Handle) -> Match {
-    match value {
-        act::OK => Match::Class(class),
-        // No qdisc redirects.
-        act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Match::Drop,
-        _ => Match::No,
     }
 }
 

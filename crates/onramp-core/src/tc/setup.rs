@@ -14,7 +14,7 @@ use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::{Param, Site, Values};
 use crate::base::{ConfigError, Errno, Handle, Instant};
 use crate::filter::{FilterSpec, Head, How, Reader, Table};
-use crate::qdisc::default_pfifo_fast;
+use crate::qdisc::pfifo_fast::default_pfifo_fast;
 use crate::sched::{ClassKind, Cx, FilterPlaces, Kind, Qdisc};
 use crate::tc::Spec;
 use crate::tc::cmd::{self, INGRESS_MAJOR, OBJECTS, Verb, unshorten};

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::{self, Default, Options, Param, Site, Value, Values};
 use crate::base::show::{Out, Style};
-use crate::base::{ConfigError, Extra, Fault, Handle};
+use crate::base::{ConfigError, Errno, Extra, Fault, Handle};
 use crate::qdisc::KINDS;
 use crate::sched::{Changes, Check, Kind, Qdisc};
 
@@ -151,6 +151,16 @@ impl Spec {
         match spec.check() {
             Err(error) if !matches!(error.fault, Fault::Kernel(..)) => Err(error),
             _ => Ok(spec),
+        }
+    }
+
+    /// There is no such kind.
+    pub(crate) fn unknown(id: &str) -> ConfigError {
+        let why = format!("there is no such kind; there are {}", kinds());
+        let error = ConfigError::new("qdisc", "", id, why);
+        ConfigError {
+            fault: Fault::Kernel(Errno::NoEntry, Some("Specified qdisc kind is unknown")),
+            ..error
         }
     }
 

@@ -20,7 +20,7 @@ struct Place {
 impl Tree {
     /// What every qdisc of the tree has counted, and holds; parents first.
     pub fn views(&mut self) -> Vec<QdiscView> {
-        self.root.views(&self.setup, None)
+        self.root.views(&self.built_from.setup, None)
     }
 }
 

@@ -61,7 +61,9 @@ fn a_tree_knows_the_devices_below() {
 fn sockets_are_as_their_options_say() {
     for mtu in [1_514, 9_014] {
         let builder = Link::udp("127.0.0.1:0").ports(2);
-        let link = builder.udp_options(UdpOptions { mtu, ..UdpOptions::default() }).build();
+        let link = builder
+            .udp_options(onramp_dev::UdpOptions { mtu, ..onramp_dev::UdpOptions::default() })
+            .build();
         let link = link.expect("a link");
         assert_eq!(link.setup().facts().mtu, mtu);
         // fq's quantum is that of two packets (man tc-fq).

@@ -7,7 +7,7 @@
 use super::{Change, NO_CHOICE, Node, Setup};
 use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::Value;
-use crate::base::{ConfigError, Errno, Fault, Handle};
+use crate::base::{ConfigError, Errno, Handle};
 use crate::sched::{ClassKind, Kind};
 use crate::tc::Spec;
 use crate::tc::cmd::{INGRESS, INGRESS_MAJOR, QdiscHead, ROOT, Verb, class_of};
@@ -434,16 +434,4 @@ fn handle(major: u16) -> String {
 
 pub(super) fn place_name(parent: Option<Handle>) -> String {
     parent.map_or_else(|| "root".into(), |parent| format!("parent {parent}"))
-}
-
-impl Spec {
-    /// There is no such kind.
-    pub(crate) fn unknown(id: &str) -> ConfigError {
-        let why = format!("there is no such kind; there are {}", crate::tc::spec::kinds());
-        let error = ConfigError::new("qdisc", "", id, why);
-        ConfigError {
-            fault: Fault::Kernel(Errno::NoEntry, Some("Specified qdisc kind is unknown")),
-            ..error
-        }
-    }
 }

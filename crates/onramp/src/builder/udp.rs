@@ -1,0 +1,78 @@
+//! Links over UDP sockets.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+
+use onramp_dev::{Udp, UdpOptions};
+
+use super::{BuildError, LinkBuilder, SocketCounters, Source};
+use crate::shared::BoxDevice;
+
+/// The sockets of a link, and how they send.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    from: From,
+    options: UdpOptions,
+}
+
+#[derive(Debug)]
+enum From {
+    /// The link binds a socket to this address for each of its ports.
+    Bind(io::Result<SocketAddr>),
+    /// The caller has made them.
+    Caller(Vec<UdpSocket>),
+}
+
+impl LinkBuilder {
+    pub(crate) fn udp(local: impl ToSocketAddrs) -> Self {
+        let addr = local.to_socket_addrs().and_then(|mut addrs| {
+            addrs.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))
+        });
+        Self::over(From::Bind(addr))
+    }
+
+    pub(crate) fn sockets(sockets: impl IntoIterator<Item = UdpSocket>) -> Self {
+        Self::over(From::Caller(sockets.into_iter().collect()))
+    }
+
+    fn over(from: From) -> Self {
+        Self::new(Source::Udp(Sockets { from, options: UdpOptions::default() }))
+    }
+
+    /// How UDP sockets send: segmentation, transmit times. Change it to send frames larger than
+    /// 1,514 bytes, or without segmentation offload. A link over other devices has no use for it.
+    #[must_use]
+    pub fn udp_options(mut self, options: UdpOptions) -> Self {
+        if let Source::Udp(sockets) = &mut self.source {
+            sockets.options = options;
+        }
+        self
+    }
+}
+
+impl Sockets {
+    /// How many sockets the caller has made; `None`: the link binds its own.
+    pub(super) fn given(&self) -> Option<usize> {
+        match &self.from {
+            From::Bind(_) => None,
+            From::Caller(sockets) => Some(sockets.len()),
+        }
+    }
+
+    /// Makes a device of each socket; binds `count` if the caller has made none.
+    pub(super) fn open(self, count: usize) -> Result<(Vec<BoxDevice>, SocketCounters), BuildError> {
+        let options = self.options;
+        let sockets: Vec<Udp> = match self.from {
+            From::Bind(local) => {
+                let local = local.map_err(BuildError::Resolve)?;
+                (0..count).map(|_| Udp::bind_with(local, options)).collect::<Result<_, _>>()
+            }
+            From::Caller(sockets) => {
+                sockets.into_iter().map(|socket| Udp::new(socket, options)).collect()
+            }
+        }
+        .map_err(BuildError::Device)?;
+        let counters = sockets.iter().map(Udp::stats).collect();
+        Ok((sockets.into_iter().map(|udp| Box::new(udp) as BoxDevice).collect(), counters))
+    }
+}
