@@ -3,13 +3,45 @@
 use std::fs;
 use std::process::Command;
 
-use crate::shell::{cargo, cargo_nightly, root, run, show, status, succeeds};
+use crate::shell::{cargo, cargo_nightly, output, root, run, show, status, succeeds};
 use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
 const LAB: &str = "onramp-lab";
 /// What the sanitizer is built for.
 const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The combinations of features that an embedder may want, beside all of them.
+const FEATURES: &[(&str, &[&str])] = &[
+    ("onramp-core", &["", "tc", "ebpf"]),
+    ("onramp-dev", &["", "udp"]),
+    ("onramp", &["", "tc", "ebpf", "link", "link,ebpf", "udp"]),
+];
+
+/// Checks every combination of features, without a warning, and that `onramp` without features
+/// depends on nothing but Onramp's own crates.
+pub(crate) fn features() -> Outcome {
+    for (package, combinations) in FEATURES {
+        for features in *combinations {
+            let mut check = cargo(&["check", "-p", package, "--no-default-features"]);
+            check.args(["--features", features, "--target-dir", "target/features"]);
+            run(check.env("RUSTFLAGS", "-D warnings"))?;
+        }
+    }
+    let mut tree = cargo(&["tree", "-p", "onramp", "--no-default-features", "-e", "normal"]);
+    let names = output(tree.args(["--prefix", "none", "--format", "{p}"]))?;
+    let other = names.lines().find(|line| !line.starts_with("onramp"));
+    other.map_or(Ok(()), |line| {
+        Err(Failure::Failed(format!("`onramp` without features depends on {line}")))
+    })
+}
+
+/// Packs every crate that is published, and builds each from its package.
+pub(crate) fn package() -> Outcome {
+    let mut package = cargo(&["package", "--workspace", "--allow-dirty", "--quiet"]);
+    // Neither is published: the one is the project's own, the other drives a kernel of the project.
+    run(package.args(["--exclude", "xtask", "--exclude", "onramp-differential"]))
+}
 
 /// Runs the models.
 pub(crate) fn loom(args: &[String]) -> Outcome {

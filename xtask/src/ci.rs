@@ -13,6 +13,8 @@ const CHECKS: &[Check] = &[
     ("tidy", tidy::run),
     ("clippy", clippy),
     ("docs", docs),
+    ("features", checks::features),
+    ("package", checks::package),
     ("aarch64", checks::aarch64),
     ("loom", || checks::loom(&[])),
     ("mutants-loom", || mutants::run(&[])),

@@ -34,6 +34,8 @@ usage: cargo xtask COMMAND
   chaos           everything at once, and a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
   aarch64         type-check the workspace for another processor
+  features        check every combination of features that an embedder may want
+  package         pack every crate that is published, and build it from its package
 
 loom, shuttle, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
 ";
@@ -69,6 +71,8 @@ fn main() -> ExitCode {
         Some("conformance") => checks::conformance(rest),
         Some("differential") => checks::differential(rest),
         Some("aarch64") => checks::aarch64(),
+        Some("features") => checks::features(),
+        Some("package") => checks::package(),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -41,6 +41,17 @@ pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|err| Failure::Unable(format!("`{}`: {err}", show(command))))
 }
 
+/// Runs a command, and says so; gives what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
+    eprintln!("$ {}", show(command));
+    let output = command.stderr(std::process::Stdio::inherit()).output();
+    let output = output.map_err(|err| Failure::Unable(format!("`{}`: {err}", show(command))))?;
+    if !output.status.success() {
+        return Err(Failure::Failed(format!("`{}`: {}", show(command), output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Whether the command ends well; says nothing.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
