@@ -9,7 +9,7 @@
 //! ──────────────────────────────          ────────────────────────────────
 //! due.note(at)                            alarm.rise()
 //! if that is earlier: marks.set(place),   for each marked place: marks.clear(place),
-//!   alarm.set(at)                           if due.take(now), visit it; if still due, mark it again
+//!   alarm.set(at)                           if due.take(now), visit it; mark it again if due
 //! if that is earlier: wake the sleeper    sleep until alarm.rest(the earliest due left)
 //! ```
 //!

@@ -80,8 +80,8 @@ impl Gate {
     #[must_use]
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Relaxed: a sender that misses a change sends its packet to the old place, and that place
-        // drops the packet.
+        // Relaxed: a sender that misses a change gives its packet to the old place, and that place
+        // itself drops or sends the packet.
         self.0.load(Relaxed) == 0
     }
 
