@@ -432,7 +432,7 @@ impl Packet {
     ///
     /// # Panics
     ///
-    /// Panics when they do not fit: see [`Packet::capacity`].
+    /// Panics when `payload` does not fit the packet's buffer: see [`Packet::capacity`].
     #[inline]
     pub fn set_payload(&mut self, payload: &[u8]) {
         assert!(payload.len() <= self.capacity(), "the payload fits the packet's buffer");
@@ -510,7 +510,7 @@ impl Packet {
 
     /// # Safety
     ///
-    /// Read at most `capacity` bytes through it.
+    /// The caller reads at most `capacity` bytes through the returned pointer.
     #[inline]
     unsafe fn payload_start(&self) -> *const u8 {
         // SAFETY: the payload directly follows the header in the same allocation.

@@ -75,7 +75,7 @@ impl Succession {
 
     /// Makes the place accept no more packets.
     pub fn leave(&self) {
-        self.state.store(LEAVING, Relaxed); // Relaxed: as in `is_leaving`.
+        self.state.store(LEAVING, Relaxed); // Relaxed: packets of late senders are sent.
     }
 
     /// Hands the flows of the place to `successors`, which wait until `patience` (nanoseconds) for

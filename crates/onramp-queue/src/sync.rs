@@ -52,7 +52,6 @@ impl<T> UnsafeCell<T> {
 ///
 /// The model checker reports a use after the end, an end that is not ordered after every use, and
 /// an object that nobody frees.
-/// and an object that nobody frees.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct Life;

@@ -253,7 +253,6 @@ fn is_over(word: Word) -> bool {
 /// wakes the sender. So no further synchronisation is needed if one thread first makes a change and
 /// then rings, and the waiting thread looks for changes after each wake-up and each
 /// [`Armed::Ready`](crate::Armed::Ready).
-/// [`Armed::Ready`](crate::Armed::Ready), need no other order between them.
 #[derive(Debug)]
 pub struct Bell {
     home: NonNull<Home>,
