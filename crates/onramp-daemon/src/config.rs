@@ -14,7 +14,7 @@ const FILE_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 ///
-/// What is wrong, with the name of the file and the line. Nothing has changed then.
+/// Returns what is wrong, with the name of the file and the line. The host is then unchanged.
 pub(crate) async fn load(hub: &Hub, file: &Path) -> Result<Vec<String>, String> {
     let name = file.display();
     let unread = |why: &dyn std::fmt::Display| format!("cannot read {name}: {why}");

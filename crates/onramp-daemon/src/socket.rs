@@ -51,8 +51,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// What prevents it: a running daemon, named by its process ID; a file that is not a socket; or
-    /// an error of the system.
+    /// Returns what prevents it from opening: a running daemon, named by its process ID; a file
+    /// that is not a socket; or an error of the system.
     pub(crate) fn open(path: &Path) -> Result<(Self, UnixListener), String> {
         let name = path.display();
         if path == Path::new(SYSTEM).join("onramp.sock") {

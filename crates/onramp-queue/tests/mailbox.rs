@@ -152,7 +152,7 @@ fn a_waker_that_panics_leaves_who_posts_alone() {
     assert_eq!(woken.count(), 1);
     mailbox.post(packets(2..3)).expect("it fits");
     assert_eq!(cookies(reader.take()), [0, 1, 2]);
-    // The same once more, followed by a waker that does not panic.
+    // The waker panics a second time; after that, a waker that does not panic is called as usual.
     assert_eq!(reader.arm(&bad), Armed::Armed);
     mailbox.post(packets(3..4)).expect("it fits");
     assert_eq!((woken.count(), cookies(reader.take())), (2, vec![3]));

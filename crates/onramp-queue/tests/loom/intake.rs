@@ -243,8 +243,8 @@ fn an_owner_leaves_busy_under_pushes() {
 }
 
 /// A thread that finds the intake quiet sees what the owner wrote outside the value, however the
-/// owner left. (The owner writes twice, because loom shows a thread that yielded only the latest
-/// value.)
+/// owner left. (The owner writes twice, because after a thread has yielded, loom shows it no values
+/// from before the yield.)
 ///
 /// Broken by: intake-quiet-acquire, intake-leave-idle-release.
 #[test]
@@ -252,7 +252,8 @@ fn quiet_means_that_the_books_are_done() {
     quiet(|owner| assert!(owner.leave_idle().is_ok(), "nothing waits"));
 }
 
-/// The same for an owner that leaves the intake busy.
+/// A thread that finds the intake quiet sees what the owner wrote outside the value, if the owner
+/// leaves the intake busy.
 ///
 /// Broken by: intake-quiet-acquire, intake-leave-busy-release.
 #[test]

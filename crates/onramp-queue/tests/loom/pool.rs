@@ -154,8 +154,8 @@ fn the_waker_on_its_way_will_do() {
     });
 }
 
-/// The same with another waker: the sender is told to look again until the new waker is armed, and
-/// then sleeps.
+/// A sender makes a new request with another waker while it is being woken: the sender is told to
+/// look again until the new waker is armed, and then sleeps.
 ///
 /// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
 #[test]

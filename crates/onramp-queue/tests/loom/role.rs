@@ -124,7 +124,8 @@ fn a_spare_thread_watches() {
     check(3, || watch_is_handed_over(true));
 }
 
-/// The same with a new thread, which watches before it has the role.
+/// The watch hands its role to a new thread, which watches before it has the role, and a runner
+/// goes out meanwhile: the new watch finds that the runner is out.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out.

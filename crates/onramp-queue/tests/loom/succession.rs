@@ -35,7 +35,8 @@ impl Ports {
 
     /// Models `Port::run`: sends all packets that came. The counts use plain loads and stores, so
     /// that a thread sees what another thread sent only if something orders the accesses. (Two
-    /// stores are needed, because loom shows a thread that yielded only the latest value.)
+    /// stores are needed, because after a thread has yielded, loom shows it no values from before
+    /// the yield.)
     fn run(&self, mut owner: Owner<'_, ()>, mut fresh: PacketList) {
         loop {
             fresh.append(&mut owner.take());
