@@ -1,4 +1,4 @@
-//! The web page and the metrics of devices that do not exist: `made_up [ADDR] [QUEUES] [empty]`.
+//! Serves the web page and the metrics of simulated devices: `made_up [ADDR] [QUEUES] [empty]`.
 
 #[path = "../tests/watch/made_up.rs"]
 mod made_up;

@@ -1,4 +1,4 @@
-//! A client of the daemon: what `onramp tc` and `onramp ip` are.
+//! A client of the daemon, which `onramp tc` and `onramp ip` use.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,14 +18,14 @@ pub struct Client {
     id: u64,
 }
 
-/// Why the daemon could not be asked.
+/// Why the daemon gave no usable answer.
 #[derive(Debug)]
 pub enum ClientError {
-    /// No daemon is there.
+    /// No daemon listens at this path.
     Absent(PathBuf, io::Error),
-    /// It went, or did not let us in.
+    /// The connection broke, or the daemon refused it.
     Lost(io::Error),
-    /// It said something else than the protocol has.
+    /// The daemon's answer is not part of the protocol.
     Strange(String),
 }
 
@@ -46,16 +46,17 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Commands that were tried.
+    /// Number of commands that were tried.
     pub tried: usize,
-    /// What they said, those that said something or failed: their places, and the replies.
+    /// The replies of commands that printed something or failed, each with the index of its command
+    /// in the batch.
     pub said: Vec<(usize, Reply)>,
 }
 
-/// A reply, of either kind.
+/// A reply of the daemon, to a command or to a batch.
 #[derive(Debug, Deserialize)]
 struct Answer {
     v: u64,
@@ -83,29 +84,30 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Absent`]: there is none.
+    /// [`ClientError::Absent`] if no daemon listens at `path`.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let absent = |error| ClientError::Absent(path.to_owned(), error);
         let stream = UnixStream::connect(path).map_err(absent)?;
         Ok(Self { reader: BufReader::new(stream), id: 0 })
     }
 
-    /// Has a command done.
+    /// Asks the daemon to execute a command, and returns its reply.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]: the daemon could not be asked. What the command says is in the reply.
+    /// [`ClientError`] if the daemon could not be asked. An error message of the command itself is
+    /// in the reply.
     pub fn exec<S: AsRef<str>>(&mut self, argv: &[S], folder: &str) -> Result<Reply, ClientError> {
         let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
         let answer = self.ask(json!({ "argv": argv, "cwd": folder }))?;
         Ok(Reply { code: answer.code, out: answer.out, err: answer.err })
     }
 
-    /// Has commands done, up to the first that fails, or all.
+    /// Asks the daemon to execute commands until one fails; with `force`, all of them.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]: the daemon could not be asked.
+    /// [`ClientError`] if the daemon could not be asked.
     pub fn batch(
         &mut self,
         commands: &[Vec<String>],
@@ -125,7 +127,8 @@ impl Client {
     fn ask(&mut self, mut request: serde_json::Value) -> Result<Answer, ClientError> {
         self.id += 1;
         (request["v"], request["id"]) = (VERSION.into(), self.id.into());
-        // A daemon that lets nobody in says why, and hears nothing.
+        // A failed write is reported only if nothing can be read: a daemon that refuses the client
+        // sends its reason without reading the request.
         let sent = self.reader.get_ref().write_all(&crate::wire::line(&request));
         let mut line = String::new();
         let read = self.reader.read_line(&mut line).map_err(ClientError::Lost)?;

@@ -1,4 +1,4 @@
-//! The configuration: a file of commands, which the host follows, all or nothing.
+//! The configuration: a file of commands that the host follows completely or not at all.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use tokio::task::spawn_blocking;
 
 use crate::hub::Hub;
 
-/// Bytes of the file, at most.
+/// Largest size of the configuration file, in bytes.
 const FILE_MAX: u64 = 16 << 20;
 
-/// Brings the host to what the file says. Gives the steps that it took.
+/// Configures the host as the file says. Returns the commands that were needed for that.
 ///
 /// # Errors
 ///
-/// What is wrong, with the file and the line. Nothing has changed.
+/// Returns what is wrong, with the name of the file and the line. The host is then unchanged.
 pub(crate) async fn load(hub: &Hub, file: &Path) -> Result<Vec<String>, String> {
     let name = file.display();
     let unread = |why: &dyn std::fmt::Display| format!("cannot read {name}: {why}");

@@ -1,4 +1,4 @@
-//! What a request does to a host.
+//! Executes a client's requests on a host.
 
 use onramp_host::Host;
 use onramp_host::Reply;
@@ -6,7 +6,8 @@ use tracing::debug;
 
 use crate::wire::{self, Asked, Command, Request, Said};
 
-/// Does what a line asks for, all at once, and gives the reply. The daemon does the same in turns.
+/// Executes the request in `line` at once, without waiting for turns, and returns the reply. The
+/// daemon executes requests in turns instead.
 #[must_use]
 pub fn answer(host: &mut Host, line: &[u8]) -> Vec<u8> {
     match wire::parse(line) {
@@ -30,7 +31,8 @@ pub(crate) fn exec(host: &mut Host, Command { argv, folder }: &Command) -> Reply
     reply
 }
 
-/// Does commands up to the first that fails, or all. False: what follows is not to be tried.
+/// Executes commands until one fails or all are done. Returns false if the following commands must
+/// not be tried.
 pub(crate) fn exec_some(
     host: &mut Host,
     commands: &[Command],

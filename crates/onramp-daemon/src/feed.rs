@@ -1,4 +1,5 @@
-//! The daemon's end of what `onramp top` and `onramp monitor` look at, as they see it.
+//! The client side of `onramp top` and `onramp monitor`: it reads what the daemon streams on its
+//! socket.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
@@ -10,18 +11,18 @@ use serde_json::{Value, json};
 
 use crate::snapshot::Stats;
 
-/// Why there is nothing to see.
+/// Why nothing can be shown.
 #[derive(Debug)]
 pub enum FeedError {
-    /// No daemon is there.
+    /// No daemon listens at this path.
     Absent(PathBuf, io::Error),
-    /// It went.
+    /// The daemon has ended.
     Gone,
-    /// It does not want to, and says why.
+    /// The daemon refuses the request, and says why.
     Refused(String),
-    /// It says what nobody expects.
+    /// The daemon sent something that is not part of the protocol.
     Strange(String),
-    /// What was seen cannot be shown.
+    /// Writing the output failed.
     Show(io::Error),
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Reads a line.
+    /// Reads a line; a line with an error message becomes [`FeedError::Refused`].
     pub(crate) fn read(line: &str) -> Result<Self, FeedError> {
         let told: Self = serde_json::from_str(line)
             .map_err(|error| FeedError::Strange(format!("{error}: {}", line.trim_end())))?;
@@ -65,11 +66,11 @@ impl Told {
     }
 }
 
-/// Asks the daemon at `path` to tell of `what` from now on.
+/// Connects to the daemon at `path` and asks it to stream `what` (`stats` or `events`) from now on.
 ///
 /// # Errors
 ///
-/// [`FeedError`]: there is none, or it went.
+/// [`FeedError`] if no daemon listens at `path`.
 pub fn watch(path: &Path, what: &str, options: &Value) -> Result<UnixStream, FeedError> {
     let absent = |error| FeedError::Absent(path.to_owned(), error);
     let mut stream = UnixStream::connect(path).map_err(absent)?;
@@ -78,29 +79,31 @@ pub fn watch(path: &Path, what: &str, options: &Value) -> Result<UnixStream, Fee
         request[key] = value.clone();
     }
     let line = request.to_string() + "\n";
-    // One that lets nobody in says why before it reads.
+    // An error is ignored here: a daemon that refuses the client sends its reason without reading,
+    // and the reason is read later.
     let _ = stream.write_all(line.as_bytes());
     Ok(stream)
 }
 
-/// Where looks at the devices come from.
+/// A source of statistics of the devices.
 pub trait Feed {
-    /// The latest look, if there is one that was not given before. Does not wait.
+    /// Returns the latest statistics if there are any that were not returned before. Does not
+    /// block.
     ///
     /// # Errors
     ///
-    /// [`FeedError`]: there will be no more.
+    /// [`FeedError`] if there will be no more statistics.
     fn poll(&mut self) -> Result<Option<Stats>, FeedError>;
 
-    /// The next look.
+    /// Waits for the next statistics and returns them.
     ///
     /// # Errors
     ///
-    /// [`FeedError`]: there will be no more.
+    /// [`FeedError`] if there will be no more statistics.
     fn wait(&mut self) -> Result<Stats, FeedError>;
 }
 
-/// What a daemon tells on its socket.
+/// Statistics that a daemon streams on its socket.
 #[derive(Debug)]
 pub struct Remote {
     stream: BufReader<UnixStream>,
@@ -108,24 +111,24 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Asks the daemon at `path` for a look every `interval_ms`.
+    /// Connects to the daemon at `path` and asks for statistics every `interval_ms` milliseconds.
     ///
     /// # Errors
     ///
-    /// [`FeedError`]: there is none, or it went.
+    /// [`FeedError`] if no daemon listens at `path`.
     pub fn connect(path: &Path, interval_ms: u64) -> Result<Self, FeedError> {
         let stream = watch(path, "stats", &json!({"interval_ms": interval_ms}))?;
         Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), line: Vec::new() })
     }
 
-    /// The next line, once all of it is there.
+    /// Reads the next line; `None` if it has not completely arrived, or contains no statistics.
     fn next(&mut self) -> Result<Option<Stats>, FeedError> {
         let read = self.stream.by_ref().read_until(b'\n', &mut self.line);
         match read {
             Ok(0) => return Err(FeedError::Gone),
             Ok(_) if self.line.last() == Some(&b'\n') => {}
             Ok(_) => return Ok(None),
-            // What came before is in the line already.
+            // The bytes that came before stay in `line`.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(_) => return Err(FeedError::Gone),
         }
@@ -139,7 +142,7 @@ impl Feed for Remote {
         let set = self.stream.get_ref().set_nonblocking(true);
         set.map_err(|_| FeedError::Gone)?;
         let mut latest = None;
-        // Only what is newest is of interest to somebody who was slow.
+        // A caller that was slow needs only the newest statistics.
         while let Some(stats) = self.next()? {
             latest = Some(stats);
         }

@@ -1,11 +1,11 @@
-//! Figures, as short as they can be read.
+//! Formats numbers for people, as short as possible.
 
-/// Bytes per second, as bits.
+/// Formats a rate given in bytes per second as bits per second.
 pub(crate) fn rate(bytes: Option<f64>) -> String {
     known(bytes, |bytes| scaled(bytes * 8.0, &["bit", "Kbit", "Mbit", "Gbit", "Tbit"]))
 }
 
-/// A number of things, or of things per second.
+/// Formats a number of items, or of items per second.
 pub(crate) fn count(number: Option<f64>) -> String {
     known(number, |number| {
         if number < 1000.0 && number.fract() == 0.0 {
@@ -16,7 +16,7 @@ pub(crate) fn count(number: Option<f64>) -> String {
     })
 }
 
-/// Nanoseconds.
+/// Formats a time given in nanoseconds.
 pub(crate) fn time(ns: Option<f64>) -> String {
     known(ns, |ns| scaled(ns, &["ns", "us", "ms", "s"]))
 }
@@ -25,7 +25,7 @@ fn known(figure: Option<f64>, write: impl Fn(f64) -> String) -> String {
     figure.map_or_else(|| "-".to_owned(), write)
 }
 
-/// Three digits, and the unit that it takes.
+/// Formats `value` with three digits and the matching unit; each unit is 1000 times the one before.
 fn scaled(mut value: f64, units: &[&str]) -> String {
     let mut unit = 0;
     while unit + 1 < units.len() && value >= 999.5 {

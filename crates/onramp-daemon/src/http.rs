@@ -1,7 +1,8 @@
 //! Metrics, the web page and an interface for programs, over HTTP.
 //!
-//! Everything is read-only, unless the server was told otherwise. Pages of others, which a browser
-//! may show beside ours, can neither read nor command: see `http/guard.rs`.
+//! All of it is read-only unless the server was started with control. Web pages of other sites that
+//! a browser shows at the same time can neither read answers nor send commands: see
+//! `http/guard.rs`.
 
 mod events;
 mod guard;
@@ -35,35 +36,38 @@ use crate::metrics::{self, Detail};
 use crate::snapshot::{Device, Query, Sort};
 use crate::web;
 
-/// What is looked at, and who does what is asked. Neither is called on a thread that others need.
+/// The devices that the server shows, and the executor of its commands. Both methods may block, so
+/// they are called only on blocking threads.
 pub trait Source: Send + Sync + 'static {
-    /// All devices as they are now.
+    /// Returns all devices in their present state.
     fn devices(&self) -> Vec<Device>;
 
-    /// Does what a command says, which came from the web page: `tc`, `qdisc`, `show`.
+    /// Executes a command from the web page, for example the words `tc`, `qdisc`, `show`.
     fn exec(&self, words: &[String]) -> Reply;
 
-    /// Waits until either may be called; what this gives is kept until it has returned.
+    /// Waits until `devices` or `exec` may be called. The caller keeps the returned turn until that
+    /// call has returned.
     fn turn(&self) -> Pin<Box<dyn Future<Output = Turn> + Send>> {
         Box::pin(std::future::ready(Box::new(()) as Turn))
     }
 }
 
-/// The turn of one among those who come one after another.
+/// A caller's turn, which ends when it is dropped; turns come one after another.
 pub type Turn = Box<dyn Send>;
 
-/// What clients are granted.
+/// Limits for HTTP clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once.
+    /// Maximum number of connections at a time.
     pub connections: usize,
-    /// Of these, such that wait for events.
+    /// Maximum number of connections that listen to the event stream at a time.
     pub listeners: usize,
-    /// For a request to arrive, and for any byte of an answer to be taken.
+    /// How long a request may take to arrive, and how long the server waits for a client to read
+    /// any byte of an answer.
     pub patience: Duration,
-    /// Bytes of the head of a request.
+    /// Maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// Bytes of a command.
+    /// Maximum size of a command, in bytes.
     pub body_bytes: usize,
 }
 
@@ -79,24 +83,24 @@ impl Default for Limits {
     }
 }
 
-/// What a server has to answer with.
+/// State from which the server answers requests.
 #[derive(Debug)]
 struct Site {
     sampler: Arc<Sampler>,
     limits: Limits,
     control: bool,
     listeners: Arc<Semaphore>,
-    /// Commands go one after another.
+    /// Serialises commands: one runs at a time.
     commands: Arc<Semaphore>,
-    /// Long documents, a few at a time: each takes memory.
+    /// Limits how many long documents are written at a time, because each needs memory.
     writers: Arc<Semaphore>,
     page: web::Page,
 }
 
-/// Serves until `stop` is ready; then says goodbye to clients, and ends.
+/// Serves HTTP clients until `stop` is ready, then ends the connections cleanly and returns.
 ///
-/// With `control`, commands are taken from the web page. What fails is a client's connection, and
-/// ends that.
+/// If `control` is true, the server executes commands from the web page. An error concerns only one
+/// client's connection, and ends that connection.
 pub async fn serve(
     listener: TcpListener,
     sampler: Arc<Sampler>,
@@ -123,7 +127,8 @@ pub async fn serve(
             Some(_) = clients.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    // Without room the stream is closed here.
+                    // If there is no place left, the stream is dropped here, which closes the
+                    // connection.
                     if let Ok(place) = Arc::clone(&room).try_acquire_owned() {
                         let (site, stopped) = (Arc::clone(&site), stopped.clone());
                         clients.spawn(async move {
@@ -132,7 +137,7 @@ pub async fn serve(
                         });
                     }
                 }
-                // No file descriptors, most likely: others have to go first.
+                // Most likely there are no file descriptors left: other connections must end first.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
         }
@@ -157,7 +162,7 @@ async fn client(stream: TcpStream, site: Arc<Site>, mut stopped: watch::Receiver
     let connection = builder.max_buf_size(limits.head_bytes).serve_connection(stream, service);
     let mut connection = pin!(connection);
     tokio::select! {
-        // What a client did wrong is its own affair.
+        // An error of one client concerns nobody else.
         _ = connection.as_mut() => {}
         () = told(&mut stopped) => {
             connection.as_mut().graceful_shutdown();
@@ -166,9 +171,9 @@ async fn client(stream: TcpStream, site: Arc<Site>, mut stopped: watch::Receiver
     }
 }
 
-/// Until it is time to stop.
+/// Waits until it is time to stop.
 async fn told(stopped: &mut watch::Receiver<bool>) {
-    // Nobody left who could say so: that is the same.
+    // An error means that the sender is gone, which also means that it is time to stop.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
@@ -205,7 +210,7 @@ async fn answer(
     done.unwrap_or_else(|(status, why)| reply::error(status, &why))
 }
 
-/// An answer, or why there is none.
+/// A response, or the status and message of an error.
 type Answer = Result<Response, (StatusCode, String)>;
 
 async fn metrics(query: &str, site: &Site) -> Answer {
@@ -248,7 +253,7 @@ async fn snapshot(query: &str, site: &Site) -> Answer {
     Ok(reply::whole(StatusCode::OK, reply::JSON, text))
 }
 
-/// What a query of events asks for.
+/// Parses the query of an event stream.
 fn selection(query: &str) -> Result<Query, (StatusCode, String)> {
     let mut selection = Query::default();
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -306,8 +311,8 @@ async fn exec(request: Request<Incoming>, site: &Arc<Site>, local: SocketAddr) -
     Ok(reply::whole(StatusCode::OK, reply::JSON, document.to_string()))
 }
 
-/// Does what takes time on a thread of its own, where it keeps its place until it is done, whether
-/// or not somebody still waits for it.
+/// Runs `act` on a blocking thread. `act` keeps `place` until it has returned, even if nobody waits
+/// for its result any more.
 async fn in_place<T: Send + 'static>(
     place: OwnedSemaphorePermit,
     act: impl FnOnce() -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! The host, and whose turn it is.
+//! The host that all tasks of the daemon share, and the order in which they use it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,17 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onramp_host::Host;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-/// A host that many tasks use, one after another, in the order in which they came. Cheap to clone.
+/// A host that many tasks use one after another, in the order in which they ask. A `Hub` is cheap
+/// to clone.
 ///
-/// What they do to it runs on a thread of its own, so that a long listing keeps nobody from being
-/// heard.
+/// Each task's work on the host runs on a blocking thread, so that a long listing does not stop the
+/// daemon from reading other requests.
 #[derive(Clone, Debug, Default)]
 pub struct Hub {
     host: Arc<Mutex<Host>>,
     turn: Arc<Turn<()>>,
 }
 
-/// What was to be done ended in a panic: a bug. The host lives on.
+/// The work on the host panicked, which is a bug. The host stays usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Died;
 
@@ -30,28 +31,29 @@ impl fmt::Display for Died {
 impl std::error::Error for Died {}
 
 impl Hub {
-    /// Serves this host.
+    /// Makes a hub that serves `host`.
     #[must_use]
     pub fn new(host: Host) -> Self {
         Self { host: Arc::new(Mutex::new(host)), turn: Arc::default() }
     }
 
-    /// The host itself, for threads that may wait.
+    /// Returns the host itself, for threads that may block.
     #[must_use]
     pub const fn host(&self) -> &Arc<Mutex<Host>> {
         &self.host
     }
 
-    /// Waits for this one's turn, which ends with what this gives.
+    /// Waits until it is the caller's turn to use the host. The turn ends when the returned guard
+    /// is dropped.
     pub(crate) fn turn(&self) -> impl Future<Output = OwnedMutexGuard<()>> + Send + use<> {
         self.turn.clone().lock_owned()
     }
 
-    /// Does something when it is this one's turn.
+    /// Waits for the caller's turn, then runs `act` on the host and returns its result.
     ///
     /// # Errors
     ///
-    /// [`Died`]: `act` panicked.
+    /// [`Died`] if `act` panicked.
     pub async fn with<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Host) -> T + Send + 'static,
@@ -69,6 +71,7 @@ impl Hub {
 
 fn act_on<T>(host: &Mutex<Host>, act: impl FnOnce(&mut Host) -> T) -> Result<T, Died> {
     let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
-    // The host is behind its lock again before anybody looks.
+    // `AssertUnwindSafe` is sound here: the host is back behind its lock before any other code
+    // looks at it.
     catch_unwind(AssertUnwindSafe(|| act(&mut host))).map_err(|_| Died)
 }

@@ -1,7 +1,8 @@
 //! The daemon: it owns a [`Host`](onramp_host::Host) and serves it on a Unix socket and over HTTP.
 //!
-//! [`serve::run`] is the daemon; [`client`] is what `onramp tc` and `onramp ip` are. What they say
-//! to each other is in [`wire`], and for people in `docs/json.md`.
+//! [`serve::run`] runs the daemon; [`client`] implements `onramp tc` and `onramp ip`. The module
+//! [`wire`] defines the protocol between daemon and client; `docs/json.md` describes the protocol
+//! for users.
 #![forbid(unsafe_code)]
 
 pub mod client;

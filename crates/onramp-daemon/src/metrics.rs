@@ -1,6 +1,7 @@
-//! What a host's devices did, as Prometheus reads it.
+//! The counters of a host's devices in the format that Prometheus reads.
 //!
-//! Series follow from a snapshot, so that nothing has to be registered, and what is gone is gone.
+//! All series are made from a snapshot. So nothing has to be registered, and series of deleted
+//! objects disappear.
 
 mod tables;
 mod text;
@@ -13,27 +14,27 @@ use self::tables::{CLASSES, DEVICES, QDISCS, QUEUES, Table};
 use self::text::{Labels, Text, Type};
 use crate::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Snapshot};
 
-/// The type of the document.
+/// Content type of the document.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How much is told. Each level has what those before it have.
+/// Level of detail. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Devices.
+    /// Series for devices.
     Device,
-    /// Transmit queues.
+    /// Series for transmit queues.
     Queue,
-    /// Qdiscs.
+    /// Series for qdiscs.
     Qdisc,
-    /// Classes.
+    /// Series for classes.
     #[default]
     Class,
-    /// The statistics of each kind.
+    /// Series for the statistics that only some kinds of qdisc or class have.
     Statistic,
 }
 
 impl Detail {
-    /// All levels, by name.
+    /// All levels, with their names.
     pub const ALL: [(&str, Self); 5] = [
         ("device", Self::Device),
         ("queue", Self::Queue),
@@ -42,14 +43,14 @@ impl Detail {
         ("statistic", Self::Statistic),
     ];
 
-    /// The level of this name.
+    /// Returns the level with this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, detail)| *detail)
     }
 }
 
-/// The document: all of `snapshot`, or one device of it.
+/// Writes the document for all devices in `snapshot`, or for the one called `device`.
 #[must_use]
 pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> String {
     let all = Things::new(snapshot, device, detail);
@@ -76,7 +77,7 @@ pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> Strin
     text.finish()
 }
 
-/// Everything that has series, with its labels.
+/// All objects that have series, with their labels.
 #[derive(Default)]
 struct Things<'a> {
     devices: Vec<(Labels, Sum)>,
@@ -85,9 +86,9 @@ struct Things<'a> {
     classes: Vec<(Labels, &'a Class)>,
 }
 
-/// A device, and what its queues did together.
+/// A device, with the sums over its queues.
 struct Sum {
-    /// What it is.
+    /// The labels of the device's information series.
     info: Labels,
     up: bool,
     mtu: u32,
@@ -154,7 +155,7 @@ impl Sum {
                 *all.drops.entry(reason.clone()).or_default() += count;
             }
         }
-        // A series that is there before the first drop shows it as a step.
+        // A series that exists before the first drop shows that drop as a step.
         for reason in DropReason::ALL {
             all.drops.entry(reason.name().into()).or_default();
         }
@@ -185,7 +186,7 @@ fn qdiscs(text: &mut Text, qdiscs: &[(Labels, &Qdisc)]) {
     histogram(text, &QDISC_SOJOURN, qdiscs, |qdisc| qdisc.sojourn_ns.as_ref());
 }
 
-/// A family for each row of a table, with a sample for each thing.
+/// Writes a family for each row of a table, with a sample for each object.
 fn table<T>(text: &mut Text, rows: &[Table<T>], things: &[(Labels, impl Borrow<T>)]) {
     if things.is_empty() {
         return;
@@ -228,17 +229,17 @@ fn statistics<T, V: IntoIterator<Item = (crate::snapshot::Name, i64)>>(
     }
 }
 
-/// How a histogram of powers of two is told.
+/// How a histogram with power-of-two buckets is written.
 struct Buckets {
     name: &'static str,
     about: &'static str,
-    /// Powers of two below which values are counted.
+    /// Powers of two that are the buckets' upper bounds.
     powers: &'static [u8],
-    /// What the value is to be divided by.
+    /// Divisor that converts a value to the unit of the series.
     unit: f64,
 }
 
-/// From a microsecond to 17 s, a factor of four each.
+/// Bounds from a microsecond to 17 s, each four times the one before.
 const TIMES: &[u8] = &[10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
 const SOJOURN: Buckets = Buckets {
@@ -269,7 +270,8 @@ const QDISC_SOJOURN: Buckets = Buckets {
     unit: 1e9,
 };
 
-/// What never counted anything has no series yet: they are many.
+/// Writes a histogram for each object that has counted something. Objects that never counted
+/// anything get no series, because there are many of them.
 fn histogram<'a, T>(
     text: &mut Text,
     buckets: &Buckets,
@@ -280,7 +282,7 @@ fn histogram<'a, T>(
         .powers
         .iter()
         .map(|&power| {
-            // The greatest value below the power, so that `le` is exact.
+            // The largest value below the power of two, so that `le` is exact.
             let greatest = 2f64.powi(power.into()) - 1.0;
             (power.into(), (greatest / buckets.unit).to_string())
         })

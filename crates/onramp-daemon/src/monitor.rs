@@ -1,4 +1,4 @@
-//! `onramp monitor`: what happens, a line each.
+//! `onramp monitor`: prints events, one line each.
 
 use std::io::{self, BufRead, Write};
 use std::time::{Duration, SystemTime};
@@ -10,19 +10,19 @@ use crate::feed::{FeedError, Told};
 /// What to show, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// JSON, an object a line.
+    /// Whether to print each event as one JSON object per line.
     pub json: bool,
-    /// When it happened, in front of each line.
+    /// Whether to print the time in front of each line.
     pub timestamp: bool,
-    /// What happens to this device.
+    /// Show only events of this device; `None`: of all devices.
     pub device: Option<String>,
-    /// What happened (`added`, `dropped`), or to what (`qdisc`, `class`, `filter`, `link`). None:
-    /// everything.
+    /// Show only events with these names: what happened (for example `added` or `dropped`) or to
+    /// which kind of object (`qdisc`, `class`, `filter`, `link`). If empty, all events are shown.
     pub events: Vec<String>,
 }
 
 impl Options {
-    /// What may be asked for.
+    /// The names allowed in [`Options::events`].
     pub const EVENTS: [&str; 10] = [
         "added", "changed", "deleted", "up", "down", "dropped", "qdisc", "class", "filter", "link",
     ];
@@ -35,7 +35,7 @@ impl Options {
     }
 }
 
-/// What happened.
+/// An event, as the daemon reports it.
 #[derive(Debug, Deserialize)]
 struct Event {
     unix_us: u64,
@@ -44,11 +44,12 @@ struct Event {
     line: String,
 }
 
-/// Writes what comes, until there is no more or nobody reads.
+/// Writes the events in `lines` to `out`, until `lines` ends or the reader of `out` closes the
+/// pipe.
 ///
 /// # Errors
 ///
-/// [`FeedError`]: the daemon went, or what it says cannot be shown.
+/// [`FeedError`] if the daemon went away, or if its output cannot be understood or shown.
 pub fn run(
     mut lines: impl BufRead,
     out: &mut impl Write,
@@ -69,7 +70,7 @@ pub fn run(
     }
 }
 
-/// What to write for a line of the daemon's, if anything.
+/// Returns the text to write for a line of the daemon; `None` if the line is not to be shown.
 fn text(line: &str, options: &Options) -> Result<Option<String>, FeedError> {
     let told = Told::read(line)?;
     if let Some(lost) = told.lost {
@@ -96,7 +97,7 @@ fn readable(event: &Event, timestamp: bool) -> String {
     format!("{} {line}", humantime::format_rfc3339_micros(at))
 }
 
-/// To what it happened.
+/// Returns the kind of object that the event is about.
 fn object(event: &Event) -> &'static str {
     let first = event.line.split(' ').next().unwrap_or_default();
     match first {
@@ -108,7 +109,8 @@ fn object(event: &Event) -> &'static str {
     }
 }
 
-/// The line, with its device where `tc` has it: `qdisc fq 1: dev d0 root`, `filter dev d0 parent`.
+/// Returns the event's line with the device inserted where `tc` prints it: `qdisc fq 1: dev d0
+/// root`, `filter dev d0 parent`.
 fn with_device(event: &Event) -> String {
     let words_before = match object(event) {
         "qdisc" | "class" => 3,
@@ -176,7 +178,7 @@ up 4: d1: <UP> mtu 1500
             let events = events.iter().map(|name| (*name).to_owned()).collect();
             let device = device.map(str::to_owned);
             let shown = shown(&Options { device, events, ..Options::default() });
-            // What is lost may have been of any kind.
+            // Lost events may have been of any kind, so the loss is always shown.
             assert!(shown.contains("lost 12 events"));
             shown.lines().filter(|line| !line.starts_with("lost")).count()
         };
@@ -206,7 +208,7 @@ up 4: d1: <UP> mtu 1500
         assert!(matches!(ended, Err(FeedError::Strange(_))));
     }
 
-    /// Fails when it has so many lines.
+    /// A writer that fails after `0` complete lines with the error kind `1`.
     struct Full(usize, io::ErrorKind);
 
     impl Write for Full {
@@ -224,7 +226,7 @@ up 4: d1: <UP> mtu 1500
         }
     }
 
-    /// Who reads no more has seen enough; what cannot be written is an error.
+    /// A closed pipe ends the command without an error; any other failure to write is an error.
     #[test]
     fn a_pipe_may_close_and_a_disk_may_not_be_full() {
         let ended = |kind| run(events().as_bytes(), &mut Full(2, kind), &Options::default());
@@ -233,7 +235,7 @@ up 4: d1: <UP> mtu 1500
         assert!(matches!(error, FeedError::Show(_)), "{error}");
     }
 
-    /// The device is told once, wherever the line has it.
+    /// The device is printed once, whether or not the line already contains it.
     #[test]
     fn lines_name_their_devices() {
         let line = |what: &str, line: &str| {
@@ -254,7 +256,7 @@ up 4: d1: <UP> mtu 1500
             ("changed", "filter dev d0 parent 1:", "filter", "changed filter dev d0 parent 1:"),
             ("added", "qdisc", "qdisc", "added qdisc dev d0"),
             ("up", "3: d0: <UP>", "link", "up 3: d0: <UP>"),
-            // Whatever the line begins with.
+            // Events of dropped packets, whatever the line begins with.
             ("dropped", "qdisc of packets", "packets", "dropped qdisc of packets"),
         ] {
             assert_eq!(line(what, text), (kind, format!("{time} {shown}")));

@@ -1,4 +1,4 @@
-//! What a service manager is told (`sd_notify`).
+//! Messages to a service manager (`sd_notify`).
 
 use std::env;
 use std::os::linux::net::SocketAddrExt;
@@ -6,19 +6,21 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The daemon serves.
+/// Message: the daemon is ready and serves clients.
 pub(crate) const READY: &str = "READY=1";
-/// The daemon ends.
+/// Message: the daemon is ending.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// The daemon reads its configuration again; [`READY`] says when it has.
+/// Returns the message that the daemon is reading its configuration again; [`READY`] follows when
+/// it has finished.
 pub(crate) fn reloading() -> String {
     let now = clock_gettime(ClockId::Monotonic);
     let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000);
     format!("RELOADING=1\nMONOTONIC_USEC={usec}")
 }
 
-/// Tells `what`, if anybody wants to know (`$NOTIFY_SOCKET`: a path, or `@` and an abstract name).
+/// Sends `what` to the service manager, if there is one (`$NOTIFY_SOCKET`: a path, or `@` and an
+/// abstract name).
 pub(crate) fn tell(what: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
     let address = match path.to_str().and_then(|path| path.strip_prefix('@')) {

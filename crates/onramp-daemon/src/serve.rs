@@ -1,4 +1,4 @@
-//! The daemon: opens its socket, listens to clients and signals, and ends in good order.
+//! The daemon: opens its socket, serves clients, handles signals, and shuts down cleanly.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,39 +22,39 @@ use crate::socket::{Socket, find_path};
 use crate::watch::Watched;
 use crate::{config, notify, wire};
 
-/// How long clients may take to hear the end of what they asked for, when the daemon ends.
+/// How long clients may take to receive the replies to their requests when the daemon ends.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long devices may send what they hold, when the daemon ends.
+/// How long devices may send the packets that they hold when the daemon ends.
 const FLUSH: Duration = Duration::from_millis(500);
-/// How long nobody is let in after that failed.
+/// How long the daemon waits after `accept` failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a daemon shall be.
+/// Settings of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where its socket is; `None`: `$ONRAMP_SOCKET`, or [`default_path`](crate::default_path).
+    /// Path of the socket; `None`: `$ONRAMP_SOCKET`, or [`default_path`](crate::default_path).
     pub socket: Option<PathBuf>,
-    /// The file of commands that it begins with, and that SIGHUP reads again.
+    /// File of commands that the daemon executes at start, and follows again after SIGHUP.
     pub config: Option<PathBuf>,
-    /// Where it serves metrics and the web page.
+    /// Address at which the daemon serves metrics and the web page; `None`: it serves neither.
     pub metrics: Option<SocketAddr>,
-    /// Whether the web page may change things.
+    /// Whether the web page may change the configuration.
     pub web_control: bool,
-    /// What bounds clients.
+    /// Limits for clients of the socket.
     pub limits: Limits,
 }
 
-/// What bounds clients.
+/// Limits for clients of the socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Clients at once.
+    /// Maximum number of clients at a time.
     pub clients: usize,
-    /// Bytes of a request.
+    /// Maximum size of a request, in bytes.
     pub line: usize,
-    /// Requests a second of a client; those beyond wait.
+    /// Maximum number of requests per second from one client; further requests wait.
     pub rate: u32,
-    /// How long a request may take to arrive, from its first byte on, and how long a reply may
-    /// wait for its reader.
+    /// How long a request may take to arrive, from its first byte on, and how long the daemon waits
+    /// for a client to read a reply.
     pub patience: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// A daemon that has its socket, and serves nobody yet.
+/// A daemon that has opened its socket but does not serve clients yet.
 #[derive(Debug)]
 pub struct Daemon {
     options: Options,
@@ -79,7 +79,7 @@ pub struct Daemon {
 ///
 /// # Errors
 ///
-/// Why it could not begin, for people.
+/// The reason why the daemon could not start, as text for people.
 pub fn run(options: Options) -> Result<(), String> {
     raise_limits();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -93,12 +93,12 @@ pub fn run(options: Options) -> Result<(), String> {
         daemon.serve(|hub, config| signals.wait(hub, config)).await;
         Ok(())
     });
-    // A command that hangs shall not keep the process.
+    // A command that hangs must not keep the process alive.
     runtime.shutdown_timeout(GRACE);
     done
 }
 
-/// Each client is an open file.
+/// Raises the limit of open files, because each client is an open file.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -113,7 +113,8 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// Why it could not, for people.
+    /// The reason why the daemon could not open the socket or follow the configuration, as text for
+    /// people.
     pub async fn open(options: Options, host: Host) -> Result<Self, String> {
         let path = options.socket.clone().unwrap_or_else(find_path);
         let (socket, listener) = Socket::open(&path)?;
@@ -132,19 +133,19 @@ impl Daemon {
         Ok(Self { options, hub, socket, listener, web })
     }
 
-    /// The host.
+    /// Returns the hub with the daemon's host.
     #[must_use]
     pub const fn hub(&self) -> &Hub {
         &self.hub
     }
 
-    /// Where metrics and the web page are, if anywhere.
+    /// Returns the address of metrics and web page; `None` if the daemon serves neither.
     #[must_use]
     pub fn web_address(&self) -> Option<SocketAddr> {
         self.web.as_ref().and_then(|web| web.local_addr().ok())
     }
 
-    /// Serves clients until `until`'s future ends, then ends in good order.
+    /// Serves clients until the future that `until` returns is ready, then shuts down cleanly.
     pub async fn serve<F: Future<Output = ()>>(
         self,
         until: impl FnOnce(Hub, Option<PathBuf>) -> F,
@@ -184,12 +185,12 @@ impl Daemon {
         notify::tell(notify::STOPPING);
         drop(listener);
         drop(socket);
-        let _ = end.send(true); // Nobody may be left to hear it.
+        let _ = end.send(true); // An error means that no client is left.
         let rest = async { while clients.sessions.join_next().await.is_some() {} };
         if timeout(GRACE, rest).await.is_err() {
             warn!("clients did not take their replies in time");
         }
-        // Something that was asked for may still be at it, and not end.
+        // A command may still be running and may never end, so the wait for the host is limited.
         let closed = timeout(FLUSH + GRACE, hub.with(|host| host.close(FLUSH))).await;
         if !matches!(closed, Ok(Ok(()))) {
             error!("cannot close the devices in good order");
@@ -198,7 +199,7 @@ impl Daemon {
     }
 }
 
-/// Those who are served.
+/// The clients that the daemon serves.
 struct Clients {
     hub: Hub,
     watched: Watched,
@@ -237,7 +238,7 @@ impl Clients {
     }
 }
 
-/// Listens for those who look at metrics and the web page.
+/// Listens for clients of the metrics and the web page.
 async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     let listening = TcpListener::bind(address).await;
     let listener =
@@ -247,13 +248,13 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     Ok(listener)
 }
 
-/// Whether a client is of the daemon's user, or root.
+/// Returns an error unless the client runs as the daemon's user or as root.
 fn is_ours(stream: &UnixStream) -> Result<(), String> {
     let peer = stream.peer_cred().map_err(|error| format!("cannot tell who asks: {error}"))?;
     may_ask(peer.uid(), rustix::process::geteuid().as_raw())
 }
 
-/// Whether the user `peer` may ask a daemon of the user `own`.
+/// Returns an error unless the user ID `peer` may use a daemon of the user ID `own`.
 fn may_ask(peer: u32, own: u32) -> Result<(), String> {
     if peer == own || peer == 0 {
         return Ok(());
@@ -261,7 +262,7 @@ fn may_ask(peer: u32, own: u32) -> Result<(), String> {
     Err(format!("user {peer} asks, and only {own} and root may"))
 }
 
-/// The signals that a daemon hears.
+/// The signals that a daemon handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -277,7 +278,7 @@ impl Signals {
         })
     }
 
-    /// Reads the configuration again at each SIGHUP; ends with a signal to end.
+    /// Follows the configuration again at each SIGHUP; returns when SIGTERM or SIGINT arrives.
     async fn wait(&mut self, hub: Hub, config: Option<PathBuf>) {
         loop {
             tokio::select! {
@@ -292,7 +293,7 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal to end.
+    /// Waits for SIGTERM or SIGINT.
     async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => info!("SIGTERM"),
@@ -332,12 +333,12 @@ mod tests {
         {
             assert_eq!(may_ask(peer, own).is_ok(), may, "{peer} asks {own}");
         }
-        // The one after root is nobody special.
+        // User ID 1 has no special rights.
         let why = "user 1 asks, and only 5 and root may";
         assert_eq!(may_ask(1, 5), Err(why.to_owned()));
     }
 
-    /// As docs/json.md has them.
+    /// The default limits are those that docs/json.md documents.
     #[test]
     fn limits_are_those_that_are_documented() {
         let Limits { clients, line, rate, patience } = Limits::default();

@@ -1,4 +1,4 @@
-//! One client: reads its requests, has them done, writes the replies.
+//! One client's session: reads its requests, executes them and writes the replies.
 
 use std::io;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::serve::Limits;
 use crate::watch::{Watch, Watched};
 use crate::wire::{self, Asked, Command, Request, Said};
 
-/// Commands of a batch that are done before others have their turn.
+/// Number of commands of a batch that are executed before other clients get their turn.
 const TURN: usize = 64;
 
-/// A client.
+/// A client's session.
 #[derive(Debug)]
 pub(crate) struct Session {
     reader: BufReader<OwnedReadHalf>,
@@ -36,11 +36,11 @@ pub(crate) struct Session {
 enum Next {
     Line(Vec<u8>),
     End,
-    /// It cannot be understood, and what follows neither.
+    /// The request is invalid, and the following bytes cannot be understood either.
     Lost(String),
 }
 
-/// Why a session ends early.
+/// Error: the client is gone or does not read, so the session ends.
 #[derive(Debug)]
 struct Gone;
 
@@ -58,7 +58,7 @@ impl Session {
         Self { reader, writer, hub, watched, limits, pace }
     }
 
-    /// Serves it until it leaves, or the daemon ends.
+    /// Serves the client until it leaves or the daemon ends.
     pub(crate) async fn run(mut self, mut ending: watch::Receiver<bool>) {
         loop {
             let next = tokio::select! {
@@ -68,7 +68,8 @@ impl Session {
             let line = match next {
                 Ok(Next::Line(line)) => line,
                 Ok(Next::Lost(why)) => {
-                    let _ = self.write(&wire::refusal(None, &why)).await; // It may be gone.
+                    // An error means that the client is gone.
+                    let _ = self.write(&wire::refusal(None, &why)).await;
                     return;
                 }
                 Ok(Next::End) | Err(Gone) => return,
@@ -82,12 +83,14 @@ impl Session {
         }
     }
 
-    /// Tells of what it watches, until it leaves or asks for something else, or the daemon ends.
+    /// Streams what the client watches, until the client leaves, the client sends anything else, or
+    /// the daemon ends.
     async fn tell(&mut self, id: Option<u64>, mut watch: Watch, mut ending: watch::Receiver<bool>) {
         let Self { reader, writer, .. } = self;
         let telling = async {
             while let Some(line) = watch.next(id).await {
-                // A reader may take its time, since nobody waits: it misses something.
+                // A slow reader is no problem, because nobody waits for this write: the reader only
+                // misses some lines.
                 if writer.write_all(&line).await.is_err() {
                     return;
                 }
@@ -100,7 +103,8 @@ impl Session {
         }
     }
 
-    /// Answers a request, or says what it shall be told from now on.
+    /// Answers a request. If the client asked to watch something, returns the request's number and
+    /// the stream.
     async fn answer(&mut self, line: &[u8]) -> Result<Option<(Option<u64>, Watch)>, Gone> {
         let reply = match wire::parse(line) {
             Ok(Asked { id, request: Request::Watch(what, options) }) => {
@@ -128,12 +132,13 @@ impl Session {
                 Ok(said) => said.reply(id),
                 Err(died) => wire::refusal(id, &died.to_string()),
             },
-            // Answered before.
+            // `answer` handles this request and never passes it to this function.
             Request::Watch(..) => wire::refusal(id, "there is nothing to watch here"),
         }
     }
 
-    /// Does commands one after another. Each counts as a request does.
+    /// Executes the commands of a batch in portions of [`TURN`]. Each command counts as a request
+    /// for the client's rate.
     async fn batch(&mut self, commands: Vec<Command>, force: bool) -> Result<Said, Died> {
         let mut said = Said::default();
         let mut commands = commands.into_iter().peekable();
@@ -150,8 +155,7 @@ impl Session {
         Ok(said)
     }
 
-    /// Writes a reply to a reader that may be slow, but reads: the more it is, the longer it may
-    /// take.
+    /// Writes a reply. A slow reader gets more time for a longer reply: one second per MiB.
     async fn write(&mut self, reply: &[u8]) -> Result<(), Gone> {
         let mib = u64::try_from(reply.len() >> 20).unwrap_or(u64::MAX);
         let patience = self.limits.patience.saturating_add(Duration::from_secs(mib));
@@ -160,17 +164,17 @@ impl Session {
     }
 }
 
-/// Tells a client that it is not served.
+/// Tells a client that it is refused.
 pub(crate) fn refuse(mut stream: UnixStream, why: &str, patience: Duration) {
     let refusal = wire::refusal(None, why);
     tokio::spawn(async move {
-        // It may be gone, or not read: then it does not want to know.
+        // If the client is gone or does not read, it does not get the message.
         let _ = timeout(patience, stream.write_all(&refusal)).await;
         let _ = stream.shutdown().await;
     });
 }
 
-/// Reads a line. Whoever has begun one has to end it in time.
+/// Reads a line. Once a client has begun a line, it must complete the line in time.
 async fn next(reader: &mut BufReader<OwnedReadHalf>, limits: Limits) -> Result<Next, Gone> {
     let mut line = Vec::new();
     let mut deadline = None;
@@ -206,12 +210,13 @@ fn slow(len: usize, limits: Limits) -> String {
     format!("{len} bytes of a request, and no line end within {:?}", limits.patience)
 }
 
-/// Spaces requests out: a second's worth at once, then one after another.
+/// Limits the rate of requests: a burst of one second's worth passes at once, later requests are
+/// spaced evenly.
 #[derive(Debug)]
 struct Pace {
     interval: Duration,
     ahead: Duration,
-    /// When the next one would be on time.
+    /// Time at which the next request would be on time.
     due: Instant,
 }
 
@@ -219,12 +224,12 @@ impl Pace {
     fn new(rate: u32) -> Self {
         let second = Duration::from_secs(1);
         let now = Instant::now();
-        // As one that has been silent for long enough.
+        // A new client may use the whole burst, like a client that has been silent for a second.
         let due = now.checked_sub(second).unwrap_or(now);
         Self { interval: second / rate.max(1), ahead: second, due }
     }
 
-    /// Waits until as many commands are on time.
+    /// Waits until `commands` more requests are within the rate.
     async fn wait(&mut self, commands: usize) {
         let now = Instant::now();
         if let Some(late) = now.checked_sub(self.ahead) {
@@ -243,7 +248,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// How long so many commands wait.
+    /// Returns how long `commands` requests wait.
     async fn waits(pace: &mut Pace, commands: usize) -> Duration {
         let begin = Instant::now();
         pace.wait(commands).await;
@@ -258,20 +263,20 @@ mod tests {
         }
         assert_eq!(waits(&mut pace, 1).await, 100 * MS);
         assert_eq!(waits(&mut pace, 3).await, 300 * MS);
-        // After 250 ms two are free, and half of the third.
+        // After 250 ms, two requests pass at once, and the third waits for half its interval.
         sleep_until(Instant::now() + 250 * MS).await;
         assert_eq!(waits(&mut pace, 2).await, Duration::ZERO);
         assert_eq!(waits(&mut pace, 1).await, 50 * MS);
-        // However long it is silent, a second's worth.
+        // However long the client is silent, its burst is one second's worth.
         sleep_until(Instant::now() + 5_000 * MS).await;
         assert_eq!(waits(&mut pace, 10).await, Duration::ZERO);
         assert_eq!(waits(&mut pace, 1).await, 100 * MS);
-        // A batch of more waits for what is more.
+        // A batch larger than the burst waits for the part beyond the burst.
         sleep_until(Instant::now() + 5_000 * MS).await;
         assert_eq!(waits(&mut pace, 25).await, 1_500 * MS);
     }
 
-    /// No rate is the least one.
+    /// A rate of 0 is treated as 1 per second.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
         let mut pace = Pace::new(0);

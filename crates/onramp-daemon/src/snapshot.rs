@@ -1,4 +1,5 @@
-//! What a host's devices did, as plain values: what is shown, scraped and streamed is made of it.
+//! The counters of a host's devices as plain values, from which all listings, metrics and streams
+//! are made.
 
 pub(crate) mod histogram;
 mod rates;
@@ -18,154 +19,159 @@ pub use self::histogram::Histogram;
 pub use self::rates::{RateMeter, Reason, Row, Stats, What};
 pub use self::select::{Query, Sort};
 
-/// A name that is one of ours, or was read.
+/// A name that is either a constant of this program or was read from JSON.
 pub type Name = Cow<'static, str>;
 
-/// Counts by name.
+/// Counts, keyed by name.
 pub type Counts = BTreeMap<Name, u64>;
 
-/// All devices at a moment.
+/// The state of all devices at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// What the document is: `onramp.snapshot`.
+    /// Type of the document: `onramp.snapshot`.
     pub schema: Name,
-    /// Counts incompatible changes of the document.
+    /// Version of the document format; it increases with each incompatible change.
     pub version: u32,
     /// Version of the program.
     pub onramp: Name,
-    /// When, milliseconds since 1970 (UTC).
+    /// Time of the snapshot, in milliseconds since 1970 (UTC).
     pub unix_ms: u64,
-    /// When, nanoseconds of a clock that never jumps.
+    /// Time of the snapshot, in nanoseconds of a monotonic clock.
     pub at_ns: u64,
-    /// The devices, by their numbers.
+    /// The devices, ordered by their index.
     pub devices: Vec<Device>,
 }
 
 /// A device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its number.
+    /// Index of the device (as `ip link` shows it).
     pub index: u32,
-    /// What it is.
+    /// Kind of the device.
     pub kind: Name,
-    /// Whether it takes packets.
+    /// Whether the device is up and accepts packets.
     pub up: bool,
-    /// Largest packet without its link header, bytes.
+    /// Largest packet without the link header, in bytes.
     pub mtu: u32,
-    /// Packets that `pfifo` and its like hold by default.
+    /// Default `limit` of `pfifo` and similar qdiscs, in packets.
     pub txqueuelen: u32,
-    /// The other end of a `veth`.
+    /// Name of the other end of a `veth`; `None` for other devices.
     pub peer: Option<String>,
-    /// Its transmit queues.
+    /// Transmit queues of the device.
     pub queues: Vec<Queue>,
 }
 
 /// A transmit queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// Its number.
+    /// Index of the transmit queue.
     pub queue: usize,
-    /// Packets given to the qdisc, and those that it made.
+    /// Number of packets that were given to the qdisc, plus packets that the qdisc made.
     pub enqueued_packets: u64,
-    /// Of these, packets that it made.
+    /// Number of packets in `enqueued_packets` that the qdisc made.
     pub made_packets: u64,
-    /// Packets the device took.
+    /// Number of packets that the device accepted.
     pub sent_packets: u64,
-    /// Their bytes.
+    /// Number of bytes that the device accepted.
     pub sent_bytes: u64,
-    /// Packets dropped, by reason.
+    /// Number of packets dropped, by reason.
     pub drops: Counts,
-    /// Packets that wait: staged, queued, or taken and not yet with the device.
+    /// Number of packets that wait: staged, queued, or dequeued but not yet accepted by the device.
     pub held_packets: u64,
-    /// Times somebody became owner.
+    /// Number of times that a thread became owner of the queue.
     pub runs: u64,
-    /// Times a sender without credit became owner.
+    /// Number of times that a sender without credit became owner of the queue.
     pub helped: u64,
-    /// Times it became busy.
+    /// Number of times that the queue became busy.
     pub busy: u64,
-    /// Calls of the device.
+    /// Number of calls of the device.
     pub bursts: u64,
-    /// Packets per call of the device.
+    /// Distribution of the number of packets per call of the device.
     pub burst_packets: Histogram,
-    /// Nanoseconds that the oldest packet of a take had waited in the intake.
+    /// Distribution of the time that the oldest packet of a take had waited in the intake, in
+    /// nanoseconds.
     pub staging_ns: Histogram,
-    /// Nanoseconds from push to device, for the oldest packet of a burst.
+    /// Distribution of the time from push to device for the oldest packet of a burst, in
+    /// nanoseconds.
     pub sojourn_ns: Histogram,
-    /// Its qdiscs, parents first.
+    /// Qdiscs of the queue, parents first.
     pub qdiscs: Vec<Qdisc>,
 }
 
 /// A qdisc.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qdisc {
-    /// Its handle.
+    /// Handle of the qdisc.
     pub handle: String,
-    /// The class it stands below; none: it is the root.
+    /// Handle of the class or qdisc above; `None` for the root.
     pub parent: Option<String>,
-    /// Its kind.
+    /// Kind of the qdisc.
     pub kind: Name,
-    /// What passed, and what waits.
+    /// Packets that passed the qdisc, and packets that it holds.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// Packets dropped, by reason.
+    /// Number of packets dropped, by reason.
     pub drops: Counts,
-    /// Nanoseconds from push to dequeue; none if nobody measures.
+    /// Distribution of the time from push to dequeue, in nanoseconds; `None` if the qdisc does not
+    /// measure it.
     pub sojourn_ns: Option<Histogram>,
-    /// Statistics of its kind.
+    /// Statistics that only this kind of qdisc has.
     pub statistics: BTreeMap<Name, i64>,
-    /// Its classes.
+    /// Classes of the qdisc.
     pub classes: Vec<Class>,
 }
 
 /// A class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
-    /// Its handle.
+    /// Handle of the class.
     pub handle: String,
-    /// The class above; none: the qdisc.
+    /// Handle of the class above; `None` if the class stands directly below the qdisc.
     pub parent: Option<String>,
-    /// The qdisc below.
+    /// Handle of the qdisc below the class; `None` if there is none.
     pub leaf: Option<String>,
-    /// What passed, and what waits.
+    /// Packets that passed the class, and packets that it holds.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// Statistics of its kind.
+    /// Statistics that only this kind of class has.
     pub statistics: BTreeMap<Name, i64>,
 }
 
-/// What passed a qdisc or a class, and what it holds.
+/// Packets that passed a qdisc or a class, and packets that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Bytes that left.
+    /// Number of bytes that left.
     pub sent_bytes: u64,
-    /// Packets that left.
+    /// Number of packets that left.
     pub sent_packets: u64,
-    /// Packets dropped.
+    /// Number of packets dropped.
     pub dropped_packets: u64,
-    /// How often it held packets back, or met its limit.
+    /// Number of times that the qdisc or class held packets back, or reached its limit.
     pub overlimits: u64,
-    /// Packets that the device did not take at once.
+    /// Number of packets that the device did not accept at the first attempt.
     pub requeues: u64,
-    /// Bytes that wait.
+    /// Number of bytes that wait.
     pub backlog_bytes: u64,
-    /// Packets that wait.
+    /// Number of packets that wait.
     pub backlog_packets: u64,
 }
 
 impl Snapshot {
-    /// Counts incompatible changes.
+    /// Version of the document format; it increases with each incompatible change.
     pub const VERSION: u32 = 1;
 
-    /// What `views` say, at a time on two clocks.
+    /// Makes a snapshot of `views`, taken at `at_ns` (monotonic nanoseconds) and `unix_ms`
+    /// (milliseconds since 1970).
     #[must_use]
     pub fn new(views: &[DeviceView], at_ns: u64, unix_ms: u64) -> Self {
         let devices = views.iter().map(Device::from).collect();
         Self::of(devices, at_ns, unix_ms)
     }
 
-    /// A snapshot of `devices`.
+    /// Makes a snapshot of `devices`, taken at `at_ns` (monotonic nanoseconds) and `unix_ms`
+    /// (milliseconds since 1970).
     #[must_use]
     pub fn of(devices: Vec<Device>, at_ns: u64, unix_ms: u64) -> Self {
         Self {

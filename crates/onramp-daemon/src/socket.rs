@@ -1,4 +1,4 @@
-//! The control socket: where it is, that nobody else has it, and who may use it.
+//! The control socket: its path, its protection against a second daemon, and its access rights.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,34 +11,34 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Where the socket is if nobody says, and there is no `$XDG_RUNTIME_DIR`.
+/// Directory of the socket if nobody chooses a path and `$XDG_RUNTIME_DIR` is not set.
 const SYSTEM: &str = "/run/onramp";
-/// Clients that may wait to be let in.
+/// Maximum number of clients that wait for `accept`.
 const BACKLOG: i32 = 4_096;
 
-/// The socket of a daemon. Its drop removes it.
+/// The socket file of a daemon. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
     lock: Lock,
 }
 
-/// What keeps a second daemon from the same path. Its drop lets go.
+/// The lock that prevents a second daemon from using the same path. Dropping it releases the lock.
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
     file: File,
 }
 
-/// Where the socket is: `$ONRAMP_SOCKET`, or [`default_path`].
+/// Returns the path of the socket: `$ONRAMP_SOCKET`, or [`default_path`].
 #[must_use]
 pub fn find_path() -> PathBuf {
     let named = env::var_os("ONRAMP_SOCKET").filter(|path| !path.is_empty());
     named.map_or_else(default_path, PathBuf::from)
 }
 
-/// Where the socket is if nobody says: `$XDG_RUNTIME_DIR/onramp.sock`, or, without one,
-/// `/run/onramp/onramp.sock`.
+/// Returns the path of the socket if nobody chooses one: `$XDG_RUNTIME_DIR/onramp.sock`, or
+/// `/run/onramp/onramp.sock` if that variable is not set to an absolute path.
 #[must_use]
 pub fn default_path() -> PathBuf {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -47,15 +47,16 @@ pub fn default_path() -> PathBuf {
 }
 
 impl Socket {
-    /// Takes the place at `path`, also that of a daemon that died.
+    /// Opens the socket at `path`, replacing the socket that a dead daemon left there.
     ///
     /// # Errors
     ///
-    /// What is in the way: a live daemon, by its number; a file that is no socket; the system.
+    /// Returns what prevents it from opening: a running daemon, named by its process ID; a file
+    /// that is not a socket; or an error of the system.
     pub(crate) fn open(path: &Path) -> Result<(Self, UnixListener), String> {
         let name = path.display();
         if path == Path::new(SYSTEM).join("onramp.sock") {
-            // The only folder that is ours to make.
+            // This is the only directory that the daemon creates itself.
             let made = DirBuilder::new().recursive(true).mode(0o755).create(SYSTEM);
             made.map_err(|error| format!("cannot make {SYSTEM}: {error}; try --socket PATH"))?;
         }
@@ -68,7 +69,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // While we have the lock, it is ours. Nothing more can be done where it fails.
+        // The files belong to this daemon while it holds the lock. If removing them fails, nothing
+        // more can be done.
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_file(&self.lock.path);
     }
@@ -100,7 +102,8 @@ impl Lock {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Err(busy(socket)),
                 Err(error) => return Err(failed(error.into())),
             }
-            // Who ended meanwhile has removed the file that we locked.
+            // Another daemon that ended in the meantime may have removed the file that this daemon
+            // locked; then try again.
             let ours = file.metadata().map_err(failed)?;
             if fs::metadata(&path).is_ok_and(|there| there.ino() == ours.ino()) {
                 return Ok(Self { path, file });
@@ -124,7 +127,7 @@ fn busy(socket: &Path) -> String {
     format!("a daemon{who} serves {name} already; end it, or give another --socket")
 }
 
-/// Removes what a daemon left that died.
+/// Removes the socket that a dead daemon left.
 fn clear(path: &Path) -> Result<(), String> {
     let name = path.display();
     match fs::symlink_metadata(path) {
@@ -143,8 +146,8 @@ fn clear(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Listens for the user alone. A socket has its mode before it has its name, so that nobody can
-/// come in between.
+/// Listens for the daemon's own user only. The socket gets its mode before its path, so that no
+/// other user can connect in between.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

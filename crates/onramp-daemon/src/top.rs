@@ -1,4 +1,4 @@
-//! `onramp top`: what happens on all devices, as a table that lives.
+//! `onramp top`: a table of the current traffic on all devices, updated continuously.
 
 mod batch;
 mod screen;
@@ -14,25 +14,25 @@ pub use self::view::View;
 use crate::feed::{Feed, FeedError};
 use crate::snapshot::{Query, Sort};
 
-/// How often the keyboard is looked at.
+/// How often the keyboard is polled.
 const PULSE: Duration = Duration::from_millis(50);
 
-/// What to print, for programs and for paper.
+/// What to print in batch mode, for programs and for paper.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// How many tables; none: without end.
+    /// Number of tables to print; `None`: print without end.
     pub tables: Option<u64>,
-    /// A line of JSON each, instead of a table.
+    /// Whether to print each table as one line of JSON.
     pub json: bool,
-    /// Which rows.
+    /// Which rows to print.
     pub query: Query,
 }
 
-/// Prints tables, one for each look, from the second look on: the first one has no rates.
+/// Prints one table for each set of statistics, except the first, which has no rates.
 ///
 /// # Errors
 ///
-/// [`FeedError`]: the daemon went, or nobody reads.
+/// [`FeedError`] if the daemon went away, or if writing failed.
 pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Result<(), FeedError> {
     let mut left = batch.tables;
     while left != Some(0) {
@@ -48,7 +48,7 @@ pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Resul
         };
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => {}
-            // Who closes the pipe has seen enough.
+            // A reader that closes the pipe has seen enough; this is no error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(FeedError::Show(error)),
         }
@@ -57,11 +57,11 @@ pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Resul
     Ok(())
 }
 
-/// Shows the table on this terminal until somebody quits.
+/// Shows the table on the terminal until the user quits.
 ///
 /// # Errors
 ///
-/// [`FeedError`]: the daemon went, or there is no terminal.
+/// [`FeedError`] if the daemon went away, or if there is no terminal.
 pub fn run(feed: &mut impl Feed, sort: Sort, filter: &str) -> Result<(), FeedError> {
     let mut terminal = ratatui::try_init().map_err(FeedError::Show)?;
     let mut view = View::new(sort, filter);
@@ -98,17 +98,17 @@ fn live(
     }
 }
 
-/// What follows a key.
+/// What to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Go on.
+    /// Continue.
     On,
-    /// End.
+    /// Quit.
     Quit,
 }
 
 impl View {
-    /// Does what a key asks for.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Step {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('c') {

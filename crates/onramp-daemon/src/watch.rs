@@ -1,7 +1,7 @@
-//! What the daemon tells those who watch: what happens every so often, and what has happened.
+//! The streams for clients that watch: statistics at regular intervals, and events.
 //!
-//! Nobody waits for them. Who reads too slowly misses looks, which are worth nothing when they
-//! are old, and loses the oldest events, and is told how many.
+//! The daemon never waits for these clients. A client that reads too slowly misses old statistics,
+//! which are worthless anyway. It also loses the oldest events, and is told how many.
 
 mod drops;
 
@@ -23,13 +23,14 @@ use crate::hub::{Died, Hub};
 use crate::snapshot::{Device, Query, RateMeter};
 use crate::wire;
 
-/// Bytes of events, and so events, that are kept for those who read slowly.
+/// Maximum memory for events that slow clients have not read yet, in bytes. `KEPT` is the resulting
+/// number of events.
 const KEPT_BYTES: usize = 16 << 20;
 const KEPT: usize = KEPT_BYTES / Event::LINE_MAX;
-/// How often somebody looks for drops, and looks whether anybody still wants to know.
+/// How often the daemon looks for new drops, and whether anybody still listens.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What can be watched. Cheap to clone.
+/// The streams of a host that clients can watch. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Watched {
     sampler: Arc<Sampler>,
@@ -40,7 +41,7 @@ pub struct Watched {
 #[derive(Debug)]
 struct Events {
     told: broadcast::Sender<Arc<Value>>,
-    /// Whether somebody tells them.
+    /// Whether a listener on the host passes events on.
     telling: Mutex<bool>,
 }
 
@@ -63,7 +64,7 @@ impl Source for Hub {
 }
 
 impl Watched {
-    /// What there is to see of a host.
+    /// Makes the streams of the hub's host.
     #[must_use]
     pub fn new(hub: Hub) -> Self {
         let told = broadcast::Sender::new(KEPT);
@@ -74,17 +75,17 @@ impl Watched {
         }
     }
 
-    /// What looks at the devices.
+    /// Returns the sampler that reads the devices.
     #[must_use]
     pub const fn sampler(&self) -> &Arc<Sampler> {
         &self.sampler
     }
 
-    /// Begins to watch what is called `what`, as `options` say.
+    /// Starts to watch the stream called `what` with these options.
     ///
     /// # Errors
     ///
-    /// What cannot be understood, for people.
+    /// A message for people that says what cannot be understood.
     pub(crate) async fn watch(
         &self,
         what: &str,
@@ -118,14 +119,15 @@ impl Watched {
             !std::mem::replace(&mut *telling, true)
         };
         if first {
-            // Goes on if who asked leaves, since others may have come.
+            // Runs as a separate task, so that it continues if the first client leaves: other
+            // clients may have come.
             let begun = tokio::spawn(self.clone().begin());
             begun.await.unwrap_or(Err(Died)).map_err(|died| died.to_string())?;
         }
         Ok(receiver)
     }
 
-    /// Begins to listen to the host; if that fails, the next one who asks may.
+    /// Starts to listen to the host. If that fails, the next client that watches tries again.
     async fn begin(self) -> Result<(), Died> {
         let events = Arc::downgrade(&self.events);
         let theirs = events.clone();
@@ -143,7 +145,7 @@ fn read<'de, T: Deserialize<'de>>(options: Map<String, Value>) -> Result<T, Stri
     T::deserialize(Value::Object(options)).map_err(|error| error.to_string())
 }
 
-/// How to look at the devices.
+/// Options for watching statistics.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Looking {
@@ -174,7 +176,7 @@ impl Looking {
     }
 }
 
-/// Somebody who watches.
+/// One client's stream.
 #[derive(Debug)]
 pub(crate) enum Watch {
     Stats { sampler: Arc<Sampler>, ticks: Interval, meter: Box<RateMeter>, query: Query },
@@ -182,7 +184,7 @@ pub(crate) enum Watch {
 }
 
 impl Watch {
-    /// The next line to tell. `None`: there will be no more.
+    /// Waits for the next line to send. `None`: the stream has ended.
     pub(crate) async fn next(&mut self, id: Option<u64>) -> Option<Vec<u8>> {
         match self {
             Self::Stats { sampler, ticks, meter, query } => {
@@ -211,11 +213,11 @@ fn line(id: Option<u64>, key: &str, what: &impl serde::Serialize) -> Vec<u8> {
     wire::line(&json!({"v": wire::VERSION, "id": id, key: what}))
 }
 
-/// Passes on what happens on a host. False: there is nobody to tell any more.
+/// Passes an event of the host on to all listeners. Returns false if the streams no longer exist.
 fn tell(events: &Weak<Events>, event: &Event) -> bool {
     let Some(events) = events.upgrade() else { return false };
     if events.told.receiver_count() > 0 {
-        // The last of them may have left meanwhile.
+        // An error means that the last listener has left in the meantime.
         let _ = events.told.send(Arc::new(document(event)));
     }
     true
@@ -228,7 +230,7 @@ fn document(event: &Event) -> Value {
     json!({"unix_us": unix_us, "what": what.name(), "device": device, "line": line})
 }
 
-/// Tells of packets that were dropped, while somebody listens.
+/// Reports dropped packets as events while anybody listens.
 async fn tell_drops(sampler: Arc<Sampler>, events: Weak<Events>) {
     let mut drops = Drops::default();
     let mut ticks = interval(PERIOD);
@@ -240,7 +242,7 @@ async fn tell_drops(sampler: Arc<Sampler>, events: Weak<Events>) {
             drops = Drops::default();
             continue;
         }
-        // A look that panicked has said so; the next one may go well.
+        // A snapshot that panicked is already logged; the next one may succeed.
         let Ok(snapshot) = sampler.snapshot().await else { continue };
         for event in drops.since(&snapshot) {
             let _ = events.told.send(Arc::new(event));

@@ -1,4 +1,4 @@
-//! The web page: one file that needs nothing else, and may load nothing else.
+//! The web page: one file that needs no other file, and that the browser forbids to load any other.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ const FRAME: &str = include_str!("web/page.html");
 const STYLE: &str = include_str!("web/page.css");
 const SCRIPT: &str = include_str!("web/page.js");
 
-/// The page, put together.
+/// The complete web page and its content security policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     text: String,
@@ -20,7 +20,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The page; with `control`, it has a command line.
+    /// Builds the page; if `control` is true, the page has a command line.
     pub(crate) fn new(control: bool) -> Self {
         let control = if control { "yes" } else { "no" };
         let text = FRAME
@@ -29,7 +29,8 @@ impl Page {
             .replace("{style}", STYLE)
             .replace("{script}", SCRIPT);
         let hash = |part: &str| STANDARD.encode(Sha256::digest(part));
-        // What is not in the page as we wrote it does not run, whoever put it there.
+        // The policy names the hashes of our own script and style, so the browser runs no code that
+        // somebody else inserted.
         let policy = format!(
             "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; \
              connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
@@ -66,7 +67,7 @@ mod tests {
             assert!(!namespace.contains(outside), "{outside}");
         }
         assert!(!page.policy.contains("unsafe"), "{}", page.policy);
-        // Attributes that the policy would silence.
+        // The policy would make the browser ignore such attributes.
         assert!(!page.text.contains(" style=\"") && !page.text.contains(" onclick="));
     }
 }

@@ -1,7 +1,7 @@
-//! What a client and the daemon say to each other: one JSON object a line.
+//! The protocol between a client and the daemon: one JSON object per line.
 //!
-//! Each request has the protocol's version, `"v": 1`, and may have a number, `"id"`, that its reply
-//! repeats. A key that is not known is refused, so that nothing is asked for in vain.
+//! Each request contains the protocol's version, `"v": 1`, and may contain a number, `"id"`, that
+//! its reply repeats. Unknown keys are refused, so that no part of a request is silently ignored.
 
 use std::path::PathBuf;
 
@@ -9,61 +9,61 @@ use onramp_host::Reply;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The protocol's version.
+/// Version of the protocol.
 pub const VERSION: u64 = 1;
-/// Bytes of a request, at most, without its line end.
+/// Largest size of a request in bytes, without its line end.
 pub const LINE_MAX: usize = 1 << 20;
-/// The programs that the daemon plays.
+/// The programs whose commands the daemon executes.
 pub const PROGRAMS: [&str; 2] = ["tc", "ip"];
 
-/// A request, and the number its reply shall have.
+/// A request, and the number that its reply must repeat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
-    /// The number.
+    /// The request's number, if it has one.
     pub id: Option<u64>,
-    /// What is to be done.
+    /// What the client asks for.
     pub request: Request,
 }
 
-/// What is to be done.
+/// What a client can ask for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// A command.
+    /// Execute one command.
     Exec(Command),
-    /// Commands, one after another, up to the first that fails.
+    /// Execute commands one after another, until one fails.
     Batch {
-        /// The commands.
+        /// The commands, in order.
         commands: Vec<Command>,
-        /// Goes on behind those that fail.
+        /// Whether to continue after a command that failed.
         force: bool,
     },
-    /// To be told from now on: what of, and how.
+    /// Stream something from now on: its name, and options.
     Watch(String, Map<String, Value>),
 }
 
-/// The words of a command, and where it was given.
+/// A command, and the directory in which it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The words; the first is `tc` or `ip`.
+    /// The words of the command; the first is `tc` or `ip`.
     pub argv: Vec<String>,
-    /// Where files are looked for that it names.
+    /// The directory that relative file names in the command refer to.
     pub folder: PathBuf,
 }
 
-/// What is wrong with a request, and its number as far as it could be read.
+/// Why a request is wrong, and the request's number if it could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// The number.
+    /// The request's number, if it could be read.
     pub id: Option<u64>,
     /// What is wrong, and what would be right.
     pub why: String,
 }
 
-/// Reads a request.
+/// Parses a request.
 ///
 /// # Errors
 ///
-/// [`Wrong`]: it is no request; what is wrong with it.
+/// [`Wrong`] if the line is not a valid request.
 pub fn parse(line: &[u8]) -> Result<Asked, Wrong> {
     let nameless = |why: String| Wrong { id: None, why };
     let text = std::str::from_utf8(line).map_err(|error| {
@@ -86,7 +86,7 @@ pub fn parse(line: &[u8]) -> Result<Asked, Wrong> {
     request.map(|request| Asked { id, request }).map_err(|why| Wrong { id, why })
 }
 
-/// Reads what is left of a request without its number.
+/// Parses the rest of a request after its number was removed.
 fn body(mut object: Map<String, Value>) -> Result<Request, String> {
     match object.remove("v") {
         Some(Value::Number(version)) if version.as_u64() == Some(VERSION) => {}
@@ -128,7 +128,7 @@ fn body(mut object: Map<String, Value>) -> Result<Request, String> {
     }
 }
 
-/// Reads the words of a command.
+/// Parses the words of a command.
 fn words(key: &str, value: Value) -> Result<Vec<String>, String> {
     let expected = "a command, such as [\"tc\", \"qdisc\", \"show\"]";
     let Value::Array(list) = value else { return Err(wants(key, expected, &value)) };
@@ -159,30 +159,32 @@ const fn name(value: &Value) -> &'static str {
     }
 }
 
-/// The reply to a command.
+/// Returns the reply to a command.
 #[must_use]
 pub fn reply(id: Option<u64>, reply: &Reply) -> Vec<u8> {
     let Reply { code, out, err } = reply;
     line(&json!({ "v": VERSION, "id": id, "code": code, "out": out, "err": err }))
 }
 
-/// The reply to a request that could not be read, or that nobody serves.
+/// Returns the reply to a request that could not be read or is not supported.
 #[must_use]
 pub fn refusal(id: Option<u64>, why: &str) -> Vec<u8> {
     let err = format!("onramp: {why}\n");
     reply(id, &Reply { code: 2, out: String::new(), err })
 }
 
-/// The reply to a request to watch `what`, which is told from now on.
+/// Returns the reply to a request to watch `what`: the stream begins after this line.
 #[must_use]
 pub fn watching(id: Option<u64>, what: &str) -> Vec<u8> {
     line(&json!({ "v": VERSION, "id": id, "watching": what }))
 }
 
-/// Bytes of what the commands of a batch said, at most; the last of them may go beyond.
+/// Limit on the bytes that the replies of a batch take together. The reply that reaches the limit
+/// is still completed.
 pub const SAID_MAX: usize = 16 << 20;
 
-/// What a batch said so far, as its reply has it: kept once, whatever its commands print.
+/// The replies of a batch so far, in JSON form. They are stored only once, however much the
+/// commands print.
 #[derive(Debug, Default)]
 pub struct Said {
     json: Vec<u8>,
@@ -190,7 +192,7 @@ pub struct Said {
     failed: bool,
 }
 
-/// One of a batch that printed something or failed.
+/// The reply of a command that printed something or failed.
 #[derive(Serialize)]
 struct Spoken<'a> {
     command: usize,
@@ -200,19 +202,19 @@ struct Spoken<'a> {
 }
 
 impl Said {
-    /// Commands that were tried.
+    /// Returns the number of commands that were tried.
     #[must_use]
     pub const fn tried(&self) -> usize {
         self.tried
     }
 
-    /// Whether nothing more may be tried.
+    /// Whether the limit is reached, so that no more commands may be tried.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.json.len() >= SAID_MAX
     }
 
-    /// What the next command said.
+    /// Adds the reply of the next command.
     pub fn add(&mut self, reply: &Reply) {
         if *reply != Reply::default() {
             self.write(reply);
@@ -220,7 +222,8 @@ impl Said {
         self.tried += 1;
     }
 
-    /// The next command is not tried, since those before it said too much.
+    /// Adds the message that the next command is not tried, because the replies before it take too
+    /// many bytes.
     pub fn refuse(&mut self) {
         let err = format!(
             "onramp: the batch ends here: what it said takes more than {} MiB; ask for less, or in \
@@ -240,8 +243,8 @@ impl Said {
         debug_assert!(written.is_ok(), "words are JSON, and memory takes them");
     }
 
-    /// The reply to a batch: how many commands were tried, and those that printed something or
-    /// failed, each with its place, from 0 on.
+    /// Returns the reply to the batch: the number of commands that were tried, and the replies of
+    /// commands that printed something or failed, each with its index (from 0).
     #[must_use]
     pub fn reply(self, id: Option<u64>) -> Vec<u8> {
         let Self { mut json, tried, failed } = self;
@@ -255,7 +258,7 @@ impl Said {
     }
 }
 
-/// JSON and a line end.
+/// Returns `value` as JSON with a line end.
 #[must_use]
 pub fn line(value: &Value) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
@@ -278,7 +281,7 @@ mod tests {
         serde_json::from_slice(&reply).expect("JSON")
     }
 
-    /// One that failed, whatever its code, is enough.
+    /// One command that failed, with whatever code, makes the batch fail.
     #[test]
     fn a_batch_fails_with_any_of_its_commands() {
         for (replies, code, places) in [
@@ -321,7 +324,7 @@ mod tests {
         assert_eq!(reply, expected);
     }
 
-    /// Requests that are right, whole.
+    /// Valid requests are parsed completely.
     #[test]
     fn requests_are_read() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -350,7 +353,7 @@ mod tests {
         assert_eq!(asked(br#"{"watch":"stats","v":1,"every":5}"#), Asked { id: None, request });
     }
 
-    /// What is wrong, word for word.
+    /// The exact messages for requests that are wrong.
     #[test]
     fn what_is_wrong_is_said() {
         let number = "\"id\" has to be a whole number, 0 to 18446744073709551615";

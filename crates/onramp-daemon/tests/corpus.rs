@@ -1,4 +1,4 @@
-//! What fuzzing of the protocol found worth keeping, again.
+//! Repeats the inputs that fuzzing of the protocol found to be interesting.
 
 #[path = "ops/protocol.rs"]
 mod ops;

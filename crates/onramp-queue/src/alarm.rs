@@ -1,19 +1,21 @@
-//! When somebody who sleeps has to come by: asked for by many, answered by few.
+//! Alarms: many threads request visits to places, and a few threads that sleep in between make the
+//! visits.
 //!
-//! Each place to see to (a port) has a [`Due`]; each who goes round (a runner) has an [`Alarm`].
+//! Each place that needs visits (a port) has a [`Due`]; each thread that makes the visits (a
+//! runner) has an [`Alarm`].
 //!
 //! ```text
-//! who asks                                who goes round
-//! ────────                                ──────────────
+//! a thread that requests a visit          the thread that makes the visits
+//! ──────────────────────────────          ────────────────────────────────
 //! due.note(at)                            alarm.rise()
 //! if that is earlier: marks.set(place),   for each marked place: marks.clear(place),
-//!   alarm.set(at)                           if due.take(now), see to it; if due, mark it again
+//!   alarm.set(at)                           if due.take(now), visit it; mark it again if due
 //! if that is earlier: wake the sleeper    sleep until alarm.rest(the earliest due left)
 //! ```
 //!
-//! A note that the round missed meets an alarm that has risen or rests: then the asker wakes the
-//! sleeper. (A wake-up of one who is awake must make its next sleep end at once, as
-//! `Thread::unpark` does.) A note that came before the alarm rose is seen by the round.
+//! If a round of visits misses a note, the visiting thread has already called `rise` or `rest`, so
+//! the requesting thread wakes it. (Waking a thread that is awake must make its next sleep end at
+//! once, as `Thread::unpark` does.) If the note came before `rise`, the round sees the note.
 //!
 //! ```text
 //!              | note, set | take | rise, rest
@@ -26,10 +28,10 @@ use crate::mutant;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// No time at all.
+/// A time that never comes.
 pub const NEVER: u64 = u64::MAX;
 
-/// When a place wants to be seen to, nanoseconds.
+/// The time at which a place requests a visit, in nanoseconds.
 #[derive(Debug)]
 pub struct Due(AtomicU64);
 
@@ -40,19 +42,21 @@ impl Default for Due {
 }
 
 impl Due {
-    /// Notes that the place wants to be seen to at `at` or before. Gives the time noted so far.
+    /// Notes that the place requests a visit at `at` (nanoseconds) or before. Returns the time
+    /// noted before this call.
     #[inline]
     pub fn note(&self, at: u64) -> u64 {
-        // Release: what is to be seen to; pairs with the acquire in `take`. An exchange, also if an
-        // earlier time is noted: a mere look could see one that was taken already.
+        // Release: publishes the reason for the visit; pairs with the acquire in `take`. This must
+        // be an exchange even if an earlier time is noted: a plain load could see a note that was
+        // already taken.
         self.0.fetch_min(at, mutant::or("due-note-release", Release, Relaxed))
     }
 
-    /// Takes the note, if its time has come. Take it before seeing to the place: what is asked for
-    /// from then on is noted again.
+    /// Takes the note if its time has come; returns false if there is no such note. Call this
+    /// before visiting the place: requests that come later are noted again.
     #[inline]
     pub fn take(&self, now: u64) -> bool {
-        // Relaxed: a guess, which the exchange below checks.
+        // Relaxed: this value is a guess, which the exchange below verifies.
         if self.0.load(Relaxed) > now {
             return false;
         }
@@ -60,34 +64,36 @@ impl Due {
         self.0.swap(NEVER, mutant::or("due-take-acquire", Acquire, Relaxed)) != NEVER
     }
 
-    /// The time noted.
+    /// Returns the noted time, in nanoseconds.
     #[inline]
     pub fn at(&self) -> u64 {
-        // Relaxed: who notes an earlier one after this wakes the sleeper.
+        // Relaxed: a thread that notes an earlier time after this load wakes the sleeper.
         self.0.load(Relaxed)
     }
 }
 
-/// Which of many places have something noted, so that a round need not look at all of them.
+/// One bit per place that says whether a visit is noted, so that a round need not look at every
+/// place.
 #[derive(Debug)]
 pub struct Marks(Box<[AtomicU64]>);
 
 impl Marks {
-    /// Marks for so many places, none of them set.
+    /// Makes the marks for `places` places; no mark is set.
     #[must_use]
     pub fn new(places: usize) -> Self {
         Self((0..places.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Marks a place whose due time was noted. Not before: who clears the mark looks there next.
+    /// Marks a place. Call this after noting its due time, because the thread that clears the mark
+    /// looks at the due time next.
     #[inline]
     pub fn set(&self, place: usize) {
-        // Release: the note; pairs with the acquire in `clear`.
+        // Release: publishes the note; pairs with the acquire in `clear`.
         let order = mutant::or("mark-set-release", Release, Relaxed);
         self.0[place / 64].fetch_or(1 << (place % 64), order);
     }
 
-    /// Takes the mark away. Before the look at the place: what is noted from then on is marked
+    /// Clears the mark of a place. Call this before looking at the place: later notes set the mark
     /// again.
     #[inline]
     pub fn clear(&self, place: usize) {
@@ -96,15 +102,16 @@ impl Marks {
         self.0[place / 64].fetch_and(!(1 << (place % 64)), order);
     }
 
-    /// The places that are marked, in order. A place that is marked meanwhile may be among them.
+    /// Returns the marked places, in ascending order. Places that are marked during the iteration
+    /// may be among them.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         (0..self.0.len()).flat_map(|word| self.in_word(word))
     }
 
-    /// The places that are marked among 64, and how far the look came: where to go on.
+    /// Returns the marked places within one group of 64, and the `from` for the next call.
     ///
-    /// So many are those from the multiple of 64 at or before `from`; round and round, `from` goes
-    /// through all of them.
+    /// The group is the aligned group of 64 places that contains `from`; places below `from` are
+    /// left out. Repeated calls go round through all places.
     pub fn some(&self, from: usize) -> (impl Iterator<Item = usize>, usize) {
         let word = from / 64 % self.0.len().max(1);
         let marked = (word < self.0.len()).then(|| self.in_word(word));
@@ -113,7 +120,8 @@ impl Marks {
     }
 
     fn in_word(&self, word: usize) -> impl Iterator<Item = usize> {
-        // Relaxed: a guess; who marks after it wakes the sleeper, and `clear` acquires.
+        // Relaxed: this value is a guess. A thread that sets a mark after this load wakes the
+        // sleeper, and `clear` acquires.
         let mut bits = self.0[word].load(Relaxed);
         std::iter::from_fn(move || {
             let place = word * 64 + bits.trailing_zeros() as usize;
@@ -124,7 +132,7 @@ impl Marks {
     }
 }
 
-/// When a sleeper wakes by itself, nanoseconds.
+/// The time at which a sleeping thread wakes by itself, in nanoseconds.
 #[derive(Debug)]
 pub struct Alarm(AtomicU64);
 
@@ -135,22 +143,26 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// Sets it to `at`, if that is earlier. True: then the caller has to wake the sleeper.
+    /// Sets the alarm to `at` (nanoseconds) if that is earlier than its present time. Returns true
+    /// if it was earlier; the caller must then wake the sleeper.
     #[inline]
     pub fn set(&self, at: u64) -> bool {
-        // Release: the note that came before; pairs with the acquire in `rise`. Acquire: who rose
-        // last, where several take turns ([`Post`](crate::Post)): the caller wakes that one.
+        // Release: publishes the note that was made before; pairs with the acquire in `rise`.
+        // Acquire: if several threads take turns as sleeper ([`Post`](crate::Post)), shows which
+        // thread called `rise` last; the caller wakes that thread.
         let order = mutant::or("alarm-set-release", AcqRel, Acquire);
         let order = mutant::or("alarm-set-acquire", order, Release);
         at < self.0.fetch_min(at, order)
     }
 
-    /// The sleeper has risen: from here on whoever sets the alarm wakes it.
+    /// Notes that the sleeper has risen: from here on, a thread that sets the alarm wakes the
+    /// sleeper.
     #[inline]
     pub fn rise(&self) {
-        // Acquire: pairs with the release in `set`: whoever set it without waking us, because an
-        // earlier time stood there, has noted before what we look for next.
-        // Release: who we are; pairs with the acquire in `set`.
+        // Acquire: pairs with the release in `set`. A thread that set the alarm without waking this
+        // one, because an earlier time was set, has made its note before, so this thread finds the
+        // note next.
+        // Release: publishes which thread has risen; pairs with the acquire in `set`.
         let order = mutant::or("alarm-rise-acquire", AcqRel, Release);
         let order = mutant::or("alarm-rise-release", order, Acquire);
         if !mutant::is("alarm-rise-left-out") {
@@ -158,17 +170,20 @@ impl Alarm {
         }
     }
 
-    /// The sleeper goes to rest until `next`; gives the time to sleep to, maybe an earlier one.
+    /// Notes that the sleeper goes to sleep until `next` (nanoseconds). Returns the time until
+    /// which it may sleep, which is earlier if the alarm was set earlier.
     #[inline]
     pub fn rest(&self, next: u64) -> u64 {
-        // Relaxed: who sets it earlier after this wakes us; who did before is in its value.
+        // Relaxed: a thread that sets an earlier time after this exchange wakes the sleeper; a time
+        // that was set before is in the returned value.
         self.0.fetch_min(next, Relaxed).min(next)
     }
 
-    /// The time it is set to. A hint.
+    /// Returns the time that the alarm is set to, in nanoseconds. A hint: the time may be stale as
+    /// soon as it is read.
     #[inline]
     pub fn at(&self) -> u64 {
-        // Relaxed: a hint.
+        // Relaxed: the result is only a hint.
         self.0.load(Relaxed)
     }
 }

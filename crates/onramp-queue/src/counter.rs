@@ -1,49 +1,53 @@
-//! Statistics cells: one writer at a time, any number of readers, no locked instruction.
+//! Statistics counters: one thread at a time writes a counter, any number of threads read it, and
+//! no access needs a locked instruction.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that one thread at a time writes (an owner, a sender) and any thread reads.
+/// A number that one thread at a time writes (for example an owner or a sender) and any thread
+/// reads.
 ///
-/// The writer pays a plain load and store. A reader sees each cell grow monotonically; cells read
-/// one after another are not one instant. Two writers at once would lose counts, but nothing worse.
+/// The writer pays for one plain load and one plain store. A reader sees each counter only grow,
+/// but counters read one after another do not show the same instant. Two simultaneous writers would
+/// lose counts; nothing worse would happen.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Zero.
+    /// Makes a counter that holds zero.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds `n`. Writer only.
+    /// Adds `n`. Only the writing thread may call this.
     #[inline]
     pub fn add(&self, n: u64) {
-        // Relaxed: a number for people; it orders nothing.
+        // Relaxed: the counter only informs people; it orders no other memory.
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Raises it to `n` if it is less. Writer only.
+    /// Sets the counter to `n` if the counter is lower. Only the writing thread may call this.
     #[inline]
     pub fn raise(&self, n: u64) {
-        // Relaxed: as above.
+        // Relaxed: the counter orders no other memory.
         if self.0.load(Relaxed) < n {
             self.0.store(n, Relaxed);
         }
     }
 
-    /// Sets it to `n`: for levels, such as a backlog. Writer only.
+    /// Sets the counter to `n`, for levels such as a backlog. Only the writing thread may call
+    /// this.
     #[inline]
     pub fn set(&self, n: u64) {
-        // Relaxed: as above.
+        // Relaxed: the counter orders no other memory.
         self.0.store(n, Relaxed);
     }
 
-    /// What it holds.
+    /// Returns the current value.
     #[must_use]
     #[inline]
     pub fn get(&self) -> u64 {
-        // Relaxed: as above.
+        // Relaxed: the counter orders no other memory.
         self.0.load(Relaxed)
     }
 }

@@ -1,6 +1,6 @@
-//! Why packets die: one closed list, a sentence each.
+//! The reasons why packets are dropped: one closed list, with one sentence for each reason.
 //!
-//! Source: the idea, and the names of the qdisc reasons, are those of Linux
+//! Source: the idea, and the names of the qdisc reasons, come from Linux
 //! `include/net/dropreason-qdisc.h`.
 
 macro_rules! reasons {
@@ -14,16 +14,16 @@ macro_rules! reasons {
         }
 
         impl DropReason {
-            /// Every reason, in the order of their numbers.
+            /// All reasons, in the order of their numeric values.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name used in statistics and JSON.
+            /// Returns the name of the reason, as statistics and JSON show it.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// One sentence: when it occurs.
+            /// Returns one sentence that says when a packet is dropped for this reason.
             #[must_use]
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$variant => $about),* }

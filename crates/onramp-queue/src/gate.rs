@@ -1,4 +1,5 @@
-//! What a sender looks at before each packet: whether there may be a reason not to send it on.
+//! The gate: one byte that a sender checks before each packet to learn whether something may
+//! prevent it from sending the packet on the usual way.
 //!
 //! ```text
 //!              |  look  |  change
@@ -10,7 +11,8 @@ use crate::mutant;
 use crate::sync::Ordering::{Relaxed, SeqCst};
 use crate::sync::{AtomicU8, fence};
 
-/// Why packets may be refused, or go another way than their flow says.
+/// Flags for the reasons why packets may be refused, or may go to another port than their flow
+/// says. Each place guarded by a gate is a port.
 #[derive(Debug, Default)]
 pub struct Gate(AtomicU8);
 
@@ -20,42 +22,44 @@ impl Gate {
     const ONE: u8 = 4;
     const SHUT: u8 = 8;
 
-    /// One place has died, or goes.
+    /// Notes that a place has died or is being removed.
     pub fn note_change(&self) {
         self.0.fetch_or(Self::CHANGE, Relaxed); // Relaxed: see `is_open`.
     }
 
-    /// Closes it for good. The closing thread looks for places after this call, and finds those
-    /// added before. A thread that adds one later [sees](Self::has_closed_since) the gate closed.
+    /// Closes the gate for good. The closing thread looks for places after this call, and finds
+    /// those that were added before. A thread that adds a place later
+    /// [sees](Self::has_closed_since) that the gate is closed.
     pub fn close(&self) {
-        self.0.fetch_or(Self::CLOSED, Relaxed); // Relaxed: the fence orders it.
+        self.0.fetch_or(Self::CLOSED, Relaxed); // Relaxed: the fence below orders the write.
         if !mutant::is("gate-close-unfenced") {
-            // SeqCst: pairs with that of `has_closed_since`.
+            // SeqCst: pairs with the fence in `has_closed_since`.
             fence(SeqCst);
         }
     }
 
-    /// Nobody comes by any more who would see to what is left.
+    /// Notes that from now on no runner visits the places any more, to send or drop packets that
+    /// are left there.
     pub fn shut(&self) {
-        self.0.fetch_or(Self::SHUT, Relaxed); // Relaxed: the fence orders it.
+        self.0.fetch_or(Self::SHUT, Relaxed); // Relaxed: the fence below orders the write.
         if !mutant::is("gate-shut-unfenced") {
-            // SeqCst: pairs with that of `is_shut`.
+            // SeqCst: pairs with the fence in `is_shut`.
             fence(SeqCst);
         }
     }
 
-    /// Whether it was closed. A thread asks after it has added a place. If the answer is no, the
-    /// thread that [closes](Self::close) the gate later finds the place.
+    /// Whether the gate was closed. A thread calls this after it has added a place. If the result
+    /// is false, a thread that [closes](Self::close) the gate later finds the place.
     #[must_use]
     pub fn has_closed_since(&self) -> bool {
         if !mutant::is("gate-look-unfenced") {
-            // SeqCst: pairs with that of `close`.
+            // SeqCst: pairs with the fence in `close`.
             fence(SeqCst);
         }
         self.is_closed()
     }
 
-    /// From now on the first place serves all flows, or no longer.
+    /// Sets whether the first place serves all flows.
     pub fn set_one(&self, one: bool) {
         // Relaxed: see `is_open`.
         if one {
@@ -65,40 +69,42 @@ impl Gate {
         }
     }
 
-    /// The first place serves all flows.
+    /// Whether the first place serves all flows.
     #[must_use]
     pub fn is_one(&self) -> bool {
         self.0.load(Relaxed) & Self::ONE != 0 // Relaxed: see `is_open`.
     }
 
-    /// Every place lives and stays, and serves its own flows, and nothing is closed.
+    /// Whether nothing unusual has happened: every place is alive and stays, each place serves its
+    /// own flows, and the gate is not closed.
     #[must_use]
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Relaxed: what a send that comes too late brings, the place itself drops.
+        // Relaxed: a sender that misses a change gives its packet to the old place, and that place
+        // itself drops or sends the packet.
         self.0.load(Relaxed) == 0
     }
 
-    /// A place has died, or went or goes, or all is closed.
+    /// Whether a place has died, was removed or is being removed, or the gate is closed.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.0.load(Relaxed) & !Self::ONE != 0 // Relaxed: see `is_open`.
     }
 
-    /// It is closed.
+    /// Whether the gate is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0.load(Relaxed) & Self::CLOSED != 0 // Relaxed: as above.
+        self.0.load(Relaxed) & Self::CLOSED != 0 // Relaxed: see `is_open`.
     }
 
-    /// It is shut. A thread that leaves something behind asks after that. If the answer is no, the
-    /// thread that shuts the gate looks afterwards, and finds it.
+    /// Whether the gate is shut. A thread calls this after it has left packets in a place. If the
+    /// result is false, the thread that shuts the gate looks afterwards and finds these packets.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         if !mutant::is("gate-is-shut-unfenced") {
-            // SeqCst: pairs with that of `shut`.
+            // SeqCst: pairs with the fence in `shut`.
             fence(SeqCst);
         }
-        self.0.load(Relaxed) & Self::SHUT != 0 // Relaxed: after the fence.
+        self.0.load(Relaxed) & Self::SHUT != 0 // Relaxed: the fence above orders the load.
     }
 }

@@ -1,22 +1,26 @@
-//! The intake and the right to run what is behind it, in one word. Nobody waits for it.
+//! The intake: a lock-free list of packets, and the right to work on the value behind that list, in
+//! one word. No thread ever waits for an intake.
 //!
-//! Many threads push packets; one at a time, the *owner*, takes them all and works on the value
-//! behind the intake (for a port: qdisc and device). Whoever pushes into an idle intake becomes
-//! its owner; everybody else leaves after one push.
+//! Many threads push packets. One thread at a time, the *owner*, takes all of them and works on the
+//! value behind the intake (for a port: qdisc and device). A thread that pushes into an idle intake
+//! becomes its owner; every other thread leaves after one push.
 //!
 //! ```text
 //! word                     meaning
 //! 0                        idle
-//! OWNED                    owned, nothing waits
-//! OWNED | count, newest    owned, a list waits: the owner looks again before it leaves
-//! OWNED | BUSY | ...       the same: it was BUSY when it was owned, and nothing was taken yet
-//! BUSY | (count, newest)?  nobody owns it; what waits is looked after by the runner (below), by
-//!                          the pusher that makes the list `batch` long, or by who calls `own`
+//! OWNED                    a thread owns the intake, no packet waits
+//! OWNED | count, newest    a thread owns the intake, a list of packets waits: the owner must look
+//!                          again before it leaves
+//! OWNED | BUSY | ...       the same; the intake was BUSY when its owner came, and the owner has
+//!                          not taken any packets yet
+//! BUSY | (count, newest)?  no thread owns the intake; the waiting packets are taken by the runner
+//!                          (see below), by the pusher that makes the list `batch` long, or by a
+//!                          thread that calls `own`
 //! ```
 //!
-//! BUSY is the owner's choice on leaving: the intake is so busy that packets are worth collecting.
-//! Who sets it has told a runner (the port's runner), which must call [`Intake::own`] again and
-//! again until it leaves the intake idle.
+//! The owner sets BUSY when it leaves an intake that is so busy that collecting packets pays off.
+//! Before an owner sets BUSY, it tells a runner (the port's runner), which must call
+//! [`Intake::own`] again and again until it leaves the intake idle.
 //!
 //! ```text
 //!                |  push | own | take, leave
@@ -25,12 +29,13 @@
 //! take, leave    |   -   |  -  |  one owner (`&mut Owner`)
 //! ```
 //!
-//! List, ownership and count are one word, so there is no lost wake-up to fence against, the cap
-//! is exact, and there is no ABA, because nothing but "take all" pops. A push may find the word as
-//! it saw it though the packet it links to is another by now, at the address of one that died: the
-//! link is right as an address, and `take` looks up by it which packet lives there.
+//! List, ownership and count share one word. So no wake-up can be lost, no fence is needed, the
+//! limit on waiting packets is exact, and there is no ABA problem, because the only operation that
+//! removes packets is "take all". A push may succeed although the packet that it links to was freed
+//! and another packet now lives at the same address. The link is still correct as an address, and
+//! `take` finds out from the address which packet lives there.
 //!
-//! Source: `design 4` is ours; what it replaces is Linux's `__dev_xmit_skb` with its list
+//! Source: the design is our own. It replaces the list in Linux's `__dev_xmit_skb`
 //! (`net/core/dev.c`, 7.2).
 
 use std::fmt;
@@ -48,9 +53,9 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Padded, UnsafeCell, prefetch_write};
 use crate::word::Word;
 
-/// Somebody runs it.
+/// Flag: a thread owns the intake.
 const OWNED: usize = 1;
-/// Packets may wait with no owner.
+/// Flag: packets may wait although no thread owns the intake.
 const BUSY: usize = 2;
 
 /// A lock-free intake in front of a value that one thread at a time works on.
@@ -61,8 +66,9 @@ pub struct Intake<T> {
     value: Padded<UnsafeCell<T>>,
 }
 
-/// What producers exchange, what they only read, and what the owner works on lie on lines of their
-/// own: a producer takes one line from others, and the owner's work takes none from producers.
+/// The word that producers exchange, the fields that producers only read, and the value that the
+/// owner works on lie on separate cache lines. So a producer takes one line from other producers,
+/// and the owner's work takes no line from producers.
 #[cfg(not(loom))]
 const _: () = {
     assert!(align_of::<Intake<u8>>() == LINES && size_of::<Intake<u8>>() == 3 * LINES);
@@ -73,49 +79,54 @@ const _: () = {
     assert!(offset_of!(Intake<u8>, batch) / LINES == cap);
 };
 
-// SAFETY: the word hands packets over, and `value` from owner to owner; neither needs `T: Sync`,
-// for only the owner has a reference to the value.
+// SAFETY: the word hands packets from thread to thread, and hands `value` from owner to owner.
+// Neither needs `T: Sync`, because only the owner has a reference to the value.
 unsafe impl<T: Send> Send for Intake<T> {}
-// SAFETY: as above.
+// SAFETY: the argument for `Send` above holds for `Sync` as well.
 unsafe impl<T: Send> Sync for Intake<T> {}
 
-/// What became of a push.
+/// The result of a push.
 #[must_use = "an owner has to drain the intake"]
 #[derive(Debug)]
 pub enum Pushed<'a, T> {
-    /// Somebody else is bound to take it.
+    /// The packets are in the intake, and another thread is bound to take them.
     Staged {
-        /// Nothing waited before: if there is a runner that takes what waits, it has to be told.
+        /// Whether no packet waited before this push. If a runner takes the waiting packets, the
+        /// pusher must tell the runner.
         first: bool,
     },
-    /// The caller is the owner now. What it pushed is `fresh` if the intake was idle; otherwise
-    /// [`Owner::take`] gives it, in its place.
+    /// The calling thread is now the owner. If the intake was idle, `fresh` holds the pushed
+    /// packets. Otherwise `fresh` is empty, and [`Owner::take`] returns the pushed packets at their
+    /// place in the list.
     Owner {
         /// The right to work on the value.
         owner: Owner<'a, T>,
-        /// The packets, not in the list.
+        /// The pushed packets, if they were not put into the list.
         fresh: PacketList,
     },
 }
 
-/// The intake holds its cap. The packets are still the caller's.
+/// Error of a push that would exceed the intake's limit of waiting packets. It returns the packets
+/// to the caller.
 #[derive(Debug)]
 pub struct Full(pub PacketList);
 
 /// The right to work on the value behind an intake.
 ///
-/// Leave by [`Owner::leave_idle`] or [`Owner::leave_busy`]. An owner that is merely dropped (by a
-/// panic) keeps the intake owned for ever, on purpose: the value may be broken.
+/// Give the right up with [`Owner::leave_idle`] or [`Owner::leave_busy`]. If an owner is merely
+/// dropped, for example by a panic, the intake stays owned for ever. This is intended, because the
+/// value may be inconsistent.
 #[must_use = "dropping an owner leaves the intake owned for ever"]
 pub struct Owner<'a, T> {
     intake: &'a Intake<T>,
-    /// An owner is as good as `&mut T`: threads may share it only if they may share `T`.
+    /// An owner is equivalent to `&mut T`, so threads may share an owner only if they may share
+    /// `T`.
     value: PhantomData<&'a mut T>,
 }
 
 impl<T> Intake<T> {
-    /// Puts an intake for at most `cap` waiting packets in front of `value`. While BUSY, the push
-    /// that makes the list `batch` long owns it.
+    /// Puts an intake for at most `cap` waiting packets in front of `value`. While the intake is
+    /// BUSY, a push that makes the list at least `batch` packets long becomes owner.
     pub fn new(value: T, cap: u16, batch: u16) -> Self {
         Self {
             word: Padded(AtomicPtr::new(Word::ZERO.0)),
@@ -125,21 +136,22 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Pushes one packet, or a chain of them with one exchange; they stay in order.
+    /// Pushes a list of packets with one exchange. The packets keep their order.
     ///
     /// # Errors
     ///
-    /// Gives the packets back when the intake holds its cap.
+    /// [`Full`] returns the packets if the intake would hold more than its cap.
     #[inline]
     pub fn push(&self, mut packets: PacketList) -> Result<Pushed<'_, T>, Full> {
         let Some((oldest, newest, count)) = packets.reverse() else {
             return Ok(Pushed::Staged { first: false });
         };
-        // Relaxed: a guess, which the exchanges below check.
+        // Relaxed: this value is a guess, which the exchanges below verify.
         let mut word = Word(self.word.0.load(Relaxed));
         loop {
             if word == Word::ZERO {
-                // Acquire: the value; pairs with the release in `leave_idle`.
+                // Acquire: makes the last owner's work on the value visible; pairs with the release
+                // in `leave_idle`.
                 let order = mutant::or("intake-idle-acquire", Acquire, Relaxed);
                 let owned = Word::flags_only(OWNED);
                 match self.word.0.compare_exchange_weak(word.0, owned.0, order, Relaxed) {
@@ -158,13 +170,14 @@ impl<T> Intake<T> {
             }
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
             let total = total as u16;
-            // SAFETY: the chain is ours until the exchange succeeds.
+            // SAFETY: the chain belongs to this thread until the exchange succeeds.
             unsafe { Node::set_next(oldest, word.node()) };
             let owns =
                 !word.has(OWNED) && total >= self.batch && !mutant::is("intake-push-never-owns");
             let new = Word::with(newest, total, word.flags() | if owns { OWNED } else { 0 });
-            // Release: the packets; pairs with the swap in `take`. Acquire: when it makes us owner,
-            // the value; pairs with the release in `leave_busy`.
+            // Release: publishes the packets; pairs with the swap in `take`. Acquire: if the
+            // exchange makes this thread the owner, makes the value visible; pairs with the release
+            // in `leave_busy`.
             let order = mutant::or("intake-push-release", AcqRel, Acquire);
             let order = mutant::or("intake-push-acquire", order, Release);
             match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
@@ -182,20 +195,21 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Asks the processor for the word: a push is about to come.
+    /// Prefetches the word for writing, in preparation for a push.
     #[inline]
     pub fn prefetch(&self) {
         prefetch_write(&raw const self.word);
     }
 
-    /// Becomes owner, unless somebody is.
+    /// Makes the calling thread the owner; `None`: another thread is the owner.
     #[inline]
     pub fn own(&self) -> Option<Owner<'_, T>> {
-        // Relaxed: a guess, which the exchange below checks.
+        // Relaxed: this value is a guess, which the exchange below verifies.
         let mut word = Word(self.word.0.load(Relaxed));
         while !word.has(OWNED) {
             let owned = word.with_flags(word.flags() | OWNED);
-            // Acquire: the value; pairs with the release in `leave_idle` and `leave_busy`.
+            // Acquire: makes the last owner's work on the value visible; pairs with the release in
+            // `leave_idle` and `leave_busy`.
             let order = mutant::or("intake-own-acquire", Acquire, Relaxed);
             match self.word.0.compare_exchange_weak(word.0, owned.0, order, Relaxed) {
                 Ok(_) => return Some(Owner::new(self)),
@@ -205,25 +219,28 @@ impl<T> Intake<T> {
         None
     }
 
-    /// Packets that wait. A hint: stale as soon as it is read.
+    /// Returns the number of packets that wait in the intake. A hint: the number may be stale as
+    /// soon as it is read.
     pub fn waiting(&self) -> u32 {
-        // Relaxed: a hint.
+        // Relaxed: the result is only a hint.
         u32::from(Word(self.word.0.load(Relaxed)).count())
     }
 
-    /// Whether somebody owns it. A hint.
+    /// Whether a thread owns the intake. A hint: the answer may be stale as soon as it is read.
     pub fn is_owned(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the result is only a hint.
         Word(self.word.0.load(Relaxed)).has(OWNED)
     }
 
-    /// Whether it was left busy. A hint.
+    /// Whether the last owner left the intake busy. A hint: the answer may be stale as soon as it
+    /// is read.
     pub fn is_busy(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the result is only a hint.
         Word(self.word.0.load(Relaxed)).has(BUSY)
     }
 
-    /// Whether nobody owns it and nothing waits. If so, what owners wrote before is seen.
+    /// Whether no thread owns the intake and no packet waits. If true, the caller sees everything
+    /// that earlier owners wrote.
     pub fn is_quiet(&self) -> bool {
         // Acquire: pairs with the release in `leave_idle` and `leave_busy`.
         let order = mutant::or("intake-quiet-acquire", Acquire, Relaxed);
@@ -231,7 +248,7 @@ impl<T> Intake<T> {
         !word.has(OWNED) && word.count() == 0
     }
 
-    /// Most packets that may wait.
+    /// Returns the largest number of packets that may wait.
     pub fn cap(&self) -> u16 {
         self.cap
     }
@@ -243,46 +260,47 @@ impl<'a, T> Owner<'a, T> {
         Self { intake, value: PhantomData }
     }
 
-    /// Takes everything that waits, oldest first.
+    /// Takes all waiting packets, oldest first.
     #[inline]
     pub fn take(&mut self) -> PacketList {
         let word = &self.intake.word.0;
-        // Relaxed: a push that it misses is found by `leave_idle`, or by the next owner.
+        // Relaxed: if the load misses a push, `leave_idle` or the next owner finds the packet.
         if Word(word.load(Relaxed)).count() == 0 {
             return PacketList::new();
         }
-        // Acquire: the packets; pairs with the release in `push`. Nobody but the owner takes BUSY
-        // away, and the owner may: `leave_busy` sets it again.
+        // Acquire: makes the packets visible; pairs with the release in `push`. The swap may clear
+        // BUSY, because only the owner clears BUSY, and `leave_busy` sets it again.
         let order = mutant::or("intake-take-acquire", Acquire, Relaxed);
         let taken = Word(word.swap(Word::flags_only(OWNED).0, order));
-        // SAFETY: the swap made the chain ours; `push` ends it at null.
+        // SAFETY: the swap gave the chain to this thread alone; `push` ends the chain at null.
         unsafe { PacketList::from_newest_first(taken.node()) }
     }
 
-    /// Packets that wait. More may come at any time.
+    /// Returns the number of packets that wait. Other threads may push more at any time.
     #[inline]
     pub fn waiting(&self) -> u32 {
         self.intake.waiting()
     }
 
-    /// Whether the last owner left the intake busy. Ask before the first take.
+    /// Whether the last owner left the intake busy. Call this before the first
+    /// [`take`](Self::take), which clears the flag.
     #[inline]
     pub fn was_busy(&self) -> bool {
         self.intake.is_busy()
     }
 
-    /// Leaves the intake idle.
+    /// Gives up ownership and leaves the intake idle, if no packet waits.
     ///
     /// # Errors
     ///
-    /// Still owner: packets wait.
+    /// Returns the owner back if packets wait: the caller still owns the intake.
     #[inline]
     pub fn leave_idle(self) -> Result<(), Self> {
         let atomic = &self.intake.word.0;
-        // Relaxed: a guess, which the exchange below checks.
+        // Relaxed: this value is a guess, which the exchange below verifies.
         let mut word = Word(atomic.load(Relaxed));
         while word.count() == 0 || mutant::is("intake-leave-idle-unchecked") {
-            // Release: our work on the value; pairs with the acquire of the next owner.
+            // Release: publishes our work on the value; pairs with the acquire of the next owner.
             let order = mutant::or("intake-leave-idle-release", Release, Relaxed);
             match atomic.compare_exchange_weak(word.0, Word::ZERO.0, order, Relaxed) {
                 Ok(_) => return Ok(()),
@@ -292,16 +310,17 @@ impl<'a, T> Owner<'a, T> {
         Err(self)
     }
 
-    /// Leaves the intake busy, with whatever waits. Tell the runner first.
+    /// Gives up ownership and leaves the intake busy, together with any waiting packets. Tell the
+    /// runner before this call.
     #[inline]
     pub fn leave_busy(self) {
         let atomic = &self.intake.word.0;
-        // Relaxed: a guess, which the exchange below checks.
+        // Relaxed: this value is a guess, which the exchange below verifies.
         let mut word = Word(atomic.load(Relaxed));
         loop {
             let forgets = mutant::is("intake-leave-busy-empty");
             let busy = if forgets { Word::flags_only(BUSY) } else { word.with_flags(BUSY) };
-            // Release: our work on the value; pairs with the acquire of the next owner.
+            // Release: publishes our work on the value; pairs with the acquire of the next owner.
             let order = mutant::or("intake-leave-busy-release", Release, Relaxed);
             match atomic.compare_exchange_weak(word.0, busy.0, order, Relaxed) {
                 Ok(_) => return,
@@ -315,7 +334,8 @@ impl<T> Deref for Owner<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: one owner at a time, and the word hands the value over.
+        // SAFETY: there is one owner at a time, and exchanges of the word order its accesses after
+        // those of the previous owner.
         self.intake.value.0.with(|value| unsafe { &*value })
     }
 }
@@ -323,7 +343,8 @@ impl<T> Deref for Owner<'_, T> {
 impl<T> DerefMut for Owner<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` is the only way here.
+        // SAFETY: there is one owner at a time, and `&mut self` excludes other references through
+        // this owner.
         self.intake.value.0.with_mut(|value| unsafe { &mut *value })
     }
 }
@@ -346,9 +367,9 @@ impl<T> fmt::Debug for Owner<'_, T> {
 
 impl<T> Drop for Intake<T> {
     fn drop(&mut self) {
-        // Relaxed: who hands out `&mut self` has ordered all pushes before it.
+        // Relaxed: a caller that has `&mut self` has already synchronised with all pushes.
         let left = Word(self.word.0.load(Relaxed));
-        // SAFETY: `&mut self`: nobody else pushes or takes; `push` ends the chain at null.
+        // SAFETY: `&mut self` excludes other pushes and takes; `push` ends the chain at null.
         drop(unsafe { PacketList::from_newest_first(left.node()) });
     }
 }

@@ -1,7 +1,8 @@
-//! Packets, the lists that hold them, and the lock-free ways to hand them over.
+//! Packets, the lists that hold packets, and the lock-free structures that hand packets from thread
+//! to thread.
 //!
-//! Everything `unsafe` about packets lives in this crate. It has no dependencies, reads no clock
-//! and starts no threads.
+//! All `unsafe` code that touches packets lives in this crate. The crate has no dependencies, reads
+//! no clock and starts no threads.
 
 mod alarm;
 mod counter;
@@ -32,14 +33,14 @@ pub use post::{Out, Post};
 pub use succession::Succession;
 pub use wakes::{HeldWakes, hold_wakes, is_in_waker};
 
-/// Asks the processor for the cache line in which `place` begins, to write it: the line comes at
-/// once as one that no other processor has.
+/// Prefetches the cache line at the start of `place` for writing: the processor fetches the line
+/// once, in exclusive state.
 #[inline]
 pub fn prefetch_write<T: ?Sized>(place: &T) {
     sync::prefetch_write((&raw const *place).cast::<u8>());
 }
 
-/// Asks the processor for the cache line in which `place` begins.
+/// Prefetches the cache line at the start of `place` for reading.
 #[inline]
 pub fn prefetch<T: ?Sized>(place: &T) {
     sync::prefetch((&raw const *place).cast::<u8>());

@@ -1,4 +1,4 @@
-//! An intrusive FIFO of packets (the kernel's `qdisc_skb_head`).
+//! An intrusive first-in, first-out list of packets, like the kernel's `qdisc_skb_head`.
 
 use std::ptr;
 
@@ -7,7 +7,7 @@ use crate::mutant;
 use crate::packet::{Meta, Node, Packet, Tail};
 use crate::pool::Home;
 
-/// A first-in, first-out list. Never allocates.
+/// A first-in, first-out list of packets. Its operations never allocate.
 #[derive(Debug)]
 pub struct PacketList {
     head: *mut Node,
@@ -26,36 +26,36 @@ impl Default for PacketList {
 }
 
 impl PacketList {
-    /// An empty list.
+    /// Makes an empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self { head: ptr::null_mut(), tail: ptr::null_mut(), packets: 0, bytes: 0 }
     }
 
-    /// Appends `pkt`.
+    /// Appends `pkt` as the newest packet.
     #[inline]
     pub fn push_back(&mut self, pkt: Packet) {
         self.packets += 1;
         self.bytes += u64::from(pkt.len);
         let node = pkt.into_raw();
-        // SAFETY: `into_raw` gave us the only pointer to a live node.
+        // SAFETY: `into_raw` returned the only pointer to a live node.
         unsafe { Node::set_next(node, ptr::null_mut()) };
         if self.tail.is_null() {
             self.head = node;
         } else {
-            // SAFETY: a non-null tail is a node this list owns.
+            // SAFETY: a non-null `tail` points to a node that this list owns.
             unsafe { Node::set_next(self.tail, node) };
         }
         self.tail = node;
     }
 
-    /// Puts `pkt` at the head.
+    /// Inserts `pkt` in front of the oldest packet.
     #[inline]
     pub fn push_front(&mut self, pkt: Packet) {
         self.packets += 1;
         self.bytes += u64::from(pkt.len);
         let node = pkt.into_raw();
-        // SAFETY: as in `push_back`.
+        // SAFETY: `into_raw` returned the only pointer to a live node.
         unsafe { Node::set_next(node, self.head) };
         if self.tail.is_null() {
             self.tail = node;
@@ -63,13 +63,14 @@ impl PacketList {
         self.head = node;
     }
 
-    /// Removes the oldest packet.
+    /// Removes and returns the oldest packet; `None` if the list is empty.
     #[inline]
     pub fn pop_front(&mut self) -> Option<Packet> {
         if self.head.is_null() {
             return None;
         }
-        // SAFETY: a non-null head is a node this list owns, and we unlink it below.
+        // SAFETY: a non-null `head` points to a node that this list owns; the code below unlinks
+        // the node.
         let pkt = unsafe { Packet::from_raw(self.head) };
         // SAFETY: the node is alive as long as `pkt`.
         self.head = unsafe { Node::next(self.head) };
@@ -83,42 +84,43 @@ impl PacketList {
         Some(pkt)
     }
 
-    /// The oldest packet.
+    /// Returns the oldest packet; `None` if the list is empty.
     #[must_use]
     #[inline]
     pub fn front(&self) -> Option<&Packet> {
         if self.head.is_null() {
             return None;
         }
-        // SAFETY: a `Packet` is a non-null pointer to a node; `head` is one, lives in `self`, and
-        // the list owns the node as long as `self` is borrowed.
+        // SAFETY: a `Packet` is a non-null pointer to a node. `head` is such a pointer, is stored
+        // in `self`, and the list owns the node while `self` is borrowed.
         Some(unsafe { &*(&raw const self.head).cast::<Packet>() })
     }
 
-    /// Asks the processor for the oldest packet, which is about to leave.
+    /// Prefetches the oldest packet, which will soon be removed.
     #[inline]
     pub fn prefetch_front(&self) {
         crate::sync::prefetch(self.head);
     }
 
-    /// Asks the processor for the newest packet, behind which another is about to come.
+    /// Prefetches the newest packet for writing, because a packet will soon be appended to it.
     #[inline]
     pub fn prefetch_back(&self) {
         crate::sync::prefetch_write(self.tail);
     }
 
-    /// The newest packet.
+    /// Returns the newest packet; `None` if the list is empty.
     #[must_use]
     #[inline]
     pub fn back(&self) -> Option<&Packet> {
         if self.tail.is_null() {
             return None;
         }
-        // SAFETY: as in `front`.
+        // SAFETY: a non-null `tail` points to a node that this list owns while `self` is borrowed;
+        // see `front` for the cast.
         Some(unsafe { &*(&raw const self.tail).cast::<Packet>() })
     }
 
-    /// Moves all of `other` behind the newest packet. O(1).
+    /// Moves all packets of `other` to the end of this list. O(1).
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
         if other.is_empty() {
@@ -128,7 +130,7 @@ impl PacketList {
         if self.tail.is_null() {
             self.head = other.head;
         } else {
-            // SAFETY: a non-null tail is a node this list owns.
+            // SAFETY: a non-null `tail` points to a node that this list owns.
             unsafe { Node::set_next(self.tail, other.head) };
         }
         self.tail = other.tail;
@@ -137,28 +139,30 @@ impl PacketList {
         std::mem::forget(other);
     }
 
-    /// Visits what the scheduler knows of each packet, oldest first.
+    /// Returns an iterator over the metadata of the packets, oldest first.
     pub fn metas(&self) -> impl Iterator<Item = &Meta> + Clone {
         let mut node = self.head;
         std::iter::from_fn(move || {
             if node.is_null() {
                 return None;
             }
-            // SAFETY: the list owns its nodes while `self` is borrowed, and lends them read-only.
+            // SAFETY: the list owns its nodes, and lends them read-only while `self` is borrowed.
             let meta = unsafe { Node::meta(node) };
-            // SAFETY: as above.
+            // SAFETY: the list owns the node, so its link may be read.
             node = unsafe { Node::next(node) };
             Some(meta)
         })
     }
 
-    /// As [`metas`](Self::metas), to change.
+    /// Like [`metas`](Self::metas), but lends the metadata for writing.
     pub fn metas_mut(&mut self) -> impl Iterator<Item = &mut Meta> {
         self.parts_mut().map(|(meta, _)| meta)
     }
 
-    /// Notes in every packet that it was submitted at `now_ns`, and, until somebody sends or drops
-    /// it, that it went down with its port. Or takes that back.
+    /// Sets in every packet the enqueue time `now_ns` (nanoseconds) and whether the packet is
+    /// submitted. A submitted packet gets the drop reason [`DropReason::PortDead`], which stays
+    /// unless the packet is sent or dropped for another reason; otherwise the drop reason is
+    /// cleared.
     #[inline]
     pub fn stamp(&mut self, now_ns: u64, submitted: bool) {
         for (meta, tail) in self.parts_mut() {
@@ -174,82 +178,87 @@ impl PacketList {
             if node.is_null() {
                 return None;
             }
-            // SAFETY: the list owns its nodes, and is borrowed exclusively; each comes once.
+            // SAFETY: the list owns its nodes and is borrowed exclusively; the iterator yields each
+            // node once.
             let parts = unsafe { Node::parts(node) };
-            // SAFETY: as above; the link is in neither part.
+            // SAFETY: the list owns the node; the link belongs to neither of the two borrowed
+            // parts.
             node = unsafe { Node::next(node) };
             Some(parts)
         })
     }
 
-    /// Turns the list around, newest first, and gives its oldest node (now the last), its newest
-    /// (now the first) and its length; `None` when it is empty.
+    /// Reverses the list, so that the newest packet comes first. Returns the oldest node (now the
+    /// last), the newest node (now the first) and the number of packets; `None` if the list is
+    /// empty.
     ///
-    /// The caller may then link the oldest node to others, and has to call
-    /// [`restore`](Self::restore) or to forget the list.
+    /// The caller may then link the oldest node to other nodes, and must call
+    /// [`restore`](Self::restore) or forget the list.
     #[inline]
     pub(crate) fn reverse(&mut self) -> Option<(*mut Node, *mut Node, u32)> {
         if self.packets > 1 {
             let list = std::mem::take(self);
-            // SAFETY: the list owns the chain, which ends at null, and forgets it here.
+            // SAFETY: `list` owns the chain, which ends at null, and is forgotten below.
             *self = unsafe { Self::from_newest_first(list.head) };
             std::mem::forget(list);
         }
         (!self.head.is_null()).then_some((self.tail, self.head, self.packets))
     }
 
-    /// Undoes [`reverse`](Self::reverse), and what the caller linked the oldest node to.
+    /// Undoes [`reverse`](Self::reverse), and cuts any link that the caller added to the oldest
+    /// node.
     #[inline]
     pub(crate) fn restore(&mut self) {
         if !self.tail.is_null() && !mutant::is("list-restore-linked") {
-            // SAFETY: a non-null tail is a node this list owns.
+            // SAFETY: a non-null `tail` points to a node that this list owns.
             unsafe { Node::set_next(self.tail, ptr::null_mut()) };
         }
         let _ = self.reverse();
     }
 
-    /// Packets held.
+    /// Returns the number of packets in the list.
     #[must_use]
     #[inline]
     pub fn len(&self) -> u32 {
         self.packets
     }
 
-    /// True when nothing is held.
+    /// Whether the list holds no packets.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets == 0
     }
 
-    /// Wire bytes held.
+    /// Returns the sum of the wire lengths of all packets in the list, in bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adopts a newest-first chain, reversing it.
+    /// Makes a list of a chain of nodes that is linked newest first, reversing the chain.
     ///
-    /// A link in it may have been made for a packet that died before another was pushed at its
-    /// address. So links count as addresses here, whose provenance is that which `Node::alloc`
-    /// exposed for what lives there now.
+    /// A link in the chain may have been created for an earlier packet that was freed before
+    /// another packet was pushed at the same address. So this function uses links only as
+    /// addresses, and takes the provenance that `Node::alloc` exposed for the node that lives at
+    /// the address now.
     ///
     /// # Safety
     ///
-    /// The chain is null-terminated and exclusively owned by the caller.
+    /// The chain is null-terminated, and the caller owns it exclusively.
     #[expect(clippy::disallowed_methods, reason = "see above; links elsewhere are pointers")]
     pub(crate) unsafe fn from_newest_first(mut node: *mut Node) -> Self {
         let mut list = Self::default();
-        // The head too: `Intake::own` may have written back an address that it read in an earlier
-        // life of the node.
+        // The head may be stale in the same way: `Intake::own` may have written back an address
+        // that it read during an earlier life of the node.
         node = ptr::with_exposed_provenance_mut(node.addr());
         while !node.is_null() {
             // SAFETY: the caller owns every node of the chain.
             let link = unsafe { Node::next(node) };
             let older: *mut Node = ptr::with_exposed_provenance_mut(link.addr());
             crate::sync::prefetch_write(older);
-            // SAFETY: as above; `node` leaves the chain here.
+            // SAFETY: the caller owns `node`, which leaves the chain here.
             list.push_front(unsafe { Packet::from_raw(node) });
             node = older;
         }
@@ -280,48 +289,50 @@ impl Iterator for PacketList {
     }
 }
 
-/// Packets go home in runs: one compare-and-swap for neighbours of the same sender.
+/// Packets return home in runs: neighbouring packets from the same pool need one compare-and-swap
+/// together.
 impl Drop for PacketList {
     #[inline]
     fn drop(&mut self) {
-        // Most lists that are dropped are empty.
+        // Fast path: most dropped lists are empty.
         if !self.head.is_null() {
-            // SAFETY: the list owns the chain, and ends here.
+            // SAFETY: the list owns the chain and is not used again.
             unsafe { Self::go_home(self.head) };
         }
     }
 }
 
 impl PacketList {
-    /// Brings all packets of a chain home. By value: a list whose address somebody wants would have
-    /// to be written to memory, and read again at once.
+    /// Returns all packets of a chain to their homes. The function takes the node by value: passing
+    /// the list by reference would force the compiler to write the list to memory and read it back.
     ///
     /// # Safety
     ///
     /// The chain is null-terminated, and the caller owns it and does not use it again.
     unsafe fn go_home(mut first: *mut Node) {
         while !first.is_null() {
-            // SAFETY: the caller owned every node from `first` on.
+            // SAFETY: the caller owns every node from `first` on.
             let home = unsafe { Node::settle(first) };
             let (mut last, mut count) = (first, 1);
-            // SAFETY: as above.
+            // SAFETY: the caller owns `first` and the rest of the chain.
             let mut next = unsafe { Node::next(first) };
-            // SAFETY: as above.
+            // SAFETY: the caller owns `next`.
             while !next.is_null() && count < RUN_MAX && unsafe { Node::home(next) } == home {
-                // SAFETY: as above.
+                // SAFETY: the caller owns `next`.
                 unsafe { Node::settle(next) };
                 last = next;
                 count += 1;
-                // SAFETY: as above.
+                // SAFETY: the caller owns `last`, which has not been returned yet.
                 next = unsafe { Node::next(last) };
             }
-            // SAFETY: `first..=last` is a chain of `count` nodes of one home, ours
-            // no more, since we go on at `next`.
+            // SAFETY: `first..=last` is a chain of `count` nodes with the same home. The loop
+            // continues at `next` and does not use the chain again.
             unsafe { Home::put_back(first, last, count) };
             first = next;
         }
     }
 }
 
-/// Bounds a run so that counts stay far from 16 bits.
+/// Largest number of packets in a run, which keeps the count in a home's word far from its 16-bit
+/// limit.
 const RUN_MAX: u16 = 1_024;

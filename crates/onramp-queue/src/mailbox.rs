@@ -1,13 +1,15 @@
-//! A bounded mailbox: many threads post packets, one reads them all by one swap, or sleeps.
+//! A bounded mailbox: many threads post packets; one thread, the reader, takes them all with one
+//! swap, or sleeps until a packet comes.
 //!
-//! The intake without the right to run what is behind it: its reader is a thread of its own, which
-//! comes when it likes, goes, and may be followed by another.
+//! A mailbox is like an intake, but without the right to run the value behind it. The reader is a
+//! separate thread, which reads when it likes and may close the mailbox; then another reader may
+//! open it.
 //!
 //! ```text
 //! word              meaning
-//! CLOSED            nobody reads: what is posted is given back
-//! count, newest     so many packets wait, or none
-//! WAITING           none waits and the reader sleeps: who posts also takes its waker out
+//! CLOSED            there is no reader: posted packets are given back to the poster
+//! count, newest     `count` packets wait (0: none)
+//! WAITING           no packet waits and the reader sleeps: the next poster also wakes the reader
 //! ENDED | ...       the posting side is gone
 //! ```
 //!
@@ -18,12 +20,12 @@
 //! take, ...    |   -   |  -   |  one reader (`&mut Reader`)
 //! ```
 //!
-//! The wake-up cannot be lost: the reader goes to sleep by exchanging "nothing waits" for WAITING,
-//! and the post that makes something wait finds WAITING in the word that it exchanges. Posts that
-//! follow find a packet there, and wake nobody.
+//! The wake-up cannot be lost: the reader goes to sleep by exchanging "no packet waits" for
+//! WAITING, and the next post finds WAITING in the word that it exchanges. Later posts find a
+//! packet there, and wake nobody.
 //!
-//! The waker is the reader's to write while it is not `lent`: from before WAITING is set until who
-//! took WAITING away has taken the waker out.
+//! The reader may write the waker only while `lent` is false. `lent` is true from before WAITING is
+//! set until the thread that took WAITING away has taken the waker out.
 
 use std::fmt;
 #[cfg(not(loom))]
@@ -40,20 +42,21 @@ use crate::wakes::call;
 use crate::word::Word;
 use crate::{Armed, PacketList, mutant};
 
-/// The reader sleeps.
+/// Flag: the reader sleeps.
 const WAITING: usize = 1;
-/// There is no reader.
+/// Flag: there is no reader.
 const CLOSED: usize = 2;
-/// Nobody will post any more.
+/// Flag: nobody will post any more.
 const ENDED: usize = 4;
 
-/// Where packets are posted. Share it by reference; dropping it tells the reader.
+/// The posting side of a mailbox. Threads share it by reference; dropping it tells the reader that
+/// no more packets will come.
 pub struct Mailbox(Arc<Shared>);
 
-/// The one that reads a mailbox, until it closes it or is dropped.
+/// The only reader of a mailbox, until it closes the mailbox or is dropped.
 pub struct Reader {
     shared: Arc<Shared>,
-    /// ENDED was in a word that was taken.
+    /// Whether a word that the reader took had ENDED set.
     ended: bool,
     open: bool,
 }
@@ -64,39 +67,41 @@ struct Shared {
     cap: u16,
 }
 
-/// What posters exchange, and what is touched only when the reader sleeps.
+/// The word that posters exchange, and the bell, which is touched only when the reader sleeps, lie
+/// on separate cache lines.
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Padded<AtomicPtr<Node>>>() == LINES, "nothing else fits beside the word");
     assert!(offset_of!(Shared, word) / LINES != offset_of!(Shared, bell) / LINES);
 };
 
-/// How the reader is woken.
+/// The waker of the reader, and whether another thread may be using the waker.
 struct Bell {
     waker: UnsafeCell<Option<Waker>>,
     lent: AtomicBool,
 }
 
-// SAFETY: the word hands packets over, and `waker` is touched by who `lent` and WAITING name.
+// SAFETY: the word hands packets over, and `lent` and WAITING decide which thread may touch
+// `waker`.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: the argument for `Send` above holds for `Sync` as well.
 unsafe impl Sync for Shared {}
 
-/// Packets that a mailbox did not take: they are still the caller's.
+/// Packets that a mailbox did not accept. The error returns them to the caller.
 #[derive(Debug)]
 pub enum Undelivered {
-    /// There is no place for all of them.
+    /// The mailbox has no room for all of the packets.
     Full(PacketList),
-    /// Nobody reads.
+    /// The mailbox has no reader.
     Closed(PacketList),
 }
 
 impl Mailbox {
-    /// Makes a mailbox for at most `cap` waiting packets, which nobody reads yet.
+    /// Makes a mailbox for at most `cap` waiting packets. At first it has no reader.
     ///
     /// # Panics
     ///
-    /// Panics when `cap` is zero: nothing could ever be posted.
+    /// Panics when `cap` is zero, because such a mailbox could never accept a packet.
     #[must_use]
     pub fn new(cap: u16) -> Self {
         assert!(cap > 0, "a mailbox holds at least one packet");
@@ -107,27 +112,27 @@ impl Mailbox {
         }))
     }
 
-    /// Becomes its reader, unless there is one.
+    /// Opens the mailbox for reading; `None`: the mailbox already has a reader.
     #[must_use]
     pub fn open(&self) -> Option<Reader> {
         let word = &self.0.word.0;
         let (closed, open) = (Word::flags_only(CLOSED), Word::ZERO);
-        // Acquire: what the reader before did; pairs with the release in `close`.
+        // Acquire: makes what the previous reader did visible; pairs with the release in `close`.
         let order = mutant::or("mailbox-open-acquire", Acquire, Relaxed);
         word.compare_exchange(closed.0, open.0, order, Relaxed).ok()?;
         Some(Reader { shared: Arc::clone(&self.0), ended: false, open: true })
     }
 
-    /// Posts one packet, or a chain of them with one exchange; they stay in order.
+    /// Posts a list of packets with one exchange. The packets keep their order.
     ///
     /// # Errors
     ///
-    /// Gives them all back when there is no place for all, or nobody reads.
+    /// Returns all packets if there is no room for all of them, or if the mailbox has no reader.
     #[inline]
     pub fn post(&self, mut packets: PacketList) -> Result<(), Undelivered> {
         let Some((oldest, newest, count)) = packets.reverse() else { return Ok(()) };
         let shared = &*self.0;
-        // Relaxed: a guess, which the exchange below checks.
+        // Relaxed: this value is a guess, which the exchange below verifies.
         let mut word = Word(shared.word.0.load(Relaxed));
         loop {
             if word.has(CLOSED) {
@@ -141,11 +146,12 @@ impl Mailbox {
             }
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
             let total = total as u16;
-            // SAFETY: the chain is ours until the exchange succeeds.
+            // SAFETY: the chain belongs to this thread until the exchange succeeds.
             unsafe { Node::set_next(oldest, word.node()) };
             let new = Word::with(newest, total, 0);
-            // Release: the packets; pairs with the swap in `take` and `close`. Acquire: if it takes
-            // WAITING away, the waker; pairs with the release in `arm`.
+            // Release: publishes the packets; pairs with the swap in `take` and `close`. Acquire:
+            // if the exchange takes WAITING away, makes the waker visible; pairs with the release
+            // in `arm`.
             let order = mutant::or("mailbox-post-release", AcqRel, Acquire);
             let order = mutant::or("mailbox-post-acquire", order, Release);
             match shared.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
@@ -155,102 +161,108 @@ impl Mailbox {
         }
         std::mem::forget(packets);
         if word.has(WAITING) {
-            // SAFETY: our exchange took WAITING away.
+            // SAFETY: the exchange of this thread took WAITING away, with acquire.
             unsafe { shared.wake() };
         }
         Ok(())
     }
 
-    /// Places that are free; 0 when nobody reads. A hint: stale as soon as it is read.
+    /// Returns how many more packets the mailbox accepts; 0 if it has no reader. A hint: the number
+    /// may be stale as soon as it is read.
     #[must_use]
     #[inline]
     pub fn room(&self) -> u16 {
-        // Relaxed: a hint.
+        // Relaxed: the result is only a hint.
         let word = Word(self.0.word.0.load(Relaxed));
         if word.has(CLOSED) { 0 } else { self.0.cap - word.count() }
     }
 }
 
 impl Reader {
-    /// Takes everything that waits, oldest first.
+    /// Takes all waiting packets, oldest first.
     #[inline]
     pub fn take(&mut self) -> PacketList {
         let word = &self.shared.word.0;
-        // Relaxed: a post that it misses is found by `arm`.
+        // Relaxed: if the load misses a post, `arm` finds the packet.
         if !self.open || Word(word.load(Relaxed)).count() == 0 {
             return PacketList::new();
         }
-        // Acquire: the packets; pairs with the release in `post`.
+        // Acquire: makes the packets visible; pairs with the release in `post`.
         let order = mutant::or("mailbox-take-acquire", Acquire, Relaxed);
         let taken = Word(word.swap(Word::ZERO.0, order));
         self.ended |= taken.has(ENDED);
-        // SAFETY: the swap made the chain ours; `post` ends it at null.
+        // SAFETY: the swap gave the chain to this thread alone; `post` ends the chain at null.
         unsafe { PacketList::from_newest_first(taken.node()) }
     }
 
-    /// Whether nothing waits, and nobody will post any more or this reader has closed it.
+    /// Whether no packet will come any more: no packet waits and the posting side is gone, or this
+    /// reader has closed the mailbox.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        // Relaxed: nothing changes hands. No post follows the word that has ENDED.
+        // Relaxed: the load hands nothing over. Once the word has ENDED, no further post comes.
         let word = Word(self.shared.word.0.load(Relaxed));
         !self.open || word.count() == 0 && (self.ended || word.has(ENDED))
     }
 
-    /// Asks to be woken when something is posted, or the posting side goes. Replaces an earlier
-    /// request.
+    /// Requests a wake-up when a packet is posted or the posting side goes away. Replaces an
+    /// earlier request.
     pub fn arm(&mut self, waker: &Waker) -> Armed {
         let Shared { word: Padded(atomic), bell: Padded(bell), .. } = &*self.shared;
         if !self.open {
             return Armed::Ready;
         }
         loop {
-            // Relaxed: the exchanges below check what matters.
+            // Relaxed: the exchanges below verify this value.
             let word = Word(atomic.load(Relaxed));
             let ready = word.count() > 0 || word.has(ENDED) || self.ended;
             if ready && !mutant::is("mailbox-arm-unchecked") {
                 return Armed::Ready;
             }
             if word.has(WAITING) {
-                // Armed before, and the waker may be another.
-                // Relaxed: nothing changes hands.
+                // A request is pending, and its waker may differ from the new one.
+                // Relaxed: the exchange hands nothing over.
                 if atomic.compare_exchange(word.0, Word::ZERO.0, Relaxed, Relaxed).is_ok() {
-                    bell.lent.store(false, Relaxed); // Relaxed: only we look before we lend again.
+                    // Relaxed: only this thread reads `lent` before it lends again.
+                    bell.lent.store(false, Relaxed);
                 }
                 continue;
             }
-            // Acquire: pairs with the release in `wake`, so the waker is ours to touch.
+            // Acquire: pairs with the release in `wake`, so this thread may touch the waker.
             let order = mutant::or("mailbox-arm-acquire", Acquire, Relaxed);
             if bell.lent.load(order) && !mutant::is("mailbox-arm-lent") {
                 return Armed::Busy;
             }
-            // SAFETY: it is not lent, and only we lend it.
+            // SAFETY: the waker is not lent, and only this thread lends it.
             bell.waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
-            bell.lent.store(true, Relaxed); // Relaxed: ordered by the exchange.
-            // Release: the waker, and that it is lent. Pairs with the acquire in `post`.
+            bell.lent.store(true, Relaxed); // Relaxed: the exchange below orders this store.
+            // Release: publishes the waker and `lent`; pairs with the acquire in `post`.
             let order = mutant::or("mailbox-arm-release", Release, Relaxed);
             let waiting = Word::flags_only(WAITING);
             if atomic.compare_exchange(word.0, waiting.0, order, Relaxed).is_ok() {
                 return Armed::Armed;
             }
-            bell.lent.store(false, Relaxed); // Relaxed: as above.
+            // Relaxed: only this thread reads `lent` before it lends again.
+            bell.lent.store(false, Relaxed);
         }
     }
 
-    /// Closes the mailbox, and gives what still waits. From then on somebody else may read it.
+    /// Closes the mailbox, and returns the packets that still wait. Afterwards another reader may
+    /// open the mailbox.
     pub fn close(&mut self) -> PacketList {
         if !std::mem::take(&mut self.open) {
             return PacketList::new();
         }
-        // Acquire: the packets; pairs with the release in `post`. Release: what we did with the
-        // waker; pairs with the acquire in `open`.
+        // Acquire: makes the packets visible; pairs with the release in `post`. Release: publishes
+        // what this thread did with the waker; pairs with the acquire in `open`.
         let order = mutant::or("mailbox-close-release", AcqRel, Acquire);
         let taken = Word(self.shared.word.0.swap(Word::flags_only(CLOSED).0, order));
         if taken.has(WAITING) {
-            // Nobody took the waker out, so it is ours to give back. Until then the next reader
-            // finds it lent. Relaxed: we touched the waker before the swap.
+            // No other thread took the waker out, so this thread ends the loan. Until it does, the
+            // next reader finds the waker lent.
+            // Relaxed: this thread touched the waker before the swap.
             self.shared.bell.0.lent.store(false, Relaxed);
         }
-        // SAFETY: the swap made the chain ours; `post` ends it at null.
+        // SAFETY: the swap gave the chain to this thread alone; `post` ends the chain at null.
         unsafe { PacketList::from_newest_first(taken.node()) }
     }
 }
@@ -260,15 +272,15 @@ impl Shared {
     ///
     /// # Safety
     ///
-    /// The caller's exchange took WAITING away, with acquire.
+    /// An exchange of the caller took WAITING away, with acquire.
     unsafe fn wake(&self) {
         let Bell { waker, lent } = &self.bell.0;
-        // SAFETY: it stays lent to the caller until the store below.
+        // SAFETY: the waker stays lent to the caller until the store below.
         let waker = waker.with_mut(|slot| unsafe { (*slot).take() });
-        // Release: we are done with the waker; pairs with the acquire in `arm`.
+        // Release: this thread has finished with the waker; pairs with the acquire in `arm`.
         lent.store(false, mutant::or("mailbox-wake-release", Release, Relaxed));
         if let Some(waker) = waker {
-            call(waker); // Who posts may be the owner of a port.
+            call(waker); // `call` contains panics: this may be a port's owner.
         }
     }
 }
@@ -276,11 +288,11 @@ impl Shared {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         let atomic = &self.0.word.0;
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: this value is a guess, which the exchange verifies.
         let mut word = Word(atomic.load(Relaxed));
         loop {
             let new = word.with_flags((word.flags() & !WAITING) | ENDED);
-            // Acquire: the waker; pairs with the release in `arm`.
+            // Acquire: makes the waker visible; pairs with the release in `arm`.
             let order = mutant::or("mailbox-end-acquire", Acquire, Relaxed);
             match atomic.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) => break,
@@ -288,7 +300,7 @@ impl Drop for Mailbox {
             }
         }
         if word.has(WAITING) && !mutant::is("mailbox-end-silent") {
-            // SAFETY: our exchange took WAITING away.
+            // SAFETY: the exchange of this thread took WAITING away, with acquire.
             unsafe { self.0.wake() };
         }
     }

@@ -1,15 +1,17 @@
-//! The packet: an eight-byte owning handle to a node, so a hop moves eight bytes.
+//! The packet: an eight-byte owning handle to a node, so handing a packet on moves only eight
+//! bytes.
 //!
-//! A node is two cache lines of header and its payload behind them, in one allocation:
+//! A node is one allocation: a header of two cache lines, followed by the payload.
 //!
 //! ```text
-//! line 0   list link, Meta              what intake and qdisc read and write
-//! line 1   home, destination, lengths   what device and sender read
+//! line 0   list link, Meta              read and written by intake and qdisc
+//! line 1   home, destination, lengths   read by device and sender
 //! 2 ..     payload                      written once by the sender
 //! ```
 //!
-//! A node belongs to a [`Pool`](crate::Pool), and goes home to it when its handle is dropped, by
-//! any thread; or to the heap alone ([`Packet::new`]).
+//! A node either belongs to a [`Pool`](crate::Pool) or comes directly from the heap
+//! ([`Packet::new`]). When any thread drops the handle, a pool's node returns to its pool, and a
+//! heap node is freed.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
@@ -22,46 +24,51 @@ use crate::pool::Home;
 use crate::sync::{Arc, UnsafeCell, alloc, dealloc};
 use crate::word::Word;
 
-/// What the scheduler reads and writes; with the list link it fills one cache line.
+/// The fields of a packet that qdiscs read and write. `Meta` and the list link together fill one
+/// cache line.
 #[derive(Clone, Debug, Default)]
 pub struct Meta {
-    /// Key of the flow. Packets of one flow keep their order in every qdisc that knows flows.
+    /// Key of the packet's flow. Every qdisc that distinguishes flows keeps the packets of one flow
+    /// in order.
     pub flow: u64,
-    /// Earliest departure time, nanoseconds on the link's clock; 0 = none (`SO_TXTIME`).
+    /// Earliest departure time, in nanoseconds on the link's clock; 0 = none (`SO_TXTIME`).
     pub txtime_ns: u64,
-    /// When the packet was pushed, nanoseconds on the link's clock; or when a `netem` let it go to
-    /// a qdisc below.
+    /// When the packet was pushed, in nanoseconds on the link's clock. `netem` overwrites the time
+    /// when it passes the packet to a child qdisc.
     pub enqueued_ns: u64,
-    /// The sender's own word: comes back in completions. Never read by Onramp.
+    /// A number that the sender chooses and that the packet's completion reports. Onramp never
+    /// reads the cookie.
     pub cookie: u64,
-    /// The flow's pacing rate, bytes per second; 0 = not set (`SO_MAX_PACING_RATE`).
+    /// Pacing rate of the packet's flow, in bytes per second; 0 = not set (`SO_MAX_PACING_RATE`).
     pub pacing_rate: u64,
-    /// Length on the wire, bytes, link header included (`qdisc_pkt_len`). Do not change it while
-    /// the packet is in a list.
+    /// Length on the wire in bytes, including the link header (`qdisc_pkt_len`). Do not change
+    /// `len` while the packet is in a list.
     pub len: u32,
     /// Priority, as in `SO_PRIORITY` (`skb->priority`).
     pub priority: u32,
     /// Mark, as in `SO_MARK` (`skb->mark`).
     pub mark: u32,
-    /// Bytes of payload in each datagram, if the payload is several of them (GSO); 0 = one
-    /// datagram. A qdisc may take such a packet apart; what becomes of the last datagram is what
-    /// its sender learns.
+    /// Bytes of payload in each datagram, if the payload consists of several datagrams (GSO); 0 =
+    /// one datagram. A qdisc may split such a packet into its datagrams; the sender's completion
+    /// then reports the fate of the last datagram.
     pub gso_size: u16,
     /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
-    /// Set once, at the drop.
+    /// Why the packet was dropped; `None`: the packet was not dropped. From the push until the
+    /// packet is sent or dropped, the reason is `PortDead`, in case the port dies with the packet.
     pub drop_reason: Option<DropReason>,
 }
 
-/// What a payload begins with: where filters look for addresses.
+/// The layer at which a payload begins. Filters use the layer to find the addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layer {
-    /// With the data of a UDP datagram, to where [`Packet::dest`] says: what sockets send.
+    /// The payload begins with the data of a UDP datagram, whose destination is [`Packet::dest`].
+    /// Sockets send such payloads.
     #[default]
     Datagram,
-    /// With an IP header, of either version.
+    /// The payload begins with an IPv4 or IPv6 header.
     Ip,
-    /// With an Ethernet header.
+    /// The payload begins with an Ethernet header.
     Ethernet,
 }
 
@@ -73,52 +80,56 @@ pub(crate) struct Node {
     tail: Tail,
 }
 
-/// The second line.
+/// The second cache line of the header.
 pub(crate) struct Tail {
-    /// The pool to go back to; null: the heap.
+    /// The pool that the node returns to; null for a heap node.
     pub(crate) home: *const Home,
-    /// The sender that submitted the packet, unless the packet is of that sender's own pool. The
-    /// sender counts its guests by the clones of this.
+    /// The sender that submitted the packet, if the packet comes from another pool or from the
+    /// heap. Each such packet (a guest of the sender) holds a clone of this `Arc`, and the sender
+    /// counts its guests by counting clones.
     pub(crate) host: Option<Arc<Guests>>,
     dest: Option<SocketAddr>,
     capacity: u32,
-    /// Which of the device's queues, if anybody has said so.
+    /// Index of the device queue for the packet; `None` if nobody has chosen a queue.
     queue: Option<u16>,
     payload_len: u16,
-    /// What the pool charged for the packet, bytes.
+    /// Bytes that the pool charged for the packet.
     pub(crate) charge: u16,
     layer: Layer,
-    /// Accepted by a link: its fate is a completion.
+    /// Whether a link accepted the packet, so that its fate must be reported as a completion.
     pub(crate) submitted: bool,
-    /// Accepted from the sender whose pool the packet is of, which counts it as below itself.
+    /// Whether the packet was submitted by the sender that owns its pool. That sender counts the
+    /// packet as below itself.
     pub(crate) below: bool,
-    /// What the packet was before the present attempt to submit it.
+    /// The state of the packet before the current attempt to submit it.
     pub(crate) before: Before,
 }
 
-/// A packet that a receiver has may be submitted once more, and refused: then it is as it was.
+/// State of a packet before an attempt to submit it. A receiver may submit a packet again; if that
+/// attempt is refused, the packet returns to the saved state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Before {
-    /// Nobody had submitted it.
+    /// Nobody had submitted the packet.
     New,
-    /// Somebody had; not the one who does now.
+    /// Another sender had submitted the packet; the current sender had not.
     Lent,
-    /// The one who does now had: it counts there.
+    /// The current sender had already submitted the packet, and already counts it.
     Counted,
 }
 
-/// What a sender and the packets of others that it submitted hold together: as long as a packet
-/// holds it, the packet is neither sent nor dropped. Its clones are the count.
+/// Reference-counted token that a sender shares with its guests: packets of other pools, or of the
+/// heap, that the sender submitted. A guest holds a clone until the guest is sent or dropped, so
+/// the number of clones is the number of guests.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
-    /// For a packet that a receiver sent on: what the sender holds that submitted it now, and what
-    /// the packet held before.
+    /// For a packet that a receiver sent on: the token of the sender that submitted the packet now,
+    /// and the token that the packet held before.
     pub(crate) sent_on: Option<(Arc<Self>, Arc<Self>)>,
 }
 
 impl Guests {
-    /// Whether a packet that holds `self` counts for the sender of `mine`.
+    /// Whether a packet that holds `self` counts as a guest of the sender that owns `mine`.
     fn has(&self, mine: &Arc<Self>) -> bool {
         let mut held = self;
         loop {
@@ -140,10 +151,11 @@ const _: () = {
     assert!(size_of::<Node>() == 128, "the header is two lines");
 };
 
-/// Largest payload of one packet, bytes: what IP's 16-bit length allows.
+/// Largest payload of one packet, in bytes: the limit of IP's 16-bit length field.
 pub const PAYLOAD_MAX: usize = 65_535;
 
-/// Bytes of payload worth a prefetch; the hardware follows by itself.
+/// Number of payload bytes that are prefetched explicitly; the hardware prefetcher fetches the
+/// rest.
 const PREFETCH_MAX: u32 = 256;
 
 impl Node {
@@ -155,13 +167,13 @@ impl Node {
     /// Allocates a node whose payload may grow to `capacity` bytes.
     pub(crate) fn alloc(capacity: u32, home: *const Home) -> *mut Self {
         let layout = Self::layout(capacity);
-        // SAFETY: the layout is not empty, it holds the header.
+        // SAFETY: the layout is not empty, because it contains the header.
         let node = unsafe { alloc(layout) }.cast::<Self>();
         if node.is_null() {
             handle_alloc_error(layout);
         }
         Word::assert_holds(node);
-        // For `PacketList::from_newest_first`.
+        // Exposes the provenance, which `PacketList::from_newest_first` picks up again.
         let _ = node.expose_provenance();
         let tail = Tail {
             home,
@@ -177,7 +189,8 @@ impl Node {
             before: Before::New,
         };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
-        // SAFETY: just allocated with this type's size and alignment, and ours alone.
+        // SAFETY: the node was just allocated with the size and alignment of `Self`, and no other
+        // thread knows its address.
         unsafe { node.write(fresh) };
         node
     }
@@ -186,11 +199,11 @@ impl Node {
     ///
     /// The caller owns the node, which came from [`Node::alloc`], and does not use it again.
     pub(crate) unsafe fn free(node: *mut Self) {
-        // SAFETY: alive until the next lines.
+        // SAFETY: the node is alive until `drop_in_place` below.
         let capacity = unsafe { (*node).tail.capacity };
-        // SAFETY: owned by the caller.
+        // SAFETY: the caller owns the node.
         unsafe { ptr::drop_in_place(node) };
-        // SAFETY: allocated with this layout.
+        // SAFETY: `alloc` allocated the node with this layout.
         unsafe { dealloc(node.cast(), Self::layout(capacity)) };
     }
 
@@ -199,9 +212,9 @@ impl Node {
     /// The caller owns the node.
     #[inline]
     pub(crate) unsafe fn next(node: *mut Self) -> *mut Self {
-        // SAFETY: an owned node is alive.
+        // SAFETY: the caller owns the node, so the node is alive.
         let link = unsafe { &(*node).next };
-        // SAFETY: the owner alone reads and writes the link.
+        // SAFETY: only the owner of a node reads and writes its link.
         link.with(|next| unsafe { *next })
     }
 
@@ -210,26 +223,27 @@ impl Node {
     /// The caller owns the node.
     #[inline]
     pub(crate) unsafe fn set_next(node: *mut Self, next: *mut Self) {
-        // SAFETY: an owned node is alive.
+        // SAFETY: the caller owns the node, so the node is alive.
         let link = unsafe { &(*node).next };
-        // SAFETY: the owner alone reads and writes the link.
+        // SAFETY: only the owner of a node reads and writes its link.
         link.with_mut(|slot| unsafe { *slot = next });
     }
 
-    /// The lines of the header and of the first `payload` bytes of a node.
+    /// Returns the addresses of the cache lines that hold a node's header and the first `payload`
+    /// bytes.
     #[inline]
     fn lines(node: *mut Self, payload: u32) -> impl Iterator<Item = *mut Self> {
         let lines = 2 + (payload.min(PREFETCH_MAX) as usize).div_ceil(64);
         (0..lines).map(move |line| node.wrapping_byte_add(line * 64))
     }
 
-    /// Asks the processor for the header and the first `payload` bytes of a node, to read them.
+    /// Prefetches a node's header and the first `payload` bytes for reading.
     #[inline]
     pub(crate) fn prefetch(node: *mut Self, payload: u32) {
         Self::lines(node, payload).for_each(|line| crate::sync::prefetch(line));
     }
 
-    /// As [`prefetch`](Self::prefetch), to write them.
+    /// Like [`prefetch`](Self::prefetch), but for writing.
     #[inline]
     pub(crate) fn prefetch_write(node: *mut Self, payload: u32) {
         Self::lines(node, payload).for_each(|line| crate::sync::prefetch_write(line));
@@ -240,7 +254,7 @@ impl Node {
     /// The caller owns the node.
     #[inline]
     pub(crate) unsafe fn home(node: *mut Self) -> *const Home {
-        // SAFETY: an owned node is alive, and `home` never changes.
+        // SAFETY: the caller owns the node, so the node is alive; `home` never changes.
         unsafe { (*node).tail.home }
     }
 
@@ -249,11 +263,11 @@ impl Node {
     /// The caller owns the node.
     #[inline]
     pub(crate) unsafe fn capacity(node: *mut Self) -> u32 {
-        // SAFETY: an owned node is alive, and `capacity` never changes.
+        // SAFETY: the caller owns the node, so the node is alive; `capacity` never changes.
         unsafe { (*node).tail.capacity }
     }
 
-    /// Makes the node as good as new: nothing of its last packet is left, but its buffer.
+    /// Resets a node for its next packet; only the payload buffer keeps its contents.
     ///
     /// # Safety
     ///
@@ -268,8 +282,8 @@ impl Node {
         debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
     }
 
-    /// The sender that submitted a packet of others counts it no longer: the packet is done with.
-    /// Gives the packet's home.
+    /// Removes the packet from the guests of the sender that submitted it, because the packet has
+    /// been sent or dropped. Returns the packet's home.
     ///
     /// # Safety
     ///
@@ -289,7 +303,7 @@ impl Node {
     /// The caller owns the node, and lends it read-only for `'a`.
     #[inline]
     pub(crate) unsafe fn meta<'a>(node: *mut Self) -> &'a Meta {
-        // SAFETY: owned, hence alive; not written for `'a`.
+        // SAFETY: the caller owns the node, so the node is alive, and nobody writes it for `'a`.
         unsafe { &(*node).meta }
     }
 
@@ -298,17 +312,18 @@ impl Node {
     /// The caller owns the node and keeps it for `'a`.
     #[inline]
     pub(crate) unsafe fn parts<'a>(node: *mut Self) -> (&'a mut Meta, &'a mut Tail) {
-        // SAFETY: owned, hence alive and unaliased.
+        // SAFETY: the caller owns the node, so the node is alive, and nobody else refers to it.
         let meta = unsafe { &mut (*node).meta };
-        // SAFETY: as above, and another field.
+        // SAFETY: the caller owns the node, and `tail` does not overlap `meta`.
         let tail = unsafe { &mut (*node).tail };
         (meta, tail)
     }
 }
 
 impl Tail {
-    /// The packet counts for the sender of `mine` from now on, and where it did before. As many
-    /// senders as sent it on are noted, each once. False: it counts there already.
+    /// Makes the packet count as a guest of the sender that owns `mine`, in addition to the senders
+    /// that it already counts for. A packet that several senders sent on holds the token of each of
+    /// them once. Returns false if the packet already counts for this sender.
     pub(crate) fn join(&mut self, mine: &Arc<Guests>) -> bool {
         if self.host.as_ref().is_some_and(|host| host.has(mine)) {
             return false;
@@ -321,7 +336,7 @@ impl Tail {
         true
     }
 
-    /// Takes the last [`join`](Self::join) back.
+    /// Undoes the last [`join`](Self::join).
     pub(crate) fn part(&mut self) {
         let host = self.host.take();
         let sent_on = host.as_ref().and_then(|host| host.sent_on.as_ref());
@@ -334,17 +349,18 @@ impl Tail {
     }
 }
 
-/// An owned packet.
+/// An owned packet: a handle that is one pointer wide.
 #[repr(transparent)]
 pub struct Packet(NonNull<Node>);
 
-// One pointer, and a null niche: `Option<Packet>` costs nothing.
+// A `Packet` is one non-null pointer, so `Option<Packet>` needs no extra space.
 const _: () = assert!(size_of::<Option<Packet>>() == size_of::<usize>());
 
 impl Packet {
-    /// Makes a packet of `len` bytes on the wire and no payload, from the heap.
+    /// Makes a heap packet of `len` bytes on the wire, without a payload.
     ///
-    /// For callers that keep their own buffers: say which in [`Meta::cookie`].
+    /// Use it when you keep the payload in your own buffers: store the buffer's number in
+    /// [`Meta::cookie`].
     #[must_use]
     pub fn new(len: u32) -> Self {
         let mut pkt = Self::with_capacity(0);
@@ -352,8 +368,8 @@ impl Packet {
         pkt
     }
 
-    /// Makes a packet that carries a copy of `payload`, from the heap. Its length on the wire is
-    /// that of the payload until the caller says otherwise.
+    /// Makes a heap packet that carries a copy of `payload`. Its length on the wire is the length
+    /// of the payload; the caller may change [`Meta::len`] afterwards.
     ///
     /// # Panics
     ///
@@ -369,8 +385,8 @@ impl Packet {
         pkt
     }
 
-    /// Makes a packet of the same contents, from the heap. No link has accepted it: what becomes
-    /// of it is no completion.
+    /// Copies the packet into a new heap packet. The copy counts as not accepted by any link, so
+    /// its fate is not reported as a completion.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let mut copy = Self::with_payload(self.payload());
@@ -383,105 +399,110 @@ impl Packet {
 
     fn with_capacity(capacity: u32) -> Self {
         let node = Node::alloc(capacity, ptr::null());
-        // SAFETY: `alloc` never yields null, and nobody else has the node.
+        // SAFETY: `alloc` never returns null, and nobody else has the node.
         unsafe { Self::from_raw(node) }
     }
 
-    /// The bytes to send.
+    /// Returns the payload.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &[u8] {
         let len = usize::from(self.tail().payload_len);
-        // SAFETY: `payload_len <= capacity`, so the pointer stays in the allocation.
+        // SAFETY: `payload_len <= capacity`, so reads through the pointer stay in the allocation.
         let start = unsafe { self.payload_start() };
-        // SAFETY: the first `payload_len` bytes were written by `set_payload`, and are borrowed
-        // through `self`.
+        // SAFETY: `set_payload` wrote the first `payload_len` bytes, and `self` stays borrowed as
+        // long as the slice.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// The payloads of its datagrams, in order: one, unless [`Meta::gso_size`] says otherwise.
+    /// Returns the payloads of the packet's datagrams, in order: one datagram, unless
+    /// [`Meta::gso_size`] splits the payload into several.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let payload = self.payload();
         let size = match self.gso_size {
             0 => payload.len(),
             size => size.into(),
         };
-        // An empty payload is one empty datagram.
+        // `chunks` yields nothing for an empty payload, but an empty payload is one empty datagram.
         let empty = payload.is_empty().then_some(&[][..]);
         payload.chunks(size.max(1)).chain(empty)
     }
 
-    /// Copies the bytes to send into the packet.
+    /// Copies `payload` into the packet as the bytes to send.
     ///
     /// # Panics
     ///
-    /// Panics when they do not fit: see [`Packet::capacity`].
+    /// Panics when `payload` does not fit the packet's buffer: see [`Packet::capacity`].
     #[inline]
     pub fn set_payload(&mut self, payload: &[u8]) {
         assert!(payload.len() <= self.capacity(), "the payload fits the packet's buffer");
-        // SAFETY: the start of the payload lies in the allocation, also of an empty one.
+        // SAFETY: the payload starts inside the allocation, or at its end if the capacity is zero.
         let start = unsafe { self.payload_start() }.cast_mut();
-        // SAFETY: `capacity` bytes from `start` are ours alone; the source is another object.
+        // SAFETY: the `capacity` bytes from `start` belong to this packet alone; the source is
+        // another object.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), start, payload.len()) };
         #[expect(clippy::cast_possible_truncation, reason = "at most `PAYLOAD_MAX`, a u16")]
         let len = payload.len() as u16;
         self.tail_mut().payload_len = len;
     }
 
-    /// Bytes of payload it can carry.
+    /// Returns the largest payload that fits the packet's buffer, in bytes.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
         self.tail().capacity as usize
     }
 
-    /// Where to; `None`: where the device is connected to.
+    /// Returns the destination; `None`: the address that the device is connected to.
     #[must_use]
     #[inline]
     pub fn dest(&self) -> Option<SocketAddr> {
         self.tail().dest
     }
 
-    /// Says where to.
+    /// Sets the destination; `None`: the address that the device is connected to.
     #[inline]
     pub fn set_dest(&mut self, dest: Option<SocketAddr>) {
         self.tail_mut().dest = dest;
     }
 
-    /// What the payload begins with.
+    /// Returns the layer at which the payload begins.
     #[must_use]
     #[inline]
     pub fn layer(&self) -> Layer {
         self.tail().layer
     }
 
-    /// Says what the payload begins with. Devices that send datagrams send it as it is.
+    /// Sets the layer at which the payload begins. Devices that send datagrams send the payload
+    /// unchanged, whatever its layer.
     #[inline]
     pub fn set_layer(&mut self, layer: Layer) {
         self.tail_mut().layer = layer;
     }
 
-    /// Which of the device's queues it is for (`skb->queue_mapping`); 0 if nobody has said so.
+    /// Returns the index of the device queue for this packet (`skb->queue_mapping`), or 0 if nobody
+    /// has chosen a queue.
     #[must_use]
     #[inline]
     pub fn queue(&self) -> u16 {
         self.tail().queue.unwrap_or(0)
     }
 
-    /// Which of the device's queues it is for, if anybody has said so.
+    /// Returns the index of the device queue for this packet; `None` if nobody has chosen a queue.
     #[must_use]
     #[inline]
     pub fn chosen_queue(&self) -> Option<u16> {
         self.tail().queue
     }
 
-    /// Says which of the device's queues it is for.
+    /// Chooses the device queue for this packet.
     #[inline]
     pub fn set_queue(&mut self, queue: u16) {
         self.tail_mut().queue = Some(queue);
     }
 
-    /// Notes whether a link accepted it: only then its way home counts as a completion.
+    /// Sets whether a link accepted the packet. Only an accepted packet yields a completion when it
+    /// returns home.
     #[inline]
     pub fn set_submitted(&mut self, submitted: bool) {
         self.tail_mut().submitted = submitted;
@@ -489,26 +510,26 @@ impl Packet {
 
     /// # Safety
     ///
-    /// Read at most `capacity` bytes through it.
+    /// The caller reads at most `capacity` bytes through the returned pointer.
     #[inline]
     unsafe fn payload_start(&self) -> *const u8 {
-        // SAFETY: the payload lies right behind the header, in the same allocation.
+        // SAFETY: the payload directly follows the header in the same allocation.
         unsafe { self.0.as_ptr().cast::<u8>().add(size_of::<Node>()) }
     }
 
     #[inline]
     fn tail(&self) -> &Tail {
-        // SAFETY: owned, hence valid and unaliased but through `self`.
+        // SAFETY: the handle owns the node, so the node is alive, and only `self` refers to it.
         unsafe { &(*self.0.as_ptr()).tail }
     }
 
     #[inline]
     fn tail_mut(&mut self) -> &mut Tail {
-        // SAFETY: owned, and borrowed exclusively through `self`.
+        // SAFETY: the handle owns the node, and `self` is borrowed exclusively.
         unsafe { &mut (*self.0.as_ptr()).tail }
     }
 
-    /// Asks the processor for what a device reads: the header's second line and the payload.
+    /// Prefetches the parts of the packet that a device reads: the header and the payload.
     #[inline]
     pub fn prefetch(&self) {
         Node::prefetch(self.0.as_ptr(), self.len);
@@ -526,16 +547,16 @@ impl Packet {
     /// `raw` came from [`Packet::into_raw`] or [`Node::alloc`], and nobody else owns it.
     #[inline]
     pub(crate) unsafe fn from_raw(raw: *mut Node) -> Self {
-        // SAFETY: neither source yields null.
+        // SAFETY: neither `into_raw` nor `alloc` returns null.
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 }
 
-// SAFETY: a `Packet` owns its node; nothing in it is thread-bound, and `Home` is made to be
-// reached from any thread.
+// SAFETY: a `Packet` owns its node; nothing in the node is bound to a thread, and any thread may
+// use a `Home`.
 unsafe impl Send for Packet {}
 
-// SAFETY: through `&Packet` the node is only read.
+// SAFETY: a `&Packet` only reads the node.
 unsafe impl Sync for Packet {}
 
 impl Drop for Packet {
@@ -543,7 +564,7 @@ impl Drop for Packet {
         let node = self.0.as_ptr();
         // SAFETY: the handle owns the node.
         unsafe { Node::settle(node) };
-        // SAFETY: as above, and the handle is not used again.
+        // SAFETY: the handle owns the node and is not used again.
         unsafe { Home::put_back(node, node, 1) };
     }
 }
@@ -552,7 +573,7 @@ impl Deref for Packet {
     type Target = Meta;
     #[inline]
     fn deref(&self) -> &Meta {
-        // SAFETY: owned, hence valid and unaliased but through `self`.
+        // SAFETY: the handle owns the node, so the node is alive, and only `self` refers to it.
         unsafe { &(*self.0.as_ptr()).meta }
     }
 }
@@ -560,7 +581,7 @@ impl Deref for Packet {
 impl DerefMut for Packet {
     #[inline]
     fn deref_mut(&mut self) -> &mut Meta {
-        // SAFETY: owned, and borrowed exclusively through `self`.
+        // SAFETY: the handle owns the node, and `self` is borrowed exclusively.
         unsafe { &mut (*self.0.as_ptr()).meta }
     }
 }

@@ -1,10 +1,12 @@
-//! A sender's packets: taken by one thread, given back by any, counted as its credits.
+//! A sender's packets: one thread takes packets from its pool, any thread returns them, and the
+//! number of packets out is limited by the sender's credits.
 //!
-//! A [`Pool`] has at most `limit` packets out. Taking one is a pop from a private list. A packet
-//! that was sent or dropped goes home through one lock-free word, in runs, whoever frees it; the
-//! pool takes that list whole when it runs dry. So the memory of packets and the bound on what a
-//! sender has below it (the idea of TCP Small Queues) are one mechanism, and the count in the word
-//! says when enough has come back to wake a sender that waits.
+//! At most `limit` packets of a [`Pool`] are out at a time. Taking a packet pops it from a private
+//! list. When a packet has been sent or dropped, the thread that frees it returns it to its home
+//! through one lock-free word; runs of packets return together. When the private list is empty, the
+//! pool takes the whole list of returned packets. So one mechanism manages the memory of packets
+//! and limits how many packets a sender has below it (the idea of TCP Small Queues). The count in
+//! the word shows when enough packets have come home to wake a sender that waits.
 //!
 //! ```text
 //!            |  take, reclaim, arm, drop | put_back
@@ -15,19 +17,22 @@
 //! ```text
 //! word                               meaning
 //! count, newest                      nodes that came home since the last reclaim
-//! WAITING | count + bias, newest     the same; who makes the count `WAKE_AT` sets WAKING instead
-//! WAKING | count + bias, newest      somebody is taking the waker out; then it clears WAKING
-//! CLOSED | count                     the pool is gone, and `count` nodes are out
+//! WAITING | count + bias, newest     the same, and the sender waits; the thread that makes the
+//!                                    count reach `WAKE_AT` replaces WAITING by WAKING
+//! WAKING | count + bias, newest      a thread is taking the waker out, and then clears WAKING
+//! CLOSED | count                     the pool is gone, and `count` nodes are still out
 //! ... | RUNG                         the bell rang, and the pool has not looked since
 //! ... | BELL                         there is a bell
 //! ```
 //!
-//! Whoever makes the word CLOSED, with no node out, no bell and nobody WAKING, frees the home.
+//! The thread that makes the word CLOSED with no node out, no bell and no WAKING frees the home.
 //!
-//! `bias` is the pool's own: what [`Pool::arm`] added so that the packets it needs make the count
-//! `WAKE_AT`. So everything that `put_back` decides on is in the word that it exchanges. (If the
-//! need stood beside it, a sender that takes its request back and makes a smaller one, between
-//! look and exchange, would never be woken: the word is the same.)
+//! `bias` is private to the pool: [`Pool::arm`] adds `bias` to the count, so that the count reaches
+//! `WAKE_AT` exactly when the number of packets that the sender needs have come home. So the word
+//! that `put_back` exchanges contains everything that `put_back` decides on. (If the need were
+//! stored beside the word, a sender could withdraw its request and make a smaller one between the
+//! load and the exchange of another thread. The word would be unchanged, the exchange would
+//! succeed, and the sender would never be woken.)
 
 mod home;
 
@@ -45,75 +50,82 @@ use home::{BELL, CLOSED, RUNG, WAITING, WAKE_AT, WAKING, free_chain};
 pub use home::Bell;
 pub(crate) use home::{Home, store_waker};
 
-/// Payload sizes of the nodes a pool keeps, bytes. A packet takes the smallest that fits.
+/// Payload sizes of the nodes that a pool keeps, in bytes. A packet takes the smallest size that
+/// fits.
 const CLASSES: [u32; 4] = [128, 512, 2_048, 65_535];
 const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize == PAYLOAD_MAX);
 
-/// What a pool allows its sender.
+/// The limits that a pool sets for its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// Packets that may be out at once, 1 to [`Credits::PACKETS_MAX`].
+    /// Maximum number of packets out at a time, 1 to [`Credits::PACKETS_MAX`].
     pub packets: u32,
-    /// Bytes of payload that may be out at once. One packet may always be out, however large.
+    /// Maximum number of payload bytes out at a time. One packet may always be out, however large.
     pub bytes: u32,
 }
 
 impl Credits {
-    /// The count of a word has 16 bits, and one of them says that it is time to wake.
+    /// Largest value of [`Credits::packets`]. The count in a word has 16 bits, and the highest bit
+    /// says that it is time to wake the sender.
     pub const PACKETS_MAX: u32 = WAKE_AT as u32;
 }
 
-/// What became of a packet that came home.
+/// The fate of a packet that came home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The sender's own word ([`Meta::cookie`](crate::Meta::cookie)).
+    /// The number that the sender stored in [`Meta::cookie`](crate::Meta::cookie).
     pub cookie: u64,
-    /// Why it was dropped; `None`: the device took it.
+    /// Why the packet was dropped; `None`: the device accepted the packet.
     pub drop_reason: Option<DropReason>,
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub len: u32,
 }
 
-/// What [`Pool::arm`] or [`Reader::arm`](crate::Reader::arm) found.
+/// The result of [`Pool::arm`] or [`Reader::arm`](crate::Reader::arm).
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// Enough is there already, or the [`Bell`] rang since the last look: look.
+    /// Enough packets are there already, or the [`Bell`] rang since the last look. The caller
+    /// should look now.
     Ready,
-    /// The waker will be called, once.
+    /// The waker will be called once.
     Armed,
-    /// Somebody is taking another waker out, which was given before; nap, then look again.
+    /// Another thread is taking out the waker of an earlier request. The caller should sleep
+    /// briefly and look again.
     Busy,
 }
 
-/// One thread's packets. `Send`, not `Sync`.
+/// The packets of one thread. A pool is `Send` but not `Sync`.
 #[derive(Debug)]
 pub struct Pool {
     home: NonNull<Home>,
     free: [*mut Node; CLASSES.len()],
     credits: Credits,
-    /// Packets that may be out just now.
+    /// Maximum number of packets out at present; see [`Pool::allow`].
     allowed: u32,
-    /// Nodes neither in `free` nor, by our last look, home.
+    /// Number of nodes that are neither in `free` nor, when the pool last looked, at home.
     out: u32,
     out_bytes: u32,
-    /// Of these, those that were submitted from here.
+    /// Number of nodes out that were submitted by this pool's sender.
     below: u32,
-    /// Shared with packets of others that were submitted from here and are not done with.
+    /// Token shared with the guests: packets of other pools, or of the heap, that this pool's
+    /// sender submitted and that are neither sent nor dropped yet.
     guests: Option<Arc<Guests>>,
-    /// What `arm` added to the count of the word.
+    /// The number that `arm` added to the count in the word.
     bias: u16,
-    /// The waker that stands in the home, or that somebody is taking out: to tell it from others.
+    /// Identity of the waker that is stored in the home, or that another thread is taking out, to
+    /// recognise a request with the same waker.
     armed: (*const (), *const RawWakerVTable),
-    /// Fates of packets that came home together with one whose telling panicked.
+    /// Completions that could not be reported because the caller's closure panicked while `reclaim`
+    /// reported an earlier one. The next `reclaim` reports them.
     untold: Vec<Completion>,
 }
 
-// SAFETY: the pool owns its free nodes; `Home` is shared by design.
+// SAFETY: the pool owns its free nodes; `Home` is designed to be shared between threads.
 unsafe impl Send for Pool {}
 
 impl Pool {
-    /// Makes an empty pool: nodes are allocated when first needed, and kept.
+    /// Makes an empty pool. The pool allocates a node when it first needs one, and keeps it.
     ///
     /// # Panics
     ///
@@ -162,20 +174,21 @@ impl Pool {
         if node.is_null() {
             node = Node::alloc(CLASSES[class], self.home.as_ptr());
         } else {
-            // SAFETY: free nodes are ours.
+            // SAFETY: the pool owns its free nodes.
             self.free[class] = unsafe { Node::next(node) };
-            // The next one is about to be written, most likely as far as this one.
+            // Prefetch the next free node: the sender will probably write about as many bytes to it
+            // as to this one.
             Node::prefetch_write(self.free[class], charge);
         }
-        // SAFETY: `node` is ours alone, and was unlinked above.
+        // SAFETY: `node` was unlinked above, so only this thread has it.
         unsafe { Node::renew(node, held) };
         self.out += 1;
         self.out_bytes += charge;
-        // SAFETY: as above.
+        // SAFETY: only this thread has `node`.
         Some(unsafe { Packet::from_raw(node) })
     }
 
-    /// True when a packet of `payload` bytes may be taken now.
+    /// Whether [`take`](Self::take) would return a packet of `payload` bytes now.
     #[must_use]
     #[inline]
     pub fn has_room(&self, payload: u32) -> bool {
@@ -183,30 +196,32 @@ impl Pool {
             && (self.out == 0 || self.out_bytes.saturating_add(payload) <= self.credits.bytes)
     }
 
-    /// Packets out, as far as the pool has looked.
+    /// Returns the number of packets out, as far as the pool has looked.
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out
     }
 
-    /// Of these, packets that were [submitted](Self::submit) from here.
+    /// Returns how many of the packets out were [submitted](Self::submit) by this pool's sender.
     #[must_use]
     #[inline]
     pub fn below(&self) -> u32 {
         self.below
     }
 
-    /// Whether packets of other pools, or of the heap, were submitted from here and are neither
-    /// sent nor dropped. If not, what others did with them is seen.
+    /// Whether packets of other pools, or of the heap, were submitted through this pool and are
+    /// neither sent nor dropped yet. If false, the caller sees everything that other threads did
+    /// with these packets.
     #[must_use]
     pub fn has_guests(&mut self) -> bool {
         self.guests.as_mut().is_some_and(|guests| Arc::get_mut(guests).is_none())
     }
 
-    /// Notes in every packet that it was submitted from here at `now_ns`, and, until somebody sends
-    /// or drops it, that it went down with its port. From now on a packet of this pool counts as
-    /// [below](Self::below) until it was taken in again, and one of another as
-    /// [guest](Self::has_guests) until it is dropped.
+    /// Sets in every packet that this pool's sender submitted it at `now_ns` (nanoseconds). Until
+    /// the packet is sent or dropped, its drop reason says that its port died. From now on, a
+    /// packet of this pool counts as [below](Self::below) until the pool takes it in again. A
+    /// packet of another pool, or of the heap, counts as a [guest](Self::has_guests) until it is
+    /// sent or dropped.
     #[inline]
     pub fn submit(&mut self, packets: &mut PacketList, now_ns: u64) {
         let home = self.home.as_ptr().cast_const();
@@ -218,7 +233,7 @@ impl Pool {
             tail.before = if !ptr::eq(tail.home, home) {
                 Self::invite(&mut self.guests, tail, was)
             } else if tail.below {
-                Before::Counted // A receiver sends it once more.
+                Before::Counted // A receiver submits the packet again.
             } else {
                 (tail.below, self.below) = (true, self.below + 1);
                 was
@@ -232,7 +247,8 @@ impl Pool {
         if tail.join(mine) { was } else { Before::Counted }
     }
 
-    /// Takes [`submit`](Self::submit) back: the packets were not accepted, and are as they were.
+    /// Undoes [`submit`](Self::submit) for packets that were not accepted, and restores their
+    /// previous state.
     #[cold]
     pub fn revoke(&mut self, packets: &mut PacketList) {
         let home = self.home.as_ptr().cast_const();
@@ -250,40 +266,43 @@ impl Pool {
         }
     }
 
-    /// The bell that wakes who waits for this pool, for events that bring no packet home. `None`:
-    /// somebody has it.
+    /// Makes the bell, which wakes the thread that waits for this pool when an event occurs that
+    /// brings no packet home. `None`: the pool's bell already exists.
     pub fn bell(&mut self) -> Option<Bell> {
-        // Relaxed: nothing changes hands.
+        // Relaxed: the exchange hands nothing over.
         let before = self.update(Relaxed, |word| {
             (!word.has(BELL)).then(|| word.with_flags(word.flags() | BELL))
         });
         before.map(|_| Bell::new(self.home))
     }
 
-    /// Allows less, or more again: at most what the pool was made with, and at least one packet.
+    /// Sets how many packets may be out from now on: at least one, at most the credits that the
+    /// pool was made with.
     pub fn allow(&mut self, packets: u32) {
         self.allowed = packets.clamp(1, self.credits.packets);
     }
 
-    /// What this pool was made with.
+    /// Returns the credits that this pool was made with.
     #[must_use]
     pub fn credits(&self) -> Credits {
         self.credits
     }
 
-    /// Packets that came home since the last reclaim. A hint: it may only grow.
+    /// Returns the number of packets that came home since the last reclaim. A hint: meanwhile the
+    /// number can only grow.
     #[must_use]
     #[inline]
     pub fn returned(&self) -> u32 {
-        // Relaxed: a hint.
+        // Relaxed: the result is only a hint.
         self.returned_in(Word(self.home().word.0.load(Relaxed)))
     }
 
-    /// Times that a thread which brought packets home met another there, and had to try again.
+    /// Returns how often a thread that returned packets lost a race against another thread and had
+    /// to repeat its exchange.
     #[must_use]
     #[cfg(not(loom))]
     pub fn repeated(&self) -> u64 {
-        // Relaxed: a number for people.
+        // Relaxed: the number only informs people.
         self.home().word.0.repeated.load(Relaxed)
     }
 
@@ -291,11 +310,14 @@ impl Pool {
         u32::from(word.count() - self.bias)
     }
 
-    /// Takes in what came home and tells the fate of each submitted packet. Gives how many came.
+    /// Takes in the packets that came home and calls `fate` for each submitted one. Returns the
+    /// number of packets that came home.
     ///
-    /// Unless nothing came, this takes a request to be woken back, like [`disarm`](Self::disarm).
+    /// If at least one packet came home, a pending wake-up request is cancelled, as by
+    /// [`disarm`](Self::disarm).
     ///
-    /// Should `fate` panic, all that came is taken in still, and the next call tells the rest.
+    /// If `fate` panics, the pool still takes in all packets, and the next call reports the
+    /// remaining completions.
     pub fn reclaim(&mut self, mut fate: impl FnMut(Completion)) -> u32 {
         while let Some(completion) = self.untold.pop() {
             fate(completion);
@@ -303,7 +325,7 @@ impl Pool {
         if self.returned() == 0 {
             return 0;
         }
-        // Acquire: the nodes; pairs with the release in `put_back`.
+        // Acquire: makes the nodes visible; pairs with the release in `put_back`.
         let order = mutant::or("pool-reclaim-acquire", Acquire, Relaxed);
         let take = |word: Word| Some(Word::flags_only(word.flags() & !WAITING));
         let taken = self.update(order, take).unwrap_or(Word::ZERO);
@@ -318,19 +340,21 @@ impl Pool {
         count
     }
 
-    /// Takes a packet of this pool back that was not submitted: a way home without an atomic.
+    /// Takes a packet of this pool back that was not submitted, without an atomic operation unless
+    /// a wake-up request is pending.
     #[inline]
     pub fn take_back(&mut self, pkt: Packet) {
         let node = pkt.into_raw();
-        // SAFETY: `into_raw` gave us the only pointer to a live node.
+        // SAFETY: `into_raw` returned the only pointer to a live node.
         if !ptr::eq(unsafe { Node::home(node) }, self.home.as_ptr()) {
-            // SAFETY: as above; a stranger's packet goes to its own home.
+            // SAFETY: `into_raw` returned the only pointer to the node; a packet of another pool
+            // returns to its own home.
             drop(unsafe { Packet::from_raw(node) });
             return;
         }
-        // SAFETY: as above.
+        // SAFETY: `into_raw` returned the only pointer to the node.
         unsafe { Node::settle(node) };
-        // SAFETY: as above.
+        // SAFETY: `into_raw` returned the only pointer to the node.
         let (_, tail) = unsafe { Node::parts(node) };
         self.arrived(tail.charge, &mut tail.below);
         self.keep(node);
@@ -339,11 +363,12 @@ impl Pool {
         }
     }
 
-    /// One that was taken back counts like one that came home, for who asked to be woken: it is one
-    /// less to come.
+    /// Counts a packet that was taken back as one that came home, for a pending wake-up request:
+    /// one packet fewer will come home later.
     #[cold]
     fn count_one(&mut self) {
-        // Relaxed: if it wakes, the waker is what we ourselves wrote in `arm`.
+        // Relaxed: if this exchange triggers the wake-up, the waker is the one that this thread
+        // itself wrote in `arm`.
         let before = self.update(Relaxed, |word| {
             let count = word.count() + 1;
             let flags = word.flags();
@@ -353,19 +378,20 @@ impl Pool {
         if let Some(before) = before {
             self.bias += 1;
             if before.count() + 1 >= WAKE_AT {
-                // SAFETY: we set WAKING.
+                // SAFETY: the exchange above set WAKING.
                 unsafe { Home::wake(self.home.as_ptr()) };
             }
         }
     }
 
-    /// Asks to be woken when `need` packets, or else all that are out, have come home or were taken
-    /// back since the last reclaim, or when the [`Bell`] rings. Replaces an earlier request.
+    /// Requests a wake-up when `need` packets (or all packets out, if these are fewer) have come
+    /// home or were taken back since the last reclaim, or when the [`Bell`] rings. Replaces an
+    /// earlier request.
     pub fn arm(&mut self, waker: &Waker, need: u32) -> Armed {
         self.arm_for(waker, Some(need.min(self.out)))
     }
 
-    /// Asks to be woken when the [`Bell`] rings, however many packets come home. Replaces an
+    /// Requests a wake-up when the [`Bell`] rings, however many packets come home. Replaces an
     /// earlier request.
     pub fn listen(&mut self, waker: &Waker) -> Armed {
         self.arm_for(waker, None)
@@ -373,12 +399,13 @@ impl Pool {
 
     fn arm_for(&mut self, waker: &Waker, need: Option<u32>) -> Armed {
         loop {
-            // Acquire: pairs with the release in `wake`, so the waker is ours to touch.
+            // Acquire: pairs with the release in `wake`, so this thread may touch the waker.
             let order = mutant::or("pool-arm-acquire", Acquire, Relaxed);
             let word = Word(self.home().word.0.load(order));
             if word.has(RUNG) && !mutant::is("pool-arm-deaf") {
-                // It took the request back when it rang. Acquire: what happened before that; pairs
-                // with the release in `ring`.
+                // The ring has already cancelled the request.
+                // Acquire: makes visible what happened before the ring; pairs with the release in
+                // `ring`.
                 let order = mutant::or("pool-rung-acquire", Acquire, Relaxed);
                 self.update(order, |word| Some(word.with_flags(word.flags() & !RUNG)));
                 return Armed::Ready;
@@ -390,25 +417,27 @@ impl Pool {
             }
             let asks = (waker.data(), ptr::from_ref(waker.vtable()));
             if word.has(WAKING) {
-                // As long as the flag is set, the waker is not called yet: one that equals it is
-                // that one, and will be.
+                // While WAKING is set, the armed waker has not been called yet. So if the new waker
+                // equals the armed one, the call that is coming serves the new request.
                 return if self.armed == asks { Armed::Armed } else { Armed::Busy };
             }
             if word.has(WAITING) {
-                // Armed before: stop that first, the waker may be another. If that comes too late,
-                // the one before is on its way.
+                // A request is pending, and its waker may differ from the new one, so cancel it
+                // first. If another thread takes the old waker out before the cancellation, that
+                // waker is still called.
                 self.disarm();
                 continue;
             }
             self.armed = asks;
-            // SAFETY: neither WAITING nor WAKING is set, so nobody else touches the waker, and
-            // only we set WAITING.
+            // SAFETY: neither WAITING nor WAKING is set, so no other thread touches the waker, and
+            // only this thread sets WAITING.
             self.home().waker.with_mut(|slot| unsafe { store_waker(slot, waker) });
-            // Without a need, all packets that there may be would have to come home.
+            // Without a `need`, the bias is zero: the count reaches `WAKE_AT` only if the largest
+            // possible number of packets comes home.
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX, like `out`")]
             let (returned, bias) = (returned as u16, need.map_or(0, |need| WAKE_AT - need as u16));
             let armed = Word::with(word.node(), returned + bias, word.flags() | WAITING);
-            // Release: publishes the waker. Pairs with the acquire in `put_back`.
+            // Release: publishes the waker; pairs with the acquire in `put_back`.
             let order = mutant::or("pool-arm-release", Release, Relaxed);
             if self.home().word.0.compare_exchange(word.0, armed.0, order, Relaxed).is_ok() {
                 self.bias = bias;
@@ -417,10 +446,11 @@ impl Pool {
         }
     }
 
-    /// Takes the request back; a wake-up that is on its way still comes.
+    /// Cancels the request. A wake-up that is already on its way still comes.
     pub fn disarm(&mut self) {
         let bias = self.bias;
-        // Relaxed: nothing changes hands; `arm` looks again before it touches the waker.
+        // Relaxed: the exchange hands nothing over; `arm` loads the word again before it touches
+        // the waker.
         let disarmed = self.update(Relaxed, |word| {
             let count = word.count() - bias;
             word.has(WAITING).then(|| Word::with(word.node(), count, word.flags() & !WAITING))
@@ -431,16 +461,17 @@ impl Pool {
     }
 
     fn home(&self) -> &Home {
-        // SAFETY: the pool keeps its home alive until it is dropped.
+        // SAFETY: the pool keeps its home alive until the pool is dropped.
         unsafe { self.home.as_ref() }
     }
 
-    /// Exchanges the word for `next` of it, unless that is `None`; gives the word before.
+    /// Replaces the word by `next(word)`, and returns the previous word. If `next` returns `None`,
+    /// leaves the word unchanged and returns `None`.
     #[inline]
     fn update(&self, order: Ordering, next: impl Fn(Word) -> Option<Word>) -> Option<Word> {
         let home = self.home();
         home.life.used();
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: this value is a guess, which the exchange verifies.
         let mut word = Word(home.word.0.load(Relaxed));
         loop {
             let new = next(word)?;
@@ -451,32 +482,34 @@ impl Pool {
         }
     }
 
-    /// Takes the request back, like [`disarm`](Self::disarm), and lets go of its waker. False: a
-    /// wake-up is on its way, and takes the waker with it.
+    /// Cancels the request, like [`disarm`](Self::disarm), and drops its waker. Returns false if a
+    /// wake-up is on its way; the waking thread then takes the waker.
     pub fn forget_waker(&mut self) -> bool {
         self.disarm();
         let home = self.home();
-        // Acquire: pairs with the release in `wake`, so the waker is ours to touch.
+        // Acquire: pairs with the release in `wake`, so this thread may touch the waker.
         let order = mutant::or("pool-forget-acquire", Acquire, Relaxed);
         if Word(home.word.0.load(order)).has(WAKING) && !mutant::is("pool-forget-early") {
             return false;
         }
-        // SAFETY: neither WAITING nor WAKING is set, and only we set WAITING.
+        // SAFETY: neither WAITING nor WAKING is set, and only this thread sets WAITING.
         drop(home.waker.with_mut(|slot| unsafe { (*slot).take() }));
         true
     }
 
-    /// Ends the life of the pool's side. Gives the nodes that came home, and whether the home is
-    /// nobody else's.
+    /// Closes the word, as the pool is being dropped. Returns the nodes that came home, and whether
+    /// this thread must free the home because nobody else refers to it.
     fn close(&mut self) -> (*mut Node, bool) {
-        // Acquire: the nodes, and all that others did with the home, if we free it; pairs with the
-        // release in `put_back`. Release: all that we did with it, if another frees it.
+        // Acquire: if this thread frees the home, makes the nodes and all that other threads did
+        // with the home visible; pairs with the release in `put_back`. Release: if another thread
+        // frees the home, publishes all that this thread did with it.
         let order = mutant::or("pool-close-acquire", AcqRel, Release);
         let order = mutant::or("pool-close-release", order, Acquire);
         let last = self.update(order, |word| {
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
             let out = (self.out - self.returned_in(word)) as u16;
-            // Nobody rings for us any more.
+            // The flags that keep the home alive stay. RUNG goes, because nobody waits for the bell
+            // any more.
             let flags = word.flags() & (WAKING | BELL);
             Some(Word::with(ptr::null_mut(), out, CLOSED | flags))
         });
@@ -485,7 +518,7 @@ impl Pool {
         (last.node(), out == 0 && !last.has(WAKING) && !last.has(BELL))
     }
 
-    /// A packet of ours is no longer out.
+    /// Counts a packet of this pool as no longer out.
     #[inline]
     fn arrived(&mut self, charge: u16, below: &mut bool) {
         self.out -= 1;
@@ -497,30 +530,32 @@ impl Pool {
         // SAFETY: the caller owns the node.
         let capacity = unsafe { Node::capacity(node) };
         let class = CLASSES.iter().position(|&size| size == capacity).unwrap_or(0);
-        // SAFETY: as above.
+        // SAFETY: the caller owns the node.
         unsafe { Node::set_next(node, self.free[class]) };
         self.free[class] = node;
     }
 }
 
-/// Nodes that came home and were not looked at yet. A fate whose telling panics keeps none of them
-/// out, and no other untold.
+/// Nodes that came home and that the pool has not examined yet. If the closure that reports
+/// completions panics, `drop` still takes in the remaining nodes and saves their completions in
+/// `untold`.
 struct Arrivals<'a> {
     pool: &'a mut Pool,
     node: *mut Node,
 }
 
 impl Arrivals<'_> {
-    /// Takes the next node in; gives its packet's fate if it was submitted.
+    /// Takes the next node in. The inner value is the completion of its packet, or `None` if the
+    /// packet was not submitted; the outer `None` means that no node is left.
     fn next(&mut self) -> Option<Option<Completion>> {
         let node = self.node;
         if node.is_null() {
             return None;
         }
-        // SAFETY: taking the word made the chain ours.
+        // SAFETY: `reclaim` took the whole chain, so this thread owns the node.
         self.node = unsafe { Node::next(node) };
         Node::prefetch_write(self.node, 0);
-        // SAFETY: as above.
+        // SAFETY: this thread owns the node.
         let (meta, tail) = unsafe { Node::parts(node) };
         let Meta { cookie, drop_reason, len, .. } = *meta;
         let fate = tail.submitted.then_some(Completion { cookie, drop_reason, len });
@@ -540,20 +575,20 @@ impl Drop for Arrivals<'_> {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // The waker shall not be dropped with the home: its drop is anybody's code. Another thread
-        // may be taking it out just now. The pool does not wait for that thread, which calls the
-        // waker later, in vain.
+        // Drop the waker here and not together with the home, because dropping a waker may run
+        // arbitrary code. If another thread is taking the waker out, the pool does not wait for
+        // that thread, which later calls the waker to no effect.
         self.forget_waker();
         let (came, is_last) = self.close();
-        // SAFETY: closing the word made the chain ours.
+        // SAFETY: closing the word gave the chain to this thread alone.
         unsafe { free_chain(came) };
         for node in self.free {
-            // SAFETY: free nodes are ours.
+            // SAFETY: the pool owns its free nodes.
             unsafe { free_chain(node) };
         }
         if is_last {
-            // SAFETY: no node is out, there is no bell and nobody wakes, so nobody else has the
-            // home.
+            // SAFETY: no node is out, there is no bell and no thread is waking, so nobody else
+            // refers to the home.
             unsafe { Home::free(self.home.as_ptr()) };
         }
     }

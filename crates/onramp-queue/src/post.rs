@@ -1,14 +1,15 @@
-//! A role that one thread has at a time, and that another takes over while that one is kept.
+//! A role that one thread holds at a time, and that another thread can take over while the holder
+//! is blocked.
 //!
-//! A runner that visits a port calls a device, which may block. Before that it says so
-//! ([`Post::go_out`]). Another thread that finds it out for too long takes the role
-//! ([`Post::relieve`]), and the thread that was kept learns of it as it comes back
-//! ([`Post::come_back`]): from then on the role is not its own.
+//! A runner that visits a port calls a device, which may block. Before such a call, the runner
+//! calls [`Post::go_out`]. If the runner stays out for too long, another thread takes the role over
+//! ([`Post::relieve`]). When the first thread returns from the device, [`Post::come_back`] tells it
+//! that it no longer has the role.
 //!
 //! ```text
 //! word                 meaning
 //! holder, 0            the holder works, or sleeps
-//! holder, since        the holder is out since then, and may be relieved
+//! holder, since        the holder has been out since then, and may be relieved
 //! ```
 //!
 //! ```text
@@ -17,9 +18,10 @@
 //! relieve              |         -           |    -
 //! ```
 //!
-//! Who wakes the holder of a role that sleeps by an [`Alarm`](crate::Alarm) asks for the
-//! [`holder`](Post::holder) after it has set that. The new holder takes the role first and
-//! [rises](crate::Alarm::rise) then: so it finds what the alarm was set for, or is woken itself.
+//! If the holder of a role sleeps by an [`Alarm`](crate::Alarm), a thread that wakes the holder
+//! first sets the alarm and then reads the [`holder`](Post::holder). A new holder first takes the
+//! role and then calls [`rise`](crate::Alarm::rise). So the new holder either finds what the alarm
+//! was set for, or is itself woken.
 
 use crate::mutant;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
@@ -27,19 +29,21 @@ use crate::sync::{AtomicU64, Padded};
 
 const HOLDER_SHIFT: u32 = 48;
 const SINCE: u64 = (1 << HOLDER_SHIFT) - 1;
-/// Time is kept in units of so many bits of nanoseconds: 48 bits of them last for nine years.
+/// Times are stored in units of 2^`UNIT_SHIFT` nanoseconds; 48 bits of such units last for nine
+/// years.
 const UNIT_SHIFT: u32 = 10;
 
-/// A role, and who has it.
+/// A role, and the number of the thread that holds it.
 #[derive(Debug)]
 pub struct Post(Padded<AtomicU64>);
 
-/// A holder that was seen out.
+/// The state of a role whose holder was seen out.
 #[derive(Clone, Copy, Debug)]
 pub struct Out(u64);
 
 impl Out {
-    /// Since when, nanoseconds, to about a microsecond.
+    /// Returns the time since when the holder has been out, in nanoseconds, with a resolution of
+    /// about one microsecond.
     #[must_use]
     pub const fn since(self) -> u64 {
         (self.0 & SINCE) << UNIT_SHIFT
@@ -47,7 +51,7 @@ impl Out {
 }
 
 impl Post {
-    /// A role that `holder` has.
+    /// Makes a role that `holder` holds.
     #[must_use]
     pub fn new(holder: u16) -> Self {
         Self(Padded(AtomicU64::new(u64::from(holder) << HOLDER_SHIFT)))
@@ -58,57 +62,62 @@ impl Post {
         (holder as u64) << HOLDER_SHIFT | if since == 0 { 1 } else { since }
     }
 
-    /// Who has it. Stale as soon as it is read: see above.
+    /// Returns the number of the holder. The number may be stale as soon as it is read; the module
+    /// documentation explains why this is harmless.
     #[must_use]
     #[inline]
     pub fn holder(&self) -> u16 {
-        // Relaxed: the alarm orders it, see above.
+        // Relaxed: the alarm orders this load, as the module documentation explains.
         (self.0.0.load(Relaxed) >> HOLDER_SHIFT) as u16
     }
 
-    /// The holder `me` goes where it may be kept, at `now` nanoseconds.
+    /// Notes that the holder `me` starts a call at `now` (nanoseconds) that may block.
     #[inline]
     pub fn go_out(&self, me: u16, now: u64) {
-        // Release: what we did in the role; pairs with the acquire in `relieve`.
+        // Release: publishes what the holder did in the role; pairs with the acquire in `relieve`.
         self.0.0.store(Self::out(me, now), mutant::or("post-out-release", Release, Relaxed));
     }
 
-    /// The holder `me`, out since `then`, is back. False: somebody else has the role now.
+    /// Notes that the holder `me`, out since `then` (nanoseconds), is back. Returns false if
+    /// another thread has taken over the role.
     #[must_use]
     #[inline]
     pub fn come_back(&self, me: u16, then: u64) -> bool {
         let (out, back) = (Self::out(me, then), u64::from(me) << HOLDER_SHIFT);
         if mutant::is("post-back-unchecked") {
-            self.0.0.store(back, Relaxed); // Relaxed: as below.
+            self.0.0.store(back, Relaxed); // Relaxed: the store hands nothing over.
             return true;
         }
-        // Relaxed: nothing changes hands; who relieved us has the role by then.
+        // Relaxed: the exchange hands nothing over; if it fails, another thread already has the
+        // role.
         self.0.0.compare_exchange(out, back, Relaxed, Relaxed).is_ok()
     }
 
-    /// The holder, if it is out.
+    /// Returns the state of a holder that is out; `None` if the holder is not out.
     #[must_use]
     pub fn is_out(&self) -> Option<Out> {
-        // Relaxed: a guess, which `relieve` checks.
+        // Relaxed: this value is a guess, which `relieve` verifies.
         let word = self.0.0.load(Relaxed);
         (word & SINCE != 0).then_some(Out(word))
     }
 
-    /// Gives `by` the role of the holder that was seen `out`, unless that has come back since.
+    /// Gives the role of the holder seen in `out` to the thread `by`. Returns false if that holder
+    /// has come back, or lost the role, since then.
     #[must_use]
     pub fn relieve(&self, out: Out, by: u16) -> bool {
         let taken = u64::from(by) << HOLDER_SHIFT;
-        // Acquire: what the holder did in the role; pairs with the release in `go_out`. (A thread
-        // that relieves the new holder pairs with that one's own `go_out`.)
+        // Acquire: makes what the holder did in the role visible; pairs with the release in
+        // `go_out`. (A thread that later relieves the new holder pairs with that holder's own
+        // `go_out`.)
         let order = mutant::or("post-relieve-acquire", Acquire, Relaxed);
         self.0.0.compare_exchange(out.0, taken, order, Relaxed).is_ok()
     }
 
-    /// Hands the role to the thread `to`. The holder alone does that, and does not go out again.
-    /// What it did in the role, it passes on as it wakes that thread.
+    /// Hands the role to the thread `to`. Only the holder calls this, and it does not go out again.
+    /// The holder publishes its work in the role when it wakes the thread `to`.
     pub fn hand_over(&self, to: u16) {
-        // Relaxed: the new holder rises after it has seen this. So a thread that finds the alarm
-        // risen by it sees this too, or what comes later.
+        // Relaxed: the new holder calls `rise` after it has seen this store. So a thread that sees
+        // the alarm risen by the new holder also sees this store or a later one.
         self.0.0.store(u64::from(to) << HOLDER_SHIFT, Relaxed);
     }
 }

@@ -1,16 +1,17 @@
-//! A place that takes packets, until it goes and others take over.
+//! A place (a port) that takes packets until it is removed, and the successors that then take over
+//! its flows.
 //!
 //! ```text
-//! OPEN ──leave──▶ LEAVING ──go──▶ GONE ──settle──▶ GONE, nothing on its way
+//! OPEN ──leave──▶ LEAVING ──go──▶ GONE ──settle──▶ GONE, no packet on its way in
 //! ```
 //!
-//! A place that LEAVES takes nothing more; what comes for it waits. One that is GONE has successors, by
-//! the flow. Until it is *settled*, a sender that finds a packet in it waits: that packet was on
-//! its way in when the place went.
+//! A place that is LEAVING accepts no more packets; senders wait with packets for it. A place that
+//! is GONE has successors, chosen by flow. Until a GONE place is *settled*, a sender that finds a
+//! packet in the place waits: that packet was on its way in when the place went.
 //!
-//! Successors may go, too. The thread that removes places shortens chains of settled ones
-//! ([`Succession::skip`]), and keeps the unsettled ones few. So a sender looks at few places,
-//! however many went.
+//! Successors may be removed, too. The thread that removes places shortens chains of settled places
+//! ([`Succession::skip`]), and keeps the number of unsettled places small. So a sender looks at few
+//! places, however many were removed.
 
 use std::sync::OnceLock;
 
@@ -18,18 +19,18 @@ use crate::mutant;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
-/// Groups of flows. All flows of a group have the same successor.
+/// Number of groups of flows. All flows of a group have the same successor.
 const GROUPS: usize = 256;
 
 const OPEN: u8 = 0;
 const LEAVING: u8 = 1;
 const GONE: u8 = 2;
 
-/// Whether a place takes packets, and who takes over.
+/// Whether a place takes packets, and which places take over its flows.
 #[derive(Debug)]
 pub struct Succession {
     state: AtomicU8,
-    /// Until when who comes waits for packets that were on their way in, nanoseconds.
+    /// Until when senders wait for packets that were on their way into this place, in nanoseconds.
     patience: AtomicU64,
     successors: OnceLock<Box<[AtomicU32]>>,
 }
@@ -41,87 +42,93 @@ impl Default for Succession {
     }
 }
 
-/// The group of the flow `key`.
+/// Returns the group of the flow `key`.
 fn group(key: u64) -> usize {
-    // Mixed: the flows of one place have keys that are alike.
+    // The key is mixed, because the keys of one place's flows are similar.
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
 impl Succession {
-    /// It takes packets, and new flows.
+    /// Whether the place takes packets and new flows.
     #[must_use]
     #[inline]
     pub fn is_open(&self) -> bool {
-        // Acquire: once it is not, its successors; pairs with the release in `go`.
+        // Acquire: if the place is no longer open, makes its successors visible; pairs with the
+        // release in `go`.
         self.state.load(mutant::or("succession-state-acquire", Acquire, Relaxed)) == OPEN
     }
 
-    /// It takes no packets, and still has some.
+    /// Whether the place accepts no more packets but may still hold some.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
-        // Relaxed: a sender that misses it brings a packet, which is sent.
+        // Relaxed: a sender that misses the change pushes one more packet, and the place sends that
+        // packet.
         self.state.load(Relaxed) == LEAVING
     }
 
-    /// Its flows are those of its successors.
+    /// Whether the place is gone, so that its flows belong to its successors.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        // Acquire: its successors; pairs with the release in `go`.
+        // Acquire: makes the successors visible; pairs with the release in `go`.
         self.state.load(mutant::or("succession-state-acquire", Acquire, Relaxed)) == GONE
     }
 
-    /// It takes nothing more.
+    /// Makes the place accept no more packets.
     pub fn leave(&self) {
-        self.state.store(LEAVING, Relaxed); // Relaxed: as in `is_leaving`.
+        self.state.store(LEAVING, Relaxed); // Relaxed: packets of late senders are sent.
     }
 
-    /// Its flows are those of `successors` from now on, which wait until `patience` for packets that
-    /// were on their way in. It goes once.
+    /// Hands the flows of the place to `successors`, which wait until `patience` (nanoseconds) for
+    /// packets that were on their way in. Call this once per place.
     ///
     /// # Panics
     ///
-    /// Panics when there are no successors.
+    /// Panics when `successors` is empty.
     pub fn go(&self, successors: &[usize], patience: u64) {
         assert!(!successors.is_empty(), "the flows of a place that goes need another");
         let successor = |group: usize| {
             let successor = successors[group % successors.len()];
             AtomicU32::new(u32::try_from(successor).expect("places are counted by 32 bits"))
         };
-        let _ = self.successors.set((0..GROUPS).map(successor).collect()); // It goes once.
-        self.patience.store(patience, Relaxed); // Relaxed: the release below.
-        // Release: successors and patience; pairs with the acquire in `is_gone`.
+        // The first call is the only one.
+        let _ = self.successors.set((0..GROUPS).map(successor).collect());
+        self.patience.store(patience, Relaxed); // Relaxed: the release below publishes it.
+        // Release: publishes successors and patience; pairs with the acquire in `is_gone`.
         self.state.store(GONE, mutant::or("succession-go-release", Release, Relaxed));
     }
 
-    /// Who has the flow `key` now; `None`: this one.
+    /// Returns the place that has the flow `key` now; `None`: this place.
     #[must_use]
     pub fn successor(&self, key: u64) -> Option<usize> {
         if !self.is_gone() {
             return None;
         }
-        // Relaxed: to go by a place that was skipped since leads to the same successor.
+        // Relaxed: a stale value names a place that was skipped since, and that place leads to the
+        // same successor.
         Some(self.successors.get()?[group(key)].load(Relaxed) as usize)
     }
 
-    /// Until when its successors wait for what came late, nanoseconds; 0: no longer.
+    /// Returns until when the successors wait for late packets, in nanoseconds; 0: they wait no
+    /// longer.
     #[must_use]
     pub fn patience(&self) -> u64 {
-        self.patience.load(Relaxed) // Relaxed: who sees an old one waits for nothing, for a while.
+        self.patience.load(Relaxed) // Relaxed: see `settle`.
     }
 
-    /// Nothing is on its way in any more.
+    /// Notes that no packet is on its way into this place any more.
     pub fn settle(&self) {
-        self.patience.store(0, Relaxed); // Relaxed: as above.
+        // Relaxed: a sender that sees the old value waits in vain for a while.
+        self.patience.store(0, Relaxed);
     }
 
-    /// Flows whose successor here is `settled`, the place number `place`, go to that place's own successors
-    /// from now on.
+    /// Redirects the flows whose successor is place number `place` to the successors of that place.
+    /// `settled` is the succession of that place, which must be settled.
     pub fn skip(&self, place: usize, settled: &Self) {
         let (Some(mine), Some(theirs)) = (self.successors.get(), settled.successors.get()) else {
             return;
         };
         for (mine, theirs) in mine.iter().zip(theirs) {
-            // Relaxed: as in `successor`; one thread at a time skips.
+            // Relaxed: as in `successor`; only one thread at a time calls `skip`.
             if mine.load(Relaxed) as usize == place {
                 mine.store(theirs.load(Relaxed), Relaxed);
             }
@@ -143,7 +150,7 @@ mod tests {
         place
     }
 
-    /// The end of the way of a flow through places that went, and its length.
+    /// Follows a flow through places that went. Returns the last place and the number of steps.
     fn follow(places: &[(usize, Succession)], mut at: usize, key: u64) -> (usize, usize) {
         let mut steps = 0;
         while let Some((_, place)) = places.iter().find(|(number, _)| *number == at) {
@@ -164,7 +171,7 @@ mod tests {
         assert!(counts[3].min(counts[5]).min(counts[6]) > 900, "{counts:?}");
     }
 
-    /// To skip what is settled shortens the way, and changes no flow's successor.
+    /// Skipping settled places shortens the chain, and changes no flow's final successor.
     #[test]
     fn a_chain_is_shortened_without_a_change() {
         let places: Vec<_> = (0..20).map(|n| (n, gone(&[n + 1, n + 2, 30, 31]))).collect();

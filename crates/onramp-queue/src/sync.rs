@@ -1,5 +1,5 @@
-//! The only file that names the primitives: std's, or those of a checker under `--cfg loom` or
-//! `--cfg shuttle`.
+//! The only file that names the synchronisation primitives: those of std, or those of a model
+//! checker under `--cfg loom` or `--cfg shuttle`.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -23,7 +23,8 @@ pub(crate) use std::{
     sync::Arc,
 };
 
-/// loom's interface over std's cell. Without it loom sees no access, and finds no race.
+/// std's cell with the interface of loom's cell. Code that uses std's own cell under loom would
+/// hide its accesses from loom, which then finds no data race.
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(transparent)]
@@ -46,10 +47,11 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// The life of an object that many threads use and one frees; only the model checker looks at it.
+/// Tracks the lifetime of an object that many threads use and one thread frees. Only the model
+/// checker uses the tracking.
 ///
-/// It reports a use that does not come before the end, an end that nothing orders after a use,
-/// and an object that nobody frees.
+/// The model checker reports a use after the end, an end that is not ordered after every use, and
+/// an object that nobody frees.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct Life;
@@ -80,39 +82,40 @@ impl Life {
     }
 
     pub(crate) fn used(&self) {
-        // SAFETY: the cell checks that nobody writes meanwhile.
+        // SAFETY: loom's cell checks that no other thread writes at the same time.
         let lives = self.0.with(|track| unsafe { (*track).is_some() });
         assert!(lives, "used after its end");
     }
 
     pub(crate) fn ends(&self) -> Dead {
-        // SAFETY: the cell checks that nobody else reads or writes meanwhile.
+        // SAFETY: loom's cell checks that no other thread reads or writes at the same time.
         let track = self.0.with_mut(|track| unsafe { (*track).take() });
         assert!(track.is_some(), "freed twice");
         Dead
     }
 }
 
-/// What is left of a [`Life`].
+/// Proof that a [`Life`] has ended.
 pub(crate) struct Dead;
 
 impl Dead {
-    /// The model checker keeps the memory, so that a use after the end is seen and does no harm.
+    /// Whether the memory must stay allocated. Under the model checker it must, so that a use after
+    /// the end is detected and does no harm.
     pub(crate) const fn stays_allocated(self) -> bool {
         cfg!(loom)
     }
 }
 
-/// A value on cache lines of its own: two lines, since x86 fetches them in pairs.
+/// A value on cache lines of its own: two lines, because x86 processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
-/// Bytes of the two lines.
+/// Size of the two lines in bytes.
 #[cfg(not(loom))]
 pub(crate) const LINES: usize = align_of::<Padded<()>>();
 
-/// Asks the processor for the line at `at`; any address will do, also null.
+/// Prefetches the cache line at `at` for reading. Any address is allowed, even null.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -121,7 +124,7 @@ pub(crate) fn prefetch<T>(at: *const T) {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above.
+    // SAFETY: a prefetch reads nothing and faults on no address.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
     }
@@ -129,21 +132,22 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// As [`prefetch`], for a line that is about to be written. If another processor has written it,
-/// it comes by one exchange instead of two: to read it, and then to be the only one that has it.
+/// Like [`prefetch`], for a line that is about to be written. If another processor has written the
+/// line, one transfer makes the line exclusive; otherwise two would be needed, one to read and one
+/// to gain exclusive access.
 ///
-/// Written out, for the intrinsic becomes a `prefetcht0` where the compiler may not assume
-/// `PREFETCHW`. All 64-bit processors take that instruction, those without it as one that does
-/// nothing.
+/// Written as inline assembly, because the intrinsic compiles to `prefetcht0` unless the compiler
+/// may assume `PREFETCHW`. All 64-bit processors accept that instruction; those without `PREFETCHW`
+/// execute it as a no-op.
 #[inline]
 pub(crate) fn prefetch_write<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch changes nothing and faults on no address.
+    // SAFETY: a prefetch changes no memory and faults on no address.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above.
+    // SAFETY: a prefetch changes no memory and faults on no address.
     unsafe {
         std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
     }

@@ -1,4 +1,4 @@
-//! Calls of wakers, which are anybody's code.
+//! Calls of wakers. A waker may run arbitrary code.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -7,25 +7,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 thread_local! {
-    /// How many wakers the thread is calling, one inside the other.
+    /// Number of wakers that this thread is calling, nested inside each other.
     static CALLS: Cell<u32> = const { Cell::new(0) };
-    /// How many [`HeldWakes`] the thread has.
+    /// Number of [`HeldWakes`] that exist in this thread.
     static HOLDERS: Cell<u32> = const { Cell::new(0) };
-    /// Wakers that the thread calls when the last of these goes.
+    /// Wakers that this thread calls when its last [`HeldWakes`] is dropped.
     static HELD: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps wakers back: see [`hold_wakes`].
+/// Delays the wakers of this thread while it exists; see [`hold_wakes`].
 #[derive(Debug)]
 #[must_use = "dropped at once, it holds nothing"]
 pub struct HeldWakes {
-    /// It belongs to its thread.
+    /// Makes the value neither `Send` nor `Sync`, because it counts for the thread that made it.
     thread: PhantomData<*const ()>,
 }
 
-/// Keeps back the wakers that this thread is about to call, until the value is dropped, and all
-/// others of the thread: then the thread calls them. A thread that has a lock does so, because a
-/// waker may ask for the same lock.
+/// Delays the wakers that this thread is about to call, until this thread has dropped all its
+/// [`HeldWakes`]; then the thread calls the wakers. Use this while holding a lock, because a waker
+/// may ask for the same lock.
 pub fn hold_wakes() -> HeldWakes {
     HOLDERS.set(HOLDERS.get() + 1);
     HeldWakes { thread: PhantomData }
@@ -35,17 +35,18 @@ impl Drop for HeldWakes {
     fn drop(&mut self) {
         HOLDERS.set(HOLDERS.get() - 1);
         if HOLDERS.get() == 0 {
-            // A thread that ends has no such place any more, and calls wakers at once. Outside of
-            // the borrow: a waker may hold wakers itself.
+            // In a thread that is ending, `HELD` no longer exists, and wakers are called at once.
+            // The calls come after the borrow of `HELD` has ended, because a waker may itself call
+            // `hold_wakes`.
             let held = HELD.try_with(RefCell::take);
             held.into_iter().flatten().for_each(call);
         }
     }
 }
 
-/// Calls a waker, in a thread that came by with a packet of another, and maybe in the midst of a
-/// list or of unwinding. So a panic of the waker ends here, and its value, whose drop may panic
-/// again, is left alone. The panic hook has printed it.
+/// Calls a waker. The calling thread usually works on another thread's packet, and may be in the
+/// middle of a list or of unwinding. So a panic of the waker ends here. The panic's value is
+/// leaked, because dropping it may panic again; the panic hook has already printed the message.
 pub(crate) fn call(waker: Waker) {
     let mut waker = Some(waker);
     if HOLDERS.get() > 0 {
@@ -59,8 +60,8 @@ pub(crate) fn call(waker: Waker) {
     }
 }
 
-/// Whether the calling thread is in a waker that this crate calls. Others may be waiting for such a
-/// thread, so it should wait for nobody.
+/// Whether the calling thread is inside a waker that this crate calls. Other threads may be waiting
+/// for such a thread, so it should not wait for any other thread.
 #[must_use]
 pub fn is_in_waker() -> bool {
     CALLS.get() > 0

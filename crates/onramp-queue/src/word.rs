@@ -1,4 +1,4 @@
-//! One machine word that is a list of nodes, its length and a few flags.
+//! One machine word that holds a list of nodes, the length of the list and a few flags.
 //!
 //! ```text
 //!   63      48 47                    6 5      0
@@ -7,13 +7,14 @@
 //!  +----------+-----------------------+--------+
 //! ```
 //!
-//! Nodes are 64-byte aligned and live in the lower 48 bits of the address space (so Linux maps
-//! them for every program that does not ask otherwise); [`Word::assert_holds`] checks both for each
-//! new node. The word stays a pointer, so the provenance of the newest node travels with it.
+//! Nodes are 64-byte aligned and live in the lower 48 bits of the address space. (Linux maps memory
+//! there unless a program asks for higher addresses.) [`Word::assert_holds`] checks alignment and
+//! address of each new node. The word is stored as a pointer, so that it carries the provenance of
+//! the newest node.
 
 use crate::packet::Node;
 
-/// Flags fit below the alignment of a node.
+/// The flags use the low bits, which are zero in every node address because of its alignment.
 const FLAGS: usize = 0x3f;
 const COUNT_SHIFT: u32 = 48;
 const NODE: usize = ((1 << COUNT_SHIFT) - 1) & !FLAGS;
@@ -21,7 +22,7 @@ const NODE: usize = ((1 << COUNT_SHIFT) - 1) & !FLAGS;
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("onramp-queue packs a 48-bit pointer and a 16-bit count into one 64-bit word");
 
-/// A value of the word.
+/// One value of the packed word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) *mut Node);
 
@@ -30,20 +31,20 @@ impl Word {
 
     /// # Panics
     ///
-    /// Panics when a word has no room for the address of `node`, on a machine where the allocator
-    /// hands out addresses above 2^48.
+    /// Panics when the address of `node` does not fit the word: the address is not 64-byte aligned,
+    /// or the allocator returns addresses above 2^48.
     pub(crate) fn assert_holds(node: *mut Node) {
         let addr = node.addr();
         assert!(addr & !NODE == 0, "onramp-queue packs addresses into 48 bits; got {addr:#x}");
     }
 
-    /// No nodes, only flags.
+    /// Returns a word with flags and no nodes.
     #[inline]
     pub(crate) const fn flags_only(flags: usize) -> Self {
         Self(std::ptr::without_provenance_mut(flags))
     }
 
-    /// `count` nodes whose newest is `node`.
+    /// Returns the word for a list of `count` nodes whose newest is `node`.
     #[inline]
     pub(crate) fn with(node: *mut Node, count: u16, flags: usize) -> Self {
         debug_assert_eq!(node.addr() & !NODE, 0, "checked when it was made");
@@ -71,7 +72,7 @@ impl Word {
         self.0.addr() & FLAGS
     }
 
-    /// The same nodes with other flags.
+    /// Returns a word with the same list and other flags.
     #[inline]
     pub(crate) fn with_flags(self, flags: usize) -> Self {
         Self(self.0.map_addr(|addr| (addr & !FLAGS) | flags))

@@ -1,8 +1,9 @@
-//! What each state of the word allows, one thread at a time; `stress.rs` and the models do more.
+//! What each state of the intake's word allows, tested with one thread at a time. `stress.rs` and
+//! the loom models test several threads.
 
 use onramp_queue::{Credits, Full, Intake, Owner, Packet, PacketList, Pool, Pushed};
 
-/// A port whose device writes down the cookies it is given.
+/// A port whose device records the cookies of its packets.
 type Port = Intake<Vec<u64>>;
 
 fn list(cookies: impl IntoIterator<Item = u64>) -> PacketList {
@@ -22,7 +23,7 @@ fn staged(port: &Port, cookies: impl IntoIterator<Item = u64>) {
     assert!(matches!(port.push(list(cookies)), Ok(Pushed::Staged { .. })));
 }
 
-/// Pushes what must make us owner.
+/// Pushes packets and expects to become owner.
 fn owner(port: &Port, cookies: impl IntoIterator<Item = u64>) -> (Owner<'_, Vec<u64>>, PacketList) {
     match port.push(list(cookies)) {
         Ok(Pushed::Owner { owner, fresh }) => (owner, fresh),
@@ -96,7 +97,7 @@ fn the_cap_is_exact() {
         }
         assert_eq!(u64::from(port.waiting()), count);
         assert_eq!(cookies(owner.take()), (0..count).collect::<Vec<_>>());
-        // The room is there again.
+        // After the take there is room again.
         staged(&port, [1]);
         assert_eq!(cookies(owner.take()), [1]);
         assert!(owner.leave_idle().is_ok());
@@ -160,7 +161,7 @@ fn busy_collects_until_a_batch_is_whole() {
     assert_eq!(cookies(owner.take()), [1, 2, 3, 4]);
     assert!(!port.is_busy(), "to take is to take the batch's reason away");
     assert!(owner.leave_idle().is_ok());
-    // Idle again: the next push is owner at once.
+    // The intake is idle again: the next push becomes owner at once.
     let (owner, fresh) = self::owner(&port, [5]);
     assert_eq!(cookies(fresh), [5]);
     assert!(owner.leave_idle().is_ok());
@@ -201,7 +202,8 @@ fn a_full_busy_intake_refuses() {
     assert!(owner.leave_idle().is_ok());
 }
 
-/// Who finds nothing waiting has to call a runner, and only that one.
+/// A push that finds no packet waiting is told so, because it must call a runner; later pushes are
+/// not.
 #[test]
 fn the_first_to_wait_is_told() {
     let first = |port: &Port, cookies: &[u64]| match port.push(list(cookies.iter().copied())) {
@@ -275,12 +277,13 @@ fn a_dropped_intake_sends_its_packets_home() {
     assert_eq!(pool.reclaim(|_| {}), 3);
 }
 
-/// An owner is like `&mut T`: `Sync` if `T` is, and no more.
+/// An owner behaves like `&mut T`: it is `Sync` only if `T` is `Sync`.
 #[test]
 fn owners_are_as_thread_safe_as_their_value() {
     use std::cell::Cell;
 
-    /// Which `check` is meant is ambiguous, hence an error, for a type that is `Sync`.
+    /// For a type that is `Sync`, both implementations apply, so a call of `check` is ambiguous and
+    /// does not compile.
     trait NotSync<Which> {
         fn check() {}
     }

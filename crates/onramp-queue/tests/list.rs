@@ -1,4 +1,4 @@
-//! The list keeps order, length and bytes, whatever is done to it.
+//! The list keeps order, packet count and byte count correct under all its operations.
 
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ fn appending_takes_all_of_the_other() {
     }
 }
 
-/// Every sequence of eight operations, against the standard library's deque.
+/// Compares every sequence of eight operations with the standard library's deque.
 #[test]
 fn it_is_a_deque() {
     let (operations, steps) = if cfg!(miri) { (4_u32, 3) } else { (4, 8) };
@@ -101,7 +101,7 @@ fn it_is_a_deque() {
     }
 }
 
-/// A dropped list sends each packet to its own home, however they are mixed.
+/// A dropped list returns each packet to its own home, even if packets of several homes are mixed.
 #[test]
 fn dropped_packets_go_to_their_own_homes() {
     let credits = Credits { packets: 100, bytes: 100_000 };
@@ -132,7 +132,7 @@ fn dropped_packets_go_to_their_own_homes() {
     }
 }
 
-/// Longer than one run of packets on their way home.
+/// A list that is longer than one run of returning packets still returns completely.
 #[test]
 fn a_long_list_goes_home_whole() {
     let packets = if cfg!(miri) { 1_030 } else { 5_000 };

@@ -1,4 +1,5 @@
-//! The mailbox, from outside: what it takes, gives back, and tells its reader.
+//! Tests of the mailbox's public interface: which packets it accepts or returns, and what it tells
+//! its reader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -75,7 +76,7 @@ fn one_reads_at_a_time() {
     assert_eq!(cookies(first.close()), [2, 3]);
     let mut second = mailbox.open().expect("the first one has left");
     mailbox.post(packets(4..5)).expect("it fits");
-    // Who has closed it has nothing to do with it any more.
+    // A reader that has closed the mailbox can no longer read from it or disturb the next reader.
     let (rings, waker) = Rings::new();
     assert!(first.take().is_empty() && first.close().is_empty() && first.has_ended());
     assert_eq!(first.arm(&waker), Armed::Ready);
@@ -99,7 +100,7 @@ fn wakes_once_and_only_who_asked() {
     assert_eq!((rings.count(), others.count()), (1, 0));
     assert_eq!(reader.arm(&waker), Armed::Ready);
     assert_eq!(cookies(reader.take()), [1, 2]);
-    // A reader that leaves while it waits takes its request with it.
+    // A reader that is dropped while it waits takes its wake-up request with it.
     assert_eq!(reader.arm(&waker), Armed::Armed);
     drop(reader);
     let mut next = mailbox.open().expect("nobody reads it");
@@ -128,7 +129,7 @@ fn the_end_is_told() {
     assert_eq!(rings.count(), 1);
 }
 
-/// Panics when it is woken.
+/// A waker that panics when it is called.
 struct Panics(Arc<Rings>);
 
 impl Wake for Panics {
@@ -138,7 +139,8 @@ impl Wake for Panics {
     }
 }
 
-/// Who posts knows nothing of the reader: its packets are delivered, and it goes on.
+/// If the reader's waker panics, the posting thread is not affected: its packets are delivered, and
+/// it can post again.
 #[test]
 #[cfg_attr(miri, ignore = "what the panic says is left alone, which is a leak")]
 fn a_waker_that_panics_leaves_who_posts_alone() {
@@ -150,14 +152,14 @@ fn a_waker_that_panics_leaves_who_posts_alone() {
     assert_eq!(woken.count(), 1);
     mailbox.post(packets(2..3)).expect("it fits");
     assert_eq!(cookies(reader.take()), [0, 1, 2]);
-    // Once more, and with a good one after that.
+    // The waker panics a second time; after that, a waker that does not panic is called as usual.
     assert_eq!(reader.arm(&bad), Armed::Armed);
     mailbox.post(packets(3..4)).expect("it fits");
     assert_eq!((woken.count(), cookies(reader.take())), (2, vec![3]));
     assert_eq!(reader.arm(&waker), Armed::Armed);
     mailbox.post(packets(4..5)).expect("it fits");
     assert_eq!((rings.count(), cookies(reader.take())), (1, vec![4]));
-    // The end is told, too.
+    // The end of the mailbox is reported even if the waker panics.
     assert_eq!(reader.arm(&bad), Armed::Armed);
     drop(mailbox);
     assert_eq!(woken.count(), 3);
@@ -170,7 +172,8 @@ fn none_for_nothing() {
     let _ = Mailbox::new(0);
 }
 
-/// Four threads post, the reader parks when nothing is there: all arrives, each thread's in order.
+/// Four threads post, and the reader parks when no packet is there: all packets arrive, and those
+/// of each thread arrive in order.
 #[test]
 fn nothing_is_lost_between_threads() {
     const THREADS: usize = 4;

@@ -1,4 +1,4 @@
-//! Nothing that is allocated stays behind, in whatever order things go.
+//! No memory leaks, in whatever order pools, packets and bells are dropped.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -12,7 +12,7 @@ impl Wake for Nothing {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Fails if `run` leaves memory behind. What a thread allocates once is allocated by a first run.
+/// Fails if `run` leaks memory. A first run makes the allocations that a thread makes only once.
 #[track_caller]
 fn all_is_freed(run: impl Fn()) {
     run();
@@ -21,7 +21,7 @@ fn all_is_freed(run: impl Fn()) {
     assert_eq!((left.count_current, left.bytes_current), (0, 0));
 }
 
-/// Packets of all sizes, some of which are home again.
+/// Makes a pool and packets of all sizes, some of which have already returned.
 fn pool() -> (Pool, Vec<Packet>) {
     let mut pool = Pool::new(Credits { packets: 9, bytes: u32::MAX });
     let mut out: Vec<_> = [0, 128, 129, 600, 3_000, 65_535, 9, 9, 9]
@@ -66,7 +66,8 @@ fn lists_of_all_homes_go_at_once_or_one_by_one() {
             let ((one, mine), (other, theirs)) = (pool(), pool());
             let heap = (0..3).map(|len| Packet::with_payload(&vec![1; len * 100]));
             let mut list: PacketList = mine.into_iter().chain(theirs).chain(heap).collect();
-            // One of the homes lives on, the other is its packets' alone.
+            // One home belongs to a pool that is still alive; the other is kept alive by its
+            // packets alone.
             drop(one);
             if !at_once {
                 list.by_ref().for_each(drop);
@@ -107,7 +108,7 @@ fn what_waits_goes_with_where_it_waits() {
     }
 }
 
-/// A sender that submits a guest once more notes nothing: it counts it already.
+/// A sender that submits a guest again allocates nothing, because it already counts the guest.
 #[test]
 fn a_guest_is_noted_once() {
     let (mut first, mut second) = (pool().0, pool().0);
@@ -123,7 +124,8 @@ fn a_guest_is_noted_once() {
     assert!(first.has_guests() && second.has_guests());
 }
 
-/// A guest holds those that submitted it until it is dropped, and they go before it or after.
+/// A guest keeps the tokens of the senders that submitted it until it is dropped; these senders may
+/// be dropped before or after the guest.
 #[test]
 fn guests_go_with_their_packets() {
     for hosts_first in [true, false] {

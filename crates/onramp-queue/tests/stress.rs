@@ -1,6 +1,7 @@
-//! Many threads, random choices, real interleavings: every packet is accounted for.
+//! Stress tests: many threads make random choices with real interleavings, and every packet is
+//! accounted for.
 //!
-//! Run it also under miri and ThreadSanitizer: `cargo xtask miri`, `cargo xtask tsan`.
+//! Run them also under miri and ThreadSanitizer: `cargo xtask miri`, `cargo xtask tsan`.
 
 use std::backtrace::Backtrace;
 use std::io::Write;
@@ -15,11 +16,11 @@ use onramp_queue::{
     Armed, Bell, Credits, DropReason, Full, Intake, Owner, Packet, PacketList, Pool, Pushed,
 };
 
-/// Sizes of one run.
+/// Parameters of one run.
 #[derive(Clone, Copy)]
 struct Run {
     senders: u64,
-    /// Each with a pool of its own, one after the other.
+    /// Number of pools that each sender uses, one after the other.
     lives: u64,
     packets_per_life: u64,
     credits: u32,
@@ -28,7 +29,7 @@ struct Run {
     seed: u64,
 }
 
-/// A generator of choices (xorshift64*): the same seed, the same choices.
+/// A random number generator (xorshift64*): the same seed gives the same choices.
 struct Chance(u64);
 
 impl Chance {
@@ -48,10 +49,11 @@ impl Chance {
     }
 }
 
-/// What is behind the intake: a queue and a device. It has to be exact, and nothing locks it.
+/// The value behind the intake: a queue and a device. Its counts must be exact although no lock
+/// protects it.
 struct Line {
     held: PacketList,
-    /// The number that each sender's next packet must have.
+    /// For each sender, the number that its next packet must have.
     next: Vec<u64>,
     sent: u64,
     dropped: u64,
@@ -82,7 +84,8 @@ impl Line {
         }
     }
 
-    /// Lets go of at most `count` packets: here, or on a thread that does nothing else.
+    /// Removes at most `count` packets and frees them, in this thread or in a thread that only
+    /// frees packets.
     fn transmit(&mut self, count: u64) {
         let mut done = PacketList::new();
         for _ in 0..count {
@@ -96,7 +99,7 @@ impl Line {
 }
 
 impl Port {
-    /// The owner's work, for so long as chance will have it.
+    /// Does the owner's work until a random choice ends it.
     fn run(&self, mut owner: Owner<'_, Line>, fresh: PacketList) {
         owner.enqueue(fresh);
         loop {
@@ -119,7 +122,8 @@ impl Port {
         }
     }
 
-    /// The runner's work: tries until it owns it, and then until it has left it idle.
+    /// Does the runner's work: tries until it owns the intake, then works until it can leave the
+    /// intake idle.
     fn keep(&self) {
         let mut owner = loop {
             match self.intake.own() {
@@ -148,13 +152,13 @@ impl Wake for Unpark {
     }
 }
 
-/// What a sender knows of its packets.
+/// A sender's counts of its packets.
 #[derive(Default)]
 struct Books {
     submitted: u64,
     sent: u64,
     dropped: u64,
-    /// Still out when their pool went.
+    /// Packets that were still out when their pool was dropped.
     unknown: u64,
 }
 
@@ -187,7 +191,8 @@ impl Sender<'_> {
                 self.reclaim(&mut pool);
             }
         }
-        // Sometimes all is home by then, sometimes the packets outlive their pool.
+        // Senders with an even number wait until all packets are home; packets of the other senders
+        // may outlive their pool.
         while self.id.is_multiple_of(2) && pool.out() > 0 {
             self.wait(&mut pool);
         }
@@ -247,16 +252,17 @@ impl Sender<'_> {
     }
 }
 
-/// Ends the process at the first failed assertion: other threads may wait for that one for ever.
+/// Aborts the process at the first failed assertion, because other threads may wait for the failed
+/// thread for ever.
 fn fail_fast() {
     std::panic::set_hook(Box::new(|info| {
-        // Not `eprintln!`, whose words the test harness would keep to itself.
+        // `eprintln!` would not do, because the test harness captures its output.
         let _ = writeln!(std::io::stderr(), "{info}\n{}", Backtrace::force_capture());
         std::process::abort();
     }));
 }
 
-/// Runs it and balances the books.
+/// Runs the stress test and compares all counts.
 fn stress(run: Run) {
     fail_fast();
     let (freeing, freers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel()).unzip();
@@ -310,7 +316,7 @@ fn balance(run: Run, books: impl Iterator<Item = Books>, mut line: Owner<'_, Lin
     assert_eq!(total.submitted, line.sent + line.dropped);
     assert!(total.sent <= line.sent && total.dropped <= line.dropped);
     assert_eq!(line.sent + line.dropped - total.sent - total.dropped, total.unknown);
-    // Lets the threads that free packets end.
+    // Ends the threads that free packets.
     line.freeing.clear();
 }
 
@@ -332,7 +338,7 @@ fn one_packet_each() {
     stress(Run { senders, lives, packets_per_life, credits: 1, cap: 1, batch: 1, seed: 3 });
 }
 
-/// Packets from the heap: their memory comes back at once, and often at the same address.
+/// Packets from the heap: the allocator soon reuses their memory, often at the same address.
 #[test]
 fn addresses_that_come_again() {
     let (senders, packets) = if cfg!(miri) { (3, 16) } else { (6, 20_000_u64) };
@@ -375,8 +381,9 @@ fn drain(mut owner: Owner<'_, u64>) {
     }
 }
 
-/// R6 of what broke in Linux: the counter was not reset in one step with the list, so that the cap
-/// could be overshot. Here it is exact, whatever the owner does meanwhile.
+/// R6 in the list of bugs that Linux had: Linux did not reset the counter in one step with the
+/// list, so the limit could be exceeded. Here the cap is exact, whatever the owner does at the same
+/// time.
 #[test]
 fn r6_the_cap_is_exact() {
     const CAP: u16 = 50;
@@ -408,7 +415,8 @@ fn r6_the_cap_is_exact() {
             let accepted: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
             (taken, accepted)
         });
-        // As many as were let in, and if some were not, to the last place.
+        // The intake accepted as many packets as were taken or still wait; if it refused some, it
+        // was full.
         assert_eq!(taken + intake.waiting(), accepted);
         assert!(accepted == pushers * 30 || accepted >= CAP.into());
         drop(owner.take());
@@ -416,16 +424,16 @@ fn r6_the_cap_is_exact() {
     }
 }
 
-/// What a sender that waits for rings shares with the thread that rings for it.
+/// State shared by a sender that waits for the bell and the thread that rings it.
 struct Rings {
     bell: Bell,
-    /// The round that was rung for: the bell alone orders it.
+    /// The round for which the bell was rung. Only the bell orders accesses to this number.
     asked: AtomicU64,
     seen: AtomicU64,
 }
 
-/// Senders wait for packets, or for nothing but the bell, while it rings: each ring is heard, also
-/// as pools go.
+/// Senders wait for packets or only for the bell while it rings: every ring is noticed, even while
+/// pools are dropped.
 #[test]
 fn every_ring_is_heard() {
     let (senders, rounds) = if cfg!(miri) { (2, 6) } else { (4, 5_000) };
@@ -455,7 +463,7 @@ fn every_ring_is_heard() {
                 thread::yield_now();
             }
         }
-        // Also for pools that are gone.
+        // Ringing also works for pools that are gone.
         rings.iter().for_each(|one| one.bell.ring());
     });
 }

@@ -1,4 +1,4 @@
-//! What happens, as server-sent events.
+//! The event stream: statistics as server-sent events.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Answer, Site, reply, selection, told};
 use crate::snapshot::{Query, Stats};
 
-/// A stream of what happens, until either side has enough.
+/// Streams statistics until the client leaves or the server stops.
 pub(super) fn stream(query: &str, site: &Arc<Site>, stopped: watch::Receiver<bool>) -> Answer {
     let query = selection(query)?;
     let Ok(place) = Arc::clone(&site.listeners).try_acquire_owned() else {
@@ -22,7 +22,7 @@ pub(super) fn stream(query: &str, site: &Arc<Site>, stopped: watch::Receiver<boo
         return Err((StatusCode::SERVICE_UNAVAILABLE, why));
     };
     let stats = site.sampler.listen();
-    // One event is under way; a client that does not read misses those in between.
+    // The channel holds one event; a client that does not read misses the events in between.
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         send(query, stats, sender, stopped).await;
@@ -37,7 +37,8 @@ async fn send(
     sender: mpsc::Sender<Bytes>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Whoever joins others need not wait for their next event.
+    // A client that joins other listeners gets the latest statistics at once instead of waiting for
+    // the next.
     stats.mark_changed();
     loop {
         tokio::select! {
@@ -63,7 +64,7 @@ fn event(latest: &Stats, query: &Query) -> Option<Bytes> {
     Some(format!("retry: 2000\nevent: stats\ndata: {text}\n\n").into())
 }
 
-/// The body of the answer.
+/// The body of the response.
 struct Events(mpsc::Receiver<Bytes>);
 
 impl Body for Events {

@@ -1,22 +1,24 @@
-//! What keeps pages of others out.
+//! Protection against web pages of other sites.
 //!
-//! A page of another site may make a browser send requests here. It cannot read the answers, and
-//! only simple requests get here at all; a command is not simple, since it is JSON. A page may
-//! also give its own name our address (DNS rebinding), and then count as the same site: but then
-//! the browser says that name as `Host`.
+//! A page of another site may make a browser send requests to this server. The page cannot read the
+//! answers, and the browser sends only "simple" requests without asking this server first. A
+//! command is not a simple request, because its content type is JSON. A page may also make its own
+//! host name resolve to this server's address (DNS rebinding), and would then count as the same
+//! site. But then the browser sends that name as `Host`.
 
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{self, HeaderMap, HeaderName};
 use hyper::{StatusCode, http::uri::Authority};
 
-/// Where we are reached on this machine alone, nobody comes by another name than its own.
+/// Refuses requests on a loopback address whose `Host` is neither `localhost` nor a loopback
+/// address.
 pub(super) fn host(headers: &HeaderMap, local: SocketAddr) -> Result<(), &'static str> {
     if !local.ip().to_canonical().is_loopback() {
         return Ok(());
     }
     match named(headers) {
-        // Programs from before there were names.
+        // Old programs (HTTP/1.0) send no `Host` header.
         None if !headers.contains_key(header::HOST) => Ok(()),
         Some(Named::Localhost) => Ok(()),
         Some(Named::Address(address)) if address.to_canonical().is_loopback() => Ok(()),
@@ -24,7 +26,7 @@ pub(super) fn host(headers: &HeaderMap, local: SocketAddr) -> Result<(), &'stati
     }
 }
 
-/// A command comes from our own page, or from no page at all.
+/// Refuses a command unless it comes from this server's own page, or from no page at all.
 pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (StatusCode, String)> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let kind = text(header::CONTENT_TYPE).unwrap_or_default();
@@ -34,7 +36,8 @@ pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (Sta
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, why.to_owned()));
     }
     let forbidden = |why: &str| Err((StatusCode::FORBIDDEN, why.to_owned()));
-    // A name may be anybody's; an address is not.
+    // Anybody may own a host name and let it point here, so only addresses and `localhost` are
+    // accepted.
     if named(headers).is_none() {
         return forbidden(&format!("ask for this host by its address: {}", local.ip()));
     }
@@ -49,7 +52,7 @@ pub(super) fn command(headers: &HeaderMap, local: SocketAddr) -> Result<(), (Sta
     Ok(())
 }
 
-/// A name that belongs to nobody else.
+/// A host that no other site can own.
 enum Named {
     Localhost,
     Address(IpAddr),

@@ -1,4 +1,4 @@
-//! A stream that does not wait for ever for somebody to read.
+//! A stream that does not wait for ever for a reader.
 
 use std::future::Future;
 use std::io;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose writes fail if the other end takes nothing for a time.
+/// A stream whose writes fail if the other end accepts nothing for the time `patience`.
 #[derive(Debug)]
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Running while a write waits.
+    /// Timer that runs while a write waits; `None` if no write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -23,7 +23,7 @@ impl<S> Patient<S> {
         Self { stream, patience, waiting: None }
     }
 
-    /// What came of a write; a failure if it has waited too long.
+    /// Returns the result of a write, or a timeout error if the write has waited too long.
     fn or_late<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -104,7 +104,7 @@ mod tests {
             let written = ours.write_all(&[1; 64]).await;
             (written.map_err(|error| error.kind()), ours.write_all(&[2; 64]).await)
         });
-        // Slow, but not too slow.
+        // The reader is slow, but within the time limit.
         for _ in 0..4 {
             sleep(Duration::from_secs(4)).await;
             let mut some = [0; 16];
@@ -117,7 +117,7 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     }
 
-    /// A stream that says what it is asked for, and is never ready for anything.
+    /// A stream that records which operation was called, and is never ready.
     #[derive(Default)]
     struct Stuck {
         vectored: bool,
@@ -165,7 +165,7 @@ mod tests {
         Patient::new(Stuck { vectored, ..Stuck::default() }, Duration::from_secs(5))
     }
 
-    /// Each way to write is waited for as long, from when it began.
+    /// Each kind of write has the same time limit, counted from its start.
     #[tokio::test(start_paused = true)]
     async fn every_way_to_write_has_an_end() {
         use std::io::IoSlice;
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// What was written ends the wait: the next one is as long again.
+    /// A successful write ends the wait: the next write has the full time limit again.
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_with_what_is_written() {
         let (ours, mut theirs) = tokio::io::duplex(4);
@@ -202,7 +202,7 @@ mod tests {
             assert!(written.is_ok() && read.is_ok());
             theirs.read_exact(&mut [0; 4]).await.expect("it was written");
         }
-        // Reading is nobody's duty.
+        // Reads have no time limit.
         theirs.write_all(b"x").await.expect("there is room");
         let mut some = [0; 1];
         assert_eq!(ours.read(&mut some).await.ok(), Some(1));

@@ -1,4 +1,4 @@
-//! Answers.
+//! HTTP responses.
 
 use std::convert::Infallible;
 
@@ -8,18 +8,19 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, StatusCode};
 
-/// An answer.
+/// A response of this server.
 pub(crate) type Response = hyper::Response<BoxBody<Bytes, Infallible>>;
 
-/// The type of JSON.
+/// Content type of JSON.
 pub(super) const JSON: &str = "application/json";
 
-/// An answer that is there already.
+/// Makes a response with a complete body.
 pub(crate) fn whole(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response {
     with(status, kind, Full::new(text.into()).boxed())
 }
 
-/// An answer with what every answer has. Nobody keeps it, embeds it, or guesses what it is.
+/// Makes a response with the headers that all responses have: browsers must not cache it, embed it
+/// or guess its type.
 pub(super) fn with(
     status: StatusCode,
     kind: &'static str,
@@ -41,13 +42,13 @@ pub(super) fn with(
     response
 }
 
-/// Why there is no other answer.
+/// Makes an error response.
 pub(super) fn error(status: StatusCode, why: &str) -> Response {
     let document = serde_json::json!({"error": why});
     whole(status, JSON, document.to_string() + "\n")
 }
 
-/// Which methods would have been right.
+/// Makes the response that lists the allowed methods.
 pub(super) fn not_allowed(methods: &[Method]) -> Response {
     let allowed = methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("only {allowed}"));

@@ -1,4 +1,4 @@
-//! One look at the devices for all who want to see them.
+//! Reads the devices once for all clients that ask at about the same time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,20 +11,21 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::Source;
 use crate::snapshot::{RateMeter, Snapshot, Stats};
 
-/// Whoever asks again that soon gets the same.
+/// A request within this time after the last snapshot gets the same snapshot.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// The latest look, and when it was taken.
+/// The latest snapshot, and when it was taken.
 type Latest = Option<(Instant, Arc<Snapshot>)>;
 
-/// Looks at devices when somebody asks, and every second while somebody listens.
+/// Takes a snapshot of the devices when a client asks, and once per period while a client listens.
 pub struct Sampler {
     source: Arc<dyn Source>,
     began: Instant,
     period: Duration,
     latest: Arc<Turn<Latest>>,
     stats: watch::Sender<Option<Arc<Stats>>>,
-    /// Whether somebody looks every second. Held while that is found out, never while waiting.
+    /// Whether a task takes periodic snapshots. The lock is held only to check or change this,
+    /// never while waiting.
     looking: Mutex<bool>,
 }
 
@@ -35,7 +36,8 @@ impl fmt::Debug for Sampler {
 }
 
 impl Sampler {
-    /// Looks at what `source` has; for those who listen, once every `period`.
+    /// Makes a sampler of the devices of `source`. For listeners, it takes a snapshot every
+    /// `period`.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, period: Duration) -> Arc<Self> {
         Arc::new(Self {
@@ -48,17 +50,17 @@ impl Sampler {
         })
     }
 
-    /// What is looked at.
+    /// Returns the source of the devices.
     #[must_use]
     pub fn source(&self) -> Arc<dyn Source> {
         Arc::clone(&self.source)
     }
 
-    /// All devices, as they are now or were a moment ago.
+    /// Returns all devices in their present state, or as they were at most 100 ms ago.
     ///
     /// # Errors
     ///
-    /// Looking panicked.
+    /// [`JoinError`] if reading the devices panicked.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, JoinError> {
         let latest = Arc::clone(&self.latest).lock_owned().await;
         if let Some((at, snapshot)) = &*latest
@@ -69,7 +71,8 @@ impl Sampler {
         self.look(latest).await
     }
 
-    /// Looks, one at a time: the next one waits for this, even if nobody else does any more.
+    /// Takes a snapshot. Snapshots are taken one at a time: the next caller waits for this one to
+    /// finish, even if this one's caller has given up.
     async fn look(&self, mut latest: OwnedMutexGuard<Latest>) -> Result<Arc<Snapshot>, JoinError> {
         let (source, began) = (self.source(), self.began);
         let turn = source.turn().await;
@@ -84,7 +87,8 @@ impl Sampler {
         spawn_blocking(look).await
     }
 
-    /// What happens, every period from now on. `None` until the first look.
+    /// Returns a channel that receives statistics every period. Its value is `None` until the first
+    /// snapshot.
     #[must_use]
     pub fn listen(self: &Arc<Self>) -> watch::Receiver<Option<Arc<Stats>>> {
         let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +99,7 @@ impl Sampler {
         self.stats.subscribe()
     }
 
-    /// Looks until nobody listens any more.
+    /// Takes snapshots until nobody listens any more.
     async fn keep_looking(self: Arc<Self>) {
         let mut meter = RateMeter::default();
         let mut ticks = interval(self.period);
@@ -109,7 +113,7 @@ impl Sampler {
                     return;
                 }
             }
-            // A look that panicked has said so; the next one may go well.
+            // A snapshot that panicked is already logged; the next one may succeed.
             let latest = Arc::clone(&self.latest).lock_owned().await;
             let Ok(snapshot) = self.look(latest).await else { continue };
             self.stats.send_replace(Some(Arc::new(meter.update(&snapshot))));

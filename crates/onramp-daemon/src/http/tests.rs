@@ -1,8 +1,8 @@
-//! What can be asked for, and how much of it.
+//! Queries and limits of the HTTP server.
 
 use super::*;
 
-/// As docs/metrics.md has them.
+/// The default limits are those that docs/metrics.md documents.
 #[test]
 fn limits_are_those_that_are_documented() {
     let Limits { connections, listeners, patience, head_bytes, body_bytes } = Limits::default();
@@ -37,7 +37,7 @@ fn a_query_selects() {
     }
 }
 
-/// What is wrong with an answer has no status of its own.
+/// An internal failure is reported as status 500, whatever went wrong.
 #[test]
 fn what_breaks_is_our_own_fault() {
     let (status, why) = broken("it died");

@@ -1,10 +1,10 @@
-//! The series that are one number each.
+//! The series that consist of one number for each object.
 
 use super::Sum;
 use super::text::Type;
 use crate::snapshot::{Class, Qdisc, Queue};
 
-/// A family of series.
+/// A family of series, and how its value is read.
 pub(super) struct Table<T> {
     pub(super) name: &'static str,
     pub(super) is: Type,
@@ -62,7 +62,7 @@ pub(super) const QUEUES: &[Table<Queue>] = &[
     }),
 ];
 
-/// What is counted alike of qdiscs and of classes.
+/// The series that qdiscs and classes have in common.
 macro_rules! traffic {
     ($of:ty, $what:literal) => {
         &[

@@ -1,4 +1,4 @@
-//! The document, read again by a reader of its own.
+//! The document of metrics, parsed by an independent reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::snapshot::tests::{at, nested, steady};
 
-/// Samples by name and labels. Panics where the format is broken.
+/// Returns the samples by name and labels. Panics if the format is broken.
 fn read(text: &str) -> BTreeMap<String, f64> {
     let (mut samples, mut families) = (BTreeMap::new(), BTreeSet::new());
     let mut family = String::new();
@@ -83,7 +83,7 @@ fn histograms_add_up() {
     let samples = read(&write(&snapshot, None, Detail::Device));
     let get = |name: &str| samples[&format!("onramp_sojourn_seconds{name}")];
     let bucket = |le: &str| get(&format!("_bucket{{device=\"d0\",le=\"{le}\"}}"));
-    // 99 between 1.024 and 2.048 µs, one between 1.05 and 2.1 ms.
+    // 99 values lie between 1.024 and 2.048 µs, and one between 1.05 and 2.1 ms.
     let expected = [("0.000001023", 0.0), ("0.000004095", 99.0), ("0.001048575", 99.0)];
     for (le, count) in expected {
         assert_eq!(bucket(le), count, "{le}");
@@ -99,11 +99,11 @@ fn histograms_add_up() {
 }
 
 proptest! {
-    /// Whatever a label contains: one line a sample, and the label can be read again.
+    /// Whatever a label contains, each sample takes one line, and the label can be read back.
     #[test]
     fn labels_are_escaped(name in any::<String>()) {
         let text = write(&at(1, vec![steady(&name, 1, 1, 1)]), None, Detail::Device);
-        // Not `lines`: `\r` is an ordinary character.
+        // Not `lines`, because `\r` is an ordinary character in this format.
         let start = "onramp_device_up{device=\"";
         let found: Vec<_> = text.split('\n').filter_map(|line| line.strip_prefix(start)).collect();
         prop_assert_eq!(found.len(), 1);
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Prometheus' own checker has nothing to say.
+/// Prometheus' own checker accepts the document.
 #[test]
 fn promtool_is_content() {
     let spawned = Command::new("promtool")
@@ -149,7 +149,7 @@ fn promtool_is_content() {
     assert!(output.status.success() && said.is_empty() && output.stdout.is_empty(), "{said}");
 }
 
-/// A device of many queues is no reason to wait.
+/// A document for a device with ten thousand queues is written.
 #[test]
 fn ten_thousand_qdiscs() {
     let snapshot = at(1, vec![steady("d0", 1, 10_000, 3)]);
@@ -160,7 +160,7 @@ fn ten_thousand_qdiscs() {
     assert!(brief.len() < 20_000, "{}", brief.len());
 }
 
-/// Each family is documented, and each that is documented is there.
+/// docs/metrics.md documents each family, and each documented family exists.
 #[test]
 fn the_series_are_documented() {
     let document = include_str!("../../../../docs/metrics.md");
@@ -173,7 +173,7 @@ fn the_series_are_documented() {
     assert_eq!(told, documented);
 }
 
-/// A device whose two queues counted different things, and no two figures of which are the same.
+/// A device whose two queues have different counts; no two of its numbers are equal.
 fn counted() -> Device {
     let queue = |queue: usize, first: u64| Queue {
         queue,
@@ -187,9 +187,9 @@ fn counted() -> Device {
         helped: first + 8,
         busy: first + 9,
         bursts: first + 10,
-        // One packet at a time, and 512 to 1,023.
+        // Bursts of one packet, and a burst of 512 to 1,023 packets.
         burst_packets: Histogram::new(&[0, first + 11, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
-        // From 512 to 1,023 ns, and from 2^34 ns on.
+        // Times from 512 to 1,023 ns, and times from 2^34 ns on.
         staging_ns: Histogram::new(&[&[0; 10][..], &[first + 12], &[0; 24], &[2]].concat()),
         sojourn_ns: Histogram::new(&[first + 13]),
         qdiscs: Vec::new(),
@@ -206,7 +206,7 @@ fn counted() -> Device {
     }
 }
 
-/// What both queues counted together, sample by sample.
+/// The device's samples are the sums over both queues.
 #[test]
 fn a_device_is_the_sum_of_its_queues() {
     let mut samples = read(&write(&at(1, vec![counted()]), None, Detail::Device));
@@ -254,12 +254,13 @@ fn a_device_is_the_sum_of_its_queues() {
         let told = take(&format!("onramp_{name}_sum{{{labels}}}"));
         assert!((told - sum).abs() <= sum * 1e-12, "{name}: {told}, not {sum}");
     };
-    // 1,122 bursts of one packet, taken as one and a half, and two of 768.
+    // 1,122 bursts of one packet, counted as 1.5 packets each, and two bursts counted as 768
+    // packets each.
     let powers = [1, 3, 7, 15, 31, 63, 127, 255, 511, 1023].map(|bound: u32| bound.to_string());
     let bounds =
         powers.each_ref().map(|bound| (&**bound, if bound == "1023" { 1124 } else { 1122 }));
     histogram("burst_packets", &bounds, 1124, 1122.0 * 1.5 + 2.0 * 768.0);
-    // From 2^10 ns to 2^34 ns, a factor of four each.
+    // From 2^10 ns to 2^34 ns, each bound four times the one before.
     let times = [
         "0.000001023",
         "0.000004095",
@@ -281,7 +282,7 @@ fn a_device_is_the_sum_of_its_queues() {
     assert_eq!(samples.into_keys().collect::<Vec<_>>(), [""; 0], "and nothing more");
 }
 
-/// Each figure of a queue, a qdisc and a class has its series.
+/// Each counter of a queue, a qdisc and a class has its series.
 #[test]
 fn every_figure_has_its_series() {
     let mut device = counted();
@@ -315,7 +316,7 @@ fn every_figure_has_its_series() {
     assert_eq!(samples[&format!("onramp_drops_total{{{queue},reason=\"late\"}}")], 1005.0);
     for (what, labels, first) in [
         ("qdisc", "handle=\"1:\",parent=\"root\"", 600),
-        // A class without a parent stands below the qdisc.
+        // A class without a parent stands directly below the qdisc.
         ("class", "class=\"1:2\",parent=\"1:\"", 500),
     ] {
         let names = [
@@ -334,7 +335,8 @@ fn every_figure_has_its_series() {
     }
 }
 
-/// The document's own letters: what a family is stands before its samples, each on one line.
+/// The exact text of the document: the type of a family stands before its samples, and each sample
+/// takes one line.
 #[test]
 fn the_text_is_as_prometheus_has_it() {
     let mut text = Text::default();
@@ -358,7 +360,7 @@ c{k="\"q\"\\\n",l="",le="+Inf"} 7
     assert_eq!(text.finish(), expected);
 }
 
-/// Without a peer its label is empty, and a device that is down is 0.
+/// Without a peer the label `peer` is empty, and a device that is down has the value 0.
 #[test]
 fn a_device_alone() {
     let device = Device { peer: None, up: false, ..counted() };

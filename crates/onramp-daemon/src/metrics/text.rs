@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-/// What a family is.
+/// Type of a metric family.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Type {
     Counter,
@@ -15,7 +15,7 @@ pub(super) enum Type {
 pub(super) struct Labels(String);
 
 impl Labels {
-    /// One more.
+    /// Adds a label.
     pub(super) fn with(mut self, name: &str, value: &str) -> Self {
         if !self.0.is_empty() {
             self.0.push(',');
@@ -25,12 +25,12 @@ impl Labels {
     }
 }
 
-/// A document that is being written.
+/// A document in the Prometheus text format while it is being written.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
 impl Text {
-    /// Begins a family. All of its samples follow.
+    /// Begins a family. All of its samples must follow before the next family begins.
     pub(super) fn family(&mut self, name: &str, is: Type, about: &str) {
         let is = match is {
             Type::Counter => "counter",
@@ -42,13 +42,13 @@ impl Text {
         let _ = writeln!(self.0, "# HELP {name} {about}\n# TYPE {name} {is}");
     }
 
-    /// A sample.
+    /// Writes a sample.
     pub(super) fn sample(&mut self, name: &str, labels: &Labels, value: impl Display) {
         self.begin(name, labels);
         self.end(value);
     }
 
-    /// A sample with one label more.
+    /// Writes a sample with one additional label.
     pub(super) fn labelled(
         &mut self,
         name: &str,

@@ -1,4 +1,5 @@
-//! Each field of a snapshot, and where it comes from: no two have the same number.
+//! Each field of a snapshot and its source; all fields have different numbers, so that a mix-up is
+//! found.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, KINDS};
@@ -9,7 +10,7 @@ use onramp_host::Host;
 
 use super::*;
 
-/// A histogram with so many values in one bucket.
+/// Makes the buckets of a histogram with `count` values in one bucket.
 fn histogram(bucket: usize, count: u64) -> [u64; BUCKETS] {
     let mut counts = [0; BUCKETS];
     counts[bucket] = count;
@@ -116,12 +117,12 @@ fn every_field_of_a_qdisc_and_of_a_class_has_its_count() {
         classes: vec![class],
     };
     assert_eq!(Qdisc::from(&qdisc()), expected);
-    // The root has no parent, and who is not measured has no times.
+    // A root qdisc has no parent, and a qdisc that measures no sojourn times has no histogram.
     let plain = QdiscView { parent: None, sojourn_ns: None, ..qdisc() };
     assert_eq!(Qdisc::from(&plain), Qdisc { parent: None, sojourn_ns: None, ..expected });
 }
 
-/// Qdiscs stand with their queues, also where a queue that has ended said nothing of itself.
+/// Qdiscs appear with their queues, even if a queue that has ended reported no counters.
 #[test]
 fn every_field_of_a_device_is_what_it_was_told() {
     let mut host = Host::new();
@@ -143,7 +144,7 @@ fn every_field_of_a_device_is_what_it_was_told() {
     assert_eq!(device.peer.as_deref(), Some("veth0"));
     let queues = device.queues.iter().map(|queue| (queue.queue, queue.runs, queue.qdiscs.len()));
     assert_eq!(queues.collect::<Vec<_>>(), [(0, 108, 0), (1, 108, 2), (2, 0, 0), (3, 0, 1)]);
-    // The one behind the last, and the last.
+    // A qdisc of a queue just behind the last reported one, and a qdisc of the last one.
     let mut next = host.devices().swap_remove(0);
     (next.queues, next.qdiscs) = (vec![port(), port()], vec![(2, qdisc()), (1, qdisc())]);
     let queues = Device::from(&next).queues;

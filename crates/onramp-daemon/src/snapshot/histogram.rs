@@ -1,34 +1,34 @@
-//! Counts by powers of two.
+//! Histograms with power-of-two buckets.
 
 use serde::{Deserialize, Serialize};
 
-/// Bucket `i` counts values in `2^(i-1) .. 2^i`, bucket 0 counts zeros. Empty buckets at the end
-/// are left out.
+/// A histogram: bucket `i` counts values in `2^(i-1) .. 2^i`, and bucket 0 counts zeros. Empty
+/// buckets at the end are not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(Vec<u64>);
 
 impl Histogram {
-    /// From counts by bucket.
+    /// Makes a histogram from the counts of its buckets.
     #[must_use]
     pub fn new(counts: &[u64]) -> Self {
         let used = counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
         Self(counts[..used].to_vec())
     }
 
-    /// The counts by bucket, up to the last that is not empty.
+    /// Returns the counts of the buckets, up to the last bucket that is not empty.
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.0
     }
 
-    /// All values counted.
+    /// Returns the number of values counted.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -38,7 +38,8 @@ impl Histogram {
         }
     }
 
-    /// What was counted since `before`; everything, if that is not an earlier state of this one.
+    /// Returns the values counted since `before`; all values, if `before` is not an earlier state
+    /// of this histogram.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         if before.0.len() > self.0.len() {
@@ -50,8 +51,9 @@ impl Histogram {
         gained.map_or_else(|| self.clone(), |counts| Self::new(&counts))
     }
 
-    /// The value that a part `q` of all values do not exceed, as if those of a bucket lay evenly
-    /// in it; none if nothing was counted.
+    /// Returns the `q`-quantile: the value that a share `q` of all values do not exceed. It assumes
+    /// that the values of a bucket are spread evenly over the bucket. `None` if nothing was
+    /// counted.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = q.clamp(0.0, 1.0) * as_f64(self.total());
@@ -68,7 +70,8 @@ impl Histogram {
         None
     }
 
-    /// The sum of all values, each taken as the middle of its bucket.
+    /// Returns an estimate of the sum of all values, with each value taken as the middle of its
+    /// bucket.
     #[must_use]
     pub fn sum(&self) -> f64 {
         let middle = |bucket| {
@@ -78,14 +81,14 @@ impl Histogram {
         self.0.iter().enumerate().map(|(bucket, &count)| as_f64(count) * middle(bucket)).sum()
     }
 
-    /// How many values lie below `2^power`.
+    /// Returns the number of values below `2^power`.
     #[must_use]
     pub fn below(&self, power: usize) -> u64 {
         self.0.iter().take(power + 1).sum()
     }
 }
 
-/// The least value of a bucket, and the one that is too great for it.
+/// Returns the smallest value of a bucket, and the first value above the bucket.
 fn bounds(bucket: usize) -> (f64, f64) {
     let power = |exponent: usize| 2f64.powi(i32::try_from(exponent).unwrap_or(i32::MAX));
     match bucket {
@@ -94,7 +97,7 @@ fn bounds(bucket: usize) -> (f64, f64) {
     }
 }
 
-/// Counts are far below the 2^53 up to which this is exact.
+/// Converts a count to a float. Counts are far below 2^53, up to which the conversion is exact.
 #[expect(clippy::cast_precision_loss, reason = "figures for people have six digits")]
 pub(crate) const fn as_f64(count: u64) -> f64 {
     count as f64
@@ -126,7 +129,8 @@ mod tests {
         assert_eq!(one.quantile(0.0), Some(1024.0));
         assert_eq!(one.quantile(0.5), Some(1536.0));
         assert_eq!(one.quantile(1.0), Some(2048.0));
-        // Three of four lie in 1024..2048, so the median is two thirds on.
+        // Three of the four values lie in 1024..2048, so the median lies two thirds into that
+        // bucket.
         let four = counted(&[1500, 1600, 1700, 1 << 20]);
         assert_eq!(four.quantile(0.5), Some(1024.0 + 1024.0 * 2.0 / 3.0));
         assert_eq!(four.quantile(0.75), Some(2048.0));
@@ -139,7 +143,7 @@ mod tests {
         assert_eq!(after.since(&before), counted(&[1600, 1 << 20]));
         assert_eq!(after.since(&Histogram::default()), after);
         assert_eq!(after.since(&after), Histogram::default());
-        // A counter that went back has begun anew.
+        // A counter that decreased was reset.
         assert_eq!(before.since(&after), before);
         let mut sum = before.clone();
         sum.add(&after.since(&before));

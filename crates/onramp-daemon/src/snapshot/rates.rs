@@ -1,4 +1,4 @@
-//! From two snapshots: what happens now, a row for each device, queue, qdisc and class.
+//! Computes rates from two snapshots, with one row for each device, queue, qdisc and class.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,86 +7,86 @@ use serde::{Deserialize, Serialize};
 use super::histogram::as_f64;
 use super::{Class, Counts, Device, Histogram, Name, Qdisc, Queue, Snapshot, Traffic};
 
-/// What happens now.
+/// The current traffic on all devices.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// What the document is: `onramp.stats`.
+    /// Type of the document: `onramp.stats`.
     pub schema: Name,
-    /// Counts incompatible changes of the document.
+    /// Version of the document format; it increases with each incompatible change.
     pub version: u32,
-    /// When, milliseconds since 1970 (UTC).
+    /// Time of the snapshot, in milliseconds since 1970 (UTC).
     pub unix_ms: u64,
-    /// The time that rates are taken over; none: this is the first look, and there are none.
+    /// Time span of the rates, in seconds; `None` for the first snapshot, which has no rates.
     pub seconds: Option<f64>,
-    /// Everything there is, as a tree: what stands below a row follows it, one deeper.
+    /// All objects as a tree: the rows below a row follow it, with a depth one greater.
     pub rows: Vec<Row>,
-    /// Rows that were left out, as asked.
+    /// Number of rows that the query left out.
     pub omitted: usize,
 }
 
-/// A device, a queue, a qdisc or a class.
+/// The traffic of a device, a queue, a qdisc or a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is.
+    /// The type of the object.
     pub what: What,
-    /// The same for the same thing in every document.
+    /// Identifier that is the same for the same object in every document.
     pub id: String,
-    /// How deep in the tree; devices are at 0.
+    /// Depth in the tree; devices have depth 0.
     pub depth: usize,
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// The transmit queue.
+    /// Index of the transmit queue; `None` for a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<usize>,
-    /// Of a device: how many queues it has.
+    /// Number of queues; `None` unless the row is a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<usize>,
-    /// Kind of the device or the qdisc; of a class, that of its qdisc.
+    /// Kind of the device or qdisc; for a class, the kind of its qdisc.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Name>,
     /// Handle of the qdisc or class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
-    /// The class above it.
+    /// Handle of the class or qdisc above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Of a device: whether it takes packets.
+    /// Whether the device is up; `None` unless the row is a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
-    /// Bytes that left.
+    /// Number of bytes that left.
     pub sent_bytes: u64,
-    /// Packets that left.
+    /// Number of packets that left.
     pub sent_packets: u64,
-    /// Packets dropped.
+    /// Number of packets dropped.
     pub dropped_packets: u64,
-    /// Bytes that leave.
+    /// Bytes that leave per second.
     pub bytes_per_second: Option<f64>,
-    /// Packets that leave.
+    /// Packets that leave per second.
     pub packets_per_second: Option<f64>,
-    /// Packets that are dropped.
+    /// Packets dropped per second.
     pub drops_per_second: Option<f64>,
-    /// Packets that wait.
+    /// Number of packets that wait.
     pub backlog_packets: u64,
-    /// Bytes that wait, where they are counted.
+    /// Number of bytes that wait, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog_bytes: Option<u64>,
-    /// Half of the packets waited no longer.
+    /// Median of the sojourn time, in nanoseconds.
     pub sojourn_p50_ns: Option<f64>,
-    /// 99 of 100 packets waited no longer.
+    /// 99th percentile of the sojourn time, in nanoseconds.
     pub sojourn_p99_ns: Option<f64>,
     /// Packets dropped, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drops: BTreeMap<Name, Reason>,
 }
 
-/// What a row is about.
+/// The type of object that a row describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
     /// A device.
     #[default]
     Device,
-    /// One of its transmit queues.
+    /// A transmit queue of a device.
     Queue,
     /// A qdisc.
     Qdisc,
@@ -94,17 +94,17 @@ pub enum What {
     Class,
 }
 
-/// Packets dropped for a reason.
+/// Packets dropped for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Since it counts.
+    /// Number of packets dropped since counting began.
     pub packets: u64,
-    /// Now.
+    /// Packets dropped per second at present.
     pub per_second: Option<f64>,
 }
 
 impl Row {
-    /// What a person calls it: `d0`, `queue 3`, `fq 8001:`, `class 1:10`.
+    /// Returns the name of the object for people: `d0`, `queue 3`, `fq 8001:`, `class 1:10`.
     #[must_use]
     pub fn label(&self) -> String {
         let handle = self.handle.as_deref().unwrap_or_default();
@@ -118,13 +118,13 @@ impl Row {
     }
 }
 
-/// Looks again and again, and says what happened since it looked last.
+/// Computes rates from successive snapshots.
 #[derive(Debug, Default)]
 pub struct RateMeter {
     before: Option<(u64, HashMap<String, Past>)>,
 }
 
-/// What a row counted when last looked at.
+/// The counts of a row in the previous snapshot.
 #[derive(Debug)]
 struct Past {
     device: u32,
@@ -135,7 +135,7 @@ struct Past {
 }
 
 impl RateMeter {
-    /// What happened until `now`.
+    /// Computes the traffic between the previous snapshot and `now`.
     pub fn update(&mut self, now: &Snapshot) -> Stats {
         let elapsed = self.before.as_ref().map(|(at, _)| now.at_ns.saturating_sub(*at));
         let seconds = elapsed.filter(|&ns| ns > 0).map(|ns| as_f64(ns) / 1e9);
@@ -162,11 +162,12 @@ impl RateMeter {
     }
 }
 
-/// Fills in what a row did in `seconds`. What was not there before has done all of it since.
+/// Fills in the rates of a row over `seconds`. An object that is new counts everything that it has
+/// done.
 fn rate(row: &mut Row, now: &Past, past: Option<&Past>, seconds: f64) {
     let past = past.filter(|past| past.device == now.device && past.kind == now.kind);
     let per_second = |now: u64, then: u64| {
-        // What went back has begun anew.
+        // A counter that decreased was reset.
         Some(six_digits(as_f64(now.checked_sub(then).unwrap_or(now)) / seconds))
     };
     let then = past.map_or([0; 3], |past| past.counts);
@@ -186,7 +187,7 @@ fn rate(row: &mut Row, now: &Past, past: Option<&Past>, seconds: f64) {
     row.sojourn_p99_ns = since.quantile(0.99).map(six_digits);
 }
 
-/// As many digits as mean something.
+/// Rounds to six significant digits.
 pub(crate) fn six_digits(figure: f64) -> f64 {
     if figure == 0.0 || !figure.is_finite() {
         return 0.0;
@@ -195,14 +196,14 @@ pub(crate) fn six_digits(figure: f64) -> f64 {
     (figure * scale).round() / scale
 }
 
-/// A tree being written down, row by row.
+/// The rows of a tree while they are being written.
 #[derive(Default)]
 struct Rows {
     rows: Vec<Row>,
     counted: Vec<Past>,
 }
 
-/// The qdiscs of a queue, and what stands below what.
+/// The qdiscs of a queue, indexed by their parent.
 struct Below<'a> {
     queue: &'a Queue,
     qdiscs: HashMap<&'a str, Vec<usize>>,
@@ -269,7 +270,7 @@ impl Rows {
         }
         let mut below = Below { queue, qdiscs, done: vec![false; queue.qdiscs.len()] };
         for at in 0..queue.qdiscs.len() {
-            // Parents come first, so what is still to do has none in this queue.
+            // Parents come first, so a qdisc that is not done yet has no parent in this queue.
             self.qdisc(device, &mut below, at, 2);
         }
     }
@@ -307,14 +308,14 @@ impl Rows {
         self.leaves(device, below, &qdisc.handle, depth + 1);
     }
 
-    /// The qdiscs below a class, or below a qdisc with but one place.
+    /// Writes the qdiscs below a class, or below a qdisc without classes.
     fn leaves(&mut self, device: &Device, below: &mut Below<'_>, parent: &str, depth: usize) {
         for leaf in below.qdiscs.get(parent).cloned().unwrap_or_default() {
             self.qdisc(device, below, leaf, depth);
         }
     }
 
-    /// The classes below `parent`, each with what stands below it.
+    /// Writes the classes below `parent`, each followed by everything below the class.
     fn classes(
         &mut self,
         device: &Device,

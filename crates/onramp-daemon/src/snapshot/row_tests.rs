@@ -1,11 +1,11 @@
-//! Every field of every row, and the order of rows that somebody wants to see.
+//! All fields of all rows, and the order and selection of rows.
 
 use serde_json::{Value, json};
 
 use super::rates::six_digits;
 use super::*;
 
-/// What passed a thing until moment `step`, from figures that are no other thing's.
+/// Traffic of an object until the moment `step`, with numbers that no other object has.
 fn traffic(first: u64, step: u64) -> Traffic {
     Traffic {
         sent_bytes: (first + 1) * 1000 * step,
@@ -18,14 +18,14 @@ fn traffic(first: u64, step: u64) -> Traffic {
     }
 }
 
-/// A hundred values each `step`, all in one bucket.
+/// A histogram with a hundred values for each `step`, all in one bucket.
 fn waits(bucket: usize, step: u64) -> Histogram {
     let mut counts = vec![0; bucket + 1];
     counts[bucket] = 100 * step;
     Histogram::new(&counts)
 }
 
-/// Two queues, the second with `tbf`, its class and what is below that.
+/// A device with two queues; the second has `tbf` with its class and a leaf qdisc.
 fn device(step: u64) -> Device {
     let queue = |queue: usize, first: u64, bucket, qdiscs| Queue {
         queue,
@@ -73,7 +73,7 @@ fn device(step: u64) -> Device {
     }
 }
 
-/// The rows of the second of two looks, two seconds apart.
+/// Returns the rows of the second of two snapshots, taken two seconds apart.
 fn rows() -> Value {
     let mut meter = RateMeter::default();
     meter.update(&Snapshot::of(vec![device(1)], 1_000_000_000, 4000));
@@ -83,7 +83,8 @@ fn rows() -> Value {
     serde_json::to_value(&stats.rows).expect("JSON")
 }
 
-/// Rates are what came between the moments 1 and 3, in two seconds: what one moment brings.
+/// The rates cover the two seconds between moments 1 and 3, so they equal the traffic of one
+/// moment.
 #[test]
 fn every_field_of_a_row() {
     let late = |packets, per_second: f64| json!({"packets": packets, "per_second": per_second});
@@ -92,7 +93,8 @@ fn every_field_of_a_row() {
         "up": false, "sent_bytes": 36_000, "sent_packets": 360, "dropped_packets": 132,
         "bytes_per_second": 12_000.0, "packets_per_second": 120.0, "drops_per_second": 4.0,
         "backlog_packets": 122,
-        // Half of 400 lie in the lower bucket, and 196 of 200 in the upper one do not exceed it.
+        // Half of the 400 values lie in the lower bucket, and 196 of the 200 values in the upper
+        // bucket do not exceed the percentile.
         "sojourn_p50_ns": 2048.0, "sojourn_p99_ns": 2_076_180.0,
         "drops": {"late": late(12, 4.0), "overlimit": late(120, 0.0)},
     });
@@ -124,7 +126,7 @@ fn every_field_of_a_row() {
         }
         row
     };
-    // 1024 and 99 hundredths of 1024 more.
+    // 1024 plus 99 hundredths of 1024.
     let tbf = with(
         below("qdisc", "1:", 2, 100),
         json!({
@@ -134,7 +136,7 @@ fn every_field_of_a_row() {
     );
     let class = with(below("class", "1:1", 3, 300), json!({"kind": "tbf", "parent": "1:"}));
     let leaf = with(below("qdisc", "2:", 4, 200), json!({"kind": "pfifo", "parent": "1:1"}));
-    // From 2^20 on.
+    // The second queue's values lie in the bucket that begins at 2^20.
     let second = queue(1, 70, [1_572_860.0, 2_086_670.0]);
     let expected = [device, queue(0, 50, [1536.0, 2037.76]), second, tbf, class, leaf];
     let rows = rows();
@@ -164,7 +166,7 @@ fn figures_have_six_digits() {
     }
 }
 
-/// A clock that goes back or stands still gives no rates.
+/// If the clock goes back or stands still, there are no rates.
 #[test]
 fn rates_take_time() {
     let mut meter = RateMeter::default();
@@ -195,7 +197,7 @@ fn rows_are_called_by_their_kind_and_handle() {
     }
 }
 
-/// A tree from ids and depths; `figure` gives what it is sorted by, if it is known.
+/// Makes a tree from ids and depths; `figure` returns the value to sort by, if it is known.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -220,7 +222,8 @@ fn ids(stats: &Stats) -> Vec<&str> {
     stats.rows.iter().map(|row| row.id.as_str()).collect()
 }
 
-/// The greatest first, what is not known last, and equals as they stand.
+/// Siblings are sorted with the largest value first and unknown values last; equal values keep
+/// their order.
 #[test]
 fn what_stands_side_by_side_is_sorted() {
     let rows = [
@@ -258,13 +261,13 @@ fn what_stands_side_by_side_is_sorted() {
     let mut stats = tree(&rows, figure);
     stats.select(&Query::default());
     assert_eq!(ids(&stats), rows.map(|(id, _)| id));
-    // Rows whose parents are not there lose nothing.
+    // Rows whose parents are missing are not lost.
     let mut stats = tree(&[("a/1/x", 2), ("a/1", 1), ("a", 0), ("b", 0)], figure);
     stats.select(&Query { sort: Sort::Rate, ..Query::default() });
     assert_eq!(ids(&stats), ["a/1", "a/1/x", "a", "b"]);
 }
 
-/// Devices with few rows have them all, the others as many as each other.
+/// Devices with few rows keep all of them; the other devices share the rest equally.
 #[test]
 fn devices_share_what_room_there_is() {
     let of = |device: &str, count: usize| {
@@ -291,7 +294,7 @@ fn devices_share_what_room_there_is() {
         let count = |device: &str| stats.rows.iter().filter(|row| row.device == device).count();
         assert_eq!(["a", "b", "c"].map(count), counts, "{limit}");
         assert_eq!(stats.omitted, 23 - counts.iter().sum::<usize>());
-        // The first of each.
+        // Each device keeps its first rows.
         let first = |(at, row): (usize, &Row)| row.id.ends_with(&format!("/{at}"));
         for device in ["a", "b", "c"] {
             let rows = stats.rows.iter().filter(|row| row.device == device);
@@ -300,7 +303,7 @@ fn devices_share_what_room_there_is() {
     }
 }
 
-/// What is kept stands with what is above it, and without what is beside that.
+/// A kept row is shown with the rows above it, but without their siblings.
 #[test]
 fn a_row_is_kept_with_what_is_above_it() {
     let rows = [
@@ -328,7 +331,7 @@ fn a_row_is_kept_with_what_is_above_it() {
     }
 }
 
-/// A word is looked for in all that a row says of itself, and in no two of its words together.
+/// A filter word may match any part of a row's description, but not across two of its words.
 #[test]
 fn filters_find_words() {
     let plain = || Row { device: "Uplink".into(), ..Row::default() };
@@ -401,13 +404,13 @@ fn filters_find_words() {
 
 #[test]
 fn quantiles_of_nothing_and_beyond() {
-    // As it may be read, with empty buckets at the end.
+    // A histogram that was read from JSON may have empty buckets at the end.
     let read: Histogram = serde_json::from_str("[0, 4, 0, 0]").expect("counts");
     let quantiles = [-1.0, 0.0, 0.5, 1.0, 2.0].map(|q| read.quantile(q));
     assert_eq!(quantiles, [1.0, 1.0, 1.5, 2.0, 2.0].map(Some));
     let none: Histogram = serde_json::from_str("[0, 0]").expect("counts");
     assert_eq!((none.quantile(0.5), none.total(), none.sum()), (None, 0, 0.0));
-    // A value on the border of two buckets belongs to the lower one.
+    // A quantile on the border of two buckets is taken from the lower one.
     let two: Histogram = serde_json::from_str("[1, 1, 2]").expect("counts");
     assert_eq!([0.25, 0.5, 0.75, 1.0].map(|q| two.quantile(q)), [0.0, 2.0, 3.0, 4.0].map(Some));
     assert_eq!((two.total(), two.sum()), (4, 0.0 + 1.5 + 2.0 * 3.0));

@@ -1,30 +1,30 @@
-//! The rows that somebody wants to see.
+//! Selects, sorts and limits the rows of statistics.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Row, Stats, What};
 
-/// Which rows, in which order.
+/// Which rows to show, and in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Query {
-    /// Those of this device.
+    /// Show only rows of this device.
     pub device: Option<String>,
-    /// Those that contain each of these words, and what stands above them.
+    /// Show only rows that contain all of these words, and the rows above them in the tree.
     pub filter: Option<String>,
-    /// What decides on the order of what stands side by side.
+    /// The sort order among siblings.
     pub sort: Sort,
-    /// So many at most; those left out are counted.
+    /// Maximum number of rows; rows left out are counted in [`Stats::omitted`].
     pub limit: Option<usize>,
-    /// This one in any case, by its `id`.
+    /// The `id` of a row that is shown in any case.
     pub keep: Option<String>,
 }
 
-/// What decides on the order; the greatest first.
+/// The column to sort by, largest value first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sort {
-    /// As they stand in the tree.
+    /// The order of the tree, unsorted.
     #[default]
     Tree,
     /// Bytes per second.
@@ -33,18 +33,18 @@ pub enum Sort {
     Packets,
     /// Packets that wait.
     Backlog,
-    /// 99th percentile of the time that packets wait.
+    /// 99th percentile of the packets' sojourn time.
     P99,
     /// Drops per second.
     Drops,
 }
 
 impl Sort {
-    /// All of them.
+    /// All sort orders.
     pub const ALL: [Self; 6] =
         [Self::Tree, Self::Rate, Self::Packets, Self::Backlog, Self::P99, Self::Drops];
 
-    /// Its name, as in JSON.
+    /// Returns the name of the order, as in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Sort {
         }
     }
 
-    /// The one of this name.
+    /// Returns the order with this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|sort| sort.name() == name)
@@ -73,13 +73,13 @@ impl Sort {
             Self::P99 => row.sojourn_p99_ns,
             Self::Drops => row.drops_per_second,
         };
-        // Nothing known is less than nothing at all.
+        // An unknown value sorts after zero.
         figure.unwrap_or(-1.0)
     }
 }
 
 impl Stats {
-    /// Leaves the rows that `query` asks for.
+    /// Keeps only the rows that `query` selects.
     pub fn select(&mut self, query: &Query) {
         let all = self.rows.len();
         if let Some(device) = &query.device {
@@ -98,12 +98,13 @@ impl Stats {
     }
 }
 
-/// Keeps rows that match, and all that stand above one of them.
+/// Keeps the rows that match, and all rows above them in the tree.
 fn retain_matching(rows: &mut Vec<Row>, filter: &str) {
     let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let mut text = String::new();
     let mut wanted = vec![false; rows.len()];
-    // From the last to the first: what is above a match at `depth` comes with a lesser depth.
+    // Iterate from last to first: the rows above a match at depth `above` are those with a smaller
+    // depth.
     let mut above = 0;
     for (row, wanted) in rows.iter().zip(&mut wanted).rev() {
         describe(row, &mut text);
@@ -116,13 +117,13 @@ fn retain_matching(rows: &mut Vec<Row>, filter: &str) {
     keep_wanted(rows, wanted);
 }
 
-/// Keeps the rows that are `wanted`, each by its place.
+/// Keeps each row whose entry in `wanted` is true.
 fn keep_wanted(rows: &mut Vec<Row>, wanted: Vec<bool>) {
     let mut wanted = wanted.into_iter();
     rows.retain(|_| wanted.next() == Some(true));
 }
 
-/// What a row is searched for.
+/// Writes the text in which the filter searches for its words.
 fn describe(row: &Row, text: &mut String) {
     text.clear();
     text.push_str(&row.device);
@@ -150,7 +151,7 @@ fn describe(row: &Row, text: &mut String) {
     text.make_ascii_lowercase();
 }
 
-/// The same tree, with what stands side by side in order.
+/// Returns the same tree with siblings sorted.
 fn sorted(rows: Vec<Row>, sort: Sort) -> Vec<Row> {
     let depths: Vec<usize> = rows.iter().map(|row| row.depth).collect();
     let weights: Vec<f64> = rows.iter().map(|row| sort.weight(row)).collect();
@@ -166,7 +167,8 @@ fn siblings(
     range: std::ops::Range<usize>,
     order: &mut Vec<usize>,
 ) {
-    // The first is none's child here: what is no deeper stands beside it.
+    // Rows that are no deeper than the first row of the range are its siblings, even if their depth
+    // is smaller.
     let Some(&depth) = depths[range.clone()].first() else { return };
     let starts: Vec<usize> = range.clone().filter(|&at| depths[at] <= depth).collect();
     let ends = starts.iter().copied().skip(1).chain([range.end]);
@@ -178,7 +180,7 @@ fn siblings(
     }
 }
 
-/// Keeps `limit` rows, which devices share, and `keep` with what stands above it.
+/// Keeps `limit` rows, shared among the devices, and also the row `keep` with the rows above it.
 fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
     let mut wanted = shares(rows, limit);
     let kept = keep.and_then(|keep| rows.iter().position(|row| row.id == keep));
@@ -194,7 +196,8 @@ fn cut(rows: &mut Vec<Row>, limit: usize, keep: Option<&str>) {
     keep_wanted(rows, wanted);
 }
 
-/// The first rows of each device: those with few have them all, the others as many as each other.
+/// Returns which rows to keep: the first rows of each device. Devices with few rows keep all of
+/// them; the others share the remaining room equally.
 fn shares(rows: &[Row], limit: usize) -> Vec<bool> {
     let begins = |at: &usize| *at == 0 || rows[*at].device != rows[*at - 1].device;
     let starts: Vec<usize> = (0..rows.len()).filter(begins).collect();

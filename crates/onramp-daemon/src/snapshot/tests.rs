@@ -1,8 +1,8 @@
-//! Snapshots made by hand, and what is made of them.
+//! Hand-made snapshots, and the statistics computed from them.
 
 use super::*;
 
-/// A device with `queues` queues, each with `fq`, at a moment `step` of a steady flow.
+/// A device with `queues` queues, each with `fq`, at the moment `step` of steady traffic.
 pub(crate) fn steady(name: &str, index: u32, queues: usize, step: u64) -> Device {
     let queue = |number: usize| {
         let weight = number as u64 + 1;
@@ -52,7 +52,8 @@ pub(crate) fn steady(name: &str, index: u32, queues: usize, step: u64) -> Device
     }
 }
 
-/// `htb 1:` with 1:1, below it 1:10 (with `fq_codel 10:`) and 1:20 (with a default `pfifo`).
+/// A device with `htb 1:`: below it 1:1, and below 1:1 the classes 1:10 (with `fq_codel 10:`) and
+/// 1:20 (with a default `pfifo`).
 pub(crate) fn nested(name: &str, index: u32) -> Device {
     let class = |handle: &str, parent: Option<&str>, leaf: Option<&str>| Class {
         handle: handle.to_owned(),
@@ -115,18 +116,18 @@ fn rates_are_differences_by_time() {
 fn what_is_new_or_began_anew_has_done_it_all_since() {
     let mut meter = RateMeter::default();
     meter.update(&at(0, vec![steady("d0", 1, 1, 10)]));
-    // The same name, another device; and a second one.
+    // A new device with the name of an old one, and a second device.
     let stats = meter.update(&at(2, vec![steady("d0", 2, 1, 20), steady("d1", 3, 1, 4)]));
     assert_eq!(stats.rows[0].packets_per_second, Some(1000.0));
     assert_eq!(stats.rows[3].packets_per_second, Some(200.0));
-    // Counters went back.
+    // Counters that decreased were reset.
     let stats = meter.update(&at(3, vec![steady("d0", 2, 1, 3)]));
     assert_eq!(stats.rows[0].packets_per_second, Some(300.0));
     assert!(stats.rows[0].sojourn_p50_ns.is_some());
-    // Nobody waits for a second look at the same time.
+    // A second snapshot at the same time yields no rates.
     let stats = meter.update(&at(3, vec![steady("d0", 2, 1, 3)]));
     assert_eq!(stats.seconds, None);
-    // Another qdisc of the same handle.
+    // A different qdisc with the same handle.
     let mut other = steady("d0", 2, 1, 4);
     other.queues[0].qdiscs[0].kind = "pfifo".into();
     let stats = meter.update(&at(4, vec![other]));
@@ -153,7 +154,7 @@ fn classes_stand_below_classes_and_qdiscs_below_them() {
     assert_eq!(labels[..6], named);
 }
 
-/// `tbf` has one place, and what it makes for itself stands below the qdisc.
+/// A `tbf` without classes: its inner qdisc stands directly below it.
 #[test]
 fn a_qdisc_stands_below_a_qdisc() {
     let mut device = nested("d0", 1);
@@ -164,7 +165,8 @@ fn a_qdisc_stands_below_a_qdisc() {
     assert_eq!(ids(&stats)[2..], [("d0/0/1:", 2), ("d0/0/0:@1:", 3)]);
 }
 
-/// A parent that is not in the queue, or stands in a circle: nothing is lost, nothing twice.
+/// If a qdisc's parent is not in the queue, or the parents form a circle, no row is lost and none
+/// appears twice.
 #[test]
 fn odd_trees_lose_nothing() {
     let mut device = nested("d0", 1);
@@ -217,7 +219,7 @@ fn rows_are_sorted_and_cut() {
     let names = |stats: &Stats| stats.rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
     let cut = selected(Query { limit: Some(4), ..Query::default() });
     assert_eq!((names(&cut).join(" "), cut.omitted), ("d0 d0/0 eth1 eth1/0".into(), 11));
-    // Seven rows of one and eight of the other: the smaller one has all of its share.
+    // One device has seven rows and the other eight: the smaller one keeps its whole share.
     let cut = selected(Query { limit: Some(14), ..Query::default() });
     assert_eq!((names(&cut).len(), cut.rows[6].id.as_str()), (14, "d0/2/8003:"));
     let keep = Some("eth1/0/10:".to_owned());
@@ -239,7 +241,8 @@ fn documents_can_be_read_again() {
     assert_eq!(serde_json::from_str::<Stats>(&text).expect("it can be read"), stats);
 }
 
-/// The keys of a section of docs/json.md, and those of an object, in order of the alphabet.
+/// Returns the keys that a section of docs/json.md documents, and the keys of an object, both
+/// sorted.
 fn keys(heading: &str, object: &serde_json::Value) -> [Vec<String>; 2] {
     let document = include_str!("../../../../docs/json.md");
     let section = document.lines().skip_while(|line| *line != heading).skip(1);
@@ -270,7 +273,7 @@ fn all_keys_are_documented() {
     let stats = serde_json::to_value(selected(Query::default())).expect("it can be written");
     let [documented, there] = keys("## `onramp.stats`, version 1", &stats);
     assert_eq!(documented, there);
-    // Of all rows; the others are told of below the table.
+    // The table lists the keys that all rows have; the document lists the other keys below it.
     let [documented, _] = keys("### Each of `rows` of `onramp.stats`", &stats);
     for row in stats["rows"].as_array().expect("rows") {
         let lacking = documented.iter().find(|key| row.get(key).is_none());

@@ -8,7 +8,7 @@ use crate::snapshot::{Stats, histogram};
 
 const HEAD: [&str; 7] = ["RATE", "PACKETS/S", "BACKLOG", "P50", "P99", "DROPS/S", "REASONS"];
 
-/// A head, a line for each row, and an empty line.
+/// Returns a header, a line for each row, and an empty line.
 pub(super) fn table(stats: &Stats) -> String {
     let names: Vec<String> =
         stats.rows.iter().map(|row| "  ".repeat(row.depth) + &row.label()).collect();

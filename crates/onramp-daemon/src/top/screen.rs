@@ -1,4 +1,4 @@
-//! What the terminal shows.
+//! Draws `onramp top` on the terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -20,7 +20,7 @@ const HELP: &[(&str, &str)] = &[
     ("q", "end"),
 ];
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let layout =
         [Constraint::Length(1), Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
@@ -92,7 +92,7 @@ fn footline(view: &View) -> Words<'static> {
     words.into()
 }
 
-/// The rows that fit, around the chosen one.
+/// Draws the rows that fit, including the selected row.
 fn table(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
     let fits = usize::from(area.height.saturating_sub(1)).max(1);
     view.from = view.from.min(view.at).max((view.at + 1).saturating_sub(fits));
@@ -117,7 +117,7 @@ fn table(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
 }
 
 fn heads(sort: Sort) -> Cells<'static> {
-    // What each may decide.
+    // Each column title, with the sort order that the column stands for.
     let heads = [
         ("NAME", None),
         ("RATE", Some(Sort::Rate)),

@@ -1,4 +1,4 @@
-//! Keys and screens, on a terminal that is none.
+//! Keys and screens of `onramp top`, on a simulated terminal.
 
 mod drawn;
 mod keys;
@@ -12,7 +12,7 @@ use super::*;
 use crate::snapshot::tests::{at, nested, steady};
 use crate::snapshot::{RateMeter, Stats};
 
-/// A look with rates: `d0` with three queues, `eth1` with `htb`, `wide0` with twenty queues.
+/// Statistics with rates: `d0` has three queues, `eth1` has `htb`, `wide0` has twenty queues.
 fn look(second: u64) -> Stats {
     let devices = |step| {
         let mut down = steady("spare0", 4, 1, 0);
@@ -71,7 +71,7 @@ fn a_screen_has_all_that_matters() {
     let d0: Vec<&str> = line("d0 dummy");
     let expected = "▾ d0 dummy, 3 queues 4.80Mbit 600 21 1.54us 2.05us 30 overlimit 30";
     assert_eq!(d0.join(" "), expected);
-    // The only queue is not shown; many are closed.
+    // A device's only queue is not shown; the queues of a device with many are collapsed.
     assert_eq!(line("fq_codel 10:").first(), Some(&"fq_codel"));
     assert!(line("spare0").contains(&"down"));
     assert!(screen.iter().any(|line| line.starts_with("  ▸ queue 19")));
@@ -83,7 +83,7 @@ fn rows_open_and_close() {
     let mut view = View::default();
     view.take(look(1));
     let all = names(&view).len();
-    // d0 with its 7 rows, eth1 with 7, wide0 with 21, spare0 with 2.
+    // `d0` has 7 rows, `eth1` 7, `wide0` 21 and `spare0` 2.
     assert_eq!(all, 7 + 7 + 21 + 2);
     press(&mut view, "←");
     assert_eq!(names(&view).len(), all - 6);
@@ -148,7 +148,7 @@ fn the_chosen_row_is_on_the_screen() {
     assert!(screen_of(&mut view, 100, 12)[10].contains("fq 8001:"));
     view.key(KeyEvent::new(KeyCode::Home, KeyModifiers::NONE));
     assert!(screen_of(&mut view, 100, 12)[3].contains("d0"));
-    // However small it is.
+    // Drawing works however small the terminal is.
     for (width, height) in [(1, 1), (2, 4), (20, 3), (300, 2)] {
         screen_of(&mut view, width, height);
         view.help = true;
@@ -170,7 +170,7 @@ fn help_and_no_devices() {
     assert!(!view.help);
 }
 
-/// Ten thousand queues: what is drawn is what fits.
+/// With ten thousand queues, only the rows that fit are drawn.
 #[test]
 fn many_queues() {
     let mut meter = RateMeter::default();
@@ -182,7 +182,7 @@ fn many_queues() {
     assert!(screen[4].contains("queue 9999"), "{screen:#?}");
 }
 
-/// Looks from a list.
+/// A feed that returns statistics from a list.
 struct Given(VecDeque<Stats>);
 
 impl Feed for Given {

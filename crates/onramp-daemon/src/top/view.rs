@@ -1,4 +1,4 @@
-//! What is looked at, and how: everything but the terminal.
+//! The state of `onramp top`: everything except drawing on the terminal.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,40 +6,40 @@ use ratatui::crossterm::event::KeyCode;
 
 use crate::snapshot::{Query, Row, Sort, Stats, What};
 
-/// A device with more queues than that has them closed at first.
+/// The queues of a device with more queues than this are collapsed at first.
 const FEW_QUEUES: usize = 4;
 
-/// A table of what happens, and where one is in it.
+/// The table, and the user's position in it.
 #[derive(Debug, Default)]
 pub struct View {
     pub(super) sort: Sort,
     pub(super) filter: String,
     pub(super) paused: bool,
     pub(super) help: bool,
-    /// The filter as it was before it is being typed.
+    /// The filter before the user began to edit it; `None` if the user is not editing.
     typed: Option<String>,
     stats: Option<Stats>,
     lines: Vec<Line>,
-    /// What was opened or closed by hand.
+    /// Rows that the user opened or closed, by their `id`.
     by_hand: HashMap<String, bool>,
     all_open: bool,
-    /// The row that is marked, by its `id`, and where it was.
+    /// The `id` of the selected row; `at` is its index.
     chosen: Option<String>,
     pub(super) at: usize,
-    /// The first row on the screen.
+    /// Index of the first row on the screen.
     pub(super) from: usize,
 }
 
-/// A row, as it is shown.
+/// A row as it is shown.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) row: Row,
     pub(super) depth: usize,
-    /// Whether something stands below it, and then, whether that is shown.
+    /// Whether the rows below this row are shown; `None` if there are none.
     pub(super) open: Option<bool>,
 }
 
-/// What all devices do together.
+/// The sums over all devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sum {
     pub(super) devices: usize,
@@ -50,13 +50,13 @@ pub(super) struct Sum {
 }
 
 impl View {
-    /// Nothing yet.
+    /// Makes a view without statistics.
     #[must_use]
     pub fn new(sort: Sort, filter: &str) -> Self {
         Self { sort, filter: filter.to_owned(), ..Self::default() }
     }
 
-    /// Shows a new look, unless it is told to wait.
+    /// Shows new statistics, unless the view is paused.
     pub fn take(&mut self, stats: Stats) {
         if !self.paused || self.stats.is_none() {
             self.stats = Some(stats);
@@ -91,7 +91,7 @@ impl View {
         sum
     }
 
-    /// Puts the lines together anew.
+    /// Rebuilds the lines from the statistics.
     fn refresh(&mut self) {
         let Some(stats) = &self.stats else { return };
         let mut stats = stats.clone();
@@ -105,8 +105,8 @@ impl View {
         self.chosen = self.lines.get(self.at).map(|line| line.row.id.clone());
     }
 
-    /// The rows that are not below a closed one. A queue that is the only one says nothing that
-    /// its device does not say.
+    /// Returns the rows that are not below a closed row. A device's only queue is left out, because
+    /// it would repeat what the device's row shows.
     fn shown(&self, rows: Vec<Row>) -> Vec<Line> {
         let devices = rows.iter().filter(|row| row.what == What::Device);
         let (mut alone, mut many) = (HashSet::new(), HashSet::new());
@@ -167,7 +167,8 @@ impl View {
         self.chosen = self.lines.get(self.at).map(|line| line.row.id.clone());
     }
 
-    /// Opens the row, or closes it or what it stands in.
+    /// Opens or closes the selected row. If that is already done, moves to the row below (open) or
+    /// to the row above it in the tree (close).
     pub(super) fn open(&mut self, open: bool) {
         let Some(line) = self.lines.get(self.at) else { return };
         match line.open {
@@ -192,7 +193,7 @@ impl View {
         }
     }
 
-    /// Whether a filter is being typed.
+    /// Whether the user is editing the filter.
     pub(super) const fn typing(&self) -> bool {
         self.typed.is_some()
     }
@@ -212,7 +213,7 @@ impl View {
         self.refresh();
     }
 
-    /// The first escape gives up the filter, if there is one.
+    /// Removes the filter when escape is pressed. Returns whether there was a filter to remove.
     pub(super) fn clear_filter(&mut self, key: KeyCode) -> bool {
         let clears = key == KeyCode::Esc && !self.filter.is_empty();
         if clears {
@@ -223,7 +224,7 @@ impl View {
     }
 }
 
-/// The reasons of what is dropped now, most first; else of what was dropped ever.
+/// Returns the reasons of present drops with their rates, highest first.
 pub(super) fn reasons(row: &Row) -> String {
     let mut now: Vec<_> = row
         .drops

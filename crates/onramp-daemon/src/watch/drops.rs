@@ -1,4 +1,4 @@
-//! Bursts of drops: more than there were when somebody looked last.
+//! Finds bursts of drops: drops that happened since the previous snapshot.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,19 @@ use serde_json::{Value, json};
 
 use crate::snapshot::{Counts, Device, Name, Qdisc, Queue, Snapshot};
 
-/// Who dropped why, and how much when last looked at.
+/// The drop counts of the previous snapshot, by place and reason.
 #[derive(Debug, Default)]
 pub(super) struct Drops {
     before: Option<HashMap<Key, u64>>,
 }
 
-/// A device by its number, a queue, a qdisc (none: what is in front of it, or the device itself)
-/// and a reason.
+/// Device index, queue, qdisc and reason. A `None` qdisc stands for drops in front of all qdiscs or
+/// by the device itself.
 type Key = (u32, usize, Option<(Name, String, Option<String>)>, Name);
 
 impl Drops {
-    /// An event for each qdisc and reason that there were more of. Nothing at the first look.
+    /// Returns an event for each qdisc and reason whose count has grown. The first snapshot yields
+    /// no events.
     pub(super) fn since(&mut self, snapshot: &Snapshot) -> Vec<Value> {
         let mut now = HashMap::new();
         let mut events = Vec::new();
@@ -46,7 +47,8 @@ impl Drops {
     }
 }
 
-/// What each qdisc dropped itself: it counts what is dropped below it as well.
+/// Returns the drops of each qdisc itself, and those of the queue outside all qdiscs. A qdisc's own
+/// counter also includes the drops below the qdisc, which are subtracted here.
 fn shares(queue: &Queue) -> Vec<(Option<&Qdisc>, Counts)> {
     let mut below: HashMap<&str, usize> = HashMap::new();
     for (at, qdisc) in queue.qdiscs.iter().enumerate() {

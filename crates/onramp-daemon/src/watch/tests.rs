@@ -1,4 +1,4 @@
-//! What those who watch are told.
+//! The streams that watching clients receive.
 
 use onramp_host::What;
 
@@ -79,7 +79,7 @@ async fn what_happens_on_the_host_is_told() {
     assert!(event["unix_us"].as_u64() > Some(1_600_000_000_000_000), "{event}");
     let (events, hub) = (Arc::downgrade(&watched.events), watched.hub.clone());
     drop((watch, watched));
-    // With the last watcher the host's listener goes as well.
+    // When the last watcher is gone, the listener on the host is removed, too.
     assert!(events.upgrade().is_none());
     assert_eq!(hub.exec(&["ip", "link", "del", "d0"].map(str::to_owned)).code, 0);
 }
@@ -109,12 +109,12 @@ fn drops_are_told_of_whoever_dropped() {
     assert_eq!((&told[1]["packets"], &told[1]["handle"]), (&120.into(), &"10:".into()));
     let told = drops.since(&at(3, device(125, 6, 8)));
     assert_eq!(lines(&told), ["3 packets on d0 queue 0 no_buffers"]);
-    // A device that is new, and one that is another by the same name.
+    // A device with the name of an earlier device, but another index.
     let told = drops.since(&at(4, vec![steady("d0", 9, 1, 2)]));
     assert_eq!(lines(&told), ["10 packets on d0 fq 8001: overlimit"]);
 }
 
-/// An event has all that somebody may want to know of it.
+/// An event about drops has all its keys.
 #[test]
 fn an_event_of_drops_is_whole() {
     let mut drops = Drops::default();
@@ -141,12 +141,12 @@ fn an_event_of_drops_is_whole() {
         }),
     ];
     assert_eq!(look(1, 5), expected);
-    // Counts that went back have begun anew, and what is no more than before is nothing new.
+    // A counter that decreased was reset and yields no event, and neither does an unchanged one.
     assert_eq!(look(2, 3), [] as [Value; 0]);
     assert_eq!(lines(&look(3, 4)).len(), 2);
 }
 
-/// What stands below a qdisc without classes is not counted twice.
+/// Drops below a qdisc without classes are not counted twice.
 #[test]
 fn drops_below_a_qdisc_are_not_its_own() {
     let mut drops = Drops::default();
@@ -160,7 +160,8 @@ fn drops_below_a_qdisc_are_not_its_own() {
             drops: [("overlimit".into(), count)].into(),
             ..Qdisc::default()
         };
-        // The last one stands below itself: that is nobody, so it is the queue's.
+        // The last qdisc names itself as its parent. That counts as no parent, so its drops are
+        // subtracted from those of the queue.
         queue.qdiscs = vec![
             qdisc("1:", None, root),
             qdisc("2:", Some("1:"), leaf),
@@ -177,11 +178,11 @@ fn drops_below_a_qdisc_are_not_its_own() {
         "5 packets on d0 tbf 3: overlimit",
     ];
     assert_eq!(lines(&told), expected);
-    // The parts may have been counted at different times: never less than nothing.
+    // The counters may have been read at different times, so a difference never falls below zero.
     assert_eq!(lines(&look(2, [11, 20, 5])), ["13 packets on d0 tbf 2: overlimit"]);
 }
 
-/// A host with devices of these names.
+/// Makes a hub whose host has devices with these names.
 fn host(names: &[&str]) -> Hub {
     let hub = Hub::default();
     for name in names {
@@ -213,7 +214,8 @@ async fn looks_are_selected() {
     }
 }
 
-/// A second, if nobody says otherwise; and one after who was away for longer.
+/// Statistics come once per second by default. A client that paused gets one line for the whole
+/// pause.
 #[tokio::test(start_paused = true)]
 async fn looks_are_a_second_apart() {
     for (asked, seconds) in [(json!({}), 1.0), (json!({"interval_ms": 100}), 0.1)] {
@@ -224,12 +226,12 @@ async fn looks_are_a_second_apart() {
         assert_eq!([next().await, next().await], [json!(seconds), json!(seconds)]);
         tokio::time::sleep(Duration::from_millis(3_550)).await;
         assert_eq!(next().await, json!(3.55));
-        // Not what was missed, one after another.
+        // Missed statistics are not sent afterwards.
         assert_eq!([next().await, next().await], [json!(seconds), json!(seconds)]);
     }
 }
 
-/// However many listen, each event is told once to each.
+/// However many clients listen, each receives each event once.
 #[tokio::test]
 async fn listeners_hear_everything_once() {
     let watched = watched();
@@ -248,7 +250,7 @@ async fn listeners_hear_everything_once() {
     }
 }
 
-/// Packets that a device drops are told of, when somebody looks next.
+/// When a device drops packets, the next snapshot reports them as an event.
 #[tokio::test(start_paused = true)]
 async fn drops_on_the_host_are_told() {
     let hub = host(&["d0"]);
@@ -268,7 +270,7 @@ async fn drops_on_the_host_are_told() {
     drop_one();
     let watched = Watched::new(hub.clone());
     let mut watch = watched.watch("events", Map::new()).await.expect("it can be watched");
-    // The first look has nothing to tell: that was before.
+    // The first snapshot reports nothing, because its drops happened before.
     tokio::time::sleep(Duration::from_millis(500)).await;
     drop_one();
     drop_one();

@@ -1,4 +1,4 @@
-//! What the client says to a daemon, and what it makes of the answers.
+//! The requests that the client sends to a daemon, and how it handles the answers.
 
 use std::os::unix::net::UnixListener;
 
@@ -7,7 +7,8 @@ use onramp_host::Reply;
 
 use super::*;
 
-/// A daemon that gives these answers, whatever it hears; in the end, what it heard.
+/// A daemon that sends prepared answers, whatever it receives; at the end it returns the requests
+/// that it received.
 struct Scripted {
     folder: tempfile::TempDir,
     thread: JoinHandle<Vec<Value>>,
@@ -80,7 +81,7 @@ fn strange_answers_are_told() {
         assert_eq!(error.to_string(), format!("the daemon answers what nobody expects: {told}"));
         daemon.heard();
     }
-    // What is no batch's answer says why.
+    // An answer that does not belong to a batch is an error, which shows the answer's message.
     let (mut client, daemon) = Scripted::start(&["{\"v\":1,\"code\":2,\"err\":\"onramp: no\"}\n"]);
     let error = client.batch(&[], "/", false).expect_err("it is refused");
     assert_eq!(error.to_string(), "the daemon answers what nobody expects: onramp: no");

@@ -1,9 +1,9 @@
-//! A thousand clients at once, among others that hang and babble.
+//! A thousand clients at once, among others that hang or send garbage.
 
 use super::*;
 
 const CLIENTS: usize = 1_000;
-/// Commands of each.
+/// Number of commands from each client.
 const COMMANDS: usize = 5;
 
 #[test]
@@ -17,13 +17,13 @@ fn a_thousand_clients_are_served_beside_those_that_hang_and_babble() {
             0 => {}
             1 => client.write(b"{\"v\":1,\"argv\":[\"ip"),
             2 => client.write(b"\0\xff\xff garbage\n{}\n[[[[\n"),
-            // It asks, and does not read.
+            // This client sends requests and does not read the replies.
             _ => client.write(format!("{}\n", command("ip -d link")).repeat(50).as_bytes()),
         }
         hanging.push(client);
     }
     let clients: Vec<Conversation> = (0..CLIENTS).map(|_| daemon.connect()).collect();
-    // All of them are connected; 16 threads speak for them in turn.
+    // All clients are connected; 16 threads send their requests in turn.
     std::thread::scope(|scope| {
         let mut clients = clients.into_iter().enumerate().collect::<Vec<_>>();
         while !clients.is_empty() {
@@ -47,7 +47,7 @@ fn a_thousand_clients_are_served_beside_those_that_hang_and_babble() {
     drop(hanging);
 }
 
-/// Each has a device of its own for a while.
+/// Returns a request; each client creates its own device, uses it and deletes it.
 fn request(number: usize, round: usize) -> Value {
     let line = match round {
         0 => format!("ip link add c{number} type dummy"),
@@ -61,7 +61,7 @@ fn request(number: usize, round: usize) -> Value {
     request
 }
 
-/// Each connection is two open files here.
+/// Each connection needs two open files in this process.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,8 +1,8 @@
-//! Configurations that are no files.
+//! Configurations that are not regular files.
 
 use super::*;
 
-/// Whether a daemon begins with this configuration.
+/// Returns whether a daemon starts with this configuration.
 fn begins(config: PathBuf) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = Some(folder.path().join("onramp.sock"));
@@ -21,7 +21,7 @@ fn a_configuration_is_a_file_that_is_not_too_long() {
     assert!(made.is_ok_and(|status| status.success()));
     std::fs::write(&long, vec![b'\n'; (16 << 20) + 1]).expect("a file");
     std::fs::write(&good, "ip link add d0 type dummy\n").expect("a file");
-    // A pipe keeps nobody waiting.
+    // A named pipe as configuration does not block the daemon.
     let (tell, told) = mpsc::channel();
     let thread = std::thread::Builder::new().spawn(move || {
         for path in [pipe, long, good] {

@@ -1,4 +1,4 @@
-//! Looks at the devices whose watchers do not wait for them.
+//! Snapshots whose callers give up waiting.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,7 +9,8 @@ use onramp_host::Reply;
 
 use super::*;
 
-/// How many look, and how many did at once. Each waits until it may go.
+/// Counts the snapshots in progress, and the largest number at a time. Each waits until the test
+/// releases it.
 #[derive(Default)]
 struct Slow {
     now: AtomicUsize,
@@ -20,7 +21,7 @@ struct Slow {
 
 impl Source for Slow {
     fn devices(&self) -> Vec<Device> {
-        // Relaxed: counts, nothing follows from them.
+        // Relaxed: the values are only counts, and no other memory depends on them.
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
         drop(self.let_go.wait_while(self.goes.lock().unwrap(), |goes| !*goes).unwrap());
@@ -47,5 +48,5 @@ fn one_looks_at_a_time_though_nobody_waits() {
         slow.let_go.notify_all();
         sampler.snapshot().await.expect("a look");
     });
-    assert_eq!(slow.most.load(Ordering::Relaxed), 1); // Relaxed: all have ended.
+    assert_eq!(slow.most.load(Ordering::Relaxed), 1); // Relaxed: all snapshots have ended.
 }

@@ -1,4 +1,4 @@
-//! A daemon, and clients of every kind.
+//! A daemon, and clients of all kinds.
 
 mod client;
 mod crowd;
@@ -22,10 +22,10 @@ use onramp_host::Host;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// Long enough for anything to happen that shall.
+/// Timeout that is long enough for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A daemon in a thread of its own. Its drop ends it in good order.
+/// A daemon in its own thread. Dropping it shuts the daemon down cleanly.
 struct Running {
     folder: tempfile::TempDir,
     end: Option<oneshot::Sender<()>>,
@@ -75,7 +75,7 @@ impl Drop for Running {
     }
 }
 
-/// A connection.
+/// A connection to the daemon.
 struct Conversation(BufReader<UnixStream>);
 
 impl Conversation {
@@ -83,7 +83,7 @@ impl Conversation {
         self.0.get_ref().write_all(bytes).expect("it is taken");
     }
 
-    /// The next reply; `Null`: there is no more.
+    /// Reads the next reply; returns `Null` if the daemon has closed the connection.
     fn read(&mut self) -> Value {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("an answer, or the end");
@@ -95,7 +95,7 @@ impl Conversation {
         self.read()
     }
 
-    /// Whether the daemon has closed it.
+    /// Returns whether the daemon has closed the connection.
     fn has_ended(&mut self) -> bool {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).is_ok() && rest.is_empty()

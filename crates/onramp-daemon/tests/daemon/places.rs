@@ -1,4 +1,4 @@
-//! What may stand in the place of a socket, and of its lock.
+//! Files that may stand in the place of a socket or of its lock.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,7 +12,7 @@ fn open(path: PathBuf) -> Result<Daemon, String> {
     runtime.expect("a runtime").block_on(Daemon::open(options, Host::new()))
 }
 
-/// The lock is its user's alone; one that is there is taken as it is.
+/// Only the user can open the lock file. An existing lock file is used without changing it.
 #[test]
 fn a_lock_is_private_and_keeps_what_it_has() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -31,19 +31,19 @@ fn a_lock_is_private_and_keeps_what_it_has() {
 fn what_is_no_stale_socket_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let refusal = |path: PathBuf| open(path).expect_err("it is refused");
-    // A socket, but not one of ours: whether it is stale cannot be told.
+    // A socket of another type: the daemon cannot tell whether it is stale.
     let datagram = folder.path().join("datagram");
     let _socket = UnixDatagram::bind(&datagram).expect("it binds");
     let told = refusal(datagram.clone());
     let head = format!("cannot tell whether {} is stale: ", datagram.display());
     assert!(told.starts_with(&head), "{told}");
-    // A link, wherever it leads.
+    // A symbolic link is refused, wherever it leads.
     let link = folder.path().join("link");
     symlink(folder.path().join("nowhere"), &link).expect("a link");
     let told = format!("{} is no socket; give another --socket", link.display());
     assert_eq!(refusal(link.clone()), told);
     assert!(datagram.exists() && fs::symlink_metadata(&link).is_ok());
-    // A folder in the place of the lock, and none for either.
+    // A directory in the place of the lock file, and a missing directory.
     let path = folder.path().join("other");
     let lock = folder.path().join("other.lock");
     fs::create_dir(&lock).expect("a folder");
@@ -57,7 +57,7 @@ fn what_is_no_stale_socket_is_left_alone() {
     assert_eq!(refusal(nowhere), told);
 }
 
-/// The refusal of a place names who has it, and the path.
+/// The error for a path in use names the process that uses it, and the path.
 #[test]
 fn a_place_that_is_taken_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -71,7 +71,8 @@ fn a_place_that_is_taken_is_named() {
     assert_eq!(open(path).expect_err("it is refused"), told);
 }
 
-/// A configuration that cannot be followed is told with its line, and one that is not there.
+/// The error for a wrong configuration names the line; a missing configuration file is an error,
+/// too.
 #[test]
 fn a_configuration_is_wrong_in_a_line() {
     let folder = tempfile::tempdir().expect("a folder");

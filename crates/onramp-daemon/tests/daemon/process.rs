@@ -1,5 +1,5 @@
-//! The daemon as a process of its own: its signals, what a service manager hears of it, its socket
-//! where nobody says where. The process is this program of tests, asked for one of them.
+//! The daemon as its own process: its signals, its messages to a service manager, and its default
+//! socket path. The process is this test program, started with the name of one of its tests.
 
 use std::fmt::{Debug, Write as _};
 use std::fs;
@@ -18,10 +18,11 @@ use tracing::span::{Attributes, Id, Record};
 
 use super::*;
 
-/// Says what the process shall be; its configuration, if it is a daemon's.
+/// Variable that tells the process its role; for a daemon, the value is the path of its
+/// configuration.
 const ROLE: &str = "ONRAMP_TEST_ROLE";
 
-/// Writes what the daemon logs to the standard error, a line each.
+/// Writes the daemon's log messages to standard error, one per line.
 struct Log;
 
 struct Message(String);
@@ -50,7 +51,7 @@ impl tracing::Subscriber for Log {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut message = Message(String::new());
         event.record(&mut message);
-        // Nobody may be left to read it.
+        // An error means that nobody reads standard error any more.
         let _ = writeln!(std::io::stderr(), "{} {}", event.metadata().level(), message.0);
     }
 
@@ -59,7 +60,7 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// The process that the tests of this file start; without its role it has nothing to do.
+/// The process that the tests of this file start. Without its role, this test does nothing.
 #[test]
 fn the_process() {
     let Some(role) = std::env::var_os(ROLE) else { return };
@@ -73,7 +74,8 @@ fn the_process() {
     serve::run(Options { config, ..Options::default() }).expect("it begins");
 }
 
-/// This program, as a process with few open files that has these variables and no others of ours.
+/// Prepares this program as a process with a low limit of open files, which has these environment
+/// variables and none of the test's own.
 fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     let own = std::env::current_exe().expect("it runs");
     let mut command = Command::new("sh");
@@ -87,7 +89,7 @@ fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// A daemon whose socket is in a folder; what it logs, and what its service manager hears.
+/// A daemon with its socket in a directory, with its log and its messages to the service manager.
 struct Managed {
     child: Child,
     log: Lines<BufReader<ChildStderr>>,
@@ -111,7 +113,7 @@ impl Managed {
         String::from_utf8_lossy(&some[..count]).into_owned()
     }
 
-    /// The next line of the log that has this in it.
+    /// Returns the next line of the log that contains `what`.
     #[track_caller]
     fn logged(&mut self, what: &str) -> String {
         let mut lines = self.log.by_ref().map(|line| line.expect("text"));
@@ -128,7 +130,7 @@ impl Managed {
         client.exec(&["ip", "-br", "link"], "/").expect("it answers").out
     }
 
-    /// It ends in good order.
+    /// Sends a signal, and checks that the daemon shuts down cleanly.
     #[track_caller]
     fn ends(mut self, signal: Signal, name: &str) {
         self.signal(signal);
@@ -142,13 +144,13 @@ impl Managed {
 
 impl Drop for Managed {
     fn drop(&mut self) {
-        // It has ended, if all is well.
+        // The process has already ended if the test has passed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Microseconds of the clock that a service manager knows.
+/// Returns the monotonic time in microseconds, the clock that a service manager uses.
 fn now_us() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
@@ -168,7 +170,7 @@ fn a_service_manager_hears_what_it_does() {
     daemon.logged(&format!("INFO {role}: all of it done, in 1 steps"));
     daemon.logged(&format!("INFO listening at {}", daemon.socket.display()));
     assert!(daemon.devices().starts_with("d0 "));
-    // As many open files as may be.
+    // The daemon has raised its limit of open files to the maximum.
     let limits = format!("/proc/{}/limits", daemon.child.id());
     let limits = fs::read_to_string(limits).expect("it lives");
     let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
@@ -198,7 +200,8 @@ fn a_service_manager_hears_what_it_does() {
     daemon.ends(Signal::TERM, "SIGTERM");
 }
 
-/// An abstract name, and nothing to read again.
+/// The service manager's socket has an abstract name, and the daemon has no configuration to
+/// reload.
 #[test]
 fn without_a_configuration_there_is_nothing_to_reload() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -210,11 +213,11 @@ fn without_a_configuration_there_is_nothing_to_reload() {
     daemon.signal(Signal::HUP);
     daemon.logged("INFO SIGHUP: there is no --config to read again");
     assert_eq!(daemon.devices(), "");
-    // The next that is heard is the end.
+    // The next message is the one about the end.
     daemon.ends(Signal::INT, "SIGINT");
 }
 
-/// `$ONRAMP_SOCKET`, else `$XDG_RUNTIME_DIR`, else the system's.
+/// The socket's path is `$ONRAMP_SOCKET`, or in `$XDG_RUNTIME_DIR`, or the system's default.
 #[test]
 fn the_socket_is_where_the_environment_says() {
     let system = "/run/onramp/onramp.sock";

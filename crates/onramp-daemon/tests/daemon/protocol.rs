@@ -13,7 +13,7 @@ fn a_command_is_done_and_answered() {
     let shown = client.ask(&command("ip -br link"));
     assert_eq!(shown["id"], Value::Null);
     assert!(shown["out"].as_str().is_some_and(|out| out.starts_with("d0 ")), "{shown}");
-    // Other connections have the same devices.
+    // Other connections see the same devices.
     let again = daemon.connect().ask(&command("ip link add d0 type dummy"));
     assert_eq!(again["code"], 2);
     assert!(again["err"].as_str().is_some_and(|err| err.contains("File exists")), "{again}");
@@ -51,7 +51,7 @@ fn a_batch_stops_at_the_first_error_or_goes_on() {
     assert_eq!(said, json!({ "v": 1, "id": 3, "code": 0, "tried": 0, "said": [] }));
 }
 
-/// What is no request, and what of it the answer names.
+/// Invalid requests, and a part of the error message for each.
 const WRONG: &[(&[u8], &str)] = &[
     (b"", "no JSON"),
     (b"garbage", "no JSON"),
@@ -91,12 +91,12 @@ fn what_is_wrong_with_a_request_is_said() {
         let err = reply["err"].as_str().unwrap_or_default();
         assert!(err.starts_with("onramp: ") && err.contains(why), "{why:?} is not in {err}");
     }
-    // Its number is repeated where it has one.
+    // The reply repeats the request's number if the request has a valid one.
     let reply = client.ask(&json!({ "v": 3, "id": 9, "argv": ["tc"] }));
     assert_eq!((&reply["id"], &reply["code"]), (&json!(9), &json!(2)));
     let reply = client.ask(&json!({ "v": 1, "id": -1, "argv": ["tc"] }));
     assert!(reply["id"].is_null() && reply["code"] == 2, "{reply}");
-    // And it is still served.
+    // After invalid requests, the client is still served.
     assert_eq!(client.ask(&command("ip link"))["code"], 0);
 }
 

@@ -1,4 +1,5 @@
-//! Lines of bytes, as a client may send them: for fuzzing, and for the corpus that came of it.
+//! Executes lines of bytes as a client may send them, for fuzzing and for the corpus that fuzzing
+//! produced.
 
 use std::path::Path;
 
@@ -6,10 +7,11 @@ use onramp_daemon::{dispatch, wire};
 use onramp_host::Host;
 use serde_json::{Value, json};
 
-/// What would take the machine's memory or ports, which is another matter.
+/// Lines with these words are skipped, because they would use up the machine's memory or ports.
 const LEFT_OUT: [&str; 3] = ["numtxqueues", "udp", "/"];
 
-/// Each line is a request, or, if it begins as one, a command in the words of a shell.
+/// Executes each line as a request, or, if the line begins with `tc` or `ip`, as a command of words
+/// separated by spaces.
 pub(crate) fn run(bytes: &[u8]) {
     let mut host = Host::new();
     for line in ["ip link add d0 up type dummy", "ip link add v0 up type veth peer name v1"] {
@@ -24,12 +26,12 @@ pub(crate) fn run(bytes: &[u8]) {
             check(request, &dispatch::answer(&mut host, request));
         }
     }
-    // Whatever came before.
+    // This command must work whatever came before.
     let listing = wrapped(b"tc -s -d -j qdisc show").expect("a command");
     check(&listing, &dispatch::answer(&mut host, &listing));
 }
 
-/// A request for a command.
+/// Wraps a line in a request, if the line is a command.
 fn wrapped(line: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(line).ok()?;
     let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
@@ -37,7 +39,8 @@ fn wrapped(line: &[u8]) -> Option<Vec<u8>> {
     known.then(|| json!({ "v": 1, "id": 1, "argv": words }).to_string().into_bytes())
 }
 
-/// A reply is one line of JSON that has what a reply has, and says why where something failed.
+/// Checks that a reply is one line of JSON with the keys of a reply, and that a failed command has
+/// an error message.
 fn check(request: &[u8], reply: &[u8]) {
     let told = || String::from_utf8_lossy(request).into_owned();
     let (end, line) = reply.split_last().expect("there is a reply");

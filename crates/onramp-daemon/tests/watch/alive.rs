@@ -1,4 +1,4 @@
-//! A daemon with its socket and its page, in a thread of the test's own.
+//! A daemon with its socket and its web page, in a thread of the test.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use onramp_host::Host;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// A daemon on a socket of its own, until this is dropped.
+/// A daemon on its own socket, which runs until this value is dropped.
 pub(crate) struct Alive {
     folder: tempfile::TempDir,
     pub(crate) web: SocketAddr,
@@ -26,7 +26,7 @@ impl Alive {
         Self::with(Host::new())
     }
 
-    /// One of a host that has devices already.
+    /// Starts a daemon for a host that already has devices.
     #[expect(clippy::disallowed_methods, reason = "a thread of the test's own")]
     pub(crate) fn with(host: Host) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -55,7 +55,7 @@ impl Alive {
         self.folder.path().join("socket")
     }
 
-    /// What a command prints that cannot fail.
+    /// Executes a command that must succeed, and returns what it prints.
     pub(crate) fn exec(&self, line: &str) -> String {
         let mut client = Client::connect(&self.socket()).expect("it listens");
         let words: Vec<&str> = line.split(' ').collect();
@@ -64,7 +64,7 @@ impl Alive {
         reply.out
     }
 
-    /// Watches, from when it is heard.
+    /// Starts to watch `what`, and returns the stream after the daemon has confirmed the request.
     pub(crate) fn watch(&self, what: &str, options: &Value) -> BufReader<UnixStream> {
         let stream = feed::watch(&self.socket(), what, options).expect("it listens");
         let mut stream = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! Every answer of the HTTP server, with its head.
+//! Every response of the HTTP server, with its head.
 
 use std::io::{Read as _, Write as _};
 
@@ -10,7 +10,7 @@ use super::serve::{Server, get, request};
 
 const JSON: &str = "Content-Type: application/json";
 
-/// The value of a header.
+/// Returns the value of a header.
 fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
@@ -42,7 +42,7 @@ fn what_is_wrong_is_said_and_how_it_would_be_right() {
     assert_eq!((status, header(&head, "allow"), body.as_str()), (405, Some("GET"), ""));
 }
 
-/// No answer is kept, shown in another page, or taken for something else.
+/// Every response forbids browsers to cache it, to embed it in another page, and to guess its type.
 #[test]
 fn every_answer_is_guarded() {
     let server = Server::start(MadeUp::default(), true);
@@ -71,7 +71,7 @@ fn every_answer_is_guarded() {
     }
 }
 
-/// What is asked for with `HEAD` has the same head, and no body.
+/// The response to `HEAD` has the same head as the response to `GET`, and no body.
 #[test]
 fn a_head_is_that_of_the_answer() {
     let server = Server::start(MadeUp::default(), false);
@@ -101,7 +101,7 @@ fn a_command_is_answered_as_it_went() {
     let why = reply["error"].as_str().unwrap_or_default();
     let head = "expected {\"argv\":[\"tc\", …]}: unknown field `x`";
     assert!(status == 400 && why.starts_with(head), "{why}");
-    // As long as may be, and a byte longer.
+    // A command of the largest allowed size, and one that is a byte longer.
     let fits = |length: usize| format!("{{\"argv\":[\"{}\"]}}", "a".repeat(length - 13));
     assert_eq!(exec(&fits(64 << 10)).0, 200);
     assert_eq!(exec(&fits((64 << 10) + 1)).0, 413);
@@ -111,7 +111,8 @@ fn a_command_is_answered_as_it_went() {
     assert_eq!((status, body), (403, json!({"error": why}).to_string() + "\n"));
 }
 
-/// One too many is closed without a word, and is let in when another leaves.
+/// A connection beyond the limit is closed without a response; when another connection ends, a new
+/// one is accepted.
 #[test]
 fn connections_have_places() {
     let limits = Limits { connections: 2, ..Limits::default() };
@@ -128,7 +129,7 @@ fn connections_have_places() {
     super::tool::until("a place", || ask(&mut server.connect()).then_some(()));
 }
 
-/// Who listens is told that there is no more, and is not just cut off.
+/// When the server stops, a listener's stream ends in the regular way instead of being cut off.
 #[test]
 fn streams_end_as_they_should() {
     let server = Server::start(MadeUp::default(), false);
@@ -145,7 +146,7 @@ fn streams_end_as_they_should() {
     assert!(text.contains("content-type: text/event-stream\r\n"), "{text}");
 }
 
-/// All listeners are taken: the next is told how many there are.
+/// When all places for listeners are taken, the next listener is refused and told their number.
 #[test]
 fn listeners_have_places() {
     let limits = Limits { listeners: 0, ..Limits::default() };

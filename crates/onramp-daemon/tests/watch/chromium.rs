@@ -1,4 +1,4 @@
-//! Chromium without a window, told what to do over a pipe.
+//! A headless Chromium, controlled over a pipe.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::tool::Running;
 
-/// What it runs with: nothing of the machine's, nothing of the network's.
+/// Flags that keep the browser independent of the machine's settings and of the network.
 const FLAGS: &[&str] = &[
     "--headless",
     "--no-sandbox",
@@ -24,7 +24,7 @@ const FLAGS: &[&str] = &[
     "--remote-debugging-pipe",
 ];
 
-/// A browser with one page, until it is dropped.
+/// A browser with one page, which runs until this value is dropped.
 pub(crate) struct Browser {
     _running: Running,
     commands: ChildStdin,
@@ -38,7 +38,7 @@ pub(crate) struct Browser {
 impl Browser {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        // It reads commands from descriptor 3, and writes replies to 4.
+        // Chromium reads commands from file descriptor 3 and writes replies to file descriptor 4.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh", "chromium"])
             .args(FLAGS)
@@ -70,7 +70,7 @@ impl Browser {
         browser
     }
 
-    /// Has something done, and gives the result.
+    /// Sends a command to the browser, and returns its result.
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.id += 1;
         let mut message = json!({"id": self.id, "method": method, "params": params});
@@ -101,12 +101,12 @@ impl Browser {
         }
     }
 
-    /// What went wrong in the page so far.
+    /// Returns the errors that the page has reported so far.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
 
-    /// The colours that are preferred, and the size of the window.
+    /// Sets the preferred colour scheme and the size of the window.
     pub(crate) fn look(&mut self, scheme: &str, width: u32, height: u32) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
@@ -120,7 +120,7 @@ impl Browser {
         assert!(opened["errorText"].is_null(), "{url}: {opened}");
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates an expression in the page, and returns its value.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let asked = json!({"expression": expression, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", asked);
@@ -128,7 +128,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// What stands in each element.
+    /// Returns the text of each element that matches `selector`.
     pub(crate) fn texts(&mut self, selector: &str) -> Vec<String> {
         let all = format!(
             "[...document.querySelectorAll({})].map((one) => one.textContent)",
@@ -137,7 +137,7 @@ impl Browser {
         serde_json::from_value(self.evaluate(&all)).expect("texts")
     }
 
-    /// What stands in the first of them.
+    /// Returns the text of the first element that matches `selector`.
     pub(crate) fn text(&mut self, selector: &str) -> String {
         self.texts(selector).into_iter().next().unwrap_or_default()
     }
@@ -160,7 +160,8 @@ impl Browser {
         self.call("Input.insertText", json!({"text": text}));
     }
 
-    /// What the window shows. `$ONRAMP_PICTURES`, if set, is a folder where it is kept.
+    /// Takes a screenshot of the window. If `$ONRAMP_PICTURES` names a directory, the screenshot is
+    /// also saved there.
     pub(crate) fn picture(&mut self, name: &str) -> Picture {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
         let data = shot["data"].as_str().expect("a picture");
@@ -196,7 +197,7 @@ impl Picture {
         (self.width, self.height)
     }
 
-    /// The colour of the paper.
+    /// Returns the background colour: the colour of the first pixel.
     pub(crate) fn corner(&self) -> [u8; 3] {
         self.pixels[0]
     }
@@ -209,7 +210,7 @@ impl Picture {
         seen.len()
     }
 
-    /// How much of it is bare paper.
+    /// Returns the share of pixels that have the background colour.
     pub(crate) fn share_of_corner(&self) -> f64 {
         let bare = self.pixels.iter().filter(|pixel| **pixel == self.corner()).count();
         bare as f64 / self.pixels.len() as f64

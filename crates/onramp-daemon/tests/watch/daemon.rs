@@ -1,4 +1,4 @@
-//! A daemon, and those who watch it over its socket.
+//! A daemon, and clients that watch it over its socket.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::alive::Alive;
 use super::tool::until;
 
-/// Writes until it has so many lines.
+/// A writer that fails once the given number of lines has been written.
 struct Lines(Vec<u8>, usize);
 
 impl io::Write for Lines {
@@ -69,7 +69,7 @@ fn top_sees_devices_come_and_go() {
     assert_eq!(gone.to_string(), "the daemon has ended");
 }
 
-/// Who watches and does not read is in nobody's way, and is told what it missed.
+/// A watcher that does not read delays nobody, and is told how many events it missed.
 #[test]
 fn a_watcher_that_sleeps_loses_the_oldest() {
     let daemon = Alive::start();
@@ -98,7 +98,7 @@ fn a_watcher_that_sleeps_loses_the_oldest() {
     assert!(lost > 0 && told >= 4096, "{told} told, {lost} lost");
 }
 
-/// The page's server, below a real daemon.
+/// A complete daemon serves the web page and the metrics.
 #[test]
 fn the_daemon_serves_its_page() {
     let daemon = Alive::start();
@@ -110,10 +110,10 @@ fn the_daemon_serves_its_page() {
     };
     assert!(get("/").contains("data-control=\"yes\""));
     daemon.exec("ip link add dev d0 type dummy");
-    // A look is a tenth of a second old at most.
+    // A snapshot may be up to a tenth of a second old, so the device may appear late.
     until("the device", || {
         get("/metrics").contains("\nonramp_device_up{device=\"d0\"} 0\n").then_some(())
     });
-    // Listeners do not keep it from ending.
+    // A watcher does not keep the daemon from ending.
     let _watcher = daemon.watch("stats", &json!({"interval_ms": 100}));
 }

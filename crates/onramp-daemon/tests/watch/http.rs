@@ -1,4 +1,4 @@
-//! The HTTP server, as clients see it: those that behave, and those that do not.
+//! The HTTP server as clients see it, both correct clients and misbehaving ones.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -49,7 +49,7 @@ fn the_snapshot_is_json() {
     assert_eq!(one["devices"][0]["peer"], "lan1");
 }
 
-/// The next event of a stream.
+/// Reads the next event of a stream.
 fn event(stream: &mut TcpStream, rest: &mut String) -> Value {
     let mut some = [0; 4096];
     loop {
@@ -65,7 +65,7 @@ fn event(stream: &mut TcpStream, rest: &mut String) -> Value {
         let count = stream.read(&mut some).expect("an event");
         assert!(count > 0, "the stream ended");
         let text = String::from_utf8_lossy(&some[..count]).replace('\r', "");
-        // Without the sizes of chunks.
+        // Skip the lines with the sizes of the chunks.
         rest.extend(text.split_inclusive('\n').filter(|line| {
             let bare = line.trim_end();
             line.len() < 2 || !bare.bytes().all(|c| c.is_ascii_hexdigit()) || bare.is_empty()
@@ -134,7 +134,8 @@ fn pages_with_a_name_of_their_own_get_nothing() {
     }
 }
 
-/// Half a request, a head without end, a reader that does not read: each ends, none is in the way.
+/// A client that sends half a request, one that sends an endless head, and one that does not read:
+/// the server ends each connection, and none of them delays other clients.
 #[test]
 fn those_who_hang_do_not_hold_up_others() {
     let patience = Duration::from_millis(500);
@@ -145,7 +146,7 @@ fn those_who_hang_do_not_hold_up_others() {
     let mut body = server.connect();
     let head = format!("{EXEC}\r\nHost: localhost\r\n{JSON}\r\nContent-Length: 100\r\n\r\n{{");
     body.write_all(head.as_bytes()).expect("it reads");
-    // Megabytes that nobody takes.
+    // This client requests megabytes and never reads them.
     let mut deaf = server.connect();
     deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
     assert_eq!(get(&server, "/").0, 200);
@@ -156,7 +157,7 @@ fn those_who_hang_do_not_hold_up_others() {
     body.read_to_string(&mut answer).expect("it is closed");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     std::thread::sleep(Duration::from_secs(3));
-    // What was under way arrives, and not all of it; or the connection is reset.
+    // The client receives a part of the response, or the connection is reset.
     let mut all = Vec::new();
     let _ = deaf.read_to_end(&mut all);
     let whole = get(&server, "/metrics").2.len();
@@ -171,7 +172,8 @@ fn those_who_hang_do_not_hold_up_others() {
     assert_eq!(get(&server, "/").0, 200);
 }
 
-/// With all places taken, the next one is turned away, and one that leaves makes room.
+/// When all places are taken, the next client is refused; when a client leaves, a new one is
+/// accepted.
 #[test]
 fn there_are_so_many_places() {
     let limits = Limits { listeners: 2, ..Limits::default() };

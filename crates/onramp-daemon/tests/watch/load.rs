@@ -1,4 +1,4 @@
-//! A daemon whose devices carry traffic while it is asked, and changed.
+//! A daemon that is queried and reconfigured while its devices carry traffic.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::alive::Alive;
 
-/// Nobody waits longer than this for anything.
+/// The longest time that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A daemon, and the link of its device.
+/// Starts a daemon with one device, and returns it with the link of the device.
 fn with_device(link: &str) -> (Alive, Link) {
     let mut host = Host::new();
     let words: Vec<&str> = link.split(' ').collect();
@@ -32,7 +32,7 @@ fn batch(client: &mut Client, lines: impl Iterator<Item = String>) {
     }
 }
 
-/// Ends the senders, also when what is done beside them panics.
+/// Ends the senders when dropped, even if the work beside them panics.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -41,7 +41,8 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Does something while so many threads send; gives how many packets they gave.
+/// Runs `work` while `senders` threads send. Returns the number of packets that the threads
+/// submitted.
 fn beside_senders(link: &Link, senders: usize, work: impl FnOnce(&AtomicU64)) -> u64 {
     let (end, given) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -63,14 +64,14 @@ fn beside_senders(link: &Link, senders: usize, work: impl FnOnce(&AtomicU64)) ->
     given.into_inner()
 }
 
-/// Packets and drops of the qdiscs in a listing.
+/// Returns the packets and drops of the qdiscs in a listing.
 fn counted(listing: &Value) -> Vec<[u64; 2]> {
     let qdiscs = listing.as_array().expect("a list").iter();
     let count = |qdisc: &Value, key: &str| qdisc[key].as_u64().expect("a count");
     qdiscs.map(|qdisc| ["packets", "drops"].map(|key| count(qdisc, key))).collect()
 }
 
-/// Asks for all qdiscs; none of them counts backwards.
+/// Requests a listing of all qdiscs, and checks that no counter has decreased.
 fn look(daemon: &Alive, before: &mut Vec<[u64; 2]>) -> Value {
     let shown = daemon.exec("tc -s -j qdisc show dev d0");
     let listing: Value = serde_json::from_str(&shown).expect("JSON");
@@ -106,7 +107,7 @@ fn ten_thousand_qdiscs_are_listed_while_traffic_flows() {
     let stats = link.stats();
     assert_eq!((stats.submitted, stats.sent, stats.held), (given, given, 0));
     assert_eq!(stats.dropped_total(), 0);
-    // What the qdiscs before these took, no listing shows any more.
+    // No listing shows the packets that the replaced qdiscs counted.
     look(&daemon, &mut seen);
     assert!(seen[0][0] > 0 && seen.iter().all(|[_, drops]| *drops == 0), "{:?}", seen[0]);
     assert_eq!(seen[0][0], seen[1..].iter().map(|[packets, _]| packets).sum::<u64>());

@@ -1,4 +1,4 @@
-//! Devices that do not exist, and what happens on them.
+//! Simulated devices with simulated traffic.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,9 @@ use onramp_daemon::http::Source;
 use onramp_daemon::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Traffic};
 use onramp_host::Reply;
 
-/// A device with an `htb` tree, a `veth` with eight queues, one that is down, and, if asked for,
-/// one with many queues. Every look at them is a second later.
+/// A source with a device with an `htb` tree, a `veth` with eight queues, a device that is down,
+/// and, on request, a device with many queues. Each snapshot shows the devices one second later
+/// than the one before.
 #[derive(Debug, Default)]
 pub(crate) struct MadeUp {
     pub(crate) many: usize,
@@ -18,7 +19,7 @@ pub(crate) struct MadeUp {
 
 impl Source for MadeUp {
     fn devices(&self) -> Vec<Device> {
-        // Relaxed: a count, nothing follows from it.
+        // Relaxed: the number is only a count, and no other memory depends on it.
         let step = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
         if self.empty {
             return Vec::new();
@@ -40,12 +41,12 @@ impl Source for MadeUp {
     }
 }
 
-/// The sum of a figure that goes up and down, from the first second to `step`.
+/// Returns the sum of a value that rises and falls, from the first second to `step`.
 fn grown(step: u64, mean: u64, swing: u64, phase: u64) -> u64 {
     (1..=step).map(|at| mean + wave(at + phase, swing)).sum()
 }
 
-/// Up and down within half a minute, with some noise.
+/// Returns a value that rises and falls within 30 seconds, with some noise.
 fn wave(at: u64, swing: u64) -> u64 {
     let triangle = (at % 30).min(30 - at % 30);
     let noise = at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
@@ -109,7 +110,7 @@ fn device(name: &str, index: u32, kind: &'static str, queues: Vec<Queue>) -> Dev
     }
 }
 
-/// `htb` with three classes, the first of which is always full.
+/// Makes a device whose `htb` has three classes, the first of which is always full.
 fn uplink(step: u64) -> Device {
     let shares =
         [(0x10, "10:", "fq_codel", 9000), (0x20, "20:", "fq", 3000), (0x30, "30:", "pfifo", 400)];

@@ -1,4 +1,4 @@
-//! What people look at: metrics and the web page, with clients as people have them.
+//! Tests of metrics and web page with real clients.
 
 mod alive;
 mod answers;

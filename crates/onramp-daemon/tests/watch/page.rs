@@ -1,4 +1,4 @@
-//! The web page in a browser: what it shows, in light and dark, wide and narrow.
+//! The web page in a browser, in light and dark colours and at different widths.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ fn browser() -> Option<Browser> {
     have("chromium", "chromium").then(Browser::start)
 }
 
-/// The page of a server, once it has rates.
+/// Opens the page of a server, and waits until it shows rates.
 fn open(browser: &mut Browser, server: &Server) {
     browser.open(&format!("http://{}/", server.address));
     until("figures", || {
@@ -38,7 +38,7 @@ fn the_tree_and_its_figures() {
         (browser.evaluate(drawn) == 3).then_some(())
     });
     assert!(browser.texts("#drops tbody td:first-child").contains(&"congested".to_owned()));
-    // Without --web-control there is no command line.
+    // Without --web-control the page has no command line.
     assert_eq!(browser.evaluate("document.getElementById('command').hidden"), true);
     assert_eq!(browser.complaints(), [] as [String; 0]);
 }
@@ -112,7 +112,8 @@ fn a_daemon_that_goes_and_comes_and_one_without_devices() {
     });
 }
 
-/// Light and dark, wide and narrow: there is something on each picture, and nothing sticks out.
+/// In light and dark colours and at both widths, each screenshot shows content, and nothing exceeds
+/// the window's width.
 #[test]
 fn pictures() {
     let Some(mut browser) = browser() else { return };

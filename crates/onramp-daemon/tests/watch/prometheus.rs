@@ -1,4 +1,4 @@
-//! Prometheus scrapes a server, and answers questions about what it found.
+//! Prometheus scrapes a server, and answers queries about the scraped series.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use super::made_up::MadeUp;
 use super::serve::Server;
 use super::tool::{Running, have, until};
 
-/// Prometheus with a target, both on loopback, its data in `folder`.
+/// Starts Prometheus with one target, both on the loopback address, and with its data in `folder`.
 pub(crate) fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) {
     let config = folder.join("prometheus.yml");
     let text = format!(
@@ -21,7 +21,7 @@ pub(crate) fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) 
          scrape_configs:\n- job_name: onramp\n  static_configs: [{{targets: ['{target}']}}]\n"
     );
     fs::write(&config, text).expect("it can be written");
-    // It cannot choose a port by itself; this one was free a moment ago.
+    // Prometheus cannot choose a free port itself; this port was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("it is bound");
     drop(free);
@@ -37,7 +37,7 @@ pub(crate) fn start(folder: &Path, target: SocketAddr) -> (Running, SocketAddr) 
     (Running(child.expect("it runs")), address)
 }
 
-/// The results of a query; none while it does not answer.
+/// Returns the results of a query; `None` while Prometheus does not answer.
 pub(crate) fn query(address: SocketAddr, query: &str) -> Option<Vec<Value>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -79,7 +79,7 @@ fn prometheus_scrapes_and_computes() {
         assert_eq!(labels[name], value, "{labels}");
     }
     assert!(number(&sent[0]) > 0.0, "{sent:?}");
-    // Rates and quantiles, as dashboards ask for them.
+    // Queries for rates and quantiles, as dashboards make them.
     let rate = ask("sum by (device) (rate(onramp_qdisc_sent_bytes_total{handle=\"1:\"}[10s])) > 0");
     assert_eq!(rate[0]["metric"]["device"], "uplink");
     let text = "histogram_quantile(0.99, rate(onramp_sojourn_seconds_bucket[10s])) > 0";

@@ -1,4 +1,5 @@
-//! Prometheus and a browser watch a daemon whose devices carry traffic, and see what `tc` says.
+//! Prometheus and a browser watch a daemon whose devices carry traffic, and show the same numbers
+//! as `tc`.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -10,10 +11,11 @@ use super::chromium::Browser;
 use super::prometheus::{number, query, start};
 use super::tool::{have, until};
 
-/// A device between two sockets, with a class that is too slow for what comes.
+/// A device that relays datagrams between two sockets, with a class that is too slow for the
+/// traffic.
 struct Relay {
     daemon: Alive,
-    /// Where datagrams have to be sent to for it to send them on.
+    /// Address at which the device receives the datagrams that it relays.
     entry: SocketAddr,
     _sink: UdpSocket,
 }
@@ -39,7 +41,7 @@ impl Relay {
         serde_json::from_str(&shown).expect("JSON")
     }
 
-    /// Sends much faster than the class, and waits until all have left or died.
+    /// Sends much faster than the class allows, and waits until all packets were sent or dropped.
     fn send(&self, datagrams: u64) -> Value {
         let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         for number in 0..datagrams {
@@ -84,7 +86,7 @@ fn prometheus_has_the_numbers_of_tc() {
         let handle = qdisc["handle"].as_str().expect("a handle");
         let labels = format!("{{device=\"u0\",qdisc={},handle=\"{handle}\"}}", qdisc["kind"]);
         for (name, key) in series {
-            // An earlier scrape may have seen less.
+            // Repeat the query, because an earlier scrape may have counted fewer packets.
             let expected = qdisc[key].as_f64().expect("a number");
             let ask = format!("{name}{labels} == {expected}");
             let found = until(&ask, || query(address, &ask));

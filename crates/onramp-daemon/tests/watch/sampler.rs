@@ -1,4 +1,4 @@
-//! When somebody looks at the devices, and how often.
+//! When the sampler takes snapshots of the devices, and how often.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use tokio::time::sleep;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Devices that take as long as somebody wants, one look at a time.
+/// A source whose snapshots take as long as the test decides, one at a time.
 #[derive(Default)]
 struct Watched {
     looks: AtomicU64,
-    /// Whether a turn is taken.
+    /// Whether a turn is taken at present.
     taken: Arc<AtomicBool>,
     stuck: Mutex<bool>,
     freed: Condvar,
@@ -26,7 +26,8 @@ struct Watched {
 
 impl Watched {
     fn looks(&self) -> u64 {
-        // Relaxed, here and below: counts and flags, from which nothing else follows.
+        // Relaxed, here and below: the values are only counts and flags, and no other memory
+        // depends on them.
         self.looks.load(Ordering::Relaxed)
     }
 
@@ -36,7 +37,7 @@ impl Watched {
     }
 }
 
-/// Ends with its drop.
+/// A turn, which ends when this value is dropped.
 struct Taken(Arc<AtomicBool>);
 
 impl Drop for Taken {
@@ -69,7 +70,7 @@ fn sampler() -> (Arc<Watched>, Arc<Sampler>) {
     (Arc::clone(&source), Sampler::new(source, SECOND))
 }
 
-/// The same for a tenth of a second, and then another look.
+/// Callers get the same snapshot for a tenth of a second, and then a new one.
 #[tokio::test(start_paused = true)]
 async fn a_look_is_fresh_for_a_tenth_of_a_second() {
     let (source, sampler) = sampler();
@@ -83,7 +84,7 @@ async fn a_look_is_fresh_for_a_tenth_of_a_second() {
     assert!(third.unix_ms > 1_600_000_000_000);
 }
 
-/// Whoever gives up waiting gives no turn back that is being used.
+/// A caller that gives up waiting does not end the turn of the snapshot that is in progress.
 #[tokio::test]
 async fn a_turn_lasts_as_long_as_the_look() {
     let (source, sampler) = sampler();
@@ -103,13 +104,14 @@ async fn a_turn_lasts_as_long_as_the_look() {
     assert!(!source.taken.load(Ordering::Relaxed));
 }
 
-/// The next look, and the time that its rates are taken over.
+/// Waits for the next statistics, and returns the time span of their rates.
 async fn seconds(stats: &mut Receiver<Option<Arc<Stats>>>) -> Option<f64> {
     stats.changed().await.expect("it goes on");
     stats.borrow_and_update().as_ref().expect("a look").seconds
 }
 
-/// Once a period, however many listen, and never while nobody does.
+/// The sampler takes one snapshot per period, however many clients listen, and none while nobody
+/// listens.
 #[tokio::test(start_paused = true)]
 async fn somebody_looks_while_somebody_listens() {
     let (source, sampler) = sampler();
@@ -128,14 +130,15 @@ async fn somebody_looks_while_somebody_listens() {
     drop(stats);
     sleep(10 * SECOND).await;
     assert_eq!(source.looks(), 5);
-    // It begins again, with nothing to compare with.
+    // The sampler starts again, without a previous snapshot to compare with.
     let mut stats = sampler.listen();
     assert!(stats.borrow().is_none());
     assert_eq!([seconds(&mut stats).await, seconds(&mut stats).await], [None, Some(1.0)]);
     assert_eq!(source.looks(), 7);
 }
 
-/// After a look that took long, one at once, and then a period each: what was missed is missed.
+/// After a slow snapshot, the next follows at once and later ones follow once per period: missed
+/// snapshots are not made up for.
 #[tokio::test(start_paused = true)]
 async fn looks_that_were_missed_are_not_made_up_for() {
     let (source, sampler) = sampler();
@@ -143,14 +146,14 @@ async fn looks_that_were_missed_are_not_made_up_for() {
     assert_eq!(seconds(&mut stats).await, None);
     source.hold(true);
     tokio::time::advance(SECOND).await;
-    // A thread of its own begins to look.
+    // Wait until a blocking thread has started the snapshot.
     while source.looks() == 1 {
         tokio::task::yield_now().await;
     }
     tokio::time::advance(3 * SECOND + SECOND / 2).await;
     source.hold(false);
-    // The one that took 4.5 s and the next, at the same time and thus without rates, may be seen
-    // together.
+    // The snapshot that took 4.5 s and the next one may be observed together; the next one has the
+    // same time, and so no rates.
     let next = loop {
         match seconds(&mut stats).await {
             None | Some(4.5) => {}

@@ -1,4 +1,4 @@
-//! A server on a port of its own, and the simplest of clients.
+//! An HTTP server on its own port, and a minimal client.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::made_up::MadeUp;
 
-/// A server until it is dropped.
+/// A server that runs until this value is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -57,7 +57,7 @@ impl Drop for Server {
     }
 }
 
-/// Status, head and body of what is answered.
+/// Sends a request, and returns status, head and body of the response.
 pub(crate) fn request(
     server: &Server,
     line: &str,
@@ -70,7 +70,7 @@ pub(crate) fn request(
         text += &format!("{header}\r\n");
     }
     text += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
-    // It may have answered before it has read everything.
+    // The server may have answered before it has read the whole request.
     let _ = stream.write_all(text.as_bytes());
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");

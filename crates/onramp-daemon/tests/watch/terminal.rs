@@ -1,5 +1,5 @@
-//! `onramp top` on a terminal: a process of its own, which is this program of tests, asked for one
-//! of them.
+//! `onramp top` on a terminal. It runs in its own process: this test program, started with the name
+//! of one of its tests.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -21,7 +21,7 @@ use super::tool::Running;
 
 const ROLE: &str = "ONRAMP_TEST_TERMINAL";
 
-/// Nothing for a while, then a look, then nothing more.
+/// A feed that returns nothing for a while, then one set of statistics, then nothing more.
 struct Late {
     polls: u32,
     look: Option<Stats>,
@@ -38,7 +38,7 @@ impl Feed for Late {
     }
 }
 
-/// The process that the tests of this file start; without its role it has nothing to do.
+/// The process that the tests of this file start. Without its role, this test does nothing.
 #[test]
 fn the_process() {
     if std::env::var_os(ROLE).is_none() {
@@ -51,7 +51,8 @@ fn the_process() {
     top::run(&mut Late { polls: 0, look }, Sort::Tree, "").expect("there is a terminal");
 }
 
-/// A terminal of 100 by 30: our end of it, and that of the process.
+/// Opens a pseudo-terminal of 100 by 30 cells, and returns the test's end and the end of the
+/// process.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&ours).expect("it is ours");
@@ -63,11 +64,11 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     (ours, theirs)
 }
 
-/// What the process writes, without what moves the cursor, and without blanks.
+/// The text that the process writes, without escape sequences and blanks.
 struct Screen {
     written: Receiver<Vec<u8>>,
     bytes: Vec<u8>,
-    /// Letters of its text that were waited for.
+    /// Number of bytes of the text that the test has already waited for.
     seen: usize,
 }
 
@@ -77,7 +78,7 @@ impl Screen {
         let reader = std::thread::Builder::new();
         let read = move || {
             let mut some = [0; 4096];
-            // Its end is an error, when the process has gone.
+            // Reading fails when the process has ended.
             while let Ok(count @ 1..) = terminal.read(&mut some) {
                 if tell.send(some[..count].to_vec()).is_err() {
                     return;
@@ -88,7 +89,7 @@ impl Screen {
         Self { written, bytes: Vec::new(), seen: 0 }
     }
 
-    /// Waits until all of this has been written behind what was waited for the last time.
+    /// Waits until `words` have been written, after the words of the previous call.
     fn until(&mut self, words: &str) {
         loop {
             let text = plain(&String::from_utf8_lossy(&self.bytes));
@@ -102,12 +103,12 @@ impl Screen {
     }
 }
 
-/// The letters of a text with sequences that begin with escape.
+/// Returns the text without escape sequences and blanks.
 fn plain(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        // `[`, numbers, and a letter.
+        // An escape sequence consists of `[`, numbers and a letter.
         let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
         plain.push_str(&part[end..]);
     }
@@ -127,14 +128,14 @@ fn keys_and_looks_change_the_screen() {
     let mut keys = File::from(ours.try_clone().expect("a copy"));
     let mut screen = Screen::of(File::from(ours));
     let mut press = |key: &str| keys.write_all(key.as_bytes()).expect("it reads");
-    // Before anything is known, and then without any key.
+    // The screen before the first statistics, and then the first statistics without any key press.
     screen.until("Waitingforthedaemon.");
     screen.until("▾uplinkudp");
     press("p");
     screen.until("packets");
     press("?");
     screen.until("anykeygoesback");
-    // Any key goes back to the figures, even this one; and one that is let go of is none.
+    // Any key closes the help, even `q`; a key release is not a key press.
     press("q");
     screen.until("Mbit");
     press("\u{1b}[113;1:3u");

@@ -1,10 +1,10 @@
-//! Programs of others, that tests need.
+//! External programs that tests need.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Whether `tool` can be run; if not, says so, and in CI fails.
+/// Whether `tool` can be run. If not, prints a message, and fails in CI.
 pub(crate) fn have(tool: &str, package: &str) -> bool {
     let quiet = || Stdio::null();
     let there = Command::new(tool).arg("--version").stdout(quiet()).stderr(quiet()).status();
@@ -13,12 +13,12 @@ pub(crate) fn have(tool: &str, package: &str) -> bool {
     }
     let why = format!("no program `{tool}`: install the package {package}");
     assert!(std::env::var_os("CI").is_none(), "{why}");
-    // Past the test harness, which hides what passing tests print.
+    // Write to standard error directly, because the test harness hides what passing tests print.
     writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
     false
 }
 
-/// A program that runs until this is dropped.
+/// A program that runs until this value is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
@@ -28,7 +28,7 @@ impl Drop for Running {
     }
 }
 
-/// Asks again and again for what may take a while. Panics after a minute.
+/// Repeats `ask` until it returns a value. Panics after a minute.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..600 {
         if let Some(found) = ask() {

@@ -1,5 +1,5 @@
-//! Where the nodes of a pool come back to, whoever brings them. The table of `pool.rs` says what
-//! its word means.
+//! The home of a pool's nodes: any thread returns nodes there. The table in `pool.rs` explains the
+//! home's word.
 
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -14,31 +14,33 @@ use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell};
 use crate::wakes::call;
 use crate::word::Word;
 
-/// The sender waits: whoever brings the count to [`WAKE_AT`] wakes it.
+/// Flag: the sender waits. The thread that makes the count reach [`WAKE_AT`] wakes the sender.
 pub(super) const WAITING: usize = 1;
-/// Somebody is taking the waker out, and alone may touch it; the home stays until it has.
+/// Flag: a thread is taking the waker out, and only that thread may touch the waker. The home stays
+/// alive until that thread has finished.
 pub(super) const WAKING: usize = 2;
-/// The pool is gone; the count is of nodes still out.
+/// Flag: the pool is gone; the count is the number of nodes still out.
 pub(super) const CLOSED: usize = 4;
-/// There is a [`Bell`], which keeps the home alive.
+/// Flag: there is a [`Bell`], which keeps the home alive.
 pub(super) const BELL: usize = 8;
-/// The bell rang, and the pool has not looked since.
+/// Flag: the bell rang, and the pool has not looked since.
 pub(super) const RUNG: usize = 16;
 
-/// The count that wakes who is WAITING.
+/// The count at which a sender that is WAITING is woken.
 pub(super) const WAKE_AT: u16 = 0x8000;
 
-/// Where the nodes of one pool come back to.
+/// The place to which the nodes of one pool return.
 pub(crate) struct Home {
     pub(super) word: Padded<Door>,
     pub(super) waker: UnsafeCell<Option<Waker>>,
     pub(super) life: Life,
 }
 
-/// The word, and on its line what is written only by who has just lost a race for it.
+/// The word, and on the same cache line the counter that only threads write that have just lost a
+/// race for the word.
 pub(super) struct Door {
     word: AtomicPtr<Node>,
-    /// Exchanges of `put_back` that failed. The model checker has enough to do without it.
+    /// Number of failed exchanges in `put_back`. Left out under loom, to keep the models small.
     #[cfg(not(loom))]
     pub(super) repeated: AtomicU64,
 }
@@ -63,7 +65,7 @@ impl Door {
 
     #[cold]
     fn repeats(&self) {
-        // Relaxed: a number for people; it orders nothing.
+        // Relaxed: the counter only informs people; it orders no other memory.
         #[cfg(not(loom))]
         self.repeated.fetch_add(1, Relaxed);
     }
@@ -71,9 +73,9 @@ impl Door {
 
 /// # Safety
 ///
-/// Nobody else touches the slot.
+/// No other thread touches the slot.
 pub(crate) unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
-    // SAFETY: exclusive, by the caller's word.
+    // SAFETY: the caller guarantees that no other thread touches the slot.
     let slot = unsafe { &mut *slot };
     match slot {
         Some(old) if old.will_wake(waker) => {}
@@ -90,7 +92,7 @@ pub(super) unsafe fn free_chain(mut node: *mut Node) {
     while !node.is_null() {
         // SAFETY: the caller owns the chain.
         let next = unsafe { Node::next(node) };
-        // SAFETY: as above.
+        // SAFETY: the caller owns the node, and `next` was read before.
         unsafe { Node::free(node) };
         node = next;
     }
@@ -103,17 +105,18 @@ impl Home {
 
     /// # Safety
     ///
-    /// Nobody else has the home, or will.
+    /// Nobody else refers to the home, now or later.
     pub(super) unsafe fn free(home: *mut Self) {
-        // SAFETY: alive until the next line.
+        // SAFETY: the home is alive until it is freed below.
         let dead = unsafe { &(*home).life }.ends();
         if !dead.stays_allocated() {
-            // SAFETY: made by `Box`, and freed once.
+            // SAFETY: `Box` allocated the home, and this is the only place that frees it.
             drop(unsafe { Box::from_raw(home) });
         }
     }
 
-    /// Brings a chain of `count` nodes home; wakes their sender when that is enough for it.
+    /// Returns a chain of `count` nodes to their home, and wakes the sender if enough packets have
+    /// come home for its request.
     ///
     /// # Safety
     ///
@@ -123,49 +126,52 @@ impl Home {
         // SAFETY: the caller owns the chain.
         let home = unsafe { Node::home(first) };
         if home.is_null() {
-            // SAFETY: as above; the chain ends at `last`.
+            // SAFETY: the caller owns the chain, which ends at `last`.
             unsafe { Node::set_next(last, ptr::null_mut()) };
-            // SAFETY: as above.
+            // SAFETY: the caller owns the chain, which now ends at null.
             unsafe { free_chain(first) };
             return;
         }
-        // SAFETY: a home outlives its nodes, and `count` of them are ours until the exchange below.
+        // SAFETY: a home outlives its nodes, and `count` of its nodes belong to this thread until
+        // the exchange below.
         let this = unsafe { &*home };
         this.life.used();
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: this value is a guess, which the exchange verifies.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
-            // A pool that is gone does not wait.
+            // If the pool is gone, WAITING is not set.
             let wakes = word.has(WAITING) && word.count() + count >= WAKE_AT;
             let new = if word.has(CLOSED) {
                 Word::with(ptr::null_mut(), word.count() - count, word.flags())
             } else {
-                // SAFETY: the chain is still ours.
+                // SAFETY: the chain belongs to this thread until the exchange succeeds.
                 unsafe { Node::set_next(last, word.node()) };
                 let waking = if mutant::is("pool-put-without-waking") { 0 } else { WAKING };
                 let flags = word.flags();
                 let total = word.count() + count;
                 Word::with(first, total, if wakes { flags & !WAITING | waking } else { flags })
             };
-            // Release: the nodes, and what we did with the home; pairs with the acquire in
-            // `reclaim`, `close`, and here. Acquire: if the word was WAITING, the waker, pairs with
-            // the release in `arm`; if it was CLOSED, all that others did with the home.
+            // Release: publishes the nodes, and what this thread did with the home; pairs with the
+            // acquire in `reclaim`, in `close` and in this function. Acquire: if the word was
+            // WAITING, makes the waker visible; pairs with the release in `arm`. If the word was
+            // CLOSED, makes all that other threads did with the home visible.
             let order = mutant::or("pool-put-release", AcqRel, Acquire);
             let order = mutant::or("pool-put-acquire", order, Release);
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if new.has(CLOSED) => {
-                    // SAFETY: the pool is gone, so the chain is ours for good.
+                    // SAFETY: the pool is gone, so no other thread takes the chain.
                     unsafe { Node::set_next(last, ptr::null_mut()) };
-                    // SAFETY: as above.
+                    // SAFETY: this thread owns the chain, which now ends at null.
                     unsafe { free_chain(first) };
                     if is_over(new) {
-                        // SAFETY: ours were the last nodes out, so nobody else has the home.
+                        // SAFETY: this thread returned the last nodes that were out, so nobody else
+                        // refers to the home.
                         unsafe { Self::free(home.cast_mut()) };
                     }
                     return;
                 }
                 Ok(_) if wakes => {
-                    // SAFETY: we set WAKING.
+                    // SAFETY: the exchange above set WAKING.
                     unsafe { Self::wake(home) };
                     return;
                 }
@@ -178,46 +184,49 @@ impl Home {
         }
     }
 
-    /// Wakes the sender. By then we have left the home, so that whatever the waker does, also
-    /// dropping the pool, waits for nobody.
+    /// Wakes the sender. This thread leaves the home before it calls the waker, so nothing that the
+    /// waker does has to wait for this thread, not even dropping the pool.
     ///
     /// # Safety
     ///
-    /// The caller set WAKING, and nobody cleared it since: that keeps the home alive.
+    /// The caller set WAKING, and no thread has cleared it since; WAKING keeps the home alive.
     pub(super) unsafe fn wake(home: *const Self) {
-        // SAFETY: alive, by WAKING.
+        // SAFETY: WAKING keeps the home alive.
         let this = unsafe { &*home };
         this.life.used();
-        // SAFETY: WAKING keeps everybody else from the waker.
+        // SAFETY: while WAKING is set, no other thread touches the waker.
         let waker = this.waker.with_mut(|slot| unsafe { (*slot).take() });
-        // Release: we are done with the waker and, after this, with the home; pairs with the
-        // acquire in `arm` and `forget_waker`. Acquire: if the pool is gone meanwhile, all that
-        // others did with the home.
+        // Release: this thread has finished with the waker and, after the exchange, with the home;
+        // pairs with the acquire in `arm` and `forget_waker`. Acquire: if the pool was dropped
+        // meanwhile, makes all that other threads did with the home visible.
         let order = mutant::or("pool-wake-release", AcqRel, Acquire);
         let order = mutant::or("pool-wake-acquire", order, Release);
-        // SAFETY: alive until the exchange, by WAKING, and not used after it.
+        // SAFETY: WAKING keeps the home alive until the exchange, and this thread does not use the
+        // home afterwards.
         unsafe { Self::leave(home, WAKING, order) };
         if let Some(waker) = waker {
             call(waker);
         }
     }
 
-    /// Takes a flag away that kept the home alive, and frees it if nothing else does.
+    /// Clears a flag that kept the home alive, and frees the home if nothing else keeps it alive.
     ///
     /// # Safety
     ///
-    /// The flag is the caller's to take away, who does not use the home again.
+    /// The caller has the right to clear the flag, and does not use the home again.
     unsafe fn leave(home: *const Self, flag: usize, order: Ordering) {
-        // SAFETY: alive, by the flag.
+        // SAFETY: the flag keeps the home alive.
         let this = unsafe { &*home };
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: this value is a guess, which the exchange verifies.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
             let new = word.with_flags(word.flags() & !flag);
-            // In `order`: the caller says why. Relaxed: as above.
+            // On success, the caller chooses `order` and explains it.
+            // Relaxed: on failure, the value is again only a guess.
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if is_over(new) => {
-                    // SAFETY: no node is out, no flag is set but CLOSED: nobody else has the home.
+                    // SAFETY: no node is out and only CLOSED is set, so nobody else refers to the
+                    // home.
                     return unsafe { Self::free(home.cast_mut()) };
                 }
                 Ok(_) => return,
@@ -227,44 +236,47 @@ impl Home {
     }
 }
 
-/// Nobody has the home any more.
+/// Whether nobody refers to the home any more.
 fn is_over(word: Word) -> bool {
     word.flags() == CLOSED && word.count() == 0
 }
 
-/// Wakes who waits for a pool, for an event that brings no packet home: see
-/// [`Pool::bell`](crate::Pool::bell). May outlive the pool.
+/// Wakes the thread that waits for a pool when an event occurs that brings no packet home; see
+/// [`Pool::bell`](crate::Pool::bell). A bell may outlive its pool.
 ///
 /// ```text
 ///                 |  ring  |  arm, listen, reclaim, drop of the pool
 /// ring            |   -    |   -                      - needs no lock
 /// ```
 ///
-/// A ring cannot be lost: it finds WAITING and wakes, or leaves RUNG, which the next `arm` finds.
-/// So who changes something first and rings then, and who looks after each wake-up and each
-/// [`Armed::Ready`](crate::Armed::Ready), need no other order between them.
+/// A ring cannot be lost: it sets RUNG, which the next `arm` finds, and if WAITING is set, it also
+/// wakes the sender. So no further synchronisation is needed if one thread first makes a change and
+/// then rings, and the waiting thread looks for changes after each wake-up and each
+/// [`Armed::Ready`](crate::Armed::Ready).
 #[derive(Debug)]
 pub struct Bell {
     home: NonNull<Home>,
 }
 
-// SAFETY: a bell exchanges the word, and touches the waker only while WAKING makes it its own.
+// SAFETY: a bell exchanges the word, and touches the waker only while it has set WAKING, which
+// excludes all other threads.
 unsafe impl Send for Bell {}
-// SAFETY: as above.
+// SAFETY: the argument for `Send` above holds for `Sync` as well.
 unsafe impl Sync for Bell {}
 
 impl Bell {
-    /// The flag BELL was set for it.
+    /// Makes a bell. The caller has set the flag BELL for it.
     pub(super) fn new(home: NonNull<Home>) -> Self {
         Self { home }
     }
 
-    /// Wakes who waits, or else has the next one that asks to be woken look first.
+    /// Wakes the waiting thread, if there is one, and makes the next request for a wake-up return
+    /// [`Armed::Ready`](crate::Armed::Ready).
     pub fn ring(&self) {
-        // SAFETY: alive, by BELL.
+        // SAFETY: BELL keeps the home alive.
         let this = unsafe { self.home.as_ref() };
         this.life.used();
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: this value is a guess, which the exchange verifies.
         let mut word = Word(this.word.0.load(Relaxed));
         loop {
             if word.has(CLOSED) {
@@ -274,13 +286,15 @@ impl Bell {
             let change = if wakes { WAITING | WAKING } else { 0 };
             let rung = if mutant::is("bell-ring-forgets") { 0 } else { RUNG };
             let new = word.with_flags((word.flags() ^ change) | rung);
-            // An exchange, also if it rang before: release, what happened; pairs with the acquire
-            // in `arm`. Acquire: if it was WAITING, the waker; pairs with the release in `arm`.
+            // An exchange is needed even if RUNG is already set.
+            // Release: publishes what happened before the ring; pairs with the acquire in `arm`.
+            // Acquire: if the word was WAITING, makes the waker visible; pairs with the release in
+            // `arm`.
             let order = mutant::or("bell-ring-release", AcqRel, Acquire);
             let order = mutant::or("bell-ring-acquire", order, Release);
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if wakes => {
-                    // SAFETY: we set WAKING.
+                    // SAFETY: the exchange above set WAKING.
                     return unsafe { Home::wake(self.home.as_ptr()) };
                 }
                 Ok(_) => return,
@@ -292,11 +306,12 @@ impl Bell {
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        // Release: what we did with the home; pairs with the acquire of who frees it. Acquire: all
-        // that others did with it, if we do.
+        // Release: publishes what this thread did with the home; pairs with the acquire of the
+        // thread that frees the home. Acquire: if this thread frees the home, makes all that other
+        // threads did with it visible.
         let order = mutant::or("bell-drop-release", AcqRel, Acquire);
         let order = mutant::or("bell-drop-acquire", order, Release);
-        // SAFETY: BELL is ours, and the bell ends here.
+        // SAFETY: BELL belongs to this bell, which does not use the home again.
         unsafe { Home::leave(self.home.as_ptr(), BELL, order) };
     }
 }

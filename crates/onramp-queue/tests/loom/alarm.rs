@@ -1,4 +1,4 @@
-//! Who asks, and who goes round: no wake-up is lost.
+//! Models of threads that request visits and a thread that makes the visits: no wake-up is lost.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
@@ -8,7 +8,7 @@ use onramp_queue::{Alarm, Due, Marks, NEVER};
 
 use crate::{check, join, spawn};
 
-/// Two places with something to do, and one who goes round.
+/// Two places with work to do, and the thread that visits them.
 struct Rounds {
     todo: [AtomicBool; 2],
     due: [Due; 2],
@@ -24,16 +24,17 @@ impl Rounds {
         })
     }
 
-    /// Leaves work at a place, to be done at `at`.
+    /// Leaves work at a place, to be done at `at`, and wakes the sleeper if necessary.
     fn ask(&self, place: usize, at: u64, sleeper: &Thread) {
-        // Relaxed: a plain write, as far as the note orders it.
+        // Relaxed: only the note orders this write.
         self.todo[place].store(true, Relaxed);
         if at < self.due[place].note(at) && self.alarm.set(at) {
             sleeper.unpark();
         }
     }
 
-    /// One round at `now`: gives the number of works done, and when to come again.
+    /// Makes one round at `now`. Returns how many pieces of work were done, and when to make the
+    /// next round.
     fn round(&self, now: u64) -> (u32, u64) {
         self.alarm.rise();
         self.look(now)
@@ -43,7 +44,8 @@ impl Rounds {
         let (mut done, mut next) = (0, NEVER);
         for (due, todo) in self.due.iter().zip(&self.todo) {
             if due.take(now) {
-                // A load, which may see an old value, where a swap would not.
+                // A load may see an old value, where a swap could not; so the model notices missing
+                // orderings.
                 done += u32::from(todo.load(Relaxed));
                 todo.store(false, Relaxed);
             }
@@ -53,8 +55,8 @@ impl Rounds {
     }
 }
 
-/// Two who ask for the same time or for different ones; the sleeper does both works, or sleeps for
-/// ever, which the checker calls a deadlock.
+/// Two threads request visits for the same time. The sleeper does both pieces of work; if a wake-up
+/// is lost, it sleeps for ever, which the checker reports as a deadlock.
 ///
 /// Broken by: due-note-release, due-take-acquire, alarm-rise-left-out.
 #[test]
@@ -82,8 +84,8 @@ fn the_sleeper_comes() {
     });
 }
 
-/// One asks for an early time, one for a late one without waking anybody: when the early time
-/// comes, the round sees the late one too, or is woken for it.
+/// One thread requests an early visit, another a late one without waking anybody. When the early
+/// time comes, the round also sees the late request, or the sleeper is woken for it.
 ///
 /// Broken by: alarm-set-release, alarm-rise-acquire.
 #[test]
@@ -93,7 +95,7 @@ fn a_later_time_is_not_forgotten() {
         let sleeper = thread::current();
         let woken = Arc::new(AtomicBool::new(false));
         rounds.ask(0, 5, &sleeper);
-        // It rests until 5.
+        // The sleeper rests until 5.
         assert_eq!(rounds.alarm.rest(5), 5);
         let late = {
             let (rounds, woken) = (rounds.clone(), woken.clone());
@@ -117,7 +119,7 @@ fn a_later_time_is_not_forgotten() {
     });
 }
 
-/// Two go round the same places: one of them gets the note.
+/// Two threads visit the same place: exactly one of them takes the note.
 #[test]
 fn one_of_two_takes_a_note() {
     check(3, || {
@@ -132,8 +134,9 @@ fn one_of_two_takes_a_note() {
     });
 }
 
-/// A runner as it is: it ends when it is told to, whoever asks meanwhile, and whoever took the
-/// wake-up; what was asked for before is not slept over.
+/// A complete runner: it ends when it is told to stop, whichever thread requests a visit at the
+/// same time and whichever request used the wake-up. It does not sleep although a visit was
+/// requested before.
 #[test]
 fn it_stops_and_misses_nothing() {
     check(3, || {
@@ -167,8 +170,8 @@ fn it_stops_and_misses_nothing() {
     });
 }
 
-/// Two who go round: one is a stand-in, which takes a note that is late, finds the place owned,
-/// and asks the other for another visit. The work is done.
+/// Two threads make visits. One is a stand-in, which takes an overdue note, finds the place owned,
+/// and requests another visit from the other thread. The work is done.
 #[test]
 fn a_stand_in_gives_back_what_it_took() {
     check(3, || {
@@ -189,7 +192,8 @@ fn a_stand_in_gives_back_what_it_took() {
             }
         });
         if rounds.due[0].take(5) {
-            // `visit` gave `None`: keep.
+            // A visit that cannot own the port returns `None`; the stand-in then requests another
+            // visit.
             let before = rounds.due[0].note(4);
             if 4 < before && rounds.alarm.set(4) {
                 home.thread().unpark();
@@ -199,8 +203,8 @@ fn a_stand_in_gives_back_what_it_took() {
     });
 }
 
-/// As [`the_sleeper_comes`], where a round looks at marked places alone: the marks order what the
-/// due times do elsewhere.
+/// Like [`the_sleeper_comes`], but each round looks only at marked places: the marks provide the
+/// ordering that the due times provide elsewhere.
 ///
 /// Broken by: mark-set-release, mark-clear-acquire.
 #[test]
@@ -209,7 +213,7 @@ fn a_marked_place_is_seen_to() {
         let rounds = Rounds::new();
         let marks = Arc::new(Marks::new(2));
         let ask = |rounds: &Rounds, marks: &Marks, place: usize, sleeper: &Thread| {
-            // Relaxed: as in `ask`.
+            // Relaxed: as in `Rounds::ask`, only the note orders this write.
             rounds.todo[place].store(true, Relaxed);
             if 5 < rounds.due[place].note(5) {
                 marks.set(place);

@@ -1,5 +1,5 @@
-//! The gate: a thread that changes it and looks for something then, and one that leaves something
-//! and looks at the gate then, do not miss each other.
+//! Models of the gate. One thread changes the gate and then looks for something; another thread
+//! leaves something and then looks at the gate. At least one of the two threads notices the other.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -8,8 +8,8 @@ use onramp_queue::{Gate, Intake, Owner};
 
 use crate::{check, spawn};
 
-/// A place is added while somebody closes: the closer finds the place, or the adder finds the gate
-/// closed.
+/// A thread adds a place while another thread closes the gate: the closing thread finds the place,
+/// or the adding thread finds the gate closed.
 ///
 /// Broken by: gate-close-unfenced, gate-look-unfenced.
 #[test]
@@ -19,7 +19,8 @@ fn a_close_meets_a_new_place() {
         let adder = spawn({
             let (gate, places) = (gate.clone(), places.clone());
             move || {
-                // Release, and acquire below: as the ports of a link are published.
+                // Release, together with the acquire below: a link publishes its ports in the same
+                // way.
                 places.store(2, Release);
                 gate.has_closed_since()
             }
@@ -30,7 +31,8 @@ fn a_close_meets_a_new_place() {
     });
 }
 
-/// Takes what was left behind. False: nothing was, or somebody is at it.
+/// Takes what was left in the port. Returns false if nothing was left, or if another thread owns
+/// the port.
 fn sweep(port: &Intake<u32>) -> bool {
     port.own().is_some_and(|mut owner: Owner<'_, u32>| {
         let left = std::mem::take(&mut *owner);
@@ -39,8 +41,8 @@ fn sweep(port: &Intake<u32>) -> bool {
     })
 }
 
-/// A thread that was late leaves something in a port while somebody shuts the gate: the closer
-/// finds it, or the late thread finds the gate shut.
+/// A late thread leaves something in a port while another thread shuts the gate: the shutting
+/// thread finds what was left, or the late thread finds the gate shut.
 ///
 /// Broken by: gate-shut-unfenced, gate-is-shut-unfenced.
 #[test]

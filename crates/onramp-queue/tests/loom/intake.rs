@@ -1,4 +1,4 @@
-//! The intake, and the hand-over of what is behind it.
+//! Models of the intake and of the hand-over of the value behind it.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -8,7 +8,7 @@ use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
 
 use crate::{check, join, spawn};
 
-/// A port whose device writes down the cookies it is given.
+/// A port whose device records the cookies of its packets.
 type Port = Intake<Vec<u64>>;
 
 fn packet(cookie: u64) -> Packet {
@@ -25,7 +25,7 @@ fn cookies(list: PacketList) -> Vec<u64> {
     list.map(|pkt| pkt.cookie).collect()
 }
 
-/// Pushes, and does the owner's work if that falls to us.
+/// Pushes packets, and does the owner's work if the push makes this thread the owner.
 fn send(port: &Port, list: PacketList) {
     match port.push(list) {
         Ok(Pushed::Staged { .. }) => {}
@@ -37,7 +37,7 @@ fn send(port: &Port, list: PacketList) {
     }
 }
 
-/// Works until nothing waits.
+/// Works until no packet waits.
 fn run(mut owner: Owner<'_, Vec<u64>>) {
     loop {
         let list = owner.take();
@@ -49,7 +49,8 @@ fn run(mut owner: Owner<'_, Vec<u64>>) {
     }
 }
 
-/// At rest: everything sent was taken, nothing waits, nobody owns it.
+/// Checks that the port is at rest: no packet waits and nobody owns the port. Returns the packets
+/// taken.
 fn at_rest(port: &Port) -> Vec<u64> {
     assert_eq!(port.waiting(), 0, "nothing is left behind");
     let owner = port.own().expect("nobody owns it");
@@ -61,7 +62,8 @@ fn in_order(sent: &[u64], of: &[u64]) {
     assert_eq!(seen, of, "each once, in the order sent");
 }
 
-/// Two senders, from idle: each packet is taken once, in its sender's order, one owner at a time.
+/// Two senders push into an idle intake: each packet is taken once, in its sender's order, by one
+/// owner at a time.
 ///
 /// Broken by: intake-idle-acquire, intake-push-release, intake-take-acquire,
 /// intake-leave-idle-release, intake-leave-idle-unchecked, list-restore-linked.
@@ -84,7 +86,7 @@ fn senders_race_for_an_idle_intake() {
     });
 }
 
-/// Three senders, a packet each.
+/// Three senders push one packet each.
 ///
 /// Broken by: intake-push-release, intake-take-acquire, intake-leave-idle-unchecked.
 #[test]
@@ -103,7 +105,8 @@ fn three_senders() {
     });
 }
 
-/// One place below the cap, two senders: one gets in, and the other gets its packet back alone.
+/// The intake has room for one more packet, and two senders push: one packet is accepted, and the
+/// other sender gets back its own packet and nothing else.
 ///
 /// Broken by: list-restore-linked.
 #[test]
@@ -128,7 +131,7 @@ fn the_cap_is_exact() {
     });
 }
 
-/// Who comes by `own` sees all that the owner before did.
+/// A thread that becomes owner by `own` sees everything that the previous owner did.
 ///
 /// Broken by: intake-own-acquire, intake-leave-idle-release.
 #[test]
@@ -145,7 +148,7 @@ fn own_follows_an_owner() {
     });
 }
 
-/// An owner that leaves busy tells the runner first; the runner then sees everything through.
+/// An owner that leaves the intake busy tells the runner first; the runner then takes all packets.
 ///
 /// Broken by: intake-leave-busy-release, intake-leave-busy-empty, intake-own-acquire.
 #[test]
@@ -185,7 +188,8 @@ fn a_keeper_takes_over() {
     });
 }
 
-/// Left busy, with no runner: the push that completes a batch becomes owner, and sees it all.
+/// The intake was left busy without a runner: the push that completes a batch becomes owner, and
+/// sees all packets and the value.
 ///
 /// Broken by: intake-push-acquire, intake-push-release, intake-push-never-owns.
 #[test]
@@ -212,7 +216,8 @@ fn a_batch_is_taken_by_who_completes_it() {
     });
 }
 
-/// An owner leaves busy while others push: they go on where it stopped, or leave all to the next.
+/// An owner leaves the intake busy while other threads push: one of the pushers becomes owner, or
+/// all packets are left for the next owner.
 ///
 /// Broken by: intake-leave-busy-release, intake-push-acquire, intake-leave-busy-empty.
 #[test]
@@ -228,7 +233,8 @@ fn an_owner_leaves_busy_under_pushes() {
         owner.push(1);
         owner.leave_busy();
         join(threads);
-        // What was pushed before it left is nobody's but the runner's: we are that.
+        // Packets that were pushed before the owner left wait for the runner; here this thread acts
+        // as the runner.
         run(port.own().expect("whoever took the batch has left"));
         let mut sent = at_rest(&port);
         sent.sort_unstable();
@@ -236,8 +242,9 @@ fn an_owner_leaves_busy_under_pushes() {
     });
 }
 
-/// What an owner wrote down beside the value is seen by who finds the intake quiet, however the
-/// owner left it. (It writes twice, for loom shows a thread that yielded nothing from before.)
+/// A thread that finds the intake quiet sees what the owner wrote outside the value, however the
+/// owner left. (The owner writes twice, because after a thread has yielded, loom shows it no values
+/// from before the yield.)
 ///
 /// Broken by: intake-quiet-acquire, intake-leave-idle-release.
 #[test]
@@ -245,7 +252,8 @@ fn quiet_means_that_the_books_are_done() {
     quiet(|owner| assert!(owner.leave_idle().is_ok(), "nothing waits"));
 }
 
-/// The same, of an owner that leaves busy.
+/// A thread that finds the intake quiet sees what the owner wrote outside the value, if the owner
+/// leaves the intake busy.
 ///
 /// Broken by: intake-quiet-acquire, intake-leave-busy-release.
 #[test]
@@ -277,8 +285,9 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
     });
 }
 
-/// Left busy, with a runner that alone takes: whoever finds nothing waiting calls it. It takes
-/// nothing at its first visit (as with a full inbox), and calls itself for what waits then.
+/// The intake was left busy, and only the runner takes packets: a push that finds no packet waiting
+/// calls the runner. The runner takes nothing at its first visit (as with a full inbox), and calls
+/// itself for the packets that still wait.
 ///
 /// Broken by: intake-push-never-first.
 #[test]

@@ -1,4 +1,5 @@
-//! The mailbox: posts, a reader that sleeps, readers that come and go.
+//! Models of the mailbox: posting threads, a reader that sleeps, and readers that replace each
+//! other.
 
 use std::task::Waker;
 
@@ -30,7 +31,7 @@ fn open() -> (Arc<Mailbox>, Reader) {
     (Arc::new(mailbox), reader)
 }
 
-/// Sleeps until something may be there.
+/// Sleeps until there may be a packet.
 fn wait(reader: &mut Reader, sleep: &Sleep, waker: &Waker) {
     match reader.arm(waker) {
         Armed::Ready => {}
@@ -39,7 +40,7 @@ fn wait(reader: &mut Reader, sleep: &Sleep, waker: &Waker) {
     }
 }
 
-/// Reads `count` packets, sleeping as often as need be.
+/// Reads `count` packets, sleeping as often as necessary.
 fn read(reader: &mut Reader, count: usize) -> Vec<u64> {
     let (sleep, waker) = Sleep::new();
     let mut got = Vec::new();
@@ -52,7 +53,7 @@ fn read(reader: &mut Reader, count: usize) -> Vec<u64> {
     got
 }
 
-/// Two threads post to a reader that sleeps when nothing is there: all arrives, in order.
+/// Two threads post to a reader that sleeps when no packet waits: all packets arrive, in order.
 ///
 /// Broken by: mailbox-post-release, mailbox-take-acquire, mailbox-arm-unchecked,
 /// mailbox-arm-release, mailbox-post-acquire.
@@ -72,7 +73,7 @@ fn a_sleeping_reader_is_woken() {
     });
 }
 
-/// A reader asks again, with another waker, while it is being woken.
+/// A reader makes a new request with another waker while it is being woken.
 ///
 /// Broken by: mailbox-arm-acquire, mailbox-wake-release, mailbox-arm-lent.
 #[test]
@@ -101,8 +102,8 @@ fn the_waker_changes_hands() {
     });
 }
 
-/// A reader goes while somebody posts, and another comes: each packet is read, given back or left
-/// by the first, and the second sees what the first did.
+/// A reader closes the mailbox while a thread posts, and a second reader opens it. Each packet is
+/// read by a reader or given back to the poster, and the second reader sees what the first one did.
 ///
 /// Broken by: mailbox-open-acquire, mailbox-close-release, mailbox-post-release.
 #[test]
@@ -143,7 +144,7 @@ fn readers_come_and_go() {
     });
 }
 
-/// The posting side goes: a reader that sleeps learns of it, after it has read everything.
+/// The posting side is dropped: a sleeping reader notices the end after it has read everything.
 ///
 /// Broken by: mailbox-end-acquire, mailbox-end-silent, mailbox-arm-unchecked.
 #[test]

@@ -1,8 +1,9 @@
-//! Models: every interleaving of a few threads, and every value the memory model lets them see.
+//! Models for the loom checker, which runs every interleaving of a few threads with every value
+//! that the memory model lets them see.
 //!
-//! `cargo xtask loom` runs them. Beside each model stands what breaks it (`Broken by:`): names
-//! of weakened orderings and left-out steps, marked in the source by `mutant::or` and
-//! `mutant::is`. `cargo xtask mutants-loom` proves each entry.
+//! `cargo xtask loom` runs the models. The comment of each model lists what breaks it (`Broken
+//! by:`): names of weakened orderings and of left-out steps, marked in the source by `mutant::or`
+//! and `mutant::is`. `cargo xtask mutants-loom` proves each entry.
 #![cfg(loom)]
 
 mod alarm;
@@ -21,17 +22,18 @@ use std::sync::Arc;
 use loom::thread::{JoinHandle, yield_now};
 
 thread_local! {
-    /// Whether a spawned thread goes first, or who spawns it. loom runs all threads of a model on
-    /// one thread of the system, so each test has its own.
+    /// Whether a spawned thread runs before the thread that spawned it continues. loom runs all
+    /// threads of a model on one system thread, so each test has its own value.
     static SPAWNED_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Checks `model`, with at most `preemptions` thread switches that nothing forces. (The models of
-/// single parts also hold with two more; that takes ten minutes. All others hold with one more;
-/// that takes twenty.)
+/// Checks `model` with at most `preemptions` forced thread switches. (The models of single parts
+/// also hold with two more preemptions, which takes ten minutes. All other models hold with one
+/// more, which takes twenty minutes.)
 ///
-/// loom looks for other orders by what conflicts with the *last* access only, so it can miss some
-/// when it starts at the wrong end. It starts at both.
+/// loom looks for other interleavings only at accesses that conflict with the *last* access, so it
+/// can miss some interleavings, depending on which thread starts. So this function checks both
+/// starts.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let model = Arc::new(model);
     for spawned_first in [false, true] {
@@ -51,7 +53,7 @@ fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     thread
 }
 
-/// Waits for all of them.
+/// Waits for all threads.
 fn join<T, const N: usize>(threads: [JoinHandle<T>; N]) {
     for thread in threads {
         thread.join().unwrap();

@@ -1,4 +1,5 @@
-//! Credits: packets come home from other threads, and wake who waits for them.
+//! Models of credits: packets come home from other threads, and wake the sender that waits for
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +11,7 @@ use onramp_queue::{Armed, Credits, Packet, PacketList, Pool};
 
 use crate::{check, join, spawn};
 
-/// What a waker ends; a sleep that nobody ends is a deadlock, which loom reports.
+/// A sleep that a waker ends. A sleep that never ends is a deadlock, which loom reports.
 pub(crate) struct Sleep(pub(crate) Notify);
 
 impl Sleep {
@@ -26,7 +27,7 @@ impl Wake for Sleep {
     }
 }
 
-/// A pool with all its packets out, on their way through a link.
+/// Makes a pool with all its packets out and submitted.
 pub(crate) fn pool(packets: u32) -> (Pool, PacketList) {
     let mut pool = Pool::new(Credits { packets, bytes: 1_000 });
     let take = |cookie| {
@@ -43,7 +44,7 @@ pub(crate) fn split<const N: usize>(mut list: PacketList) -> [Packet; N] {
     std::array::from_fn(|_| list.pop_front().expect("a packet for each"))
 }
 
-/// Drops each packet on a thread of its own.
+/// Drops each packet in a thread of its own.
 pub(crate) fn drop_on_threads<const N: usize>(list: PacketList) -> [JoinHandle<()>; N] {
     split(list).map(|pkt| spawn(move || drop(pkt)))
 }
@@ -59,7 +60,8 @@ fn wait(pool: &mut Pool, sleep: &Sleep, waker: &Waker, need: u32) {
     }
 }
 
-/// A sender that needs both packets waits for both; whoever brings the last one wakes it.
+/// A sender that needs two packets waits for both; the thread that returns the last packet wakes
+/// it.
 ///
 /// Broken by: pool-arm-release, pool-arm-unchecked, pool-put-acquire, pool-put-release.
 #[test]
@@ -75,7 +77,7 @@ fn who_waits_is_woken() {
     });
 }
 
-/// A sender that asks for more than is out is woken when all of it is home.
+/// A sender that asks for more packets than are out is woken when all of them are home.
 #[test]
 fn who_asks_for_too_much_is_woken() {
     check(3, || {
@@ -88,7 +90,7 @@ fn who_asks_for_too_much_is_woken() {
     });
 }
 
-/// A sender changes its mind about how many it needs while a packet comes home.
+/// A sender reduces the number of packets it needs while a packet comes home.
 ///
 /// Broken by: pool-arm-unchecked.
 #[test]
@@ -107,7 +109,8 @@ fn a_smaller_need_is_not_missed() {
     });
 }
 
-/// A sender asks again, without waiting, while it is being woken: the waker changes hands.
+/// A sender makes a new request with another waker while it is being woken: the waker changes
+/// hands.
 ///
 /// Broken by: pool-arm-acquire, pool-wake-release, pool-put-without-waking.
 #[test]
@@ -131,8 +134,8 @@ fn the_waker_changes_hands() {
     });
 }
 
-/// A sender asks again while it is being woken, with the waker that is on its way: that will do,
-/// and it sleeps.
+/// A sender makes a new request while it is being woken, with the same waker that is about to be
+/// called: that call serves the new request, and the sender sleeps until then.
 ///
 /// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
 #[test]
@@ -151,8 +154,8 @@ fn the_waker_on_its_way_will_do() {
     });
 }
 
-/// The same with another waker: the sender is told to look again until that one is armed, and
-/// sleeps then.
+/// A sender makes a new request with another waker while it is being woken: the sender is told to
+/// look again until the new waker is armed, and then sleeps.
 ///
 /// Broken by: pool-put-acquire, pool-arm-acquire, pool-wake-release, pool-put-without-waking.
 #[test]
@@ -177,7 +180,7 @@ fn another_waker_has_to_be_armed() {
     assert!(busy.load(Relaxed), "in one order it is just being woken");
 }
 
-/// A sender takes its request back and asks again: it is still woken.
+/// A sender cancels its request and makes a new one: it is still woken.
 ///
 /// Broken by: pool-arm-unchecked.
 #[test]
@@ -196,7 +199,8 @@ fn a_request_is_taken_back() {
     });
 }
 
-/// Packets come home from two threads while the pool takes them in: each once, with its fate.
+/// Packets come home from two threads while the pool takes them in: each completion is reported
+/// once.
 ///
 /// Broken by: pool-put-release, pool-reclaim-acquire.
 #[test]
@@ -214,7 +218,8 @@ fn every_fate_is_told_once() {
     });
 }
 
-/// A packet is taken again and comes home again, under the eyes of one who pushes on top of it.
+/// A packet is taken again and comes home again, while another thread is returning a packet on top
+/// of it.
 ///
 /// Broken by: pool-put-release, pool-reclaim-acquire.
 #[test]
@@ -233,7 +238,8 @@ fn a_node_comes_home_twice() {
     });
 }
 
-/// The pool goes while its packets are out: the last one frees what they share, and only then.
+/// The pool is dropped while its packets are out: the last packet frees the shared home, and no
+/// earlier packet does.
 ///
 /// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
 #[test]
@@ -246,7 +252,7 @@ fn a_pool_goes_before_its_packets() {
     });
 }
 
-/// A run of packets goes home at once, to a pool that goes.
+/// A run of packets comes home at once while the pool is dropped.
 ///
 /// Broken by: pool-close-acquire, pool-close-release, pool-put-acquire, pool-put-release.
 #[test]
@@ -261,7 +267,7 @@ fn a_pool_goes_before_a_run() {
     });
 }
 
-/// The pool goes while somebody wakes its sender: the waker is run or dropped, once.
+/// The pool is dropped while another thread wakes its sender: the waker is called or dropped, once.
 ///
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-wake-acquire,
 /// pool-put-without-waking.
@@ -279,8 +285,8 @@ fn a_pool_goes_during_a_wake_up() {
     });
 }
 
-/// A sender takes its request back, and lets go of the waker, while packets come home from two
-/// threads; then it asks again, with another waker. It is woken once, by that.
+/// A sender cancels its request and drops the waker while packets come home from two threads. Then
+/// it makes a new request with another waker. It is woken once, by the new waker.
 ///
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
 #[test]
@@ -292,7 +298,8 @@ fn a_waker_is_forgotten_during_a_wake_up() {
         drop(waker);
         let threads = drop_on_threads::<2>(out);
         if pool.forget_waker() {
-            // Whoever took it out has called it or is about to, with a packet that is home.
+            // The thread that took the waker out has called it or is about to; the packet that it
+            // returned is home.
             assert!(Arc::strong_count(&sleep) == 1 || pool.returned() > 0);
         }
         wait(&mut pool, &other_sleep, &other, 2);
@@ -304,8 +311,8 @@ fn a_waker_is_forgotten_during_a_wake_up() {
     });
 }
 
-/// A sender lets go of its waker while a packet comes home, and goes: what of the two comes first
-/// does not matter.
+/// A sender forgets its waker while a packet comes home, and then drops the pool: the order of the
+/// two does not matter.
 ///
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, pool-put-without-waking.
 #[test]

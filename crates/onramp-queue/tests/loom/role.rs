@@ -1,4 +1,5 @@
-//! A runner's role, which one thread has at a time: it changes hands, and nothing is missed.
+//! Models of a runner's role, which one thread holds at a time: the role changes hands, and no work
+//! is missed.
 
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::sync::{Arc, Notify};
@@ -7,8 +8,9 @@ use onramp_queue::{Alarm, NEVER, PacketList, Post};
 use crate::whole::{HOME, NOW, WATCH, World};
 use crate::{check, join, spawn};
 
-/// The holder of the role is with a device of another port, and the watch relieves it, or comes too
-/// late for that: the one that has the role then sends a packet that was left meanwhile.
+/// The holder of the role is in a call of another port's device. The watch relieves the holder, or
+/// comes too late for that. The thread that then has the role sends a packet that was left
+/// meanwhile.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out, post-out-release, post-relieve-acquire, post-back-unchecked.
@@ -41,8 +43,8 @@ fn a_role_changes_hands_and_nothing_is_missed() {
     });
 }
 
-/// The holder of the role is with the port's own device, which asks for another visit as it lets go
-/// of the holder: the thread that has the role then comes.
+/// The holder of the role is in a call of the port's own device, and requests another visit when
+/// the device releases it: the thread that then has the role makes the visit.
 ///
 /// Broken by: post-back-unchecked, mark-set-release, mark-clear-acquire.
 #[test]
@@ -66,7 +68,7 @@ fn a_role_is_lost_and_a_note_passed_on() {
     });
 }
 
-/// A job for a port whose device wakers the holder of the role.
+/// A job arrives for a port whose device blocks the holder of the role.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out, due-note-release, due-take-acquire, post-back-unchecked.
@@ -87,8 +89,8 @@ fn a_job_waits_for_a_device() {
     });
 }
 
-/// A sender that waits for room in a port wishes for a visit, as the device of that port wakers the
-/// holder of the role, or as the holder is about to go there: the wish is heard.
+/// A sender that waits for room in a port requests a visit while the device of that port blocks the
+/// holder of the role, or while the holder is about to enter the device: the request is honoured.
 ///
 /// Broken by: post-back-unchecked, alarm-set-acquire, alarm-rise-release, due-note-release,
 /// due-take-acquire.
@@ -112,8 +114,8 @@ fn a_wish_is_heard() {
     });
 }
 
-/// The watch hands its role to a thread that has nothing to do, and a runner goes out meanwhile:
-/// the new watch finds it.
+/// The watch hands its role to an idle thread while a runner goes out: the new watch finds that the
+/// runner is out.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out.
@@ -122,7 +124,8 @@ fn a_spare_thread_watches() {
     check(3, || watch_is_handed_over(true));
 }
 
-/// The same, to a new thread, which watches before it has the role.
+/// The watch hands its role to a new thread, which watches before it has the role, and a runner
+/// goes out meanwhile: the new watch finds that the runner is out.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out.
@@ -160,7 +163,7 @@ fn watch_is_handed_over(waits_for_role: bool) {
     let old = spawn({
         let (watch, beds) = (watch.clone(), beds.clone());
         move || {
-            // It has a runner's role from now on.
+            // From now on this thread has a runner's role.
             watch.hand_over(NEW);
             beds[usize::from(NEW)].notify();
         }
@@ -172,7 +175,7 @@ fn watch_is_handed_over(waits_for_role: bool) {
     join([new, old]);
 }
 
-/// The link stops a runner whose role changes hands: the thread that has it learns of that.
+/// The link stops a runner whose role changes hands: the thread that has the role notices the stop.
 ///
 /// Broken by: alarm-set-release, alarm-set-acquire, alarm-rise-acquire, alarm-rise-release,
 /// alarm-rise-left-out, post-back-unchecked.
@@ -182,7 +185,7 @@ fn a_role_that_changes_hands_is_stopped() {
         let world = World::new(1);
         let (theirs, others) = (world.clone(), world.clone());
         let stop = |world: &World, me: u16| {
-            // `run`, with nothing to visit.
+            // Models the runner's `run` function without a place to visit.
             loop {
                 world.alarm.rise();
                 if world.done.load(Relaxed) == 1 {
@@ -204,7 +207,7 @@ fn a_role_that_changes_hands_is_stopped() {
                 stop(&others, WATCH);
             }
         });
-        // `Runner::stop` and `Runner::call`. Relaxed: the alarm orders it.
+        // Models `Runner::stop` and `Runner::call`. Relaxed: the alarm orders the store.
         world.done.store(1, Relaxed);
         world.alarm.set(0);
         world.beds[usize::from(world.post.holder())].notify();

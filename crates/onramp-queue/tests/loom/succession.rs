@@ -1,4 +1,4 @@
-//! A port that goes, and its successor: packets of a flow keep their order.
+//! Models of a port that is removed and of its successor: the packets of a flow keep their order.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -8,17 +8,17 @@ use onramp_queue::{Gate, Intake, NEVER, Owner, Packet, PacketList, Pushed, Succe
 
 use crate::{check, join, spawn};
 
-/// What a flow's packets all have.
+/// The flow key of all packets.
 const KEY: u64 = 7;
 
-/// Two ports, of which the first one goes.
+/// Two ports, of which the first is removed.
 struct Ports {
     gate: Gate,
     ports: [Intake<()>; 2],
     successions: [Succession; 2],
-    /// Twice the number of the last packet that was sent; less one, while that is being sent.
+    /// Twice the number of the last packet that was sent; one less while that packet is being sent.
     sent: AtomicU32,
-    /// The first port was found at work again and again, and does not go.
+    /// Whether the first port stays, because it was found busy twice.
     stays: AtomicBool,
 }
 
@@ -33,9 +33,10 @@ impl Ports {
         })
     }
 
-    /// `Port::run`: sends all that came. By loads and stores, so that a thread sees what another
-    /// one sent only if something orders that. (Two stores, for loom shows a thread that yielded
-    /// nothing from before.)
+    /// Models `Port::run`: sends all packets that came. The counts use plain loads and stores, so
+    /// that a thread sees what another thread sent only if something orders the accesses. (Two
+    /// stores are needed, because after a thread has yielded, loom shows it no values from before
+    /// the yield.)
     fn run(&self, mut owner: Owner<'_, ()>, mut fresh: PacketList) {
         loop {
             fresh.append(&mut owner.take());
@@ -58,14 +59,14 @@ impl Ports {
         }
     }
 
-    /// `Shared::is_leaving`. The patience of the model does not end.
+    /// Models `Shared::is_leaving`. In this model the patience never ends.
     fn is_leaving(&self, port: usize) -> bool {
         let succession = &self.successions[port];
         let waits = |patience| !self.ports[port].is_quiet() && patience > 0;
         succession.is_leaving() || succession.is_gone() && waits(succession.patience())
     }
 
-    /// `Shared::successor`.
+    /// Models `Shared::successor`.
     fn successor(&self, mut port: usize) -> usize {
         loop {
             match self.successions[port].successor(KEY) {
@@ -75,7 +76,8 @@ impl Ports {
         }
     }
 
-    /// `Sender::push`: the port that takes the flow's packet now, if one does.
+    /// Models `Sender::push`: returns the port that takes the flow's packet now, or `None` if no
+    /// port does.
     fn place(&self) -> Option<usize> {
         if self.gate.is_open() || self.successions[0].is_open() {
             return Some(0);
@@ -83,7 +85,7 @@ impl Ports {
         Some(self.successor(0)).filter(|successor| self.successions[*successor].is_open())
     }
 
-    /// False: the port takes nothing, and stays.
+    /// Sends packet `number`. Returns false if the port accepts no packets and is not removed.
     fn send(&self, number: u64) -> bool {
         let mut packet = Packet::new(1);
         (packet.cookie, packet.flow) = (number, KEY);
@@ -102,7 +104,8 @@ impl Ports {
         true
     }
 
-    /// `Link::remove_port`, which waits until the port holds nothing; here it soon gives up.
+    /// Models `Link::remove_port`, which waits until the port holds nothing; the model gives up
+    /// after two attempts.
     fn remove(&self) {
         self.successions[0].leave();
         self.gate.note_change();
@@ -117,8 +120,8 @@ impl Ports {
     }
 }
 
-/// A sender sends two packets of a flow while their port is removed, and another thread works at
-/// the port: the second packet follows the first, whichever way each goes.
+/// A sender sends two packets of a flow while their port is removed and another thread works at the
+/// port: the second packet stays behind the first, whichever way each packet takes.
 ///
 /// Broken by: succession-state-acquire, succession-go-release, intake-quiet-acquire.
 #[test]

@@ -1,4 +1,4 @@
-//! Senders that wait for packets which do not come home, and the bell that wakes them.
+//! Models of senders that wait for packets which do not come home, and of the bell that wakes them.
 
 use std::sync::Arc as StdArc;
 
@@ -11,7 +11,7 @@ use onramp_queue::{Armed, Gate, Pool};
 use crate::pool::{Sleep, drop_on_threads, pool, split};
 use crate::{check, join, spawn};
 
-/// Something that happens once. The bell alone orders it.
+/// An event that happens once. Only the bell orders it.
 #[derive(Clone)]
 struct Event(Arc<AtomicBool>);
 
@@ -29,7 +29,8 @@ impl Event {
     }
 }
 
-/// Asks and sleeps, as a sender does, until `is_over`, which looks at the pool.
+/// Requests a wake-up and sleeps, as a sender does, until `is_over` (which looks at the pool)
+/// returns true.
 fn wait(
     pool: &mut Pool,
     sleep: &Sleep,
@@ -45,12 +46,12 @@ fn wait(
     }
 }
 
-/// Nobody keeps a waker of a sleep that is over.
+/// Checks that nobody keeps the waker of a sleep that is over.
 fn let_go<const N: usize>(sleeps: [StdArc<Sleep>; N]) {
     assert!(sleeps.iter().all(|sleep| StdArc::strong_count(sleep) == 1));
 }
 
-/// A link closes while a sender waits for a packet that somebody keeps: the wait ends.
+/// A link closes while a sender waits for a packet that another thread keeps: the wait ends.
 ///
 /// Broken by: bell-ring-acquire, bell-ring-forgets, pool-arm-deaf, pool-arm-release.
 #[test]
@@ -71,7 +72,7 @@ fn a_close_ends_a_wait() {
     });
 }
 
-/// A port dies while a sender waits for a packet that somebody keeps.
+/// A port dies while a sender waits for a packet that another thread keeps: the wait ends.
 ///
 /// Broken by: bell-ring-release, bell-ring-forgets, pool-arm-deaf.
 #[test]
@@ -92,8 +93,8 @@ fn a_death_ends_a_wait() {
     });
 }
 
-/// A sender waits for the bell alone, and a packet comes home: that does not disturb it, and the
-/// bell does.
+/// A sender waits only for the bell, and a packet comes home: the packet does not wake the sender,
+/// and the bell does.
 ///
 /// Broken by: bell-ring-release, pool-arm-deaf.
 #[test]
@@ -117,7 +118,8 @@ fn a_listener_hears_the_bell() {
     });
 }
 
-/// The bell rings as the packet comes home that a sender waits for: it learns of both.
+/// The bell rings while the packet comes home that a sender waits for: the sender notices both
+/// events.
 ///
 /// Broken by: bell-ring-release, bell-ring-acquire, pool-put-acquire, pool-put-release.
 #[test]
@@ -148,7 +150,7 @@ fn a_ring_meets_a_packet() {
     });
 }
 
-/// Two threads ring, each for its own event: a sender learns of both.
+/// Two threads ring, each for its own event: the sender notices both events.
 ///
 /// Broken by: bell-ring-release, bell-ring-acquire, pool-rung-acquire, pool-arm-acquire.
 #[test]
@@ -173,8 +175,8 @@ fn two_ring() {
     });
 }
 
-/// A sender forgets its waker as the bell rings, and listens with another one: it learns of the
-/// event, and no waker is kept.
+/// A sender forgets its waker while the bell rings, and then listens with another waker: the sender
+/// notices the event, and nobody keeps a waker.
 ///
 /// Broken by: pool-forget-acquire, pool-forget-early, pool-wake-release, bell-ring-acquire.
 #[test]
@@ -198,7 +200,8 @@ fn a_ring_meets_a_waker_that_is_forgotten() {
     });
 }
 
-/// A sender takes its packets in, which takes its request back, as the bell rings.
+/// A sender takes its packets in, which cancels its request, while the bell rings: the sender
+/// notices the event.
 ///
 /// Broken by: bell-ring-release, bell-ring-acquire, bell-ring-forgets, pool-arm-deaf.
 #[test]
@@ -225,8 +228,8 @@ fn a_ring_meets_a_reclaim() {
     });
 }
 
-/// A pool goes as its bell rings, and as its last packet comes home: one of the three frees what
-/// they share.
+/// A pool is dropped while its bell rings and its last packet comes home: one of the three threads
+/// frees the shared home.
 ///
 /// Broken by: bell-drop-release, bell-drop-acquire, pool-wake-acquire, pool-forget-acquire.
 #[test]
@@ -249,7 +252,7 @@ fn a_pool_goes_as_its_bell_rings() {
     });
 }
 
-/// A pool, its bell and its last packet go, in any order.
+/// A pool, its bell and its last packet are dropped, in any order.
 ///
 /// Broken by: bell-drop-acquire, pool-close-acquire, pool-close-release,
 /// pool-put-acquire, pool-put-release.
@@ -266,8 +269,8 @@ fn a_bell_a_pool_and_a_packet_go() {
     });
 }
 
-/// A sender that waits takes a packet back as another comes home: that is enough, and the one
-/// that makes it so wakes.
+/// A waiting sender takes one packet back while another comes home: together they satisfy the
+/// request, and the thread that completes it wakes the sender.
 ///
 /// Broken by: pool-put-release, pool-reclaim-acquire.
 #[test]
@@ -289,7 +292,8 @@ fn what_is_taken_back_counts() {
     });
 }
 
-/// A sender that waits takes its packet back as the bell rings: one of the two wakes it.
+/// A waiting sender takes its packet back while the bell rings: one of the two events wakes the
+/// sender.
 ///
 /// Broken by: bell-ring-acquire, bell-ring-release, pool-arm-deaf.
 #[test]

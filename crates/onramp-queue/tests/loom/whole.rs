@@ -1,8 +1,9 @@
-//! The pieces together, as a link has them: a port, its runner, a thread that stands in, and jobs.
+//! Models of the parts together, as a link uses them: a port, its runner, a thread that stands in
+//! for the runner, and jobs.
 //!
-//! A thread sleeps at a `Notify` of its own, which passes on what happened before only as the
-//! sleep ends. (loom's `unpark` does so at once, also to a thread that is awake: that would hide
-//! what the alarm has to order.)
+//! Each thread sleeps on its own `Notify`, which passes on earlier writes only when the sleep ends.
+//! (loom's `unpark` passes them on at once, even to a thread that is awake. That would hide the
+//! ordering that the alarm must provide.)
 
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
@@ -12,30 +13,32 @@ use onramp_queue::{Alarm, Due, Intake, Marks, NEVER, Owner, Packet, PacketList, 
 
 use crate::{check, join, spawn};
 
-/// The time of everything here: it has come.
+/// The only time in these models; everything is due at it.
 pub(crate) const NOW: u64 = 5;
-/// The runner's thread, and the one that watches it.
+/// The numbers of the two threads: the runner, and the watch that supervises it.
 pub(crate) const HOME: u16 = 0;
 pub(crate) const WATCH: u16 = 1;
 
 const JOBS: u8 = 2;
 
-/// A port, its runner, and the beds of the two threads that may have that role.
+/// A port, its runner's role, and a bed (a `Notify` to sleep on) for each of the two threads that
+/// may hold that role.
 pub(crate) struct World {
-    /// Behind it: packets that were taken in, and wait to be sent.
+    /// The value behind the intake: the number of packets that were taken in and wait to be sent.
     pub(crate) port: Intake<u32>,
     wants: AtomicU8,
     jobs: Mutex<u32>,
-    /// Somebody waits until the port takes packets.
+    /// Whether a thread waits until the port accepts packets.
     wanted: AtomicBool,
     pub(crate) due: Due,
     pub(crate) marks: Marks,
     pub(crate) alarm: Alarm,
     pub(crate) post: Post,
-    /// Rounds, as the holder of the role counts them: a load and a store.
+    /// Number of rounds, which the holder of the role counts with a load and a store.
     pub(crate) rounds: AtomicU32,
     pub(crate) beds: [Notify; 2],
-    /// Packets that were sent and jobs that were done, and how many there are.
+    /// Number of packets that were sent plus jobs that were done; `all` is the number that there
+    /// are in total.
     pub(crate) done: AtomicU32,
     all: u32,
 }
@@ -62,7 +65,7 @@ impl World {
         })
     }
 
-    /// `SlotWaker::visit_by`: anybody asks the runner for a visit.
+    /// Models `SlotWaker::visit_by`: any thread requests a visit from the runner.
     pub(crate) fn keep(&self) {
         if NOW < self.due.note(NOW) {
             self.marks.set(0);
@@ -70,26 +73,27 @@ impl World {
         }
     }
 
-    /// `SlotWaker::wake_by`.
+    /// Models `SlotWaker::wake_by`.
     fn wake(&self) {
         if self.alarm.set(NOW) {
             self.beds[usize::from(self.post.holder())].notify();
         }
     }
 
-    /// `OwnWaker::visit_by`: the runner asks itself, for it is awake.
+    /// Models `OwnWaker::visit_by`: the runner requests a visit from itself and needs no wake-up,
+    /// because it is awake.
     pub(crate) fn note(&self) {
         self.due.note(NOW);
     }
 
-    /// The thread that does the last thing ends the sleep of all.
+    /// Counts finished work. The thread that finishes the last piece wakes all threads.
     fn did(&self, count: u32) {
         if count > 0 && self.done.fetch_add(count, Relaxed) + count == self.all {
             self.beds.iter().for_each(Notify::notify);
         }
     }
 
-    /// `Port::run` of a port that leaves nothing behind.
+    /// Models `Port::run` for a port that holds nothing back.
     pub(crate) fn run(&self, mut owner: Owner<'_, u32>, mut fresh: PacketList, keep: impl Fn()) {
         loop {
             fresh.append(&mut owner.take());
@@ -111,7 +115,7 @@ impl World {
         self.wants.load(Relaxed) & JOBS != 0
     }
 
-    /// `Port::obey`: an owner waits for no lock.
+    /// Models `Port::obey`: an owner never waits for a lock.
     fn obey(&self) {
         if let Ok(mut jobs) = self.jobs.try_lock() {
             self.did(std::mem::take(&mut *jobs));
@@ -119,7 +123,7 @@ impl World {
         }
     }
 
-    /// `Port::with` and `Port::attend`: a job for the owner of the port.
+    /// Models `Port::with` and `Port::attend`: a job for the owner of the port.
     pub(crate) fn with(&self) {
         *self.jobs.lock().unwrap() += 1;
         self.wants.fetch_or(JOBS, Relaxed);
@@ -139,7 +143,7 @@ impl World {
         }
     }
 
-    /// A sender, whose packet has to wait: as owner it leaves the port busy.
+    /// Models a sender whose packet has to wait: as owner, the sender leaves the port busy.
     pub(crate) fn send_later(&self) {
         match self.port.push(packet()) {
             Ok(Pushed::Staged { .. }) => {}
@@ -152,7 +156,7 @@ impl World {
         }
     }
 
-    /// A sender that sends, as owner.
+    /// Models a sender that, as owner, sends.
     fn send(&self) {
         match self.port.push(packet()) {
             Ok(Pushed::Staged { .. }) => {}
@@ -161,7 +165,7 @@ impl World {
         }
     }
 
-    /// `Port::visit`, and what asks for the next one.
+    /// Models `Port::visit`, and the request for the next visit.
     pub(crate) fn work(&self, keep: impl Fn()) {
         match self.port.own() {
             Some(owner) => self.run(owner, PacketList::new(), keep),
@@ -174,21 +178,22 @@ impl World {
         self.grant();
     }
 
-    /// `Slot::want_room`, and a visit for that.
+    /// Models `Slot::want_room`, and the request for a visit.
     pub(crate) fn want_room(&self) {
         self.wanted.store(true, Release);
         self.waker();
     }
 
-    /// `Slot::take_wish`, of a port that has room: rings, which ends the wait.
+    /// Models `Slot::take_wish` for a port that has room: ends the wait of the sender.
     fn grant(&self) {
-        // Acquire: as there. Relaxed: the note of the visit orders it.
+        // Acquire: as in `Slot::take_wish`. Relaxed: the note of the visit orders the load.
         if self.wanted.load(Relaxed) && self.wanted.swap(false, Acquire) {
             self.did(1);
         }
     }
 
-    /// `run` and `round`: the thread `me` serves as runner until everything is done.
+    /// Models the runner's `run` and `round`: the thread `me` serves as runner until all work is
+    /// done.
     pub(crate) fn serve(&self, me: u16) {
         loop {
             self.alarm.rise();
@@ -207,7 +212,7 @@ impl World {
         }
     }
 
-    /// The end of a visit by the holder of the role. Gives the time of the next one.
+    /// Ends a visit by the holder of the role. Returns the time of the next visit.
     fn look_again(&self, place: usize) -> u64 {
         let due = self.due.at();
         if due != NEVER {
@@ -216,7 +221,7 @@ impl World {
         due
     }
 
-    /// False: everything is done.
+    /// Sleeps until the next round. Returns false if all work is done.
     fn rest(&self, me: u16, next: u64) -> bool {
         if self.done.load(Relaxed) == self.all {
             return false;
@@ -229,7 +234,8 @@ impl World {
         true
     }
 
-    /// The watch looks once, and serves if it may. True: it did.
+    /// The watch looks once, and serves as runner if it can take the role. Returns whether it took
+    /// the role.
     pub(crate) fn watch(&self) -> bool {
         let relieved = self.post.is_out().is_some_and(|out| self.post.relieve(out, WATCH));
         if relieved {
@@ -238,7 +244,8 @@ impl World {
         relieved
     }
 
-    /// The holder is back from a visit, and serves on if it may. True: it does.
+    /// The holder returns from a visit, and continues to serve if it still has the role. Returns
+    /// whether it has the role.
     pub(crate) fn back(&self) -> bool {
         let back = self.post.come_back(HOME, NOW);
         self.grant();
@@ -246,7 +253,7 @@ impl World {
             self.look_again(0);
             self.serve(HOME);
         } else if self.due.at() != NEVER {
-            // It was noted for a holder that is awake.
+            // The note was made for a holder that is awake, so nobody has been woken for it.
             self.marks.set(0);
             self.wake();
         }
@@ -259,8 +266,8 @@ impl World {
     }
 }
 
-/// Two senders leave packets in a busy port, each after it has told the runner, or on top of what
-/// the other one left: the runner sends both.
+/// Two senders leave packets in a busy port. Each has told the runner, or adds its packet to those
+/// of the other: the runner sends both packets.
 ///
 /// Broken by: intake-leave-busy-empty, intake-leave-idle-unchecked, mark-set-release,
 /// mark-clear-acquire.
@@ -277,7 +284,8 @@ fn the_runner_empties_a_busy_port() {
     });
 }
 
-/// A runner that is late: another comes by, takes the note, and sends, or asks for another visit.
+/// The runner is late: another runner comes by, takes the note, and sends the packets or requests
+/// another visit.
 ///
 /// Broken by: alarm-set-release, alarm-rise-acquire, intake-leave-idle-release,
 /// intake-take-acquire.
@@ -288,7 +296,7 @@ fn another_runner_comes_by() {
         let (theirs, others) = (world.clone(), world.clone());
         let runner = spawn(move || theirs.serve(HOME));
         let other = spawn(move || {
-            // It leaves the marks: they are the home runner's.
+            // The visiting runner does not touch the marks, because they belong to the home runner.
             if others.marks.iter().count() > 0 && others.due.at() <= NOW && others.due.take(NOW) {
                 others.visit(|| others.keep());
             }
@@ -300,7 +308,8 @@ fn another_runner_comes_by() {
     });
 }
 
-/// A job comes while a sender sends: the sender, the runner or the thread that brings it does it.
+/// A job arrives while a sender sends: the sender, the runner or the submitting thread does the
+/// job.
 ///
 /// Broken by: intake-own-acquire, intake-leave-busy-empty, intake-leave-idle-unchecked,
 /// mark-clear-acquire.

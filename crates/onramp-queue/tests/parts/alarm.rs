@@ -1,4 +1,4 @@
-//! Due times, marks and alarms, against the minimum of numbers and a set of places.
+//! Due times, marks and alarms, compared with the minimum of some numbers and with a set of places.
 
 use std::collections::BTreeSet;
 
@@ -51,12 +51,13 @@ fn a_sleeper_rests_until_the_earlier_of_its_time_and_what_was_set() {
         let alarm = Alarm::default();
         alarm.set(set);
         assert_eq!((alarm.rest(next), alarm.at()), (until, until), "{set} and {next}");
-        // Who asks for an earlier time finds the sleeper resting.
+        // A later request for an earlier time finds the sleeper resting.
         assert_eq!(alarm.set(until.min(NEVER - 1)), until == NEVER);
     }
 }
 
-/// Marks of so many places, some of them set; the same as a set of numbers.
+/// Makes marks for `places` places, sets those that `of` selects, and returns the marks and the
+/// equivalent set of numbers.
 fn marked(places: usize, of: impl Fn(usize) -> bool) -> (Marks, BTreeSet<usize>) {
     let (marks, mut model) = (Marks::new(places), BTreeSet::new());
     model.extend((0..places).filter(|place| of(*place)));

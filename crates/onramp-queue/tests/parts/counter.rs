@@ -1,4 +1,4 @@
-//! Counters, and reasons with their names.
+//! Counters, and the names of drop reasons.
 
 use std::collections::HashSet;
 

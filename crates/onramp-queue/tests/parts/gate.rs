@@ -1,8 +1,8 @@
-//! The gate, against four plain truths: every sequence of five changes.
+//! The gate, compared with four booleans under every sequence of five changes.
 
 use onramp_queue::Gate;
 
-/// What a gate is asked, in one order.
+/// Returns the answers of all the gate's questions, in a fixed order.
 fn asked(gate: &Gate) -> [bool; 6] {
     [
         gate.is_open(),

@@ -1,5 +1,5 @@
-//! The small parts, one thread at a time, each against a plain model; the models under the model
-//! checker do more of those that threads share.
+//! The small parts of the crate, tested with one thread at a time, each against a simple model. The
+//! loom models test the parts that several threads share.
 
 mod alarm;
 mod counter;

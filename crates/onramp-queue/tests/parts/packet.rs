@@ -1,4 +1,4 @@
-//! What a packet says of itself, and its datagrams.
+//! The properties of a packet, and how its payload is split into datagrams.
 
 use onramp_queue::{
     Completion, Credits, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool, prefetch,
@@ -28,7 +28,8 @@ fn queue_and_layer_are_what_was_said_last() {
     assert_eq!(Packet::new(1).duplicate().chosen_queue(), None);
 }
 
-/// A packet that a pool gives out again has forgotten what is not in its `Debug` text, too.
+/// A packet that a pool hands out again has also lost the properties that its `Debug` output does
+/// not show.
 #[test]
 fn a_packet_taken_again_has_no_queue_and_no_layer() {
     let mut pool = Pool::new(Credits { packets: 1, bytes: 100 });
@@ -42,7 +43,7 @@ fn a_packet_taken_again_has_no_queue_and_no_layer() {
     assert_eq!((again.chosen_queue(), again.layer()), (None, Layer::Datagram));
 }
 
-/// The sizes of a packet's datagrams.
+/// Returns the sizes of the datagrams of a packet.
 fn sizes(len: usize, gso_size: u16) -> Vec<usize> {
     let payload: Vec<u8> = (0..len).map(|at| at.to_le_bytes()[0]).collect();
     let mut pkt = Packet::with_payload(&payload);
@@ -61,7 +62,7 @@ fn a_payload_is_cut_at_the_size_of_its_datagrams() {
     assert_eq!(sizes(99, 100), [99]);
     assert_eq!(sizes(3, 1), [1, 1, 1]);
     assert_eq!(sizes(PAYLOAD_MAX, u16::MAX), [PAYLOAD_MAX]);
-    // No bytes are still a datagram.
+    // An empty payload is still one datagram.
     assert_eq!((sizes(0, 0), sizes(0, 100), sizes(1, 0)), (vec![0], vec![0], vec![1]));
 }
 
@@ -96,7 +97,7 @@ fn a_stamp_is_set_and_taken_back() {
     assert_eq!(told, [dead], "one of them was not submitted");
 }
 
-/// Whatever is asked of the processor, the packets stay as they are.
+/// Prefetching packets does not change them.
 #[test]
 fn a_prefetch_changes_nothing() {
     let mut list = PacketList::new();

@@ -1,4 +1,4 @@
-//! Wakers, which are anybody's code: what a thread says of itself while it calls them.
+//! Wakers may run arbitrary code; a thread knows whether it is inside a waker.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 
 use onramp_queue::{Armed, Credits, Packet, Pool, hold_wakes, is_in_waker};
 
-/// A pool with one packet out, which wakes `waker` when it comes home.
+/// Makes a pool with one packet out; the pool calls `waker` when the packet comes home.
 fn armed(waker: &Waker) -> (Pool, Packet) {
     let mut pool = Pool::new(Credits { packets: 1, bytes: 1 });
     let pkt = pool.take(1).expect("a credit");
@@ -14,8 +14,8 @@ fn armed(waker: &Waker) -> (Pool, Packet) {
     (pool, pkt)
 }
 
-/// Notes whether it is called in a waker; then drops a packet, which may call another, and looks
-/// again.
+/// A waker that records whether it runs inside a waker call. It then drops a packet, which may call
+/// another waker, and records again.
 #[derive(Default)]
 struct Notes {
     seen: Mutex<Vec<bool>>,
@@ -42,7 +42,7 @@ fn a_thread_knows_that_it_is_in_a_waker() {
     assert!(!is_in_waker());
     assert_eq!(*outer.seen.lock().expect("one thread"), [true, true], "also behind the inner one");
     assert_eq!(*inner.seen.lock().expect("one thread"), [true, true]);
-    // Kept back, they are called later, and in a waker all the same.
+    // Wakers that were held back are called later, and still count as wakers.
     let held = Arc::new(Notes::default());
     let (_pool, pkt) = armed(&Waker::from(held.clone()));
     let hold = hold_wakes();
@@ -53,7 +53,7 @@ fn a_thread_knows_that_it_is_in_a_waker() {
     assert!(!is_in_waker());
 }
 
-/// Panics, as anybody's code may.
+/// A waker that panics when it is called.
 struct Bad(AtomicU32);
 
 impl Wake for Bad {

@@ -1,4 +1,5 @@
-//! Senders that wait for something else than packets, and packets that they take back meanwhile.
+//! Senders that wait for the bell instead of packets, and packets that senders take back while they
+//! wait.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use onramp_queue::{Armed, Packet, Pool};
 
 use super::{Calls, pool};
 
-/// A pool that has so many packets out.
+/// Makes a pool with `packets` packets out.
 fn pool_out(packets: u32) -> (Pool, Vec<Packet>) {
     let mut pool = pool(packets, 1_000);
     let out = std::iter::from_fn(|| pool.take(8)).collect();
@@ -40,7 +41,7 @@ fn a_ring_that_nobody_heard_is_kept() {
     bell.ring();
     assert_eq!(pool.arm(&waker, 1), Armed::Ready);
     assert_eq!(pool.arm(&waker, 1), Armed::Armed, "it was heard once");
-    // Nothing but to ask again hears it.
+    // Only a new wake-up request notices an earlier ring; other operations leave the ring pending.
     pool.disarm();
     bell.ring();
     pool.disarm();
@@ -63,7 +64,7 @@ fn a_listener_is_woken_by_the_bell_alone() {
     bell.ring();
     assert_eq!(calls.count(), 1);
     assert_eq!(pool.listen(&waker), Armed::Ready);
-    // It replaces a request for packets, and is replaced by one.
+    // A request to listen replaces a request for packets, and is replaced by one.
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     assert_eq!(pool.listen(&waker), Armed::Armed);
     drop(out.pop());
@@ -106,7 +107,7 @@ fn a_bell_a_pool_and_its_packets_go_in_any_order() {
         }
         drop(waker);
         assert_eq!(Arc::strong_count(&calls), 1);
-        // A pool that is gone, or all of whose packets are home, does not wait.
+        // A pool does not wait if it is gone or if all its packets are home.
         let place = |what| order.iter().position(|at| *at == what);
         assert_eq!(calls.count(), u32::from(place(1) < place(0)), "{order:?}");
     }
@@ -129,7 +130,7 @@ fn what_is_taken_back_is_one_less_to_come() {
             pool.take_back(one);
         }
         assert_eq!((calls.count(), pool.returned(), pool.out()), (1, 1, 3));
-        // The request was answered: it takes no more notice.
+        // The request has been answered, so further packets do not count for it.
         pool.take_back(out.pop().expect("one of four"));
         drop(out.pop());
         assert_eq!((calls.count(), pool.returned(), pool.out()), (1, 2, 2));
@@ -144,7 +145,7 @@ fn to_take_back_all_that_is_waited_for_wakes() {
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     out.drain(..).for_each(|pkt| pool.take_back(pkt));
     assert_eq!((calls.count(), pool.returned(), pool.out()), (1, 0, 0));
-    // Of what is taken back without a request, or of a stranger's, nobody takes notice.
+    // A packet taken back without a pending request, or from another pool, wakes nobody.
     let (mut others, mut strangers) = pool_out(1);
     let (one, other) = (pool.take(8).expect("a credit"), pool.take(8).expect("a credit"));
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
@@ -153,7 +154,7 @@ fn to_take_back_all_that_is_waited_for_wakes() {
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
     pool.take_back(strangers.pop().expect("theirs"));
     assert_eq!((calls.count(), pool.out(), others.reclaim(|_| {})), (1, 1, 1));
-    // Counted once, and taken back with the request.
+    // The packet counted once for the request; cancelling the request removes that count.
     pool.disarm();
     assert_eq!((pool.returned(), pool.out()), (0, 1));
     drop(other);

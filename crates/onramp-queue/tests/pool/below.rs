@@ -1,4 +1,4 @@
-//! What a sender submitted, its own packets and others', until they are done with.
+//! The packets that a sender submitted, its own and others', until they are sent or dropped.
 
 use onramp_queue::{DropReason, Packet, PacketList, Pool};
 
@@ -47,7 +47,8 @@ fn what_was_not_accepted_is_not_below() {
     pool.revoke(&mut list);
     assert_eq!((pool.out(), pool.below(), pool.has_guests()), (2, 0, false));
     assert!(list.front().is_some_and(|pkt| pkt.drop_reason.is_none()));
-    // What is submitted after all has a fate, what goes home otherwise has none.
+    // A packet that is submitted after all has a completion; one that comes home unsubmitted has
+    // none.
     let mut one: PacketList = list.pop_front().into_iter().collect();
     pool.submit(&mut one, 6);
     pool.take_back(list.pop_front().expect("the other one"));
@@ -77,7 +78,8 @@ fn others_packets_are_guests_until_they_are_dropped() {
     assert_eq!((theirs.below(), ours.returned()), (0, 0));
 }
 
-/// What a link did not accept has no fate, and what another accepted before keeps its own.
+/// A packet that no link accepted has no completion. A packet that another link accepted before
+/// keeps its completion.
 #[test]
 fn a_refusal_leaves_the_fate_as_it_was() {
     let (mut first, mut owner) = (pool(1, 8), pool(1, 8));
@@ -91,7 +93,7 @@ fn a_refusal_leaves_the_fate_as_it_was() {
         assert_eq!(owner.reclaim(|_| told += 1), 1);
         told
     };
-    // Nobody accepted it, whoever was asked, and how often.
+    // No link accepted the packet, whichever senders tried, and however often.
     for asked in [0b01, 0b10, 0b11] {
         let mut list: PacketList = owner.take(8).into_iter().collect();
         for _ in 0..2 {
@@ -104,14 +106,15 @@ fn a_refusal_leaves_the_fate_as_it_was() {
         }
         assert_eq!(told(&mut owner, list), 0, "asked {asked:b}");
     }
-    // Its own sender's link accepted it; a receiver sends it on, in vain.
+    // The link of the packet's own sender accepted it; a receiver then tries to send it on and is
+    // refused.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     owner.submit(&mut list, 1);
     refused(&mut first, &mut list);
     refused(&mut owner, &mut list);
     assert_eq!((owner.below(), first.has_guests()), (1, false));
     assert_eq!(told(&mut owner, list), 1);
-    // Another's link accepted it, and its own did not.
+    // The link of another sender accepted the packet; the link of its own sender refused it.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     first.submit(&mut list, 1);
     refused(&mut owner, &mut list);
@@ -119,9 +122,9 @@ fn a_refusal_leaves_the_fate_as_it_was() {
     assert_eq!((told(&mut owner, list), first.has_guests()), (1, false));
 }
 
-/// A packet that goes round among senders notes each of them once: so it may do that for ever, and
-/// takes no more memory for it. (Notes that hang on each other, each freed by the one before, would
-/// also overflow the stack.)
+/// A packet that circulates among senders records each of them only once. So it may circulate for
+/// ever without using more memory. (A chain of records, each freed by the one before, would also
+/// overflow the stack.)
 #[test]
 fn a_guest_may_go_round_for_ever() {
     let turns = if cfg!(miri) { 20 } else { 50_000 };
@@ -140,8 +143,8 @@ fn a_guest_may_go_round_for_ever() {
     }
 }
 
-/// A packet that is sent on counts for each sender that submitted it; a refused one, for those that
-/// had it before.
+/// A packet that is sent on counts for each sender that submitted it. If a sender is refused, the
+/// packet counts for the earlier senders only.
 #[test]
 fn a_guest_is_of_all_that_submitted_it() {
     let (mut first, mut second, mut owner) = (pool(1, 8), pool(1, 8), pool(1, 8));
@@ -151,14 +154,14 @@ fn a_guest_is_of_all_that_submitted_it() {
     assert_eq!((first.has_guests(), second.has_guests()), (true, true));
     second.revoke(&mut list);
     assert_eq!((first.has_guests(), second.has_guests()), (true, false));
-    // Round and round: each sender counts it once, and a refusal takes nothing of that away.
+    // The packet circulates: each sender counts it once, and a refusal does not change that.
     for turn in 3..50 {
         second.submit(&mut list, turn);
         first.submit(&mut list, turn);
     }
     second.revoke(&mut list);
     assert_eq!((first.has_guests(), second.has_guests()), (true, true));
-    // Its own sender submits it, is refused, and submits it again.
+    // The packet's own sender submits it, is refused, and submits it again.
     owner.submit(&mut list, 50);
     owner.revoke(&mut list);
     assert_eq!((owner.below(), first.has_guests()), (0, true));
@@ -166,11 +169,11 @@ fn a_guest_is_of_all_that_submitted_it() {
     owner.submit(&mut list, 52);
     owner.revoke(&mut list);
     assert_eq!(owner.below(), 1, "it was below before the last attempt");
-    // Its own sender takes it back, and may be the last one that has it.
+    // The packet's own sender takes it back, and may be the last sender that counts it.
     owner.take_back(list.pop_front().expect("the only one"));
     assert_eq!((first.has_guests(), second.has_guests()), (false, false));
     assert_eq!((owner.out(), owner.below()), (0, 0));
-    // A sender that is gone counts no guests, and what it submitted does not mind.
+    // A packet that was submitted by a sender that is gone comes home as usual.
     let mut list: PacketList = owner.take(8).into_iter().collect();
     second.submit(&mut list, 3);
     drop(second);

@@ -1,4 +1,5 @@
-//! Credits, completions, wake-ups and the lives of pool and packets, one thread at a time.
+//! Credits, completions, wake-ups and the lifetimes of pools and packets, tested with one thread at
+//! a time.
 
 mod bell;
 mod below;
@@ -16,7 +17,7 @@ fn pool(packets: u32, bytes: u32) -> Pool {
     Pool::new(Credits { packets, bytes })
 }
 
-/// Counts how often it is woken.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Calls(AtomicU32);
 
@@ -72,7 +73,7 @@ fn bytes_are_limited_but_one_packet_may_always_go() {
 #[test]
 fn a_charge_is_what_was_asked_for() {
     let mut pool = pool(10, 65_535);
-    // While one is out, bytes count.
+    // While a packet is out, the byte limit applies to the next one.
     let _out = pool.take(0).unwrap();
     for payload in [0, 1, 128, 129, 512, 513, 2_048, 2_049, PAYLOAD_MAX] {
         for submitted in [true, false] {
@@ -168,8 +169,8 @@ fn only_submitted_packets_have_a_fate() {
     assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
 }
 
-/// A fate whose telling panics is told, and the others by the next call; all packets are home at
-/// once.
+/// If the closure that receives completions panics, its completion still counts as reported, and
+/// the next call reports the others. All packets are taken in at once.
 #[test]
 fn a_panic_while_fates_are_told_keeps_no_packet_out() {
     let sizes = [128, 512, 2_048, 0, 128];
@@ -197,14 +198,14 @@ fn a_panic_while_fates_are_told_keeps_no_packet_out() {
         assert_eq!(pool.reclaim(|_| told += 1), 0);
         assert_eq!(told, 5, "each once");
         assert_eq!(pool.reclaim(|_| panic!("told twice")), 0);
-        // The same memory, each packet once, and every credit.
+        // The pool hands out the same memory again, each packet once, and all credits are back.
         let again = take(&mut pool);
         let mut after: Vec<_> = again.iter().map(address).collect();
         before.sort_unstable();
         after.sort_unstable();
         assert_eq!(before, after);
         assert!(!pool.has_room(0));
-        // A wake-up counts from here on.
+        // A new wake-up request counts only packets that come home from now on.
         assert_eq!(pool.arm(&waker, 5), Armed::Armed);
         drop(again);
         assert_eq!((calls.count(), pool.reclaim(|_| {}), pool.out()), (2, 5, 0));
@@ -218,7 +219,7 @@ fn a_packet_is_taken_back() {
     ours.take_back(mine);
     assert_eq!((ours.out(), ours.returned()), (0, 0));
     assert!(ours.has_room(100));
-    // A stranger's packet goes to its own home, one from the heap to the heap.
+    // A packet of another pool returns to its own home; a packet from the heap is freed.
     let stranger = theirs.take(100).unwrap();
     ours.take_back(stranger);
     ours.take_back(Packet::new(1));
@@ -267,7 +268,7 @@ fn requests_replace_each_other() {
     assert_eq!(Arc::strong_count(&old), 1, "replaced, hence dropped");
     drop(out.pop());
     assert_eq!((old.count(), new.count(), pool.returned()), (0, 1, 2));
-    // Taken back: nobody is woken, and no packet is lost count of.
+    // A cancelled request wakes nobody, and the count of returned packets stays correct.
     assert_eq!(pool.arm(&new_waker, 3), Armed::Armed);
     pool.disarm();
     pool.disarm();
@@ -347,7 +348,7 @@ fn a_pool_may_go_before_its_packets_or_after() {
     assert_eq!(calls.count(), 1);
 }
 
-/// A waker may do whatever it likes, also drop the pool whose packet woke it.
+/// A waker may run any code, and may even drop the pool whose packet triggered it.
 #[test]
 fn a_waker_may_drop_its_pool() {
     struct Owns(std::sync::Mutex<Option<Pool>>);
@@ -380,7 +381,7 @@ fn a_forgotten_waker_is_dropped_and_not_called() {
     assert!(pool.forget_waker(), "once more changes nothing");
     drop(out.pop());
     assert_eq!((calls.count(), pool.returned()), (0, 2), "no packet is lost count of");
-    // Asked again, of a waker that was called since: nothing is left to forget.
+    // After a request whose waker was already called, no waker is left to forget.
     let (other, waker) = Calls::new();
     assert_eq!(pool.arm(&waker, 3), Armed::Armed);
     drop(waker);
@@ -391,7 +392,7 @@ fn a_forgotten_waker_is_dropped_and_not_called() {
     assert_eq!(calls.count(), 0);
 }
 
-/// A disarmed pool may keep its waker for the next time; one that forgets does not.
+/// A disarmed pool may keep its waker for the next request; `forget_waker` drops the waker.
 #[test]
 fn a_disarmed_waker_can_be_forgotten() {
     let mut pool = pool(1, 1_000);
@@ -406,7 +407,8 @@ fn a_disarmed_waker_can_be_forgotten() {
     assert_eq!((calls.count(), pool.reclaim(|_| {})), (0, 1));
 }
 
-/// A waker is called after the pool let go of it: from inside, there is none to forget.
+/// A waker is called only after the pool has released it: during the call, the pool has no waker to
+/// forget.
 #[test]
 fn a_waker_may_forget_itself() {
     struct Owns(std::sync::Mutex<Option<Pool>>, AtomicU32);

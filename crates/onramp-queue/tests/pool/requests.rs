@@ -1,4 +1,5 @@
-//! What a sender may ask for, and what becomes of one that is replaced, taken back or answered.
+//! The wake-up requests that a sender can make, and what happens when a request is replaced,
+//! cancelled or answered.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -20,7 +21,7 @@ fn a_pool_tells_what_it_was_made_with() {
     assert_eq!((pool.credits(), pool.out(), pool.below(), pool.returned()), (credits, 0, 0, 0));
 }
 
-/// How many can be taken, and are given back at once.
+/// Returns how many packets can be taken, and gives them back at once.
 fn room(pool: &mut Pool) -> usize {
     let all: Vec<_> = std::iter::from_fn(|| pool.take(8)).collect();
     let count = all.len();
@@ -36,7 +37,7 @@ fn a_pool_may_be_allowed_less_for_a_while() {
         assert_eq!(room(&mut pool), expected, "allowed {allowed}");
         assert_eq!(pool.credits().packets, 5, "what it was made with stays");
     }
-    // Fewer than are out: no room until enough is back.
+    // Fewer packets are allowed than are out: there is no room until enough of them are back.
     let mut out: Vec<_> = std::iter::from_fn(|| pool.take(8)).collect();
     pool.allow(2);
     for left in [4, 3, 2] {
@@ -48,7 +49,7 @@ fn a_pool_may_be_allowed_less_for_a_while() {
     assert!(pool.has_room(8));
 }
 
-/// A smaller request that is answered at once ends the larger one that was made before.
+/// A smaller request that is answered immediately ends the larger request that was made before it.
 #[test]
 fn an_answer_ends_the_request_before() {
     let (mut pool, mut out) = pool_out(3);
@@ -60,7 +61,7 @@ fn an_answer_ends_the_request_before() {
     assert_eq!((calls.count(), pool.returned()), (0, 3), "nobody asked for the third");
 }
 
-/// A waker that was stored for a request which is over is not called for anything later.
+/// A waker stored for a request that has ended is not called for later events.
 #[test]
 fn who_took_the_request_back_hears_no_bell() {
     let (mut pool, mut out) = pool_out(3);
@@ -73,7 +74,7 @@ fn who_took_the_request_back_hears_no_bell() {
     bell.ring();
     assert_eq!(calls.count(), 0, "disarmed");
     assert_eq!(pool.arm(&waker, 1), Armed::Ready, "it rang");
-    // To take in what came does the same.
+    // A reclaim that takes packets in also ends the request.
     assert_eq!(pool.arm(&waker, 2), Armed::Armed);
     drop(out.pop());
     assert_eq!(pool.reclaim(|_| {}), 1);
@@ -81,7 +82,7 @@ fn who_took_the_request_back_hears_no_bell() {
     bell.ring();
     assert_eq!(calls.count(), 0, "reclaimed");
     assert_eq!(pool.arm(&waker, 1), Armed::Ready, "it rang");
-    // Woken by the bell, it is not woken by a packet, too.
+    // A sender that the bell has woken is not woken again by a packet.
     assert_eq!(pool.arm(&waker, 1), Armed::Armed);
     bell.ring();
     drop(out.pop());
@@ -93,7 +94,7 @@ fn who_took_the_request_back_hears_no_bell() {
     assert_eq!((calls.count(), pool.reclaim(|_| {}), pool.out()), (2, 2, 0));
 }
 
-/// The bell alone wakes a listener: however many packets it takes and gives back itself.
+/// Only the bell wakes a listener, however many packets the listener itself takes and gives back.
 #[test]
 fn a_listener_may_take_and_give_back_for_ever() {
     let mut pool = pool(2, 1_000);
@@ -110,7 +111,7 @@ fn a_listener_may_take_and_give_back_for_ever() {
     assert_eq!(calls.count(), 1);
 }
 
-/// The largest pool: all of its packets but one do not wake a listener.
+/// The largest pool: a listener is not woken even if all packets but one come home.
 #[test]
 #[cfg_attr(miri, ignore = "too many packets for an interpreter")]
 fn a_listener_with_a_large_pool() {
@@ -123,7 +124,7 @@ fn a_listener_with_a_large_pool() {
     assert_eq!(pool.returned(), Credits::PACKETS_MAX - 1);
 }
 
-/// The largest request but one: what is taken back counts for it, too.
+/// The second-largest possible request: packets that were taken back count for it, too.
 #[test]
 #[cfg_attr(miri, ignore = "too many packets for an interpreter")]
 fn a_large_request_counts_what_is_taken_back() {
@@ -137,7 +138,7 @@ fn a_large_request_counts_what_is_taken_back() {
     assert_eq!(calls.count(), 1);
 }
 
-/// Notes how many packets of its pool are home when it is called.
+/// A waker that records how many packets of its pool are home when it is called.
 #[derive(Default)]
 struct Home {
     pool: Mutex<Option<Pool>>,
@@ -152,8 +153,8 @@ impl Wake for Home {
     }
 }
 
-/// A dropped list goes home in runs of 1,024, by one exchange each: who is woken by one packet
-/// finds the whole run.
+/// The packets of a dropped list return in runs of up to 1,024, with one exchange for each run: a
+/// sender that waits for one packet finds the whole run when it is woken.
 #[test]
 fn packets_go_home_in_runs() {
     for (packets, found) in [(1, 1), (5, 5), (1_024, 1_024), (1_025, 1_024), (3_000, 1_024)] {

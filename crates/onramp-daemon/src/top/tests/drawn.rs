@@ -17,7 +17,7 @@ fn line(buffer: &Buffer, y: u16) -> String {
     (0..buffer.area.width).map(cell).collect::<String>()
 }
 
-/// Where a word begins in a line.
+/// Returns the column in which a word begins.
 fn place(buffer: &Buffer, y: u16, word: &str) -> u16 {
     let line = line(buffer, y);
     let at = line.find(word).unwrap_or_else(|| panic!("no {word:?} in {line:?}"));
@@ -41,7 +41,7 @@ fn view(rows: Vec<Row>, sort: Sort) -> View {
     view
 }
 
-/// A device that does something, one that does nothing, and one that is down.
+/// A device with traffic, one without, and one that is down.
 fn three() -> Vec<Row> {
     let reason = Reason { packets: 5, per_second: Some(0.5) };
     let busy = Row {
@@ -64,7 +64,8 @@ fn three() -> Vec<Row> {
     vec![busy, idle, Row { up: Some(false), ..device("d2", 5) }]
 }
 
-/// Eight columns, of which the outer two share what is left as three to two: 30 and 20 of 104.
+/// Formats eight columns as on the screen. The first and the last share the remaining width 3:2,
+/// which makes 30 and 20 cells of 104.
 fn columns(cells: [&str; 8]) -> String {
     let [name, rate, packets, backlog, p50, p99, drops, reasons] = cells;
     format!(
@@ -102,7 +103,7 @@ fn every_line_of_the_screen() {
     assert_eq!(lines, expected);
 }
 
-/// What is open has a sign, and what is below it stands further in.
+/// Rows that can be opened or closed have a sign, and the rows below them are indented.
 #[test]
 fn a_tree_has_signs() {
     let below = |what, id: &str, depth, handle: &str| Row {
@@ -142,7 +143,8 @@ fn has(buffer: &Buffer, y: u16, word: &str, modifier: Modifier) -> bool {
     buffer[(place(buffer, y, word), y)].modifier.contains(modifier)
 }
 
-/// What is wrong is red, what waits is yellow, and what is chosen stands out.
+/// Drops and devices that are down are red, a backlog is yellow, and the selected row is
+/// highlighted.
 #[test]
 fn colours_say_what_matters() {
     let mut view = view(three(), Sort::Tree);
@@ -161,12 +163,12 @@ fn colours_say_what_matters() {
     }
     assert!(has(&buffer, 0, "onramp top", Modifier::BOLD));
     assert!(has(&buffer, 7, "? help", Modifier::DIM) && !has(&buffer, 7, "sort", Modifier::DIM));
-    // Without any drops nothing is red.
+    // Without drops nothing is red.
     let buffer = drawn(&mut self::view(three().split_off(1), Sort::Tree), 104, 8);
     assert_eq!(colour(&buffer, 0, "0 drops/s"), Color::Reset);
 }
 
-/// The head of the column that decides is underlined; the tree has none.
+/// The title of the column that determines the order is underlined; in tree order no title is.
 #[test]
 fn the_order_is_underlined() {
     let heads = ["NAME", "RATE", "PACKETS/S", "BACKLOG", "P50", "P99", "DROPS/S", "REASONS"];
@@ -186,12 +188,13 @@ fn the_order_is_underlined() {
     }
 }
 
-/// Rows that fit: the chosen one is among them, and no line is empty while there are more.
+/// The list scrolls so that the selected row is visible, and leaves no line empty while there are
+/// more rows.
 #[test]
 fn a_long_list_scrolls() {
     let rows = || (0..20).map(|number| device(&format!("n{number:02}"), 1)).collect::<Vec<_>>();
     let mut view = view(rows(), Sort::Tree);
-    // Eight lines: the head, an empty one, the columns, four rows, the foot.
+    // Eight lines: the header, an empty line, the column titles, four rows and the footer.
     let shown = |view: &mut View| -> Vec<String> {
         let buffer = drawn(view, 104, 8);
         (3..7).map(|y| line(&buffer, y).split_whitespace().next().unwrap_or("").into()).collect()
@@ -207,21 +210,22 @@ fn a_long_list_scrolls() {
     assert_eq!(shown(&mut view), ["n00", "n01", "n02", "n03"]);
     view.key(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
     assert_eq!(shown(&mut view), ["n16", "n17", "n18", "n19"]);
-    // Fewer rows: they fill the screen all the same.
+    // With fewer rows, the list still fills the screen.
     let mut fewer = rows();
     fewer.truncate(10);
     view.take(Stats { rows: fewer, ..Stats::default() });
     assert_eq!(shown(&mut view), ["n06", "n07", "n08", "n09"]);
 }
 
-/// In the middle, as wide as 78 cells, and nothing shines through.
+/// The help box is centred and 78 cells wide, and hides the table behind it.
 #[test]
 fn help_stands_in_the_middle() {
     let rows = (0..20).map(|number| device(&format!("n{number:02}"), 1)).collect();
     let mut view = view(rows, Sort::Tree);
     press(&mut view, "?");
     let buffer = drawn(&mut view, 100, 20);
-    // Seven lines in a box: 9 of 20 from line 5 on, 78 of 100 from column 11 on.
+    // The box has seven lines of text and a border: 9 of 20 lines from line 5 on, and 78 of 100
+    // columns from column 11 on.
     let corners = [(11, 5), (88, 5), (11, 13), (88, 13)].map(|at| buffer[at].symbol());
     assert_eq!(corners, ["┌", "┐", "└", "┘"]);
     let inside = |y: u16| (12..88).map(|x| buffer[(x, y)].symbol()).collect::<String>();
@@ -231,13 +235,13 @@ fn help_stands_in_the_middle() {
     assert_eq!(inside(12), format!("{:76}", " q           end"));
     assert!(line(&buffer, 4).starts_with("  n01 veth"));
     assert!(line(&buffer, 6).starts_with("  n03 veth "), "beside it the table goes on");
-    // Where there is less room it takes all.
+    // On a smaller terminal, the box takes the whole screen.
     let buffer = drawn(&mut view, 40, 5);
     let corners = [(0, 0), (39, 0), (0, 4), (39, 4)].map(|at| buffer[at].symbol());
     assert_eq!(corners, ["┌", "┐", "└", "┘"]);
 }
 
-/// What stands in the place of rows, and at the foot.
+/// The text shown instead of rows, and the footer.
 #[test]
 fn words_in_the_place_of_rows() {
     let mut view = View::default();

@@ -1,4 +1,4 @@
-//! What each key does.
+//! The effect of each key.
 
 use super::*;
 use crate::snapshot::{Row, What};
@@ -54,7 +54,7 @@ fn the_mark_moves() {
     ] {
         assert_eq!(press_code(&mut view, code), Step::On);
         assert_eq!(view.at, at, "{code:?}");
-        // It is the row that is chosen, not its place.
+        // The selection stays on the row, even if the row moves.
         view.take(look(2));
         assert_eq!(view.at, at, "{code:?}");
     }
@@ -65,13 +65,13 @@ fn help_comes_and_goes() {
     for code in [KeyCode::Char('?'), KeyCode::Char('h'), KeyCode::F(1)] {
         let mut view = shown(Sort::Tree);
         assert_eq!((press_code(&mut view, code), view.help), (Step::On, true));
-        // Any key goes back, and does nothing else.
+        // Any key closes the help, and has no other effect.
         assert_eq!((press(&mut view, "r"), view.help), (Step::On, false));
         assert_eq!(view.sort, Sort::Tree);
     }
     let mut view = shown(Sort::Tree);
     assert_eq!((press_code(&mut view, KeyCode::F(2)), view.help), (Step::On, false));
-    // A `c` alone is nothing, and control with another letter ends nothing.
+    // `c` alone does nothing, and control with another letter does not quit.
     assert_eq!(press(&mut view, "c"), Step::On);
     let control = KeyEvent::new(KeyCode::Char('d'), KeyModifiers::CONTROL);
     assert_eq!(view.key(control), Step::On);
@@ -86,27 +86,29 @@ fn a_filter_is_typed_and_given_up() {
     press(&mut view, "\u{8}fq_codel");
     let found = names(&view);
     assert_eq!(found, ["eth1", "eth1/0/1:", "eth1/0/1:1", "eth1/0/1:10", "eth1/0/10:"]);
-    // Other keys do nothing while one types.
+    // Other keys do nothing while the user edits the filter.
     press(&mut view, "←↓");
     assert_eq!((names(&view), view.at), (found.clone(), 0));
     press(&mut view, "\n");
     assert_eq!(names(&view), found);
-    // The first escape shows all again, the second ends.
+    // The first escape removes the filter, the second one quits.
     assert_eq!(press(&mut view, "\u{1b}"), Step::On);
     assert_eq!((names(&view), view.filter.as_str()), (all, ""));
     assert_eq!(press(&mut view, "\u{1b}"), Step::Quit);
-    // `q` ends, filter or not.
+    // `q` quits even if there is a filter.
     press(&mut view, "/x\n");
     assert_eq!(press(&mut view, "q"), Step::Quit);
     assert_eq!(view.filter, "x");
 }
 
-/// What is open goes on to what is below it; what is closed is opened; and back.
+/// The right arrow opens a closed row, or moves to the row below an open one; the left arrow does
+/// the reverse.
 #[test]
 fn arrows_open_and_close() {
     let mut view = shown(Sort::Tree);
     let all = names(&view);
-    // `d0` is open: the mark goes into it, and over what has nothing below.
+    // `d0` is open: the selection moves to the first row below it, and stays on a row that has none
+    // below.
     press(&mut view, "→");
     assert_eq!((view.at, names(&view) == all), (1, true));
     press(&mut view, "→→");
@@ -118,13 +120,13 @@ fn arrows_open_and_close() {
         (view.at, view.lines()[1].open, names(&view).len()),
         (1, Some(false), all.len() - 1)
     );
-    // What is closed leads to what is above it.
+    // On a closed row, the left arrow moves to the row above it in the tree.
     press(&mut view, "←");
     assert_eq!((view.at, names(&view).len()), (0, all.len() - 1));
     press(&mut view, "←←");
     assert_eq!((view.at, view.lines()[0].open), (0, Some(false)));
     assert_eq!(names(&view).len(), all.len() - 6);
-    // What was closed by hand below it is closed still; `enter` opens and closes.
+    // Rows below that the user closed stay closed; `enter` opens and closes a row.
     press(&mut view, "\n");
     assert_eq!((view.at, names(&view).len()), (0, all.len() - 1));
     press(&mut view, "\n");
@@ -135,8 +137,8 @@ fn arrows_open_and_close() {
     assert_eq!((names(&view), view.at), (all, 2), "nothing is below it");
 }
 
-/// Up to four queues are open at first. A queue that is alone is not shown, and what is below it
-/// stands one place higher.
+/// Up to four queues are expanded at first. A device's only queue is not shown, and the rows below
+/// it move up one level.
 #[test]
 fn few_queues_are_open() {
     for (queues, lines) in [(1, 2), (2, 5), (4, 9), (5, 6)] {
@@ -157,7 +159,7 @@ fn few_queues_are_open() {
             _ => Some(true),
         };
         assert_eq!((view.lines()[0].open, open), (Some(true), expected), "{queues}");
-        // A filter opens what it finds.
+        // A filter expands the rows that it finds.
         press(&mut view, "/fq\n");
         assert_eq!(view.lines().len(), if queues == 1 { 2 } else { 1 + 2 * queues });
     }
@@ -178,12 +180,12 @@ fn a_mark_whose_row_has_gone_stays_where_it_was() {
     assert_eq!((view.at, names(&view).len()), (2, 3));
     view.take(Stats::default());
     assert_eq!((view.at, names(&view).len()), (0, 0));
-    // Nowhere to go, and nothing to open.
+    // There is no row to move to or to open.
     press(&mut view, "↓←→\n");
     assert_eq!(view.at, 0);
 }
 
-/// What all devices do together, where it is known.
+/// Sums over all devices, as far as their rates are known.
 #[test]
 fn devices_are_summed() {
     let row = |what, queues, figure: Option<f64>| Row {
@@ -213,7 +215,7 @@ fn devices_are_summed() {
     assert_eq!(view.sum(), expected);
 }
 
-/// Only what is dropped now, most first.
+/// Lists only the reasons of present drops, highest rate first.
 #[test]
 fn reasons_of_now() {
     let drops = [("a", Some(0.5)), ("b", Some(2_000.0)), ("c", Some(0.0)), ("d", None)];
@@ -223,7 +225,7 @@ fn reasons_of_now() {
     assert_eq!(reasons(&Row::default()), "");
 }
 
-/// While it is paused, only the first look is shown.
+/// While the view is paused, it shows only the first statistics.
 #[test]
 fn a_pause_keeps_the_first_look() {
     let mut view = View::default();
@@ -238,7 +240,7 @@ fn a_pause_keeps_the_first_look() {
     assert_eq!(names(&view).len(), 0);
 }
 
-/// Somebody who takes so many bytes.
+/// A writer that accepts a number of bytes and then fails with an error.
 struct Taker(usize, io::ErrorKind);
 
 impl Write for Taker {
@@ -263,7 +265,7 @@ fn tables_end_with_their_reader() {
     assert!(print(&mut Given(VecDeque::new()), &none, &mut out).is_ok() && out.is_empty());
 }
 
-/// A table on paper, letter by letter; the widest name makes the first column.
+/// The exact text of a plain-text table; the longest name determines the width of the first column.
 #[test]
 fn a_table_is_plain_text() {
     let row = |what, depth, device: &str| Row {
@@ -293,7 +295,7 @@ d0          1.00Mbit     1.23k         7    1.50us    2.00ms         3  late 3
 ";
     assert_eq!(table(0), format!("{text}\n"));
     assert_eq!(table(1), format!("{text}1 more\n\n"));
-    // As wide as its head at least.
+    // The first column is at least as wide as its title.
     let short = vec![row(What::Device, 0, "d")];
     let short = batch::table(&Stats { rows: short, ..Stats::default() });
     assert!(short.starts_with("NAME      RATE PACKETS/S "), "{short}");
