@@ -1,8 +1,8 @@
-//! Linux traffic control you can link.
+//! Linux traffic control (qdiscs) as a library.
 //!
-//! A [`Link`] is a device with one or more ports (transmit queues), each with a qdisc in front.
-//! Any number of threads send through it, each with a [`Sender`] of its own, and none of them
-//! ever waits for a lock.
+//! A [`Link`] is a device with one or more ports (transmit queues). Each port has a qdisc in front
+//! of its device. Any number of threads send through a link, each with its own [`Sender`], and no
+//! sending thread ever waits for a lock.
 #![forbid(unsafe_code)]
 
 mod builder;
@@ -35,7 +35,7 @@ pub use sender::{Ready, Sender};
 pub use stats::{LinkStats, PortSnapshot};
 pub use tc::TcError;
 
-/// The example of the README compiles.
+/// Checks that the example of the README compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 mod readme {}
