@@ -1,11 +1,11 @@
-//! `tc` for a link alone: nobody has to name the device.
+//! Commands of `tc` on a single link. The caller need not name the device.
 
 use onramp_core::Change;
 
 use super::{Class, Command, Filter, Qdisc, Target, Targets, TcError, run};
 use crate::Link;
 
-/// A link alone.
+/// A single link, as the only device that commands may name.
 struct One<'a>(Target<'a>);
 
 impl Targets for One<'_> {
@@ -22,8 +22,11 @@ impl Targets for One<'_> {
 }
 
 impl Link {
-    /// Does what a command of `tc` says; gives what it prints. The device need not be named: there
-    /// is one, `link`, or as lines named it that the link was built with.
+    /// Carries out a command of `tc`, and returns what `tc` prints. The command need not name a
+    /// device, because there is only one. That device is called `link`, or whatever the lines
+    /// called it with which the link was built.
+    ///
+    /// Use it for changes and for listings. A change takes effect while other threads send.
     ///
     /// ```
     /// use onramp::{Link, dev, tc};
@@ -40,11 +43,12 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`TcError`]: what is wrong.
+    /// Returns a [`TcError`] that says what is wrong.
     pub fn tc(&self, command: impl Into<Line>) -> Result<String, TcError> {
         let setup = self.setup();
         let (name, mtu) = (setup.device().unwrap_or("link").to_owned(), setup.facts().mtu);
-        drop(setup); // Nobody else shall have it when it changes.
+        // Drop this reference first: a change clones the tree if another reference to it exists.
+        drop(setup);
         let line = match command.into().0 {
             Typed::Text(line) => line,
             Typed::Parts(command) => command.on(&name),
@@ -65,14 +69,14 @@ impl Link {
     }
 }
 
-/// A command of `tc`.
+/// A command of `tc`: text, or a typed value such as [`Qdisc`].
 #[derive(Clone, Debug)]
 pub struct Line(Typed);
 
 #[derive(Clone, Debug)]
 enum Typed {
     Text(String),
-    /// The link knows the name that is missing.
+    /// A command from parts. The link adds the missing name of the device.
     Parts(Command),
 }
 
@@ -88,7 +92,7 @@ impl From<String> for Line {
     }
 }
 
-/// Those that are made of parts.
+/// Implements conversions from the commands that are made of parts.
 macro_rules! lines {
     ($($name:ident)*) => {$(
         impl From<$name> for Line {
@@ -107,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever the tree that it was built with calls its device.
+    /// A command without a device name works whatever name the link's tree has for its device.
     #[test]
     fn a_link_needs_no_name_for_its_device() {
         let mut tree = Setup::default();
