@@ -138,7 +138,7 @@ fn those_who_wait_are_told() {
     });
 }
 
-/// A callback that panics costs no credit.
+/// A callback that panics does not cost the sender a credit.
 #[test]
 fn a_callback_that_panics() {
     in_time(|| {
