@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let at_us = (now.0 - 1_000_000_000) / 1_000;
                 println!("{at_us:5} us: frame {:2}, {} bytes", packet.cookie, frame.len());
             }
-            // A real loop would poll its sockets until then.
+            // A real loop would poll its sockets until that time.
             Dequeue::NotBefore(then) => now = then,
             Dequeue::Empty => break,
         }

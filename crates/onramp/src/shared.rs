@@ -23,11 +23,11 @@ use crate::{PortError, TrySendError};
 /// The device of a port. The devices of one link may be of different kinds.
 pub(crate) type BoxDevice = Box<dyn Device>;
 
-/// Packets that all senders together should have in flight, for each port. This number fits into
-/// the caches of the processors and is below fq's default `limit` of 10,000 packets.
+/// Number of packets that all senders together should have in flight, for each port. This number
+/// fits into the caches of the processors and is below fq's default `limit` of 10,000 packets.
 const CREDITS_PER_PORT: u32 = 8_192;
-/// Packets that every sender may have in flight, however many senders there are (unless the builder
-/// gave it fewer credits).
+/// Number of packets that every sender may have in flight, however many senders there are (unless
+/// the builder gave it fewer credits).
 const CREDITS_MIN: u32 = 4;
 
 /// Greatest number of removed ports into which packets may still be on their way. A flow passes at
@@ -43,9 +43,9 @@ pub(crate) struct Shared {
     written: Written,
 }
 
-/// Packets that each sender may have in flight. Every sender reads the number for each packet.
-/// Senders that come and go write the number only if it changes, which it does only while they are
-/// few.
+/// Number of packets that each sender may have in flight. Every sender reads the number for each
+/// packet. Senders that come and go write the number only if it changes, which happens only while
+/// there are few senders.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Fair(AtomicU32);
@@ -469,14 +469,14 @@ impl Shared {
         let Some(mut senders) = self.senders() else { return };
         let ports = if self.rig.gate.is_one() { 1 } else { self.slots.open().count() };
         let ports = u32::try_from(ports).unwrap_or(u32::MAX);
-        // Relaxed: see `fair_credits`.
+        // Relaxed: any recent number of senders will do.
         let before = self.written.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
         let live = before.wrapping_add_signed(change);
         let share = CREDITS_PER_PORT.saturating_mul(ports) / live.max(1);
         let share = share.max(CREDITS_MIN);
-        // Relaxed: as above.
+        // Relaxed: any recent number will do.
         if self.fair.0.load(Ordering::Relaxed) != share {
-            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: as above.
+            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: any recent number will do.
         }
         // A sender that waits because of a small share may have room now. The bell does not ring
         // for every sender that goes, because every ring makes all waiting senders look.
@@ -494,7 +494,8 @@ impl Shared {
 
     /// Whether there are more senders than processors.
     pub(crate) fn crowded(&self) -> bool {
-        self.written.live.load(Ordering::Relaxed) > self.processors // Relaxed: as above.
+        // Relaxed: any recent number will do.
+        self.written.live.load(Ordering::Relaxed) > self.processors
     }
 
     pub(crate) fn add_sender(&self, end: Arc<SenderEnd>) {

@@ -107,8 +107,8 @@ impl<D: Device> Slot<D> {
     /// Records whether a visit found the port owned. Returns the number of consecutive visits that
     /// did.
     pub(crate) fn visited(&self, owned: bool) -> u8 {
-        // Relaxed: only the visiting thread writes the number, and a lost update only changes when
-        // the next visit comes.
+        // Relaxed: only the visiting thread writes the number, and a stale number only changes the
+        // time of the next visit.
         let vain =
             if owned { self.visits.vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         self.visits.vain.store(vain, Ordering::Relaxed); // Relaxed: as above.

@@ -141,7 +141,8 @@ impl From<TcError> for Reply {
     fn from(error: TcError) -> Self {
         match error {
             TcError::Config(error) => refused(&error),
-            // The change will be made without another command, so the exit status is 0.
+            // The port will make the change later, without another command, so the exit status is
+            // 0.
             TcError::Port(error @ PortError::Late(_)) => said(0, error.to_string()),
             TcError::Port(error) => {
                 said(2, format!("RTNETLINK answers: Device or resource busy\n{error}"))

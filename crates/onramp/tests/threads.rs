@@ -100,7 +100,7 @@ fn devices_that_block_again_and_again_cost_no_more_threads() {
     alone(|| {
         let traps = [Trap::new(), Trap::new()];
         let devices: Vec<_> = traps.iter().map(|trap| trap.device()).chain([null()]).collect();
-        // In this mode, senders never call the device.
+        // In dedicated mode, senders never call the device, so only runners block.
         let link = Link::devices(devices).mode(Mode::Dedicated).runners(1).build().unwrap();
         let mut sender = link.sender();
         let flows = [0, 1, 2].map(|port| sender.flow_with(None, Mapping::Port(port)));

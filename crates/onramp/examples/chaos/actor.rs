@@ -260,7 +260,8 @@ impl<'w> Actor<'w> {
     }
 
     fn send_batch(&mut self) {
-        self.ledger.calm.store(true, SeqCst); // As in `try_send_batch`.
+        // A panic of the callback would hide how many packets were accepted.
+        self.ledger.calm.store(true, SeqCst);
         let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
         let bound = self.patience();
         let payloads: Vec<_> = (0..self.rng.u32(1..60)).map(|_| self.payload(order)).collect();

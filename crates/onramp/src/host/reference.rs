@@ -45,7 +45,7 @@ pub struct Verb {
 /// A word of a command, and its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// The word.
+    /// The word itself, as a user types it.
     pub name: &'static str,
     /// The operand that follows the word.
     pub takes: Takes,
@@ -75,7 +75,7 @@ pub enum Takes {
 /// What follows the words of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Nothing.
+    /// Nothing follows.
     End,
     /// A kind of qdisc and its options.
     Qdisc,

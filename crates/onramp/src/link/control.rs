@@ -58,7 +58,8 @@ impl Link {
     pub(crate) fn carry_out(&self, line: &str) -> Result<(Change, Result<(), PortError>), TcError> {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
-        // Other threads hold the tree only for a short time, so it is rarely cloned.
+        // Other threads hold references to the tree only for a short time, so the tree is rarely
+        // cloned.
         let change = Arc::make_mut(&mut plan.tree).change(line)?;
         let setup = plan.tree.clone();
         shared.follow(&plan);

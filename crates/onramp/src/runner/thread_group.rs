@@ -132,13 +132,13 @@ impl ThreadGroup {
 
     /// Whether there is a watch.
     fn watches(&self) -> bool {
-        self.watch.on.load(Ordering::Relaxed) // Relaxed: as above.
+        self.watch.on.load(Ordering::Relaxed) // Relaxed: a fence or the lock on `hands` orders it.
     }
 
     /// Makes the watch check in time whether a runner that went out at `now` is back.
     #[inline]
     pub(super) fn look_after(&self, now: Instant) {
-        // SeqCst: pairs with the fence in `start_watch`.
+        // SeqCst: pairs with the fence in `start_watch`, which explains the pair.
         fence(Ordering::SeqCst);
         if self.watches() && self.watch.alarm.set(now.after(WATCH_NS).0) {
             self.wake(self.watch.post.holder());

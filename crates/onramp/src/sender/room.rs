@@ -99,8 +99,9 @@ impl Sender {
                     Armed::Busy => {}
                 }
             }
-            // Two cases end here. If packets left, one run for each poll is enough, because the
-            // executor has other tasks. Otherwise another thread is just taking the last waker out.
+            // There are two cases here. If packets left, one run for each poll is enough, because
+            // the executor has other tasks. Otherwise another thread is just taking the last waker
+            // out of the pool, and the task polls again.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

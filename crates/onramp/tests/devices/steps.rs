@@ -72,12 +72,13 @@ fn a_tree_is_changed_where_it_can_be_and_replaced_where_not() {
         ]
     );
     assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 5p\n"), "{shown}");
-    // Only parameters differ.
+    // Only parameters differ between the trees, so the tree is changed in place.
     let (took, shown) =
         follow(&format!("{prio}tc qdisc add dev d0 parent 1:1 handle 11: pfifo limit 6\n"));
     assert_eq!(took, ["tc qdisc change dev d0 parent 1:1 handle 11: pfifo limit 6"]);
     assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 6p\n"), "{shown}");
-    // More than parameters differ. Lines that both trees have are not reported.
+    // More than parameters differ, so the tree is replaced. The steps leave out lines that both
+    // trees have.
     let (took, shown) =
         follow(&format!("{prio}tc qdisc add dev d0 parent 1:2 handle 12: bfifo limit 7000\n"));
     assert_eq!(

@@ -309,7 +309,8 @@ impl World {
                 assert!(out >= want, "{out} of sender {who} in flight, and not {want}");
                 out == want
             });
-            // The second call reports completions that were left over by a callback that panicked.
+            // This second `reclaim` reports completions that were left over by a callback that
+            // panicked.
             end.call(Sender::reclaim);
             let mut due = std::mem::take(&mut self.model.due[who]);
             let told =
@@ -320,7 +321,7 @@ impl World {
             }
             assert!(due.is_empty(), "{who} heard not {due:?}");
             if self.model.corks[who].is_some() {
-                continue; // A flush would end the cork.
+                continue; // Skip the flush, because a flush would end the cork.
             }
             if self.model.owes(who) {
                 let said = end.sender.flush(Duration::ZERO);

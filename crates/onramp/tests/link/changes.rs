@@ -157,7 +157,8 @@ fn who_waits_for_a_port_keeps_the_link_from_nobody() {
                     let asking = scope.spawn(|| ask(&link));
                     thread::sleep(SHORT);
                     let waits = !asking.is_finished();
-                    // This call takes the same lock as a change. After it, the device returns.
+                    // `Link::setup` takes the same lock as a change, so it shows that the lock is
+                    // free. After it, the device returns.
                     assert_eq!(link.setup().root_id(), Some("prio"));
                     trap.open();
                     caught.join().unwrap();

@@ -168,7 +168,7 @@ fn a_cork_larger_than_the_intake_gets_through() {
     });
 }
 
-/// How a sender goes on that has packets under a cork.
+/// The next call of a sender that has packets under a cork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     WaitRoom,

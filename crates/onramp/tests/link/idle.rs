@@ -268,7 +268,8 @@ fn after_a_close_with_packets_in_a_mailbox() {
             scope.spawn(|| {
                 let flushed = sleeps("flush", || own.flush(LONG));
                 assert!(!flushed, "they are not read");
-                // The call returns at once, because there is nothing to wait for.
+                // `wait_room` returns at once, because there is nothing to wait for on a closed
+                // link.
                 own.wait_room(&flow, 1);
                 assert!(own.send(&flow, b"x").is_err());
             });

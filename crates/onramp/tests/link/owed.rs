@@ -156,8 +156,7 @@ fn a_lent_packet_outlives_its_maker() {
     });
 }
 
-/// A callback that panics loses completions, but no credits, and the sender still knows what is in
-/// flight.
+/// A callback that panics costs no credits, and the sender still knows which packets are in flight.
 #[test]
 fn a_callback_that_panics_keeps_the_books() {
     in_time(|| {

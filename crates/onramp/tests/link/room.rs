@@ -73,7 +73,7 @@ fn a_sender_that_tries_again_sends_what_lies() {
             let before = helped();
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
             assert_eq!(helped(), before, "{round}: to be told comes first");
-            // The device is offered packets again at the time that it named.
+            // The port offers packets to the device again at the time that the device named.
             until("a second try sends", || sender.try_send(&flow, b"x").is_ok());
             assert!(helped() > before, "{round}");
             assert!(sender.in_flight() < 40, "{round}: what it sent came home");

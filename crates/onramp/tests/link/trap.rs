@@ -99,8 +99,8 @@ pub(crate) struct Deserted {
 }
 
 impl Deserted {
-    /// Makes such a link. Its first port is over `device`; each sender may have `packets` packets
-    /// in flight.
+    /// Makes a link on which only senders send. The link's first port is over `device`; each sender
+    /// may have `packets` packets in flight.
     pub(crate) fn over(device: Box<dyn Device>, packets: u32) -> Self {
         let trap = Trap::for_runners();
         trap.shut();

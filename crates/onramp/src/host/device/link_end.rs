@@ -51,7 +51,7 @@ impl LinkEnd {
     }
 
     pub(crate) fn set_up(&self, up: bool) {
-        self.up.store(up, Ordering::Relaxed); // Relaxed: as above.
+        self.up.store(up, Ordering::Relaxed); // Relaxed: the flag orders nothing.
     }
 
     /// Returns a receiver of the packets that arrive from now on, or `None` if there is a receiver

@@ -135,11 +135,11 @@ impl Inbound {
         while !end.load(Ordering::Relaxed) {
             match self.listener.socket.recv_from(&mut buffer) {
                 // The thread that ends this one sends an empty datagram.
-                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: as above.
+                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: it may be late.
                 Ok((len, from)) => self.forward(&buffer[..len], from),
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {}
-                // Either an error of an earlier packet (ICMP), or one that lasts. Later datagrams
-                // may still arrive.
+                // The error is either one of an earlier packet (ICMP) or one that lasts. Later
+                // datagrams may still arrive.
                 Err(_) => {
                     self.source.dropped.add(1);
                     thread::sleep(PAUSE);

@@ -163,7 +163,7 @@ fn visits_in_vain_become_rare() {
             let ticks = if time < 6 { 1 << time } else { 64 };
             assert_eq!(due_after(None), ticks * 100_000, "time {time}");
         }
-        // A visit that found the port free resets the delay.
+        // A visit that finds the port free resets the delay.
         assert_eq!(due_after(Some(Ran { done: 3, again: true })), 0, "at once");
     }
     again(&waker, slot, Some(Ran { done: 3, again: false }), NOW);
