@@ -1,8 +1,9 @@
-//! A host that follows a text of commands: all of it, or none.
+//! Configuring a host from a text of commands, completely or not at all.
 //!
-//! The text is tried on a host whose devices send nothing. What that host is in the end, this one
-//! becomes: devices that are alike stay, their trees are changed where only parameters differ, and
-//! replaced, with what they hold, where more does.
+//! The text is first tried on a trial host whose devices send nothing. Then the real host is
+//! brought to the state that the trial host reached. Devices that did not change stay. Trees in
+//! which only parameters differ are changed in place; other trees are replaced, and the packets
+//! that they hold are moved or dropped.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,19 +16,20 @@ use super::netdev::{Netdev, Netdevs};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
 
-/// What a device is, as far as commands say it.
+/// A device as far as commands can describe it.
 #[derive(Clone, Debug)]
 struct Described {
     name: String,
-    /// `numtxqueues 4 type veth peer name v1`: what cannot change.
+    /// The properties that cannot change after creation, as a command writes them: `numtxqueues 4
+    /// type veth peer name v1`.
     made: String,
-    /// The other end of a `veth`.
+    /// The name of the other end of a `veth`.
     peer: Option<String>,
-    /// It was made by the command that made the device before.
+    /// Whether the command that made another device, its peer, also made this device.
     is_second: bool,
-    /// The addresses that it needs.
+    /// The addresses that the device uses.
     addresses: Vec<SocketAddr>,
-    /// The line of the text that made it.
+    /// The number of the line that made the device.
     line: usize,
     mtu: u32,
     txqueuelen: u32,
@@ -65,7 +67,7 @@ impl Described {
 }
 
 impl Described {
-    /// Whether it can be made only when `there` has gone.
+    /// Whether this device can be made only after the device `there` is gone.
     fn waits_for(&self, there: &Self) -> bool {
         let names = [Some(&self.name), self.peer.as_ref()];
         names.contains(&Some(&there.name))
@@ -73,26 +75,27 @@ impl Described {
     }
 }
 
-/// The line that cannot be done, and what it said.
+/// The number of the line that failed, and the reply to it.
 type Failed = (usize, Reply);
 
-/// How the step begins that makes a device.
+/// The beginning of a step that makes a device.
 const MAKE: &str = "ip link add dev ";
 
 impl Host {
-    /// Brings the host to what `text` describes, [lines](Lines) as of a batch, or, if one of them
-    /// cannot be done, leaves all as it was. Gives the commands that it took to get there; lines of
-    /// a tree that was replaced begin with `-` and `+`.
+    /// Brings the host to the state that `text` describes. The text has the [lines](Lines) of a
+    /// batch. If one of them cannot be carried out, the host is left as it was. Returns the
+    /// commands that were carried out; lines of a tree that was replaced begin with `-` and `+`.
     ///
-    /// Files that it names are looked for below `folder`.
+    /// File names in the text are relative to `folder`.
     ///
-    /// Devices that an earlier text made and this one does not are deleted; those that somebody
-    /// else made are left alone.
+    /// Devices that an earlier text made and this text does not mention are deleted. Devices that
+    /// were made in another way are left alone.
     ///
     /// # Errors
     ///
-    /// The line that cannot be done, from 1 on, and what it said. Of what a device cannot be made
-    /// to be, it is the line that makes the device.
+    /// Returns the number of the line that cannot be carried out, from 1 on, and the reply to it.
+    /// If a device cannot get the wanted properties, the number is that of the line that makes the
+    /// device.
     pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
         let mut trial = Self::new();
         trial.devices.is_trial = true;
@@ -117,12 +120,13 @@ impl Host {
         Ok(commands)
     }
 
-    /// Makes the devices that are wanted, as they are wanted, or leaves them as they were.
+    /// Makes the wanted devices with their wanted properties, or leaves all devices as they were.
     fn follow_or_stay(&mut self, wanted: &[Described]) -> Result<Vec<String>, Failed> {
         let before = Described::all(&self.devices);
         let mut steps = Vec::new();
         let Err((line, mut reply)) = self.follow(wanted, &mut steps) else { return Ok(steps) };
-        // What could not be tried, such as an address that somebody else has.
+        // A step failed that the trial could not check, for example because another process uses
+        // the address.
         let was = |name: &str| before.iter().any(|device| device.name == name);
         for name in wanted.iter().map(|device| &device.name).filter(|name| !was(name)) {
             let is_ours = steps.iter().any(|step| step.starts_with(&format!("{MAKE}{name} ")));
@@ -136,14 +140,14 @@ impl Host {
         Err((line, reply))
     }
 
-    /// Makes the devices that are wanted, as they are wanted, and notes the steps.
+    /// Makes the wanted devices with their wanted properties, and records the steps.
     fn follow(&mut self, wanted: &[Described], steps: &mut Vec<String>) -> Result<(), Failed> {
         let going = self.going(wanted);
         let stays = |name: &String| {
             self.devices.get(name).is_some() && !going.iter().any(|device| device.name == *name)
         };
         let missing = wanted.iter().filter(|device| !device.is_second && !stays(&device.name));
-        // What may fail comes before what cannot be undone.
+        // Take the steps that may fail before the steps that cannot be undone.
         let (late, early): (Vec<_>, Vec<_>) =
             missing.partition(|device| going.iter().any(|there| device.waits_for(there)));
         let make = |host: &mut Self, device: &Described, steps: &mut Vec<String>| {
@@ -154,7 +158,7 @@ impl Host {
             make(self, device, steps)?;
         }
         for device in going {
-            // With one end of a `veth` the other goes.
+            // Deleting one end of a `veth` deletes the other end, too.
             if self.devices.get(&device.name).is_some() {
                 let del = format!("link del dev {}", device.name);
                 self.ip(steps, del).map_err(|reply| (device.line, reply))?;
@@ -170,7 +174,8 @@ impl Host {
         Ok(())
     }
 
-    /// The devices that cannot stay: they are not wanted any more, or are to be made differently.
+    /// Returns the devices that have to be deleted, because they are no longer wanted or have to be
+    /// made differently.
     fn going(&self, wanted: &[Described]) -> Vec<Described> {
         let wanted: BTreeMap<&str, &Described> =
             wanted.iter().map(|device| (device.name.as_str(), device)).collect();
@@ -194,7 +199,7 @@ impl Host {
         Ok(())
     }
 
-    /// Gives a device what can change.
+    /// Sets the properties of a device that can change.
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let mut line = String::new();

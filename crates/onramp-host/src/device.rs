@@ -20,30 +20,33 @@ use std::sync::Arc;
 /// A type of devices.
 #[derive(Debug)]
 pub(crate) struct Type {
-    /// Its name.
+    /// Name of the type.
     pub(crate) name: &'static str,
-    /// One line for people.
+    /// Description of the type, one line.
     pub(crate) help: &'static str,
-    /// The words that may follow its name.
+    /// Options that may follow the name of the type.
     pub(crate) options: &'static [Opt],
-    /// How `ip link` shows its link layer: `ether`, `loopback`, `none`.
+    /// Name that `ip link` shows for the link layer of such devices: `ether`, `loopback`, `none`.
     pub(crate) layer: &'static str,
-    /// What `ip link` shows of it between `<` and `>` whether it is up or not.
+    /// Flags that `ip link` shows between `<` and `>` whether the device is up or not.
     pub(crate) flags: &'static [&'static str],
-    /// Whether it knows that its wire works: it is `UP` then, and not of `UNKNOWN` state.
+    /// Whether such a device knows that its wire works. `ip link` then shows the state `UP` instead
+    /// of `UNKNOWN`.
     pub(crate) carrier: bool,
-    /// Bytes of its link header.
+    /// Size of the link header, bytes.
     pub(crate) header: u32,
-    /// Largest packet without its link header, bytes: the least, the default, and the most.
+    /// Size of the largest packet without its link header, bytes: the minimum, the default and the
+    /// maximum.
     pub(crate) mtu: [u32; 3],
-    /// Whether its default is `noqueue`: it sends at once, or there is nowhere to wait
-    /// (`IFF_NO_QUEUE`).
+    /// Whether the default qdisc is `noqueue`, because the device sends at once or has no queue to
+    /// wait in (`IFF_NO_QUEUE`).
     pub(crate) no_queue: bool,
-    /// Makes what is below the links: of the device, and of the other end of a pair.
+    /// Makes the devices below the links: of the new device, and of the other end if the type makes
+    /// pairs.
     pub(crate) make: fn(&Request<'_>) -> Result<Vec<End>, Refusal>,
 }
 
-/// A word that may follow a type's name, and what follows it.
+/// An option of a type, and the operand that follows it.
 #[derive(Debug)]
 pub(crate) struct Opt {
     pub(crate) key: &'static str,
@@ -52,58 +55,61 @@ pub(crate) struct Opt {
     pub(crate) help: &'static str,
 }
 
-/// What follows an option of a type.
+/// The operand of an option of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// An address and a port: `127.0.0.1:4000`.
     Address,
-    /// The other end's name and what `ip link add` says of a device: `name v1 mtu 1400`.
+    /// The name of the other end, and other properties that `ip link add` accepts: `name v1 mtu
+    /// 1400`.
     Peer,
 }
 
-/// The options of a type that were given.
+/// The options of a type that a command gave, with their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given(pub(crate) Vec<(&'static str, SocketAddr)>);
 
 impl Given {
-    /// The address behind `key`.
+    /// Returns the address that was given for `key`, or `None` if there is none.
     pub(crate) fn address(&self, key: &str) -> Option<SocketAddr> {
         self.0.iter().find(|(given, _)| *given == key).map(|(_, address)| *address)
     }
 
-    /// Puts another address in the place of that behind `key`.
+    /// Replaces the address that was given for `key`.
     pub(crate) fn set(&mut self, key: &str, address: SocketAddr) {
         self.0.iter_mut().filter(|(given, _)| *given == key).for_each(|place| place.1 = address);
     }
 }
 
-/// What a device of a type shall be.
+/// The properties that a new device shall have.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// Transmit queues: of the device, and of the other end of a pair.
+    /// Numbers of transmit queues: of the device, and of the other end of a pair.
     pub(crate) queues: [usize; 2],
-    /// Largest packets without the link header: of the device, and of the other end.
+    /// Sizes of the largest packets without the link header, bytes: of the device, and of the other
+    /// end.
     pub(crate) mtu: [u32; 2],
     /// The options of the type.
     pub(crate) given: &'a Given,
 }
 
-/// What is below a link.
+/// The part of a device below its link.
 pub(crate) struct End {
-    /// Its transmit queues.
+    /// The device's transmit queues.
     pub(crate) queues: Vec<Box<dyn Device>>,
-    /// What they share.
+    /// State that the queues share.
     pub(crate) end: Arc<LinkEnd>,
-    /// What the device shall send of what arrives from outside.
+    /// A socket whose received datagrams the device shall send.
     pub(crate) listener: Option<Listener>,
 }
 
-/// Why a device could not be made: what the kernel would have said, and what is to be done.
+/// Error: why a device could not be made. It has the text that the kernel would print, and a hint
+/// what to do.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// As `ip` prints it: `RTNETLINK answers: …`, `Error: ….`
+    /// The error as `ip` prints it: `RTNETLINK answers: …`, `Error: ….`
     pub(crate) said: String,
-    /// More of it; may be empty.
+    /// Explanation of the error; may be empty.
     pub(crate) why: String,
 }
 
@@ -119,7 +125,8 @@ impl From<BuildError> for Refusal {
     }
 }
 
-/// What stands for a device, or both ends of a pair, of this type while commands are tried.
+/// Returns stand-ins for a device of this type, or for both ends of a pair. They are used while
+/// commands are only tried.
 pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
     let is_pair = kind.options.iter().any(|option| option.what == Operand::Peer);
     let end = |place: usize| {
@@ -131,7 +138,7 @@ pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
     (0..1 + usize::from(is_pair)).map(end).collect()
 }
 
-/// The type of this name.
+/// Returns the type with this name, or `None` if there is none.
 pub(crate) fn find(name: &str) -> Option<&'static Type> {
     TYPES.iter().find(|kind| kind.name == name)
 }

@@ -1,44 +1,46 @@
-//! What happens on a host.
+//! Events of a host, for listeners.
 
 use std::time::SystemTime;
 
-/// What happened.
+/// An event: a change of a device, or of a qdisc, class or filter on it. Listeners receive it: see
+/// [`Host::listen`](super::Host::listen).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub at: SystemTime,
-    /// To which device.
+    /// Name of the device that changed.
     pub device: String,
-    /// What.
+    /// Kind of the event.
     pub what: What,
-    /// The thing, as `tc` or `ip` shows it: `qdisc fq 1: root refcnt 2 limit 10000p …`.
+    /// The thing that changed, as `tc` or `ip` shows it: `qdisc fq 1: root refcnt 2 limit 10000p
+    /// …`.
     pub line: String,
 }
 
 impl Event {
-    /// Bytes of a [`line`](Self::line), at most; one that was longer ends with `…`.
+    /// Greatest length of a [`line`](Self::line), bytes. A longer line is cut and ends with `…`.
     pub const LINE_MAX: usize = 4096;
 }
 
 /// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Something is new.
+    /// A device, qdisc, class or filter was added.
     Added,
-    /// Something has other parameters.
+    /// A device, qdisc, class or filter has new parameters.
     Changed,
-    /// Something has gone.
+    /// A device, qdisc, class or filter was deleted.
     Deleted,
-    /// A device takes packets from now on.
+    /// A device went up: it accepts packets from now on.
     Up,
-    /// A device takes none any more.
+    /// A device went down: it drops packets from now on.
     Down,
-    /// Packets were dropped, more than before.
+    /// Packets were dropped: the drop counter has grown.
     Dropped,
 }
 
 impl What {
-    /// A word for it.
+    /// Returns the word for this kind of event, such as `added`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
 //! Commands of `ip`.
 //!
 //! Source: behaviour of iproute2 6.1's `ip link`, tried word by word.
-//! Differs: nothing is coloured; `-h`, `-r`, `-t`, `-N` and `-4` to `-B` are read and change
-//! nothing; what Linux's devices alone have (`gso_max_size`, `addrgenmode`) is not shown.
+//! Differs: no output is coloured; `-h`, `-r`, `-t`, `-N` and `-4` to `-B` are accepted without
+//! effect; properties that only Linux's devices have (`gso_max_size`, `addrgenmode`) are not shown.
 
 mod add;
 mod ask;
@@ -17,25 +17,26 @@ use self::words::{Fault, Words};
 use super::Reply;
 use super::netdev::Netdevs;
 
-/// What a command printed, or what was wrong with it.
+/// Output of a command, or the error.
 type Done = Result<String, Fault>;
 
-/// The options of `ip` that stand before its object.
+/// The options of `ip` before its object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     style: Style,
-    /// `-br`: a line for each device.
+    /// Whether each device is shown on one short line (`-br`).
     brief: bool,
-    /// `-o`: a line for each device, with all that there is.
+    /// Whether each device is shown with all its properties on one line (`-o`).
     one_line: bool,
 }
 
-/// An option of `ip`, and what it does. Those that come first win.
+/// An option of `ip`, and its effect. Where an abbreviation fits several options, the first one
+/// wins.
 type Switch = (&'static str, fn(&mut Options) -> Done);
 
 const GO_ON: fn(&mut Options) -> Done = |_| Ok(String::new());
 
-/// The options that take no argument, in the order in which a beginning of theirs is looked up.
+/// The options that take no argument, in the order in which abbreviations are looked up.
 const SWITCHES: &[Switch] = &[
     ("-4", GO_ON),
     ("-6", GO_ON),
@@ -66,7 +67,7 @@ fn set(flag: &mut bool) -> Done {
     Ok(String::new())
 }
 
-/// Does what the words behind `ip` say.
+/// Carries out the words after `ip`, and returns what `ip` prints.
 pub(crate) fn exec(devices: &mut Netdevs, words: &[&str]) -> Reply {
     match run(devices, &mut Words::new(words)) {
         Ok(out) => Reply { code: 0, out, err: String::new() },
@@ -77,7 +78,7 @@ pub(crate) fn exec(devices: &mut Netdevs, words: &[&str]) -> Reply {
 fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     let options = switches(words)?;
     let Some(object) = words.next() else { return Err(Fault::usage(help::IP)) };
-    // In front of `l2tp`, which begins so, too.
+    // `l` means `link`, as in `ip`, where `link` comes before `l2tp`.
     match object {
         _ if begins(object, "link") => link(devices, words, options),
         _ if begins(object, "help") => Err(Fault::usage(help::IP)),
@@ -93,7 +94,7 @@ fn switches(words: &mut Words<'_>) -> Result<Options, Fault> {
         if word == "--" {
             break;
         }
-        // Two dashes are as good as one.
+        // An option may begin with two dashes instead of one.
         let word = if word.starts_with("--") { &word[1..] } else { word };
         let known = SWITCHES.iter().find(|(name, _)| begins(word, name));
         let Some((_, act)) = known else {
@@ -122,7 +123,7 @@ fn link(devices: &mut Netdevs, words: &mut Words<'_>, options: Options) -> Done 
     }
 }
 
-/// Whether `word` is `name` or its beginning.
+/// Returns whether `word` is `name` or an abbreviation of it.
 fn begins(word: &str, name: &str) -> bool {
     !word.is_empty() && name.starts_with(word)
 }

@@ -1,8 +1,8 @@
-//! Devices by name, and the commands of `tc` and `ip` that configure them.
+//! Devices with names, and the commands of `tc` and `ip` that configure them.
 //!
-//! A [`Host`] is to Onramp what a network namespace is to Linux: it has devices, each a [`Link`]
+//! A [`Host`] is to Onramp what a network namespace is to Linux. It has devices, each a [`Link`]
 //! with a tree of qdiscs, and carries out commands one after another, as the kernel does under
-//! `rtnl_lock`. Traffic waits for none of them.
+//! `rtnl_lock`. Threads that send never wait for a command.
 
 mod configure;
 mod device;
@@ -32,68 +32,71 @@ pub use self::event::{Event, What};
 pub use self::lines::{Line, Lines};
 pub use self::tc::{TcError, tc};
 
-/// What a command printed, and how it ended.
+/// What a command printed, and its exit status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// The exit status: 0, 1 (not understood), 2 (not done), 255 (an argument is wrong).
+    /// The exit status: 0 (success), 1 (not understood), 2 (not carried out), 255 (an argument is
+    /// wrong).
     pub code: u8,
-    /// Standard output.
+    /// The command's standard output.
     pub out: String,
-    /// Standard error.
+    /// The command's standard error.
     pub err: String,
 }
 
-/// A device as it is now.
+/// The present state of a device. [`Host::devices`] returns it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceView {
-    /// Its name.
+    /// The name of the device.
     pub name: String,
-    /// Its number, which is not used again.
+    /// The number of the device. The number is not used again after the device was deleted.
     pub index: u32,
-    /// What it is: `dummy`, `veth`, …
+    /// The type of the device: `dummy`, `veth`, …
     pub kind: &'static str,
-    /// Whether it takes packets.
+    /// Whether the device is up. A device that is down drops packets.
     pub up: bool,
-    /// Largest packet without its link header, bytes.
+    /// Size of the largest packet without its link header, bytes.
     pub mtu: u32,
-    /// Packets that `pfifo` and its like hold by default.
+    /// Default limit of `pfifo` and similar qdiscs on this device, packets.
     pub txqueuelen: u32,
-    /// The other end of a `veth`.
+    /// The name of the other end of a `veth`. `None` for other types.
     pub peer: Option<String>,
-    /// Its transmit queues.
+    /// The counters of the transmit queues of the device.
     pub queues: Vec<PortSnapshot>,
-    /// Its qdiscs, each with the transmit queue that it stands in front of; parents first.
+    /// The qdiscs of the device, each with the number of the transmit queue in front of which it
+    /// stands; parents before their children.
     pub qdiscs: Vec<(usize, QdiscView)>,
 }
 
-/// Devices by name.
+/// A set of devices, each with a name. Use it to configure several devices with the commands of
+/// `tc` and `ip`; a program with one device needs only a [`Link`].
 #[derive(Default)]
 pub struct Host {
     devices: netdev::Netdevs,
     listeners: Vec<Listener>,
-    /// The devices that the last text described that it was configured by.
+    /// The names of the devices that the last call of `configure` described.
     configured: BTreeSet<String>,
 }
 
-/// Hears of events; once it says false, of no more.
+/// A function that is called for each event until it returns false.
 type Listener = Box<dyn FnMut(&Event) -> bool + Send + Sync>;
 
 impl Host {
-    /// A host without devices.
+    /// Returns a host without devices.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Does what a command says: `tc qdisc add dev d0 root fq`, `ip link show`. Files that it names
-    /// are looked for below `folder`.
+    /// Carries out a command, given as words: `tc qdisc add dev d0 root fq`, `ip link show`.
+    /// Returns its output and exit status. File names in the command are relative to `folder`.
     pub fn exec(&mut self, words: &[&str], folder: &Path) -> Reply {
         self.run(words, |file| read_file(&folder.join(file), FILE_MAX))
     }
 
-    /// As [`exec`](Self::exec), for somebody who may not see the files here: commands that name
-    /// some are refused.
+    /// Carries out a command as [`exec`](Self::exec) does, for a caller that has no access to the
+    /// files of this machine. Commands that name files are refused.
     pub fn exec_alone(&mut self, words: &[&str]) -> Reply {
         let why = "commands from here name no files; give the program itself, or use onramp tc";
         self.run(words, |_| Err(io::Error::other(why)))
@@ -123,7 +126,7 @@ impl Host {
         reply
     }
 
-    /// All devices, by their numbers.
+    /// Returns the present state of all devices, ordered by device number.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceView> {
         let view = |device: &netdev::Netdev| DeviceView {
@@ -140,34 +143,36 @@ impl Host {
         self.devices.iter().map(view).collect()
     }
 
-    /// The link below a device, to send through.
+    /// Returns the link of a device, through which packets are sent. `None`: there is no device
+    /// with this name.
     #[must_use]
     pub fn link(&self, name: &str) -> Option<Link> {
         Some(self.devices.get(name)?.link.clone())
     }
 
-    /// What arrives at a device from now on: of `veth`, what the other end sends, of `loopback`,
-    /// what itself sends. What nobody reads is counted and freed.
+    /// Returns a receiver of the packets that arrive at a device from now on. At a `veth`, these
+    /// are the packets that the other end sends; at a `loopback`, the packets that the device
+    /// itself sends. Packets that arrive while there is no receiver are counted and freed.
     ///
-    /// `None`: there is no such device, somebody reads already, or nothing arrives at devices of
-    /// its type.
+    /// Returns `None` if there is no such device, if there is a receiver already, or if nothing
+    /// arrives at devices of this type.
     #[must_use]
     pub fn receiver(&self, name: &str) -> Option<Receiver> {
         self.devices.get(name)?.receiver()
     }
 
-    /// Ends all devices: what they hold may leave until `timeout` has passed.
+    /// Closes all devices. The packets that they hold may leave until `timeout` has passed.
     pub fn close(&mut self, timeout: Duration) {
         self.devices.close(timeout);
     }
 
-    /// Calls `listener` with whatever happens from now on, until it says false. It is called in the
-    /// midst of a command, and shall not keep it.
+    /// Registers `listener`, which is called for every event from now on until it returns false.
+    /// The call is made in the middle of a command, so `listener` must return quickly.
     pub fn listen(&mut self, listener: impl FnMut(&Event) -> bool + Send + Sync + 'static) {
         self.listeners.push(Box::new(listener));
     }
 
-    /// Tells the listeners what happened.
+    /// Calls the listeners for the events that happened.
     #[expect(clippy::disallowed_methods, reason = "an event is a report")]
     fn tell(&mut self) {
         for (what, device, mut line) in std::mem::take(&mut self.devices.happened) {
@@ -181,17 +186,17 @@ impl Host {
     }
 }
 
-/// Bytes of a program for filters, at most: far more than one may have.
+/// Greatest size of a program for filters, bytes. It is far above the size that a program may have.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Reads a file of at most `max` bytes. A pipe, which would keep everybody waiting, is none.
+/// Reads a file of at most `max` bytes. Pipes are refused, because reading one could block.
 ///
 /// # Errors
 ///
-/// It cannot be read, is no regular file, or is longer.
+/// Fails if the file cannot be read, is not a regular file, or is longer than `max` bytes.
 pub fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut options = fs::File::options();
-    // What is opened is looked at, and not what may have its name by then.
+    // Check the opened file, and not its name, which may belong to another file by then.
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));

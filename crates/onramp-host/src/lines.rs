@@ -1,20 +1,21 @@
-//! Files of commands: configurations, and `tc -batch FILE`.
+//! Reader for files of commands: configurations, and `tc -batch FILE`.
 //!
 //! Source: behaviour of iproute2's `-batch`, tried: `#` begins a comment, also within a word; a
 //! backslash at the end of a line continues it; quotes, single or double, keep a word together.
 
 use std::io::{self, BufRead};
 
-/// A command of a file.
+/// A command of a file, split into words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The number of its last line, from 1 on.
+    /// The number of the command's last line in the file, from 1 on.
     pub number: usize,
-    /// Its words.
+    /// The words of the command.
     pub words: Vec<String>,
 }
 
-/// The commands of a file.
+/// Iterator over the commands of a file. Empty lines and comments are skipped. An item is an error
+/// if the file cannot be read.
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
@@ -22,17 +23,18 @@ pub struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Reads from `reader`.
+    /// Returns an iterator over the commands that `reader` contains.
     pub const fn new(reader: R) -> Self {
         Self { reader, number: 0 }
     }
 
-    /// What it reads from.
+    /// Returns the reader of the commands.
     pub const fn reader(&self) -> &R {
         &self.reader
     }
 
-    /// The next line without its comment; true: it goes on in the next one.
+    /// Returns the next line without its comment, and whether the command continues on the
+    /// following line. `None`: the file has ended.
     fn line(&mut self) -> io::Result<Option<(String, bool)>> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
@@ -50,7 +52,7 @@ impl<R: BufRead> Lines<R> {
         }))
     }
 
-    /// The next command, those without words left out.
+    /// Returns the next command that has words, or `None` at the end of the file.
     fn command(&mut self) -> io::Result<Option<Line>> {
         loop {
             let Some((mut whole, mut goes_on)) = self.line()? else { return Ok(None) };
@@ -75,7 +77,7 @@ impl<R: BufRead> Iterator for Lines<R> {
     }
 }
 
-/// The words of a line.
+/// Splits a line into words.
 fn split(line: &str) -> Vec<String> {
     let blank = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
     let mut words = Vec::new();
@@ -107,7 +109,7 @@ mod tests {
         let words = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<_>>();
         let want = [
             (3, words("qdisc|add|dev|d0|root")),
-            // A comment begins anywhere, also within quotes.
+            // A `#` begins a comment anywhere, also within quotes.
             (6, words("qdisc|show|dev|d 0|a ")),
             (7, words("class")),
             (8, words("filter")),
@@ -120,7 +122,7 @@ mod tests {
         assert!(lines("").is_empty());
         assert_eq!(lines("a \\"), [(1, vec!["a".to_owned()])]);
         assert_eq!(lines("a '"), [(1, vec!["a".to_owned(), String::new()])]);
-        // A comment ends the line, though a backslash stands before it.
+        // A comment ends the command, even if a backslash stands before the comment.
         for text in ["a \\ # b\nc", "a \\#b\nc"] {
             let want = [(1, vec!["a".into(), "\\".into()]), (2, vec!["c".into()])];
             assert_eq!(lines(text), want, "{text}");

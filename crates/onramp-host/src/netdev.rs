@@ -1,4 +1,4 @@
-//! Devices of a host: by name, and by number.
+//! The devices of a host, by name and by number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use super::What;
 use super::device::{Carried, Given, LinkEnd, Relay, Type};
 use onramp::{CloseReport, Link};
 
-/// Bytes of a device's name, at most (`IFNAMSIZ`, less the zero at its end).
+/// Greatest length of a device's name, bytes (`IFNAMSIZ` without the zero at its end).
 pub(crate) const NAME_MAX: usize = 15;
 
-/// A device.
+/// A device of a host.
 #[derive(Debug)]
 pub(crate) struct Netdev {
-    /// Its name.
+    /// Name of the device.
     pub(crate) name: String,
-    /// Its number, which is not used again.
+    /// Number of the device. It is not used again after the device was deleted.
     pub(crate) index: u32,
-    /// What it is.
+    /// Type of the device.
     pub(crate) kind: &'static Type,
-    /// The parameters of its type.
+    /// Options of the device's type.
     pub(crate) given: Given,
-    /// Whether it takes packets.
+    /// Whether the device is up. A device that is down drops packets.
     pub(crate) up: bool,
-    /// Whether it ever did, and so has a default qdisc.
+    /// Whether the device was ever up, and so has a default qdisc.
     pub(crate) was_up: bool,
-    /// Largest packet without its link header, bytes.
+    /// Size of the largest packet without its link header, bytes.
     pub(crate) mtu: u32,
-    /// Packets that `pfifo` and its like hold by default.
+    /// Default limit of `pfifo` and similar qdiscs on the device, packets.
     pub(crate) txqueuelen: u32,
-    /// Transmit queues.
+    /// Number of transmit queues.
     pub(crate) queues: usize,
-    /// The other end of a `veth`, by its number.
+    /// Number of the device that is the other end of a `veth`.
     pub(crate) peer: Option<u32>,
-    /// Its hardware address.
+    /// Hardware address of the device.
     pub(crate) address: [u8; 6],
-    /// What sends.
+    /// The link through which the device sends.
     pub(crate) link: Link,
-    /// What is below the link.
+    /// The part of the device below its link.
     pub(crate) end: Arc<LinkEnd>,
-    /// Who sends what arrives from outside.
+    /// The thread that sends the datagrams received by the device's listening socket.
     pub(crate) relay: Option<Relay>,
 }
 
-/// What a device counted: `ip -s link`.
+/// The counters of a device, as `ip -s link` shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceCounters {
     pub(crate) received: Carried,
@@ -56,7 +56,7 @@ pub(crate) struct DeviceCounters {
 }
 
 impl Netdev {
-    /// Takes packets from now on, or drops them.
+    /// Sets the device up, so that it accepts packets from now on, or down, so that it drops them.
     pub(crate) fn set_up(&mut self, up: bool) {
         self.up = up;
         self.was_up |= up;
@@ -64,16 +64,17 @@ impl Netdev {
         self.describe();
     }
 
-    /// Largest packet with its link header, bytes (`psched_mtu`): what qdiscs go by.
+    /// Returns the size of the largest packet with its link header, bytes (`psched_mtu`). Qdiscs
+    /// use this value.
     pub(crate) fn packet_max(&self) -> u32 {
         self.mtu.saturating_add(self.kind.header)
     }
 
-    /// The kind of its root, as `ip link` shows it.
+    /// Returns the kind of the qdisc at the root, as `ip link` shows it.
     pub(crate) fn qdisc(&self) -> &'static str {
         match self.link.setup().root_id() {
             Some(kind) => kind,
-            // Nobody asked for one, and it was not up yet.
+            // No qdisc was set, and the device was never up.
             None if !self.was_up => "noop",
             None => self.default_qdisc(),
         }
@@ -83,7 +84,7 @@ impl Netdev {
         default_qdisc(self.kind, self.txqueuelen, self.queues)
     }
 
-    /// Tells its tree what it is now.
+    /// Tells the device's tree the present properties of the device.
     pub(crate) fn describe(&self) {
         let facts = Facts {
             fallback: self.default_qdisc().parse().ok(),
@@ -96,13 +97,14 @@ impl Netdev {
         self.link.describe_device(&self.name, facts);
     }
 
-    /// What arrives at the device from now on, to be read by one; `None`: somebody reads, or
-    /// nothing arrives at devices of its type.
+    /// Returns a receiver of the packets that arrive at the device from now on. `None`: there is a
+    /// receiver already, or nothing arrives at devices of this type.
     pub(crate) fn receiver(&self) -> Option<Receiver> {
         self.end.receiver()
     }
 
-    /// What it received and sent. Drops of its qdiscs are theirs.
+    /// Returns what the device received and sent. Packets that its qdiscs dropped are not counted
+    /// here.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let stats = self.link.stats();
         let dropped = stats.dropped.iter().filter(|(reason, _)| is_devices(**reason));
@@ -111,15 +113,15 @@ impl Netdev {
         DeviceCounters { received: self.end.received(), sent }
     }
 
-    /// Ends it, after at most `timeout`.
+    /// Closes the device, after at most `timeout`.
     pub(crate) fn close(mut self, timeout: Duration) -> CloseReport {
-        // First who sends through the link.
+        // First end the thread that sends through the link.
         drop(self.relay.take());
         self.link.close(timeout)
     }
 }
 
-/// The kind that a device has when nobody gives it one.
+/// Returns the kind of qdisc that a device has by default.
 pub(crate) fn default_qdisc(kind: &Type, txqueuelen: u32, queues: usize) -> &'static str {
     if kind.no_queue || txqueuelen == 0 {
         "noqueue"
@@ -130,7 +132,7 @@ pub(crate) fn default_qdisc(kind: &Type, txqueuelen: u32, queues: usize) -> &'st
     }
 }
 
-/// Whether devices drop for this reason, and not qdiscs.
+/// Whether devices, and not qdiscs, drop packets for this reason.
 fn is_devices(reason: DropReason) -> bool {
     matches!(
         reason,
@@ -144,7 +146,8 @@ fn is_devices(reason: DropReason) -> bool {
     )
 }
 
-/// What happened to a device, for [`Event`](super::Event)s: what, its name, and how `ip` shows it.
+/// Something that happened to a device, from which an [`Event`](super::Event) is made: the kind,
+/// the name of the device, and the line that `ip` shows.
 pub(crate) type Happened = (What, String, String);
 
 /// The devices of a host.
@@ -152,44 +155,44 @@ pub(crate) type Happened = (What, String, String);
 pub(crate) struct Netdevs {
     by_index: BTreeMap<u32, Netdev>,
     by_name: BTreeMap<String, u32>,
-    /// The greatest number so far.
+    /// The greatest number that a device has or had.
     last: u32,
-    /// What `ip` did, oldest first; the host takes it.
+    /// What happened since the host last took this list, oldest first.
     pub(crate) happened: Vec<Happened>,
-    /// Whether anybody wants to know.
+    /// Whether there is a listener for events.
     pub(crate) is_heard: bool,
-    /// Commands are only tried: devices send nothing, and touch nothing outside.
+    /// Whether commands are only tried: devices send nothing and use nothing outside the process.
     pub(crate) is_trial: bool,
 }
 
 impl Netdevs {
-    /// The device of this name.
+    /// Returns the device with this name, or `None` if there is none.
     pub(crate) fn get(&self, name: &str) -> Option<&Netdev> {
         self.by_index.get(self.by_name.get(name)?)
     }
 
-    /// The device of this name.
+    /// Returns the device with this name, or `None` if there is none.
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Netdev> {
         self.by_index.get_mut(self.by_name.get(name)?)
     }
 
-    /// The device of this number.
+    /// Returns the device with this number, or `None` if there is none.
     pub(crate) fn by_index(&self, index: u32) -> Option<&Netdev> {
         self.by_index.get(&index)
     }
 
-    /// All of them, by their numbers.
+    /// Returns all devices, ordered by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Netdev> {
         self.by_index.values()
     }
 
-    /// A number that no device has or had.
+    /// Returns a new number, which no device has or had.
     pub(crate) fn new_index(&mut self) -> u32 {
         self.last += 1;
         self.last
     }
 
-    /// The greatest number that a device has or had.
+    /// Returns the greatest number that a device has or had.
     pub(crate) const fn last(&self) -> u32 {
         self.last
     }
@@ -199,7 +202,7 @@ impl Netdevs {
         index > self.last
     }
 
-    /// Adds a device, whose name and number no other has.
+    /// Adds a device whose name and number no other device has.
     pub(crate) fn add(&mut self, device: Netdev) {
         device.describe();
         self.last = self.last.max(device.index);
@@ -207,13 +210,14 @@ impl Netdevs {
         self.by_index.insert(device.index, device);
     }
 
-    /// Removes the device of this name, which lives on until it is closed.
+    /// Removes the device with this name from the host and returns it. The device still works until
+    /// it is closed.
     pub(crate) fn remove(&mut self, name: &str) -> Option<Netdev> {
         let index = self.by_name.remove(name)?;
         self.by_index.remove(&index)
     }
 
-    /// Gives the device `name`, if there is one, the name `new`, which no other has.
+    /// Renames the device `name`, if it exists, to `new`. No other device has the name `new`.
     pub(crate) fn rename(&mut self, name: &str, new: &str) {
         let Some(index) = self.by_name.remove(name) else { return };
         self.by_name.insert(new.to_owned(), index);
@@ -223,7 +227,8 @@ impl Netdevs {
         }
     }
 
-    /// The first name that begins with `prefix`, goes on with a number, and is free.
+    /// Returns the first free name that consists of `prefix` and a number. A name equal to `taken`
+    /// is not free.
     pub(crate) fn free_name(&self, prefix: &str, taken: Option<&str>) -> String {
         let mut names = (0..=u32::MAX).map(|number| format!("{prefix}{number}"));
         let free = |name: &String| {
@@ -232,7 +237,7 @@ impl Netdevs {
         names.find(free).unwrap_or_default()
     }
 
-    /// Ends all of them, after at most `timeout` for all together that still send.
+    /// Closes all devices. Those that still send have at most `timeout` for all of them together.
     pub(crate) fn close(&mut self, timeout: Duration) {
         self.by_name.clear();
         let devices = std::mem::take(&mut self.by_index);

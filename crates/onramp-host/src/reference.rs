@@ -1,72 +1,72 @@
-//! The words of `tc` and `ip` in tables, for manual pages, completion and documentation.
+//! The words of `tc` and `ip` as tables, for manual pages, completion and documentation.
 //!
-//! What stands behind a kind is in the tables of the kinds: [`KINDS`](onramp_core::qdisc::KINDS)
-//! and [`filter::reference`](onramp_core::filter::reference).
+//! The options that follow a kind of qdisc or filter are in other tables:
+//! [`KINDS`](onramp_core::qdisc::KINDS) and [`filter::reference`](onramp_core::filter::reference).
 
 use super::device::{Operand, TYPES};
 
-/// A program that the daemon plays.
+/// A program that the daemon provides: `tc` or `ip`.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its name.
+    /// Name of the program.
     pub name: &'static str,
-    /// One line for people.
+    /// Description of the program, one line.
     pub about: &'static str,
-    /// What may stand in front of an object.
+    /// Options that may stand before the object.
     pub switches: &'static [Word],
-    /// What its commands are about.
+    /// Objects of the program's commands.
     pub objects: &'static [Object],
 }
 
-/// What commands are about.
+/// An object of commands, such as `qdisc` in `tc qdisc show`.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// Its name.
+    /// Name of the object.
     pub name: &'static str,
-    /// One line for people.
+    /// Description of the object, one line.
     pub about: &'static str,
-    /// What is done with it.
+    /// The verbs that apply to the object.
     pub verbs: &'static [Verb],
 }
 
-/// What is done with an object.
+/// A verb of commands, such as `show` in `tc qdisc show`.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
-    /// Its name.
+    /// Name of the verb.
     pub name: &'static str,
-    /// One line for people.
+    /// Description of the verb, one line.
     pub about: &'static str,
-    /// What may follow, in any order, up to a kind.
+    /// Words that may follow the verb, in any order, before a kind.
     pub words: &'static [Word],
-    /// What follows these.
+    /// What follows these words.
     pub then: Then,
 }
 
-/// A word, and what follows it.
+/// A word of a command, and its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// The word.
+    /// The word itself, as a user types it.
     pub name: &'static str,
-    /// What follows.
+    /// The operand that follows the word.
     pub takes: Takes,
-    /// One line for people.
+    /// Description of the word, one line.
     pub help: &'static str,
 }
 
-/// What follows a word.
+/// The operand of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing.
+    /// No operand.
     Nothing,
-    /// A device of the daemon's.
+    /// The name of a device of the daemon.
     Device,
-    /// A qdisc: `1:`.
+    /// A handle of a qdisc: `1:`.
     Handle,
-    /// A class, or a qdisc: `1:20`.
+    /// A handle of a class or a qdisc: `1:20`.
     Class,
-    /// One of these words, or another.
+    /// One of these words, or another word.
     OneOf(&'static [&'static str]),
-    /// What this word stands for.
+    /// A value. The string is the placeholder that documentation shows for it.
     Value(&'static str),
     /// A type of devices.
     Type,
@@ -75,7 +75,7 @@ pub enum Takes {
 /// What follows the words of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Nothing.
+    /// Nothing follows.
     End,
     /// A kind of qdisc and its options.
     Qdisc,
@@ -88,7 +88,8 @@ pub enum Then {
 }
 
 impl Takes {
-    /// As it stands in a reference; empty: nothing follows.
+    /// Returns the placeholder that documentation shows for the operand. Empty: the word has no
+    /// operand.
     #[must_use]
     pub fn placeholder(self) -> &'static str {
         match self {
@@ -104,7 +105,7 @@ impl Takes {
 }
 
 impl Word {
-    /// As its users write it.
+    /// Returns the word with its operand, as a user writes them.
     #[must_use]
     pub fn usage(&self) -> String {
         format!("{} {}", self.name, self.takes.placeholder()).trim_end().to_owned()
@@ -123,10 +124,10 @@ const fn verb(name: &'static str, about: &'static str, words: &'static [Word], t
     Verb { name, about, words, then }
 }
 
-/// The programs.
+/// The programs that the daemon provides.
 pub const PROGRAMS: &[Program] = &[TC, IP];
 
-/// `tc`.
+/// The tables of `tc`.
 pub const TC: Program = Program {
     name: "tc",
     about: "configures qdiscs, classes and filters of the daemon's devices",
@@ -244,7 +245,7 @@ const FILTER: &[Word] = &[
     word("handle", Takes::Value("FILTERID"), "its name, by the kind"),
 ];
 
-/// `ip`.
+/// The tables of `ip`.
 pub const IP: Program = Program {
     name: "ip",
     about: "makes, changes and shows the daemon's devices",
@@ -303,36 +304,36 @@ const DEVICE: &[Word] = &[DEV];
 const SHOW: &[Word] =
     &[DEV, flag("up", "those that take packets"), word("type", Takes::Type, "those of a type")];
 
-/// A type of devices, for people.
+/// A type of devices, as documentation shows it. [`device_types`] returns all types.
 #[derive(Clone, Debug)]
 pub struct DeviceType {
-    /// Its name.
+    /// Name of the type.
     pub name: &'static str,
-    /// One line for people.
+    /// Description of the type, one line.
     pub help: &'static str,
-    /// The words that may follow its name.
+    /// Options that may follow the name of the type.
     pub options: Vec<DeviceOption>,
-    /// Largest packet without its link header, bytes: the least, the default, and the most; zero:
-    /// there is no such bound.
+    /// Size of the largest packet without its link header, bytes: the minimum, the default and the
+    /// maximum. Zero: there is no such bound.
     pub mtu: [u32; 3],
-    /// Whether it has no qdisc unless one is added.
+    /// Whether devices of this type have no qdisc unless one is added.
     pub no_queue: bool,
 }
 
-/// An option of a type.
+/// An option of a type of devices.
 #[derive(Clone, Debug)]
 pub struct DeviceOption {
-    /// The word.
+    /// The word that names the option.
     pub key: &'static str,
-    /// What follows it.
+    /// Placeholder for the operand of the option.
     pub operand: &'static str,
-    /// Whether it has to be given.
+    /// Whether the option is mandatory.
     pub needed: bool,
-    /// One line for people.
+    /// Description of the option, one line.
     pub help: &'static str,
 }
 
-/// The types of devices.
+/// Returns the types of devices that `ip link add` can make.
 #[must_use]
 pub fn device_types() -> Vec<DeviceType> {
     let option = |option: &super::device::Opt| DeviceOption {
@@ -361,7 +362,8 @@ mod tests {
     use super::*;
     use crate::Host;
 
-    /// What a host with a device and a tree says.
+    /// Returns the exit status and the error text of a command on a host with one device and a
+    /// tree.
     fn said(line: &str) -> (u8, String) {
         let mut host = Host::new();
         let mut exec = |line: &str| {
@@ -375,7 +377,8 @@ mod tests {
         (reply.code, reply.err)
     }
 
-    /// Whether what a line says is that `word` was not understood.
+    /// Returns the error if the command `line` failed because `word` was not understood, and `None`
+    /// otherwise.
     fn is_unknown(line: &str, word: &str) -> Option<String> {
         let (_, err) = said(line);
         let signs = ["is unknown", "hat is", "no such kind"];
@@ -384,7 +387,7 @@ mod tests {
         unknown.then(|| format!("{line}: {err}"))
     }
 
-    /// Something that may follow a word.
+    /// Returns an example of this operand.
     fn example(takes: Takes) -> &'static str {
         match takes {
             Takes::Nothing => "",
@@ -402,7 +405,7 @@ mod tests {
     fn every_word_of_the_tables_is_understood() {
         let mut bad = Vec::new();
         for Program { name, switches, objects, .. } in PROGRAMS {
-            // What reads files is the client's.
+            // The client handles the option that reads files.
             for switch in switches.iter().filter(|switch| switch.name != "-b") {
                 let line = format!("{name} {} {} show", switch.name, objects[0].name);
                 bad.extend(is_unknown(&line, switch.name));

@@ -1,4 +1,4 @@
-//! The devices of a host, as commands of `tc` see them, and what is told of them.
+//! The devices of a host as targets of `tc` commands, and the events that these commands cause.
 
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, QdiscView, Query, mq};
@@ -13,7 +13,8 @@ impl Netdev {
         Target { name: &self.name, link: &self.link, mtu: self.packet_max() }
     }
 
-    /// What its running trees say of themselves, with the transmit queue of each.
+    /// Returns the views of the device's running qdiscs, each with the number of its transmit
+    /// queue.
     pub(super) fn views(&self) -> Vec<(usize, QdiscView)> {
         let queues = self.link.all_views().into_iter();
         let queues: Vec<_> =
@@ -47,7 +48,7 @@ impl Targets for Netdevs {
     }
 }
 
-/// What a change means, as `tc monitor` writes it.
+/// Returns the events that a change causes, with lines as `tc monitor` writes them.
 fn told(setup: &Setup, mtu: u32, line: &str, change: &Change) -> Vec<(What, String)> {
     let name = setup.device();
     let list = |query: Query, classes: bool| {
@@ -98,7 +99,7 @@ fn told(setup: &Setup, mtu: u32, line: &str, change: &Change) -> Vec<(What, Stri
     told
 }
 
-/// Whether a line can only have made something new.
+/// Returns whether a command can only have added something new, and not changed it.
 fn is_new(line: &str) -> bool {
     line.split(' ').nth(1) == Some("add")
 }

@@ -1,8 +1,8 @@
 //! Commands of `tc`.
 //!
 //! Source: behaviour of iproute2 6.1's `tc` and of Linux 6.18 and 7.2, tried word by word.
-//! Differs: nothing is coloured; `-g`, `-r`, `-N` and `-t` are read and change nothing; there are
-//! no network namespaces, chains of their own, and actions outside filters.
+//! Differs: no output is coloured; `-g`, `-r`, `-N` and `-t` are accepted without effect; there are
+//! no network namespaces, no commands on chains, and no actions outside filters.
 
 mod link;
 
@@ -22,10 +22,10 @@ use onramp::{Link, PortError};
 
 pub use self::link::tc;
 
-/// An option that stands before the object, and what it does.
+/// An option before the object, and its effect on the output.
 type Switch = (&'static str, fn(&mut Style));
 
-/// Those that come first win.
+/// The options before the object. Where an abbreviation fits several options, the first one wins.
 const SWITCHES: &[Switch] = &[
     ("-stats", |style| style.stats = true),
     ("-statistics", |style| style.stats = true),
@@ -79,29 +79,29 @@ Usage: tc filter { add | del | change | replace } dev STRING
 pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
     pub(crate) link: &'a Link,
-    /// Largest packet, link header included, bytes.
+    /// Size of the largest packet, link header included, bytes.
     pub(crate) mtu: u32,
 }
 
 /// The devices that commands may name.
 pub(crate) trait Targets {
-    /// The one of this name.
+    /// Returns the device with this name.
     fn target(&self, name: &str) -> Option<Target<'_>>;
-    /// All of them.
+    /// Returns all devices.
     fn targets(&self) -> Vec<Target<'_>>;
-    /// A line has changed something.
+    /// Is called after the command `line` has changed something on the device `name`.
     fn changed(&mut self, name: &str, line: &str, change: &Change);
 }
 
-/// Why a command was not done.
+/// Error: why a command of `tc` was not carried out.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TcError {
-    /// It cannot be read, or cannot be.
+    /// The command cannot be understood, or what it asks for is impossible. Nothing has changed.
     Config(ConfigError),
-    /// A port did not do it.
+    /// A port did not make the change.
     Port(PortError),
-    /// It was no command for a link, or asked for help: what `tc` says then.
+    /// The command is not one for a link, or it asked for help. The field is what `tc` prints then.
     Reply(Reply),
 }
 
@@ -136,14 +136,15 @@ impl fmt::Display for TcError {
     }
 }
 
-// No `source`: the text says it all.
+// No `source`: the text of this error already contains the text of its cause.
 impl std::error::Error for TcError {}
 
 impl From<TcError> for Reply {
     fn from(error: TcError) -> Self {
         match error {
             TcError::Config(error) => refused(&error),
-            // As good as done: nobody has to say it again.
+            // The port will make the change later, without another command, so the exit status is
+            // 0.
             TcError::Port(error @ PortError::Late(_)) => said(0, error.to_string()),
             TcError::Port(error) => {
                 said(2, format!("RTNETLINK answers: Device or resource busy\n{error}"))
@@ -153,16 +154,16 @@ impl From<TcError> for Reply {
     }
 }
 
-/// What a command printed, and a warning if there is one; or what was wrong with it.
+/// Output of a command, with a warning that may be empty; or an error.
 type Done = Result<(String, &'static str), TcError>;
 
-/// Said of filters where packets come in.
+/// Warning for filters on packets that arrive.
 const UNASKED: &str = concat!(
     "Warning: onramp puts no packet to filters of ingress and clsact yet: ",
     "they are kept and listed, and nothing more. Filters at the root qdisc are asked.\n"
 );
 
-/// Does what the words behind `tc` say.
+/// Carries out the words after `tc`, and returns what `tc` prints.
 pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
     match run(devices, words) {
         Ok((out, warning)) => Reply { code: 0, out, err: warning.to_owned() },
@@ -170,7 +171,7 @@ pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
     }
 }
 
-/// The same; errors are values.
+/// Carries out the words after `tc`, and returns errors as values.
 pub(crate) fn run(devices: &mut dyn Targets, words: &[&str]) -> Done {
     let (style, words) = switches(words)?;
     let Some((object, words)) = words.split_first() else { return Err(usage(HELP).into()) };
@@ -188,7 +189,7 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
     let mut style = Style::default();
     while let Some((word, rest)) = words.split_first().filter(|(word, _)| word.starts_with('-')) {
         words = rest;
-        // Two dashes are as good as one.
+        // An option may begin with two dashes instead of one.
         let word = if word.starts_with("--") { &word[1..] } else { word };
         let is = |name: &str| is_short_for(word, name) && word.len() > 1;
         if let Some((_, act)) = SWITCHES.iter().find(|(name, _)| is(name)) {
@@ -241,14 +242,14 @@ fn help(object: &str) -> &'static str {
     }
 }
 
-/// Adds, changes or deletes something.
+/// Adds, changes or deletes a qdisc, class or filter.
 fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -> Done {
     if words.last() == Some(&"help") {
         return Err(kind_help(object, words).into());
     }
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
     one_by_one(object, words)?;
-    // That there is no such device is found out last: by then the rest was read.
+    // As `tc` does, report an unknown device last, after any other error in the line.
     let line = [&[object, verb][..], words].concat().join(" ");
     let Some(target) = name.and_then(|name| devices.target(name)) else {
         return Err(no_device(&line, name.copied()));
@@ -262,8 +263,8 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     Ok((String::new(), if unasked { UNASKED } else { "" }))
 }
 
-/// An argument is one word, and words are what a line is made of. Expressions of filters may be
-/// one argument.
+/// Checks that each argument is a single word, because lines are split into words again later.
+/// Expressions of filters may be one argument of several words.
 fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
     let split = |word: &str| word.is_empty() || word.contains(char::is_whitespace);
     let names = |at: usize| object != "filter" || at > 0 && words[at - 1] == "dev";
@@ -273,7 +274,8 @@ fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
     })
 }
 
-/// What is wrong with a line besides that its device is missing.
+/// Returns the error of a line whose device does not exist. Another error in the line takes
+/// precedence.
 fn no_device(line: &str, name: Option<&str>) -> TcError {
     let said_before = Setup::default().apply(line).err();
     let said_before = said_before.filter(|error| !matches!(error.fault, Fault::Kernel(..)));
@@ -286,7 +288,8 @@ fn no_device(line: &str, name: Option<&str>) -> TcError {
     }
 }
 
-/// What `tc` prints of an error, and, where Linux says no more, what we know of it.
+/// Returns what `tc` prints for an error, with this library's own explanation where Linux gives
+/// none.
 fn refused(error: &ConfigError) -> Reply {
     let text = match error.fault {
         Fault::Usage => error.to_string(),
@@ -306,7 +309,7 @@ fn refused(error: &ConfigError) -> Reply {
     said(error.fault.code(), text)
 }
 
-/// How a kind is used.
+/// Returns the help text of a kind of qdisc, class or filter.
 fn kind_help(object: &str, words: &[&str]) -> Reply {
     if object == "filter" {
         let known = FILTERS.iter().find(|entry| words.contains(&entry.id));
@@ -337,7 +340,7 @@ fn show(
             let target = devices.target(name).ok_or_else(|| missing(name))?;
             list(&target, None, object, query, &mut out);
         }
-        // Classes are those of one device.
+        // Classes are listed for one device only, as `tc` does.
         None if object == "class" => {}
         None => devices.targets().iter().for_each(|target| {
             list(target, Some(target.name), object, query, &mut out);
@@ -355,7 +358,7 @@ fn list(target: &Target<'_>, name: Option<&str>, object: &str, query: Query, out
     }
 }
 
-/// Reads what shall be listed.
+/// Reads which qdiscs or classes shall be listed.
 fn query<'w>(object: &str, words: &[&'w str]) -> Result<(Option<&'w str>, Query), Reply> {
     let (mut device, mut query) = (None, Query::default());
     let mut words = words.iter().copied();
@@ -413,7 +416,7 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
     Ok((out.finish(), ""))
 }
 
-/// Those of one place of one device; nothing, if none is named.
+/// Lists the filters of one place on one device. Without a device, lists nothing.
 fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<String, Reply> {
     if words.contains(&"help") {
         return Err(usage(FILTER_HELP));
@@ -428,7 +431,7 @@ fn show_filters(devices: &dyn Targets, words: &[&str], mut out: Out) -> Result<S
     let link = devices.target(name).ok_or_else(missing)?.link;
     let setup = link.setup();
     let (place, _) = setup.filter_query(&line).map_err(|error| refused(&error))?;
-    // Who does not ask for counters does not have the ports asked.
+    // Ask the ports only if counters shall be shown.
     let counted = if out.style.stats { link.filters(place) } else { Vec::new() };
     setup.show_counted(&line, &counted, &mut out).map_err(|error| refused(&error))?;
     Ok(out.finish())
@@ -441,7 +444,7 @@ fn said(code: u8, mut err: String) -> Reply {
     Reply { code, out: String::new(), err }
 }
 
-/// Help is no fault.
+/// Returns a help text. Asking for help is not an error, so the exit status is 0.
 fn usage(text: &str) -> Reply {
     said(0, text.to_owned())
 }

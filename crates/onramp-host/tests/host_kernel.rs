@@ -1,5 +1,6 @@
-//! The same lines of `tc`, to the real one on a kernel's device and to a host on a device of its
-//! own: both end alike, print the same, and list the same after each.
+//! Gives the same lines of `tc` to the real `tc` on a kernel's device and to a host with a device
+//! of its own. Both have to end with the same status, print the same text, and list the same tree
+//! after each line.
 //!
 //! Needs root, `ip` and `tc` (`apt-get install iproute2`), and a kernel with `htb` and `tbf`.
 
@@ -9,7 +10,7 @@ use std::process::{Command, Output};
 
 use onramp_host::Host;
 
-/// What is listed after each line.
+/// The listings that are compared after each line.
 const LISTINGS: &[&str] = &[
     "qdisc show dev v0",
     "-d qdisc show dev v0",
@@ -20,7 +21,8 @@ const LISTINGS: &[&str] = &[
     "-s class show dev v0",
 ];
 
-/// A network namespace with a pair of devices; it goes when this goes.
+/// A network namespace of the kernel with a pair of devices. Dropping the value deletes the
+/// namespace.
 struct Namespace(String);
 
 impl Namespace {
@@ -30,7 +32,7 @@ impl Namespace {
         space.run("ip", &["netns", "add", name])?;
         let link = ["-n", name, "link"];
         let ip = |words: &[&str]| space.run("ip", &[&link[..], words].concat());
-        // Nobody but the test shall send.
+        // Disable IPv6, so that only the test sends packets.
         for quiet in ["all", "default"] {
             let file = format!("/proc/sys/net/ipv6/conf/{quiet}/disable_ipv6");
             let script = format!("test ! -e {file} || echo 1 > {file}");
@@ -74,7 +76,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Handles that nobody chose are numbered for the whole kernel.
+/// Replaces handles that the kernel chose: their numbers are shared by the whole kernel, so they
+/// differ from run to run.
 fn without_own_handles(text: &str) -> String {
     let own = |word: &str| {
         let digits = word.strip_suffix(':');
@@ -87,7 +90,7 @@ fn without_own_handles(text: &str) -> String {
     words.collect()
 }
 
-/// Lines of `tc`, in turns that begin on a device without a qdisc of its own.
+/// Returns lines of `tc`, in groups that each begin on a device without a qdisc of its own.
 fn turns() -> Vec<Vec<String>> {
     let mut turns: Vec<Vec<String>> = Vec::new();
     let mut turn = |lines: Vec<String>| turns.push(lines);
@@ -322,7 +325,7 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// How both ended and what they printed, if that differs.
+/// Gives a line to both sides. Returns both exit statuses and outputs if they differ.
 fn differs(space: &Namespace, host: &mut Host, words: &str) -> Option<String> {
     let theirs = space.tc(words);
     let line = format!("tc {words}");
@@ -345,7 +348,7 @@ fn the_kernel_and_a_host_say_the_same() {
         Ok(space) => space,
         Err(why) => {
             assert!(std::env::var_os("CI").is_none(), "CI has all that it needs: {why}");
-            // Past the test harness, which hides what passing tests print.
+            // Write to stderr directly, because the test harness hides what passing tests print.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: tc beside the kernel's: {why}").expect("it is open");
         }

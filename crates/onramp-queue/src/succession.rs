@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_spread_over_the_heirs() {
+    fn flows_spread_over_the_successors() {
         let place = gone(&[3, 5, 6]);
         let mut counts = [0; 7];
         for key in 0..3_000 {

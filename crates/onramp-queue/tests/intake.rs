@@ -179,7 +179,7 @@ fn a_chain_may_complete_a_batch_alone() {
 }
 
 #[test]
-fn busy_keeps_what_waits_for_the_keeper() {
+fn busy_keeps_what_waits_for_the_runner() {
     let port = Port::new(Vec::new(), 10, 3);
     let owner = port.own().unwrap();
     staged(&port, [1, 2, 3, 4]);

@@ -1,5 +1,5 @@
-//! The qdisc alone, in somebody else's loop: no threads, no sockets, no clock of its own, and the
-//! caller keeps the buffers: `cargo run --release -p onramp --example embedded_qdisc`.
+//! A qdisc inside the caller's own loop: no threads, no sockets and no clock of its own, and the
+//! caller keeps the buffers. Run: `cargo run --release -p onramp --example embedded_qdisc`.
 
 use onramp::Spec;
 use onramp::qdisc::Dequeue;
@@ -9,8 +9,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spec: Spec = "fq maxrate 10mbit flow_limit 8 quantum 2500 initial_quantum 2500".parse()?;
     let mut tree = Tree::new(&spec, 1514);
 
-    // The caller's buffers. A packet only carries the number of one, its cookie; packets come
-    // from a pool, so that nothing is allocated once it is warm.
+    // The caller's buffers. A packet carries only the number of its buffer, as its cookie. Packets
+    // come from a pool, so nothing is allocated once the pool has been filled.
     let frames: Vec<Vec<u8>> = (0..20_u8).map(|n| vec![n; 1_250]).collect();
     let mut pool = Pool::new(Credits { packets: 1_000, bytes: 0 });
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         packet.flow = number as u64 % 2;
         packet.len = u32::try_from(frame.len())?;
         packet.cookie = number as u64;
-        let _ = tree.enqueue(now, packet); // what is dropped comes back below
+        let _ = tree.enqueue(now, packet); // Dropped packets are handled below.
     }
     for packet in tree.drops() {
         let reason = packet.drop_reason.map_or("", |reason| reason.name());
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let at_us = (now.0 - 1_000_000_000) / 1_000;
                 println!("{at_us:5} us: frame {:2}, {} bytes", packet.cookie, frame.len());
             }
-            // A real loop would poll its sockets until then.
+            // A real loop would poll its sockets until that time.
             Dequeue::NotBefore(then) => now = then,
             Dequeue::Empty => break,
         }

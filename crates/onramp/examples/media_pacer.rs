@@ -1,12 +1,12 @@
-//! A media sender: video paced at its rate, audio in a band before it, and one packet at a time
-//! of its own: `cargo run --release -p onramp --example media_pacer`.
+//! A media sender: paced video, audio in a band with priority over the video, and one packet with a
+//! departure time. Run: `cargo run --release -p onramp --example media_pacer`.
 
 use std::net::UdpSocket;
 use std::time::Duration;
 
 use onramp::{Link, Rate};
 
-/// A priority that `fq` puts into its first band (`TC_PRIO_INTERACTIVE`).
+/// A priority that `fq` maps to its first band (`TC_PRIO_INTERACTIVE`).
 const INTERACTIVE: u32 = 6;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,14 +19,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let video = sender.flow(to).with_pacing_rate("8mbit".parse::<Rate>()?);
     let audio = sender.flow(to).with_priority(INTERACTIVE);
 
-    // A key frame of 40 packets: at line rate it would be a burst that routers drop. Here it takes
-    // 40 ms, and the audio does not wait behind it.
+    // A key frame of 40 packets. At line rate it would be a burst that routers drop. Paced, it
+    // takes 40 ms, and the audio does not wait behind it.
     for part in 0..40_u8 {
         sender.send(&video, &[part; 1_000])?;
     }
     sender.send(&audio, b"audio")?;
 
-    // A departure time for one packet: 50 ms from now.
+    // Give one packet a departure time: 50 ms from now.
     let mut marker = sender.packet(&audio, b"marker")?;
     marker.txtime_ns = (link.now() + Duration::from_millis(50)).0;
     sender.submit(&audio, marker).map_err(|rejected| rejected.why)?;

@@ -1,5 +1,5 @@
-//! What things cost in bytes, counted by the allocator: the table "Memory" of
-//! `docs/performance.md`.
+//! Measures what the parts of a link cost in bytes, as the allocator counts them. The result is the
+//! table "Memory" of `docs/performance.md`.
 //!
 //! ```text
 //! cargo run --release -p onramp --example memory [-- --json FILE]
@@ -27,16 +27,16 @@ struct Args {
     json: Option<PathBuf>,
 }
 
-/// How many of each are made; what they cost together is shared out.
+/// Number of objects that are made of each kind. Their total cost is divided by this number.
 const COUNT: usize = 10_000;
 
-/// Bytes that are in use.
+/// Returns the number of bytes that are allocated now.
 fn live() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// What `make` gives, and the bytes that it keeps in use.
+/// Returns the result of `make`, and the number of bytes that this result keeps allocated.
 fn cost<T>(make: impl FnOnce() -> T) -> (usize, T) {
     let before = live();
     let made = make();
@@ -55,12 +55,12 @@ fn root(qdisc: &str) -> Vec<String> {
     vec![format!("qdisc add dev x root handle 1: {qdisc}")]
 }
 
-/// A packet with room for so many bytes of payload.
+/// Returns the cost of a packet with room for this many bytes of payload.
 fn packet(payload: usize) -> usize {
     let link = null("pfifo");
     let mut sender = link.sender();
     let flow = sender.flow(None);
-    // The first packet of a sender makes more than itself.
+    // The first packet of a sender allocates more than itself, so measure the second.
     let first = sender.packet(&flow, &vec![0; payload]).expect("there are credits");
     let bytes = vec![0; payload];
     let (cost, second) = cost(|| sender.packet(&flow, &bytes).expect("there are credits"));
@@ -73,7 +73,7 @@ fn null(qdisc: &str) -> Link {
     link.expect("the link is in order")
 }
 
-/// A sender that has sent a packet of 120 bytes and got it back.
+/// Returns the cost of a sender that has sent a packet of 120 bytes and got it back.
 fn idle_sender() -> usize {
     let link = null("fq");
     let used = || {
@@ -90,7 +90,7 @@ fn idle_sender() -> usize {
     bytes / count
 }
 
-/// A flow of `qdisc` that has a packet, the packet not counted.
+/// Returns the cost of a flow of `qdisc` that holds a packet, without the packet.
 fn backlogged_flow(qdisc: &str) -> usize {
     let mut tree = tree(&root(qdisc));
     let packets: Vec<_> = (1..).take(COUNT).map(flow_packet).collect();
@@ -99,11 +99,11 @@ fn backlogged_flow(qdisc: &str) -> usize {
             let _ = tree.enqueue(Instant(1), packet);
         }
     });
-    // The list that held the packets is gone.
+    // The list that held the packets was freed inside the measurement, so add its size.
     (bytes + COUNT * size_of::<Packet>()) / COUNT
 }
 
-/// A flow of `fq` that is remembered, since its pace has to hold when it comes again.
+/// Returns the cost of an empty flow that `fq` remembers in order to pace the flow's next packet.
 fn remembered_flow() -> usize {
     let mut tree = tree(&root("fq maxrate 1gbit"));
     let (bytes, ()) = cost(|| {
@@ -121,13 +121,13 @@ fn flow_packet(flow: u64) -> Packet {
     packet
 }
 
-/// What one more of the `flows` of `qdisc` costs, from the start.
+/// Returns the cost of each additional flow of `qdisc`, which allocates all `flows` from the start.
 fn flow_of_table(qdisc: &str, flows: [usize; 2]) -> usize {
     let [few, many] = flows.map(|flows| cost(|| tree(&root(&format!("{qdisc} flows {flows}")))).0);
     (many - few) / (flows[1] - flows[0])
 }
 
-/// A class with its own `pfifo`.
+/// Returns the cost of a class with its own `pfifo`.
 fn class(kind: &str, options: &str) -> usize {
     let root = root(kind);
     let class = |minor| format!("class add dev x parent 1: classid 1:{minor:x} {kind} {options}");
@@ -137,7 +137,7 @@ fn class(kind: &str, options: &str) -> usize {
     (full - empty) / COUNT
 }
 
-/// A port that nobody uses, with its `pfifo_fast`.
+/// Returns the cost of an unused port with its `pfifo_fast`.
 fn port() -> usize {
     let mut setup = Setup::default();
     setup.apply("qdisc add dev x root handle 1: mq").expect("a root");
@@ -180,7 +180,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// A row, whose words have nothing that JSON would have escaped.
+/// Returns a row of the JSON table. Its text has no characters that JSON would have to escape.
 fn row(what: &str, bytes: usize) -> String {
     format!("  {{\"what\": \"{what}\", \"bytes\": {bytes}}}")
 }

@@ -1,11 +1,12 @@
-//! A soak: threads send through links whose devices fail, fill up, dawdle and die, whose ports and
-//! qdiscs change, and which are closed in the middle; all by a seed.
+//! A soak test: threads send through links whose devices fail, fill up, respond slowly and die,
+//! whose ports and qdiscs change, and which are closed in the middle of sending. A seed determines
+//! each run.
 //!
-//! Every second all is brought to rest, and every packet has to be accounted for: by the link's
-//! books, by what the senders were told, and by what the devices took. Memory has to stay flat.
+//! About once a second, all traffic stops, and every packet has to be accounted for: by the link's
+//! counters, by the completions of the senders, and by what the devices took. Memory must not grow.
 //!
-//! `cargo xtask soak --minutes 10 [--seed N]`; ends with 1 when something is wrong, and says what;
-//! with 2 for an option that it does not understand.
+//! `cargo xtask soak --minutes 10 [--seed N]` ends with status 1 and a message when something is
+//! wrong, and with status 2 for an option that it does not understand.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +22,7 @@ use onramp::{
 };
 
 const THREADS: u64 = 24;
-/// Ports that a link may ever have.
+/// Greatest number of ports that a link may have over its lifetime.
 const PORTS: usize = 60;
 const QDISCS: &[&str] = &[
     "fq",
@@ -33,11 +34,11 @@ const QDISCS: &[&str] = &[
     "pfifo_fast",
 ];
 const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
-/// Long enough for all that is held to leave at the slowest rate there is.
+/// Long enough for all held packets to leave at the slowest rate used here.
 const REST: Duration = Duration::from_secs(60);
 const DEAD: &str = "the soak kills this device";
 
-/// A device with a will of its own.
+/// A device that behaves randomly: it may be full, slow, fail or die.
 struct Moody {
     info: DeviceInfo,
     rng: Rng,
@@ -72,7 +73,7 @@ impl Device for Moody {
             0 if self.mortal && self.rng.u32(0..20) == 0 => panic!("{DEAD}"),
             0..=9 => {
                 self.full_until = now.after(self.rng.u64(0..3_000_000));
-                // One that does not say until when is asked after a tick.
+                // The port asks a device that does not say when it has room again after one tick.
                 let retry_at = self.rng.bool().then_some(self.full_until);
                 return Transmitted { calls: 1, messages: 0, retry_at };
             }
@@ -103,7 +104,7 @@ impl Device for Moody {
     }
 }
 
-/// What the senders know.
+/// What the senders know of their packets, summed over all senders.
 #[derive(Debug, Default)]
 struct Told {
     accepted: AtomicU64,
@@ -121,7 +122,7 @@ fn sender(link: &Link, told: &Arc<Told>) -> Sender {
     sender
 }
 
-/// Sends in all the ways there are until `stop`, then waits for the fate of all.
+/// Sends in all possible ways until `stop` is set, then waits for the completion of all packets.
 fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
     let mut me = sender(link, told);
     while !stop.load(Ordering::Relaxed) {
@@ -138,7 +139,8 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
                 0 => {
                     me.cork();
                     let n = (0..20).filter(|_| me.try_send(&flow, payload).is_ok()).count();
-                    // What a cork holds back counts as accepted: it is pulled before it waits.
+                    // Packets that a cork holds back count as accepted, because a sender submits
+                    // them before it waits.
                     let _ = me.uncork();
                     n as u64
                 }
@@ -161,7 +163,7 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
                 _ => match me.send(&flow, payload) {
                     Ok(()) => 1,
                     Err(SendError::Closed) => return finish(me),
-                    Err(_) => break, // Its port died: another flow.
+                    Err(_) => break, // The flow's port died, so use another flow.
                 },
             };
             told.accepted.fetch_add(accepted, Ordering::Relaxed);
@@ -174,12 +176,12 @@ fn live(link: &Link, told: &Arc<Told>, stop: &AtomicBool, mut rng: Rng) {
     finish(me);
 }
 
-/// Some wait for what they have below them, some just go.
+/// Waits for all packets that the sender has in flight, and drops the sender.
 fn finish(mut sender: Sender) {
     assert!(sender.flush(REST), "a sender waits for ever: {sender:?}");
 }
 
-/// Changes everything that may be changed.
+/// Makes one random change: of the qdisc, the rate or the ports.
 fn meddle(link: &Link, rng: &mut Rng, taken: &Arc<AtomicU64>) {
     match rng.u32(0..4) {
         0 => link.set_qdisc(QDISCS[rng.usize(0..QDISCS.len())]).expect("a qdisc"),
@@ -191,7 +193,8 @@ fn meddle(link: &Link, rng: &mut Rng, taken: &Arc<AtomicU64>) {
     assert!(stats.sent + stats.dropped_total() <= stats.submitted, "{stats:?}");
 }
 
-/// A link's life of about a second. Gives the packets it carried.
+/// Runs one link for about a second. Returns the number of packets that the link carried, or what
+/// was wrong.
 fn second(seed: u64) -> Result<u64, String> {
     let mut rng = Rng::with_seed(seed);
     let taken = Arc::new(AtomicU64::new(0));
@@ -232,9 +235,9 @@ fn second(seed: u64) -> Result<u64, String> {
     let taken = of(&taken);
     let books = stats.submitted == stats.sent + stats.dropped_total() && stats.held == 0;
     let fates = (sent, dropped) == (stats.sent, stats.dropped_total());
-    // A device that dies may have taken some of which nothing is known.
+    // A device that dies may have taken packets that the link counts as dropped.
     let wire = stats.sent <= taken && taken <= stats.sent + dead;
-    // What a cork held back when its link closed was accepted, and never submitted.
+    // Packets that a cork held back when its link closed were accepted, but not submitted.
     let all = accepted == stats.submitted || closes;
     if books && fates && wire && all {
         Ok(stats.submitted)
@@ -246,7 +249,7 @@ fn second(seed: u64) -> Result<u64, String> {
     }
 }
 
-/// Resident memory, KiB.
+/// Returns the resident memory of the process, KiB.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -280,7 +283,7 @@ fn main() -> Result<(), String> {
     let counted = panics.clone();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // Those that the soak makes are no news.
+        // Do not print panics that the soak causes on purpose.
         if info.payload_as_str() == Some(DEAD) {
             *counted.write().unwrap_or_else(PoisonError::into_inner) += 1;
         } else {
@@ -290,13 +293,13 @@ fn main() -> Result<(), String> {
     println!("soak: {minutes:?}, seed {seed}");
     let end = clock.now() + minutes;
     let (mut lives, mut packets, mut warm) = (0_u64, 0, 0);
-    // One at least, however short the time.
+    // Run at least one link, however short the time is.
     while lives == 0 || clock.now() < end {
         packets += second(seed)?;
         seed = seed.wrapping_add(1);
         lives += 1;
         let now = resident();
-        // What the allocator keeps has settled after some lives.
+        // After some links, the memory that the allocator keeps has settled.
         if lives == 10 {
             warm = now;
         }

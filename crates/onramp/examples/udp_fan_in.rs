@@ -1,4 +1,4 @@
-//! Many threads, one UDP egress: `cargo run --release -p onramp --example udp_fan_in`.
+//! Many threads send through one UDP link: `cargo run --release -p onramp --example udp_fan_in`.
 
 use std::net::UdpSocket;
 use std::thread;
@@ -10,19 +10,19 @@ const THREADS: usize = 64;
 const DATAGRAMS: u32 = 2_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Somebody to send to: sockets that nobody reads, so the kernel throws away what does not fit.
+    // The destinations: sockets that nobody reads, so the kernel drops datagrams that do not fit.
     let sinks =
         (0..THREADS).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
 
     let link = Link::udp("0.0.0.0:0").qdisc("fq").build()?;
     thread::scope(|scope| {
         for sink in &sinks {
-            let mut sender = link.sender(); // one for each thread
+            let mut sender = link.sender(); // Each thread needs a sender of its own.
             let to = sink.local_addr().expect("it is bound");
             scope.spawn(move || {
                 let flow = sender.flow(to);
                 for number in 0..DATAGRAMS {
-                    // Waits for room when this thread has sent faster than the link.
+                    // Blocks while this thread has sent faster than the link.
                     sender.send(&flow, &number.to_be_bytes()).expect("the link is open");
                 }
             });

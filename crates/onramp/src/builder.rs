@@ -1,4 +1,4 @@
-//! How links are made.
+//! The builder that configures and makes a [`Link`].
 
 #[cfg(feature = "udp")]
 mod udp;
@@ -23,24 +23,28 @@ use crate::Link;
 use crate::runner::StartError;
 use crate::shared::{BoxDevice, LinkConfig, Setup};
 
-/// Ports of a link that binds its own sockets: one for each processor, at most this many.
+/// Greatest default number of ports of a link that binds its own sockets. The default is one port
+/// for each processor, up to this number.
 const PORTS_DEFAULT_MAX: usize = 8;
-/// Ports of a link, at most.
+/// Greatest number of ports of a link.
 const PORTS_MAX: usize = 65_535;
-/// Ports that a link may come to have if nobody says.
+/// Default limit on the number of ports that a link may have over its lifetime.
 const PORTS_MAX_DEFAULT: usize = 64;
-/// What stands in front of a port if nobody says.
+/// Qdisc in front of each port if the caller names none.
 const DEFAULT: &str = "fq";
-/// Runners of a link, at most.
+/// Greatest number of runners of a link.
 const RUNNERS_MAX: usize = 64;
-/// Packets that wait in one intake at most. Credits bound what each sender has there; this is
-/// what bounds all of them together.
+/// Default cap of one port's intake, packets. Credits bound the packets of each sender in the
+/// intake; this cap bounds the packets of all senders together.
 const BURST_DEFAULT: u16 = 16_384;
-/// Packets a sender may have below it. Under fq's `flow_limit` of 100, so that a sender that waits
-/// for room loses nothing.
+/// Default credits of a sender. 96 packets is below fq's default `flow_limit` of 100, so a sender
+/// that waits for room loses no packet to that limit.
 const CREDITS_DEFAULT: Credits = Credits { packets: 96, bytes: 1 << 20 };
 
-/// Says what a link shall be; [`build`](Self::build) makes it.
+/// Builder of a [`Link`]. Its methods set options; [`build`](Self::build) makes the link.
+///
+/// [`Link::udp`], [`Link::sockets`] and [`Link::devices`] return a builder. The default of every
+/// option suits most programs; each method says when to change it.
 #[derive(Debug)]
 pub struct LinkBuilder {
     source: Source,
@@ -64,23 +68,25 @@ enum Source {
     Devices(Vec<BoxDevice>),
 }
 
-/// Why a link could not be made.
+/// Error of [`LinkBuilder::build`]: why the link could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The local address could not be resolved.
+    /// The local address could not be resolved, or resolved to no address.
     #[cfg(feature = "udp")]
     Resolve(io::Error),
-    /// The qdisc's text is wrong.
+    /// The description of the qdisc or tree is wrong.
     Qdisc(ConfigError),
-    /// A device could not be made.
+    /// A device could not be made, for example because a socket could not be bound.
     #[cfg(feature = "udp")]
     Device(DeviceError),
-    /// A runner thread could not be started.
+    /// The system could not start a runner thread.
     Runner(io::Error),
-    /// A runner could not be kept on a processor: which, and what the kernel said.
+    /// A runner thread could not be pinned to a processor. The fields are the number of the
+    /// processor and the kernel's error.
     Pin(usize, io::Error),
-    /// A number is out of its range: what, the number, and the range.
+    /// An option is out of its range. The fields are the name of the option, the value given, and
+    /// the allowed range.
     Range(&'static str, usize, &'static str),
 }
 
@@ -111,7 +117,7 @@ impl fmt::Display for BuildError {
     }
 }
 
-// No `source`: the text says it all.
+// No `source`: the text of this error already contains the text of its cause.
 impl std::error::Error for BuildError {}
 
 impl LinkBuilder {
@@ -137,16 +143,27 @@ impl LinkBuilder {
         }
     }
 
-    /// Ports (transmit queues), each with a socket of its own and a qdisc of its own (`mq`). By
-    /// default one for each processor, at most 8. Sockets and devices of yours are a port each.
+    /// Sets the number of ports (transmit queues). Each port has its own socket and its own qdisc,
+    /// as below Linux's `mq`.
+    ///
+    /// Default: one port for each processor, at most 8, if the link binds its own sockets. A link
+    /// over given sockets or devices has one port for each of them, and [`build`](Self::build)
+    /// fails if this option names another number. The range is 1 to 65535.
+    ///
+    /// Choose 1 if one qdisc has to schedule all traffic. Choose more if several threads send at
+    /// the same time and one port limits their throughput.
     #[must_use]
     pub fn ports(mut self, ports: usize) -> Self {
         self.ports = Some(ports);
         self
     }
 
-    /// The qdisc in front of each port, as `tc` writes it, with units: `fq maxrate 8mbit`.
-    /// Default: `fq`.
+    /// Sets the qdisc in front of each port, written as `tc` writes it, with units: `fq maxrate
+    /// 8mbit`. Default: `fq`.
+    ///
+    /// Change it to get another scheduling policy: bands (`prio`), a rate limit (`tbf`), active
+    /// queue management (`fq_codel`, `cake`). If the text is wrong, [`build`](Self::build) returns
+    /// [`BuildError::Qdisc`].
     #[must_use]
     pub fn qdisc(mut self, qdisc: &str) -> Self {
         let tree = Spec::with_units(qdisc).map(onramp_core::Setup::of);
@@ -154,9 +171,12 @@ impl LinkBuilder {
         self
     }
 
-    /// The tree of qdiscs, classes and filters in front of each port, in the place of
-    /// [`qdisc`](Self::qdisc). Of a tree whose root is `mq`, each port gets what stands below the
-    /// class of its number: `1:1` is the first port.
+    /// Sets the tree of qdiscs, classes and filters in front of each port, instead of a single
+    /// [`qdisc`](Self::qdisc). If the root of the tree is `mq`, each port gets the part of the tree
+    /// below the class with its number: class `1:1` is the first port.
+    ///
+    /// Use a tree if packets need classes or filters. If the tree has no qdisc at its root,
+    /// [`build`](Self::build) returns [`BuildError::Qdisc`].
     ///
     /// ```no_run
     /// use onramp::{Link, Setup};
@@ -178,90 +198,131 @@ impl LinkBuilder {
         self
     }
 
-    /// Where the chance that qdiscs take begins, for runs that shall repeat. Default: unknown to
-    /// anybody, as the keys of hashes should be.
+    /// Sets the seed of the random numbers that qdiscs draw, such as the drops of `netem`. Default:
+    /// a random seed that nobody can predict, as the keys of hashes should be.
+    ///
+    /// Set it in tests and simulations whose runs have to repeat exactly. Do not set it in
+    /// production: whoever knows the seed can choose flows whose hashes collide.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// What each sender may have below it. Default: 96 packets, 1 MiB; fewer packets when more
-    /// than 85 senders a port share the link.
+    /// Sets the credits of each sender: how many packets, and how many bytes of payload, it may
+    /// have in flight, that is, accepted by the link and neither sent nor dropped. Default: 96
+    /// packets and 1 MiB. If more than 85 senders for each port share the link, each of them gets
+    /// fewer packets. The range is 1 to 32768 packets.
+    ///
+    /// Raise it if a sender gets [`Full`](crate::TrySendError::Full) although the device is idle,
+    /// or sends in bursts longer than 96 packets. Lower it to keep queues and delays short. Credits
+    /// above the packet limit of a flow in the qdisc (100 packets under `fq`) let the qdisc drop
+    /// packets of a sender that waits for room.
     #[must_use]
     pub fn credits(mut self, credits: Credits) -> Self {
         self.credits = credits;
         self
     }
 
-    /// Packets that may wait in each port's intake (`net.core.qdisc_max_burst`). Default: 16384.
+    /// Sets the greatest number of packets that may wait in each port's intake, as Linux's
+    /// `net.core.qdisc_max_burst` does. Default: 16384 packets. The range is 1 to 65535 packets.
+    ///
+    /// Credits normally keep an intake far below this cap. Raise it only if
+    /// [`LinkStats::refused`](crate::LinkStats::refused) grows; lower it to bound the memory that
+    /// very many senders can fill.
     #[must_use]
     pub fn burst(mut self, burst: u16) -> Self {
         self.burst = burst;
         self
     }
 
-    /// Largest packet on the wire, bytes, link header included. From it `fq` derives its quantum.
-    /// Default: what the device says.
+    /// Sets the size of the largest packet on the wire, in bytes, link header included. `fq` and
+    /// other qdiscs derive their quantum from this size. Default: the size that the device reports.
+    ///
+    /// Change it if the path carries smaller or larger packets than the device reports, for example
+    /// jumbo frames.
     #[must_use]
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = Some(mtu);
         self
     }
 
-    /// Who sends: see [`Mode`]. Default: hybrid.
+    /// Sets which threads transmit packets: senders, runners or both, see [`Mode`]. Default:
+    /// [`Mode::Hybrid`].
+    ///
+    /// Choose [`Mode::Dedicated`] if sending threads must never spend time on the system calls of a
+    /// device, and a processor is free for the runner. Choose [`Mode::Inline`] if packets should
+    /// leave as early as possible even while many senders use the same port.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Runner threads, which share the ports; 1 to 64. Default: 1, and one for each port, at most
-    /// as many as there are processors, when they alone send ([`Mode::Dedicated`]).
+    /// Sets the number of runner threads, which share the ports. The range is 1 to 64. Default: 1
+    /// runner. In [`Mode::Dedicated`], where runners alone transmit, the default is one runner for
+    /// each port, but no more than there are processors.
+    ///
+    /// Raise it if one runner cannot serve all ports in time, for example if many ports pace their
+    /// packets.
     #[must_use]
     pub fn runners(mut self, runners: usize) -> Self {
         self.runners = Some(runners);
         self
     }
 
-    /// Keeps the runners on these processors, in turn. Default: wherever the kernel puts them.
+    /// Pins the runner threads to these processors: the first runner to the first processor, and so
+    /// on, starting over when there are more runners than processors. Default: the kernel chooses
+    /// the processors.
+    ///
+    /// Set it if processors are reserved for networking. If a runner cannot be pinned,
+    /// [`build`](Self::build) returns [`BuildError::Pin`].
     #[must_use]
     pub fn runner_cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
         self.runner_cpus = cpus.into_iter().collect();
         self
     }
 
-    /// A rate on the wire, headers included, that all ports have together. Those that have
-    /// something to send have equal parts of it. Default: none.
+    /// Sets a rate limit that all ports share. The rate counts bytes on the wire, headers included.
+    /// Ports that have packets to send get equal parts of the rate. Default: no limit.
     ///
-    /// [`Link::set_rate`] changes it.
+    /// Set it if the link as a whole must not exceed a rate although it has several ports: a rate
+    /// in the qdisc limits each port by itself. [`Link::set_rate`] changes the rate later, but only
+    /// of a link that was built with one.
     #[must_use]
     pub fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// Ports that the link may ever have, those that were removed included
-    /// ([`Link::add_port`]). Default: 64, or as many as it starts with.
+    /// Sets how many ports the link may have over its lifetime, counting ports that were removed
+    /// (see [`Link::add_port`]). Default: 64, or the initial number of ports if that is larger. The
+    /// range is from the initial number of ports to 65535.
+    ///
+    /// Raise it if the program adds and removes ports often: the number of a removed port is not
+    /// used again.
     #[must_use]
     pub fn ports_max(mut self, ports: usize) -> Self {
         self.ports_max = Some(ports);
         self
     }
 
-    /// Each qdisc measures how long packets take from push to dequeue: see
-    /// [`Link::measure`](Link::measure).
+    /// Sets whether each qdisc measures the sojourn time of packets, from push to dequeue: see
+    /// [`Link::measure`](Link::measure). Default: false.
+    ///
+    /// Set it to see queueing delays from the first packet on. Measuring costs time for each
+    /// packet.
     #[must_use]
     pub fn measure(mut self, measures: bool) -> Self {
         self.measures = measures;
         self
     }
 
-    /// Makes the link and starts its runners.
+    /// Makes the link and starts its runner threads.
     ///
     /// # Errors
     ///
-    /// [`BuildError`]: what was wrong; nothing is left behind.
+    /// Returns a [`BuildError`] that names what was wrong. No thread and no socket is left behind.
     pub fn build(self) -> Result<Link, BuildError> {
         let tree = self.tree.map_err(BuildError::Qdisc)?;
         if !(1..=Credits::PACKETS_MAX).contains(&self.credits.packets) {
@@ -297,7 +358,7 @@ impl LinkBuilder {
     }
 }
 
-/// The tree, for a link over these devices.
+/// Returns the tree, adapted to a link over these devices.
 fn of_link(
     mut tree: onramp_core::Setup,
     devices: &[BoxDevice],
@@ -316,7 +377,7 @@ fn of_link(
     tree
 }
 
-/// Processors that this process may use.
+/// Returns the number of processors that this process may use.
 fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }

@@ -1,21 +1,24 @@
-//! Why a packet was not accepted.
+//! Errors of sending: why a link did not accept a packet.
 
 use std::fmt;
 
 use onramp_queue::Packet;
 
-/// Why a packet was not accepted just now.
+/// Error of calls that never block, such as [`Sender::try_send`](crate::Sender::try_send): why the
+/// link did not accept a packet now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrySendError {
-    /// No credit is left, or the port's intake is at its cap. Wait for room.
+    /// The sender has no credit left, or the port's intake is at its cap. Wait for room
+    /// ([`Sender::wait_room`](crate::Sender::wait_room), [`Sender::ready`](crate::Sender::ready))
+    /// and try again.
     Full,
-    /// The payload is larger than any UDP datagram (65,507 bytes over IPv4).
+    /// The payload is larger than the payload of any UDP datagram (65,507 bytes over IPv4).
     TooLarge,
-    /// The link is closed.
+    /// The link is closed, so it will never accept a packet again.
     Closed,
-    /// The flow's port is dead, by a panic of its qdisc or device: see
-    /// [`Link::deaths`](crate::Link::deaths).
+    /// The flow's port is dead because its qdisc or device panicked: see
+    /// [`Link::deaths`](crate::Link::deaths). Flows on other ports can still send.
     PortDead,
 }
 
@@ -32,16 +35,17 @@ impl fmt::Display for TrySendError {
 
 impl std::error::Error for TrySendError {}
 
-/// Why a packet will never be accepted.
+/// Error of calls that wait for room, such as [`Sender::send`](crate::Sender::send): why the link
+/// will never accept the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The payload is larger than any UDP datagram (65,507 bytes over IPv4).
+    /// The payload is larger than the payload of any UDP datagram (65,507 bytes over IPv4).
     TooLarge,
-    /// The link is closed.
+    /// The link is closed, so it will never accept a packet again.
     Closed,
-    /// The flow's port is dead, by a panic of its qdisc or device: see
-    /// [`Link::deaths`](crate::Link::deaths).
+    /// The flow's port is dead because its qdisc or device panicked: see
+    /// [`Link::deaths`](crate::Link::deaths). Flows on other ports can still send.
     PortDead,
 }
 
@@ -57,11 +61,11 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// A packet given back, and why.
+/// A packet that [`Sender::submit`](crate::Sender::submit) gave back, and the reason.
 #[derive(Debug)]
 pub struct Rejected {
-    /// The packet, unchanged.
+    /// The packet, unchanged. Submit it again later, or drop it to return its credit.
     pub packet: Packet,
-    /// Why.
+    /// Why the link did not accept the packet.
     pub why: TrySendError,
 }

@@ -1,42 +1,46 @@
-//! A flow: where packets go, and how they are scheduled.
+//! Flows: where the packets of a flow go, and how qdiscs schedule these packets.
 
 use std::net::SocketAddr;
 
 use onramp_core::Rate;
 
-/// Bytes of UDP, IPv4 or IPv6, and Ethernet headers, as Linux counts them in a qdisc.
+/// Bytes that Linux counts in a qdisc besides the payload: the headers of UDP, IPv4 or IPv6, and
+/// Ethernet.
 const OVERHEAD_V4: u32 = 8 + 20 + 14;
 const OVERHEAD_V6: u32 = 8 + 40 + 14;
 
-/// Which port (transmit queue) a flow goes through, unless one qdisc serves all those of a
-/// [`Host`](crate::Host)'s device: then all flows go through the first.
+/// Chooses the port (transmit queue) of a flow. If one qdisc serves all ports of a
+/// [`Host`](crate::Host)'s device, the choice has no effect: all flows go through the first port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// The next one in turn; the flow stays there.
+    /// The next port in turn. The flow stays on that port. Suits most programs.
     #[default]
     Turn,
-    /// This one.
+    /// The port with this number.
     Port(usize),
-    /// By this hash of the flow, made by the caller. Flows of equal hashes are one to the qdiscs,
-    /// unless ports came or went between their making. If only some of them are paced, packets of
-    /// the others may overtake theirs: see [`Flow::set_pacing_rate`].
+    /// The port that this hash selects. The caller computes the hash from the flow. Qdiscs treat
+    /// flows of equal hashes as one flow, unless ports were added or removed between the creation
+    /// of these flows. If only some of these flows are paced, packets of the unpaced flows may
+    /// overtake packets of the paced flows: see [`Flow::set_pacing_rate`].
     Hash(u64),
-    /// That of the processor the sender is on (Linux: XPS). A sender that moved to another
-    /// processor goes to another port only when everything it has below came home: so its packets
-    /// keep their order. If its port dies, it goes to another one that lives, once a cork holds
-    /// nothing back for the dead one.
+    /// The port that belongs to the processor on which the sender runs (Linux: XPS). When a sender
+    /// moves to another processor, it changes its port only after all packets that it has in flight
+    /// came home, so its packets keep their order. If the port dies, the sender changes to a living
+    /// port, once no cork holds back packets for the dead port.
     Cpu,
 }
 
-/// Where packets go, and how they are scheduled. Cheap to clone; belongs to the link that made it:
-/// any sender of that link may use it, and those of another panic.
+/// The destination of packets, and how qdiscs schedule them. Cheap to clone.
+///
+/// A flow belongs to the link that made it. Every sender of that link may use the flow; a sender of
+/// another link panics if it is given the flow.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// The link that made it.
+    /// Identity of the link that made this flow.
     pub(crate) link: u64,
     pub(crate) key: u64,
     pub(crate) port: usize,
-    /// The port is that of the sender's processor, instead.
+    /// Whether packets take the port of the sender's processor instead of `port`.
     pub(crate) by_cpu: bool,
     pub(crate) dest: Option<SocketAddr>,
     pub(crate) overhead: u32,
@@ -66,39 +70,43 @@ impl Flow {
         }
     }
 
-    /// Paces the flow to `rate` on the wire, headers included (`SO_MAX_PACING_RATE`); needs `fq`.
+    /// Returns the flow with its packets paced to `rate`, in bytes on the wire, headers included
+    /// (`SO_MAX_PACING_RATE`). Only the qdisc `fq` paces packets.
     #[must_use]
     pub fn with_pacing_rate(mut self, rate: Rate) -> Self {
         self.set_pacing_rate(rate);
         self
     }
 
-    /// Sets the pacing rate of packets sent from now on.
+    /// Sets the pacing rate of packets that are sent from now on. The rate counts bytes on the
+    /// wire, headers included.
     ///
-    /// Packets keep the rate that they were sent with. Those that wait for their time under `fq`
-    /// may be overtaken by later ones of the same flow that have no rate any more: these need not
-    /// wait, and `fq` sends what need not wait at once, as Linux's does (`fq_fastpath_check`,
-    /// `net/sched/sch_fq.c`, 7.2). A sender that needs the order lowers and raises rates but does
-    /// not lift them, or [flushes](crate::Sender::flush) before it does.
+    /// Packets keep the rate with which they were sent. If the flow then stops being paced, its
+    /// later packets, which have no rate, may overtake earlier packets that still wait for their
+    /// time under `fq`: `fq` sends packets that need not wait at once, as Linux's does
+    /// (`fq_fastpath_check`, `net/sched/sch_fq.c`, 7.2). A sender that needs the order may lower
+    /// and raise the rate, but should [flush](crate::Sender::flush) before it removes the rate.
     pub fn set_pacing_rate(&mut self, rate: Rate) {
         self.pacing_rate = rate.0;
     }
 
-    /// Sets the priority (`SO_PRIORITY`), by which qdiscs choose a band.
+    /// Returns the flow with this priority (`SO_PRIORITY`). Qdiscs such as `prio` choose a band by
+    /// it.
     #[must_use]
     pub fn with_priority(mut self, priority: u32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Sets the mark (`SO_MARK`): for devices and qdiscs of yours; none of ours reads it.
+    /// Returns the flow with this mark (`SO_MARK`). The mark is for devices and qdiscs of the
+    /// caller: no qdisc of this library reads the mark.
     #[must_use]
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = mark;
         self
     }
 
-    /// Sets the ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    /// Returns the flow with this ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     ///
     /// # Panics
     ///
@@ -110,14 +118,15 @@ impl Flow {
         self
     }
 
-    /// The key by which qdiscs know the flow.
+    /// Returns the key by which qdiscs tell this flow from others.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// The port its packets go through, unless that was removed since, one qdisc serves all ports,
-    /// or they are mapped by processor.
+    /// Returns the number of the port that was chosen when the flow was made. Packets take another
+    /// port if that port was removed since, if one qdisc serves all ports, or if the flow is mapped
+    /// by processor ([`Mapping::Cpu`]).
     #[must_use]
     pub fn port(&self) -> usize {
         self.port

@@ -1,8 +1,8 @@
-//! Linux traffic control you can link.
+//! Linux traffic control (qdiscs) as a library.
 //!
-//! A [`Link`] is a device with one or more ports (transmit queues), each with a qdisc in front.
-//! Any number of threads send through it, each with a [`Sender`] of its own, and none of them
-//! ever waits for a lock.
+//! A [`Link`] is a device with one or more ports (transmit queues). Each port has a qdisc in front
+//! of its device. Any number of threads send through a link, each with its own [`Sender`], and no
+//! sending thread ever waits for a lock.
 //!
 //! # Features
 //!
@@ -59,7 +59,7 @@ pub use onramp_core::{
 pub use onramp_dev as dev;
 pub use onramp_queue::{Completion, Credits, DropReason, Layer, Meta, Packet, PacketList, Pool};
 
-/// The example of the README compiles.
+/// Checks that the example of the README compiles.
 #[cfg(all(doctest, feature = "udp"))]
 #[doc = include_str!("../../../README.md")]
 mod readme {}

@@ -12,7 +12,7 @@ pub struct Line(Typed);
 #[derive(Clone, Debug)]
 enum Typed {
     Text(String),
-    /// The link knows the name that is missing.
+    /// A command from parts. The link adds the missing name of the device.
     Parts(Command),
 }
 
@@ -28,7 +28,7 @@ impl From<String> for Line {
     }
 }
 
-/// Those that are made of parts.
+/// Implements conversions from the commands that are made of parts.
 macro_rules! lines {
     ($($name:ident)*) => {$(
         impl From<$name> for Line {

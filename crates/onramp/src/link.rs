@@ -1,4 +1,4 @@
-//! A link: a device with one or more ports, what all its senders share.
+//! Links: a device with one or more ports, which all senders of the link share.
 
 mod control;
 mod ports;
@@ -18,17 +18,19 @@ use crate::{LinkBuilder, Sender};
 
 pub use ports::PortError;
 
-/// A device with one or more ports (transmit queues), each with a qdisc in front. Cheap to clone.
+/// A device with one or more ports (transmit queues), each with a qdisc in front. Cheap to clone:
+/// all clones are handles of the same link.
 ///
-/// When the last handle and the last [`Sender`] are gone, the link closes without waiting: what is
-/// still held is dropped. Call [`Link::close`] to give it time. A device that blocks keeps the
-/// thread that drops the last of them for a second at most.
+/// When the last handle and the last [`Sender`] are dropped, the link closes without waiting, and
+/// drops the packets that it still holds. Call [`Link::close`] to give these packets time to leave.
+/// If a device blocks, it delays the thread that drops the last handle by a second at most.
 #[derive(Clone, Debug)]
 pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// Owned by links and senders, not by the runners: its drop ends them.
+/// Owned by links and senders, but not by the runners, so that the runners end when the last link
+/// and the last sender are dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
@@ -37,42 +39,47 @@ pub(crate) struct Handle {
 /// What became of a link that [`Link::close`] has closed, or of a port that [`Link::remove_port`]
 /// has removed.
 ///
-/// Of several closes of a link, each tells what was lost since the first of them began.
+/// If a link is closed several times, each report counts the losses since the first of these closes
+/// began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseReport {
-    /// Devices took all packets before the deadline, but for those that qdiscs dropped: none was
-    /// lost to closing, and none to the death of a port.
+    /// Whether devices took all packets before the deadline, except those that qdiscs dropped. If
+    /// true, no packet was lost because of the close or because a port died.
     pub flushed: bool,
-    /// Packets dropped by closing so far, counted as `purged`. Not those that a cork holds back:
-    /// see [`Sender::uncork`].
+    /// Number of packets that the close has dropped so far, counted as `purged`. Packets that a
+    /// cork holds back are not included: see [`Sender::uncork`].
     pub purged: u64,
-    /// Ports that could not be closed within a second after the deadline, because their devices
-    /// keep the thread that is with them, a runner or a sender. What they hold is purged, and
-    /// counted, when that thread is back.
+    /// Number of ports that could not be closed within a second after the deadline, because their
+    /// devices keep a thread, a runner or a sender. The packets of such a port are purged, and
+    /// counted, when that thread returns from the device.
     pub blocked: usize,
 }
 
 impl Link {
-    /// A link over UDP sockets that it binds itself to `local`, one for each port.
+    /// Returns the builder of a link over UDP sockets that the link binds itself to `local`, one
+    /// socket for each port. Use it for a new program that sends UDP datagrams.
     ///
-    /// With more than one port, `local` must leave the port number open (`0.0.0.0:0`).
+    /// With more than one port, `local` must leave the choice of the port number to the system
+    /// (`0.0.0.0:0`).
     #[cfg(feature = "udp")]
     pub fn udp(local: impl std::net::ToSocketAddrs) -> LinkBuilder {
         LinkBuilder::udp(local)
     }
 
-    /// A link over UDP sockets of yours: each becomes a port.
+    /// Returns the builder of a link over given UDP sockets. Each socket becomes a port. Use it if
+    /// the sockets need options, or are also used to receive.
     #[cfg(feature = "udp")]
     pub fn sockets(sockets: impl IntoIterator<Item = std::net::UdpSocket>) -> LinkBuilder {
         LinkBuilder::sockets(sockets)
     }
 
-    /// A link over devices of any kind: each becomes a port.
+    /// Returns the builder of a link over devices of any kind. Each device becomes a port. Use it
+    /// for devices other than UDP sockets, such as a [`Device`] of your own.
     pub fn devices(devices: impl IntoIterator<Item = Box<dyn Device>>) -> LinkBuilder {
         LinkBuilder::devices(devices)
     }
 
-    /// Starts a link over `devices`, whose runners are on the processors `cpus`, in turn.
+    /// Starts a link over `devices`, whose runners are pinned to the processors `cpus`, in turn.
     pub(crate) fn start(
         setup: Setup,
         devices: Vec<BoxDevice>,
@@ -86,7 +93,7 @@ impl Link {
             }
         }
         shared.share_out(0);
-        // From here on its drop ends the threads that were started.
+        // From here on, dropping the handle ends the threads that were started.
         let handle = Arc::new(Handle { shared: shared.clone() });
         for me in 0..shared.rig.runners.len() {
             let cpu = cpus.get(me % cpus.len().max(1)).copied();
@@ -98,29 +105,33 @@ impl Link {
         Ok(Self { handle })
     }
 
-    /// Makes a sender, for one thread.
+    /// Makes a sender. Each thread that sends needs a sender of its own.
     #[must_use]
     pub fn sender(&self) -> Sender {
         Sender::new(self.handle.clone())
     }
 
-    /// Ports (transmit queues) that it has or had: those that were removed keep their numbers.
+    /// Returns the number of ports (transmit queues) that the link has ever had. Removed ports are
+    /// included, because they keep their numbers.
     #[must_use]
     pub fn ports(&self) -> usize {
         self.shared().slots.len()
     }
 
-    /// The present on the link's clock, on which `txtime` counts.
+    /// Returns the present time on the link's clock, in nanoseconds. Departure times (`txtime_ns`)
+    /// are times on this clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.shared().clock.now()
     }
 
-    /// What happened so far. Cells are read one after another: exact when nobody sends.
+    /// Returns the counters of the link, its ports and its runners. The counters are read one after
+    /// another, so they match each other exactly only when nobody sends.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         let shared = self.shared();
-        // The sent side first, so that a packet in between counts as held, not as negative.
+        // Read the counters of the ports before those of the senders, so that a packet that moves
+        // in between counts as held, and not as a negative number.
         let ports = shared.slots.iter().map(|slot| slot.port.snapshot()).collect();
         let mut stats = LinkStats::new(ports, shared.sender_totals());
         for runner in &shared.rig.runners {
@@ -132,43 +143,48 @@ impl Link {
         stats
     }
 
-    /// What the UDP socket of each port counts that the builder made; empty for a link over other
-    /// devices. (A device that is added later has statistics of its own.)
+    /// Returns the counters of the UDP sockets that the builder made or was given, one entry for
+    /// each port. Empty for a link over other devices. A device that was added later has counters
+    /// of its own, which are not included.
     #[cfg(feature = "udp")]
     #[must_use]
     pub fn udp_stats(&self) -> &[Arc<UdpStats>] {
         &self.shared().udp
     }
 
-    /// The ports that are dead, by their number, and what their qdisc or device said as it
-    /// panicked. Other ports go on; a dead one drops what it held and whatever still comes, as
-    /// [`port_dead`](onramp_queue::DropReason::PortDead).
+    /// Returns the numbers of the ports that are dead, each with the message of the panic of its
+    /// qdisc or device. Other ports go on. A dead port drops all packets that it held or still
+    /// gets, as [`port_dead`](onramp_queue::DropReason::PortDead).
     #[must_use]
     pub fn deaths(&self) -> Vec<(usize, String)> {
         let slots = self.shared().slots.iter().enumerate();
         slots.filter_map(|(port, slot)| Some((port, slot.port.death()?.to_owned()))).collect()
     }
 
-    /// Waits until nothing is held, at most `timeout`. True if so.
+    /// Blocks until the link holds no packet, at most for `timeout`. Returns true if it holds none.
     ///
-    /// While others go on sending, that may never be. A close by another thread ends it as that
-    /// close comes to its end; true if nothing is held then. What a cork holds back is not in the
-    /// link yet.
+    /// While other threads go on sending, the link may never become empty. If another thread closes
+    /// the link, the call returns soon after that close ends. Packets that a cork holds back are
+    /// not in the link yet, so this call does not wait for them.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.shared().flush(timeout, |_| true)
     }
 
-    /// Refuses new packets, waits until nothing is held or `timeout` has passed, drops the rest
-    /// (counted as [`purged`](onramp_queue::DropReason::Purged)) and ends the link's threads.
+    /// Closes the link: refuses new packets, blocks until the link holds no packet or `timeout` has
+    /// passed, drops the packets that are left (counted as
+    /// [`purged`](onramp_queue::DropReason::Purged)), and ends the link's threads.
     ///
-    /// Whoever waits for the link is woken: [`send`](Sender::send) and
-    /// [`ready`](Sender::ready) as soon as it refuses, [`flush`](Sender::flush) when it holds
-    /// nothing any more. A device that blocks keeps the call for a second more at most, see
-    /// [`CloseReport::blocked`]. Wakers run in this thread, too, so one that waits keeps the call.
+    /// Threads that wait for the link are woken: [`send`](Sender::send) and
+    /// [`ready`](Sender::ready) as soon as the link refuses packets, [`flush`](Sender::flush) when
+    /// the link holds no packet any more. If a device blocks, the call returns at most a second
+    /// after `timeout`, see [`CloseReport::blocked`]. Wakers of tasks may run in the thread that
+    /// calls this method, so a waker that blocks delays the call.
     ///
-    /// Several threads may close a link at the same time. The shortest `timeout` counts for all.
+    /// Several threads may close a link at the same time. The shortest `timeout` then applies to
+    /// all of them.
     ///
-    /// In a child of `fork`, the link is a copy without threads, and closed; this does nothing.
+    /// In a child of `fork`, the link is a closed copy without threads, and this method does
+    /// nothing.
     pub fn close(&self, timeout: Duration) -> CloseReport {
         self.shared().close(timeout)
     }

@@ -1,19 +1,19 @@
-//! Naps of a thread that waits for something which wakes nobody.
+//! Sleep intervals of a thread that polls a condition because no other thread wakes it.
 
 use std::time::Duration;
 
-/// The length of the next nap: short at first, because most waits are, and then about a ninth of
-/// the time waited so far, so that a long wait costs little of a processor.
+/// The length of the next sleep. It starts short, because most waits are short, and grows to about
+/// a ninth of the time waited so far, so that a long wait uses little processor time.
 #[derive(Debug)]
 pub(crate) struct Nap(Duration);
 
 impl Nap {
-    /// The first nap.
+    /// Length of the first sleep.
     const FIRST: Duration = Duration::from_micros(50);
-    /// The longest.
+    /// Length of the longest sleep.
     const LONGEST: Duration = Duration::from_millis(20);
 
-    /// The nap to take now, at most `left` nanoseconds.
+    /// Returns the length of the sleep to take now, at most `left` nanoseconds.
     pub(crate) fn next(&mut self, left: u64) -> Duration {
         let nap = self.0.min(Duration::from_nanos(left));
         self.0 = (self.0 * 9 / 8).min(Self::LONGEST);
@@ -39,7 +39,7 @@ mod tests {
         assert!(naps.is_sorted());
         assert_eq!(naps[0], Nap::FIRST * 9 / 8);
         assert_eq!(naps[99], Nap::LONGEST);
-        // Two seconds are two hundred naps, not forty thousand.
+        // A wait of two seconds takes two hundred sleeps, not forty thousand.
         let until_longest: Duration = naps.iter().take_while(|nap| **nap < Nap::LONGEST).sum();
         assert!(until_longest < Duration::from_millis(200), "{until_longest:?}");
     }

@@ -1,13 +1,15 @@
-//! The runners ("softirq"): threads that look after packets nobody else is about to send.
+//! The runners ("softirq"): threads that serve ports whose packets no other thread is about to
+//! send.
 //!
-//! A runner sleeps until the earliest time that any of its ports asked for, visits the ports that
-//! are due, and goes on at once, a bounded number of times and for a bounded time, while a visit
-//! ends at its quota. A port that asks for a visit wakes it only when that is earlier than what it
-//! sleeps to. With several runners each port has one that is its home; another comes by when that
-//! one is late, because it lost its processor or a device blocks it.
+//! A runner sleeps until the earliest time for which any of its ports asked. It then visits the
+//! ports that are due. While a visit ends at its quota, the runner starts another round at once, a
+//! bounded number of times and for a bounded time. A port that asks for a visit wakes the runner
+//! only if the visit is due before the runner wakes by itself. With several runners, each port has
+//! one runner as its home; another runner visits the port when its home runner is late, because
+//! that runner lost its processor or a device blocks it.
 //!
-//! A runner is a role, not a thread: while a device wakers the thread that has it, another takes it
-//! over ([`thread_group`]).
+//! A runner is a role, not a thread: while a device keeps the thread that has the role, another
+//! thread takes the role over ([`thread_group`]).
 //!
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
 //! wake only when needed).
@@ -25,46 +27,50 @@ use crate::slots::{Slot, Slots};
 
 pub(crate) use thread_group::{StartError, ThreadGroup};
 
-/// Rounds in a row with a visit that ends at its quota before a runner gives way to other threads.
+/// Number of consecutive rounds with a visit that ends at its quota before a runner yields to other
+/// threads.
 const RESTARTS: u32 = 10;
-/// How long it goes on like that at most, nanoseconds.
+/// Longest time for which a runner goes on with such rounds, nanoseconds.
 const RESTART_NS: u64 = 2_000_000;
-/// When a port was due so long ago, any runner takes it, nanoseconds.
+/// A port that has been due for this long is served by any runner, nanoseconds.
 const LATE_NS: u64 = 1_000_000;
-/// A port that is owned is visited again after a tick, after two, four, and so on up to so many:
-/// whoever owns it is about to leave it, or is with a device that blocks.
+/// Limit of the delay, in ticks, before a port that was found owned is visited again. The delay is
+/// one tick, then two, four, and so on. The port's owner is about to leave the port, or is with a
+/// device that blocks.
 const VAIN_TICKS: u64 = 64;
-/// How often a runner looks whether a port takes packets again, if somebody waits for it.
+/// How often a runner checks whether a port accepts packets again while a sender waits for that,
+/// nanoseconds.
 pub(crate) const WISH_NS: u64 = 1_000_000;
 
-/// What a runner and those who wake it share.
+/// State that a runner shares with the threads that wake it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Runner {
     alarm: Alarm,
-    /// The thread that has the role.
+    /// The thread that has the role of this runner.
     post: Post,
     stop: AtomicBool,
-    /// Something happened that all who wait have to learn of.
+    /// Whether something happened of which all waiting threads have to learn.
     rings: AtomicBool,
     pub(crate) stats: RunnerStats,
 }
 
-/// What a runner counts. Written by who has the role.
+/// Counters of a runner. Only the thread that has the role writes them.
 #[derive(Debug, Default)]
 pub(crate) struct RunnerStats {
     pub(crate) wakeups: Counter,
-    /// Of these, those that found nothing to do.
+    /// Number of wake-ups after which the runner found nothing to do.
     pub(crate) idle: Counter,
     pub(crate) visits: Counter,
     pub(crate) restarts: Counter,
-    /// Times the role was taken over, and of these, times nobody could be had to watch then.
+    /// Number of times another thread took the role over, and number of these takeovers after which
+    /// no thread was available as watch.
     pub(crate) stand_ins: Counter,
     pub(crate) unwatched: Counter,
 }
 
 impl Runner {
-    /// The role that the thread `number` has first.
+    /// Makes the role of a runner, which the thread with this number has at first.
     pub(crate) fn new(number: u16) -> Self {
         Self {
             alarm: Alarm::default(),
@@ -75,55 +81,56 @@ impl Runner {
         }
     }
 
-    /// Ends it after its present round.
+    /// Ends the runner after its present round.
     pub(crate) fn stop(&self, threads: &ThreadGroup) {
         // Release: pairs with the acquire in `run`.
         self.stop.store(true, Ordering::Release);
         self.call(threads);
     }
 
-    /// Has it tell all who wait to look again.
+    /// Makes the runner tell all waiting threads to look again.
     fn announce(&self, threads: &ThreadGroup) {
-        // Release: what happened; pairs with the acquire in `run`.
+        // Release: publishes what happened; pairs with the acquire in `run`.
         self.rings.store(true, Ordering::Release);
         self.call(threads);
     }
 
-    /// It does not sleep, even if somebody took the wake-up.
+    /// Makes sure that the runner does another round, even if another caller already used up its
+    /// wake-up.
     fn call(&self, threads: &ThreadGroup) {
         self.alarm.set(0);
         threads.wake(self.post.holder());
     }
 }
 
-/// Who serves a link, and whether it is open.
+/// The runners and threads that serve a link, and the gate that says whether the link is open.
 #[derive(Debug)]
 pub(crate) struct Rig {
-    /// Why new packets may be refused.
+    /// Whether new packets may be refused, and why.
     pub(crate) gate: Gate,
     pub(crate) runners: Box<[Runner]>,
     pub(crate) threads: Box<ThreadGroup>,
 }
 
 impl Rig {
-    /// So many runners, without threads yet.
+    /// Makes this number of runners, without threads yet.
     pub(crate) fn new(runners: usize) -> Self {
         let (gate, threads) = (Gate::default(), Box::new(ThreadGroup::new(runners)));
         Self { gate, runners: (0..).map(Runner::new).take(runners).collect(), threads }
     }
 }
 
-/// What runners need of a link.
+/// What runners need to know of a link.
 pub(crate) trait Serves<D> {
     fn rig(&self) -> &Rig;
     fn slots(&self) -> &Slots<D>;
-    /// Whether a port takes packets just now.
+    /// Whether a port accepts packets now.
     fn has_room(&self, slot: &Slot<D>) -> bool;
-    /// Tells all who wait to look again.
+    /// Tells all waiting threads to look again.
     fn ring(&self);
 }
 
-/// Asks for visits to one port.
+/// Requests visits of a runner to one port.
 pub(crate) struct SlotWaker<'a, D> {
     pub(crate) rig: &'a Rig,
     pub(crate) slot: &'a Slot<D>,
@@ -135,7 +142,8 @@ impl<D: Device> SlotWaker<'_, D> {
         let Rig { runners, threads, .. } = self.rig;
         let runner = &runners[runner % runners.len()];
         if runner.alarm.set(at.0) {
-            self.slot.visits.woke.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+            // Relaxed: the number is only a statistic.
+            self.slot.visits.woke.fetch_add(1, Ordering::Relaxed);
             threads.wake(runner.post.holder());
         }
     }
@@ -144,7 +152,7 @@ impl<D: Device> SlotWaker<'_, D> {
 impl<D: Device> PortWaker for SlotWaker<'_, D> {
     fn visit_by(&self, at: Instant) {
         let visits = &self.slot.visits;
-        visits.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+        visits.asked.fetch_add(1, Ordering::Relaxed); // Relaxed: the number is only a statistic.
         if at.0 < visits.due.note(at.0) {
             self.slot.mark();
             self.wake_by(self.slot.known.home, at);
@@ -155,7 +163,7 @@ impl<D: Device> PortWaker for SlotWaker<'_, D> {
     fn check_overdue(&self, now: Instant) {
         let slot = self.slot;
         if self.rig.runners.len() > 1 && slot.visits.due.at().saturating_add(LATE_NS) <= now.0 {
-            // Its own runner should have come long ago.
+            // The port's own runner should have come long ago, so call the next runner.
             self.wake_by(slot.known.home + 1, now);
         }
     }
@@ -169,19 +177,21 @@ impl<D: Device> PortWaker for SlotWaker<'_, D> {
     }
 
     fn died(&self) {
-        // Whoever waits has to look. Not here: this may be a sender, and they may be many.
+        // Waiting threads have to look again. The runner tells them, because the calling thread may
+        // be a sender, and there may be many waiting threads.
         self.rig.runners[0].announce(&self.rig.threads);
     }
 }
 
-/// Who has the role of a runner: the number of that, and of the thread.
+/// The number of a runner, and the number of the thread that has its role.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
     pub(crate) me: usize,
     pub(crate) number: u16,
 }
 
-/// A runner's own notes: it is awake.
+/// Receives the requests of a port while the runner itself visits it. The runner is awake, so its
+/// own requests need no wake-up.
 struct OwnWaker<'a, D>(SlotWaker<'a, D>, usize);
 
 impl<D: Device> PortWaker for OwnWaker<'_, D> {
@@ -207,7 +217,7 @@ impl<D: Device> PortWaker for OwnWaker<'_, D> {
     }
 }
 
-/// Serves as a runner until it is to stop, or somebody else has taken the role.
+/// Serves as a runner until the runner is stopped or another thread has taken the role over.
 fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
@@ -215,11 +225,11 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     // Acquire: pairs with the release in `stop`.
     while !runner.stop.load(Ordering::Acquire) {
         runner.alarm.rise();
-        // Acquire: as above; the alarm that rose may have been that of `stop`.
+        // Acquire: as above. `stop` may have set the alarm from which this runner rose.
         if runner.stop.load(Ordering::Acquire) {
             return;
         }
-        // Acquire: what happened; pairs with the release in `announce`.
+        // Acquire: sees what happened before; pairs with the release in `announce`.
         if runner.rings.swap(false, Ordering::Acquire) {
             shared.ring();
         }
@@ -238,8 +248,8 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     }
 }
 
-/// Visits all ports that are due. Gives their number, and the next time, 0 for "at once". `None`:
-/// somebody else has taken the role.
+/// Visits all ports that are due. Returns the number of visits, and the time of the next round,
+/// where 0 means at once. Returns `None` if another thread has taken the role over.
 fn round<S: Serves<D>, D: Device>(
     shared: &S,
     seat: Seat,
@@ -269,7 +279,7 @@ fn round<S: Serves<D>, D: Device>(
     Some((visits, next))
 }
 
-/// Visits one port. `None`: it took so long that somebody else has the role now.
+/// Visits one port. Returns `None` if the visit took so long that another thread has the role now.
 fn visit<S: Serves<D>, D: Device>(
     shared: &S,
     seat: Seat,
@@ -282,18 +292,20 @@ fn visit<S: Serves<D>, D: Device>(
     let mut waker = OwnWaker(SlotWaker { rig, slot, clock }, seat.me);
     let may_block = slot.known.may_block;
     if may_block {
-        // Also before there is a watch: one that starts meanwhile sees us out.
+        // Do this even if there is no watch yet: a watch that starts meanwhile then sees that this
+        // thread is out.
         runners[seat.me].post.go_out(seat.number, now.0);
         threads.look_after(now);
     }
     let ran = slot.port.visit(now, &waker);
     let is_ours = !may_block || runners[seat.me].post.come_back(seat.number, now.0);
     if !is_ours {
-        waker.1 = usize::MAX; // From here on this thread asks as anybody does.
+        waker.1 = usize::MAX; // From here on, this thread requests visits like any other thread.
     }
     again(&waker, slot, ran, now);
     if ran.is_some_and(|ran| ran.again) && rig.gate.is_shut() {
-        // A device had kept this thread for so long that nobody waits for it any more.
+        // A device had kept this thread for so long that the close no longer waits for it, so this
+        // thread has to purge the port.
         while slot.port.close(clock.now(), &waker).is_some_and(|ran| ran.again) {}
     }
     if slot.take_wish() {
@@ -307,8 +319,8 @@ fn visit<S: Serves<D>, D: Device>(
     if is_ours {
         return Some(());
     }
-    // What the port asked for during the visit was noted for a runner that is awake. This thread is
-    // none any more, so it wakes the one that is.
+    // Requests of the port during the visit were noted for a runner that is awake. This thread is
+    // no longer a runner, so it wakes the thread that is.
     let due = slot.visits.due.at();
     if due != NEVER {
         slot.mark();
@@ -317,7 +329,7 @@ fn visit<S: Serves<D>, D: Device>(
     None
 }
 
-/// Asks for another visit, if the last one calls for it.
+/// Requests another visit, if the result of the last one calls for it.
 fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, now: Instant) {
     let vain = slot.visited(ran.is_none());
     match ran {
@@ -330,7 +342,7 @@ fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, no
     }
 }
 
-/// Sleeps until `next`, or until somebody wants us earlier.
+/// Sleeps until `next`, or until another thread sets the alarm to an earlier time.
 fn sleep(alarm: &Alarm, next: u64, clock: &impl Clock) {
     let wake_at = alarm.rest(next);
     let now = clock.now().0;

@@ -1,4 +1,4 @@
-//! A thread's end of a link.
+//! Senders: the part of a link that one thread owns and sends with.
 
 mod push;
 mod room;
@@ -23,31 +23,35 @@ pub use room::Ready;
 /// [`Sender::SLICE`] in nanoseconds.
 const SLICE_NS: u64 = 300_000;
 
-/// One thread's end of a link: `Send`, not `Sync`. Holds the thread's packets and credits.
+/// Sends packets through a link, for one thread. A sender holds the thread's packets and credits.
+/// It is `Send` but not `Sync`: it may move to another thread, but two threads cannot share it.
+///
+/// [`Link::sender`](crate::Link::sender) makes one. When a sender is dropped, it submits the
+/// packets that a cork held back, and may wait for room to do so.
 pub struct Sender {
     handle: Arc<Handle>,
     pool: Pool,
     end: Arc<SenderEnd>,
     waker: ThreadWaker,
-    /// Packets of each port that a cork holds back; empty when there is no cork.
+    /// Packets that a cork holds back, by port. Empty when there is no cork.
     corked: Vec<PacketList>,
-    /// Where it goes on to look for ports to work at.
+    /// Number of the port at which [`help`](Self::help) continues its search for work.
     helps_from: usize,
-    /// The port of flows that are mapped by processor.
+    /// Port of the flows that are mapped by processor.
     cpu_port: usize,
-    /// When the thread last gave way to others.
+    /// When the thread last yielded its processor to other threads.
     slice_start: Instant,
-    /// It has sent for long since.
+    /// Whether the thread has sent for longer than a slice since `slice_start`.
     slice_over: bool,
-    /// The last call found no credit, and said so.
+    /// Whether the last call found no credit and returned `Full`.
     told_full: bool,
     on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
 }
 
 impl Sender {
-    /// How long a sender sends before it gives way to other threads, if the link has more senders
-    /// than there are processors: see [`give_way`](Self::give_way). Well below the time slices of
-    /// Linux (2.8 ms and more).
+    /// How long a sender sends before it yields its processor, if the link has more senders than
+    /// there are processors: see [`give_way`](Self::give_way). The value is well below the time
+    /// slices of Linux (2.8 ms and more).
     pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
 
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
@@ -72,19 +76,22 @@ impl Sender {
         }
     }
 
-    /// A new flow to `dest`; `None`: to where the link's socket is connected.
+    /// Returns a new flow to `dest`. With `None`, packets go to the address to which the link's
+    /// socket is connected.
     ///
-    /// Every call makes another flow, on the next port in turn. Packets of one flow, sent by one
-    /// sender, keep their order; with two exceptions under `fq`, as in Linux. A packet that has a
-    /// departure time (`txtime_ns`) leaves at that time; it may hold up packets that come after it,
-    /// and later ones may overtake these: give such packets a flow of their own. And one without a
-    /// pacing rate may overtake paced ones that wait for theirs ([`Flow::set_pacing_rate`]).
+    /// Every call makes another flow, on the next port in turn. Packets that one sender sends on
+    /// one flow keep their order, with two exceptions under `fq`, as in Linux. First, a packet that
+    /// has a departure time (`txtime_ns`) leaves at that time. It may delay the packets after it,
+    /// and still later packets may overtake those, so give packets with departure times a flow of
+    /// their own. Second, a packet without a pacing rate may overtake paced packets that still wait
+    /// for their time ([`Flow::set_pacing_rate`]).
     #[must_use]
     pub fn flow(&self, dest: impl Into<Option<SocketAddr>>) -> Flow {
         self.flow_with(dest, Mapping::Turn)
     }
 
-    /// As [`flow`](Self::flow), on a port of the caller's choice.
+    /// Returns a new flow as [`flow`](Self::flow) does, on a port that `mapping` chooses. Use it to
+    /// keep a flow on a certain port, or to select ports by a hash or by processor.
     ///
     /// # Panics
     ///
@@ -95,7 +102,8 @@ impl Sender {
         let key = shared.new_key();
         let (key, port) = match mapping {
             Mapping::Turn | Mapping::Cpu => (key, shared.spread(key)),
-            // Not among the numbers of the others.
+            // Keys of flows that are mapped by hash have the highest bit set, so that they differ
+            // from the keys of all other flows.
             Mapping::Hash(hash) => (hash | 1 << 63, shared.spread(hash)),
             Mapping::Port(port) => {
                 assert!(port < shared.ports(), "port {port}: the link has {}", shared.ports());
@@ -107,14 +115,18 @@ impl Sender {
         flow
     }
 
-    /// Stages one datagram. Never blocks; as owner of the port it sends up to a quota.
+    /// Stages one datagram: pushes it into the intake of the flow's port. Never blocks. If this
+    /// thread becomes owner of the port, it also sends packets, up to a quota.
+    ///
+    /// Use this call where the thread must not wait, and [`send`](Self::send) where it may.
     ///
     /// # Errors
     ///
-    /// [`TrySendError`]: nothing was staged. `Full` is said at once, though packets may lie in the
-    /// port that nobody sends just now: to wait for room sends them, and so does a call that comes
-    /// again, if the port is free then. Who would drop the datagram should try once more, or have
-    /// more [credits](crate::LinkBuilder::credits) than its bursts are long.
+    /// Returns a [`TrySendError`], and stages nothing. `Full` is returned immediately, even if
+    /// sending staged packets would free credit. A caller that waits for room sends such packets,
+    /// and so does a second call, if no other thread owns the port. So a caller that would drop the
+    /// datagram should try once more, or have more [credits](crate::LinkBuilder::credits) than the
+    /// packets of its longest burst.
     ///
     /// # Panics
     ///
@@ -128,11 +140,15 @@ impl Sender {
         })
     }
 
-    /// Stages one datagram, after waiting for room if there is none.
+    /// Stages one datagram. If there is no room, blocks until there is.
     ///
     /// # Errors
     ///
-    /// [`SendError`]: it never will be.
+    /// Returns a [`SendError`] if the link will never accept the datagram.
+    ///
+    /// # Panics
+    ///
+    /// Panics when another link made `flow`.
     #[inline]
     pub fn send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), SendError> {
         loop {
@@ -149,12 +165,13 @@ impl Sender {
         }
     }
 
-    /// Stages datagrams of one flow, as many as there is room for, with one push for up to
-    /// [`QUOTA`] of them. Gives their number.
+    /// Stages as many of these datagrams of one flow as there is room for, and returns their
+    /// number. Never blocks. One push stages up to [`QUOTA`] datagrams, so this call costs less
+    /// than as many calls of [`try_send`](Self::try_send).
     ///
     /// # Errors
     ///
-    /// [`TrySendError`]: nothing was staged.
+    /// Returns a [`TrySendError`] if no datagram was staged.
     ///
     /// # Panics
     ///
@@ -195,11 +212,12 @@ impl Sender {
         }
     }
 
-    /// Stages all of `payloads`, waiting for room as often as it takes.
+    /// Stages all of `payloads`. Blocks as often as there is no room.
     ///
     /// # Errors
     ///
-    /// [`SendError`]: those before the one it is about are staged.
+    /// Returns a [`SendError`] for the first datagram that the link will never accept. All
+    /// datagrams before that one are staged.
     pub fn send_batch<P: AsRef<[u8]>>(
         &mut self,
         flow: &Flow,
@@ -221,11 +239,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Makes a packet of this sender's for `flow`, to be changed and [submitted](Self::submit).
+    /// Returns a packet of this sender for `flow`, which the caller may change and then
+    /// [submits](Self::submit). Use it to set fields that a flow does not have, such as a departure
+    /// time (`txtime_ns`) or a cookie.
     ///
     /// # Errors
     ///
-    /// [`TrySendError`], `Full` when no credit is left.
+    /// Returns a [`TrySendError`], which is `Full` when no credit is left.
     ///
     /// # Panics
     ///
@@ -257,8 +277,8 @@ impl Sender {
         Ok(pkt)
     }
 
-    /// Takes a packet when credit has run out. Who was told so once and comes again without having
-    /// waited works for it.
+    /// Takes a packet from the pool after the credit has run out. If the previous call returned
+    /// `Full` and the caller did not wait since, this call works at ports to free credit.
     #[cold]
     fn take_slowly(&mut self, flow: &Flow, payload: usize) -> Option<Packet> {
         self.reclaim();
@@ -272,17 +292,20 @@ impl Sender {
         taken
     }
 
-    /// Stages a packet.
+    /// Stages a packet. Never blocks.
     ///
-    /// One of several datagrams ([`gso_size`](onramp_queue::Meta::gso_size)) counts with the
-    /// headers of each, if its length is that of one datagram still.
+    /// A packet that holds several datagrams ([`gso_size`](onramp_queue::Meta::gso_size)) is
+    /// charged with the headers of each datagram, unless the caller has changed the packet's
+    /// length.
     ///
-    /// On a link that is closed, and at a port that is dead, the packet is taken and dropped at
-    /// once (`purged`, `port_dead`), as one would be that was on its way just then.
+    /// On a closed link or a dead port, the packet is accepted and dropped at once (drop reason
+    /// `purged` or `port_dead`), like a packet that was being sent when the link closed or the port
+    /// died.
     ///
     /// # Errors
     ///
-    /// Gives the packet back, `Full` when the port's intake is at its cap.
+    /// Gives the packet back: with `Full` when the port's intake is at its cap, with `Closed` in a
+    /// child of `fork`.
     ///
     /// # Panics
     ///
@@ -301,7 +324,8 @@ impl Sender {
         }
         self.end.counters.refused.add(1);
         let packet = list.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
-        // A copy of the link takes none, and closed it may be, too.
+        // A copy of the link in a forked child accepts no packet, and its original may be closed,
+        // too.
         let closed = self.shared().is_copy();
         Err(Rejected {
             packet,
@@ -309,8 +333,8 @@ impl Sender {
         })
     }
 
-    /// Why packets of `flow` are refused for good, if they are. One that goes by processor finds
-    /// another port if its own is dead.
+    /// Returns why packets of `flow` are refused for good, or `None` if they are not. If `flow` is
+    /// mapped by processor and its port is dead, chooses another port.
     #[cold]
     fn refusal(&mut self, flow: &Flow) -> Option<TrySendError> {
         let port = if flow.by_cpu { self.cpu_port } else { flow.port };
@@ -318,29 +342,33 @@ impl Sender {
         if !flow.by_cpu || why != TrySendError::PortDead {
             return Some(why);
         }
-        // What a cork holds back for the dead port would come after what is sent from now on, if
-        // the port is removed meanwhile and has a successor: so the rest goes there, too.
+        // The cork holds back packets for the dead port. If that port is removed and gets a
+        // successor, the successor would get these packets after newer ones. So newer packets go to
+        // the dead port, too.
         if self.corked.get(self.cpu_port).is_some_and(|held| !held.is_empty()) {
             return None;
         }
-        // What a dead port held is dropped: nothing is overtaken.
+        // A dead port drops the packets that it held, so packets on the new port overtake none.
         self.cpu_port = self.shared().spread(self.cpu_port as u64);
         self.shared().refusal(self.cpu_port, flow.key)
     }
 
-    /// Holds packets back until [`uncork`](Self::uncork), so that they enter their ports in one
-    /// piece (`MSG_MORE`, `xmit_more`).
+    /// Starts a cork: packets are held back until [`uncork`](Self::uncork), so that they enter
+    /// their ports together (`MSG_MORE`, `xmit_more`). Use a cork when several flows send a burst
+    /// and the qdisc should schedule all of the burst at once. Corked packets use credits.
     pub fn cork(&mut self) {
         let ports = self.shared().ports();
         self.corked.resize_with(ports, PacketList::new);
     }
 
-    /// Submits what a cork held back, and ends the cork. On a link that is closed, what finds no
-    /// place in its port is dropped, and counted as [`purged`](onramp_queue::DropReason::Purged).
+    /// Submits the packets that a cork held back, and ends the cork. On a closed link, packets that
+    /// their port does not accept are dropped and counted as
+    /// [`purged`](onramp_queue::DropReason::Purged).
     ///
     /// # Errors
     ///
-    /// `Full`: part of it is still held back, the cork stays; wait for room and try again.
+    /// Returns `Full` if the cork still holds back some of the packets. The cork stays: wait for
+    /// room and try again.
     pub fn uncork(&mut self) -> Result<(), TrySendError> {
         let mut corked = std::mem::take(&mut self.corked);
         for port in 0..corked.len() {
@@ -356,8 +384,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Has packets that the cork of a closed link held back dropped with the list: they were
-    /// accepted, so their fate is told and counted.
+    /// Marks the packets that the cork of a closed link held back as purged, and counts them. The
+    /// packets were accepted, so they are counted and completed like others; they are dropped
+    /// together with the list.
     #[cold]
     fn purge(&mut self, list: &mut PacketList) {
         let counters = &self.end.counters;
@@ -367,12 +396,14 @@ impl Sender {
         list.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::Purged));
     }
 
-    /// Lets other threads run if this one has sent for long and there are more senders than
-    /// processors; says for how long. [`send`](Self::send) and the waiting calls do it by
-    /// themselves; a loop of `try_send` that never leaves its processor should.
+    /// Yields the processor if this thread has sent for longer than [`SLICE`](Self::SLICE) and the
+    /// link has more senders than there are processors. Returns how long the thread was away.
+    /// [`send`](Self::send) and the waiting calls yield by themselves; a loop of `try_send` that
+    /// never sleeps should call this method.
     ///
-    /// Otherwise the kernel takes the processor away after a few milliseconds, most likely in the
-    /// middle of a run, and then all others wait for the owner. Here the thread owns nothing.
+    /// Without it, the kernel would take the processor away after a few milliseconds, most likely
+    /// in the middle of a run, and all other senders would wait for that owner. Here the thread
+    /// owns no port.
     #[inline]
     pub fn give_way(&mut self) -> Duration {
         if !self.slice_over {
@@ -388,17 +419,21 @@ impl Sender {
         Duration::from_nanos(self.slice_start.since(started))
     }
 
-    /// Calls `f` with the fate of every packet of this sender's, in this thread, when the sender
-    /// takes its credits back: in any call of this sender. In no particular order.
+    /// Registers `f`, which is called with the fate of every packet of this sender: sent, or
+    /// dropped and why. The calls are made in the sender's thread, from any method of this sender
+    /// that takes credits back, in no particular order. A later registration replaces an earlier
+    /// one.
     ///
-    /// Packets of the heap, and of other senders, are not its own: their fate is told to nobody, or
-    /// to those. One of its own that another sender submitted is told here. Should `f` panic, the
-    /// sender is as good as before, and its next call tells the fates that came along.
+    /// Each packet reports to the sender that made it, even if another sender submitted it. Packets
+    /// that were allocated on the heap report to nobody. If `f` panics, the sender stays usable,
+    /// and its next call reports the fates that were left over.
     pub fn on_complete(&mut self, f: impl FnMut(Completion) + Send + 'static) {
         self.on_complete = Some(Box::new(f));
     }
 
-    /// Takes back credits of packets that were sent or dropped; gives their number.
+    /// Takes back the credits of packets that were sent or dropped, and returns the number of these
+    /// packets. Other methods do it by themselves when credit runs out; call it to have completions
+    /// reported earlier.
     pub fn reclaim(&mut self) -> u32 {
         let on_complete = &mut self.on_complete;
         self.pool.reclaim(|completion| {
@@ -408,22 +443,22 @@ impl Sender {
         })
     }
 
-    /// Packets of this sender that use its credits: those that it submitted and that, as far as it
-    /// has looked, are neither sent nor dropped; those that a cork holds back; and those that the
-    /// caller has [made](Self::packet) and holds, or gave to others.
+    /// Returns the number of this sender's packets that use its credits. Counted are packets that
+    /// this sender submitted and has not yet seen sent or dropped, packets that a cork holds back,
+    /// and packets that the caller has [made](Self::packet) and still holds or gave away.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.pool.out()
     }
 
-    /// Times that a thread which freed a packet of this sender met another doing so, and had to
-    /// try again: contention at the memory of packets.
+    /// Returns how often a thread that freed a packet of this sender met another thread doing the
+    /// same, and had to try again. The number shows contention on the memory of packets.
     #[must_use]
     pub fn memory_repeated(&self) -> u64 {
         self.pool.repeated()
     }
 
-    /// The port for the next packets of `flow`, as it was made.
+    /// Returns the port for the next packets of `flow`, not counting ports that took over from it.
     #[inline]
     fn port_of(&mut self, flow: &Flow) -> usize {
         if flow.by_cpu { self.port_by_cpu() } else { flow.port }
@@ -432,7 +467,9 @@ impl Sender {
     fn port_by_cpu(&mut self) -> usize {
         if self.pool.below() <= self.pool.returned() {
             self.reclaim();
-            // What came home may not be what was below, and a cork holds packets for the old port.
+            // Packets that came home may be others than those that this sender submitted, and a
+            // cork may hold packets for the old port. So the sender changes its port only if it has
+            // no packet of either kind.
             let moves = self.pool.below() == 0
                 && !self.pool.has_guests()
                 && self.corked.iter().all(PacketList::is_empty);
@@ -448,12 +485,13 @@ impl Sender {
     }
 }
 
-/// Whether a slice that began at `start` is over.
+/// Returns whether a slice that began at `start` is over.
 fn is_over(start: Instant, now: Instant) -> bool {
     now.since(start) > SLICE_NS
 }
 
-/// Counts the headers of each datagram of a packet, of which those of one were counted.
+/// Charges a packet of several datagrams with the headers of each. Its length so far includes the
+/// headers of one datagram.
 #[cold]
 fn charge_all(packet: &mut Packet, overhead: u32) {
     let payload = packet.payload().len();
@@ -465,7 +503,7 @@ fn charge_all(packet: &mut Packet, overhead: u32) {
 }
 
 impl Drop for Sender {
-    /// Submits what a cork held back, and waits for room in the intake if it must.
+    /// Submits the packets that a cork held back, and waits for room in the intake if necessary.
     fn drop(&mut self) {
         self.uncork_by(Instant::MAX);
         self.shared().remove_sender(&self.end);

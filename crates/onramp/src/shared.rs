@@ -1,4 +1,4 @@
-//! What the senders, the handles and the runners of a link share.
+//! State that the senders, the handles and the runners of a link share.
 
 mod close;
 
@@ -21,20 +21,21 @@ use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
 use crate::{PortError, TrySendError};
 
-/// The devices of a link may be of any kind.
+/// The device of a port. The devices of one link may be of different kinds.
 pub(crate) type BoxDevice = Box<dyn Device>;
 
-/// Packets that all senders together should have below them, for each port: what stays in the
-/// processors' caches, and under fq's `limit` of 10,000.
+/// Number of packets that all senders together should have in flight, for each port. This number
+/// fits into the caches of the processors and is below fq's default `limit` of 10,000 packets.
 const CREDITS_PER_PORT: u32 = 8_192;
-/// Packets that any sender may have below it (if it was given so many).
+/// Number of packets that every sender may have in flight, however many senders there are (unless
+/// the builder gave it fewer credits).
 const CREDITS_MIN: u32 = 4;
 
-/// At most so many ports that went count as having packets on their way in. A flow passes at most
-/// these, and its own port, on the way to its successor.
+/// Greatest number of removed ports into which packets may still be on their way. A flow passes at
+/// most these ports, and its own port, on the way to its successor.
 const UNSETTLED_MAX: usize = 16;
 
-/// What the senders, the handles and the runners of a link share.
+/// State that the senders, the handles and the runners of a link share.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Shared {
@@ -43,17 +44,18 @@ pub(crate) struct Shared {
     written: Written,
 }
 
-/// Packets that each sender may have below it. Every sender reads it for each packet; it is written
-/// when senders come and go, and changes it only while they are few.
+/// Number of packets that each sender may have in flight. Every sender reads the number for each
+/// packet. Senders that come and go write the number only if it changes, which happens only while
+/// there are few senders.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Fair(AtomicU32);
 
-/// What every sender reads for each packet, and hardly anybody writes.
+/// Fields that every sender reads for each packet and that are hardly ever written.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Read {
-    /// Differs between the links of a process.
+    /// Identity of the link, unique in the process.
     pub(crate) id: u64,
     pub(crate) slots: Slots<BoxDevice>,
     pub(crate) rig: Rig,
@@ -67,7 +69,7 @@ pub(crate) struct Read {
     pub(crate) rate: Option<SharedRate>,
 }
 
-/// What is written as flows, senders and ports come and go.
+/// Fields that are written when flows, senders and ports come and go.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Written {
@@ -76,12 +78,14 @@ struct Written {
     before_close: OnceLock<Lost>,
     live: AtomicU32,
     senders: Mutex<Senders>,
-    /// Whoever adds or removes ports has it, for as long as that takes. It is taken before `plan`.
+    /// A thread that adds or removes ports holds this lock for the whole operation. It is locked
+    /// before `plan`.
     changing: Mutex<Changing>,
     plan: Mutex<LinkConfig>,
 }
 
-/// To make a flow, or a sender that changes nobody's share, takes no line from those that send.
+/// Making a flow, or a sender that changes nobody's share of credits, writes to no cache line that
+/// sending threads read.
 const _: () = {
     const LINES: usize = 128;
     let (fair, written) = (offset_of!(Shared, fair), offset_of!(Shared, written));
@@ -97,10 +101,10 @@ impl Deref for Shared {
     }
 }
 
-/// A lock that the calling thread has. The thread wakers wakers back while it holds the lock, and
-/// calls them after it: a waker may want the same lock.
+/// A lock that the calling thread holds. While the thread holds the lock, wakers that it is about
+/// to call are kept back; they are called after the unlock, because a waker may take the same lock.
 pub(crate) struct Locked<'a, T> {
-    // The fields go in this order: first the lock, then the wakers.
+    // Fields are dropped in this order: first unlock, then call the wakers.
     guard: MutexGuard<'a, T>,
     _held: Option<HeldWakes>,
 }
@@ -118,60 +122,62 @@ impl<T> DerefMut for Locked<'_, T> {
     }
 }
 
-/// What those who remove ports know.
+/// What threads that remove ports need to know.
 #[derive(Debug, Default)]
 pub(crate) struct Changing {
-    /// Ports that went, the oldest first, and those of them into which packets may be on their way.
+    /// Numbers of removed ports, the oldest first; and of those among them into which packets may
+    /// still be on their way.
     gone: Vec<usize>,
     unsettled: VecDeque<usize>,
 }
 
-/// What a new port shall be. A thread that changes all ports holds the lock until each is told; a
-/// thread that adds a port holds it meanwhile too, so that no port misses a change.
+/// Configuration of new ports. A thread that changes all ports holds the lock until it has told
+/// each port. A thread that adds a port also holds the lock meanwhile, so no port misses a change.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkConfig {
     pub(crate) tree: Arc<onramp_core::Setup>,
-    /// Where chance begins.
+    /// Seed of the random numbers that qdiscs draw.
     pub(crate) seed: u64,
     pub(crate) mode: Mode,
     pub(crate) burst: u16,
-    /// Largest packet, bytes; `None`: what the device says.
+    /// Size of the largest packet, bytes. `None`: the size that the device reports.
     pub(crate) mtu: Option<u32>,
-    /// Whether each qdisc measures how long packets stay.
+    /// Whether each qdisc measures the sojourn time of packets.
     pub(crate) measures: bool,
-    /// Whether a qdisc at the root serves all ports together, as Linux's does, and not each port by
-    /// itself.
+    /// Whether one qdisc at the root serves all ports together, as in Linux. If false, each port
+    /// has a root of its own.
     pub(crate) shares_root: bool,
 }
 
 impl LinkConfig {
-    /// The tree for a port, whose device says that its packets have at most `mtu` bytes.
+    /// Builds the tree of a port whose device reports that its packets have at most `mtu` bytes.
     pub(crate) fn build(&self, port: usize, mtu: u32) -> Option<Box<dyn Qdisc>> {
         self.tree.build_port(port, self.mtu(mtu), self.seed(port))
     }
 
-    /// Largest packet of a port, whose device says that its packets have at most `mtu` bytes.
+    /// Returns the size of the largest packet, in bytes, of a port whose device reports `mtu`.
     pub(crate) fn mtu(&self, mtu: u32) -> u32 {
         self.mtu.unwrap_or(mtu)
     }
 
-    /// Where a port's chance begins.
+    /// Returns the seed of a port.
     pub(crate) fn seed(&self, port: usize) -> u64 {
-        // Neighbours in the sequence of any good generator have nothing to do with each other.
+        // A good generator turns neighbouring seeds into unrelated random numbers.
         self.seed.wrapping_add(port as u64)
     }
 }
 
-/// Who counts what was submitted.
+/// The senders of a link, present and past, with their counters.
 #[derive(Debug, Default)]
 struct Senders {
     live: Vec<Arc<SenderEnd>>,
     gone: Totals,
-    /// The share of credits when all were last told to look at it, or a smaller one since.
+    /// The share of credits at the time all senders were last told to look at it, or a smaller
+    /// share since.
     told_share: u32,
 }
 
-/// What a link is made with.
+/// Parameters from which a link is made.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) plan: LinkConfig,
@@ -201,7 +207,7 @@ impl Shared {
     pub(crate) fn new(setup: Setup) -> Self {
         static LINKS: AtomicU64 = AtomicU64::new(0);
         let read = Read {
-            id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: it only has to differ.
+            id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: the number only has to be unique.
             slots: Slots::with_capacity(setup.ports_max),
             rig: Rig::new(setup.runners),
             clock: MonotonicClock,
@@ -223,19 +229,20 @@ impl Shared {
         Self { read, fair: Fair(AtomicU32::new(u32::MAX)), written }
     }
 
-    /// Whether this is the copy that a forked child has: without runners, and with locks that
-    /// nobody may ever open. It sends nothing and waits for nothing.
+    /// Whether this is the copy of a link in a forked child. The copy has no runners, and some of
+    /// its locks may stay locked forever. It sends nothing and waits for nothing.
     #[inline]
     pub(crate) fn is_copy(&self) -> bool {
         onramp_dev::forks() != self.forks
     }
 
-    /// The link takes no packets and no changes any more: it closes, or this is a copy.
+    /// Whether the link accepts no packets and no changes any more, because it is being closed or
+    /// is a copy in a forked child.
     pub(crate) fn is_closed(&self) -> bool {
         self.rig.gate.is_closed() || self.is_copy()
     }
 
-    /// Keeps everybody else from adding and removing ports.
+    /// Locks out all other threads that add or remove ports.
     ///
     /// # Errors
     ///
@@ -246,7 +253,8 @@ impl Shared {
         }
         let lock = &self.written.changing;
         let guard = if is_in_waker() {
-            // This may be the thread that has the lock, or the runner that a removal waits for.
+            // A waker runs here. Its thread may hold the lock itself, or may be the runner that a
+            // removal waits for, so waiting could deadlock.
             match lock.try_lock() {
                 Err(TryLockError::WouldBlock) => return Err(PortError::Nested),
                 Err(TryLockError::Poisoned(lock)) => lock.into_inner(),
@@ -259,9 +267,9 @@ impl Shared {
         if self.is_closed() { Err(PortError::Closed) } else { Ok(changing) }
     }
 
-    /// What new ports shall be; wakers everybody else from adding and changing ports, and wakers
-    /// from being called by this thread. `None`: this is a copy, and somebody may have had the lock
-    /// as the process forked.
+    /// Locks the configuration of new ports. While the lock is held, no other thread adds or
+    /// changes ports, and this thread calls no wakers. Returns `None` if this is a copy in a forked
+    /// child, where another thread may have held the lock when the process forked.
     pub(crate) fn plan(&self) -> Option<Locked<'_, LinkConfig>> {
         if self.is_copy() {
             return None;
@@ -271,13 +279,14 @@ impl Shared {
         Some(Locked { guard, _held })
     }
 
-    /// The same, to change what there is. `None`: the link is closed.
+    /// Locks the configuration as [`plan`](Self::plan) does, in order to change it. Returns `None`
+    /// if the link is closed.
     pub(crate) fn open_plan(&self) -> Option<Locked<'_, LinkConfig>> {
         self.plan().filter(|_| !self.is_closed())
     }
 
-    /// Adds a port over `device`; `None`: there is no room. The caller has the lock on `plan`, and
-    /// shares the credits out.
+    /// Adds a port over `device`. Returns `None` if there is no room for another port. The caller
+    /// holds the lock on `plan`, and distributes the credits anew afterwards.
     pub(crate) fn add_port(&self, device: BoxDevice, plan: &LinkConfig) -> Option<usize> {
         let port = self.slots.len();
         if port >= self.slots.capacity() {
@@ -296,26 +305,26 @@ impl Shared {
         self.slots.add(Slot::new(port, mtu, may_block, home))
     }
 
-    /// A port by its number, which came from us.
+    /// Returns the port with this number, which this link has given out.
     #[inline]
     pub(crate) fn slot(&self, port: usize) -> &Slot<BoxDevice> {
         self.slots.get(port).unwrap_or_else(|| unreachable!("ports stay: {port}"))
     }
 
-    /// Whether a port takes nothing just now. A hint.
+    /// Whether a port accepts no packet now. Only a hint: it may change at any time.
     pub(crate) fn is_full(&self, port: usize) -> bool {
         let slot = self.slot(port);
         slot.port.is_full() || self.is_leaving(slot)
     }
 
-    /// Whether a port takes no packets, and still has some: it is to go, or it went as some were on
-    /// their way in. What goes to its successors meanwhile could overtake these; not those in a port
-    /// that is dead, which are dropped.
+    /// Whether a port accepts no packets but still holds some: it is about to be removed, or was
+    /// removed while packets were on their way in. Packets that go to its successors meanwhile
+    /// could overtake these packets. A dead port does not count, because it drops its packets.
     pub(crate) fn is_leaving(&self, slot: &Slot<BoxDevice>) -> bool {
         let succession = &slot.known.succession;
         let waits = |patience| {
-            // A sender that put a packet here sees the port not quiet until the packet has left,
-            // so its next packet does not overtake it.
+            // A sender that put a packet into this port sees the port not quiet until the packet
+            // has left, so its next packet does not overtake that packet.
             !slot.port.is_quiet()
                 && slot.port.death().is_none()
                 && !self.rig.gate.is_closed()
@@ -324,9 +333,10 @@ impl Shared {
         succession.is_leaving() || succession.is_gone() && waits(succession.patience())
     }
 
-    /// Settles ports that went: all that nobody waits for any more, and so many others that a flow
-    /// passes few on its way. A packet that is still on its way into one of these may then be
-    /// overtaken; it has been for as long as the removal of [`UNSETTLED_MAX`] ports took.
+    /// Settles removed ports: those for whose packets no sender waits any more, and as many others
+    /// as needed so that a flow passes few ports on its way. A packet that is still on its way into
+    /// one of the latter may then be overtaken. Such a packet has been on its way for as long as
+    /// the removal of [`UNSETTLED_MAX`] ports took.
     pub(crate) fn settle(&self, changing: &mut Changing) {
         let now = self.clock.now().0;
         while let Some(&oldest) = changing.unsettled.front() {
@@ -342,7 +352,7 @@ impl Shared {
         }
     }
 
-    /// Notes that a port went.
+    /// Records that a port was removed.
     pub(crate) fn note_gone(&self, port: usize, changing: &mut Changing) {
         changing.gone.push(port);
         changing.unsettled.push_back(port);
@@ -357,13 +367,14 @@ impl Shared {
         SlotWaker { rig: &self.read.rig, slot, clock: &self.read.clock }
     }
 
-    /// Whether packets go to the port of their flow, and none is refused.
+    /// Whether every packet goes to the port of its flow, and no packet is refused.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.rig.gate.is_open() && !self.is_copy()
     }
 
-    /// Why packets of the flow `key` of `port` are refused for good, if they are.
+    /// Returns why packets of the flow `key` of `port` are refused for good, or `None` if they are
+    /// not.
     #[cold]
     pub(crate) fn refusal(&self, port: usize, key: u64) -> Option<TrySendError> {
         if self.is_closed() {
@@ -373,25 +384,27 @@ impl Shared {
         slot.port.death().map(|_| TrySendError::PortDead)
     }
 
-    /// The port that serves the flow `key` of `port`: that one, or who took over from it.
+    /// Returns the port that serves the flow `key` of `port`: `port` itself, or the port that took
+    /// over from it.
     #[inline]
     pub(crate) fn route(&self, port: usize, key: u64) -> usize {
         if self.rig.gate.is_open() { port } else { self.successor(self.front(port), key) }
     }
 
-    /// The port whose tree serves the flows of `port`.
+    /// Returns the port whose tree serves the flows of `port`.
     pub(crate) fn front(&self, port: usize) -> usize {
         if self.rig.gate.is_one() { 0 } else { port }
     }
 
-    /// The ports whose trees serve flows, all of them or the first.
+    /// Returns the ports whose trees serve flows: all ports, or only the first.
     pub(crate) fn fronts(&self) -> Range<usize> {
         if self.rig.gate.is_one() { 0..1 } else { 0..usize::MAX }
     }
 
     /// Sends all flows through the first port if the root of the tree serves all of them together,
-    /// else each through its own. True: it was otherwise, and the trees of all ports are to be
-    /// built anew, without what they hold: packets that came before could be overtaken.
+    /// and otherwise each flow through its own port. Returns true if this is a change. Then the
+    /// trees of all ports have to be rebuilt without the packets that they hold, because newer
+    /// packets could overtake those packets.
     pub(crate) fn follow(&self, plan: &LinkConfig) -> bool {
         let first = self.slot(0);
         let one = plan.shares_root
@@ -419,17 +432,17 @@ impl Shared {
         }
     }
 
-    /// Numbers a new flow.
+    /// Returns the key of a new flow.
     pub(crate) fn new_key(&self) -> u64 {
-        // Relaxed: a number that only has to differ.
+        // Relaxed: the key only has to be unique.
         self.written.next_flow.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An open port for whatever has the number `n`, a living one if there is one: they spread
-    /// evenly.
+    /// Returns an open port for `n`, and a living one if there is one. Consecutive values of `n`
+    /// spread evenly over the ports.
     pub(crate) fn spread(&self, n: u64) -> usize {
         if !self.rig.gate.has_changed() {
-            // All of them live and stay.
+            // All ports are alive and none was removed.
             return usize::try_from(n % self.ports().max(1) as u64).unwrap_or(0);
         }
         let living = |port: &usize| self.slot(*port).port.death().is_none();
@@ -440,32 +453,35 @@ impl Shared {
         } else {
             self.slots.open().nth(index(open.max(1)))
         };
-        port.unwrap_or(0) // All of them went meanwhile: the link closes.
+        // No open port is left: all were removed meanwhile, and the link is closing.
+        port.unwrap_or(0)
     }
 
-    /// Packets that each of the present senders may have below it.
+    /// Returns the number of packets that each of the present senders may have in flight.
     #[inline]
     pub(crate) fn fair_credits(&self) -> u32 {
         self.fair.0.load(Ordering::Relaxed) // Relaxed: any recent number will do.
     }
 
-    /// Shares the credits of all open ports out again, after `change` of the number of senders.
+    /// Distributes the credits of all open ports anew, after the number of senders changed by
+    /// `change`.
     pub(crate) fn share_out(&self, change: i32) {
-        // One after another, so that the last result is that of the last numbers.
+        // The lock lets one thread at a time do this, so that the last result comes from the last
+        // numbers.
         let Some(mut senders) = self.senders() else { return };
         let ports = if self.rig.gate.is_one() { 1 } else { self.slots.open().count() };
         let ports = u32::try_from(ports).unwrap_or(u32::MAX);
-        // Relaxed: see `fair_credits`.
+        // Relaxed: any recent number of senders will do.
         let before = self.written.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
         let live = before.wrapping_add_signed(change);
         let share = CREDITS_PER_PORT.saturating_mul(ports) / live.max(1);
         let share = share.max(CREDITS_MIN);
-        // Relaxed: as above.
+        // Relaxed: any recent number will do.
         if self.fair.0.load(Ordering::Relaxed) != share {
-            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: as above.
+            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: any recent number will do.
         }
-        // A sender that waits with a small share may have room now. Not for each sender that goes:
-        // all that wait would look each time.
+        // A sender that waits because of a small share may have room now. The bell does not ring
+        // for every sender that goes, because every ring makes all waiting senders look.
         let useful = share.min(self.credits.packets);
         let grown = useful >= senders.told_share.saturating_mul(2)
             || useful == self.credits.packets && senders.told_share < useful;
@@ -480,7 +496,8 @@ impl Shared {
 
     /// Whether there are more senders than processors.
     pub(crate) fn crowded(&self) -> bool {
-        self.written.live.load(Ordering::Relaxed) > self.processors // Relaxed: as above.
+        // Relaxed: any recent number will do.
+        self.written.live.load(Ordering::Relaxed) > self.processors
     }
 
     pub(crate) fn add_sender(&self, end: Arc<SenderEnd>) {
@@ -500,7 +517,8 @@ impl Shared {
         }
     }
 
-    /// What all senders counted, those that are gone too. Nothing, in a copy.
+    /// Returns the sums of the counters of all senders, past senders included. All zero in a copy
+    /// of the link.
     pub(crate) fn sender_totals(&self) -> Totals {
         let Some(senders) = self.senders() else { return Totals::default() };
         let mut totals = senders.gone;
@@ -510,16 +528,18 @@ impl Shared {
         totals
     }
 
-    /// Has everybody who waits for a packet to come home look at the gate and the ports again.
+    /// Makes every thread that waits for its packets to come home look at the gate and the ports
+    /// again.
     pub(crate) fn ring_all(&self) {
         let Some(senders) = self.senders() else { return };
         let ends = senders.live.clone();
-        // A waker is anybody's code, which may make or drop a sender.
+        // A waker is arbitrary code, which may make or drop a sender and so take this lock.
         drop(senders);
         ends.iter().for_each(|end| end.bell.ring());
     }
 
-    /// `None`: this is a copy, and somebody may have had them as the process forked.
+    /// Locks the list of senders. Returns `None` if this is a copy in a forked child, where another
+    /// thread may have held the lock when the process forked.
     fn senders(&self) -> Option<MutexGuard<'_, Senders>> {
         if self.is_copy() {
             return None;
@@ -528,7 +548,7 @@ impl Shared {
     }
 }
 
-/// Looks after a port that nobody has seen yet.
+/// The waker of a port that no other thread knows yet.
 struct Nobody;
 
 impl PortWaker for Nobody {

@@ -1,4 +1,4 @@
-//! The ports of a link: more may come, and their numbers stay.
+//! The ports of a link. Ports may be added, and their numbers never change.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use onramp_core::{Device, Port};
 use onramp_queue::{Due, Marks, Succession};
 
-/// A port, what is known of it, and when it wants to be visited.
+/// A port, facts about the port, and the time at which it wants to be visited.
 #[repr(C)]
 pub(crate) struct Slot<D> {
     pub(crate) port: Port<D>,
@@ -16,38 +16,41 @@ pub(crate) struct Slot<D> {
     pub(crate) visits: Visits,
 }
 
-/// What everybody reads and hardly anybody writes.
+/// Fields that all threads read and that are hardly ever written.
 #[repr(align(128))]
 pub(crate) struct Known {
-    /// Largest packet of its device, bytes.
+    /// Size of the largest packet of the port's device, bytes.
     pub(crate) mtu: u32,
-    /// Its device may keep its caller for long.
+    /// Whether the port's device may block its caller for a long time.
     pub(crate) may_block: bool,
-    /// The runner it belongs to.
+    /// Number of the runner that is responsible for the port.
     pub(crate) home: usize,
-    /// Tells the runners that something is noted there.
+    /// The mark that tells the runners that the port has noted a visit, and the port's index among
+    /// the marks.
     mark: Option<(Arc<Marks>, usize)>,
-    /// Whether it takes packets, and which ports take over.
+    /// Whether the port accepts packets, and which ports take over after its removal.
     pub(crate) succession: Succession,
 }
 
-/// What owners and runners write.
+/// Fields that owners and runners write.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Visits {
     pub(crate) due: Due,
-    /// Times it asked for a visit, and times that took a wake-up.
+    /// Number of times the port asked for a visit, and number of these requests that woke a runner.
     pub(crate) asked: AtomicU64,
     pub(crate) woke: AtomicU64,
-    /// Somebody waits until it takes packets again: see [`Slot::want_room`].
+    /// Whether a thread waits until the port accepts packets again: see [`Slot::want_room`].
     wanted: AtomicBool,
-    /// Its tree is not what the link says it is: it could not be told. Who has the plan writes it.
+    /// Whether the port's tree differs from the link's description of it, because the port could
+    /// not be told of a change. Only the thread that holds the lock on the plan writes this flag.
     stale: AtomicBool,
-    /// Visits in a row that found it owned.
+    /// Number of consecutive visits that found the port owned.
     vain: AtomicU8,
 }
 
-/// What every sender reads lies on no line that owners, runners or other senders write.
+/// Fields that every sender reads share no cache line with fields that owners, runners or other
+/// senders write.
 const _: () = {
     const LINES: usize = 128;
     assert!(offset_of!(Slot<Box<dyn Device>>, known).is_multiple_of(LINES));
@@ -62,72 +65,77 @@ impl<D: Device> Slot<D> {
         Self { port, known, visits: Visits::default() }
     }
 
-    /// Whether it has missed a change of its tree.
+    /// Whether the port has missed a change of its tree.
     pub(crate) fn is_stale(&self) -> bool {
-        self.visits.stale.load(Ordering::Relaxed) // Relaxed: the lock on the plan guards it.
+        self.visits.stale.load(Ordering::Relaxed) // Relaxed: the lock on the plan guards the flag.
     }
 
     pub(crate) fn set_stale(&self, stale: bool) {
         self.visits.stale.store(stale, Ordering::Relaxed); // Relaxed: as above.
     }
 
-    /// The next round looks at it.
+    /// Makes the next round of a runner look at the port.
     pub(crate) fn mark(&self) {
         if let Some((marks, port)) = &self.known.mark {
             marks.set(*port);
         }
     }
 
-    /// The look has come.
+    /// Removes the mark, because a runner is about to look at the port.
     pub(crate) fn unmark(&self) {
         if let Some((marks, port)) = &self.known.mark {
             marks.clear(*port);
         }
     }
 
-    /// Somebody waits until it takes packets again, and asks for a visit next.
+    /// Notes that a thread waits until the port accepts packets again. The caller requests a visit
+    /// afterwards.
     pub(crate) fn want_room(&self) {
-        // Release: pairs with the acquire in `takes_wish`.
+        // Release: pairs with the acquire in `take_wish`.
         self.visits.wanted.store(true, Ordering::Release);
     }
 
-    /// Takes the wish away, if there is one.
+    /// Takes the note of [`want_room`](Self::want_room) away. Returns whether there was one.
     pub(crate) fn take_wish(&self) -> bool {
-        // Relaxed: who wishes asks for a visit after that, which orders it.
+        // Relaxed: the thread that sets the flag requests a visit afterwards, and that request
+        // orders the two.
         self.visits.wanted.load(Ordering::Relaxed)
             // Acquire: pairs with the release in `want_room`.
             && self.visits.wanted.swap(false, Ordering::Acquire)
     }
 
-    /// A visit found it owned, or not. Gives how many did so in a row.
+    /// Records whether a visit found the port owned. Returns the number of consecutive visits that
+    /// did.
     pub(crate) fn visited(&self, owned: bool) -> u8 {
-        // Relaxed: only who visits writes it, and another number only changes when it comes again.
+        // Relaxed: only the visiting thread writes the number, and a stale number only changes the
+        // time of the next visit.
         let vain =
             if owned { self.visits.vain.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         self.visits.vain.store(vain, Ordering::Relaxed); // Relaxed: as above.
         vain
     }
 
-    /// Times it asked for a visit, and times that took a wake-up.
+    /// Returns how often the port asked for a visit, and how many of these requests woke a runner.
     pub(crate) fn calls(&self) -> (u64, u64) {
-        // Relaxed: numbers for people.
+        // Relaxed: the numbers are only statistics.
         (self.visits.asked.load(Ordering::Relaxed), self.visits.woke.load(Ordering::Relaxed))
     }
 }
 
 impl<D> Slot<D> {
-    /// It takes packets, and new flows.
+    /// Whether the port accepts packets and new flows.
     pub(crate) fn is_open(&self) -> bool {
         self.known.succession.is_open()
     }
 }
 
-/// Ports by number. One at a time adds (its caller has a lock); any number look.
+/// Ports by number. One thread at a time adds ports (its caller holds a lock); any number of
+/// threads look ports up.
 pub(crate) struct Slots<D> {
-    /// Boxed, so that room for more costs little.
+    /// Each port is boxed, so that room for ports that do not exist yet costs little memory.
     cells: Box<[OnceLock<Box<Slot<D>>>]>,
     len: AtomicUsize,
-    /// Those that may want a visit.
+    /// Marks of the ports that may want a visit.
     marks: Arc<Marks>,
 }
 
@@ -137,40 +145,41 @@ impl<D> Slots<D> {
         Self { cells, len: AtomicUsize::new(0), marks: Arc::new(Marks::new(capacity)) }
     }
 
-    /// Adds a port and gives its number; `None`: there is no room, and the port is dropped.
+    /// Adds a port and returns its number. Returns `None` and drops the port if there is no room.
     pub(crate) fn add(&self, mut slot: Slot<D>) -> Option<usize> {
         let port = self.len();
         slot.known.mark = Some((self.marks.clone(), port));
         self.cells.get(port)?.set(Box::new(slot)).ok()?;
-        // Release: the cell; pairs with the acquire in `len`.
+        // Release: publishes the cell; pairs with the acquire in `len`.
         self.len.store(port + 1, Ordering::Release);
         Some(port)
     }
 
-    /// Ports there are or were.
+    /// Returns the number of ports that were ever added.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         // Acquire: pairs with the release in `add`.
         self.len.load(Ordering::Acquire)
     }
 
-    /// Ports there may be.
+    /// Returns the greatest number of ports that may ever be added.
     pub(crate) fn capacity(&self) -> usize {
         self.cells.len()
     }
 
-    /// The port with this number.
+    /// Returns the port with this number, or `None` if no such port was added.
     #[inline]
     pub(crate) fn get(&self, port: usize) -> Option<&Slot<D>> {
         self.cells.get(port)?.get().map(|slot| &**slot)
     }
 
-    /// Those that may want a visit.
+    /// Returns the ports that may want a visit.
     pub(crate) fn marked(&self) -> impl Iterator<Item = &Slot<D>> {
         self.marks.iter().filter_map(|port| self.get(port))
     }
 
-    /// A few of those that may want a visit, and where to go on: see [`Marks::some`].
+    /// Returns a few of the ports that may want a visit, and the number at which to continue: see
+    /// [`Marks::some`].
     pub(crate) fn some_marked(
         &self,
         from: usize,
@@ -179,12 +188,12 @@ impl<D> Slots<D> {
         (some.filter_map(|port| Some((port, self.get(port)?))), next)
     }
 
-    /// All of them, in order, also those that are gone.
+    /// Returns all ports in order, removed ones included.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot<D>> {
         (0..self.len()).filter_map(|port| self.get(port))
     }
 
-    /// The numbers of those that take packets.
+    /// Returns the numbers of the ports that accept packets.
     pub(crate) fn open(&self) -> impl Iterator<Item = usize> {
         (0..self.len()).filter(|port| self.get(*port).is_some_and(Slot::is_open))
     }

@@ -1,4 +1,4 @@
-//! What a link counts, as one value.
+//! The counters of a link as one plain value.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use crate::runner::RunnerStats;
 
 pub use onramp_core::stats::PortSnapshot;
 
-/// What one sender counts. Written by its thread alone.
+/// Counters of one sender. Only the sender's own thread writes them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct SenderCounters {
     pub(crate) submitted: Counter,
     pub(crate) refused: Counter,
-    /// Packets that a cork held back when the link was closed.
+    /// Number of packets that a cork held back when the link was closed.
     pub(crate) purged: Counter,
     pub(crate) waits: Counter,
     pub(crate) parks: Counter,
 }
 
-/// What a link knows of a sender.
+/// The part of a sender that its link keeps.
 #[derive(Debug)]
 pub(crate) struct SenderEnd {
     pub(crate) counters: SenderCounters,
-    /// Wakes it, wherever its packets lie.
+    /// Wakes the sender, even if no packet of the sender is in the link.
     pub(crate) bell: Bell,
 }
 
-/// Sums over senders.
+/// Sums of the counters of several senders.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     submitted: u64,
@@ -49,49 +49,54 @@ impl Totals {
     }
 }
 
-/// What a link did so far.
+/// What a link has done since it was made. [`Link::stats`](crate::Link::stats) returns it.
 ///
-/// At rest, `submitted + made = sent + dropped (all reasons) + held`. While packets move, `held` is
-/// what makes it so, for the cells are read one after another.
+/// While no packet moves, `submitted + made = sent + dropped (all reasons) + held`. While packets
+/// move, `submitted` is raised where necessary so that it never falls behind the packets that left,
+/// because the counters are read one after another.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// Packets accepted from senders.
+    /// Number of packets accepted from senders.
     pub submitted: u64,
-    /// Packets that qdiscs made: the duplicates of `netem`. Nobody is told of their fate.
+    /// Number of packets that qdiscs created: the duplicates of `netem`. No sender is told what
+    /// became of such a packet.
     pub made: u64,
-    /// Packets given back to senders because the intake was at its cap.
+    /// Number of packets given back to senders because a port's intake was at its cap.
     pub refused: u64,
-    /// Packets the devices took.
+    /// Number of packets that the devices took.
     pub sent: u64,
-    /// Their bytes on the wire.
+    /// Number of bytes on the wire of the packets that the devices took.
     pub sent_bytes: u64,
-    /// Packets dropped, by reason; reasons that occurred.
+    /// Number of packets dropped, by drop reason. Reasons that never occurred are left out.
     pub dropped: BTreeMap<DropReason, u64>,
-    /// Packets staged or queued now.
+    /// Number of packets that are now staged in an intake or queued in a qdisc.
     pub held: u64,
-    /// Times a sender had to wait for room, and times it slept for that.
+    /// Number of times a sender had to wait for room.
     pub waits: u64,
-    /// See `waits`.
+    /// Number of times a sender slept while it waited for room.
     pub parks: u64,
-    /// Times a runner woke.
+    /// Number of times a runner woke.
     pub runner_wakeups: u64,
-    /// Of these, those that found nothing to do: others had done it.
+    /// Number of times a runner woke and found nothing to do, because another thread had done the
+    /// work.
     pub runner_idle_wakeups: u64,
-    /// Ports that runners visited.
+    /// Number of visits of runners to ports.
     pub runner_visits: u64,
-    /// Rounds that a runner went on without sleeping.
+    /// Number of times a runner started another round of visits without sleeping first.
     pub runner_restarts: u64,
-    /// Times another thread took over a runner that a device kept.
+    /// Number of times another thread took over the role of a runner whose thread a device kept.
     pub runner_stand_ins: u64,
-    /// Of these, times no thread could be had to watch from then on: too many devices block, or the
-    /// system has no more threads. Until one is back, the timers of other ports may wait.
+    /// Number of these takeovers after which no thread was available to watch the runners, because
+    /// too many devices block or the system has no more threads. Until a thread is available again,
+    /// the timers of other ports may be late.
     pub runner_unwatched: u64,
-    /// Times a port asked for a runner.
+    /// Number of times a port asked for a visit of a runner.
     pub runner_calls: u64,
-    /// Of these, those that had to wake one. The rest found it awake, or about to come in time.
+    /// Number of these requests that had to wake a runner. The other requests found the runner
+    /// awake, or about to come in time.
     pub runner_notifies: u64,
-    /// By port.
+    /// Counters of each port, by port number.
     pub ports: Vec<PortSnapshot>,
 }
 
@@ -108,7 +113,7 @@ impl LinkStats {
         let out: u64 = sent + dropped.values().sum::<u64>();
         let made: u64 = ports.iter().map(|port| port.made).sum();
         Self {
-            // A sender counts after its push, when the packet may be out already.
+            // A sender counts a packet after its push, when the packet may have left already.
             submitted: totals.submitted.max(out.saturating_sub(made)),
             made,
             refused: totals.refused,
@@ -144,7 +149,7 @@ impl LinkStats {
         self.runner_notifies += notifies;
     }
 
-    /// Packets dropped, for any reason.
+    /// Returns the number of packets dropped for any reason.
     #[must_use]
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
@@ -157,13 +162,13 @@ mod tests {
 
     use super::*;
 
-    /// A port that counted nothing, and what it says then.
+    /// Returns the counters of a port that has counted nothing.
     fn port() -> Port {
         let spec: Spec = "pfifo".parse().expect("a qdisc");
         onramp_core::Port::new(spec.build(1_514), onramp_dev::Null::default(), 9).snapshot()
     }
 
-    /// Each field has a number of its own, so that none can stand for another.
+    /// Each field gets a value of its own, so that the test notices when two fields are swapped.
     #[test]
     fn a_link_sums_up_its_ports_and_senders() {
         let (mut first, mut second) = (port(), port());
@@ -190,13 +195,14 @@ mod tests {
         assert_eq!(stats.dropped, dropped.into());
         assert_eq!(stats.dropped_total(), 75);
         assert_eq!(stats.ports.iter().map(|port| port.sent).collect::<Vec<_>>(), [20, 40]);
-        // Nobody but a cork purges before a port has the packet; without, it is not named.
+        // Only a cork purges packets before a port has them. Without such packets, the reason
+        // `Purged` is absent.
         let stats = LinkStats::new(vec![port()], Totals::default());
         assert!(stats.dropped.is_empty());
     }
 
-    /// What left was submitted before, though its sender has not counted it yet; what a qdisc made
-    /// was not.
+    /// Packets that left count as submitted even if their sender has not counted them yet. Packets
+    /// that a qdisc created do not count as submitted.
     #[test]
     fn what_is_out_was_submitted() {
         let mut out = port();

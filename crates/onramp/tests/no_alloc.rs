@@ -1,7 +1,8 @@
-//! What is allocated: nothing per packet, little per flow, and nothing that stays.
+//! Limits on memory: no allocation for a packet, little memory for a flow, and nothing left at the
+//! end.
 //!
-//! The allocator counts for the whole process, so there is no test harness, whose threads allocate
-//! when they like.
+//! The allocator counts for the whole process. So this test runs without a test harness, whose
+//! threads allocate at any time.
 
 use std::alloc::System;
 use std::hint::black_box;
@@ -22,7 +23,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const LONG: Duration = Duration::from_secs(50);
 const CREDITS: u32 = 64;
 
-/// Allocations, also those that made something larger, while `work` runs.
+/// Returns the number of allocations and reallocations while `work` runs.
 fn allocations(work: impl FnOnce()) -> usize {
     let before = ALLOCATOR.stats();
     work();
@@ -30,13 +31,14 @@ fn allocations(work: impl FnOnce()) -> usize {
     change.allocations + change.reallocations
 }
 
-/// Bytes in use.
+/// Returns the number of bytes that are allocated now.
 fn live() -> usize {
     let Stats { bytes_allocated, bytes_deallocated, .. } = ALLOCATOR.stats();
     bytes_allocated - bytes_deallocated
 }
 
-/// Waits until no more bytes are in use: what the runner has in its hands is freed a little later.
+/// Waits until at most `bytes` bytes are allocated. The runner frees the packets that it holds a
+/// little later.
 fn settles_at(bytes: usize) -> bool {
     (0..10_000).any(|_| {
         thread::sleep(Duration::from_micros(500));
@@ -54,7 +56,7 @@ fn udp(qdisc: &str) -> Link {
     started(Link::udp("127.0.0.1:0").ports(2).qdisc(qdisc).build().expect("it binds"))
 }
 
-/// Waits until the runner has made what a thread makes at its start.
+/// Waits until the runner has allocated what a thread allocates at its start.
 fn started(link: Link) -> Link {
     while link.stats().runner_wakeups == 0 {
         thread::sleep(Duration::from_micros(100));
@@ -62,8 +64,8 @@ fn started(link: Link) -> Link {
     link
 }
 
-/// Has a sender make all it ever makes: a packet for each credit, the waker of its thread, and its
-/// flow in the qdisc, which single packets may pass by.
+/// Makes a sender allocate everything that it ever allocates: a packet for each credit, the waker
+/// of its thread, and its flow in the qdisc, which single packets may bypass.
 fn warm_up(sender: &mut Sender, flow: &Flow) {
     let packets: Vec<_> = std::iter::from_fn(|| sender.packet(flow, &[0; 120]).ok()).collect();
     assert!(packets.len() >= 16, "a fair share of the credits");
@@ -106,8 +108,9 @@ fn a_send_allocates_nothing(link: &Link, dest: Option<std::net::SocketAddr>) {
     assert!(sender.flush(LONG));
 }
 
-/// Threads that share a link, its runner included. What grows with the number of flows that wait
-/// at once may still grow in the first phases; what is allocated per packet would be in each.
+/// Checks threads that share a link, its runner included. Memory for flows that wait at the same
+/// time may still grow in the first phases; an allocation for each packet would show in every
+/// phase.
 fn many_threads_allocate_nothing(qdisc: &str, dest: Option<std::net::SocketAddr>, link: &Link) {
     const THREADS: usize = 16;
     const PHASES: usize = 8;
@@ -140,15 +143,15 @@ fn many_threads_allocate_nothing(qdisc: &str, dest: Option<std::net::SocketAddr>
             }));
         }
     });
-    // The last phase is not over before its threads are gone, who may free and make as they like.
+    // The last phase ends together with its threads, which may then free and allocate.
     assert!(counts[..PHASES - 1].contains(&0), "{THREADS} threads, {qdisc}: {counts:?}");
     assert!(link.stats().sent >= (600 * PHASES * THREADS) as u64 / 4);
 }
 
 fn idle_flows_cost_little() {
     const FLOWS: usize = 10_000;
-    // A packet that finds an unpaced fq empty passes all flows by, and makes none.
-    // One that holds packets back keeps a calendar of 18 KB besides.
+    // A packet that finds an unpaced fq empty bypasses all flows and makes none. An fq that holds
+    // packets back also has a calendar of 18 KB.
     for (qdisc, flows, fixed) in [("fq maxrate 1gbit", FLOWS as u64, 22_000), ("fq", 0, 5_000)] {
         let spec: Spec = qdisc.parse().expect("a qdisc");
         let before = live();
@@ -200,7 +203,7 @@ fn idle_senders_cost_little() {
     drop(senders);
 }
 
-/// What a port costs that nobody uses, with its `pfifo_fast`: bytes, at most.
+/// Greatest cost of an unused port with its `pfifo_fast`, bytes.
 const PORT_BYTES: usize = 4_096;
 
 fn idle_ports_cost_little() {
@@ -219,7 +222,7 @@ fn idle_ports_cost_little() {
 
 fn senders_that_go_leave_nothing() {
     let link = null("fq");
-    // One flow: those that fq has seen stay with it for a while.
+    // Use one flow, because fq keeps the flows that it has seen for a while.
     let flow = link.sender().flow(None);
     warm_up(&mut link.sender(), &flow);
     let round = || {
@@ -258,10 +261,10 @@ fn links_that_go_leave_nothing() {
     assert!(settles_at(before), "{} bytes more", live().wrapping_sub(before));
 }
 
-/// What a class costs, with its own `pfifo`: bytes, at most. `docs/performance.md` says so.
+/// Greatest cost of a class with its own `pfifo`, bytes. `docs/performance.md` states this limit.
 const CLASS_BYTES: usize = 1_100;
 
-/// What a flow with a packet costs besides the packet: bytes, at most.
+/// Greatest cost of a flow that holds a packet, without the packet, bytes.
 const FLOW_BYTES: usize = 150;
 
 fn classes_and_flows_cost_little() {

@@ -1,5 +1,6 @@
-//! Everything at once: threads that send, wait, look, come, go and close. For ThreadSanitizer, and
-//! for machines with many processors: `ONRAMP_STRESS_SCALE` multiplies the rounds (default 1).
+//! Stress test in which everything happens at once: threads that send, wait, read counters, start,
+//! end and close. For ThreadSanitizer, and for machines with many processors. `ONRAMP_STRESS_SCALE`
+//! multiplies the number of rounds (default 1).
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,7 +23,7 @@ fn scale() -> u64 {
     text.parse().expect("ONRAMP_STRESS_SCALE is a whole number")
 }
 
-/// One sender's life. Gives the number of packets it got rid of.
+/// Runs one sender with random calls. Returns the number of packets that the link accepted.
 fn live(mut sender: Sender, rng: &mut Rng) -> u64 {
     let completed = std::sync::Arc::new(AtomicU64::new(0));
     let theirs = completed.clone();
@@ -80,7 +81,8 @@ fn live(mut sender: Sender, rng: &mut Rng) -> u64 {
     accepted
 }
 
-/// A life of pushes alone, which waits for nothing. Gives the number of packets it got rid of.
+/// Runs one sender that only pushes and never waits. Returns the number of packets that the link
+/// accepted.
 fn push(mut sender: Sender, rng: &mut Rng) -> u64 {
     let flow = sender.flow(None);
     let mut accepted = 0;
@@ -102,8 +104,9 @@ fn push(mut sender: Sender, rng: &mut Rng) -> u64 {
     accepted
 }
 
-/// `LinkStats` shows as many packets submitted as are out, at least, which hides a count that was
-/// lost, once they are. Here hardly any gets out, so that the senders' counts alone are seen.
+/// Checks that no count of a sender is lost. `LinkStats` never shows fewer submitted packets than
+/// packets that left, so a lost count would not show after the packets left. Here hardly any packet
+/// leaves, so the number of submitted packets is what the senders counted.
 fn counts(burst: u16, seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let (device, _receives_nothing) = loopback(30);
@@ -135,7 +138,7 @@ fn no_count_is_lost() {
     }
 }
 
-/// Takes what arrives, in fits and starts, until the device is gone.
+/// Receives irregularly until the device is gone. Returns the number of packets that arrived.
 fn receive(mut receiver: Receiver, mut rng: Rng) -> u64 {
     let mut count = 0;
     while receiver.recv_timeout(LONG).is_some() {
@@ -147,7 +150,7 @@ fn receive(mut receiver: Receiver, mut rng: Rng) -> u64 {
     count
 }
 
-/// Looks at everything that may be looked at, until it is told to stop.
+/// Reads everything that can be read, until it is told to stop.
 fn look(link: &Link, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let stats = link.stats();
@@ -185,7 +188,7 @@ fn round(qdisc: &str, burst: u16, seed: u64) {
                 })
                 .collect();
             scope.spawn(|| look(&link, &stop));
-            // Closes when so much is sent, or all are done.
+            // Close the link when enough packets were sent, or when all workers have ended.
             while link.stats().sent < close_at && workers.iter().any(|w| !w.is_finished()) {
                 thread::sleep(Duration::from_micros(200));
             }
@@ -193,7 +196,7 @@ fn round(qdisc: &str, burst: u16, seed: u64) {
             workers.into_iter().for_each(|worker| worker.join().expect("a worker panicked"));
             stop.store(true, Ordering::Relaxed);
         });
-        // At rest: nobody is inside a port any more, who could hold a packet.
+        // No thread is inside a port any more, so none can hold a packet.
         let stats = link.stats();
         drop(link);
         (stats, arrived.join().expect("the receiver panicked"))
@@ -233,9 +236,9 @@ fn an_intake_for_few() {
     rounds("fq limit 40 flow_limit 20", 4);
 }
 
-/// R5 of what broke in Linux: a data race on a limit that was changed under traffic.
+/// R5 of the faults that Linux had: a data race on a limit that was changed under traffic.
 ///
-/// Qdiscs, their parameters, the rate and the ports change while threads send.
+/// Here qdiscs, their parameters, the rate and the ports change while threads send.
 #[test]
 fn r5_parameters_change_under_load() {
     let devices = (0..2).map(|_| Box::new(Null::default()) as Box<dyn Device>);

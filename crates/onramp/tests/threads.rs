@@ -1,4 +1,5 @@
-//! How many threads a link has. Tests of this process come one after another: each counts all.
+//! The number of threads that a link has. The tests of this process run one after another, because
+//! each counts all threads.
 
 #[path = "link/common.rs"]
 #[expect(dead_code, reason = "other tests need the rest")]
@@ -16,21 +17,21 @@ use onramp::{Device, Link, Mapping, Mode};
 use crate::common::{LONG, balanced, in_time, until};
 use crate::trap::Trap;
 
-/// The threads of all links of this process.
+/// Returns the number of threads that all links of this process have.
 fn threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("this is Linux").flatten();
-    // A thread may have gone since.
+    // The thread may have ended since it was listed.
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     tasks.filter_map(name).filter(|name| name.starts_with("onramp-run")).count()
 }
 
-/// Nobody else has threads while `test` runs, and none are left after it.
+/// Runs `test` while no other test has threads, and checks that no thread is left after it.
 fn alone(test: impl FnOnce() + Send + 'static) {
     static ALONE: Mutex<()> = Mutex::new(());
     in_time(move || {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         test();
-        // A thread that was waited for may be there for a moment.
+        // A thread that was waited for may still be listed for a moment.
         until("the threads are gone", || threads() == 0);
     });
 }
@@ -39,7 +40,8 @@ fn null() -> Box<dyn Device> {
     Box::new(Null::default())
 }
 
-/// A link whose devices never block, or that has one port, has its runners and no other thread.
+/// A link whose devices never block, or that has only one port, has its runners and no other
+/// thread.
 #[test]
 fn a_link_without_devices_that_block_has_its_runners() {
     alone(|| {
@@ -67,8 +69,8 @@ fn a_link_without_devices_that_block_has_its_runners() {
     });
 }
 
-/// A port over a device that may block, beside another, has a thread watch: also one that is added
-/// later.
+/// A link with several ports, one of them over a device that may block, has a watch thread. This
+/// also holds if the port is added later.
 #[test]
 fn a_link_with_a_device_that_may_block_has_a_watch() {
     alone(|| {
@@ -92,13 +94,13 @@ fn a_link_with_a_device_that_may_block_has_a_watch() {
     });
 }
 
-/// Devices block and come back, again and again: the threads that stand in are the same ones.
+/// Devices block and return again and again. The same threads stand in for the runners each time.
 #[test]
 fn devices_that_block_again_and_again_cost_no_more_threads() {
     alone(|| {
         let traps = [Trap::new(), Trap::new()];
         let devices: Vec<_> = traps.iter().map(|trap| trap.device()).chain([null()]).collect();
-        // Senders never come to the device.
+        // In dedicated mode, senders never call the device, so only runners block.
         let link = Link::devices(devices).mode(Mode::Dedicated).runners(1).build().unwrap();
         let mut sender = link.sender();
         let flows = [0, 1, 2].map(|port| sender.flow_with(None, Mapping::Port(port)));

@@ -1,4 +1,5 @@
-//! What is below a link: whether it is up, what it hands on, what was received.
+//! The part of a device below its link: whether the device is up, the packets that it hands on, and
+//! counters of the packets that it received.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,20 +8,22 @@ use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
 use onramp_dev::{Loopback, Network, Receiver};
 use onramp_queue::{Counter, DropReason, PacketList};
 
-/// Packets that wait for a reader.
+/// Greatest number of packets that wait for a receiver.
 const INBOX: u16 = 4_096;
 
-/// A device without its link and its name.
+/// The part of a device that its queues share: neither its link nor its name.
 #[derive(Debug, Default)]
 pub(crate) struct LinkEnd {
     up: AtomicBool,
-    /// What each source of packets brought.
+    /// The counters of each source of received packets.
     sources: Mutex<Vec<Arc<Source>>>,
-    /// Where a reader takes what arrives.
+    /// The place from which a receiver takes packets that arrive. `None`: nothing arrives at this
+    /// device.
     inbox: Option<Network>,
 }
 
-/// What one queue, or one thread, brought. It alone writes.
+/// Counters of the packets that one queue, or one thread, brought. Only that queue or thread writes
+/// them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Source {
@@ -29,7 +32,7 @@ pub(crate) struct Source {
     pub(crate) dropped: Counter,
 }
 
-/// What passed one way.
+/// Counters of the packets that passed in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub(crate) packets: u64,
@@ -38,32 +41,33 @@ pub(crate) struct Carried {
 }
 
 impl LinkEnd {
-    /// One that packets arrive at, and may be read from.
+    /// Makes the end of a device at which packets arrive, and from which they may be received.
     pub(crate) fn with_inbox() -> Self {
         Self { inbox: Some(Network::new(1, INBOX)), ..Self::default() }
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Relaxed) // Relaxed: it orders nothing, and may be late.
+        self.up.load(Ordering::Relaxed) // Relaxed: the flag orders nothing, and may be read late.
     }
 
     pub(crate) fn set_up(&self, up: bool) {
-        self.up.store(up, Ordering::Relaxed); // Relaxed: as above.
+        self.up.store(up, Ordering::Relaxed); // Relaxed: the flag orders nothing.
     }
 
-    /// What arrives from now on, if nobody else reads.
+    /// Returns a receiver of the packets that arrive from now on, or `None` if there is a receiver
+    /// already.
     pub(crate) fn receiver(&self) -> Option<Receiver> {
         self.inbox.as_ref()?.receiver(0)
     }
 
-    /// One more that brings packets.
+    /// Adds a source of packets and returns its counters.
     pub(crate) fn source(&self) -> Arc<Source> {
         let source = Arc::<Source>::default();
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
         source
     }
 
-    /// What all of them brought.
+    /// Returns the sums of what all sources brought.
     pub(crate) fn received(&self) -> Carried {
         let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let add = |sum: Carried, source: &Arc<Source>| Carried {
@@ -75,7 +79,7 @@ impl LinkEnd {
     }
 }
 
-/// A queue that drops while its device is down.
+/// A queue that drops packets while its device is down.
 #[derive(Debug)]
 pub(crate) struct Switched<D> {
     end: Arc<LinkEnd>,
@@ -107,7 +111,7 @@ impl<D: Device> Device for Switched<D> {
     }
 }
 
-/// There is no way: `ENETDOWN`.
+/// Drops all packets of the burst as unreachable, as for Linux's `ENETDOWN`.
 fn drop_all(burst: &mut PacketList, done: &mut PacketList) -> Transmitted {
     burst.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::Unreachable));
     done.append(burst);
@@ -119,13 +123,14 @@ fn drop_all(burst: &mut PacketList, done: &mut PacketList) -> Transmitted {
 pub(crate) struct Wire {
     info: DeviceInfo,
     queue: Loopback,
-    /// Where they arrive.
+    /// The device at which the packets arrive.
     to: Arc<LinkEnd>,
     brought: Arc<Source>,
 }
 
 impl Wire {
-    /// `None`: nothing can arrive there.
+    /// Makes a queue whose packets arrive at `to`. Returns `None` if no packet can arrive at that
+    /// device.
     pub(crate) fn new(info: DeviceInfo, to: &Arc<LinkEnd>) -> Option<Self> {
         let queue = to.inbox.as_ref()?.queue();
         Some(Self { info, queue, to: to.clone(), brought: to.source() })
@@ -149,7 +154,7 @@ impl Device for Wire {
         let (packets, bytes) = (burst.len(), burst.bytes());
         let mut unread = PacketList::new();
         let out = self.queue.transmit(burst, &mut unread, now);
-        // Nobody reads: they arrived, and are done with.
+        // Without a receiver, packets count as arrived and are freed.
         unread.metas_mut().for_each(|meta| meta.drop_reason = None);
         done.append(&mut unread);
         let arrived = packets - burst.len();

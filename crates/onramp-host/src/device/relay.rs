@@ -1,4 +1,5 @@
-//! Datagrams of others, sent through a link: who cannot shape what they send has it shaped here.
+//! A relay: receives datagrams of other programs on a socket and sends them through a link. So
+//! programs that cannot shape their traffic have it shaped here.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,13 +20,15 @@ use super::link_end::{LinkEnd, Source};
 use super::types::refusal;
 use onramp::{Flow, Link, Mapping, Sender};
 
-/// The largest datagram.
+/// Size of the largest datagram, bytes.
 const DATAGRAM_MAX: usize = 65_535;
-/// How long a relay may not learn that it shall end, if what should wake it is lost.
+/// Longest time until a relay notices that it shall end, if the datagram that should wake it is
+/// lost.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long it rests after an error.
+/// How long a relay sleeps after an error.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Senders whose flows are known at once; beyond, all are learned again.
+/// Greatest number of source addresses whose flows are remembered at once. Beyond it, all are
+/// forgotten and learned again.
 const FLOWS_MAX: usize = 4_096;
 
 /// A socket whose datagrams a link shall send.
@@ -44,17 +47,18 @@ impl Listener {
     }
 }
 
-/// A thread that receives and sends. Its drop ends it.
+/// A thread that receives datagrams and sends them. Dropping the value ends the thread.
 #[derive(Debug)]
 pub(crate) struct Relay {
     end: Arc<AtomicBool>,
-    /// To wake it.
+    /// Used to send the datagram that wakes the thread.
     socket: UdpSocket,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Sends through `link` what `listener` receives. Each sender is a flow.
+    /// Starts a thread that sends through `link` what `listener` receives. Each source address
+    /// becomes a flow.
     pub(crate) fn start(listener: Listener, link: &Link) -> io::Result<Self> {
         let end = Arc::<AtomicBool>::default();
         let socket = listener.socket.try_clone()?;
@@ -72,7 +76,7 @@ impl Relay {
         Ok(Self { end, socket, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the relay listens.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()
     }
@@ -80,7 +84,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed); // Relaxed: the thread may see it late.
+        self.end.store(true, Ordering::Relaxed); // Relaxed: the thread may see the flag late.
         if let Some(mut own) = self.address() {
             if own.ip().is_unspecified() {
                 own.set_ip(match own {
@@ -88,17 +92,18 @@ impl Drop for Relay {
                     SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
                 });
             }
-            // A datagram from itself wakes it. If that is lost, it wakes by itself soon.
+            // A datagram to its own socket wakes the thread. If the datagram is lost, the thread
+            // wakes by itself soon.
             let _ = self.socket.send_to(&[], own);
         }
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say: a panic was printed by the panic hook.
+            // The thread returns nothing, and the panic hook has already printed a panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// The state of the relay's thread.
 struct Inbound {
     listener: Listener,
     source: Arc<Source>,
@@ -106,7 +111,7 @@ struct Inbound {
     flows: Flows,
 }
 
-/// The flow of each sender.
+/// The flow of each source address.
 struct Flows {
     known: HashMap<SocketAddr, Flow>,
     hash: RandomState,
@@ -125,14 +130,16 @@ impl Flows {
 impl Inbound {
     fn run(mut self, end: &AtomicBool) {
         let mut buffer = vec![0; DATAGRAM_MAX].into_boxed_slice();
-        // Relaxed: it is told by a datagram, or soon by the time.
+        // Relaxed: a datagram wakes the thread, or the timeout does soon, so the flag may be read
+        // late.
         while !end.load(Ordering::Relaxed) {
             match self.listener.socket.recv_from(&mut buffer) {
-                // Who ends us sends such a one.
-                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: as above.
+                // The thread that ends this one sends an empty datagram.
+                Ok((0, _)) if end.load(Ordering::Relaxed) => break, // Relaxed: it may be late.
                 Ok((len, from)) => self.forward(&buffer[..len], from),
                 Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {}
-                // An error of an earlier packet (ICMP), or one that lasts: the next may come.
+                // The error is either one of an earlier packet (ICMP) or one that lasts. Later
+                // datagrams may still arrive.
                 Err(_) => {
                     self.source.dropped.add(1);
                     thread::sleep(PAUSE);
@@ -144,7 +151,7 @@ impl Inbound {
     fn forward(&mut self, payload: &[u8], from: SocketAddr) {
         let flow = self.flows.get(from, &self.sender);
         let up = self.listener.end.is_up();
-        // Tried twice: the second time it makes room if it can.
+        // Try twice: the second attempt first tries to free credit.
         let mut taken = up && self.sender.try_send(flow, payload).is_ok();
         if up && !taken {
             taken = self.sender.try_send(flow, payload).is_ok();
@@ -173,12 +180,12 @@ mod tests {
         let link = Link::devices([Box::new(Null::new(1500)) as Box<dyn onramp_core::Device>]);
         let link = link.build().expect("a link");
         let end = Arc::<LinkEnd>::default();
-        // Nothing can be received from a file.
+        // Receiving from a file always fails.
         let socket = OwnedFd::from(File::open("/dev/null").expect("it is there")).into();
         let listener = Listener { socket, end: end.clone() };
         let begun = link.now();
         let relay = Relay::start(listener, &link).expect("it starts");
-        // Without a rest, it would count thousands at once.
+        // A thread that did not sleep after errors would count thousands at once.
         let counted = (0..6_000).any(|_| {
             thread::sleep(PAUSE);
             end.received().dropped >= 5
@@ -196,7 +203,7 @@ mod tests {
         Link::devices([device]).build().expect("a link")
     }
 
-    /// So many senders have a flow each; one more, and all are learned again.
+    /// The relay remembers the flows of 4096 source addresses. One more, and all are learned again.
     #[test]
     fn flows_of_four_thousand_senders_are_known() {
         let (link, from) = (link(), |port| SocketAddr::from(([127, 0, 0, 1], port)));
@@ -214,7 +221,8 @@ mod tests {
         assert_eq!(again(&mut flows)[..4_095], keys[..4_095], "and have the same hash");
     }
 
-    /// As it goes, its thread has gone, and lets the device below go.
+    /// When a relay was dropped, its thread has ended and has released the part of the device below
+    /// the link.
     #[test]
     fn a_relay_that_goes_has_ended() {
         for address in ["127.0.0.1:0", "0.0.0.0:0"] {

@@ -1,4 +1,4 @@
-//! The table of types, and how each is made.
+//! The table of device types, and how devices of each type are made.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use onramp_dev::{Null, Udp, UdpOptions};
 use super::link_end::{Switched, Wire};
 use super::{End, LinkEnd, Listener, Operand, Opt, Refusal, Request, Type};
 
-/// Bytes of Ethernet in front of a packet.
+/// Size of the Ethernet header, bytes.
 const ETHERNET: u32 = 14;
-/// What Linux lets the devices of a host have.
+/// Sizes of the largest packet that Linux allows for such devices, bytes: the minimum, the default
+/// and the maximum.
 const ETHER_MTU: [u32; 3] = [68, 1_500, 65_535];
 
 /// All types of devices.
@@ -101,7 +102,7 @@ fn dummy(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     Ok(vec![End { queues, end, listener: None }])
 }
 
-/// Queues from one side to another.
+/// Makes queues whose packets go from one end to another.
 fn wires(name: &str, count: usize, mtu: u32, from: &Arc<LinkEnd>, to: &Arc<LinkEnd>) -> End {
     let wire = |queue| {
         let info = DeviceInfo::new(format!("{name} {queue}"), mtu.saturating_add(ETHERNET));
@@ -165,7 +166,7 @@ fn socket(local: SocketAddr, remote: Option<SocketAddr>, mtu: u32) -> Result<Udp
         .map_err(|error| Refusal::new("RTNETLINK answers: Invalid argument", error.to_string()))
 }
 
-/// What the real kernel said of a socket.
+/// Returns an error with what the real kernel said of a socket.
 pub(super) fn refusal(what: &str, address: SocketAddr, error: &std::io::Error) -> Refusal {
     let said = error.to_string();
     let said = said.split(" (os error").next().unwrap_or_default();
@@ -177,7 +178,8 @@ mod tests {
     use super::super::{Given, trial};
     use super::*;
 
-    /// The queues of a device know its largest packet, with 14 bytes of Ethernet, and keep nobody.
+    /// The queues of a device report the size of their largest packet with 14 bytes of Ethernet
+    /// header, and never block.
     #[test]
     fn queues_are_as_they_are_asked_for() {
         let local = ("local", SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -1,4 +1,4 @@
-//! `ip link add`.
+//! The command `ip link add`.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,8 @@ use crate::device::{self, End, Given, Operand, Refusal, Relay, Request, Type};
 use crate::netdev::{Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
 
-/// Packets of others that a relay may have below it: the qdisc's limit shall come first.
+/// Credits of a relay. They are so large that the qdisc's limit is reached first, and decides which
+/// packets are dropped.
 const RELAY_CREDITS: Credits = Credits { packets: Credits::PACKETS_MAX, bytes: 64 << 20 };
 
 pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
@@ -41,7 +42,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     Ok(String::new())
 }
 
-/// Reads what follows the type.
+/// Reads the options after the type.
 fn options<'a>(
     kind: &'static Type,
     words: &mut Words<'a>,
@@ -81,7 +82,7 @@ fn options<'a>(
     Ok((given, peer))
 }
 
-/// A device that shall be.
+/// The properties of a device that shall be made.
 #[derive(Debug)]
 struct Wanted {
     name: Option<String>,
@@ -123,7 +124,8 @@ impl Wanted {
     }
 }
 
-/// What the kernel says of an mtu that devices of this type cannot have.
+/// Returns the kernel's error text for an mtu that devices of this type cannot have, or `None` if
+/// they can have it.
 pub(super) fn mtu_fault(kind: &Type, mtu: u32) -> Option<&'static str> {
     let [least, _, most] = kind.mtu;
     if mtu < least {
@@ -142,7 +144,7 @@ pub(super) fn mtu_range(kind: &Type) -> String {
     }
 }
 
-/// Makes what is wanted, or nothing.
+/// Makes all wanted devices, or none.
 fn create(
     devices: &mut Netdevs,
     kind: &'static Type,
@@ -156,7 +158,7 @@ fn create(
     for ((end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
         made.push(build(kind, end, wanted, name, given)?);
     }
-    // The other end comes first.
+    // The other end of a pair gets its number first, as in Linux.
     for index in (0..made.len()).rev() {
         if made[index].index == 0 {
             made[index].index = devices.new_index();
@@ -173,12 +175,12 @@ fn create(
     Ok(())
 }
 
-/// The names of both, given or free.
+/// Returns the names of both devices: those that were given, or free ones.
 fn names(devices: &Netdevs, kind: &Type, wanted: &[Wanted; 2]) -> Result<[String; 2], Fault> {
     let exists = |why: String| Fault::kernel("RTNETLINK answers: File exists", &why);
     let [first, second] = wanted.each_ref().map(|wanted| wanted.name.clone());
     let pair = kind.options.iter().any(|option| option.what == Operand::Peer);
-    // The other end comes first.
+    // The other end of a pair gets its name first, as in Linux.
     let second = second.unwrap_or_else(|| devices.free_name(kind.name, first.as_deref()));
     let other = pair.then_some(&*second);
     let first = first.unwrap_or_else(|| devices.free_name(kind.name, other));
@@ -213,7 +215,7 @@ fn build(
     let relay = relay.map_err(refused)?;
     let mut given = given.clone();
     if let Some(address) = relay.as_ref().and_then(Relay::address) {
-        // With the port that the kernel chose.
+        // Store the address with the port number that the kernel chose.
         given.set("listen", address);
     }
     end.set_up(wanted.up);
@@ -235,7 +237,7 @@ fn build(
     })
 }
 
-/// The link of a new device, with the qdisc that it has by itself.
+/// Returns the builder of a new device's link, with the device's default qdisc.
 fn builder(
     kind: &Type,
     queues: Vec<Box<dyn onramp::Device>>,
@@ -250,7 +252,7 @@ fn builder(
     if relays { link.credits(RELAY_CREDITS) } else { link }
 }
 
-/// An address of one's own: locally administered, and not of a group.
+/// Returns a random hardware address: locally administered, and not a group address.
 fn new_address(kind: &Type) -> [u8; 6] {
     if !begins(kind.layer, "ether") {
         return [0; 6];

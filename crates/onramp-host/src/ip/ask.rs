@@ -1,13 +1,13 @@
-//! What `ip link add` and `ip link set` say of a device.
+//! The properties of a device in commands `ip link add` and `ip link set`.
 
 use super::words::{Fault, Words, check_name};
 
-/// What was said of a device.
+/// The properties that a command gave. `None`: the command did not mention the property.
 #[derive(Debug, Default)]
 pub(super) struct Ask<'a> {
-    /// The device: alone, or behind `dev`.
+    /// The device, named alone or after `dev`.
     pub(super) dev: Option<&'a str>,
-    /// Behind `name`.
+    /// The word after `name`.
     pub(super) name: Option<&'a str>,
     pub(super) up: Option<bool>,
     pub(super) mtu: Option<i32>,
@@ -15,11 +15,11 @@ pub(super) struct Ask<'a> {
     pub(super) numtxqueues: Option<i32>,
     pub(super) index: Option<u32>,
     pub(super) address: Option<[u8; 6]>,
-    /// Behind `type`; what follows belongs to the type.
+    /// The word after `type`. The words that follow belong to the type.
     pub(super) kind: Option<&'a str>,
 }
 
-/// Keeps the first of a kind.
+/// Stores a value, or returns an error if the option was already given.
 fn once<T>(place: &mut Option<T>, key: &str, word: &str, value: T) -> Result<(), Fault> {
     if place.is_some() {
         return Err(Fault::again(key, word));
@@ -29,7 +29,7 @@ fn once<T>(place: &mut Option<T>, key: &str, word: &str, value: T) -> Result<(),
 }
 
 impl<'a> Ask<'a> {
-    /// Reads words up to the type, or to the end.
+    /// Reads words up to and including the type, or to the end.
     pub(super) fn read(words: &mut Words<'a>) -> Result<Self, Fault> {
         let mut ask = Self::default();
         while let Some(word) = words.next() {
@@ -48,7 +48,7 @@ impl<'a> Ask<'a> {
             "mtu" => once(&mut self.mtu, word, words.peek().unwrap_or(""), words.number(word)?)?,
             "txqueuelen" | "txqlen" | "qlen" => {
                 let (key, given) = ("txqueuelen", words.peek().unwrap_or(""));
-                // As C has it: -1 is the greatest of all.
+                // As in C, -1 becomes the greatest unsigned number.
                 let length = words.number(key)?.cast_unsigned();
                 once(&mut self.txqueuelen, key, given, length)?;
             }
@@ -56,7 +56,7 @@ impl<'a> Ask<'a> {
                 let given = words.peek().unwrap_or("");
                 once(&mut self.numtxqueues, word, given, words.number(word)?)?;
             }
-            // They receive where nobody counts queues.
+            // Receive queues are accepted and ignored: devices do not count them.
             "numrxqueues" => drop(words.number(word)?),
             "index" => {
                 let given = words.peek().unwrap_or("");
@@ -87,7 +87,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Six bytes: `02:00:00:00:00:01`.
+/// Parses a hardware address of six bytes: `02:00:00:00:00:01`.
 fn hardware(word: &str) -> Option<[u8; 6]> {
     let mut bytes = word.split(':').map(|byte| {
         let sound = (1..=2).contains(&byte.len()) && byte.bytes().all(|c| c.is_ascii_hexdigit());

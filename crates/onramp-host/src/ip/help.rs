@@ -1,10 +1,10 @@
-//! What `ip` says of itself.
+//! The help texts of `ip`.
 
 use std::fmt::Write as _;
 
 use crate::device::{Operand, Opt, TYPES, Type};
 
-/// `ip help`.
+/// The output of `ip help`.
 pub(super) const IP: &str = "\
 Usage: ip [ OPTIONS ] OBJECT { COMMAND | help }
        ip [ -force ] -batch filename
@@ -13,7 +13,7 @@ where  OBJECT := { link | help }
                     -br[ief] | -o[neline] | -b[atch] [filename] }
 ";
 
-/// `ip link help`.
+/// Returns the output of `ip link help`.
 pub(super) fn link() -> String {
     let mut text = String::from(
         "\
@@ -50,7 +50,7 @@ TYPE :=
     text
 }
 
-/// `ip link add type TYPE help`.
+/// Returns the output of `ip link add type TYPE help`.
 pub(super) fn of(kind: &Type) -> String {
     let options: String = kind.options.iter().map(|option| format!(" {}", usage(option))).collect();
     let mut text = format!("Usage: ip link <options> type {}{options}\n", kind.name);

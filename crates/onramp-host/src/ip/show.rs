@@ -1,4 +1,4 @@
-//! `ip link show`.
+//! The command `ip link show`.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,14 @@ use crate::What;
 use crate::device::Carried;
 use crate::netdev::{Netdev, Netdevs};
 
-/// Which devices are shown.
+/// Selects the devices that are shown.
 #[derive(Debug, Default)]
 struct Filter<'a> {
     name: Option<&'a str>,
     up: bool,
     kind: Option<&'a str>,
-    /// What no device here has: another group than the default, a master.
+    /// Whether the command asked for a property that no device of this host has: a group other than
+    /// the default, or a master.
     none: bool,
 }
 
@@ -62,7 +63,7 @@ pub(super) fn run(devices: &Netdevs, words: &mut Words<'_>, options: Options) ->
     let all = one.is_none();
     let mut out = Out::new(options.style);
     for device in one.into_iter().chain(devices.iter().filter(|_| all)) {
-        // Of those left out, iproute2 writes an empty object.
+        // Like iproute2, write an empty object for each device that is left out.
         out.open(None);
         if filter.takes(device) {
             match options.brief {
@@ -75,7 +76,7 @@ pub(super) fn run(devices: &Netdevs, words: &mut Words<'_>, options: Options) ->
     Ok(out.finish())
 }
 
-/// Notes what happened to a device, as `ip` shows it.
+/// Records an event of a device, with the line that `ip` shows for it.
 pub(super) fn tell(devices: &mut Netdevs, what: What, name: &str) {
     let Some(device) = devices.get(name) else { return };
     let mut out = Out::new(Style::default());
@@ -84,7 +85,7 @@ pub(super) fn tell(devices: &mut Netdevs, what: What, name: &str) {
     devices.happened.push((what, name.to_owned(), line));
 }
 
-/// What `ip` tells of a device besides what it was told itself.
+/// The state of a device that `ip` shows and that follows from the state of its peer.
 struct State<'a> {
     peer: Option<&'a str>,
     flags: Vec<&'static str>,
@@ -125,7 +126,7 @@ impl<'a> State<'a> {
         out.json(|json| json.string(Some("ifname"), &device.name));
     }
 
-    /// As text: `v0@v1`.
+    /// Returns the name as text output shows it: `v0@v1`.
     fn name(&self, device: &Netdev) -> String {
         match self.peer {
             Some(peer) => format!("{}@{peer}", device.name),
@@ -154,7 +155,7 @@ fn address(bytes: [u8; 6]) -> String {
     text
 }
 
-/// `-br`: name, state, address and flags.
+/// Writes the line of `-br`: name, state, address and flags.
 fn brief(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     let state = State::of(devices, device);
     state.show_name(device, out);
@@ -187,7 +188,7 @@ fn entry(devices: &Netdevs, device: &Netdev, options: Options, out: &mut Out) {
     }
 }
 
-/// The first line.
+/// Writes the first line of a device.
 fn head(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     let state = State::of(devices, device);
     let Netdev { index, mtu, txqueuelen, .. } = *device;
@@ -201,7 +202,7 @@ fn head(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     out.string("operstate", state.word, format_args!("state {} ", state.word));
     out.string("linkmode", "DEFAULT", format_args!("mode DEFAULT "));
     out.string("group", "default", format_args!("group default "));
-    // As iproute2 has it, with a sign.
+    // Like iproute2, show the length as a signed number.
     let length = txqueuelen.cast_signed();
     if length != 0 {
         out.int("txqlen", length.into(), format_args!("qlen {length}"));
@@ -209,7 +210,7 @@ fn head(devices: &Netdevs, device: &Netdev, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
-/// What there is of a link layer.
+/// Writes the link layer and its addresses, if there are any.
 fn layer(device: &Netdev, out: &mut Out) {
     let layer = device.kind.layer;
     out.string("link_type", layer, format_args!("    link/{layer} "));
@@ -222,7 +223,7 @@ fn layer(device: &Netdev, out: &mut Out) {
     out.string("broadcast", &all, format_args!(" brd {all}"));
 }
 
-/// `-d`.
+/// Writes the details of `-d`.
 fn details(device: &Netdev, out: &mut Out) {
     let [least, _, most] = device.kind.mtu;
     let space = if device.kind.layer == "none" { "" } else { " " };
@@ -247,7 +248,7 @@ fn details(device: &Netdev, out: &mut Out) {
     out.uint("num_rx_queues", 1, format_args!("numrxqueues 1 "));
 }
 
-/// `-s`: the keys of a direction, and the heads of its columns.
+/// The columns of `-s` for one direction: the keys in JSON, and the heads in text.
 type Columns = [(&'static str, &'static str); 6];
 
 const RECEIVED: Columns = [
@@ -270,7 +271,7 @@ const SENT: Columns = [
 fn stats(device: &Netdev, out: &mut Out) {
     let counters = device.counters();
     let (received, sent) = (numbers(counters.received), numbers(counters.sent));
-    // A column is as wide as its widest number, in either direction.
+    // A column is as wide as its widest number in either direction.
     let least = [10, 7, 6, 7, 7, 7];
     let digits = |number: u64| number.to_string().len();
     let widths: [usize; 6] =

@@ -1,10 +1,10 @@
-//! The words of a command, one after another, and what may be wrong with them.
+//! Reads the words of a command one after another, and reports what is wrong with them.
 
 use crate::Reply;
 use crate::device::Refusal;
 use crate::netdev::NAME_MAX;
 
-/// Why a command was not done.
+/// Error: why a command was not carried out.
 #[derive(Debug)]
 pub(super) struct Fault(Reply);
 
@@ -15,52 +15,52 @@ impl From<Fault> for Reply {
 }
 
 impl Fault {
-    /// Ends with `code` and a line.
+    /// Returns an error with the exit status `code` and one line of text.
     pub(super) fn said(code: u8, line: impl Into<String>) -> Self {
         let mut err: String = line.into();
         err.push('\n');
         Self(Reply { code, out: String::new(), err })
     }
 
-    /// Tells how it is used (`usage`).
+    /// Returns an error with a help text (iproute2's `usage`).
     pub(super) fn usage(text: &str) -> Self {
         Self(Reply { code: 255, out: String::new(), err: text.to_owned() })
     }
 
-    /// Tells what it is, which is no fault.
+    /// Returns the version. It ends the command like an error, but with exit status 0.
     pub(super) fn version() -> Self {
         let out = format!("ip utility, onramp-{}\n", env!("CARGO_PKG_VERSION"));
         Self(Reply { code: 0, out, err: String::new() })
     }
 
-    /// A word is wrong (`invarg`).
+    /// Returns the error of a wrong word (iproute2's `invarg`).
     pub(super) fn argument(word: &str, why: &str) -> Self {
         Self::said(255, format!("Error: argument \"{word}\" is wrong: {why}"))
     }
 
-    /// A word comes twice (`duparg2`).
+    /// Returns the error of a word that comes twice (iproute2's `duparg2`).
     pub(super) fn twice(key: &str, word: &str) -> Self {
         let why = format!("Error: either \"{key}\" is duplicate, or \"{word}\" is a garbage.");
         Self::said(255, why)
     }
 
-    /// An option comes twice (`duparg`).
+    /// Returns the error of an option that comes twice (iproute2's `duparg`).
     pub(super) fn again(key: &str, word: &str) -> Self {
         Self::said(255, format!("Error: duplicate \"{key}\": \"{word}\" is the second value."))
     }
 
-    /// A word is missing.
+    /// Returns the error of a missing word.
     pub(super) fn missing(code: u8, key: &str, stop: &str) -> Self {
         Self::said(code, format!("Not enough information: \"{key}\" argument is required{stop}"))
     }
 
-    /// The kernel would not do it.
+    /// Returns the error of a command that the kernel would refuse.
     pub(super) fn kernel(said: &str, why: &str) -> Self {
         let more = if why.is_empty() { String::new() } else { format!("\n{why}") };
         Self::said(2, format!("{said}{more}"))
     }
 
-    /// There is no such device.
+    /// Returns the error of a device that does not exist.
     pub(super) fn no_device(name: &str) -> Self {
         Self::said(1, format!("Cannot find device \"{name}\""))
     }
@@ -72,7 +72,7 @@ impl From<Refusal> for Fault {
     }
 }
 
-/// Words that are still to be read.
+/// The words of a command that were not read yet.
 #[derive(Debug)]
 pub(super) struct Words<'a> {
     words: &'a [&'a str],
@@ -93,21 +93,21 @@ impl<'a> Words<'a> {
         self.words.first().copied()
     }
 
-    /// The word behind an option.
+    /// Returns the word after an option.
     pub(super) fn value(&mut self) -> Result<&'a str, Fault> {
         let missing = || Fault::said(255, "Command line is not complete. Try option \"help\"");
         self.next().ok_or_else(missing)
     }
 
-    /// The number behind `key`, of 32 bits, and perhaps negative.
+    /// Returns the number after `key`, which has 32 bits and may be negative.
     pub(super) fn number(&mut self, key: &str) -> Result<i32, Fault> {
         let word = self.value()?;
-        // iproute2 ends this line twice.
+        // iproute2 ends this line with two line breaks.
         let wrong = || Fault::argument(word, &format!("Invalid \"{key}\" value\n"));
         integer(word).ok_or_else(wrong)
     }
 
-    /// The name behind `key`.
+    /// Returns the name of a device after `key`.
     pub(super) fn name(&mut self, key: &str) -> Result<&'a str, Fault> {
         let word = self.value()?;
         check_name(word, key)?;
@@ -115,7 +115,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// As `strtol` reads it with the base 0.
+/// Parses a number as C's `strtol` does with base 0.
 fn integer(word: &str) -> Option<i32> {
     let (sign, digits) = match word.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -132,11 +132,11 @@ fn integer(word: &str) -> Option<i32> {
     i32::try_from(sign * i64::from_str_radix(digits, base).ok()?).ok()
 }
 
-/// Says whether a device may be called so.
+/// Checks whether a device may have this name.
 pub(super) fn check_name(name: &str, key: &str) -> Result<(), Fault> {
     let sound = |byte: u8| byte != b'/' && !byte.is_ascii_whitespace();
     let long = name.len() > NAME_MAX;
-    // `ip` itself looks at how long a new name is, and leaves it to the kernel otherwise.
+    // `ip` itself checks the length only of a new name, and leaves other names to the kernel.
     if name.is_empty() || !name.bytes().all(sound) || (long && key == "name") {
         return Err(Fault::argument(name, &format!("\"{key}\" not a valid ifname")));
     }

@@ -1,4 +1,4 @@
-//! `tc` for a link alone: nobody has to name the device.
+//! Commands of `tc` on a single link. The caller need not name the device.
 
 use onramp_core::Change;
 
@@ -6,7 +6,7 @@ use onramp::{Line, Link};
 
 use super::{Target, Targets, TcError, run};
 
-/// A link alone.
+/// A single link, as the only device that commands may name.
 struct One<'a>(Target<'a>);
 
 impl Targets for One<'_> {
@@ -23,8 +23,10 @@ impl Targets for One<'_> {
 }
 
 /// Carries out a command of `tc` on a link that belongs to no [`Host`](crate::Host), and returns
-/// what `tc` would print. The command need not name a device: the link is called `link`, or as the
-/// lines called it that it was built with.
+/// what `tc` would print. The command need not name a device, because there is only one. That device
+/// is called `link`, or whatever the lines called it with which the link was built.
+///
+/// Use it for changes and for listings. A change takes effect while other threads send.
 ///
 /// ```
 /// use onramp::{Link, cmd, dev};
@@ -46,7 +48,8 @@ impl Targets for One<'_> {
 pub fn tc(link: &Link, command: impl Into<Line>) -> Result<String, TcError> {
     let setup = link.setup();
     let (name, mtu) = (setup.device().unwrap_or("link").to_owned(), setup.facts().mtu);
-    drop(setup); // The change must not have to clone the description.
+    // Drop this reference first: a change clones the tree if another reference to it exists.
+    drop(setup);
     let line = command.into().on(&name);
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     run(&mut One(Target { name: &name, link, mtu }), &words).map(|(out, _)| out)
@@ -59,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever the tree that it was built with calls its device.
+    /// A command without a device name works whatever name the link's tree has for its device.
     #[test]
     fn a_link_needs_no_name_for_its_device() {
         let mut tree = Setup::default();

@@ -1,4 +1,4 @@
-//! What devices carry, and what they count of it.
+//! Packets that devices carry, and the counters of these packets.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use onramp::{Clock as _, Link};
 
 use super::*;
 
-/// Long enough for anything to happen that shall.
+/// Long enough for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends so many packets of 100 bytes and waits until nothing is held.
+/// Sends `count` packets of 100 bytes and waits until the link holds none.
 fn send(host: &Host, device: &str, count: usize) {
     send_through(&host.link(device).expect("there is such a device"), count);
 }
@@ -25,7 +25,8 @@ fn send_through(link: &Link, count: usize) {
     assert!(link.flush(PATIENCE), "everything left");
 }
 
-/// Packets received, received and dropped, sent, and dropped at sending: `ip -s link`.
+/// Returns four counters of `ip -s link`: packets received, packets dropped at receiving, packets
+/// sent, and packets dropped at sending.
 fn counted(host: &mut Host, device: &str) -> [u64; 4] {
     let shown = out(host, &format!("ip -s link show {device}"));
     let lines: Vec<&str> = shown.lines().collect();
@@ -56,7 +57,8 @@ fn a_device_that_is_down_drops_and_counts() {
     assert_eq!(counted(&mut host, "d0"), [0, 0, 5, 11]);
 }
 
-/// The classes of `ets` say what quantum they run with.
+/// A qdisc uses the largest packet that its device had when the qdisc was added. The classes of
+/// `ets` show the resulting quantum.
 #[test]
 fn qdiscs_go_by_the_largest_packet_that_a_device_has_when_they_come() {
     let mut host = host(&["ip link add d0 up type dummy"]);
@@ -89,7 +91,7 @@ fn a_loopback_receives_what_it_sends() {
 fn what_one_end_sends_the_other_receives() {
     let mut host = host(&["ip link add v0 up numtxqueues 2 type veth peer name v1 up"]);
     let mut receiver = host.receiver("v1").expect("nobody else reads");
-    // As many as a sender may have out that nobody has read.
+    // Send as many packets as a sender may have in flight while none is read.
     send(&host, "v0", 50);
     let packets: Vec<_> = receiver.recv_all().collect();
     assert_eq!(packets.len(), 50);
@@ -99,13 +101,13 @@ fn what_one_end_sends_the_other_receives() {
     send(&host, "v1", 7);
     assert_eq!(counted(&mut host, "v0"), [7, 0, 50, 0]);
     assert_eq!(counted(&mut host, "v1"), [50, 0, 7, 0]);
-    // There is no carrier to an end that is down.
+    // A device has no carrier while its other end is down.
     exec(&mut host, "ip link set v1 down");
     send(&host, "v0", 4);
     assert_eq!(counted(&mut host, "v0"), [7, 0, 50, 4]);
 }
 
-/// Waits for what another thread does.
+/// Waits until the counters have these values, because another thread counts.
 fn wait_until_counted(host: &mut Host, device: &str, want: [u64; 4]) {
     let deadline = MonotonicClock.now() + PATIENCE;
     while counted(host, device) != want {
@@ -115,7 +117,7 @@ fn wait_until_counted(host: &mut Host, device: &str, want: [u64; 4]) {
     }
 }
 
-/// A slow reader loses nothing: packets wait for it.
+/// A slow receiver loses no packet: packets wait for it.
 #[test]
 fn a_reader_gets_more_than_its_box_holds() {
     let host = host(&["ip link add v0 up type veth peer name v1 up"]);
@@ -153,7 +155,7 @@ fn datagrams_of_others_go_through() {
         assert_eq!(buffer[..len], [number; 64]);
     }
     wait_until_counted(&mut host, "u0", [50, 0, 50, 0]);
-    // Down, it takes nothing; deleted, it leaves its sockets to others.
+    // A device that is down accepts nothing. A deleted device frees its sockets.
     exec(&mut host, "ip link set u0 down");
     client.send_to(&[1; 64], at).expect("sent");
     wait_until_counted(&mut host, "u0", [50, 1, 50, 0]);

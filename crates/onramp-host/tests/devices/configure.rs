@@ -1,4 +1,4 @@
-//! A host that follows a text: what it makes, and what it leaves as it was.
+//! Configuring a host from a text: what it makes, and what it leaves unchanged.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -21,7 +21,8 @@ fn what_fails_names_its_line_and_leaves_all_as_it_was() {
     follow(&mut host, first).expect("it can be done");
     let before = host.devices().into_iter().map(|device| (device.name, device.index));
     let before: Vec<_> = before.collect();
-    // d1 would go, d0 would become another, and two would come.
+    // If the text succeeded, d1 would be deleted, d0 would be made anew, and other devices would be
+    // added.
     let text = format!(
         "# devices\nip link add d0 numtxqueues 2 type dummy\n\
          ip link add v0 type veth peer name v1\n\
@@ -49,8 +50,8 @@ fn lines_are_those_of_a_batch() {
 
 #[test]
 fn names_and_addresses_pass_from_one_device_to_another() {
-    // Whoever asks the kernel for a free port gets one from 32,768 on, so that no test beside this
-    // one can take the port between the two devices; the address keeps out a second run of it.
+    // The kernel gives out free ports from 32,768 on, so no test that runs at the same time can
+    // take this port between the two devices. The address differs between runs of this test.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let port = SocketAddr::from((Ipv4Addr::new(127, high, low, 1), 20_000));
     let mut host = Host::new();

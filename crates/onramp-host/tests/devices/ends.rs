@@ -1,4 +1,4 @@
-//! What hosts say of their devices to programs, and how devices end.
+//! What a host reports of its devices to programs, and how devices end.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -35,11 +35,11 @@ fn a_view_of_a_device_has_all_that_ip_shows() {
         ]
     );
     assert_eq!(views.iter().map(|view| view.queues.len()).collect::<Vec<_>>(), [1, 1, 1, 2]);
-    // Of an `mq`, its own view, in front of the first queue, and what stands in front of each.
+    // For an `mq`: its own view, in front of the first queue, and the qdisc in front of each queue.
     let qdiscs: Vec<_> =
         views[3].qdiscs.iter().map(|(queue, view)| (*queue, view.kind.id)).collect();
     assert_eq!(qdiscs, [(0, "mq"), (0, "pfifo_fast"), (1, "pfifo_fast")]);
-    // One root serves all queues, in front of the first.
+    // One root serves all queues, and is listed in front of the first one.
     assert_eq!(exec(&mut host, "tc qdisc add dev u0 root handle 1: prio"), Reply::default());
     let view = host.devices().pop().expect("u0");
     let qdiscs: Vec<_> = view.qdiscs.iter().map(|(queue, view)| (*queue, view.kind.id)).collect();
@@ -47,7 +47,7 @@ fn a_view_of_a_device_has_all_that_ip_shows() {
     assert!(host.link("nope").is_none() && host.receiver("nope").is_none());
 }
 
-/// The qdiscs of devices measure how long packets stay.
+/// The qdiscs of a host's devices measure the sojourn time of packets.
 #[test]
 fn qdiscs_of_devices_measure() {
     let mut host = host(&["ip link add d0 up type dummy"]);
@@ -62,7 +62,8 @@ fn qdiscs_of_devices_measure() {
     assert_eq!(counts.iter().sum::<u64>(), 10);
 }
 
-/// What qdiscs drop is theirs, and what devices drop the devices'.
+/// Packets that a qdisc drops are counted by the qdisc, and packets that a device drops by the
+/// device.
 #[test]
 fn a_device_counts_what_it_drops_itself() {
     let mut host = host(&[
@@ -84,7 +85,7 @@ fn a_device_counts_what_it_drops_itself() {
         line.split_whitespace().map(|word| word.parse().expect("a number")).collect::<Vec<u64>>()
     };
     assert_eq!(numbers(&mut host), [0; 6], "bytes, packets, errors, dropped, carrier, collisions");
-    // Down, the device itself drops what comes.
+    // A device that is down drops all packets itself.
     assert_eq!(exec(&mut host, "ip link set d0 down"), Reply::default());
     assert_eq!(exec(&mut host, "tc qdisc replace dev d0 root handle 2: pfifo"), Reply::default());
     (0..3).for_each(|_| sender.send(&flow, &[7; 100]).expect("it is taken"));
@@ -93,16 +94,16 @@ fn a_device_counts_what_it_drops_itself() {
     assert_eq!(exec(&mut host, "ip link set d0 up"), Reply::default());
     (0..4).for_each(|_| sender.send(&flow, &[7; 100]).expect("it is taken"));
     assert!(sender.flush(PATIENCE));
-    // With UDP, IPv4 and Ethernet: 8, 20 and 14 bytes.
+    // The headers of UDP, IPv4 and Ethernet have 8, 20 and 14 bytes.
     assert_eq!(numbers(&mut host), [4 * 142, 4, 0, 3, 0, 0]);
 }
 
-/// Received datagrams count with their headers, which are longer over IPv6.
+/// Received datagrams are counted with their headers, which are longer over IPv6.
 #[test]
 fn a_relay_counts_bytes_on_the_wire() {
     for (own, headers) in [("127.0.0.1:0", 42), ("[::1]:0", 62)] {
         let Ok(sink) = UdpSocket::bind(own) else {
-            continue; // A machine without IPv6.
+            continue; // This machine has no IPv6.
         };
         sink.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let to = sink.local_addr().expect("an address");
@@ -117,7 +118,7 @@ fn a_relay_counts_bytes_on_the_wire() {
             let mut buffer = [0; 128];
             assert_eq!(sink.recv_from(&mut buffer).expect("it arrives").0, len);
         }
-        // It counts after it has sent.
+        // The relay counts a datagram after it has sent it, so wait for the count.
         let deadline = MonotonicClock.now() + PATIENCE;
         let line = |host: &mut Host| {
             let shown = out(host, "ip -s link show u0");
@@ -132,13 +133,13 @@ fn a_relay_counts_bytes_on_the_wire() {
     }
 }
 
-/// A box for packets that nobody has read yet holds 4,096; beyond, they wait in front of it.
+/// The mailbox for unread packets holds 4,096 packets. Further packets wait in front of it.
 #[test]
 fn a_box_holds_four_thousand_packets() {
     let host = host(&["ip link add v0 up type veth peer name v1 up"]);
     let mut receiver = host.receiver("v1").expect("nobody else reads");
     let link = host.link("v0").expect("it is there");
-    // Each may have 96 packets below it.
+    // Each sender may have 96 packets in flight.
     let mut senders: Vec<_> = (0..50).map(|_| link.sender()).collect();
     for sender in &mut senders {
         let flow = sender.flow(None);
@@ -156,7 +157,7 @@ fn a_box_holds_four_thousand_packets() {
     assert_eq!(receiver.recv_all().len(), 4_096);
 }
 
-/// A host that ends closes its devices: whoever has their links sends nothing more.
+/// A host that is closed closes its devices. Their links accept no more packets.
 #[test]
 fn a_host_that_ends_closes_its_devices() {
     let mut host = host(&["ip link add d0 up type dummy", "ip link add d1 up type dummy"]);
@@ -168,13 +169,13 @@ fn a_host_that_ends_closes_its_devices() {
     for (sender, flow) in senders.iter_mut().zip(&flows) {
         assert_eq!(sender.try_send(flow, b"x"), Err(TrySendError::Closed));
     }
-    // Their names, and what they were, are gone.
+    // The names and properties of the devices are gone.
     assert_eq!(out(&mut host, "ip link"), "");
     assert_eq!(exec(&mut host, "ip link add d0 type dummy"), Reply::default());
     assert!(out(&mut host, "ip link").starts_with("3: d0: "), "numbers are not used again");
 }
 
-/// A device that is deleted takes nothing more, and what it holds goes with it.
+/// A device that is deleted accepts no more packets and drops the packets that it holds.
 #[test]
 fn a_device_that_is_deleted_is_closed() {
     let mut host = host(&[
@@ -191,7 +192,7 @@ fn a_device_that_is_deleted_is_closed() {
     assert_eq!((stats.held, stats.sent, stats.dropped_total()), (0, 0, 1));
 }
 
-/// The time to end is for all devices together.
+/// The time limit of a close applies to all devices together.
 #[test]
 fn devices_share_the_time_to_end() {
     const COUNT: u32 = 30;
@@ -207,7 +208,7 @@ fn devices_share_the_time_to_end() {
         let flow = sender.flow_with(None, Mapping::Port(0));
         sender.try_send(&flow, b"stays").expect("there is room");
     }
-    // If each had the time of all others, too, it would take 30 * 30 * 20 ms: 18 s.
+    // If each device had the time of all devices, the close would take 30 * 30 * 20 ms: 18 s.
     let begun = MonotonicClock.now();
     host.close(Duration::from_millis(20));
     assert!(MonotonicClock.now().since(begun) < 9_000_000_000);

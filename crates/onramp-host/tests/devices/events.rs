@@ -1,4 +1,4 @@
-//! What a host tells those who listen, line by line: as `ip` and `tc monitor` show it.
+//! The events that a host reports to listeners, with lines as `ip` and `tc monitor` show them.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -6,20 +6,20 @@ use onramp_host::{Event, What};
 
 use super::*;
 
-/// A host, and what it tells from now on.
+/// Returns the host, and a channel with its events from now on.
 fn heard(mut host: Host) -> (Host, Receiver<Event>) {
     let (tell, told) = channel();
     host.listen(move |event| tell.send(event.clone()).is_ok());
     (host, told)
 }
 
-/// Does a line, and gives what was told of it.
+/// Carries out a line, and returns the events that it caused.
 fn told(host: &mut Host, events: &Receiver<Event>, line: &str) -> Vec<(What, String, String)> {
     assert_eq!(exec(host, line).code, 0, "{line}");
     events.try_iter().map(|event| (event.what, event.device, event.line)).collect()
 }
 
-/// A line, and what is told of it.
+/// A line, and the events that it causes.
 type Step<'a> = (&'a str, &'a [(What, &'a str)]);
 
 fn follow(host: &mut Host, events: &Receiver<Event>, device: &str, steps: &[Step<'_>]) {
@@ -65,7 +65,7 @@ fn what_ip_does_is_told_as_ip_shows_it() {
             ("ip link del e0", &[(Deleted, &renamed)]),
         ],
     );
-    // The other end comes first, and goes last.
+    // The other end of a pair is added first and deleted last.
     let pair = told(&mut host, &events, "ip link add v0 type veth peer name v1");
     let whats: Vec<_> = pair.iter().map(|(what, name, _)| (*what, name.as_str())).collect();
     assert_eq!(whats, [(Added, "v1"), (Added, "v0")]);
@@ -171,7 +171,7 @@ fn filters_and_what_goes_are_told_as_they_were_typed() {
     );
 }
 
-/// Who hears nothing more is asked no more; the others are.
+/// A listener that returned false is not called again. Other listeners are.
 #[test]
 fn a_listener_that_goes_is_not_told() {
     let (mut host, events) = heard(Host::new());
@@ -188,7 +188,7 @@ fn a_listener_that_goes_is_not_told() {
     assert_eq!(all, ["d0", "d1", "d2"]);
 }
 
-/// Who comes late hears of what happens from then on.
+/// A listener gets only the events after its registration.
 #[test]
 fn a_listener_hears_nothing_of_the_past() {
     let (mut host, events) = heard(host(&[

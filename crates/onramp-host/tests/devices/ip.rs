@@ -1,8 +1,8 @@
-//! `ip link`, as iproute2 6.1 has it on a kernel's veth.
+//! `ip link` on a host, with the output that iproute2 6.1 prints for a kernel's veth.
 
 use super::*;
 
-/// Without hardware addresses that nobody chose.
+/// Replaces hardware addresses, which are random.
 fn without_address(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     for i in 1..words.len() {
@@ -79,7 +79,7 @@ fn types_have_their_flags_and_states() {
     }
     let brief = out(&mut host, "ip -br link show u0");
     assert_eq!(brief, "u0               UNKNOWN        <POINTOPOINT,NOARP,UP,LOWER_UP> \n");
-    // Down again it keeps what it had, as in Linux.
+    // A device that goes down keeps its qdisc, as in Linux.
     exec(&mut host, "ip link set d0 down");
     assert!(out(&mut host, "ip link show d0").contains(" qdisc noqueue state DOWN "));
 }
@@ -107,12 +107,12 @@ fn a_pair_comes_and_goes_together() {
     assert_eq!(exec(&mut host, "ip link del dev b"), Reply::default());
     assert_eq!(out(&mut host, "ip link"), "");
     assert_eq!(out(&mut host, "ip -j link"), "[]\n");
-    // Numbers are not used again.
+    // The numbers of deleted devices are not used again.
     exec(&mut host, "ip link add d type dummy");
     assert!(out(&mut host, "ip link").starts_with("3: d: "));
 }
 
-/// What fails, with which code, and what it says first.
+/// Lines that fail, the exit code of each, and the beginning of its error text.
 const FAILURES: &[(&str, u8, &str)] = &[
     ("ip link show nope", 1, "Device \"nope\" does not exist."),
     ("ip link set nope up", 1, "Cannot find device \"nope\""),

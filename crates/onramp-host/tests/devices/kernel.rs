@@ -1,4 +1,4 @@
-//! The same lines through iproute2's `ip`, on veth of a namespace, and through ours.
+//! Gives the same lines to iproute2's `ip`, on veth devices of a network namespace, and to a host.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -9,10 +9,10 @@ use onramp::dev::MonotonicClock;
 
 use super::*;
 
-/// The kernel notes some time later that a carrier came or went.
+/// Longest wait for the kernel, which shows a change of a carrier some time later.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A namespace of the kernel's. Its drop removes it.
+/// A network namespace of the kernel. Dropping the value deletes the namespace.
 struct Namespace(String);
 
 impl Namespace {
@@ -23,7 +23,7 @@ impl Namespace {
         if !made.status.success() {
             return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
         }
-        // Nothing shall be sent by itself.
+        // Disable IPv6, so that no packet is sent by itself.
         for which in ["all", "default"] {
             let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
             let quiet = format!("test ! -e {path} || echo 1 > {path}");
@@ -46,7 +46,7 @@ impl Drop for Namespace {
     }
 }
 
-/// What is done, and what is asked after each.
+/// The lines. All listings are compared after each of them.
 const LINES: &[&str] = &[
     "link add v0 type veth peer name v1",
     "link set dev v0 up",
@@ -127,7 +127,7 @@ const LISTINGS: &[&str] = &[
     "-s -o link",
 ];
 
-/// Without hardware addresses that nobody chose, and without a line's explanation.
+/// Replaces hardware addresses that were chosen at random.
 fn plain(text: &str) -> String {
     let is_address = |word: &str| {
         let word = word.trim_matches(|c| c == '"' || c == ',');
@@ -148,7 +148,7 @@ fn plain(text: &str) -> String {
 
 fn says(code: i32, out: &str, err: &str) -> String {
     let err = match code {
-        // The kernel's word, and not our explanation.
+        // Compare the kernel's words, without this library's explanation.
         2 => err.lines().next().unwrap_or_default(),
         _ if err.starts_with("Usage") => "Usage",
         _ => err,
@@ -156,7 +156,7 @@ fn says(code: i32, out: &str, err: &str) -> String {
     format!("{code}\n{}{err}", plain(out))
 }
 
-/// How both ended and what they printed, if that differs.
+/// Gives a line to both sides. Returns both exit statuses and outputs if they differ.
 fn differs(space: &Namespace, host: &mut Host, words: &str) -> Option<String> {
     let theirs = space.ip(words);
     let ours = exec(host, &format!("ip {words}"));
@@ -174,12 +174,12 @@ fn the_kernel_and_a_host_say_the_same_of_links() {
         Ok(space) => space,
         Err(why) => {
             assert!(std::env::var_os("CI").is_none(), "CI has all that it needs: {why}");
-            // Past the test harness, which hides what passing tests print.
+            // Write to stderr directly, because the test harness hides what passing tests print.
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "SKIP: ip beside the kernel's: {why}").expect("it is open");
         }
     };
-    // The kernel has made one already.
+    // The kernel's namespace already has a loopback device, so give the host one, too.
     let mut host = host(&["ip link add lo type loopback"]);
     let mut wrong = Vec::new();
     for line in LINES {

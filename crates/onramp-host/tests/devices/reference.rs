@@ -1,4 +1,4 @@
-//! The tables of words, from which manual pages and completion are made.
+//! The tables of words from which manual pages and completion are made.
 
 use onramp_host::reference::{IP, PROGRAMS, TC, Takes, Then, Word, device_types};
 
@@ -21,7 +21,7 @@ fn words_are_written_with_what_follows_them() {
     }
 }
 
-/// The types of devices are those that `ip link help` lists, and that can be made.
+/// The table of types lists the types that `ip link help` lists and that can be made.
 #[test]
 fn types_of_devices_are_those_of_ip() {
     let mut host = Host::new();
@@ -35,7 +35,7 @@ fn types_of_devices_are_those_of_ip() {
             assert!(help.contains(&format!(" {}\n", option.help)), "{help}");
         }
     }
-    // The least, the default and the most; zero: no bound.
+    // Each entry is the minimum, the default and the maximum; zero means no bound.
     let mtus: Vec<_> = types.iter().map(|kind| kind.mtu).collect();
     assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], [68, 1_500, 65_535], [68, 1_500, 65_535]]);
     let no_queue: Vec<_> = types.iter().map(|kind| kind.no_queue).collect();
@@ -54,7 +54,8 @@ fn types_of_devices_are_those_of_ip() {
             ("udp", "listen", "ADDRESS:PORT", false),
         ]
     );
-    // Each is made with what it needs, and has by itself what the table says.
+    // A device of each type can be made with its mandatory options, and has the defaults of the
+    // table.
     for kind in &types {
         let needed: String = kind
             .options

@@ -1,4 +1,4 @@
-//! One qdisc for all transmit queues of a device, or one for each.
+//! One qdisc for all transmit queues of a device, or one qdisc for each queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Sends 10 packets to each of the 4 queues, and waits until their qdiscs have met them.
+/// Sends 10 packets to each of the 4 queues, and waits until the qdiscs have handled them.
 fn send_to_each(link: &Link) {
     let (mut sender, before) = (link.sender(), met(link));
     for queue in 0..4 {
@@ -25,12 +25,12 @@ fn send_to_each(link: &Link) {
     }
 }
 
-/// Does a line that cannot fail.
+/// Carries out a line that must succeed.
 fn done(host: &mut Host, line: &str) {
     assert_eq!(exec(host, line), Reply::default(), "{line}");
 }
 
-/// Waits until so many were dropped for this reason.
+/// Waits until `count` packets were dropped for this reason.
 fn until_dropped(link: &Link, reason: DropReason, count: u64) {
     let deadline = MonotonicClock.now() + PATIENCE;
     while link.stats().dropped.get(&reason) != Some(&count) {
@@ -39,20 +39,21 @@ fn until_dropped(link: &Link, reason: DropReason, count: u64) {
     }
 }
 
-/// Packets that left a qdisc, were dropped, or are in one.
+/// Returns the number of packets that left a qdisc, were dropped, or are in a qdisc.
 fn met(link: &Link) -> u64 {
-    // First: what leaves meanwhile is not met twice.
+    // Read these counters first, so that a packet that leaves meanwhile is not counted twice.
     let stats = link.stats();
     let backlog: u32 = link.tree_views().iter().take(1).map(|view| view.backlog.packets).sum();
     stats.sent + stats.dropped.values().sum::<u64>() + u64::from(backlog)
 }
 
-/// Packets that each queue has sent.
+/// Returns the number of packets that each queue has sent.
 fn sent(link: &Link) -> Vec<u64> {
     link.stats().ports.iter().map(|port| port.sent).collect()
 }
 
-/// As in Linux: its limits, and its rates, are those of the device, and not of each queue.
+/// A root qdisc serves all queues of a device together, as in Linux: its limits and rates apply to
+/// the device, and not to each queue.
 #[test]
 fn a_root_serves_all_queues_together() {
     let mut host = host(&["ip link add d0 up numtxqueues 4 type dummy"]);
@@ -83,7 +84,8 @@ fn a_root_serves_all_queues_together() {
     }
 }
 
-/// What is held when a flow changes its port would be overtaken: it is dropped, as by `tc`.
+/// When the root changes between one for all queues and one for each, held packets are dropped, as
+/// `tc` does, because newer packets of their flows could overtake them.
 #[test]
 fn a_text_that_names_another_sort_of_root_drops_what_is_held() {
     let held = "tc qdisc add dev d0 root handle 1: mq\n\
@@ -119,7 +121,7 @@ fn the_port_that_serves_all_stays() {
     assert!(link.remove_port(1, PATIENCE).is_ok());
     done(&mut host, "tc qdisc replace dev d0 root handle 2: mq");
     assert!(link.remove_port(0, PATIENCE).is_ok());
-    // The root serves what is left.
+    // The root serves the ports that are left.
     done(&mut host, "tc qdisc replace dev d0 root handle 3: pfifo");
     let mut sender = link.sender();
     let flow = sender.flow_with(None, Mapping::Port(0));
@@ -128,7 +130,8 @@ fn the_port_that_serves_all_stays() {
     assert_eq!((sent(&link), link.tree_views()[0].counters.packets), (vec![0, 0, 1], 1));
 }
 
-/// Roots of both sorts come and go while others send: nothing is lost, nobody waits for ever.
+/// Roots of both sorts are added and removed while other threads send. No packet is lost, and no
+/// thread waits forever.
 #[test]
 fn roots_change_under_load() {
     let mut host = host(&["ip link add d0 up numtxqueues 3 type dummy"]);

@@ -1,8 +1,8 @@
-//! The commands that a host takes to become what a text describes, word by word.
+//! The commands that a host carries out in order to match a text, word by word.
 
 use super::*;
 
-/// The commands it took.
+/// Configures the host and returns the commands that it carried out.
 fn steps(host: &mut Host, text: &str) -> Vec<String> {
     host.configure(text, Path::new("/")).expect("it can be done")
 }
@@ -23,7 +23,7 @@ fn devices_are_made_and_set_in_one_step_each() {
         ]
     );
     assert_eq!(steps(&mut host, text), [""; 0], "it is as it should be");
-    // What can change, changes; all of it at once.
+    // Properties that can change are changed, all in one command.
     let text = "ip link add d0 mtu 1300 txqueuelen 9 numtxqueues 2 type dummy\n\
                 ip link add v0 txqueuelen 7 type veth peer name v1 numtxqueues 3 up\n";
     assert_eq!(
@@ -33,7 +33,8 @@ fn devices_are_made_and_set_in_one_step_each() {
     let shown = out(&mut host, "ip link show d0");
     assert!(shown.contains(" mtu 1300 ") && shown.contains(" qlen 9\n"), "{shown}");
     assert!(!shown.contains("UP"), "{shown}");
-    // What cannot is made anew; with one end of a pair the other goes.
+    // A device whose fixed properties differ is made anew. Deleting one end of a pair deletes the
+    // other.
     let text = "ip link add d0 mtu 1300 txqueuelen 9 numtxqueues 3 type dummy\n";
     let took = steps(&mut host, text);
     assert_eq!(
@@ -71,12 +72,13 @@ fn a_tree_is_changed_where_it_can_be_and_replaced_where_not() {
         ]
     );
     assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 5p\n"), "{shown}");
-    // Only parameters differ.
+    // Only parameters differ between the trees, so the tree is changed in place.
     let (took, shown) =
         follow(&format!("{prio}tc qdisc add dev d0 parent 1:1 handle 11: pfifo limit 6\n"));
     assert_eq!(took, ["tc qdisc change dev d0 parent 1:1 handle 11: pfifo limit 6"]);
     assert!(shown.ends_with("qdisc pfifo 11: parent 1:1 limit 6p\n"), "{shown}");
-    // More does: what is in both is not told.
+    // More than parameters differ, so the tree is replaced. The steps leave out lines that both
+    // trees have.
     let (took, shown) =
         follow(&format!("{prio}tc qdisc add dev d0 parent 1:2 handle 12: bfifo limit 7000\n"));
     assert_eq!(
@@ -98,8 +100,8 @@ fn a_tree_is_changed_where_it_can_be_and_replaced_where_not() {
     assert_eq!(shown, "qdisc noqueue 0: root refcnt 2 \n");
 }
 
-/// A device that was up once has a default qdisc, also after a text that only makes it and takes
-/// its tree away: as in Linux, `noop` is what a new device has.
+/// A device that was ever up keeps a default qdisc, even after a text that makes the device without
+/// a tree. As in Linux, only a new device has `noop`.
 #[test]
 fn a_tree_that_goes_leaves_what_the_device_has_by_itself() {
     let mut host = Host::new();

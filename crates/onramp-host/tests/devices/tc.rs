@@ -1,9 +1,9 @@
-//! `tc` on a host: what it prints, what it refuses, and in which words. Where nothing else is said,
-//! iproute2 6.1 has the same words.
+//! `tc` on a host: what it prints, what it refuses, and in which words. Unless a comment says
+//! otherwise, iproute2 6.1 prints the same words.
 
 use super::*;
 
-/// `d0` with a small tree, `d1` with one qdisc, and `d2` as it comes.
+/// `d0` with a small tree, `d1` with one qdisc, and `d2` without changes.
 const TREE: &[&str] = &[
     "ip link add d0 type dummy",
     "ip link add d1 type dummy",
@@ -18,11 +18,11 @@ const TREE: &[&str] = &[
 
 const INCOMPLETE: &str = "Command line is not complete. Try option \"help\"\n";
 
-/// What is wrong, with which code it ends, and all that is said.
+/// Lines that fail, the exit code of each, and its whole error text.
 const WRONG: &[(&str, u8, &str)] = &[
     ("tc foo", 255, "Object \"foo\" is unknown, try \"tc help\".\n"),
     ("tc -foo qdisc", 255, "Option \"-foo\" is unknown, try \"tc -help\".\n"),
-    // Here a dash alone is no option, and two are as good as one.
+    // Unlike iproute2, a single dash is not an option, and two dashes are as good as one.
     ("tc - qdisc", 255, "Option \"-\" is unknown, try \"tc -help\".\n"),
     ("tc -- qdisc", 255, "Option \"-\" is unknown, try \"tc -help\".\n"),
     ("tc --foo qdisc", 255, "Option \"-foo\" is unknown, try \"tc -help\".\n"),
@@ -66,10 +66,10 @@ const WRONG: &[(&str, u8, &str)] = &[
         "Cannot find device \"nope\"\n",
     ),
     ("tc qdisc add dev nope root fq", 1, "Cannot find device \"nope\"\n"),
-    // Whether there is such a kind is found out behind the device.
+    // As with `tc`, the kind is checked only after the device was found.
     ("tc qdisc add dev nope root nonsense", 1, "Cannot find device \"nope\"\n"),
     ("tc qdisc del dev nope root", 1, "Cannot find device \"nope\"\n"),
-    // The second line is Onramp's.
+    // The second line of this text is Onramp's.
     ("tc qdisc add root fq", 2, "RTNETLINK answers: No such device\nsay which: dev NAME\n"),
 ];
 
@@ -84,7 +84,7 @@ fn what_is_wrong_is_said_as_tc_says_it() {
     assert_eq!(out(&mut host, "tc qdisc show"), before, "what failed changed nothing");
 }
 
-/// What is wrong with the words themselves comes before the device that is not there.
+/// Errors in the words of a line are reported before a missing device.
 #[test]
 fn a_line_is_read_before_its_device_is_looked_for() {
     let mut host = host(TREE);
@@ -95,7 +95,7 @@ fn a_line_is_read_before_its_device_is_looked_for() {
     assert_eq!(reply, without, "as on a device that is there");
 }
 
-/// What the kernel refuses is said in its words, and in ours behind them.
+/// A refusal begins with the kernel's words, followed by Onramp's explanation.
 #[test]
 fn what_the_kernel_refuses_is_said_in_its_words() {
     let mut host = host(TREE);
@@ -121,7 +121,7 @@ fn what_the_kernel_refuses_is_said_in_its_words() {
     }
 }
 
-/// An argument is one word: a space in one would change what a line means.
+/// An argument is one word, because a space in it would change the meaning of the line.
 #[test]
 fn an_argument_with_a_space_is_refused() {
     let mut host = host(TREE);
@@ -139,7 +139,7 @@ fn an_argument_with_a_space_is_refused() {
     assert_eq!(host.exec(&[], Path::new("/")), Reply { code: 255, out: String::new(), err });
 }
 
-/// Help is said on standard error, and is no fault, but of kinds, as in `tc`.
+/// Help goes to standard error. Its exit code is 0, except for help of a kind, as with `tc`.
 #[test]
 fn help_is_that_of_what_it_is_asked_of() {
     let mut host = host(TREE);
@@ -172,7 +172,7 @@ fn help_is_that_of_what_it_is_asked_of() {
     assert_ne!(helps[0], helps[1]);
     assert_eq!(said("tc qdisc add dev d0 root fq help", 1), helps[0]);
     assert_eq!(said("tc qdisc add dev d0 root htb help", 1), helps[1]);
-    // The last kind is meant: names of devices may be those of kinds.
+    // The last kind in the line is the one that is meant, because devices may have names of kinds.
     assert_eq!(said("tc qdisc add dev htb root fq help", 1), helps[0]);
     let class = kind("htb").class_help();
     assert_ne!(class, helps[1]);
@@ -193,7 +193,7 @@ fn the_version_is_printed() {
     }
 }
 
-/// Each option does what it says, and those that have no meaning here change nothing.
+/// Each option has its effect, and options without a meaning here change nothing.
 #[test]
 fn options_shape_what_is_printed() {
     let mut host = host(TREE);
@@ -226,7 +226,7 @@ fn options_shape_what_is_printed() {
     assert_eq!(out(&mut host, "tc -json -pretty qdisc show dev d1 root"), pretty);
 }
 
-/// What stands in front of each line that is listed, up to the place.
+/// Returns the beginning of each listed line, up to and including the place of the qdisc or class.
 fn heads(text: &str) -> Vec<String> {
     let head = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
@@ -246,7 +246,7 @@ fn what_is_listed_is_what_is_asked_for() {
     };
     let (htb, prio) = ("htb 1: dev d0 root", "prio 20: dev d0 parent 1:2");
     let (pfifo, ingress) = ("pfifo 7: dev d1 root", "ingress ffff: dev d1 parent ffff:fff1");
-    // Without a device, all of them, with their names.
+    // Without a device, all devices are listed, with their names.
     for verb in ["", " show", " list", " lst", " ls", " sh"] {
         listed(&format!("tc qdisc{verb}"), &[htb, prio, pfifo, ingress]);
     }
@@ -257,12 +257,12 @@ fn what_is_listed_is_what_is_asked_for() {
     listed("tc qdisc show handle 20:", &[prio]);
     listed("tc qdisc show ingress", &[ingress]);
     listed("tc qdisc show clsact", &[ingress]);
-    // With one, nobody has to be told its name.
+    // With a device, its name is not repeated.
     listed("tc qdisc show dev d0", &["htb 1: root", "prio 20: parent 1:2"]);
     listed("tc qdisc show dev d0 handle 20:", &["prio 20: parent 1:2"]);
     listed("tc qdisc show handle 20: dev d1", &[]);
     listed("tc qdisc show dev d1 root", &["pfifo 7: root"]);
-    // Classes are those of one device.
+    // Classes are listed for one device only.
     listed("tc class show", &[]);
     let classes =
         ["htb 1:1 root", "htb 1:2 parent 1:1", "prio 20:1 parent 20:", "prio 20:2 parent 20:"];
@@ -279,7 +279,7 @@ fn what_is_listed_is_what_is_asked_for() {
     listed("tc class show dev d1", &[]);
 }
 
-/// Those that are there by default are listed if somebody asks for them.
+/// Default qdiscs are listed only with `invisible`.
 #[test]
 fn what_is_there_by_default_is_invisible() {
     let mut host = host(TREE);
@@ -291,7 +291,7 @@ fn what_is_there_by_default_is_invisible() {
     }
 }
 
-/// Filters are those of one place.
+/// Filters are listed for one place on one device.
 #[test]
 fn filters_are_listed_and_got_one_by_one() {
     let mut host = host(TREE);
@@ -312,7 +312,7 @@ fn filters_are_listed_and_got_one_by_one() {
     assert!(none.code == 2 && none.out.is_empty(), "{none:?}");
 }
 
-/// Rates in powers of 1,024, wherever there are rates: iproute2 6.1 shows the same.
+/// With `-iec`, all rates are shown in powers of 1,024, as iproute2 6.1 does.
 #[test]
 fn rates_are_shown_in_units_of_1024_if_asked_for() {
     let rate = "1048576bit";

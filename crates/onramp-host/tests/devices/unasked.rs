@@ -1,4 +1,4 @@
-//! Filters that no packet is put to: whoever adds one is told.
+//! Filters that classify no packet: adding one prints a warning.
 
 use super::*;
 

@@ -1,9 +1,8 @@
-//! The words of `ip link`: what they mean, where their bounds are, and all that is said of those
-//! that are wrong.
+//! The words of `ip link`: what they mean, their bounds, and the whole error text for wrong ones.
 
 use super::*;
 
-/// All that is said of a line that fails.
+/// Carries out a line that must fail, and returns its whole error text.
 fn refused(host: &mut Host, line: &str, code: u8) -> String {
     let reply = exec(host, line);
     assert_eq!((reply.code, reply.out.as_str()), (code, ""), "{line}: {reply:?}");
@@ -26,7 +25,7 @@ fn names_are_those_that_linux_takes() {
         assert_eq!(refused(&mut host, &format!("ip link add {name} type dummy"), 255), said("dev"));
         assert_eq!(refused(&mut host, &format!("ip link set v0 name {name}"), 255), said("name"));
     }
-    // 15 bytes are the most.
+    // A name has at most 15 bytes.
     let (most, more) = ("abcdefghijklmno", "abcdefghijklmnop");
     assert_eq!(
         refused(&mut host, &format!("ip link add {more} type dummy"), 2),
@@ -117,8 +116,8 @@ fn a_device_has_at_least_one_queue_and_at_most_as_many_as_mq_has_classes() {
     assert_eq!(host.link("d1000").expect("it is there").ports(), 1);
 }
 
-/// An address that nobody chose is one's own: bit 1 of its first byte is set, and bit 0, that of
-/// groups, is not (IEEE 802).
+/// A generated address is locally administered: bit 1 of its first byte is set, and bit 0, which
+/// marks group addresses, is not (IEEE 802).
 #[test]
 fn addresses_are_locally_administered() {
     let mut host = Host::new();
@@ -162,7 +161,7 @@ fn help_is_said_wherever_it_is_asked_for() {
     for line in ["add help", "set help", "set d0 help", "del help", "show help", "h"] {
         assert_eq!(refused(&mut host, &format!("ip link {line}"), 255), link, "{line}");
     }
-    // Behind a type, help is that of the type.
+    // After a type, `help` shows the help of that type.
     let dummy = "Usage: ip link <options> type dummy\nTo get <options> type 'ip link add help'\n";
     assert_eq!(refused(&mut host, "ip link add x type dummy help", 1), dummy);
     assert_eq!(refused(&mut host, "ip link set d0 type dummy", 1), dummy);
@@ -176,7 +175,7 @@ fn help_is_said_wherever_it_is_asked_for() {
     assert_eq!(said.lines().count(), 1 + 3 + 1);
 }
 
-/// All devices are of the group 0, `default`, and of no master.
+/// All devices are in group 0, `default`, and have no master.
 #[test]
 fn devices_are_shown_by_what_they_are() {
     let mut host = host(&[
@@ -209,7 +208,7 @@ fn devices_are_shown_by_what_they_are() {
         let want = "Command line is not complete. Try option \"help\"\n";
         assert_eq!(refused(&mut host, &format!("ip link show {words}"), 255), want);
     }
-    // Of those left out, iproute2 writes an empty object.
+    // iproute2 writes an empty object for each device that is left out.
     assert_eq!(out(&mut host, "ip -j link show group 5"), "[{},{},{}]\n");
 }
 

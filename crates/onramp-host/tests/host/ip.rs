@@ -1,4 +1,4 @@
-//! `ip link`.
+//! The commands of `ip link`.
 
 use onramp_host::Host;
 use onramp_host::reference::{self, Takes, Word};
@@ -96,7 +96,7 @@ fn names_that_no_device_may_have() {
 fn an_mtu_has_bounds() {
     let mut host = Host::new();
     let mut add = |mtu: &str| exec(&mut host, &format!("ip link add v{mtu} mtu {mtu} type veth"));
-    // Linux's veth: 68 to 65,535 bytes.
+    // Linux's veth takes 68 to 65,535 bytes.
     for good in ["68", "65535"] {
         let reply = add(good);
         assert_eq!((reply.code, &*reply.err), (0, ""), "{good}");
@@ -106,7 +106,7 @@ fn an_mtu_has_bounds() {
         assert_eq!(reply.code, 2, "{bad}: {}", reply.err);
         assert!(reply.err.contains(&format!("mtu {bad}: ")), "{}", reply.err);
     }
-    // Its dummy has no upper bound.
+    // Linux's dummy has no upper bound.
     assert_eq!(exec(&mut host, "ip link add d0 mtu 1000000 type dummy").code, 0);
     assert_eq!(host.devices().last().map(|device| device.mtu), Some(1_000_000));
 }

@@ -1,5 +1,6 @@
-//! What a host answers to commands of `tc` and `ip`: texts, exit codes, events. iproute2 6.1 was
-//! asked the same; where Onramp says more, its own sentence stands here.
+//! What a host answers to commands of `tc` and `ip`: texts, exit codes and events. The expected
+//! answers are those of iproute2 6.1. Where Onramp explains more, the expected answer also has
+//! Onramp's sentence.
 
 mod configure;
 mod ip;
@@ -9,13 +10,13 @@ use std::path::Path;
 
 use onramp_host::{Host, Reply};
 
-/// Does what a line says.
+/// Carries out a line.
 fn exec(host: &mut Host, line: &str) -> Reply {
     let words: Vec<&str> = line.split_whitespace().collect();
     host.exec(&words, Path::new("/"))
 }
 
-/// Does what the lines say, which is in order.
+/// Carries out lines that must succeed.
 fn all(host: &mut Host, lines: &[&str]) {
     for line in lines {
         let reply = exec(host, line);
@@ -23,14 +24,14 @@ fn all(host: &mut Host, lines: &[&str]) {
     }
 }
 
-/// What a line prints that is in order.
+/// Carries out a line that must succeed, and returns its output.
 fn out(host: &mut Host, line: &str) -> String {
     let reply = exec(host, line);
     assert_eq!((reply.code, &*reply.err), (0, ""), "{line}");
     reply.out
 }
 
-/// What a line says that cannot be done: exit code and text.
+/// Carries out a line that must fail, and returns its exit code and error text.
 fn refused(host: &mut Host, line: &str) -> (u8, String) {
     let reply = exec(host, line);
     assert_eq!(reply.out, "", "{line}");

@@ -1,4 +1,4 @@
-//! `tc`.
+//! The commands of `tc`.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,8 @@ use onramp_host::{Event, Host, What};
 
 use crate::{all, exec, out, refused};
 
-/// `prio` with `fq` in its first band, `htb` with two classes on another device.
+/// Makes a host with two devices: `prio` on the first, with a `pfifo` in its first band, and `htb`
+/// with two classes on the second.
 fn host() -> Host {
     let mut host = Host::new();
     all(
@@ -38,7 +39,7 @@ fn options_in_front_of_the_object() {
         ("tc -netns a", "Option \"-netns\": Onramp's devices are in no network namespace.\n"),
         ("tc frob", "Object \"frob\" is unknown, try \"tc help\".\n"),
         ("tc qdisc frob", "Command \"frob\" is unknown, try \"tc qdisc help\".\n"),
-        // Verbs of one object are no verbs of the others.
+        // Each object has verbs that other objects do not have.
         ("tc class link", "Command \"link\" is unknown, try \"tc class help\".\n"),
         ("tc qdisc get", "Command \"get\" is unknown, try \"tc qdisc help\".\n"),
     ];
@@ -93,7 +94,7 @@ fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
     let none = "Cannot find device \"nope\"\n".to_owned();
     for line in [
         "tc qdisc add dev nope root fq",
-        // That the parent is not there is said of devices that are.
+        // `tc` reports a missing parent only of a device that exists.
         "tc qdisc add dev nope parent 5:1 fq",
         "tc qdisc show dev nope",
         "tc class show dev nope",
@@ -111,7 +112,7 @@ fn a_device_that_is_not_there_is_said_after_what_else_is_wrong() {
     assert_eq!((two.code, &*two.err), (255, text));
 }
 
-/// The first words of each line.
+/// Returns the first words of each line.
 fn heads(text: &str, words: usize) -> Vec<String> {
     let head = |line: &str| line.split(' ').take(words).collect::<Vec<_>>().join(" ");
     text.lines().map(head).collect()
@@ -141,7 +142,8 @@ fn what_is_listed_can_be_chosen() {
     assert_eq!(both.len(), 2);
     assert!(both.contains(&upper.to_owned()) && both.contains(&lower.to_owned()), "{both:?}");
     assert_eq!(classes("dev d1 classid 2:20"), [lower]);
-    // A parent names a qdisc: the kernel looks at no more of it, and none is called `root`.
+    // A parent names a qdisc here: the kernel ignores the minor number, and no qdisc is called
+    // `root`.
     assert_eq!(classes("dev d1 parent 2:10").len(), 2);
     assert_eq!(classes("dev d1 root"), [""; 0]);
     assert_eq!(classes("dev d1 qdisc 2:").len(), 2, "of the qdisc");
@@ -192,7 +194,8 @@ fn filters_are_listed_counted_and_got() {
     assert!(counted.starts_with(listed.lines().next().expect("a line")), "{counted}");
 }
 
-/// Of filters where packets come in, nothing is asked: who adds one is warned.
+/// No packet is classified by filters where packets come in, so adding such a filter prints a
+/// warning.
 #[test]
 fn filters_at_ingress_are_kept_with_a_warning() {
     let mut host = host();

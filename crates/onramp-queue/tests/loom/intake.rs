@@ -152,7 +152,7 @@ fn own_follows_an_owner() {
 ///
 /// Broken by: intake-leave-busy-release, intake-leave-busy-empty, intake-own-acquire.
 #[test]
-fn a_keeper_takes_over() {
+fn a_runner_takes_over() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 8, 8));
         let told = Arc::new(AtomicBool::new(false));
@@ -291,7 +291,7 @@ fn quiet(leave: fn(Owner<'_, Vec<u64>>)) {
 ///
 /// Broken by: intake-push-never-first.
 #[test]
-fn a_keeper_is_called_for_what_waits() {
+fn a_runner_is_called_for_what_waits() {
     check(3, || {
         let port = Arc::new(Port::new(Vec::new(), 8, 8));
         port.own().unwrap().leave_busy();

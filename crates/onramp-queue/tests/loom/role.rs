@@ -53,7 +53,7 @@ fn a_role_is_lost_and_a_note_passed_on() {
         let world = World::new(1);
         let theirs = world.clone();
         let watch = spawn(move || theirs.watch());
-        world.waker();
+        world.visit_now();
         world.alarm.rise();
         world.marks.clear(0);
         assert!(world.due.take(NOW), "it is due");
@@ -99,7 +99,7 @@ fn a_wish_is_heard() {
     check(3, || {
         let world = World::new(1);
         let (theirs, others) = (world.clone(), world.clone());
-        world.waker();
+        world.visit_now();
         let watch = spawn(move || theirs.watch());
         let sender = spawn(move || others.want_room());
         world.alarm.rise();

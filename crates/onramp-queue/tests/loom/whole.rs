@@ -66,7 +66,7 @@ impl World {
     }
 
     /// Models `SlotWaker::visit_by`: any thread requests a visit from the runner.
-    pub(crate) fn keep(&self) {
+    pub(crate) fn visit_now(&self) {
         if NOW < self.due.note(NOW) {
             self.marks.set(0);
             self.wake();
@@ -102,7 +102,7 @@ impl World {
                 self.obey();
             }
             if self.is_wanted() {
-                keep();
+                visit_now();
             }
             match owner.leave_idle() {
                 Ok(()) => return,
@@ -127,18 +127,18 @@ impl World {
     pub(crate) fn with(&self) {
         *self.jobs.lock().unwrap() += 1;
         self.wants.fetch_or(JOBS, Relaxed);
-        let Some(owner) = self.port.own() else { return self.waker() };
+        let Some(owner) = self.port.own() else { return self.visit_now() };
         let was_busy = owner.was_busy();
         if self.is_wanted() {
             self.obey();
         }
         if self.is_wanted() || *owner > 0 || owner.waiting() > 0 {
-            self.waker();
+            self.visit_now();
         }
         if was_busy {
             owner.leave_busy();
         } else if let Err(owner) = owner.leave_idle() {
-            self.waker();
+            self.visit_now();
             owner.leave_busy();
         }
     }
@@ -149,7 +149,7 @@ impl World {
             Ok(Pushed::Staged { .. }) => {}
             Ok(Pushed::Owner { mut owner, fresh }) => {
                 *owner += fresh.len();
-                self.waker();
+                self.visit_now();
                 owner.leave_busy();
             }
             Err(_) => panic!("the model stays below the cap"),
@@ -160,7 +160,7 @@ impl World {
     fn send(&self) {
         match self.port.push(packet()) {
             Ok(Pushed::Staged { .. }) => {}
-            Ok(Pushed::Owner { owner, fresh }) => self.run(owner, fresh, || self.waker()),
+            Ok(Pushed::Owner { owner, fresh }) => self.run(owner, fresh, || self.visit_now()),
             Err(_) => panic!("the model stays below the cap"),
         }
     }
@@ -169,7 +169,7 @@ impl World {
     pub(crate) fn work(&self, keep: impl Fn()) {
         match self.port.own() {
             Some(owner) => self.run(owner, PacketList::new(), keep),
-            None => keep(),
+            None => visit_now(),
         }
     }
 
@@ -181,7 +181,7 @@ impl World {
     /// Models `Slot::want_room`, and the request for a visit.
     pub(crate) fn want_room(&self) {
         self.wanted.store(true, Release);
-        self.waker();
+        self.visit_now();
     }
 
     /// Models `Slot::take_wish` for a port that has room: ends the wait of the sender.
@@ -298,7 +298,7 @@ fn another_runner_comes_by() {
         let other = spawn(move || {
             // The visiting runner does not touch the marks, because they belong to the home runner.
             if others.marks.iter().count() > 0 && others.due.at() <= NOW && others.due.take(NOW) {
-                others.visit(|| others.keep());
+                others.visit(|| others.visit_now());
             }
         });
         world.send_later();

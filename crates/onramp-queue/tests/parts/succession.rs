@@ -31,7 +31,7 @@ fn a_place_goes_by_steps() {
 /// There are 256 groups of flows: if a place has 300 successors, the first 256 get flows and the
 /// others get none.
 #[test]
-fn flows_reach_as_many_heirs_as_there_are_groups() {
+fn flows_reach_as_many_successors_as_there_are_groups() {
     let successors: Vec<usize> = (0..300).collect();
     let place = gone(&successors);
     let reached: HashSet<_> = (0..20_000).filter_map(|key| place.successor(key)).collect();

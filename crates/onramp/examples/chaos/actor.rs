@@ -1,4 +1,4 @@
-//! A thread that sends and waits in all the ways there are.
+//! An actor: a thread that sends and waits in all possible ways.
 
 mod waits;
 
@@ -19,11 +19,11 @@ use crate::watch::{Doing, Slot, lock, now};
 use crate::world::World;
 
 thread_local! {
-    /// A sender that its thread's end drops.
+    /// A sender that is dropped when its thread ends.
     static LAST: RefCell<Option<Sender>> = const { RefCell::new(None) };
 }
 
-/// Payloads are larger than a stamp.
+/// Greatest length of a payload, bytes. It is larger than a stamp.
 const PAYLOAD_MAX: usize = 1_200;
 
 pub(crate) struct Actor<'w> {
@@ -34,19 +34,19 @@ pub(crate) struct Actor<'w> {
     sender: Option<Sender>,
     ledger: Arc<Ledger>,
     flows: Vec<Lane>,
-    /// Packets that it made and keeps.
+    /// Packets that the actor made and keeps.
     held: Vec<Packet>,
-    /// The last send was refused for good.
+    /// Whether the last send was refused for good.
     refused: bool,
-    /// Its number.
+    /// Number of the actor.
     index: usize,
 }
 
-/// A flow, as one sender uses it.
+/// A flow as one sender uses it.
 #[derive(Clone)]
 struct Lane {
     flow: Flow,
-    /// The number under which devices see that its packets keep their order.
+    /// The number by which devices check that the packets of the flow keep their order.
     order: u64,
 }
 
@@ -67,7 +67,7 @@ impl<'w> Actor<'w> {
         new
     }
 
-    /// Acts until the world stops, then waits for the fate of all.
+    /// Acts until the world stops, then waits for the completion of all packets.
     pub(crate) fn live(mut self) {
         while !self.world.stop.load(SeqCst) {
             let acted = catch_unwind(AssertUnwindSafe(|| self.act()));
@@ -80,7 +80,8 @@ impl<'w> Actor<'w> {
             }
             self.ledger.calm.store(false, SeqCst);
             if self.refused {
-                // Nobody waits any more, and some go on nevertheless.
+                // On a dead port or closed link, calls no longer wait. Sleep, so that the actor
+                // does not spin, and go on.
                 thread::sleep(Duration::from_millis(1));
                 self.refused = false;
                 self.renew_flows();
@@ -99,7 +100,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// The sender's own thread has the credits of packets that it made and did not submit.
+    /// Drops the packets that the actor made and did not submit, and so frees their credits.
     fn let_go(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.slot.call(Doing::DropPacket, self.at_once(), 0, || drop(held));
@@ -128,14 +129,14 @@ impl<'w> Actor<'w> {
         let flow = |rng: &mut Rng| {
             let (mapping, slowest) = match rng.u32(0..5) {
                 0 => (Mapping::Cpu, 500_000),
-                // Senders share it.
+                // The senders share this flow, so its rate has to be higher.
                 1 => (Mapping::Hash(rng.u64(0..4)), 50_000_000),
                 2 => (Mapping::Port(rng.usize(0..ports)), 500_000),
                 _ => (Mapping::Turn, 500_000),
             };
             let rate = if rng.bool() { 0 } else { rng.u64(slowest..100_000_000) };
             let flow = sender.flow_with(None, mapping).with_pacing_rate(Rate(rate));
-            // Flows of equal hashes are one to the qdiscs.
+            // Qdiscs treat flows of equal hashes as one flow.
             let shared = matches!(mapping, Mapping::Hash(_));
             let order = if shared { UNORDERED } else { weather.new_order() };
             Lane { flow: flow.with_priority(rng.u32(0..8)), order }
@@ -152,7 +153,7 @@ impl<'w> Actor<'w> {
         self.lane().flow
     }
 
-    /// A payload that says who submits it, and in which order.
+    /// Returns a payload with a stamp that says who submits the packet, and in which order.
     fn payload(&mut self, order: u64) -> Vec<u8> {
         let stamp = ordered(self.ledger.id, self.ledger.next(), order);
         let len = if self.rng.bool() { 0 } else { self.rng.usize(0..PAYLOAD_MAX) };
@@ -161,7 +162,7 @@ impl<'w> Actor<'w> {
         payload
     }
 
-    /// Packets of its own were accepted.
+    /// Records that packets of this actor were accepted.
     fn accepted(&self, count: u64, cookies: u64) {
         self.ledger.accepted(count, cookies);
         self.world.accepted.fetch_add(count, SeqCst);
@@ -246,7 +247,7 @@ impl<'w> Actor<'w> {
     }
 
     fn try_send_batch(&mut self) {
-        // Who is left by a panic does not know how much was accepted.
+        // A panic in the callback would hide how many packets were accepted.
         self.ledger.calm.store(true, SeqCst);
         let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
         let bound = self.at_once();
@@ -259,7 +260,8 @@ impl<'w> Actor<'w> {
     }
 
     fn send_batch(&mut self) {
-        self.ledger.calm.store(true, SeqCst); // As above.
+        // A panic of the callback would hide how many packets were accepted.
+        self.ledger.calm.store(true, SeqCst);
         let (Lane { flow, order }, slot) = (self.lane(), self.slot.clone());
         let bound = self.patience();
         let payloads: Vec<_> = (0..self.rng.u32(1..60)).map(|_| self.payload(order)).collect();
@@ -267,7 +269,7 @@ impl<'w> Actor<'w> {
         match slot.wait(Doing::SendBatch, bound, flow.port() as u64, send) {
             Ok(()) => self.accepted(payloads.len() as u64, 0),
             Err(why) => {
-                // It does not say how many it staged before.
+                // The error does not say how many packets were staged before it.
                 self.ledger.unknown.fetch_add(payloads.len() as u64, SeqCst);
                 self.world.unknown.fetch_add(payloads.len() as u64, SeqCst);
                 self.refuses(why);
@@ -276,10 +278,11 @@ impl<'w> Actor<'w> {
     }
 
     fn submit(&mut self) {
-        // In a flow of its own: see the exceptions at `Sender::flow`.
+        // Use a separate flow, because packets with departure times may change the order: see
+        // `Sender::flow`.
         let flow = self.sender().flow_with(None, Mapping::Turn);
         for _ in 0..self.rng.u32(1..20) {
-            // It leaves at a time of its own.
+            // The packet leaves at a departure time of its own.
             let (payload, slot) = (self.payload(UNORDERED), self.slot.clone());
             let bound = self.at_once();
             let (cookie, txtime) = (self.rng.u64(1..1 << 40), self.rng.u64(0..3_000_000));
@@ -297,7 +300,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Packets that have no pool: nobody is told of them.
+    /// Submits packets from the heap, which have no pool and whose completions are reported to
+    /// nobody.
     fn submit_heap(&mut self) {
         let flow = self.flow();
         for _ in 0..self.rng.u32(1..8) {
@@ -312,8 +316,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Packets that it may keep or lend: one fewer than any sender may always have, or nothing
-    /// comes home for which it could wait.
+    /// Whether the actor may keep or lend another packet. The limit is one less than the credits
+    /// that every sender always has; otherwise no packet could come home for which the actor waits.
     fn spare(&self) -> bool {
         let most = u64::from(self.world.plan.credits.min(4)) - 1;
         (self.held.len() as u64) + self.ledger.away.load(SeqCst) < most
@@ -326,7 +330,7 @@ impl<'w> Actor<'w> {
         packet.map_err(|why| self.refused(why)).ok()
     }
 
-    /// Somebody else is to submit a packet.
+    /// Offers packets that another sender is to submit.
     fn lend(&mut self) {
         while self.spare() {
             let Some(mut packet) = self.packet() else { return };
@@ -337,7 +341,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Submits packets of others, and drops some of them.
+    /// Submits packets of other senders, and drops some of them.
     fn borrow(&mut self) {
         for _ in 0..self.rng.u32(1..5) {
             let Some(mut lent) = lock(&self.world.market).pop() else { return };
@@ -350,7 +354,7 @@ impl<'w> Actor<'w> {
             let submit = || self.sender().submit(&flow, packet);
             match slot.call(Doing::Submit, bound, flow.port() as u64, submit) {
                 Ok(()) => {
-                    // Its pool may be that of this sender.
+                    // The packet's pool may be that of this actor's sender.
                     lent.of.lent(cookie);
                     self.world.accepted.fetch_add(1, SeqCst);
                 }
@@ -359,7 +363,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Packets of its own that it keeps, or lets go.
+    /// Drops the packets that the actor keeps, or keeps more.
     fn hold(&mut self) {
         if self.rng.bool() {
             self.let_go();
@@ -385,20 +389,21 @@ impl<'w> Actor<'w> {
                 }
             }
         }
-        // Some stay corked until a call waits.
+        // Some packets stay corked until a call waits.
         if self.rng.u32(0..4) > 0 {
             let _ = slot.call(Doing::Uncork, bound, 0, || self.sender().uncork());
         }
     }
 
-    /// Another sender in the place of this one, which goes with what it has below.
+    /// Replaces the actor's sender by a new one, and drops the old one while it has packets in
+    /// flight.
     fn renew(&mut self) {
         if self.rng.bool() {
             self.let_go();
         }
         self.held.clear();
         let old = self.sender.take();
-        // What a cork held back waits for room.
+        // The drop submits corked packets, and waits for room to do so.
         let (slot, bound) = (self.slot.clone(), self.patience());
         slot.call(Doing::DropSender, bound, 0, || drop(old));
         self.open();
@@ -411,7 +416,8 @@ impl<'w> Actor<'w> {
         self.renew_flows();
     }
 
-    /// Gives its sender to whichever thread comes next, and takes that of another.
+    /// Gives the actor's sender to whichever thread comes next, and takes the sender of another
+    /// thread.
     fn swap(&mut self) {
         self.held.clear();
         let Some(mine) = self.sender.take() else { return };
@@ -422,7 +428,8 @@ impl<'w> Actor<'w> {
         match other {
             Some((sender, ledger)) => {
                 (self.sender, self.ledger) = (Some(sender), ledger);
-                // Packets of a flow keep their order if one sender sends them.
+                // Packets of a flow keep their order only if one sender sends them, so the flows
+                // get new numbers.
                 let weather = &self.world.weather;
                 let renewed = self.flows.iter_mut().filter(|lane| lane.order != UNORDERED);
                 renewed.for_each(|lane| lane.order = weather.new_order());
@@ -431,7 +438,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// A thread ends, and with it its sender.
+    /// Runs a thread that ends without dropping its sender, so that the end of the thread drops it.
     fn thread_end(&mut self) {
         let (slot, bound) = (self.slot.clone(), self.patience());
         let (mut rng, link, world) = (self.rng.fork(), self.link().clone(), self.world);
@@ -445,7 +452,8 @@ impl<'w> Actor<'w> {
             }
             LAST.set(Some(sender));
         };
-        // Joined by hand: the end of a scope waits for no destructor of a thread's own.
+        // Join the thread explicitly: the end of a scope does not wait for destructors of
+        // thread-local values.
         let ended = slot
             .wait(Doing::ThreadEnd, bound, 0, || thread::scope(|scope| scope.spawn(thread).join()));
         assert!(ended.is_ok(), "a thread that only sends ends well");
@@ -456,7 +464,8 @@ impl<'w> Actor<'w> {
         if self.world.forks_left.fetch_update(SeqCst, SeqCst, spare).is_err() {
             return;
         }
-        self.ledger.calm.store(true, SeqCst); // A child prints nothing.
+        // A child prints nothing, so its callback must not panic.
+        self.ledger.calm.store(true, SeqCst);
         let (flow, slot, closes) = (self.flow(), self.slot.clone(), self.rng.bool());
         let bound = self.patience() + self.world.plan.slack();
         let watch = slot.watch().clone();
@@ -466,11 +475,12 @@ impl<'w> Actor<'w> {
         });
     }
 
-    /// Does what is wrong on purpose in this world, if anything is.
+    /// Commits the fault that this world has on purpose, if it has one. Returns true if the fault
+    /// was found or the world stops.
     fn fault(&mut self) -> bool {
         let Some(fault) = self.world.plan.fault else { return false };
         let slot = self.slot.clone();
-        // Not what else may be wrong with the link.
+        // Look only for this fault, not for other failures of the link.
         let found = || slot.watch().caught().iter().any(|caught| caught.contains(fault.word()));
         let give_up = Duration::from_secs(5);
         match fault {
@@ -480,7 +490,8 @@ impl<'w> Actor<'w> {
                 });
             }
             Fault::Burns => {
-                // Others may have the processor in the first of them; at the end nobody has.
+                // Other threads may use the processor during the first attempts. Towards the end,
+                // none does.
                 while !self.world.stop.load(SeqCst) {
                     let end = now() + 300_000_000;
                     slot.wait(Doing::WaitRoom, give_up, 77, || {
@@ -494,7 +505,8 @@ impl<'w> Actor<'w> {
                 }
             }
             Fault::Books | Fault::Forgets | Fault::Overtakes => {
-                return false; // In `World::finish`, at its end, and in a device.
+                // `World::finish`, the end of the world, and a device commit these faults.
+                return false;
             }
             Fault::WakesItself => {
                 let wakes_itself = std::future::poll_fn(|cx: &mut std::task::Context<'_>| {

@@ -1,4 +1,4 @@
-//! What a run met, so that one that met too little fails.
+//! Counts the events that a run met, so that a run that met too few kinds of events fails.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -6,18 +6,18 @@ use onramp::Mode;
 
 use crate::plan::{ENDS, Plan};
 
-/// A run of fewer worlds need not have met everything.
+/// A run of fewer worlds need not have met every kind of event.
 pub(crate) const WORLDS: u64 = 45;
 
 macro_rules! counts {
     ($($name:ident: $what:literal),* $(,)?) => {
-        /// What is counted.
+        /// The kinds of events that are counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Met {
             $($name),*
         }
 
-        /// By their numbers.
+        /// The kinds of events, by number.
         const ALL: &[(Met, &str)] = &[$((Met::$name, $what)),*];
     };
 }
@@ -65,7 +65,7 @@ impl Met {
     }
 }
 
-/// A world was lived.
+/// Records that a world with this plan was run.
 pub(crate) fn note_world(plan: &Plan) {
     match plan.mode {
         Mode::Hybrid => Met::Hybrid.note(),
@@ -89,7 +89,8 @@ pub(crate) fn note_world(plan: &Plan) {
     }
 }
 
-/// Says what was met, and gives what was not, though `worlds` were lived.
+/// Prints the counts. Returns the kinds of events that should have been met in this number of
+/// worlds but were not.
 pub(crate) fn missing(worlds: u64, forks: bool) -> Vec<&'static str> {
     let said: Vec<_> = ALL.iter().map(|(met, what)| format!("{} {what}", met.count())).collect();
     println!("chaos: {}", said.join(", "));

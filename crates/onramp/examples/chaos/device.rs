@@ -1,4 +1,4 @@
-//! Devices that fill up, dawdle, block and die, and the receivers behind some of them.
+//! Devices that fill up, respond slowly, block and die, and the receivers behind some of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -13,38 +13,39 @@ use crate::counts::Met;
 use crate::plan::{Fault, Plan};
 use crate::watch::{Doing, Slot, Watch, nanos, note_moved, now};
 
-/// What a planned panic says first.
+/// The message of a planned panic in a device.
 pub(crate) const DEAD: &str = "planned: a device dies";
-/// Devices that block at the same time.
+/// Greatest number of devices that block at the same time.
 const BLOCKED_MAX: u32 = 2;
-/// Flows in a world that are watched for packets which overtake others.
+/// Number of flows in a world that are checked for packets that overtake others.
 const FLOWS: usize = 1 << 18;
-/// The number of a flow whose packets may come in any order.
+/// The number of a flow whose packets may arrive in any order.
 pub(crate) const UNORDERED: u64 = 0;
-/// Lives of senders in a world that are watched for packets that leave after a flush.
+/// Number of senders in a world that are checked for packets that leave after a flush.
 const LIVES: usize = 1 << 16;
 
-/// What the devices and receivers of a world share.
+/// State that the devices and receivers of a world share.
 pub(crate) struct Weather {
     pub(crate) watch: Arc<Watch>,
-    /// The last packet of each sender that a flush said is gone.
+    /// For each sender, the number of the last packet that a flush reported as gone.
     pub(crate) flushed: Box<[AtomicU64]>,
-    /// The last packet of each flow that came to a device, by [`new_order`](Self::new_order).
+    /// For each flow, the number of the last packet that came to a device. The index is a number
+    /// from [`new_order`](Self::new_order).
     came: Box<[AtomicU64]>,
     orders: AtomicU64,
-    /// Some packets are copies: their number says nothing.
+    /// Whether some packets are copies, whose stamps say nothing.
     pub(crate) copies: bool,
-    /// The packets of a flow seem to come in the wrong order.
+    /// Whether the packets of a flow shall appear to arrive in the wrong order.
     overtakes: bool,
-    /// All devices die at the next burst.
+    /// Whether all devices die at the next burst.
     pub(crate) doom: AtomicBool,
-    /// Receivers read at once all there is.
+    /// Whether receivers read all packets at once.
     pub(crate) revive: AtomicBool,
-    /// Receivers go.
+    /// Whether receivers end.
     pub(crate) over: AtomicBool,
-    /// Each device blocks at its next call, once.
+    /// Whether each device blocks once, at its next call.
     pub(crate) storm: AtomicBool,
-    /// They block for seconds, and there may be as many of them as there are.
+    /// Whether devices block for seconds, and any number of them at the same time.
     hard: bool,
     blocked: AtomicU32,
 }
@@ -67,25 +68,26 @@ impl Weather {
         })
     }
 
-    /// Some device blocks just now.
+    /// Whether any device blocks now.
     pub(crate) fn blocks(&self) -> bool {
         self.blocked.load(SeqCst) > 0
     }
 
-    /// A flush of sender `id` said that its packets up to `number` are gone.
+    /// Records that a flush of sender `id` reported its packets up to `number` as gone.
     pub(crate) fn flushed(&self, id: u64, number: u64) {
         if let Some(last) = usize::try_from(id).ok().and_then(|id| self.flushed.get(id)) {
             last.store(number, SeqCst);
         }
     }
 
-    /// A number for a flow whose packets are to keep their order.
+    /// Returns a number for a flow whose packets have to keep their order.
     pub(crate) fn new_order(&self) -> u64 {
-        // Ports may come and go for longer than a late packet is waited for.
+        // In such worlds, packets may change their order: ports may come and go for longer than
+        // senders wait for a late packet.
         if self.hard { UNORDERED } else { self.orders.fetch_add(1, SeqCst) }
     }
 
-    /// A packet comes to a device: none of its flow may have overtaken it.
+    /// Checks, when a packet comes to a device, that no later packet of its flow came before.
     fn comes(&self, packet: &Packet) {
         let Some(Stamp { id, number, order }) = unstamp(packet.payload()) else { return };
         let last = usize::try_from(order).ok().and_then(|order| self.came.get(order));
@@ -99,7 +101,7 @@ impl Weather {
         }
     }
 
-    /// A packet that is still below: no flush may have said that it is gone.
+    /// Checks that no flush has reported this packet, which is still in the link, as gone.
     fn check(&self, packet: &Packet) {
         let Some(Stamp { id, number, .. }) = unstamp(packet.payload()) else { return };
         let last = usize::try_from(id).ok().and_then(|id| self.flushed.get(id));
@@ -113,23 +115,23 @@ impl Weather {
     }
 }
 
-/// What a payload says.
+/// The stamp in a payload.
 #[derive(Clone, Copy)]
 struct Stamp {
-    /// Who submits the packet.
+    /// Identity of the sender that submits the packet.
     id: u64,
-    /// How many that one submitted before.
+    /// Number of packets that this sender submitted before, and of this packet.
     number: u64,
-    /// Its flow.
+    /// Number of the flow.
     order: u64,
 }
 
-/// The payload of a packet that may overtake others.
+/// Returns the stamp of a packet that may overtake others.
 pub(crate) fn stamp(id: u64, number: u64) -> [u8; 24] {
     ordered(id, number, UNORDERED)
 }
 
-/// The payload of a packet that may not overtake others of its flow.
+/// Returns the stamp of a packet that must not overtake others of its flow.
 pub(crate) fn ordered(id: u64, number: u64, order: u64) -> [u8; 24] {
     let mut bytes = [0; 24];
     bytes[..8].copy_from_slice(&id.to_ne_bytes());
@@ -144,19 +146,19 @@ fn unstamp(payload: &[u8]) -> Option<Stamp> {
     Some(Stamp { id, number, order })
 }
 
-/// A device with a will of its own.
+/// A device that behaves randomly: it may be full, slow, block or die.
 pub(crate) struct Moody {
     info: DeviceInfo,
     rng: Rng,
     weather: Arc<Weather>,
-    /// Where packets go; `None`: nowhere.
+    /// The queue to which packets go. `None`: packets are discarded.
     to: Option<Loopback>,
     full_until: Instant,
-    /// It does not block before.
+    /// The device does not block before this time.
     calm_until: Instant,
     mortal: bool,
     stormed: bool,
-    /// Packets that it did not take last time.
+    /// Number of packets that the device did not take last time.
     left: u32,
 }
 
@@ -180,7 +182,7 @@ impl Moody {
         })
     }
 
-    /// Keeps whoever sends for a while, if not too many are kept.
+    /// Blocks the calling thread for a while, unless too many devices block already.
     fn block(&mut self, now: Instant) {
         let blocked = &self.weather.blocked;
         let (max, range) =
@@ -190,7 +192,7 @@ impl Moody {
             Met::Blocks.note();
             thread::sleep(Duration::from_millis(self.rng.u64(range)));
             blocked.fetch_sub(1, SeqCst);
-            // In `now` it was not blocked yet.
+            // `now` is a time before the device blocked.
             self.calm_until = now + Duration::from_secs(if self.weather.hard { 8 } else { 1 });
         }
     }
@@ -216,7 +218,7 @@ impl Device for Moody {
         if now < self.full_until {
             return Transmitted { calls: 0, messages: 0, retry_at: Some(self.full_until) };
         }
-        // It sees what it left once more, first.
+        // The burst begins with the packets that the device left last time. They were checked then.
         let mut seen = std::mem::replace(&mut self.left, burst.len());
         let look = |packet: &Packet| {
             self.weather.check(packet);
@@ -232,7 +234,7 @@ impl Device for Moody {
             0 if self.mortal && self.rng.u32(0..3) == 0 => panic!("{DEAD}"),
             1..=19 => {
                 self.full_until = now.after(self.rng.u64(0..5_000_000));
-                // One that does not say until when is asked after a tick.
+                // The port asks a device that does not say when it has room again after one tick.
                 let retry_at = self.rng.bool().then_some(self.full_until);
                 return Transmitted { calls: 1, messages: 0, retry_at };
             }
@@ -262,8 +264,8 @@ impl Device for Moody {
     }
 }
 
-/// Receives at place `index` by its mood: reads all, a little, nothing for a long time, or goes.
-/// From the time `mute` on it reads nothing until the world is over.
+/// Receives at place `index` in random ways: reads all packets, a few, or none for a long time, or
+/// drops the receiver. From the time `mute` on, reads nothing until the world is over.
 pub(crate) fn receive(
     slot: &Slot,
     weather: &Weather,
@@ -319,7 +321,7 @@ pub(crate) fn receive(
     slot.call(Doing::DropReceiver, short, 1, || drop(receiver));
 }
 
-/// Sleeps until `is`, for at most `time`.
+/// Sleeps until `is` returns true, for at most `time`.
 pub(crate) fn while_not(is: impl Fn() -> bool, time: Duration) {
     let end = now() + nanos(time);
     while !is() && now() < end {

@@ -1,4 +1,4 @@
-//! Children of the process: copies that have links and senders, and no runner.
+//! Forked children of the process: copies that have links and senders, but no runner.
 
 use std::ffi::CStr;
 use std::fs;
@@ -15,20 +15,23 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::counts::Met;
 use crate::watch::{Watch, nanos, now};
 
-/// This is a child: a panic prints nothing, since locks may be held for ever.
+/// Whether this process is a forked child. A panic there prints nothing, because locks may stay
+/// locked forever.
 pub(crate) static IN_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// What a child ends with.
+/// Exit statuses of a child that found something wrong.
 const SENT: i32 = 10;
 const PANICS: i32 = 11;
 const CORKED: i32 = 12;
 
-/// The kernel shows the name to the parent, also of a child that hangs.
+/// Sets the thread's name to the present step. The parent can read the name from the kernel, even
+/// if the child hangs.
 fn step(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// All that a sender may be asked for: it returns at once, and gives what went wrong.
+/// Makes all calls of a sender. Each must return at once. Returns an exit status if one did
+/// something wrong.
 fn calls(sender: &mut Sender, flow: &Flow) -> Option<i32> {
     step(c"flush");
     sender.flush(Duration::from_secs(3_600));
@@ -48,7 +51,7 @@ fn calls(sender: &mut Sender, flow: &Flow) -> Option<i32> {
     (corked || heap).then_some(CORKED)
 }
 
-/// The same of a link.
+/// Makes all calls of a link, in the same way.
 fn controls(link: &Link) -> Option<i32> {
     step(c"stats");
     let stats = link.stats();
@@ -65,7 +68,7 @@ fn controls(link: &Link) -> Option<i32> {
     (added || sent).then_some(SENT)
 }
 
-/// What a child does: it sends nothing, and lets go of all.
+/// Runs in the child: makes all calls, sends nothing, and drops the sender and the link.
 fn child(link: &mut Option<Link>, sender: &mut Option<Sender>, flow: &Flow, closes: bool) -> i32 {
     IN_CHILD.store(true, SeqCst);
     let steps = AssertUnwindSafe(|| {
@@ -95,7 +98,8 @@ fn child(link: &mut Option<Link>, sender: &mut Option<Sender>, flow: &Flow, clos
     catch_unwind(steps).unwrap_or(PANICS)
 }
 
-/// Lets a child do its work with a copy of all, and says what went wrong there, within `bound`.
+/// Forks a child that uses a copy of the link and the sender, and reports what went wrong there.
+/// The child has to end within `bound`.
 pub(crate) fn fork(
     watch: &Watch,
     link: &mut Option<Link>,

@@ -1,4 +1,4 @@
-//! What the senders know of their packets.
+//! What each sender knows of its packets, so that every packet can be accounted for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -8,35 +8,37 @@ use onramp::{Completion, Link, Packet, Sender};
 
 use crate::watch::note_moved;
 
-/// What the panic of a callback says first.
+/// The message of a planned panic in a completion callback.
 pub(crate) const CALLBACK: &str = "planned: a callback panics";
-/// In the cookie of a packet that was lent.
+/// The bit in the cookie of a packet that was lent to another sender.
 const LENT: u64 = 1 << 63;
 
-/// The packets of one sender.
+/// Counts the packets of one sender.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// It differs between the senders of a world.
+    /// Identity of the sender, unique in a world.
     pub(crate) id: u64,
-    /// Packets of its own that it submitted, those that others did, and the sum of their cookies.
+    /// Number of its own packets that this sender submitted, number that other senders submitted,
+    /// and the sum of the cookies of these packets.
     mine: AtomicU64,
     lent: AtomicU64,
     sum: AtomicU64,
-    /// Those of which it does not know whether they were accepted, at most.
+    /// Greatest number of packets of which the sender does not know whether they were accepted.
     pub(crate) unknown: AtomicU64,
-    /// The same, of those whose fate was told.
+    /// The same three values for packets whose completion was reported.
     told_mine: AtomicU64,
     told_lent: AtomicU64,
     told_sum: AtomicU64,
-    /// Packets that others have just now.
+    /// Number of packets that other senders hold now.
     pub(crate) away: AtomicU64,
-    /// The number of the packet that it made last.
+    /// Number of the last packet that the sender made.
     pub(crate) number: AtomicU64,
-    /// The callback panics in no call whose result tells how much was accepted.
+    /// Whether the callback must not panic, because the result of the present call says how many
+    /// packets were accepted.
     pub(crate) calm: AtomicBool,
 }
 
-/// A packet that somebody else is to submit.
+/// A packet that another sender is to submit.
 #[derive(Debug)]
 pub(crate) struct Lent {
     pub(crate) packet: Option<Packet>,
@@ -51,7 +53,8 @@ impl Drop for Lent {
 }
 
 impl Ledger {
-    /// A sender whose fates are noted; its callback panics now and then if it `panics`.
+    /// Makes a sender whose completions are recorded. If `panics` is given, the callback panics now
+    /// and then.
     pub(crate) fn open(link: &Link, id: u64, panics: Option<Rng>) -> (Sender, Arc<Self>) {
         let ledger = Arc::new(Self { id, ..Self::default() });
         let (told, mut panics) = (ledger.clone(), panics);
@@ -73,38 +76,38 @@ impl Ledger {
         self.told_sum.fetch_add(fate.cookie, SeqCst);
     }
 
-    /// Packets that it submitted were accepted.
+    /// Records that packets were accepted that this sender submitted.
     pub(crate) fn accepted(&self, count: u64, cookies: u64) {
         self.mine.fetch_add(count, SeqCst);
         self.sum.fetch_add(cookies, SeqCst);
     }
 
-    /// A packet of its own was accepted that somebody else submitted.
+    /// Records that a packet of this sender was accepted that another sender submitted.
     pub(crate) fn lent(&self, cookie: u64) {
         self.lent.fetch_add(1, SeqCst);
         self.sum.fetch_add(cookie, SeqCst);
     }
 
-    /// A cookie for a packet that is lent.
+    /// Returns a random cookie for a packet that is lent.
     pub(crate) fn lent_cookie(rng: &mut Rng) -> u64 {
         rng.u64(..) | LENT
     }
 
-    /// The next number of a packet.
+    /// Returns the number of the next packet.
     pub(crate) fn next(&self) -> u64 {
         self.number.fetch_add(1, SeqCst) + 1
     }
 
-    /// It was told of every packet that it submitted itself.
+    /// Whether a completion was reported for every packet that this sender submitted itself.
     pub(crate) fn told_mine(&self) -> bool {
         let (mine, told) = (self.mine.load(SeqCst), self.told_mine.load(SeqCst));
         (mine..=mine + self.unknown.load(SeqCst)).contains(&told)
     }
 
-    /// It was told of every packet, once.
+    /// Whether exactly one completion was reported for every packet.
     pub(crate) fn told_all(&self) -> bool {
         let (lent, told) = (self.lent.load(SeqCst), self.told_lent.load(SeqCst));
-        // Packets of which it does not know whether they were accepted have no cookie.
+        // Packets of which the sender does not know whether they were accepted have cookie 0.
         lent == told && self.sum.load(SeqCst) == self.told_sum.load(SeqCst) && self.told_mine()
     }
 }

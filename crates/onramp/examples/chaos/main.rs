@@ -1,13 +1,14 @@
-//! Chaos: worlds in which everything happens at once, by a seed: hundreds of threads send and wait
-//! in all the ways there are, devices block and die, receivers do not read, ports and qdiscs come
-//! and go, callbacks and wakers panic, links are closed in the middle, processes fork.
+//! Chaos test: worlds in which everything happens at once, determined by a seed. Hundreds of
+//! threads send and wait in all possible ways; devices block and die; receivers do not read; ports
+//! and qdiscs come and go; callbacks and wakers panic; links are closed in the middle; processes
+//! fork.
 //!
-//! A watchdog knows what each thread does and how long that may take. It names the first that waits
-//! for longer, that burns a processor while it waits, or whose task wakes itself without end. At
-//! the end of each world all is brought to rest, and every packet is accounted for.
+//! A watchdog knows what each thread does and how long that may take. It names the first thread
+//! that waits longer, that uses a processor while it waits, or whose task wakes itself endlessly.
+//! At the end of each world, all traffic stops, and every packet is accounted for.
 //!
-//! `cargo xtask chaos --minutes 10 [--seed N]`; ends with 1 when something is wrong, and says what.
-//! `--help` tells the other options.
+//! `cargo xtask chaos --minutes 10 [--seed N]` ends with status 1 and a message when something is
+//! wrong. `--help` lists the other options.
 
 mod actor;
 mod counts;
@@ -36,9 +37,9 @@ use counts::Met;
 use plan::Plan;
 use watch::Watch;
 
-/// How often it says how far it is.
+/// Interval between progress messages.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// How many times slower everything is under a sanitizer.
+/// Factor by which everything is slower under a sanitizer.
 const TSAN: u64 = 4;
 
 /// Everything at once, and a watchdog that names whoever waits too long
@@ -72,7 +73,7 @@ fn minutes(text: &str) -> Result<Duration, &'static str> {
     minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)).ok_or(expected)
 }
 
-/// Panics that are meant are counted; any other ends the process.
+/// Counts the panics that are caused on purpose. Any other panic ends the process.
 fn expect_panics(watch: &Arc<Watch>) {
     let (watch, hook) = (watch.clone(), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |info| {
@@ -80,7 +81,7 @@ fn expect_panics(watch: &Arc<Watch>) {
             Some(device::DEAD) => Met::Deaths,
             Some(ledger::CALLBACK) => Met::Callbacks,
             Some(wakers::WAKER) => Met::Wakers,
-            // The parent hears of it by the child's status.
+            // The parent sees the panic in the child's exit status.
             _ if fork::IN_CHILD.load(SeqCst) => return,
             _ => {
                 hook(info);
@@ -91,7 +92,7 @@ fn expect_panics(watch: &Arc<Watch>) {
     }));
 }
 
-/// Lives one world, in a thread of its own: that may be kept on one processor.
+/// Runs one world in a thread of its own, because the world may pin its thread to one processor.
 fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
     counts::note_world(plan);
     thread::scope(|scope| {
@@ -109,7 +110,7 @@ fn run(watch: &Arc<Watch>, slower: u64, options: &Options) -> ExitCode {
     println!("chaos: {:?}, seed {seed}{without}", options.minutes);
     let end = clock.now() + options.minutes;
     let (mut lives, mut packets, mut next) = (0_u64, 0, clock.now() + PROGRESS);
-    // One at least, however short the time.
+    // Run at least one world, however short the time is.
     while lives == 0 || (clock.now() < end && lives < worlds) {
         let plan = Plan::new(seed, slower, forks);
         if options.verbose {

@@ -1,4 +1,4 @@
-//! A thread that changes everything that may be changed.
+//! A thread that makes random changes to a link while others send.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -29,7 +29,7 @@ fn note(met: Met, done: bool) {
     }
 }
 
-/// Meddles until the world stops.
+/// Makes random changes until the world stops.
 pub(crate) fn meddle(world: &World, link: Link, slot: &Slot, rng: &mut Rng) {
     let (at_once, patience) = (world.plan.at_once(), world.plan.patience());
     while !world.stop.load(SeqCst) {
@@ -44,7 +44,7 @@ pub(crate) fn meddle(world: &World, link: Link, slot: &Slot, rng: &mut Rng) {
             2 | 3 => {
                 let port = rng.usize(0..PORTS.min(link.ports() + 1));
                 let time = Duration::from_millis(rng.u64(0..300));
-                // Its owner may be with a device that blocks.
+                // The port's owner may be with a device that blocks.
                 let bound = time + Duration::from_secs(2);
                 let remove = || link.remove_port(port, time);
                 let removed = slot.wait(Doing::RemovePort, bound, port as u64, remove);
@@ -53,7 +53,8 @@ pub(crate) fn meddle(world: &World, link: Link, slot: &Slot, rng: &mut Rng) {
             4 => {
                 let copies = world.plan.copies && rng.u32(0..3) == 0;
                 let qdisc = if copies { COPIES } else { QDISCS[rng.usize(0..QDISCS.len())] };
-                // A port whose device blocks, or that is dead, may not take it.
+                // The change may fail, because a port whose device blocks, or that is dead, may not
+                // accept it.
                 let set = slot.call(Doing::SetQdisc, at_once, 0, || link.set_qdisc(qdisc));
                 note(Met::QdiscSet, set.is_ok());
             }

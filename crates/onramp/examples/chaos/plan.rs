@@ -1,4 +1,4 @@
-//! What a world is, by its seed.
+//! The plan of a world, computed from its seed.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ pub(crate) const QDISCS: &[&str] = &[
     "sfq",
     "netem delay 3ms",
 ];
-/// One that makes packets.
+/// A qdisc that creates packets.
 pub(crate) const COPIES: &str = "netem duplicate 20%";
 
 /// How a world ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Receivers read on, and all is sent; then the link is closed.
+    /// Receivers go on reading, and all packets are sent; then the link is closed.
     Sent,
-    /// All handles are dropped once all is sent.
+    /// All handles are dropped after all packets were sent.
     Dropped,
-    /// All handles are dropped in the middle of it.
+    /// All handles are dropped while packets are in flight.
     Abandoned,
-    /// The link is closed by another thread in the middle of whatever.
+    /// Another thread closes the link at a random time.
     ClosedEarly,
     /// The link is closed while senders wait for receivers that never read again.
     Closed,
@@ -39,7 +39,8 @@ pub(crate) enum End {
     Dead,
 }
 
-/// Their numbers have no common divisor, so that seeds in a row come by all combinations.
+/// The ends of worlds. The lengths of this table and the next two have no common divisor, so
+/// consecutive seeds go through all combinations.
 pub(crate) const ENDS: [(End, Met); 10] = [
     (End::Sent, Met::Sent),
     (End::Closed, Met::Closed),
@@ -53,7 +54,7 @@ pub(crate) const ENDS: [(End, Met); 10] = [
     (End::ClosedEarly, Met::ClosedEarly),
 ];
 const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
-/// How many threads, and whether they share one processor.
+/// Number of sending threads, and whether they share one processor.
 const CROWDS: [(usize, bool); 11] = [
     (8, false),
     (240, true),
@@ -67,14 +68,16 @@ const CROWDS: [(usize, bool); 11] = [
     (32, true),
     (8, false),
 ];
-/// Of so many worlds the first few have forks.
+/// Out of each group of worlds (first number), the first few (second number) have forks.
 const FORKS: (u64, u64) = (7, 2);
-/// The same, of worlds whose devices block for long.
+/// Out of each group of worlds (first number), the first few (second number) have devices that
+/// block for a long time.
 const HARD: (u64, u64) = (13, 2);
-/// A call, also one with a limit, may work at two devices that block for long, one by one.
+/// Seconds that a call may take longer in such worlds, even a call with a timeout: it may work at
+/// two devices, one after another, that block for a long time.
 const HARD_SECS: u64 = 8;
 
-/// What is wrong on purpose, to see that it is found.
+/// A fault that is committed on purpose, to check that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Sleeps,
@@ -86,7 +89,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// A word of what is said of it.
+    /// Returns a part of the message that reports this fault.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Sleeps => "HANGS in Send (77)",
@@ -99,7 +102,7 @@ impl Fault {
     }
 }
 
-/// What a world is made of.
+/// The properties of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -107,27 +110,27 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     pub(crate) mode: Mode,
     pub(crate) runners: usize,
-    /// All threads share one processor.
+    /// Whether all threads share one processor.
     pub(crate) one_cpu: bool,
     pub(crate) qdisc: &'static str,
-    /// Some qdiscs make packets.
+    /// Whether some qdiscs create packets.
     pub(crate) copies: bool,
-    /// Devices that lead nowhere, and those that lead to receivers.
+    /// Number of devices that discard packets, and number of devices that lead to receivers.
     pub(crate) sinks: usize,
     pub(crate) queues: usize,
     pub(crate) receivers: usize,
     pub(crate) capacity: u16,
-    /// Receivers that stop reading after so long never read again.
+    /// Time after which receivers stop reading and never read again, milliseconds.
     pub(crate) mute_ms: Option<u64>,
     pub(crate) mortal: bool,
-    /// Devices block for seconds, all at once when the link closes.
+    /// Whether devices block for seconds, and all at once when the link closes.
     pub(crate) hard: bool,
     pub(crate) credits: u32,
     pub(crate) burst: u16,
     pub(crate) rate: Option<u64>,
     pub(crate) meddles: bool,
     pub(crate) panics: bool,
-    /// Wakers change the link.
+    /// Whether wakers change the link.
     pub(crate) controls: bool,
     pub(crate) forks: bool,
     pub(crate) life_ms: u64,
@@ -143,7 +146,7 @@ impl Plan {
         let (threads, one_cpu) = CROWDS[turn(CROWDS.len())];
         let mute = matches!(end, End::ClosedEarly | End::Closed | End::Dead);
         let copies = rng.u32(0..8) == 0;
-        // What is below when all senders stop has to leave within seconds.
+        // All packets that are in flight when the senders stop have to leave within seconds.
         let credits_max = if threads > 100 { 40 } else { 200 };
         let life_ms = rng.u64(300..2_000);
         Self {
@@ -175,9 +178,9 @@ impl Plan {
         }
     }
 
-    /// A small world in which nothing is wrong, but for `fault`.
+    /// Makes a small world in which nothing is wrong except `fault`.
     pub(crate) fn small(seed: u64, fault: Option<Fault>) -> Self {
-        // A spinner is to be named though others move packets.
+        // The watchdog has to name a thread that spins even if other threads move packets.
         let busy = matches!(fault, Some(Fault::Burns | Fault::WakesItself));
         Self {
             end: End::Sent,
@@ -199,7 +202,7 @@ impl Plan {
         }
     }
 
-    /// Seconds by which others may be late, since there are many of them.
+    /// Returns the number of seconds by which threads may be late because there are many of them.
     fn crowd(&self) -> u64 {
         match (self.threads > 100, self.one_cpu) {
             (true, true) => 8,
@@ -212,26 +215,26 @@ impl Plan {
         if self.hard { HARD_SECS } else { 0 }
     }
 
-    /// Who waits beyond its bound may be late by so much, since others have the processors.
+    /// Returns how late a thread may be beyond its bound, because other threads use the processors.
     pub(crate) fn slack(&self) -> Duration {
         let slack = Duration::from_secs((2 + self.crowd()) * self.slower + self.hard_secs());
         if self.fault.is_some() { Duration::from_millis(300) } else { slack }
     }
 
-    /// What a call may take that waits for nothing.
+    /// Returns the longest time of a call that waits for nothing.
     pub(crate) fn at_once(&self) -> Duration {
         if self.fault.is_some() { Duration::from_millis(300) } else { Duration::from_secs(3) }
     }
 
-    /// What a call may take that waits for others: devices come back, receivers read, or the link
-    /// is closed.
+    /// Returns the longest time of a call that waits until devices return, receivers read, or the
+    /// link is closed.
     pub(crate) fn patience(&self) -> Duration {
         let patience =
             Duration::from_secs(8 * self.slower.min(3) + 2 * self.crowd() + 2 * self.hard_secs());
         if self.fault.is_some() { Duration::from_millis(500) } else { patience }
     }
 
-    /// What all that is below takes at most to leave, when nobody sends.
+    /// Returns the longest time until all packets in flight have left, when no thread sends.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_secs(10 * self.slower + 2 * self.crowd() + 2 * self.hard_secs())
     }

@@ -1,4 +1,4 @@
-//! Whether the link's own threads sleep when there is nothing to do.
+//! Checks that the link's own threads sleep when there is nothing to do.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::watch::{Doing, Slot};
 
-/// How long it looks.
+/// Length of the observation.
 const REST: Duration = Duration::from_millis(100);
-/// What a thread may burn meanwhile.
+/// Processor time that a thread may use during the observation, nanoseconds.
 const BURN_MAX_NS: u64 = 20_000_000;
 
-/// The processor time of each thread of a link, in nanoseconds, by its number.
+/// Returns the processor time of each thread of the link, in nanoseconds, by thread id.
 fn burnt() -> HashMap<String, u64> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return HashMap::new() };
     let of = |task: fs::DirEntry| {
@@ -25,9 +25,10 @@ fn burnt() -> HashMap<String, u64> {
     tasks.flatten().filter_map(of).collect()
 }
 
-/// All was sent, and the link is open: its threads sleep.
+/// Checks that the threads of the link sleep, after all packets were sent and while the link is
+/// open.
 pub(crate) fn check(slot: &Slot) {
-    // What they do just after the last packet is no matter of this.
+    // The work that the threads do just after the last packet does not count.
     slot.call(Doing::Rest, REST * 2, 1, || thread::sleep(REST / 2));
     let before = burnt();
     slot.call(Doing::Rest, REST * 2, 2, || thread::sleep(REST));

@@ -1,4 +1,4 @@
-//! Whether faults are found that are made on purpose.
+//! Checks that the watchdog finds faults that are committed on purpose.
 
 use std::process::ExitCode;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use crate::plan::{Fault, Plan};
 use crate::watch::Watch;
 
-/// No fault, and each that there is.
+/// A world without a fault, and one world for each kind of fault.
 const FAULTS: [Option<Fault>; 7] = [
     None,
     Some(Fault::Sleeps),

@@ -1,4 +1,4 @@
-//! Wakers of all kinds, and futures that are polled by hand.
+//! Wakers that do more than waking: they panic, or use the link.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -13,30 +13,30 @@ use onramp::dev::Null;
 use crate::counts::Met;
 use crate::watch::lock;
 
-/// What the panic of a waker says first.
+/// The message of a planned panic in a waker.
 pub(crate) const WAKER: &str = "planned: a waker panics";
 
-/// What a waker does beside waking.
+/// What a waker does besides waking its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     Plain,
     Panics,
-    /// It drops a handle of the link.
+    /// Drops a handle of the link.
     DropsLink,
-    /// It makes a handle of the link, and a sender, and drops them.
+    /// Clones the link, makes a sender, and drops both.
     ClonesLink,
-    /// It asks for the books, and changes qdiscs and ports.
+    /// Reads the link's counters, and changes qdiscs and ports.
     Controls,
 }
 
-/// Unparks a thread, and counts.
+/// A waker that unparks a thread and counts the wake-ups.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     thread: Thread,
     mood: Mood,
     link: Mutex<Option<Link>>,
     woken: AtomicU64,
-    /// Of these, by its own thread.
+    /// Number of wake-ups that came from the woken thread itself.
     self_woken: AtomicU64,
 }
 
@@ -54,12 +54,12 @@ impl Alarm {
         (alarm.clone(), Waker::from(alarm))
     }
 
-    /// Times it was woken.
+    /// Returns the number of wake-ups.
     pub(crate) fn woken(&self) -> u64 {
         self.woken.load(SeqCst)
     }
 
-    /// Times that its own thread woke it.
+    /// Returns the number of wake-ups that came from the woken thread itself.
     pub(crate) fn self_woken(&self) -> u64 {
         self.self_woken.load(SeqCst)
     }
@@ -91,7 +91,8 @@ impl Wake for Alarm {
         match self.mood {
             Mood::Plain => {}
             Mood::Panics => {
-                // One that wakes itself in its own poll has nobody to catch it.
+                // Do not panic if the task wakes itself in its own poll, because nothing would
+                // catch the panic.
                 assert!(itself, "{WAKER}");
             }
             Mood::DropsLink => {
@@ -105,7 +106,8 @@ impl Wake for Alarm {
             Mood::Controls => {
                 let link = lock(&self.link).clone();
                 if let Some(link) = link {
-                    // Whoever wakes it may be in the middle of the same: then it is told so.
+                    // The thread that calls the waker may be in the middle of the same operation.
+                    // The call then returns an error.
                     control(&link);
                 }
             }

@@ -1,5 +1,5 @@
-//! A watchdog: every thread notes what it is about to do and how long that may take at most; one
-//! thread looks at all notes, and names a thread that takes longer.
+//! A watchdog. Every thread notes what it is about to do and how long that may take. One thread
+//! checks all notes, and names a thread that takes longer.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -13,24 +13,25 @@ use onramp::dev::MonotonicClock;
 use onramp::{Clock, Link};
 use rustix::time::ClockId;
 
-/// How often the watchdog looks.
+/// Interval between checks of the watchdog.
 const LOOK: Duration = Duration::from_millis(10);
-/// A wait that is shorter may burn what it likes.
+/// The processor time of waits shorter than this is not checked, nanoseconds.
 const BURN_MIN_NS: u64 = 200_000_000;
-/// What a thread may burn for each packet that it moved meanwhile: it may have helped.
+/// Processor time that a waiting thread may use for each packet that it moved meanwhile, because it
+/// may have sent packets of others, nanoseconds.
 const HELP_NS: u64 = 20_000;
-/// How often a task may wake itself, a second.
+/// Greatest number of times per second that a task may wake itself.
 const SELF_WAKES: u64 = 2_000;
 
 macro_rules! doings {
     ($($name:ident),*) => {
-        /// What a thread may be about to do.
+        /// The activities that a thread notes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Doing {
             $($name),*
         }
 
-        /// By their numbers.
+        /// The activities, by number.
         const ALL: &[Doing] = &[$(Doing::$name),*];
     };
 }
@@ -43,46 +44,47 @@ doings! {
 }
 
 thread_local! {
-    /// Packets that left by this thread, or whose fate was told in it: who works has reason to.
+    /// Number of packets that this thread sent, or whose completion was reported in this thread. A
+    /// thread that moves packets has a reason to use the processor.
     static MOVED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// This thread moved so many packets.
+/// Records that this thread moved this many packets.
 pub(crate) fn note_moved(count: u64) {
     MOVED.set(MOVED.get() + count);
 }
 
-/// How many packets this thread moved so far.
+/// Returns the number of packets that this thread has moved so far.
 pub(crate) fn moved() -> u64 {
     MOVED.get()
 }
 
-/// What one thread is about.
+/// The note of one thread: its present activity.
 pub(crate) struct Slot {
     name: String,
     tid: i32,
     watch: Arc<Watch>,
     doing: AtomicU64,
-    /// When it began, nanoseconds; 0: nothing is under way.
+    /// Start of the activity, nanoseconds. 0: no activity is under way.
     since: AtomicU64,
     bound: AtomicU64,
     arg: AtomicU64,
     reported: AtomicU64,
 }
 
-/// All notes of a world, and what became of it.
+/// All notes of a world, and the failures that were found.
 pub(crate) struct Watch {
     slots: Mutex<Vec<Arc<Slot>>>,
-    /// What the world is, and its link.
+    /// Description of the world, and its link.
     world: Mutex<(String, Option<Link>)>,
-    /// Somebody has closed the link of this world, or begun to.
+    /// Whether a thread has closed the link of this world, or begun to.
     closed: AtomicBool,
     slack: AtomicU64,
-    /// How many times slower everything is than usual.
+    /// Factor by which everything is slower than usual.
     slower: u64,
     end: AtomicBool,
     reporting: AtomicBool,
-    /// What was found, where a failure is no end but what a test waits for.
+    /// The failures found, if failures are collected for a test instead of ending the process.
     caught: Option<Mutex<Vec<String>>>,
 }
 
@@ -103,15 +105,16 @@ fn cpu() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// How long the thread has been ready to run and had no processor, as far as the kernel says:
-/// beside many others, a thread that spins gets little time, too.
+/// Returns how long the thread has been ready to run without having a processor, as far as the
+/// kernel says. Among many threads, a thread that spins gets little processor time, too.
 fn queued() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 impl Watch {
-    /// One that ends the process at the first failure, or else one that only notes them.
+    /// Makes a watch. If `ends` is true, the first failure ends the process; otherwise failures are
+    /// collected.
     pub(crate) fn new(slower: u64, ends: bool) -> Arc<Self> {
         Arc::new(Self {
             slots: Mutex::default(),
@@ -125,20 +128,21 @@ impl Watch {
         })
     }
 
-    /// What is watched from now on.
+    /// Starts to watch a world.
     pub(crate) fn begin(&self, world: String, slack: Duration) {
         *lock(&self.world) = (world, None);
         self.closed.store(false, SeqCst);
         self.slack.store(nanos(slack), SeqCst);
     }
 
-    /// The link whose books a report shows; a handle of it lives until the next call.
+    /// Sets the link whose counters a report shows. A handle of that link lives until the next
+    /// call.
     pub(crate) fn set_link(&self, link: Option<Link>) {
         let old = std::mem::replace(&mut lock(&self.world).1, link);
         drop(old);
     }
 
-    /// A note for the calling thread.
+    /// Makes a note for the calling thread.
     pub(crate) fn register(self: &Arc<Self>, name: String) -> Arc<Slot> {
         let slot = Arc::new(Slot {
             name,
@@ -154,17 +158,17 @@ impl Watch {
         slot
     }
 
-    /// The link is closed from now on.
+    /// Records that the link is closed from now on.
     pub(crate) fn closes(&self) {
         self.closed.store(true, SeqCst);
     }
 
-    /// How many threads wait for room just now.
+    /// Returns the number of threads that wait for room now.
     pub(crate) fn waiting(&self) -> usize {
         let waits = [Doing::Send, Doing::SendBatch, Doing::WaitRoom, Doing::Ready, Doing::Flush];
         let waits = |slot: &&Arc<Slot>| {
             let (since, doing) = (slot.since.load(SeqCst), slot.doing.load(SeqCst));
-            // Who has only begun may be about to end.
+            // A call that has only just begun may be about to return.
             since > 0
                 && now().saturating_sub(since) > 1_000_000
                 && waits.iter().any(|wait| *wait as u64 == doing)
@@ -176,18 +180,19 @@ impl Watch {
         self.end.store(true, SeqCst);
     }
 
-    /// What was found so far, where that does not end the process.
+    /// Returns the failures found so far, if failures are collected.
     pub(crate) fn caught(&self) -> Vec<String> {
         self.caught.as_ref().map(|caught| lock(caught).clone()).unwrap_or_default()
     }
 
-    /// Looks at all notes until the end.
+    /// Checks all notes until the run ends.
     pub(crate) fn guard(&self) {
         let (mut before, mut forgive_until) = (now(), 0);
         while !self.end.load(SeqCst) {
             thread::sleep(LOOK);
             let here = now();
-            // The machine stood still, or had no processor even for us: that is nobody's fault.
+            // The machine was suspended, or had no processor even for this thread, so no thread is
+            // to blame.
             if here - before > 500_000_000 {
                 forgive_until = here + 2 * (here - before);
             }
@@ -224,7 +229,7 @@ impl Watch {
         self.failed(&what);
     }
 
-    /// Says what is wrong, and all that is known, and ends the process.
+    /// Reports a failure with all that is known, and ends the process.
     pub(crate) fn failed(&self, what: &str) {
         if let Some(caught) = &self.caught {
             lock(caught).push(what.to_owned());
@@ -247,7 +252,8 @@ impl Watch {
             }
         }
         eprintln!("threads in calls for more than 300 ms:\n{waits}");
-        // The books may be locked by whoever hangs: who asks may have to wait for ever.
+        // The thread that hangs may have locked the counters, so reading them may block forever.
+        // Read them in another thread.
         thread::scope(|scope| {
             scope.spawn(|| {
                 if let Some(link) = link {
@@ -269,7 +275,7 @@ fn name(doing: u64) -> String {
     doing.map_or_else(String::new, |doing| format!("{doing:?}"))
 }
 
-/// What the kernel says of a thread of this process.
+/// Returns what the kernel says of a thread of this process.
 fn kernel(tid: i32) -> String {
     let of = |what: &str| {
         let text = fs::read_to_string(format!("/proc/self/task/{tid}/{what}"));
@@ -291,7 +297,7 @@ impl Slot {
         &self.watch
     }
 
-    /// Does what ends by itself, within `bound`.
+    /// Makes a call that has to end by itself within `bound`.
     pub(crate) fn call<T>(
         &self,
         doing: Doing,
@@ -303,7 +309,7 @@ impl Slot {
         f()
     }
 
-    /// Does what waits, for at most `bound`, and should sleep meanwhile.
+    /// Makes a call that waits, for at most `bound`, and should sleep meanwhile.
     pub(crate) fn wait<T>(
         &self,
         doing: Doing,
@@ -331,7 +337,8 @@ impl Slot {
         out
     }
 
-    /// A task waited for `wall` nanoseconds and woke itself that often, while it `moved` packets.
+    /// Checks a task that waited for `wall` nanoseconds, woke itself `wakes` times and `moved`
+    /// packets meanwhile.
     pub(crate) fn woke_itself(&self, wakes: u64, wall: u64, moved: u64) {
         let most = (SELF_WAKES * wall / 1_000_000_000).max(400);
         if wakes.saturating_sub(moved) > most {
@@ -345,7 +352,7 @@ impl Slot {
     }
 }
 
-/// A note that is taken back when its time is over, also by a panic.
+/// A note that is cleared when the value is dropped, also by a panic.
 struct Noted<'a>(&'a Slot);
 
 impl<'a> Noted<'a> {

@@ -1,4 +1,4 @@
-//! A life of a link.
+//! A world: one link with its senders, devices and receivers, from creation to end.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -18,22 +18,23 @@ use crate::meddle::meddle;
 use crate::plan::{End, Fault, Plan};
 use crate::watch::{Doing, Slot, Watch, lock, nanos, now};
 
-/// Ports that a link may ever have.
+/// Greatest number of ports that a link may have over its lifetime.
 pub(crate) const PORTS: usize = 40;
-/// Forks of a world, by its senders.
+/// Number of forks that the senders of a world may make.
 const FORKS: u32 = 3;
 
-/// What the threads of a world share.
+/// State that the threads of a world share.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) weather: Arc<Weather>,
     pub(crate) network: Network,
-    /// Packets that somebody is to submit.
+    /// Packets that another sender is to submit.
     pub(crate) market: Mutex<Vec<Lent>>,
-    /// Senders that change threads.
+    /// Senders that wait to be taken over by another thread.
     pub(crate) attic: Mutex<Vec<(Sender, Arc<Ledger>)>>,
     ids: AtomicU64,
-    /// Packets that the link accepted, and at most so many more.
+    /// Number of packets that the link accepted, and number of packets that it may have accepted in
+    /// addition.
     pub(crate) accepted: AtomicU64,
     pub(crate) unknown: AtomicU64,
     pub(crate) forks_left: AtomicU32,
@@ -60,7 +61,7 @@ impl World {
         }
     }
 
-    /// A sender of the link, and what it knows of its packets.
+    /// Makes a sender of the link, and the record of its packets.
     pub(crate) fn open(&self, slot: &Slot, link: &Link, rng: &mut Rng) -> (Sender, Arc<Ledger>) {
         let panics = self.plan.panics.then(|| rng.fork());
         slot.call(Doing::NewSender, self.plan.at_once(), 0, || {
@@ -68,20 +69,22 @@ impl World {
         })
     }
 
-    /// One whose callback does not panic.
+    /// Makes a sender whose callback does not panic.
     pub(crate) fn open_calm(&self, link: &Link) -> (Sender, Arc<Ledger>) {
         Ledger::open(link, self.ids.fetch_add(1, SeqCst), None)
     }
 
-    /// Waits for all that a sender has below it, when nobody sends any more, and looks at its book.
+    /// Waits for all packets that a sender has in flight, when no thread sends any more, and checks
+    /// the sender's record.
     pub(crate) fn finish(&self, slot: &Slot, mut sender: Sender, ledger: &Ledger) {
         let (watch, plan) = (slot.watch(), &self.plan);
         ledger.calm.store(true, SeqCst);
-        // Of what is still below when all handles are dropped nobody is told.
+        // When all handles are dropped, no completion is reported for packets that are still in
+        // flight.
         if plan.end != End::Abandoned {
             let (time, end) = (plan.rest(), now() + nanos(plan.rest()));
-            // On a link that is closed, a flush is not as patient as devices and receivers can be
-            // late, so it is asked again.
+            // On a closed link, a flush gives up earlier than devices and receivers may need, so
+            // repeat it.
             let mut flushed = slot.wait(Doing::Flush, time, 1, || sender.flush(time));
             while !flushed && now() < end {
                 while_not(|| !self.weather.blocks(), time);
@@ -94,7 +97,7 @@ impl World {
                      {ledger:?}"
                 ));
             }
-            // A callback that panicked has left fates to the next call.
+            // A callback that panicked left completions for the next call.
             sender.reclaim();
             if plan.fault == Some(Fault::Forgets) {
                 ledger.accepted(1, 0);
@@ -102,9 +105,10 @@ impl World {
             if !ledger.told_mine() {
                 watch.failed(&format!("a flush said that all is gone: {ledger:?}"));
             }
-            // Packets that others submitted come home as soon as their owners have let go.
+            // Packets that other senders submitted come home as soon as their owners have released
+            // them.
             let all = || ledger.told_all();
-            // One may be in a port of a closed link whose device blocks.
+            // A packet may be in a port of a closed link whose device blocks.
             let end = now() + nanos(plan.rest());
             while now() < end {
                 sender.reclaim();
@@ -125,13 +129,14 @@ impl World {
     }
 }
 
-/// Lives it; failures go to the watch. Gives how many packets were accepted.
+/// Runs a world from creation to end. Reports failures to the watch. Returns the number of accepted
+/// packets.
 pub(crate) fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
     let mut rng = Rng::with_seed(plan.seed ^ 0x5eed);
     watch.begin(format!("{plan:?}"), plan.slack());
     let slot = watch.register("world".to_owned());
     if plan.one_cpu {
-        // Also the threads that it starts.
+        // The threads that this thread starts inherit the processor.
         let cpu = onramp::dev::current_cpu().unwrap_or(0);
         onramp::dev::pin_thread(cpu).expect("a processor that it is on");
     }
@@ -150,7 +155,7 @@ pub(crate) fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
     world.accepted.load(SeqCst)
 }
 
-/// Starts a thread that is watched.
+/// Starts a thread that the watchdog observes.
 fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     world: &World,
@@ -162,7 +167,7 @@ fn start<'scope>(
     thread.spawn_scoped(scope, move || life(watch.register(name))).expect("a thread");
 }
 
-/// Starts all who live in the world.
+/// Starts all threads of the world: receivers, senders, the meddler and the closer.
 fn people<'scope>(
     world: &'scope World,
     link: &Link,
@@ -205,7 +210,7 @@ fn build(world: &World, rng: &mut Rng) -> Link {
     let device = |rng: &mut Rng, to: Option<&Network>, mortal| {
         Moody::boxed(rng, weather, to, mortal) as Box<dyn Device>
     };
-    // One that stays, in most worlds.
+    // In most worlds, one device never dies.
     let mut devices: Vec<_> =
         (0..plan.sinks).map(|index| device(rng, None, plan.mortal && index > 0)).collect();
     devices.extend((0..plan.queues).map(|_| device(rng, Some(&world.network), plan.mortal)));
@@ -225,7 +230,7 @@ fn build(world: &World, rng: &mut Rng) -> Link {
 
 fn close(world: &World, link: &Link, slot: &Slot, rng: &mut Rng) {
     if world.plan.hard {
-        // The close meets devices that do not come back in time.
+        // Make the close meet devices that do not return in time.
         world.weather.storm.store(true, SeqCst);
         while_not(|| world.weather.blocks(), Duration::from_millis(500));
         thread::sleep(Duration::from_millis(50));
@@ -244,7 +249,7 @@ fn close(world: &World, link: &Link, slot: &Slot, rng: &mut Rng) {
     }
 }
 
-/// Brings all to rest.
+/// Brings all traffic to rest.
 fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     let (plan, weather, watch) = (&world.plan, &world.weather, slot.watch());
     let patience = plan.patience();
@@ -252,13 +257,14 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     match plan.end {
         End::Sent | End::Dropped | End::Abandoned => weather.revive.store(true, SeqCst),
         End::ClosedEarly => {}
-        // While senders wait.
+        // Close the link while senders wait.
         End::Closed => close(world, &open(link), slot, rng),
         End::Dead => slot.call(Doing::World, patience, 1, || doom(world, &open(link))),
     }
     world.stop.store(true, SeqCst);
     let all = || world.arrived.load(SeqCst) == plan.threads;
-    // Who does not come is waiting somewhere, and is named for that; this comes later.
+    // A thread that does not arrive is waiting in a call, and the watchdog names it for that. This
+    // limit is only the last resort.
     let long = patience * 2 + plan.slack() * 2 + Duration::from_secs(10);
     slot.call(Doing::Rest, long, 0, || while_not(all, long * 2));
     slot.call(Doing::DropPacket, plan.at_once(), 0, || lock(&world.market).clear());
@@ -266,7 +272,7 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     if matches!(plan.end, End::Dropped | End::Sent | End::Dead) {
         let time = plan.rest();
         let flushed = slot.wait(Doing::LinkFlush, time, 1, || open(link).flush(time));
-        // What senders in the attic hold back in a cork is not in the link yet.
+        // Packets that a cork of a waiting sender holds back are not in the link yet.
         if !flushed {
             watch.failed(&format!("a link does not come to rest in {time:?}, though nobody sends"));
         }
@@ -277,7 +283,8 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
         if let Some(link) = &link
             && plan.end == End::Dropped
         {
-            // Only a link tells its books: those of packets that still are in corks are not seen.
+            // Only a link has counters, and packets that are still corked are not counted there
+            // yet.
             let accepted = world.accepted.load(SeqCst) + world.unknown.load(SeqCst);
             let stats = link.stats();
             let out = stats.sent + stats.dropped_total();
@@ -295,7 +302,7 @@ fn end(world: &World, link: &mut Option<Link>, slot: &Slot, rng: &mut Rng) {
     }
 }
 
-/// Kills all ports: each dies of the next packet.
+/// Kills all ports: each port's device panics at its next packet.
 fn doom(world: &World, link: &Link) {
     world.weather.doom.store(true, SeqCst);
     let (mut sender, ledger) = world.open_calm(link);
@@ -311,7 +318,7 @@ fn doom(world: &World, link: &Link) {
     }
 }
 
-/// The last handle, and the books.
+/// Closes the link through its last handle, and checks its counters.
 fn last(world: &World, link: Link, slot: &Slot) {
     let (plan, weather, watch) = (&world.plan, &world.weather, slot.watch());
     let patience = plan.patience();
@@ -323,7 +330,7 @@ fn last(world: &World, link: Link, slot: &Slot) {
         let (sender, mut link) = (link.sender(), Some(link.clone()));
         let flow = sender.flow(None);
         let bound = patience + plan.slack();
-        // Here, and not in the child, there is one more handle: it is no matter of the link's.
+        // The parent has one more handle than the child, which does not matter here.
         crate::fork::fork(watch, &mut link, &mut Some(sender), &flow, false, bound);
     }
     watch.closes();
@@ -331,8 +338,8 @@ fn last(world: &World, link: Link, slot: &Slot) {
     if plan.end == End::Sent && (!report.flushed || report.purged > 0) {
         watch.failed(&format!("all was sent, and a close says {report:?}"));
     }
-    // A device that blocked as the link closed let its port keep what it held: its owner purges
-    // that when it is back.
+    // A device that blocked while the link was closed let its port keep its packets. The port's
+    // owner purges them when the device returns.
     while_not(|| !weather.blocks(), plan.rest());
     while_not(|| link.stats().held == 0, Duration::from_secs(2) + plan.slack());
     let stats = link.stats();

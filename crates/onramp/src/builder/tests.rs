@@ -1,4 +1,4 @@
-//! What a link is if nobody says.
+//! Tests of the builder's defaults.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn a_link_may_come_to_have_sixty_four_ports() {
     }
 }
 
-/// What the tree of a link knows of what is below.
+/// The tree of a link knows the number of devices and their largest packet.
 #[test]
 fn a_tree_knows_the_devices_below() {
     let device = |mtu| Box::new(Null::new(mtu)) as BoxDevice;
@@ -66,7 +66,7 @@ fn sockets_are_as_their_options_say() {
             .build();
         let link = link.expect("a link");
         assert_eq!(link.setup().facts().mtu, mtu);
-        // fq's quantum is that of two packets (man tc-fq).
+        // The quantum of fq is two packets of the greatest size (man tc-fq).
         let (setup, views) = (link.setup(), link.tree_views());
         let mut out = Out::new(Style::default());
         Listed::new(None, &setup, mtu, &views).qdiscs(Query::default(), &mut out);
@@ -76,7 +76,7 @@ fn sockets_are_as_their_options_say() {
     }
 }
 
-/// To measure costs, so nobody does who was not told.
+/// Measuring sojourn times costs time, so qdiscs measure only if the builder says so.
 #[test]
 fn nothing_is_measured_unless_somebody_says_so() {
     for (measures, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
@@ -94,7 +94,8 @@ fn nothing_is_measured_unless_somebody_says_so() {
     }
 }
 
-/// Links of the same seed take the same chances, and others do not.
+/// Links that are built with the same seed draw the same random numbers, and links without a seed
+/// draw different ones.
 #[test]
 fn a_seed_is_the_links_own() {
     let seed = |builder: LinkBuilder| {
@@ -102,6 +103,6 @@ fn a_seed_is_the_links_own() {
         link.handle.shared.plan().expect("no copy").seed(0)
     };
     assert_eq!(seed(nulls(1).seed(77)), 77);
-    // By chance it fails once in 2^64 runs.
+    // This comparison fails by chance once in 2^64 runs.
     assert_ne!(seed(nulls(1)), seed(nulls(1)), "nobody knows it");
 }

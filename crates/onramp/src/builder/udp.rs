@@ -39,8 +39,12 @@ impl LinkBuilder {
         Self::new(Source::Udp(Sockets { from, options: UdpOptions::default() }))
     }
 
-    /// How UDP sockets send: segmentation, transmit times. Change it to send frames larger than
-    /// 1,514 bytes, or without segmentation offload. A link over other devices has no use for it.
+    /// Sets how UDP sockets send: the largest packet, whether with segmentation by the kernel, and
+    /// whether with transmit times. A link over other devices ignores these options. Default:
+    /// [`UdpOptions::default`].
+    ///
+    /// Change it if the kernel or network card handles segmentation badly, or if a qdisc of the
+    /// kernel is to send packets at their transmit times.
     #[must_use]
     pub fn udp_options(mut self, options: UdpOptions) -> Self {
         if let Source::Udp(sockets) = &mut self.source {

@@ -1,4 +1,4 @@
-//! Trees that are changed and looked at while others send.
+//! Changing and listing the trees of a link while other threads send.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,46 +15,51 @@ use crate::Line;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 
-/// How long somebody waits for the owners of ports that are with their devices.
+/// How long a caller waits for the owners of ports that are with their devices.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Something to do with a tree, and what it gives.
+/// Work on a tree, and the result that it returns.
 type PortJob<T> = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) -> T + Send>;
 
-/// What was asked of ports, and who answers.
+/// Requests that were made to ports, and the channel on which the ports answer.
 struct Answers<T> {
     from: Receiver<(usize, T)>,
-    /// The ports that were asked, in order, and those that could not be.
+    /// The ports that were asked, in order, each with an error if it could not be asked.
     asked: Vec<(usize, Option<PortError>)>,
 }
 
 impl Link {
-    /// Does what a line of `tc` says that adds, changes or deletes something: `qdisc replace dev d0
-    /// root fq`. Of an `mq` at the root, what stands below class `k` is port `k - 1`; any other
-    /// root stands in front of each port; of a [`Host`](crate::Host)'s device, in front of all.
-    /// What a qdisc holds that is replaced is dropped (`purged`), as in Linux; one that only gets
-    /// other parameters wakers it, if its kind can.
+    /// Carries out a line of `tc` that adds, changes or deletes a qdisc, class or filter: `qdisc
+    /// replace dev d0 root fq`. If the root is `mq`, the tree below class `k` belongs to port `k -
+    /// 1`. Any other root stands in front of each port, or, on a [`Host`](crate::Host)'s device, in
+    /// front of all ports together. Returns what has changed.
     ///
-    /// Nobody who sends waits for it. A port that is with its device does it when it is back.
+    /// A qdisc that is replaced drops the packets that it holds (`purged`), as in Linux. A qdisc
+    /// that only gets other parameters keeps its packets, if its kind can.
+    ///
+    /// Threads that send never wait for the change. A port whose owner is with the device makes the
+    /// change when the owner is back. To get listings as well, use [`Link::tc`].
     ///
     /// # Errors
     ///
-    /// [`PortError::Config`]: nothing has changed. [`PortError::Late`]: that
-    /// takes long; it is going to be done. [`PortError::Blocked`] or [`PortError::Dead`]: but
-    /// for that port, it is done; one that was blocked gets the whole tree anew with the next
-    /// change.
+    /// [`PortError::Config`]: the line is wrong, and nothing has changed. [`PortError::Closed`]: the
+    /// link is closed, and nothing has changed. [`PortError::Late`]: a port has not made the change
+    /// after a second, but is going to. [`PortError::Blocked`] or [`PortError::Dead`]: all ports
+    /// except the named one have made the change, or are going to. A port that was blocked gets the
+    /// whole tree with the next change.
     pub fn change(&self, line: impl Into<Line>) -> Result<Change, PortError> {
         let (change, done) = self.change_and_report(line)?;
         done?;
         Ok(change)
     }
 
-    /// As [`change`](Self::change), but returns what has changed in the description of the tree also
-    /// where a port has not followed: its error then stands beside the change.
+    /// Carries out a line as [`change`](Self::change) does. Returns what has changed in the
+    /// description of the tree even if a port has not made the change; the error of that port then
+    /// stands beside the change.
     ///
     /// # Errors
     ///
-    /// [`PortError::Config`], [`PortError::Closed`]: nothing has changed.
+    /// [`PortError::Config`] and [`PortError::Closed`]: nothing has changed.
     pub fn change_and_report(
         &self,
         line: impl Into<Line>,
@@ -62,7 +67,8 @@ impl Link {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         let line = line.into().on(plan.tree.device().unwrap_or("link"));
-        // Nobody else has it for long: it is rarely cloned.
+        // Other threads hold references to the tree only for a short time, so the tree is rarely
+        // cloned.
         let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;
         let setup = plan.tree.clone();
         shared.follow(&plan);
@@ -87,21 +93,25 @@ impl Link {
         }
         drop((plan, setup));
         let answers = answers.gather(&shared.clock).into_iter();
-        // What is not done is worse than what is going to be.
+        // Report an error about a port that will not make the change rather than one about a port
+        // that is late.
         let is_late = |error: &PortError| matches!(error, PortError::Late(_));
         let worst = answers.filter_map(|(_, done)| done.err()).min_by_key(is_late);
         Ok((change, worst.map_or(Ok(()), Err)))
     }
 
-    /// The description of the tree in front of its ports.
+    /// Returns the description of the tree in front of the link's ports. Use it to list the tree,
+    /// or to build another link with the same tree. Returns an empty description in a child of
+    /// `fork`.
     #[must_use]
     pub fn setup(&self) -> Arc<Setup> {
         self.shared().plan().map(|plan| plan.tree.clone()).unwrap_or_default()
     }
 
-    /// Tells its tree what the device below is: one whose root serves all queues together. Qdiscs
-    /// that are built or changed from now on go by its largest packet; others keep what they were
-    /// built with, as in Linux.
+    /// Tells the link about the host's device above it, whose root serves all queues together.
+    /// Qdiscs that are built or changed from now on use the device's largest packet; others keep
+    /// the value with which they were built, as in Linux. A host of devices calls it; a program with
+    /// a link of its own has no need to.
     pub fn describe_device(&self, name: &str, facts: Facts) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
@@ -111,13 +121,16 @@ impl Link {
         shared.follow(&plan);
     }
 
-    /// What every qdisc in front of a port has counted, and holds; parents first. Below an `mq`,
-    /// the first one stands below the port's class. What serves all ports of a
-    /// [`Host`](crate::Host)'s device is in front of each.
+    /// Returns the counters and backlog of every qdisc in front of a port, parents before their
+    /// children. Below an `mq`, the first entry is the qdisc below the port's class. A tree that
+    /// serves all ports of a [`Host`](crate::Host)'s device is returned for each of its ports.
+    ///
+    /// The call waits for the port's owner, up to a second.
     ///
     /// # Errors
     ///
-    /// [`PortError::Unknown`], [`PortError::Late`], [`PortError::Blocked`], [`PortError::Dead`].
+    /// [`PortError::Unknown`], [`PortError::Late`], [`PortError::Blocked`], [`PortError::Dead`],
+    /// and [`PortError::Closed`] in a child of `fork`.
     pub fn views(&self, port: usize) -> Result<Vec<QdiscView>, PortError> {
         if self.shared().is_copy() {
             return Err(PortError::Closed);
@@ -126,23 +139,24 @@ impl Link {
         only.map_or(Err(PortError::Unknown(port)), |(_, views)| views)
     }
 
-    /// The same of all ports, by their numbers, those that were removed left out; what serves all
-    /// of them stands once, in front of the first.
+    /// Returns [`views`](Self::views) of all ports, each with the port's number. Removed ports are
+    /// left out. A tree that serves all ports is returned once, for the first port.
     #[must_use]
     pub fn all_views(&self) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
         self.views_of(None)
     }
 
-    /// The whole tree, as `tc` lists it: of an `mq`, its own view, and what stands below it;
-    /// else the sums of what stands in front of all ports. Ports that do not answer are left out.
+    /// Returns the whole tree as `tc` lists it. With an `mq` at the root, the result is the view of
+    /// the `mq` and the views below each class; otherwise it is the sums over all ports. Ports that
+    /// do not answer within a second are left out.
     #[must_use]
     pub fn tree_views(&self) -> Vec<QdiscView> {
         let views = self.all_views().into_iter().filter_map(|(_, views)| views.ok());
         view::whole(views)
     }
 
-    /// The filters at a qdisc or class, as they run, with the sums of what they have counted at all
-    /// ports. Ports that do not answer are left out.
+    /// Returns the running filters at the qdisc or class `place`, with the sums of their counters
+    /// over all ports. Ports that do not answer within a second are left out.
     #[must_use]
     pub fn filters(&self, place: Handle) -> Vec<FilterSpec> {
         let shared = self.shared();
@@ -159,8 +173,9 @@ impl Link {
         FilterSpec::whole(answers.into_iter().filter_map(|(_, filters)| filters.ok()))
     }
 
-    /// From now on, each qdisc measures how long packets take from push to dequeue, or no longer:
-    /// [`QdiscView::sojourn_ns`].
+    /// Starts or stops measuring the sojourn time of packets, from push to dequeue, in each qdisc.
+    /// [`QdiscView::sojourn_ns`] has the result, in nanoseconds. Measuring costs time for each
+    /// packet.
     pub fn measure(&self, measures: bool) {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
@@ -189,7 +204,8 @@ impl Link {
 }
 
 impl Shared {
-    /// Has something done at some of the ports, as `job` says.
+    /// Hands to each of these ports the work that `job` returns for it. A port for which `job`
+    /// returns `None` is skipped.
     fn ask<T: Send + 'static>(
         &self,
         ports: Range<usize>,
@@ -202,7 +218,7 @@ impl Shared {
             let Some(job) = job(port, slot) else { continue };
             let answer = answer.clone();
             let job = Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
-                // Who asked may have gone.
+                // The thread that asked may have stopped waiting.
                 let _ = answer.send((port, job(root, cx)));
             });
             let taken = slot.port.with(job, self.clock.now(), &self.waker(slot));
@@ -213,7 +229,7 @@ impl Shared {
 }
 
 impl<T> Answers<T> {
-    /// What the ports say, by their numbers.
+    /// Waits for the answers and returns them by port number.
     fn gather(self, clock: &impl Clock) -> Vec<(usize, Result<T, PortError>)> {
         let deadline = clock.now() + PATIENCE;
         let missing = self.asked.iter().filter(|(_, error)| error.is_none()).count();
@@ -223,7 +239,7 @@ impl<T> Answers<T> {
             match self.from.recv_timeout(Duration::from_nanos(deadline.since(clock.now()))) {
                 Ok(answer) => came.push(answer),
                 Err(RecvTimeoutError::Timeout) => break,
-                // A dead port drops what is asked of it.
+                // A dead port drops the work that it is asked to do.
                 Err(RecvTimeoutError::Disconnected) => {
                     silent = PortError::Dead;
                     break;

@@ -1,4 +1,4 @@
-//! Ports that come and go, qdiscs and rates that change, while others send.
+//! Adding and removing ports, and changing qdiscs and rates, while other threads send.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,37 +12,38 @@ use onramp_dev::MonotonicClock;
 use super::{CloseReport, Link};
 use crate::runner::{StartError, ThreadGroup};
 
-/// How long the flows of a port that went wait at least for a packet that was on its way into it.
+/// How long the flows of a removed port wait, at least, for a packet that was on its way into that
+/// port.
 const LATE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why a change of ports was not made, or not of all ports.
+/// Error: why ports were not changed, or not all of them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PortError {
     /// The link is closed.
     Closed,
-    /// It has had as many ports as it was made for
-    /// ([`LinkBuilder::ports_max`](crate::LinkBuilder::ports_max)); the number.
+    /// The link has had as many ports as it was made for
+    /// ([`LinkBuilder::ports_max`](crate::LinkBuilder::ports_max)). The field is that number.
     TooMany(usize),
-    /// There is no such port, or it was removed; its number.
+    /// There is no port with this number, or the port was removed.
     Unknown(usize),
-    /// It is the last one, or the one in front of which a root serves all ports, and the flows need
-    /// it; its number. Close the link instead.
+    /// The port with this number cannot be removed, because it is the last one, or because a root
+    /// in front of it serves all ports. The flows need this port. Close the link instead.
     Last(usize),
-    /// The text of a qdisc or of a line is wrong, or what it asks for cannot be done.
+    /// The description of the qdisc or tree is wrong, or a line asks for what cannot be done.
     Config(ConfigError),
-    /// The owner of one port is still with its device; the port's number. The change is made there
-    /// when the owner is back; at all other ports, it is made.
+    /// The owner of the port with this number is still with its device. The port makes the change
+    /// when the owner is back. All other ports have made the change.
     Late(usize),
-    /// The device of one port blocks, and so many changes wait for it already that the port takes
-    /// no more; its number. The port stays as it is; at all other ports, the change is made.
+    /// The device of the port with this number blocks, and so many changes already wait for the
+    /// port that it takes no more. That port stays as it is. All other ports make the change.
     Blocked(usize),
-    /// It died: see [`Link::deaths`]; its number.
+    /// The port with this number is dead: see [`Link::deaths`].
     Dead(usize),
     /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
     NoRate,
-    /// A waker has called this while a port of the link was just being added or removed, maybe by
-    /// the thread that calls the waker.
+    /// A waker made this call while a port of the link was being added or removed, maybe by the
+    /// thread that runs the waker. Waiting could deadlock, so let a task make the call instead.
     Nested,
     /// The thread that watches devices which may block could not be started.
     Thread(std::io::Error),
@@ -83,8 +84,8 @@ impl fmt::Display for PortError {
 impl std::error::Error for PortError {}
 
 impl Link {
-    /// Adds a port over `device`, with the link's qdisc, for flows made from now on. Gives its
-    /// number.
+    /// Adds a port over `device`, with the link's qdisc. Flows that are made from now on may use
+    /// the port. Returns the number of the port.
     ///
     /// # Errors
     ///
@@ -102,7 +103,8 @@ impl Link {
                 StartError::Spawn(error) | StartError::Pin(_, error) => PortError::Thread(error),
             })?;
         }
-        // In one step: a change that comes later finds the port, one that came before, the plan.
+        // The lock makes this one step: a later change finds the port, and an earlier change is
+        // part of the configuration.
         let port = shared.add_port(Box::new(device), &*shared.plan().ok_or(PortError::Closed)?);
         let port = port.ok_or_else(|| PortError::TooMany(shared.slots.capacity()))?;
         shared.share_out(0);
@@ -114,17 +116,19 @@ impl Link {
         Ok(port)
     }
 
-    /// Removes a port: its flows wait until it has sent what it holds, or `timeout` has passed and
-    /// the rest was dropped (counted as [`purged`](onramp_queue::DropReason::Purged)), and go on
-    /// at the other ports. So packets of a flow keep their order. (A packet that was on its way
-    /// into the port just then may be overtaken if the port wakers it for longer than a second, and
-    /// longer than `timeout`.)
+    /// Removes a port. The flows of the port wait until it has sent the packets that it holds, or
+    /// until `timeout` has passed and the remaining packets were dropped (counted as
+    /// [`purged`](onramp_queue::DropReason::Purged)). Then the flows continue at the other ports,
+    /// so packets of a flow keep their order. Exception: a packet that was on its way into the port
+    /// at that moment may be overtaken if the port keeps it for longer than a second and longer
+    /// than `timeout`.
     ///
-    /// A device that blocks wakers the call for a second more at most, see
+    /// If a device blocks, the call returns at most a second after `timeout`, see
     /// [`CloseReport::blocked`]. One thread at a time adds or removes ports; others wait until it
     /// is done.
     ///
-    /// The device lives, unused, as long as the link. A port's number is not used again.
+    /// The device is not dropped before the link is. The number of a removed port is not used
+    /// again.
     ///
     /// # Errors
     ///
@@ -134,7 +138,7 @@ impl Link {
         let mut changing = shared.changing()?;
         let slot = shared.slots.get(port).filter(|slot| slot.is_open());
         let slot = slot.ok_or(PortError::Unknown(port))?;
-        // Until it takes nothing more, no root comes that needs it.
+        // While this thread holds the lock, nobody can install a root that needs this port.
         let plan = shared.plan();
         let successors: Box<[usize]> = shared.slots.open().filter(|open| *open != port).collect();
         if successors.is_empty() || shared.rig.gate.is_one() && port == 0 {
@@ -152,24 +156,25 @@ impl Link {
         if !flushed {
             blocked = shared.close_ports(std::iter::once(slot), shared.owners_deadline());
         }
-        // Otherwise it stays open for a packet that was on its way in: that is sent, too, and those
-        // that come behind it wait.
+        // A port that was flushed stays open for packets that were on their way in. These packets
+        // are sent, too, and packets behind them wait.
         let patience = deadline.max(shared.clock.now() + LATE_PATIENCE).0;
         slot.known.succession.go(&successors, if flushed { patience } else { 0 });
         shared.note_gone(port, &mut changing);
         shared.share_out(0);
         drop(changing);
-        // Those who waited for it go on at its successors.
+        // Senders that waited for the removed port continue at its successors.
         shared.ring_all();
         Ok(slot.lost().since(before, flushed, blocked))
     }
 
-    /// Gives every port a new qdisc, as `tc qdisc replace` does, but for what is held: that moves
-    /// over, in order, as far as the new one's limits allow. What does not is dropped and counted.
-    /// So is all that is held where a root that serves all ports of a [`Host`](crate::Host)'s
-    /// device comes or goes.
+    /// Gives every port a new qdisc, as `tc qdisc replace` does, except that the packets that the
+    /// old qdisc holds move to the new one, in order, as far as its limits allow. The remaining
+    /// packets are dropped and counted. All held packets are dropped if a root that serves all
+    /// ports of a [`Host`](crate::Host)'s device comes or goes.
     ///
-    /// A port that somebody works on gets it as soon as that one comes by; this waits for nobody.
+    /// The call waits for no other thread. A port that has an owner gets the qdisc as soon as that
+    /// owner returns from the device.
     ///
     /// # Errors
     ///
@@ -179,12 +184,13 @@ impl Link {
         self.set_tree(&Setup::of(spec))
     }
 
-    /// The same with a tree of qdiscs, classes and filters.
+    /// Gives every port a new tree of qdiscs, classes and filters, as
+    /// [`set_qdisc`](Self::set_qdisc) does with a single qdisc.
     ///
     /// # Errors
     ///
-    /// [`PortError::Config`]: it has no root. [`PortError::Closed`]. [`PortError::Blocked`]: one
-    /// port wakers what it has, until the next change.
+    /// [`PortError::Config`]: the tree has no root. [`PortError::Closed`]. [`PortError::Blocked`]:
+    /// the named port keeps its old tree until the next change.
     pub fn set_tree(&self, tree: &Setup) -> Result<(), PortError> {
         let tree = tree.for_ports().map_err(PortError::Config)?;
         let shared = self.shared();
@@ -212,19 +218,20 @@ impl Link {
         blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))
     }
 
-    /// Changes the rate that all ports share, for packets from now on; `Rate(0)`: no limit.
+    /// Changes the rate that all ports share, in bytes on the wire, for packets from now on.
+    /// `Rate(0)` means no limit.
     ///
     /// # Errors
     ///
-    /// [`PortError::NoRate`]: the link was made without. [`PortError::Closed`]: this is a copy in a
-    /// child of `fork`.
+    /// [`PortError::NoRate`]: the link was built without a rate. [`PortError::Closed`]: this is a
+    /// copy of the link in a child of `fork`.
     pub fn set_rate(&self, rate: Rate) -> Result<(), PortError> {
         let shared = self.shared();
         if shared.is_copy() {
             return Err(PortError::Closed);
         }
         shared.rate.as_ref().ok_or(PortError::NoRate)?.set(rate);
-        // Those that wait have to count their time again.
+        // Ports that wait for their time have to compute it again.
         for slot in shared.slots.iter() {
             shared.waker(slot).visit_by(shared.clock.now());
         }

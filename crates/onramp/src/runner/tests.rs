@@ -1,4 +1,4 @@
-//! A runner with a frozen clock.
+//! Tests of a runner with a clock that stands still.
 
 mod visits;
 
@@ -34,7 +34,7 @@ impl Serves<Null> for Arc<Ports> {
 const NOW: Instant = Instant(1_000_000_000);
 
 impl Ports {
-    /// One runner, and a port for each qdisc.
+    /// Makes one runner, and one port for each qdisc.
     fn new(qdiscs: &[&str]) -> Arc<Self> {
         Self::with_runners(1, qdiscs)
     }
@@ -57,7 +57,7 @@ impl Ports {
         SlotWaker { rig: &self.rig, slot, clock: &MonotonicClock }
     }
 
-    /// Pushes `count` packets that leave at `at`, at the earliest.
+    /// Pushes `count` packets that leave at `at` at the earliest.
     fn push(&self, port: usize, count: u32, at: Instant) {
         let packet = |_| {
             let mut packet = Packet::new(100);
@@ -78,7 +78,7 @@ impl Ports {
     }
 }
 
-/// A round of a runner that nobody relieves.
+/// Does one round of a runner whose role no other thread takes over.
 fn rounds(ports: &Arc<Ports>, me: usize, clock: &impl Clock) -> (u32, u64) {
     let seat = Seat { me, number: u16::try_from(me).expect("few") };
     round(ports, seat, clock).expect("nobody takes its place")
@@ -96,7 +96,7 @@ fn end(ports: &Arc<Ports>) {
     ports.rig.threads.join(&MonotonicClock, Instant::MAX);
 }
 
-/// What the first runner does, and when it comes again.
+/// Does one round of the first runner, and returns the time of its next round.
 fn next(ports: &Arc<Ports>, clock: &Instant) -> u64 {
     rounds(ports, 0, clock).1
 }
@@ -111,7 +111,7 @@ fn the_earliest_port_decides_when_the_runner_wakes() {
     assert_eq!(ports.wake_at(), NOW.after(500).0, "earlier than asked for");
     ports.push(0, 1, NOW.after(300));
     assert_eq!(ports.wake_at(), NOW.after(300).0);
-    // One port after another, each when it is due, and none before.
+    // Visit one port after another: each when it is due, and none before.
     assert_eq!(next(&ports, &NOW.after(299)), NOW.after(300).0);
     assert_eq!(ports.sent(), [0, 0, 0]);
     assert_eq!(next(&ports, &NOW.after(300)), NOW.after(500).0);
@@ -146,7 +146,7 @@ fn a_visit_that_ends_at_its_quota_goes_on_at_once() {
     assert_eq!(ports.sent(), [150]);
 }
 
-/// Whoever wants it earlier wakes it, whoever wants it later does not.
+/// A request for an earlier visit wakes the runner; a request for a later visit does not.
 #[test]
 fn only_an_earlier_wish_wakes() {
     let ports = Ports::new(&["pfifo"]);
@@ -160,22 +160,23 @@ fn only_an_earlier_wish_wakes() {
         waker.visit_by(NOW.after(700));
         assert!(sleeper.join().expect("it only sleeps") <= NOW.after(700).0);
     });
-    // It sleeps no longer than to what it read; an equal or later wish changes nothing.
+    // The runner sleeps no longer than until the time that it read; an equal or later request
+    // changes nothing.
     waker.visit_by(NOW.after(700));
     waker.visit_by(NOW.after(800));
     assert_eq!(ports.wake_at(), NOW.after(700).0);
     assert_eq!(waker.slot.calls(), (3, 1));
 }
 
-/// Sleeps for `limit`; false: it was woken before.
+/// Sleeps for `limit`. Returns false if the thread was woken before.
 fn sleeps(limit: Duration) -> bool {
     let start = MonotonicClock.now();
     thread::park_timeout(limit);
     MonotonicClock.now() >= start + limit
 }
 
-/// The runner is this thread. A short sleep that is not cut short is as long as it should be on
-/// any machine.
+/// A request for a later visit wakes no thread. The test thread plays the runner. A short sleep
+/// that is not interrupted takes its full time on any machine.
 #[test]
 fn a_later_wish_wakes_nobody() {
     let ports = Ports::new(&["pfifo"; 3]);
@@ -194,18 +195,19 @@ fn a_later_wish_wakes_nobody() {
     wakers[2].visit_by(NOW.after(499));
     assert!(!sleeps(long), "a nanosecond earlier");
     assert_eq!(ports.wake_at(), NOW.after(499).0);
-    // The runner's own notes: it looks at them before it sleeps.
+    // A runner's own requests wake no thread: the runner reads them before it sleeps.
     OwnWaker(ports.waker(0), 0).visit_by(NOW.after(9));
     assert!(sleeps(short));
     assert_eq!(ports.wake_at(), NOW.after(499).0);
 }
 
-/// Ten rounds at once, then one that lets other threads run first, and again.
+/// A runner does ten rounds without a pause, then yields to other threads once, and so on.
 #[test]
 fn rounds_without_a_pause_are_bounded() {
     for (rounds, restarts) in [(0, 0), (1, 1), (10, 10), (11, 10), (12, 11), (21, 20), (22, 20)] {
         let ports = Ports::new(&["pfifo limit 10000"]);
-        // The pusher sends a quota, and each round one; what the last sends is the rest.
+        // The push sends one quota and each round sends one quota. The last round sends the single
+        // packet that is left.
         let count = 64 + 64 * rounds + 1;
         ports.push(0, count, Instant(0));
         start(&ports, NOW.after(2 * TICK_NS));
@@ -218,8 +220,8 @@ fn rounds_without_a_pause_are_bounded() {
     }
 }
 
-/// A wake-up is idle when no port was due; that which ends it is not. What a runner does before it
-/// slept for the first time is no wake-up.
+/// A wake-up counts as idle when no port was due, but not the wake-up that ends the runner. The
+/// rounds before the first sleep are not wake-ups.
 #[test]
 fn wake_ups_that_find_nothing_are_counted() {
     let ports = Ports::new(&["pfifo"; 2]);
@@ -229,17 +231,18 @@ fn wake_ups_that_find_nothing_are_counted() {
             thread::yield_now();
         }
     };
-    // Due before it begins: from then on, it sleeps.
+    // The first port is due before the runner starts. After that visit, the runner sleeps.
     ports.waker(0).visit_by(NOW);
     start(&ports, NOW);
     let mut visits = 1;
     until(&runner.stats.visits, visits);
     for turn in 1..=4 {
-        // Others have done what it was called for; the thread may also wake by itself.
+        // Wake the runner although nothing is due, as if another thread had done the work. The
+        // thread may also wake spuriously.
         let idle = runner.stats.idle.get();
         runner.call(&ports.rig.threads);
         until(&runner.stats.idle, idle + 1);
-        // One port is due, then both of them.
+        // Make one port due, then both ports.
         ports.waker(0).visit_by(NOW);
         visits += 1;
         until(&runner.stats.visits, visits);
@@ -253,7 +256,7 @@ fn wake_ups_that_find_nothing_are_counted() {
     let stats = &runner.stats;
     assert_eq!((stats.visits.get(), stats.restarts.get()), (1 + 6, 0));
     assert!(stats.idle.get() >= 4);
-    // Each visit but the first was one wake-up, and the last one was to end.
+    // Each visit except the first took one wake-up, and one more wake-up ended the runner.
     assert_eq!(stats.wakeups.get(), stats.idle.get() + 6 + 1);
 }
 
@@ -265,7 +268,7 @@ fn a_stopped_runner_ends() {
     assert_eq!(Arc::strong_count(&ports), 1);
 }
 
-/// A clock that goes on by so many nanoseconds each time it is read.
+/// A clock that advances by a fixed number of nanoseconds each time it is read.
 #[derive(Clone)]
 struct Ticking(Cell<u64>, u64);
 
@@ -279,7 +282,7 @@ impl Clock for Ticking {
 fn time_without_a_pause_is_bounded() {
     let ports = Ports::new(&["pfifo limit 10000"]);
     ports.push(0, 64 * 5, Instant(0));
-    // Each round reads it at least twice: after two of them 2 ms are over.
+    // Each round reads the clock at least twice, so 2 ms have passed after two rounds.
     let clock = Ticking(Cell::new(NOW.after(2 * TICK_NS).0), 600_000);
     start(&ports, clock);
     while ports.sent() != [64 * 5] {
@@ -290,7 +293,7 @@ fn time_without_a_pause_is_bounded() {
     assert!(restarts < 4, "{restarts} of 4 rounds: it never gave way");
 }
 
-/// Each runner looks after its own ports, and after those of another that is late.
+/// Each runner serves its own ports, and the ports of another runner that is late.
 #[test]
 fn runners_share_ports() {
     let ports = Ports::with_runners(2, &["fq timer_slack 0"; 4]);
@@ -301,7 +304,7 @@ fn runners_share_ports() {
     assert_eq!(ports.rig.runners[1].alarm.at(), due.0);
     assert_eq!(rounds(&ports, 0, &due), (2, NEVER));
     assert_eq!(ports.sent(), [1, 0, 1, 0]);
-    // The other one does not come.
+    // The other runner does not come.
     let late = due.after(LATE_NS);
     assert_eq!(rounds(&ports, 0, &Instant(late.0 - 1)), (0, NEVER));
     assert_eq!(rounds(&ports, 0, &late), (2, NEVER));
@@ -309,7 +312,7 @@ fn runners_share_ports() {
     assert_eq!(rounds(&ports, 1, &late), (0, NEVER), "done already");
 }
 
-/// A port whose runner is late calls another one, once.
+/// A port whose runner is late calls another runner, once.
 #[test]
 fn a_late_runner_is_noticed() {
     let ports = Ports::with_runners(2, &["pfifo"; 2]);
@@ -326,7 +329,7 @@ fn a_late_runner_is_noticed() {
     assert_eq!(waker.slot.calls(), (2, 2), "it comes in time");
 }
 
-/// What a runner leaves in a port of another, that one hears of.
+/// A runner that serves a port of another runner tells that runner of the work it leaves behind.
 #[test]
 fn a_stand_in_tells_the_runner_at_home() {
     let ports = Ports::with_runners(2, &["fq timer_slack 0"; 2]);

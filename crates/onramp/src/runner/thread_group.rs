@@ -1,10 +1,11 @@
-//! The threads of a link: those that run, one that watches them, and spare ones.
+//! The threads of a link: those that serve as runners, one that watches the runners, and spare
+//! ones.
 //!
-//! A device that blocks keeps the thread that visits its port. So that it keeps no other port's
-//! timers, a watch sleeps beside the runners: each tells it before a visit to such a device, it
-//! looks [`WATCH_NS`] later, and takes over the role of a runner that is still out. Somebody else
-//! watches then: a spare thread, or a new one. The thread that was kept becomes a spare one as it
-//! comes back.
+//! A device that blocks keeps the thread that visits its port. To keep the timers of other ports on
+//! time, a watch sleeps beside the runners. Each runner tells the watch before it visits such a
+//! device. The watch looks [`WATCH_NS`] later, and takes over the role of a runner that is still
+//! out. Another thread then becomes the watch: a spare thread, or a new one. The thread that the
+//! device kept becomes a spare thread when the device returns.
 //!
 //! ```text
 //! run ──▶ visit ──────────────▶ back ──▶ run
@@ -12,8 +13,8 @@
 //! watch ◀─ hired ◀┴─ relieved: that one runs; who was kept is spare when it is back
 //! ```
 //!
-//! A link needs no watch while it has one port, or if none of its devices
-//! [may block](onramp_core::DeviceInfo::may_block).
+//! A link needs no watch while it has only one port, or if none of its devices [may
+//! block](onramp_core::DeviceInfo::may_block).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -28,22 +29,22 @@ use crate::nap::Nap;
 
 /// How long a runner may be out before it is relieved, nanoseconds.
 const WATCH_NS: u64 = 2_000_000;
-/// Threads of a link besides its runners, at most: devices that block it at the same time, and the
-/// watch.
+/// Greatest number of threads of a link besides its runners: those that devices keep at the same
+/// time, and the watch.
 const STAND_INS: usize = 64;
-/// The number of no thread.
+/// A number that no thread has.
 const NOBODY: u16 = u16::MAX;
 
 /// The threads of a link.
 pub(crate) struct ThreadGroup {
-    /// By number; the runners' first.
+    /// Threads by number. The first numbers are those of the runners' first threads.
     threads: Box<[OnceLock<Thread>]>,
     watch: Watch,
     stopped: AtomicBool,
     hands: Mutex<Hands>,
 }
 
-/// What the watch and those it watches share.
+/// State that the watch shares with the runners that it watches.
 #[repr(align(128))]
 struct Watch {
     alarm: Alarm,
@@ -53,24 +54,24 @@ struct Watch {
 
 struct Hands {
     handles: Vec<JoinHandle<()>>,
-    /// Threads that have nothing to do.
+    /// Numbers of the threads that have nothing to do.
     spare: Vec<u16>,
-    /// Threads that were started; the next one has this number.
+    /// Number of threads that were started, which is also the number of the next thread.
     started: usize,
 }
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug)]
 enum Duty {
-    /// Serve as this runner.
+    /// Serves as the runner with this number.
     Run(usize),
-    /// Watch the runners.
+    /// Watches the runners.
     Watch,
-    /// Nothing, until it is called to watch.
+    /// Sleeps until it is called to become the watch.
     Spare,
 }
 
-/// Why a thread could not be started.
+/// Error: why a thread could not be started.
 #[derive(Debug)]
 pub(crate) enum StartError {
     Spawn(std::io::Error),
@@ -78,7 +79,7 @@ pub(crate) enum StartError {
 }
 
 impl ThreadGroup {
-    /// No threads yet, for so many runners.
+    /// Makes a group without threads, for this number of runners.
     pub(crate) fn new(runners: usize) -> Self {
         Self {
             threads: (0..runners + STAND_INS).map(|_| OnceLock::new()).collect(),
@@ -92,7 +93,7 @@ impl ThreadGroup {
         }
     }
 
-    /// Starts the thread of the runner `me`, on the processor `cpu` if one is given.
+    /// Starts the thread of the runner `me`, pinned to the processor `cpu` if one is given.
     pub(crate) fn start<S, D, C>(
         shared: &S,
         me: usize,
@@ -121,9 +122,9 @@ impl ThreadGroup {
             return Ok(());
         }
         hands.hire(shared, clock)?;
-        threads.watch.on.store(true, Ordering::Relaxed); // Relaxed: the fence orders it.
-        // SeqCst: pairs with that of `look_after`. Either a runner that goes out sees the watch, or
-        // the watch, which looks after this, sees the runner out.
+        threads.watch.on.store(true, Ordering::Relaxed); // Relaxed: the fence orders the store.
+        // SeqCst: pairs with the fence in `look_after`. Either a runner that goes out sees the
+        // watch, or the watch, which looks after this fence, sees that the runner is out.
         fence(Ordering::SeqCst);
         threads.wake(threads.watch.post.holder());
         Ok(())
@@ -131,28 +132,29 @@ impl ThreadGroup {
 
     /// Whether there is a watch.
     fn watches(&self) -> bool {
-        self.watch.on.load(Ordering::Relaxed) // Relaxed: as above.
+        self.watch.on.load(Ordering::Relaxed) // Relaxed: a fence or the lock on `hands` orders it.
     }
 
-    /// The watch looks in time whether a runner that went out at `now` is back.
+    /// Makes the watch check in time whether a runner that went out at `now` is back.
     #[inline]
     pub(super) fn look_after(&self, now: Instant) {
-        // SeqCst: pairs with that of `start_watch`.
+        // SeqCst: pairs with the fence in `start_watch`, which explains the pair.
         fence(Ordering::SeqCst);
         if self.watches() && self.watch.alarm.set(now.after(WATCH_NS).0) {
             self.wake(self.watch.post.holder());
         }
     }
 
-    /// Wakes a thread, if it is there. One that is not looks round as it starts.
+    /// Wakes a thread, if it has been started. A thread that has not been started yet looks for
+    /// work as it starts.
     pub(super) fn wake(&self, number: u16) {
         if let Some(thread) = self.threads.get(usize::from(number)).and_then(OnceLock::get) {
             thread.unpark();
         }
     }
 
-    /// Ends all threads as soon as they are back; those that run also need to be told to
-    /// [stop](super::Runner::stop).
+    /// Ends all threads as soon as they are back from their devices. Threads that serve as runners
+    /// also need to be told to [stop](super::Runner::stop).
     pub(crate) fn stop(&self) {
         let hands = self.hands();
         // Release: pairs with the acquire in `is_stopped`.
@@ -165,16 +167,19 @@ impl ThreadGroup {
         self.stopped.load(Ordering::Acquire) // Acquire: pairs with the release in `stop`.
     }
 
-    /// Waits until all threads have ended, but the calling one if it is among them, and at most
-    /// until `deadline`. A device may keep some for longer: they end when it is back.
+    /// Blocks until all threads have ended, except the calling thread if it is one of them, and at
+    /// most until `deadline`. A device may keep some threads for longer: they end when the device
+    /// returns.
     pub(crate) fn join(&self, clock: &impl Clock, deadline: Instant) {
         let me = thread::current().id();
         let mut nap = Nap::default();
         loop {
-            // Without the lock while it waits: a waker in one of the threads may come here as well.
+            // Wait without the lock, because a waker that runs in one of these threads may call
+            // this function as well.
             let mut hands = self.hands();
             let ended = hands.handles.extract_if(.., |handle| handle.is_finished());
-            ended.for_each(|handle| drop(handle.join())); // The panic hook printed panics.
+            // The panic hook has already printed a panic.
+            ended.for_each(|handle| drop(handle.join()));
             let all = hands.handles.iter().all(|handle| handle.thread().id() == me);
             drop(hands);
             let left = deadline.since(clock.now());
@@ -191,7 +196,7 @@ impl ThreadGroup {
 }
 
 impl Hands {
-    /// Has somebody watch: a spare thread, or a new one.
+    /// Makes a spare thread, or a new one, the watch.
     fn hire<S, D, C>(&mut self, shared: &S, clock: C) -> Result<(), StartError>
     where
         S: Serves<D> + Send + Sync + Clone + 'static,
@@ -212,7 +217,7 @@ impl Hands {
         self.spawn(shared, number, Duty::Watch, None, clock)?;
         self.started += 1;
         threads.watch.post.hand_over(number);
-        // It has not found itself to be the watch, or slept since.
+        // The new thread may have looked before this hand-over and gone to sleep, so wake it.
         threads.wake(number);
         Ok(())
     }
@@ -237,7 +242,8 @@ impl Hands {
             .spawn(move || {
                 let pin = cpu.map_or(Ok(()), onramp_dev::pin_thread);
                 let failed = pin.is_err();
-                let _ = pinned.send(pin); // Who starts us on a processor waits for it.
+                // The thread that starts this one on a given processor waits for the result.
+                let _ = pinned.send(pin);
                 if !failed {
                     live(&theirs, number, duty, &clock);
                 }
@@ -257,7 +263,7 @@ impl Hands {
     }
 }
 
-/// The life of a thread.
+/// The main function of each thread: does one duty after another until the link closes.
 fn live<S, D, C>(shared: &S, number: u16, mut duty: Duty, clock: &C)
 where
     S: Serves<D> + Send + Sync + Clone + 'static,
@@ -267,7 +273,8 @@ where
     onramp_dev::exact_timers();
     loop {
         let next = match duty {
-            // As the link closes, a spare thread ends.
+            // A runner that returns because the link closes becomes spare, and a spare thread then
+            // ends.
             Duty::Run(me) => {
                 run(shared, Seat { me, number }, clock);
                 Some(Duty::Spare)
@@ -282,7 +289,8 @@ where
     }
 }
 
-/// Has nothing to do. True: it is to watch. False: it is to end.
+/// Sleeps as a spare thread. Returns true if the thread shall become the watch, false if it shall
+/// end.
 fn wait_to_watch(threads: &ThreadGroup, number: u16) -> bool {
     let is_watch = || threads.watch.post.holder() == number;
     let mut hands = threads.hands();
@@ -301,8 +309,8 @@ fn wait_to_watch(threads: &ThreadGroup, number: u16) -> bool {
     true
 }
 
-/// Watches the runners, until one is out for too long: gives that one's role, which is the caller's
-/// then. `None`: it is to end.
+/// Watches the runners until one is out for too long. Then takes over the role of that runner and
+/// returns its number. Returns `None` if the thread shall end.
 fn watch<S, D, C>(shared: &S, number: u16, clock: &C) -> Option<usize>
 where
     S: Serves<D> + Send + Sync + Clone + 'static,
@@ -326,14 +334,15 @@ where
                 runner.stats.stand_ins.add(1);
                 let mut hands = threads.hands();
                 if hands.hire(shared, clock.clone()).is_err() {
-                    // Nobody watches until a thread that is kept now comes back.
+                    // No thread watches until a thread that a device keeps now comes back.
                     threads.watch.post.hand_over(NOBODY);
                     runner.stats.unwatched.add(1);
                 }
                 return Some(me);
             }
         }
-        // While runners go out again and again, one look for all of them is cheaper than one each.
+        // While runners go out again and again, one check for all of them is cheaper than one check
+        // for each.
         let visits = shared.rig().runners.iter().map(|runner| runner.stats.visits.get()).sum();
         if visits != before {
             next = next.min(now.after(WATCH_NS).0);
@@ -351,12 +360,12 @@ impl fmt::Debug for ThreadGroup {
 
 #[cfg(test)]
 impl ThreadGroup {
-    /// Threads that there may be.
+    /// Returns the greatest number of threads that there may be.
     pub(super) fn places(&self) -> usize {
         self.threads.len()
     }
 
-    /// The calling thread is the one with this number.
+    /// Makes `thread` the thread with this number.
     pub(super) fn seat(&self, number: u16, thread: Thread) {
         assert!(self.threads[usize::from(number)].set(thread).is_ok(), "nobody is {number}");
     }

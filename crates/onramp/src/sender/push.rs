@@ -1,4 +1,4 @@
-//! How packets of a sender get into their port.
+//! How a sender pushes packets into a port.
 
 use onramp_core::Clock;
 use onramp_queue::{Full, PacketList};
@@ -7,10 +7,11 @@ use super::{Sender, is_over};
 use crate::Flow;
 
 impl Sender {
-    /// Stages what there is room for of packets of `flow`. Gives the number of those staged, and of
-    /// those that were not and went back to the pool.
+    /// Stages as many packets of `flow` as there is room for. Returns the number of staged packets,
+    /// and the number of packets that were not staged and went back to the pool.
     pub(super) fn submit_list(&mut self, flow: &Flow, list: &mut PacketList) -> (usize, usize) {
-        // Not before the packets were made: meanwhile the flow may have left a dead port.
+        // Choose the port only now, after the packets were made: while they were made, the flow may
+        // have left a dead port.
         let (count, port) = (list.len(), self.port_of(flow));
         if self.push_parts(port, list) {
             return (count as usize, 0);
@@ -23,8 +24,8 @@ impl Sender {
         ((count - left) as usize, left as usize)
     }
 
-    /// Stages packets in one piece, or, when that does not fit, as many as do: a list may be
-    /// longer than the intake's cap. False: the rest is left in the list.
+    /// Stages all packets of the list with one push, or, if they do not fit, as many as do: a list
+    /// may be longer than the intake's cap. Returns false if packets are left in the list.
     pub(super) fn push_parts(&mut self, port: usize, list: &mut PacketList) -> bool {
         if self.push(port, list) {
             return true;
@@ -40,17 +41,18 @@ impl Sender {
         true
     }
 
-    /// Stages packets: one clock reading and one exchange. False: what is left in the list was not.
+    /// Stages packets with one clock reading and one atomic exchange. Returns false if packets are
+    /// left in the list because they were not staged.
     ///
-    /// The list stays where it is until the clock was read: to move it right after it was written
-    /// would wait for the stores.
+    /// The list is not moved until the clock was read: moving it right after it was written would
+    /// stall until the processor's stores are done.
     #[inline]
     pub(super) fn push(&mut self, mut port: usize, list: &mut PacketList) -> bool {
         if !self.corked.is_empty() {
             if self.shared().is_copy() {
                 return false;
             }
-            // A port may have come since the cork.
+            // The link may have got more ports since the cork began.
             self.corked.resize_with(self.corked.len().max(port + 1), PacketList::new);
             self.corked[port].append(list);
             return true;
@@ -64,8 +66,8 @@ impl Sender {
         list.is_empty() || self.push_now(port, list)
     }
 
-    /// Packets for `port` after ports changed: stages those that have another port now. False: what
-    /// is left in the list may not be staged now.
+    /// Handles packets for `port` after ports were removed: stages those packets whose flows have
+    /// another port now. Returns false if the packets left in the list may not be staged now.
     #[cold]
     fn push_changed(&mut self, port: usize, list: &mut PacketList) -> bool {
         if self.shared().slot(port).is_open() {
@@ -74,7 +76,8 @@ impl Sender {
         while let Some(packet) = list.pop_front() {
             let successor = self.shared().route(port, packet.flow);
             let mut one = PacketList::from_iter([packet]);
-            // The port may go, or get a packet that was on its way, in the middle of the list.
+            // While this loop runs, the successor may be removed as well, or may turn out to hold a
+            // packet that was still on its way in.
             if !self.shared().slot(successor).is_open() || !self.push_now(successor, &mut one) {
                 one.append(list);
                 *list = one;
@@ -89,7 +92,8 @@ impl Sender {
         let Self { handle, pool, end, .. } = self;
         let shared = &*handle.shared;
         let slot = shared.slot(port);
-        slot.port.prefetch(); // Another sender had it; it comes while we look at the clock.
+        // Another sender used this memory last. The processor fetches it while we read the clock.
+        slot.port.prefetch();
         let now = shared.clock.now();
         pool.submit(list, now.0);
         let count = list.len();

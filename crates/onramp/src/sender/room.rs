@@ -1,7 +1,7 @@
 //! How a sender waits: for room, for its packets to come home, for a place in an intake.
 //!
-//! It works instead, as long as there is work that nobody does; then it is woken by its pool, when
-//! half of what it has below came home.
+//! While there is work that no other thread does, a waiting sender does that work. Otherwise it
+//! sleeps, and its pool wakes it when half of the packets that it has in flight came home.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,42 +19,50 @@ use crate::runner::WISH_NS;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 
-/// How long it sleeps at most while somebody is taking its last waker out.
+/// Longest sleep of a sender while another thread takes the sender's previous waker out of the
+/// pool.
 const BUSY_NAP: Duration = Duration::from_micros(50);
-/// How long a flush waits on a link that is closed for good: packets may be on their way home.
+/// How long a flush waits on a link that is closed for good, because packets may still be on their
+/// way home.
 const CLOSED_PATIENCE: Duration = Duration::from_secs(1);
-/// Ports that a sender works at besides its own, in one look: while it waits, and when it comes
-/// again without having waited.
+/// Greatest number of ports, besides its own, at which a sender looks for work in one attempt: the
+/// first constant applies while the sender waits, the second when it sends again without having
+/// waited.
 const HELPED_WAITING: usize = 4;
 pub(super) const HELPED_AGAIN: usize = 1;
-/// Times that a sender works for others before it looks again whether its own wait has an end.
+/// Number of times that a waiting sender works at ports before it checks again whether its own wait
+/// is over.
 const HELPS_MAX: u32 = 64;
 
 impl Sender {
-    /// Blocks until a datagram of `payload` bytes has a chance on `flow`, or never will: the link
-    /// is closed, or the flow's port is dead.
+    /// Blocks until a datagram of `payload` bytes on `flow` is likely to be accepted, or will never
+    /// be accepted because the link is closed or the flow's port is dead. Another thread may take
+    /// the room first, so the next call may still return `Full`.
     ///
-    /// A caller that itself holds all the packets it may have ([`packet`](Self::packet)) waits
-    /// until the link closes: only packets that were submitted or dropped come back.
+    /// A caller that itself holds all packets that it may have ([`packet`](Self::packet)) waits
+    /// until the link closes: only packets that were submitted or dropped free credit.
     pub fn wait_room(&mut self, flow: &Flow, payload: usize) {
         self.reclaim();
         self.wait(flow, payload, Instant::MAX);
     }
 
-    /// As [`wait_room`](Self::wait_room), for at most `timeout`. False: there is no room yet.
+    /// Blocks as [`wait_room`](Self::wait_room) does, but for at most `timeout`. Returns false if
+    /// there is still no room.
     pub fn wait_room_timeout(&mut self, flow: &Flow, payload: usize, timeout: Duration) -> bool {
         let deadline = self.shared().clock.now() + timeout;
         self.reclaim();
         self.wait(flow, payload, deadline)
     }
 
-    /// As [`wait_room`](Self::wait_room), as a future for any executor.
+    /// Returns a future that resolves when [`wait_room`](Self::wait_room) would return. It works
+    /// with any executor.
     pub fn ready<'a>(&'a mut self, flow: &'a Flow, payload: usize) -> Ready<'a> {
         Ready { sender: self, flow, payload, polled: false }
     }
 
-    /// As [`ready`](Self::ready), for futures and sinks made by hand: the task is woken even if
-    /// nothing is kept of the call, unless another call of this sender comes first.
+    /// Polls for room as [`ready`](Self::ready) does, for hand-written futures and sinks. The task
+    /// stays registered after the call, so it is woken even if the caller keeps nothing, unless
+    /// another call of this sender comes first.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, flow: &Flow, payload: usize) -> Poll<()> {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         self.told_full = false;
@@ -62,7 +70,8 @@ impl Sender {
             self.reclaim();
             if !self.shared().is_open() && self.refusal(flow).is_some() {
                 if self.shared().is_closed() {
-                    let _ = self.uncork(); // What a cork holds back is purged.
+                    // Drops the packets that the cork holds back, counted as purged.
+                    let _ = self.uncork();
                 }
                 return Poll::Ready(());
             }
@@ -72,7 +81,8 @@ impl Sender {
                 if self.stuck_at(flow) != Some(port) {
                     continue;
                 }
-                // Whoever owns the port takes what waits, and a runner looks whether it has.
+                // The port's owner will take the staged packets, and a runner will check that it
+                // has.
                 self.wish_for_room(port);
                 match self.pool.listen(cx.waker()) {
                     Armed::Armed => return Poll::Pending,
@@ -89,19 +99,22 @@ impl Sender {
                     Armed::Busy => {}
                 }
             }
-            // Packets left, and one run a poll is enough: an executor has other tasks. Or somebody
-            // is just taking the last waker out.
+            // There are two cases here. If packets left, one run for each poll is enough, because
+            // the executor has other tasks. Otherwise another thread is just taking the last waker
+            // out of the pool, and the task polls again.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
     }
 
-    /// Blocks until everything this sender submitted was sent or dropped, at most `timeout`, also
-    /// packets that are not its own. True if so.
+    /// Blocks until every packet that this sender submitted was sent or dropped, at most for
+    /// `timeout`. Packets that other senders made are included if this sender submitted them.
+    /// Returns true if no packet is left.
     ///
-    /// A packet that a device handed to a receiver counts until somebody drops it, also if another
-    /// sender submits it once more. When a close of the link has come to its end, the call waits
-    /// for another second at most: what has not come home by then, a device or a receiver has.
+    /// A packet that a device handed to a receiver counts until the receiver drops it, even if
+    /// another sender submits it once more. After a close of the link has ended, the call waits for
+    /// one more second at most: a packet that has not come home by then is held by a device or a
+    /// receiver.
     pub fn flush(&mut self, timeout: Duration) -> bool {
         let mut deadline = self.shared().clock.now() + timeout;
         if !self.uncork_by(deadline) {
@@ -123,7 +136,8 @@ impl Sender {
             let in_time = if below > 0 {
                 self.wait_returned(0, below, deadline)
             } else {
-                // Packets of others do not come home to us.
+                // Packets that other senders made do not come home to this sender, so nothing wakes
+                // it.
                 let left = deadline.since(now);
                 if !self.help(0, HELPED_WAITING) {
                     thread::park_timeout(nap.next(left));
@@ -160,13 +174,14 @@ impl Sender {
         }
     }
 
-    /// Half of what is below: a sender that went on with every single credit would wait for every
-    /// single packet.
+    /// Returns half of the number of packets that this sender has in flight. A sender that resumed
+    /// after every single credit would sleep and wake for every single packet.
     fn half(&self) -> u32 {
         (self.pool.below() / 2).max(1)
     }
 
-    /// Submits what a cork held back, as soon as it fits. False: not before `deadline`.
+    /// Submits the packets that a cork held back, as soon as they fit. Returns false if they did
+    /// not fit before `deadline`.
     pub(super) fn uncork_by(&mut self, deadline: Instant) -> bool {
         while self.uncork().is_err() {
             if !self.make_place(self.first_corked(), deadline) {
@@ -176,15 +191,15 @@ impl Sender {
         true
     }
 
-    /// The port of the first packet that a cork holds back.
+    /// Returns the port of the first packet that a cork holds back.
     fn first_corked(&self) -> usize {
         let held = self.corked.iter().enumerate();
         let mut held = held.filter_map(|(port, list)| Some((port, list.front()?.flow)));
         held.next().map_or(0, |(port, key)| self.shared().route(port, key))
     }
 
-    /// The port that takes nothing just now, if one wakers packets of `flow`, or of a cork, from
-    /// being submitted.
+    /// Returns the port that accepts no packet now and so keeps packets of `flow`, or of a cork,
+    /// from being submitted. `None`: no port does.
     fn stuck_at(&mut self, flow: &Flow) -> Option<usize> {
         if self.uncork().is_err() {
             return Some(self.first_corked());
@@ -193,18 +208,18 @@ impl Sender {
         self.shared().is_full(port).then_some(port)
     }
 
-    /// Has the bell ring as soon as a port takes packets again.
+    /// Asks that this sender's bell be rung as soon as the port accepts packets again.
     fn wish_for_room(&self, port: usize) {
         let shared = self.shared();
         let slot = shared.slot(port);
         if !slot.known.succession.is_leaving() {
             slot.want_room();
             shared.waker(slot).visit_by(shared.clock.now().after(WISH_NS));
-        } // Else who removes it rings.
+        } // Otherwise the thread that removes the port rings the bell.
     }
 
-    /// Blocks until `need` packets have come home, or something happened that may end the wait.
-    /// False: neither before `deadline`.
+    /// Blocks until `need` packets have come home, or an event happened that may end the wait.
+    /// Returns false if neither happened before `deadline`.
     fn wait_returned(&mut self, port: usize, need: u32, deadline: Instant) -> bool {
         let mut helped = 0;
         loop {
@@ -229,11 +244,13 @@ impl Sender {
         }
     }
 
-    /// Sleeps as the answer to a request to be woken has it. False: `deadline` has passed.
+    /// Sleeps in the way that `armed`, the pool's answer to a request to be woken, demands. Returns
+    /// false if `deadline` has passed.
     fn sleep(&mut self, armed: Armed, deadline: Instant) -> bool {
         match armed {
             Armed::Ready => true,
-            // Somebody takes the last waker out: a nap lets it, whatever the priorities are.
+            // Another thread takes the last waker out. A short sleep lets that thread run, even if
+            // its priority is lower.
             Armed::Busy => {
                 thread::park_timeout(BUSY_NAP);
                 !self.shared().is_copy() && self.shared().clock.now() < deadline
@@ -249,9 +266,9 @@ impl Sender {
         }
     }
 
-    /// Works for all instead of waiting, on the first port that lets it: its own, or one of `most`
-    /// ports that asked for a visit, in turn. (Ports that did not have nothing to do.) True if
-    /// packets left.
+    /// Sends packets for all senders instead of sleeping: at `port`, the sender's own port, or else
+    /// at the first of at most `most` ports that asked for a visit, in turn. (Ports that did not
+    /// ask have nothing to do.) Returns true if packets left.
     pub(super) fn help(&mut self, port: usize, most: usize) -> bool {
         if self.work_at(port) {
             return true;
@@ -272,19 +289,19 @@ impl Sender {
         false
     }
 
-    /// Works at one port, if nobody does. True if packets left.
+    /// Works at one port, if no thread owns it. Returns true if packets left.
     fn work_at(&self, port: usize) -> bool {
         work(self.shared(), self.shared().slot(port))
     }
 
-    /// The port that takes the flow's packets just now.
+    /// Returns the port that serves the packets of `flow` now.
     pub(super) fn served_by(&self, flow: &Flow) -> usize {
         let port = if flow.by_cpu { self.cpu_port } else { flow.port };
         self.shared().route(port, flow.key)
     }
 
-    /// Waits while the flow's port takes nothing: its intake is at its cap, which credits normally
-    /// keep from happening, or it is being removed.
+    /// Waits while the flow's port accepts no packet, because its intake is at its cap, which
+    /// credits normally prevent, or because the port is being removed.
     fn has_place(&mut self, flow: &Flow, deadline: Instant) -> bool {
         loop {
             let port = self.served_by(flow);
@@ -297,14 +314,15 @@ impl Sender {
         }
     }
 
-    /// Takes what waits in an intake out of it, or lets its owner. False: `deadline` has passed.
+    /// Makes room in a port's intake: takes the staged packets out, or waits for the port's owner
+    /// to do so. Returns false if `deadline` has passed.
     fn make_place(&mut self, port: usize, deadline: Instant) -> bool {
         let shared = self.shared();
         if shared.clock.now() >= deadline {
             return false;
         }
         let helped = self.work_at(port);
-        // If it is gone, its successors take nothing.
+        // A port that is gone still counts: its successors accept no packet until it is empty.
         if !helped && (shared.is_full(port) || shared.slot(port).known.succession.is_gone()) {
             self.wish_for_room(port);
             let armed = self.pool.listen(self.waker.get());
@@ -313,7 +331,8 @@ impl Sender {
         true
     }
 
-    /// Sleeps until woken or `deadline`; false: the deadline has passed.
+    /// Sleeps until the thread is woken or `deadline` is reached. Returns false if the deadline has
+    /// passed.
     fn park(&self, deadline: Instant) -> bool {
         if deadline == Instant::MAX {
             thread::park();
@@ -325,12 +344,14 @@ impl Sender {
     }
 }
 
-/// Sends up to a quota from a port, if nobody does. True if packets left.
+/// Sends packets of a port, up to a quota, if no thread owns the port. Returns true if packets
+/// left.
 fn work(shared: &Shared, slot: &Slot<BoxDevice>) -> bool {
     shared.help(slot).is_some_and(|ran| ran.done > 0)
 }
 
-/// Resolves when a datagram has a chance. See [`Sender::ready`].
+/// Future that resolves when a datagram is likely to be accepted, or will never be.
+/// [`Sender::ready`] makes it.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready<'a> {
@@ -351,8 +372,9 @@ impl Future for Ready<'_> {
 }
 
 impl Drop for Ready<'_> {
-    /// A wake-up for nobody would only cost; the executor's task is let go of. A future that was
-    /// never polled has asked for none, but [`Sender::poll_ready`] may have.
+    /// Withdraws the request to be woken, so that no wake-up is wasted and the executor's task is
+    /// released. A future that was never polled has made no request, but [`Sender::poll_ready`] may
+    /// have, so its request stays.
     fn drop(&mut self) {
         if self.polled {
             self.sender.pool.forget_waker();

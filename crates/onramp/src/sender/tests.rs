@@ -1,4 +1,4 @@
-//! Slices of time.
+//! Tests of a sender: slices of time, when it yields, and what its packets count.
 
 use onramp_dev::Null;
 use onramp_queue::Credits;
@@ -13,8 +13,8 @@ fn sender() -> (Sender, Flow) {
     (sender, flow)
 }
 
-/// Sends one packet as if the slice had begun `sent_for_ns` ago. Gives the present before and
-/// after.
+/// Sends one packet as if the slice had begun `sent_for_ns` nanoseconds ago. Returns the time
+/// before and after the send.
 fn send_after(sender: &mut Sender, flow: &Flow, sent_for_ns: u64) -> [Instant; 2] {
     let before = sender.shared().clock.now();
     sender.slice_start = Instant(before.0 - sent_for_ns);
@@ -29,7 +29,8 @@ fn a_slice_is_three_hundred_microseconds() {
         send_after(&mut sender, &flow, 300_001);
         assert!(sender.slice_over, "longer than a slice");
     }
-    // The clock goes on meanwhile: only an attempt that took less than the rest counts.
+    // The clock advances during the send. Only an attempt that took less than the remaining time of
+    // the slice counts.
     loop {
         let [before, after] = send_after(&mut sender, &flow, 250_000);
         if after.since(before) <= 50_000 {
@@ -60,7 +61,7 @@ fn a_slice_begins_when_the_sender_has_given_way() {
     assert_eq!(sender.give_way(), Duration::ZERO);
 }
 
-/// All sends but `try_send` give way by themselves.
+/// All blocking sends yield the processor by themselves; `try_send` and `try_send_batch` do not.
 #[test]
 fn a_send_gives_way() {
     let (mut sender, flow) = sender();
@@ -79,7 +80,8 @@ fn a_send_gives_way() {
     assert!(sender.slice_start > Instant(0) && !sender.slice_over);
 }
 
-/// A sender that works for others while it waits gives way, too, once its slice is over.
+/// A sender that sends packets of others while it waits yields its processor, too, once its slice
+/// is over.
 #[test]
 fn a_wait_that_helps_gives_way() {
     let device = Box::new(Null::default()) as Box<_>;
@@ -89,12 +91,12 @@ fn a_wait_that_helps_gives_way() {
     let link = builder.build().expect("a link");
     let (mut waits, mut busy) = (link.sender(), link.sender());
     let (flow, other) = (waits.flow(None), busy.flow(None));
-    // It waits for a packet that stays.
+    // The sender waits for a packet that stays in the qdisc for an hour.
     let mut packet = waits.packet(&flow, b"later").expect("there is room");
     packet.txtime_ns = link.now().after(3_600_000_000_000).0;
     waits.submit(&flow, packet).expect("there is room");
     for (slice_start, gives_way) in [(Instant(0), true), (Instant::MAX, false)] {
-        // The runner may be at it, just when we look: then once more.
+        // The runner may own the port at the moment of the attempt. In that case, try again.
         let helped = (0..1_000).any(|_| {
             busy.cork();
             (0..500).for_each(|_| busy.try_send(&other, b"now").expect("there is room"));
@@ -112,7 +114,7 @@ fn a_wait_that_helps_gives_way() {
     }
 }
 
-/// On the wire, each datagram has headers.
+/// A packet of several datagrams is charged with the headers of each datagram, as on the wire.
 #[test]
 fn several_datagrams_count_with_all_their_headers() {
     for (gso_size, said, expected) in
@@ -140,7 +142,7 @@ fn a_slice_ends_to_the_nanosecond() {
     assert_eq!(Sender::SLICE, Duration::from_micros(300));
 }
 
-/// A packet is new, whatever the last one was that lay in the same memory.
+/// A new packet carries no value of an earlier packet that used the same memory.
 #[test]
 fn a_packet_has_nothing_of_an_earlier_one() {
     let (mut sender, flow) = sender();
@@ -164,7 +166,8 @@ fn a_packet_has_nothing_of_an_earlier_one() {
     assert_eq!(sender.memory_repeated(), 0, "nobody else was at its memory");
 }
 
-/// With the headers of UDP, 8 bytes, of IPv4 or IPv6, 20 or 40, and of Ethernet, 14.
+/// The length of a packet includes the headers of UDP (8 bytes), IPv4 or IPv6 (20 or 40 bytes) and
+/// Ethernet (14 bytes).
 #[test]
 fn a_packet_counts_with_the_headers_of_its_destination() {
     let (mut sender, connected) = sender();
@@ -177,7 +180,7 @@ fn a_packet_counts_with_the_headers_of_its_destination() {
     assert_eq!(sender.packet(&connected, &[]).expect("there is room").len, 42);
 }
 
-/// A flow by processor may be waited for before anything was sent with it.
+/// A sender can wait for room on a flow that is mapped by processor before it has sent any packet.
 #[test]
 fn a_sender_that_never_sent_has_room() {
     let (mut sender, _) = sender();

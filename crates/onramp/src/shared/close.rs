@@ -1,4 +1,4 @@
-//! How ports are emptied, and closed.
+//! How ports are emptied and closed.
 
 use std::thread;
 use std::time::Duration;
@@ -11,22 +11,24 @@ use crate::CloseReport;
 use crate::nap::Nap;
 use crate::slots::Slot;
 
-/// How long a close waits for owners of ports. With [`END_PATIENCE`] twice, a second.
+/// How long a close waits for the owners of ports. Together with twice [`END_PATIENCE`], a close
+/// waits for one second.
 const OWNER_PATIENCE: Duration = Duration::from_millis(800);
-/// How long a close waits for threads that nothing wakers.
+/// How long a close waits for threads that nothing holds up.
 const END_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Packets that no qdisc dropped, and no device took.
+/// Numbers of packets that were lost: neither dropped by a qdisc nor taken by a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Dropped because a link or a port was closed.
+    /// Packets dropped because a link or a port was closed.
     purged: u64,
-    /// Dropped because a port died.
+    /// Packets dropped because a port died.
     dead: u64,
 }
 
 impl Lost {
-    /// What a close did, if so much was lost `before` it, and it found nothing held (`flushed`).
+    /// Returns the report of a close, given what was lost `before` the close, whether the close
+    /// found nothing held (`flushed`), and the number of `blocked` ports.
     pub(crate) fn since(self, before: Self, flushed: bool, blocked: usize) -> CloseReport {
         CloseReport {
             flushed: flushed && self == before,
@@ -37,7 +39,7 @@ impl Lost {
 }
 
 impl Slot<BoxDevice> {
-    /// What this port has lost so far.
+    /// Returns what this port has lost so far.
     pub(crate) fn lost(&self) -> Lost {
         let dropped = &self.port.stats().dropped;
         Lost { purged: dropped.get(DropReason::Purged), dead: dropped.get(DropReason::PortDead) }
@@ -45,14 +47,15 @@ impl Slot<BoxDevice> {
 }
 
 impl Shared {
-    /// See [`Link::close`](crate::Link::close).
+    /// Closes the link. See [`Link::close`](crate::Link::close).
     pub(crate) fn close(&self, timeout: Duration) -> CloseReport {
         if self.is_copy() {
             return CloseReport { flushed: false, purged: 0, blocked: 0 };
         }
-        // One for all closes, so that each tells what became of the link.
+        // All closes compare with the same value, so each reports what became of the link.
         let before = *self.written.before_close.get_or_init(|| self.lost());
-        // Sends under way are caught below, and ports that are being added.
+        // Packets that are being sent, and ports that are being added, at this moment are handled
+        // below.
         self.rig.gate.close();
         self.ring_all();
         let flushed = self.flush(timeout, |_| true);
@@ -61,17 +64,17 @@ impl Shared {
         let deadline = self.owners_deadline();
         self.close_ports(self.slots.iter(), deadline);
         self.rig.threads.join(&self.clock, deadline.max(self.clock.now() + END_PATIENCE));
-        // A sender that brings a packet after this purges the port itself; this thread purges what
-        // came before.
+        // After this call, a sender that pushes a packet purges the port itself. This thread purges
+        // packets that were pushed before.
         self.rig.gate.shut();
-        // With a moment more: a thread that no device wakers may be at a port just now.
+        // Allows a moment more, because a thread that no device holds up may be at a port just now.
         let deadline = deadline.max(self.clock.now() + END_PATIENCE);
         let blocked = self.close_ports(self.slots.iter(), deadline);
         self.ring_all();
         self.lost().since(before, flushed, blocked)
     }
 
-    /// What all ports have lost so far.
+    /// Returns what all ports have lost so far.
     fn lost(&self) -> Lost {
         self.slots.iter().map(Slot::lost).fold(Lost::default(), |sum, lost| Lost {
             purged: sum.purged + lost.purged,
@@ -79,8 +82,8 @@ impl Shared {
         })
     }
 
-    /// Waits until the ports that `these` name hold nothing, at most `timeout`, and hardly longer
-    /// than until the link is shut. True if so.
+    /// Blocks until the ports for which `these` returns true hold nothing, at most for `timeout`,
+    /// and hardly longer than until the link is shut. Returns true if the ports hold nothing.
     pub(crate) fn flush(&self, timeout: Duration, these: impl Fn(usize) -> bool) -> bool {
         let mut deadline = self.clock.now() + timeout;
         let mut nap = Nap::default();
@@ -89,10 +92,11 @@ impl Shared {
             if self.is_copy() {
                 return false;
             }
-            // First: what is shut holds no more from then on than what a device wakers.
+            // Read this flag first. Once the link is shut, its ports hold nothing more than what a
+            // device keeps.
             let is_shut = self.rig.gate.is_shut();
-            // A device that may block wakers its runner, and not a thread that has promised when it
-            // is back.
+            // Leave a device that may block to its runner. The calling thread has promised to
+            // return in time.
             for slot in slots().filter(|slot| !slot.known.may_block) {
                 let _ = self.help(slot);
             }
@@ -101,7 +105,7 @@ impl Shared {
             }
             let now = self.clock.now();
             if is_shut {
-                // A thread may be at a port just now, and is about to leave it.
+                // A thread may be at a port just now, and about to leave it.
                 deadline = deadline.min(now + END_PATIENCE);
             }
             let left = deadline.since(now);
@@ -112,9 +116,9 @@ impl Shared {
         }
     }
 
-    /// Closes ports for good: what they hold, and what still comes, is purged. Gives up at
-    /// `deadline`, on devices that block: their ports keep what they hold until these are back.
-    /// Gives the number of these ports.
+    /// Closes ports for good: the packets that they hold, and packets that still come, are purged.
+    /// Gives up at `deadline` on devices that block; their ports keep their packets until these
+    /// devices return. Returns the number of these ports.
     pub(crate) fn close_ports<'a>(
         &self,
         slots: impl Iterator<Item = &'a Slot<BoxDevice>>,
@@ -131,18 +135,18 @@ impl Shared {
             if open.is_empty() || left == 0 {
                 return open.len();
             }
-            // An owner leaves after at most a quota, unless its device blocks.
+            // An owner leaves after at most one quota, unless its device blocks.
             thread::sleep(nap.next(left));
         }
     }
 
-    /// When a close gives up on devices that block, if it begins now.
+    /// Returns the time at which a close that begins now gives up on devices that block.
     pub(crate) fn owners_deadline(&self) -> Instant {
         self.clock.now() + OWNER_PATIENCE
     }
 
-    /// Sends from a port, or purges it, if nobody owns it, for at most a quota: see
-    /// [`Port::help`](onramp_core::Port::help).
+    /// Sends packets of a port, or purges them, up to a quota, if no thread owns the port: see
+    /// [`Port::help`](onramp_core::Port::help). Returns `None` if the port was not served.
     pub(crate) fn help(&self, slot: &Slot<BoxDevice>) -> Option<Ran> {
         if self.is_copy() {
             return None;
@@ -152,11 +156,12 @@ impl Shared {
         Some(ran)
     }
 
-    /// Purges what a run left in a port, if the link was shut meanwhile and no runner comes any
-    /// more: the thread that had the port so late has to.
+    /// Purges the packets that a run left in a port if the link was shut meanwhile. No runner comes
+    /// any more, so the thread that served the port this late has to purge it.
     #[inline]
     pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
-        // The fence in there counts only if no other look at the gate decides.
+        // The fence in `is_shut` is effective only if this call alone decides, and no earlier look
+        // at the gate.
         if ran.again && self.rig.gate.is_shut() {
             self.sweep(slot);
         }
@@ -164,7 +169,8 @@ impl Shared {
 
     #[cold]
     fn sweep(&self, slot: &Slot<BoxDevice>) {
-        // Each round purges all that is there, and only packets that were on their way come still.
+        // Each round purges all packets that are there. Only packets that were on their way can
+        // still come.
         while slot.port.close(self.clock.now(), &self.waker(slot)).is_some_and(|ran| ran.again) {}
     }
 }

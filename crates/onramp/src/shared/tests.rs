@@ -1,4 +1,4 @@
-//! What links, ports and those who wait agree on.
+//! Tests of the state that a link, its ports and waiting threads share.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use onramp_dev::Null;
 use super::*;
 use crate::Link;
 
-/// Longer than any test.
+/// A timeout longer than any test takes.
 const LONG: Duration = Duration::from_secs(500);
 
 fn boxed() -> BoxDevice {
@@ -19,7 +19,7 @@ fn link(ports: usize) -> Link {
     Link::devices((0..ports).map(|_| boxed())).build().expect("a link")
 }
 
-/// Each port begins its chance at the next number after that of the link.
+/// The seed of each port is the seed of the link plus the number of the port.
 #[test]
 fn ports_have_seeds_in_a_row() {
     for (seed, expected) in [(5, [5, 6, 7]), (u64::MAX - 1, [u64::MAX - 1, u64::MAX, 0])] {
@@ -48,13 +48,14 @@ fn a_close_waits_for_owners_for_eight_hundred_milliseconds() {
     assert!((before.after(800_000_000)..=after.after(800_000_000)).contains(&deadline));
 }
 
-/// What a device of a host says of itself: how many queues it has, and what stands at its root.
+/// Returns the facts of a host's device with this number of queues and this default qdisc at its
+/// root.
 fn facts(queues: u16, fallback: &str) -> Facts {
     let fallback = fallback.parse().ok();
     Facts { fallback, queues, mtu: 1_514, ports: true, ..Facts::default() }
 }
 
-/// A root serves all queues of a device that was described, and each queue of a plain link.
+/// A root serves all queues of a host's device together, and each queue of a plain link by itself.
 #[test]
 fn one_root_serves_all_queues_of_a_device() {
     for (ports, described, one) in
@@ -70,12 +71,12 @@ fn one_root_serves_all_queues_of_a_device() {
         assert_eq!(shared.rig.gate.is_one(), one, "{ports} ports, described: {described}");
         let trees = if one { 1 } else { ports };
         assert_eq!(shared.fronts().len().min(ports), trees);
-        // Credits are those of the ports that serve.
+        // Senders share the credits of the ports that serve flows.
         let share = 8_192 * u32::try_from(trees).expect("few");
         let sender = link.sender();
         assert_eq!(shared.fair_credits(), share);
         if ports == 1 {
-            continue; // There is no mq with one queue.
+            continue; // A device with one queue cannot have mq.
         }
         link.change("qdisc replace dev link root handle 2: mq").expect("it can be done");
         assert!(!shared.rig.gate.is_one(), "each queue has a tree of its own");
@@ -87,7 +88,8 @@ fn one_root_serves_all_queues_of_a_device() {
     }
 }
 
-/// As it comes and goes, the trees of all ports are built anew.
+/// When a root that serves all ports comes or goes, the trees of all ports are marked stale, so
+/// that they are rebuilt.
 #[test]
 fn ports_hear_of_a_root_that_serves_all() {
     let link = link(3);
@@ -110,7 +112,8 @@ fn ports_hear_of_a_root_that_serves_all() {
     assert_eq!(stale(), [true; 3]);
 }
 
-/// The first port, through which a root serves all, has to be there, and to live.
+/// A root can serve all ports only if the first port, through which it does so, exists and is
+/// alive.
 #[test]
 fn a_root_needs_the_first_port() {
     let link = link(3);
@@ -122,8 +125,8 @@ fn a_root_needs_the_first_port() {
     assert!(!shared.rig.gate.is_one());
 }
 
-/// Removes ports, which hold nothing, one after another. Gives those that went, and those of them
-/// into which packets may be on their way.
+/// Removes ports, which hold nothing, one after another. Returns the removed ports, and those of
+/// them into which packets may still be on their way.
 fn removed(link: &Link, ports: Range<usize>, timeout: Duration) -> (Vec<usize>, Vec<usize>) {
     for port in ports {
         assert!(link.remove_port(port, timeout).expect("others stay").flushed);
@@ -132,8 +135,8 @@ fn removed(link: &Link, ports: Range<usize>, timeout: Duration) -> (Vec<usize>, 
     (changing.gone.clone(), changing.unsettled.iter().copied().collect())
 }
 
-/// Those who come to a port that went wait for packets that were on their way in, for as long as
-/// the removal may have taken; but not at more than 16 ports.
+/// Senders that come to a removed port wait for packets that were on their way into it, as long as
+/// the removal may have taken, but at no more than 16 ports.
 #[test]
 fn ports_that_went_are_unsettled_for_a_while() {
     for count in [1, 3, 15, 16, 17, 20] {
@@ -146,7 +149,8 @@ fn ports_that_went_are_unsettled_for_a_while() {
             let known = &shared.slot(port).known.succession;
             assert!(known.is_gone());
             assert_eq!(known.patience() > 0, unsettled.contains(&port), "{port} of {count}");
-            // Flows of those that are settled know where to go without passing others of these.
+            // Flows of settled ports go directly to a later port, without passing other settled
+            // ports.
             let settled = count.saturating_sub(16);
             let successor = known.successor(7).expect("it went");
             assert!(
@@ -155,7 +159,7 @@ fn ports_that_went_are_unsettled_for_a_while() {
             );
             assert!(shared.route(port, 7) >= count, "and all end at a port that is open");
         }
-        // The time is over for all of them.
+        // Settle all ports, as if their time were over.
         let mut changing = shared.changing().expect("it is open");
         for port in &unsettled {
             shared.slot(*port).known.succession.settle();
@@ -166,8 +170,8 @@ fn ports_that_went_are_unsettled_for_a_while() {
     }
 }
 
-/// What takes nothing more is leaving until it is empty; after that, it is waited for only while
-/// something is in it, and the time is not over.
+/// A removed port counts as leaving until it is empty. After its removal, flows wait for it only
+/// while it holds a packet and the time limit has not passed.
 #[test]
 fn who_comes_to_a_port_that_went_waits_for_what_is_in_it() {
     for (holds, patience, waits) in
@@ -195,7 +199,7 @@ fn who_comes_to_a_port_that_went_waits_for_what_is_in_it() {
     }
 }
 
-/// With a port its credits go.
+/// The credits of a removed port are no longer shared out to senders.
 #[test]
 fn credits_are_shared_out_as_ports_come_and_go() {
     let builder = Link::devices((0..3).map(|_| boxed())).ports_max(5);

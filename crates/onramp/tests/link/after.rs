@@ -1,5 +1,5 @@
-//! What goes on after a device has kept a runner: wishes for room, ports that are added meanwhile,
-//! deaths on these, and the watch.
+//! What happens while and after a device keeps a runner: requests for room, added ports, dead ports
+//! among these, and the watch.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,7 +15,7 @@ use crate::common::{LONG, balanced, credits, in_time, until};
 use crate::ready::{Unpark, block_on, poll};
 use crate::trap::{Mortal, Trap, kill};
 
-/// A device that takes everything, and its time.
+/// A device that takes all packets, but takes 6 ms for each burst.
 struct Slow(DeviceInfo);
 
 impl Device for Slow {
@@ -39,7 +39,8 @@ fn boxed(device: impl Device + 'static) -> Box<dyn Device> {
     Box::new(device)
 }
 
-/// A task waits for a place in an intake, and each visit that could make one is relieved.
+/// A task waits for a place in an intake, and each visit that could make room ends with the runner
+/// being relieved. The task is woken nevertheless.
 #[test]
 fn a_wish_for_room_survives_a_relief() {
     in_time(|| {
@@ -62,7 +63,8 @@ fn a_wish_for_room_survives_a_relief() {
     });
 }
 
-/// The same with one visit, in which the wish comes.
+/// A task asks for room during a single visit whose runner is relieved, before or after the relief.
+/// The task is woken nevertheless.
 #[test]
 fn a_wish_that_comes_during_a_relieved_visit_is_heard() {
     for comes_late in [false, true] {
@@ -94,7 +96,7 @@ fn a_wish_that_comes_during_a_relieved_visit_is_heard() {
     }
 }
 
-/// A link with one port, whose device keeps the only runner, and room for more ports.
+/// Makes a link with one port whose device keeps the only runner, and with room for more ports.
 fn alone(mode: Mode, each: u32) -> (Link, Arc<Trap>) {
     let trap = Trap::for_runners();
     let builder = Link::devices([trap.device()]).qdisc("fq").mode(mode).runners(1);
@@ -103,8 +105,8 @@ fn alone(mode: Mode, each: u32) -> (Link, Arc<Trap>) {
     (link, trap)
 }
 
-/// Ports are added while the only runner is away: each gets one, also behind another device that
-/// blocks.
+/// Ports that are added while a device keeps the only runner get a runner, even if other devices
+/// block, too.
 #[test]
 fn an_added_port_gets_the_runner_that_is_kept() {
     for mode in [Mode::Dedicated, Mode::Hybrid, Mode::Inline] {
@@ -137,7 +139,8 @@ fn an_added_port_gets_the_runner_that_is_kept() {
     }
 }
 
-/// A port that was added so dies, and who waits without any packet there is told.
+/// A port that was added while the only runner was kept dies. A sender that waits there for its
+/// credit learns of the death.
 #[test]
 fn a_death_on_an_added_port_is_told() {
     for mode in [Mode::Dedicated, Mode::Hybrid, Mode::Inline] {
@@ -168,11 +171,12 @@ fn a_death_on_an_added_port_is_told() {
     }
 }
 
-/// The threads that may stand in for runners of a link, and its runner.
+/// Number of threads of a link with one runner: the runner, and those that may stand in for
+/// runners.
 const THREADS: usize = 64 + 1;
 
-/// More devices block than there are threads: nobody watches then. As they come back, somebody
-/// does again.
+/// More devices block than the link has threads, so no thread is left to watch. When devices
+/// return, a thread watches again.
 #[test]
 fn more_devices_block_than_there_are_threads() {
     in_time(|| {
@@ -195,7 +199,7 @@ fn more_devices_block_than_there_are_threads() {
             traps.iter().for_each(|trap| trap.open());
             assert!(sender.flush(LONG) && link.flush(LONG));
             sent += traps.len() as u64;
-            // Some block again, one after another.
+            // Let some devices block again, one after another.
             let before = link.stats().runner_stand_ins;
             for (kept, trap) in (1..).zip(&traps[..5]) {
                 trap.shut();
@@ -219,7 +223,8 @@ fn more_devices_block_than_there_are_threads() {
     });
 }
 
-/// A task that has no credit and one whose intake is full wait at once; a close tells both.
+/// A task that has no credit and a task whose intake is full wait at the same time. A close wakes
+/// them both.
 #[test]
 fn a_close_tells_a_task_that_waits_for_a_kept_runner() {
     in_time(|| {

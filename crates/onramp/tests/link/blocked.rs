@@ -1,4 +1,5 @@
-//! Devices that keep the link's only runner: other ports' timers go on, and nothing is lost.
+//! Devices that keep the link's only runner: the timers of other ports go on, and no packet is
+//! lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use crate::common::{Fates, LONG, SHORT, balanced, in_time, now, until};
 use crate::trap::Trap;
 
 const PORTS: usize = 8;
-/// Longer than any close takes that waits for a device for a second.
+/// Longer than a close takes that waits one second for a device, nanoseconds.
 const HANG_NS: u64 = 20_000_000_000;
 
-/// Has a packet leave after `ns`: so a runner sends it, unless the sender comes by so late that it
-/// does.
+/// Sends a packet that leaves `ns` nanoseconds from now. So a runner sends the packet, unless the
+/// sender comes late enough to send it itself.
 pub(crate) fn later(link: &Link, sender: &mut Sender, flow: &Flow, ns: u64) {
     let mut packet = loop {
         match sender.packet(flow, b"later") {
@@ -27,7 +28,7 @@ pub(crate) fn later(link: &Link, sender: &mut Sender, flow: &Flow, ns: u64) {
     sender.submit(flow, packet).unwrap();
 }
 
-/// Has the device of a port keep a runner. Gives the packets that it took.
+/// Makes the device of a port keep a runner. Returns the number of packets that were sent to do so.
 pub(crate) fn block(link: &Link, port: usize, trap: &Trap) -> u64 {
     trap.shut();
     let mut sender = link.sender();
@@ -43,7 +44,7 @@ pub(crate) fn block(link: &Link, port: usize, trap: &Trap) -> u64 {
     packets
 }
 
-/// Ports of which the first `count` keep runners when they are told to.
+/// Makes a link whose first `count` ports keep runners when they are told to.
 fn traps(count: usize, mode: Mode) -> (Link, Vec<Arc<Trap>>) {
     let traps: Vec<_> = (0..count).map(|_| Trap::for_runners()).collect();
     let rest = (count..PORTS).map(|_| Box::new(Null::default()) as Box<dyn Device>);
@@ -52,8 +53,8 @@ fn traps(count: usize, mode: Mode) -> (Link, Vec<Arc<Trap>>) {
     (link, traps)
 }
 
-/// Some devices block at the same time; packets of all other ports leave at their times, by runners
-/// alone. As the devices come back, everything flows.
+/// Some devices block at the same time. Packets of all other ports leave at their departure times,
+/// sent by runners alone. When the devices return, all packets flow.
 #[test]
 fn the_timers_of_other_ports_go_on() {
     for (blocked, mode) in [
@@ -75,20 +76,20 @@ fn the_timers_of_other_ports_go_on() {
                 }
                 for port in blocked..PORTS {
                     let flow = sender.flow_with(None, Mapping::Port(port));
-                    // At once, and paced.
+                    // Send one packet at once, and paced packets after it.
                     sender.try_send(&flow, b"now").unwrap();
                     for n in 1..=5 {
                         later(&link, &mut sender, &flow, n * 300_000);
                     }
                 }
-                // The sender does nothing for them.
+                // The sender does not help to send these packets.
                 until("the others send", || {
                     let ports = &link.stats().ports;
                     ports[blocked..].iter().all(|port| port.sent == round * 6)
                 });
                 assert!(traps.iter().all(|trap| trap.inside() == 1), "they are blocked still");
                 assert!(!link.flush(Duration::ZERO));
-                // What comes for a blocked port meanwhile waits there.
+                // Packets for a blocked port wait in that port meanwhile.
                 for port in 0..blocked {
                     let flow = sender.flow_with(None, Mapping::Port(port));
                     (0..4).for_each(|_| sender.try_send(&flow, b"waits").unwrap());
@@ -108,7 +109,7 @@ fn the_timers_of_other_ports_go_on() {
     }
 }
 
-/// One after another, in turn: each time the rest goes on.
+/// Devices block one after another, in turn. Each time, the other ports go on.
 #[test]
 fn devices_block_in_turn() {
     in_time(|| {
@@ -130,8 +131,8 @@ fn devices_block_in_turn() {
     });
 }
 
-/// A close does not wait for a device for longer than a second, and says what it left. What the
-/// device leaves as it comes back is purged.
+/// A close waits for a blocked device for a second at most, and reports the ports that it left.
+/// Packets that the device leaves when it returns are purged.
 #[test]
 fn a_close_leaves_a_runner_that_is_blocked() {
     for (ports, patience) in [(1, Duration::ZERO), (PORTS, SHORT)] {
@@ -151,7 +152,7 @@ fn a_close_leaves_a_runner_that_is_blocked() {
             assert!(now().since(began) < HANG_NS);
             assert!(!report.flushed && report.blocked > 0, "{report:?}");
             assert_eq!((report.purged, trap.inside()), (0, 1), "it is blocked still");
-            // Once more, and by the drop of the last handle.
+            // Close the link again; later, drop the last handle.
             assert!(!link.close(Duration::ZERO).flushed);
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
             assert_eq!(sender.in_flight(), 30);
@@ -168,8 +169,8 @@ fn a_close_leaves_a_runner_that_is_blocked() {
     }
 }
 
-/// The same for a sender that a device keeps: that is no thread of the link, and purges what its
-/// port holds as it comes back.
+/// A close also leaves a sender that a device keeps. A sender is no thread of the link; it purges
+/// the packets of its port when the device returns.
 #[test]
 fn a_close_leaves_a_sender_that_is_blocked() {
     in_time(|| {
@@ -196,8 +197,8 @@ fn a_close_leaves_a_sender_that_is_blocked() {
     });
 }
 
-/// The last handle and the last sender go while a device blocks: that waits no longer than a close,
-/// and the device goes as soon as it is back.
+/// The last handle and the last sender are dropped while a device blocks. The drop takes no longer
+/// than a close, and the device is dropped as soon as it returns.
 #[test]
 fn a_link_is_dropped_while_a_device_blocks() {
     in_time(|| {

@@ -1,5 +1,6 @@
-//! Any sequence of what senders and receivers do with packets, whosever they are: after each step a
-//! sender knows what is out and what is below, a link counts right, and each fate is told once.
+//! Checks random sequences of operations on packets by senders and receivers against a model. After
+//! each step, every sender knows how many of its packets are in flight, the link's counters are
+//! right, and each completion was reported exactly once.
 
 mod model;
 
@@ -18,7 +19,7 @@ use crate::trap::Trap;
 
 use model::{Fate, LINKS, MAIL, Model, Place, Sums, TRAP, told};
 
-/// By whom, and which of the packets that the caller has.
+/// An operation. The numbers name the sender, and the packet among those that the caller has.
 #[derive(Clone, Debug)]
 enum Op {
     Make(usize),
@@ -31,15 +32,15 @@ enum Op {
     Flush(usize),
     Read(usize),
     Drop(usize),
-    /// The device keeps its caller from now on, or no longer.
+    /// From now on the device keeps its caller, or lets it go.
     Shut,
     Open,
-    /// The receiver goes; another comes.
+    /// The receiver is dropped, or a new one comes.
     Leave,
     Come,
-    /// The next fate that is told makes the callback panic.
+    /// The callback of this sender panics at the next completion.
     Panic(usize),
-    /// Another sender takes the place of this one.
+    /// A new sender takes the place of this sender.
     Replace(usize),
 }
 
@@ -65,7 +66,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A sender, and what its callback was told.
+/// A sender, and the completions that its callback got.
 struct End {
     sender: Sender,
     flow: Flow,
@@ -86,7 +87,7 @@ impl End {
         Self { sender, flow, told: list, panics }
     }
 
-    /// Does something that may tell fates. `None`: the callback panicked.
+    /// Makes a call that may report completions. Returns `None` if the callback panicked.
     fn call<R>(&mut self, f: impl FnOnce(&mut Sender) -> R) -> Option<R> {
         let sender = &mut self.sender;
         catch_unwind(AssertUnwindSafe(|| f(sender))).ok()
@@ -97,7 +98,7 @@ struct World {
     model: Model,
     links: [Link; 2],
     ends: [End; 3],
-    /// Brings the packet with which the device keeps the runner.
+    /// Sends the packet with which the device keeps the runner.
     bait: Sender,
     network: Network,
     receiver: Option<Receiver>,
@@ -109,8 +110,8 @@ impl World {
     fn new(count: u32, cap: u16, mode: Mode) -> Self {
         let (network, trap) = (Network::new(1, 10_000), Trap::new());
         let mail = Link::devices([Box::new(network.queue()) as Box<_>]).qdisc("pfifo").mode(mode);
-        // Senders only stage there: so what the device has is one packet, and the rest is counted
-        // by the intake alone.
+        // Senders on this link only stage packets. So the device has one packet, and only the
+        // intake counts the others.
         let mode = Mode::Dedicated;
         let trapped = Link::devices([trap.device()]).qdisc("pfifo").mode(mode).burst(cap);
         let links = [mail, trapped].map(|link| link.credits(credits(count)).build().unwrap());
@@ -127,7 +128,7 @@ impl World {
         }
     }
 
-    /// One of the packets that the caller has.
+    /// Returns the number of one of the packets that the caller has.
     fn pick(&self, which: usize) -> Option<u64> {
         let count = self.hand.len().max(1);
         self.hand.keys().nth(which % count).copied()
@@ -163,7 +164,8 @@ impl World {
             Op::Flush(who) if self.is_sure(who, self.corked(who)) => {
                 let done = self.model.uncork(who) && !self.model.owes(who);
                 let said = self.ends[who].call(|sender| sender.flush(Duration::ZERO));
-                // What comes home just now may not be there yet.
+                // A packet may be coming home at this moment, so the flush may fail although the
+                // model says that it is done.
                 assert!(done || said != Some(true), "flushed, and something is below");
             }
             Op::Read(count) => (0..count).for_each(|_| self.read()),
@@ -193,22 +195,24 @@ impl World {
                 self.model.receives = true;
             }
             Op::Panic(who) => self.ends[who].panics.store(true, Ordering::SeqCst),
-            // A cork that finds no room would wait for the device, here, for ever.
+            // Dropping a sender whose corked packets find no room would wait forever for the device
+            // here.
             Op::Replace(who) if self.corked(who) as u64 <= self.model.room(who) => {
                 self.model.replace(who);
                 self.ends[who] = End::of(&self.links[LINKS[who]]);
             }
-            _ => {} // It is so already, or nobody can say what follows.
+            _ => {} // The operation changes nothing, or its result is not determined.
         }
     }
 
-    /// Packets under the cork of a sender.
+    /// Returns the number of packets under the cork of a sender.
     fn corked(&self, who: usize) -> usize {
         self.model.corks[who].as_ref().map_or(0, Vec::len)
     }
 
-    /// How many of a list are staged is known: all of them, or as many as fit before a device that
-    /// keeps its caller. Else it is as many as the runner takes out meanwhile.
+    /// Whether it is determined how many packets of a list are staged: all of them, or as many as
+    /// fit while the device keeps its caller. Otherwise the number depends on how many the runner
+    /// takes out meanwhile.
     fn is_sure(&self, who: usize, count: usize) -> bool {
         LINKS[who] == MAIL || self.model.shut || count as u64 <= self.model.cap
     }
@@ -227,7 +231,7 @@ impl World {
         }
     }
 
-    /// Gives the packet back if it was refused.
+    /// Submits a packet. Returns the packet if it was refused.
     fn submit(&mut self, who: usize, id: u64, packet: Packet) -> Option<Packet> {
         let End { sender, flow, .. } = &mut self.ends[who];
         let accepted = self.model.submit(who, id);
@@ -286,7 +290,8 @@ impl World {
         self.hand.insert(id, packet);
     }
 
-    /// The links come to rest as the model says, and the senders know what the model knows.
+    /// Waits until the links are in the state that the model says, and checks what each sender
+    /// knows.
     fn check(&mut self) {
         for (link, want) in self.links.iter().zip(&self.model.sums) {
             let sums = || {
@@ -304,7 +309,9 @@ impl World {
                 assert!(out >= want, "{out} of sender {who} in flight, and not {want}");
                 out == want
             });
-            end.call(Sender::reclaim); // What a callback that panicked has left to the next call.
+            // This second `reclaim` reports completions that were left over by a callback that
+            // panicked.
+            end.call(Sender::reclaim);
             let mut due = std::mem::take(&mut self.model.due[who]);
             let told =
                 std::mem::take(&mut *end.told.lock().unwrap_or_else(PoisonError::into_inner));
@@ -314,7 +321,7 @@ impl World {
             }
             assert!(due.is_empty(), "{who} heard not {due:?}");
             if self.model.corks[who].is_some() {
-                continue; // A flush would end it.
+                continue; // Skip the flush, because a flush would end the cork.
             }
             if self.model.owes(who) {
                 let said = end.sender.flush(Duration::ZERO);
@@ -325,7 +332,7 @@ impl World {
         }
     }
 
-    /// Everything comes home.
+    /// Brings all packets home, and checks the final state.
     fn end(mut self) {
         self.step(&Op::Open);
         self.step(&Op::Come);
@@ -362,7 +369,7 @@ fn mode() -> impl Strategy<Value = Mode> {
 }
 
 proptest! {
-    // A failure is tried with fewer steps for so long, at most.
+    // After a failure, look for a shorter sequence for at most 20 seconds.
     #![proptest_config(ProptestConfig {
         cases: 100,
         max_shrink_time: 20_000,

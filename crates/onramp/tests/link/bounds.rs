@@ -1,4 +1,4 @@
-//! What one call does for others at most, however many ports there are, and however many went.
+//! Limits on the work that one call does for other senders, however many ports the link has or had.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,24 +14,26 @@ use crate::common::{Fates, Gate, LONG, balanced, credits, in_time, now, until};
 use crate::ready::block_on;
 use crate::trap::{Mortal, kill};
 
-/// Ports that a call without credit works at: the flow's own, and one that asked for a visit.
+/// Greatest number of ports at which a call without credit works: the flow's own port, and one that
+/// asked for a visit.
 const AGAIN: u64 = 2;
-/// The same for a call that would wait: the flow's own, and four.
+/// Greatest number of ports at which a call that would wait works: the flow's own port, and four
+/// others.
 const WAITING: u64 = 5;
 
 fn null() -> Box<dyn Device> {
     Box::new(Null::default())
 }
 
-/// Brings a packet that stays where it is until the link is closed.
+/// Sends a packet that stays in the qdisc until the link is closed.
 fn stays(link: &Link, sender: &mut Sender, flow: &Flow) {
     let mut packet = sender.packet(flow, b"stays").unwrap();
     packet.txtime_ns = (link.now() + LONG * 20).0;
     sender.submit(flow, packet).unwrap();
 }
 
-/// A link of so many ports, all of which hold a packet of somebody else and wait for its time; and
-/// a sender without credit, whose flow is at port 0.
+/// Makes a link of `ports` ports, each of which holds another sender's packet that waits for its
+/// departure time; and a sender without credit, whose flow is at port 0.
 fn all_marked(ports: usize) -> (Link, Sender, Flow) {
     let link = Link::devices((0..ports).map(|_| null())).ports_max(ports);
     let link = link.qdisc("fq horizon 4000s").credits(credits(2)).build().unwrap();
@@ -50,14 +52,15 @@ fn helped(link: &Link) -> Vec<u64> {
     link.stats().ports.iter().map(|port| port.helped).collect()
 }
 
-/// Calls until all ports were worked at once more, and sees after each that it worked at `most`.
+/// Repeats `call` until every port was worked at once more, and checks that each call works at no
+/// more than `most` ports.
 fn works_at_few(link: &Link, most: u64, mut call: impl FnMut()) {
     let first = helped(link);
     let mut before: u64 = first.iter().sum();
     let ports = link.ports();
     let (mut calls, deadline) = (0_u64, now() + LONG);
     while helped(link).iter().zip(&first).any(|(now, first)| now == first) {
-        // A runner may be at a port just then.
+        // A runner may own a port at that moment, so the call may have to be repeated.
         assert!(now() < deadline, "never at all of them: {:?}", helped(link));
         call();
         calls += 1;
@@ -68,11 +71,12 @@ fn works_at_few(link: &Link, most: u64, mut call: impl FnMut()) {
         }
         before = after;
     }
-    // It works for nobody the first time, and then at one or two ports a call.
+    // The first call works at no port, and each later call at one or two.
     assert!(calls >= ports as u64 / most, "{calls} calls");
 }
 
-/// Who is told `Full` again and again works at two ports a call, and comes to all in turn.
+/// A sender that gets `Full` again and again works at two ports in each call, and comes to all
+/// ports in turn.
 #[test]
 fn a_retry_works_at_two_ports() {
     for ports in [1, 2, 16, 64, 300] {
@@ -88,7 +92,7 @@ fn a_retry_works_at_two_ports() {
     }
 }
 
-/// Who waits works at a few ports more, one time a poll.
+/// A task that waits works at five ports in each poll.
 #[test]
 fn a_poll_works_at_five_ports() {
     for ports in [3, 64, 300] {
@@ -102,7 +106,7 @@ fn a_poll_works_at_five_ports() {
     }
 }
 
-/// The same for calls that block.
+/// A blocking call that waits works at five ports.
 #[test]
 fn a_wait_works_at_five_ports() {
     in_time(|| {
@@ -113,8 +117,8 @@ fn a_wait_works_at_five_ports() {
     });
 }
 
-/// 200 ports go, one after another, and whoever removes them would wait for long: the flows of the
-/// first come to the one that lives, in order, wherever they were as it went.
+/// 200 ports are removed, one after another. The flows of all these ports end at the port that is
+/// left, and their packets keep their order.
 #[test]
 fn the_flows_of_many_ports_end_at_the_one_that_lives() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
@@ -160,7 +164,7 @@ fn the_flows_of_many_ports_end_at_the_one_that_lives() {
     }
 }
 
-/// A device of another link's making.
+/// A device that was made for another link.
 struct Passes(Box<dyn Device>);
 
 impl Device for Passes {
@@ -178,8 +182,8 @@ impl Device for Passes {
     }
 }
 
-/// All ports but one are dead: flows by processor go through that one, whatever calls they go by,
-/// and however often they had used another.
+/// All ports except one are dead. Flows that are mapped by processor use the living port, whichever
+/// call sends, even if they used another port before.
 #[test]
 fn flows_by_processor_find_the_port_that_lives() {
     in_time(|| {
@@ -200,13 +204,13 @@ fn flows_by_processor_find_the_port_that_lives() {
                 block_on(poll_fn(|cx| sender.poll_ready(cx, flow, 1)));
                 assert!(sender.wait_room_timeout(flow, 1, LONG));
             }
-            // And by a sender that was made after the deaths.
+            // A sender that was made after the deaths uses the living port, too.
             let mut late = link.sender();
             let flow = late.flow_with(None, Mapping::Cpu);
             assert_eq!(late.try_send(&flow, b"x"), Ok(()));
             assert!(sender.flush(LONG) && late.flush(LONG));
             assert_eq!(link.stats().ports[lives].sent, before + 8 * 5 + 1);
-            // When the last one dies, they are told.
+            // When the last port dies, the senders learn of it.
             kill(&link, lives, &kills[lives]);
             for flow in &flows {
                 assert_eq!(sender.try_send(flow, b"x"), Err(TrySendError::PortDead));
@@ -217,7 +221,8 @@ fn flows_by_processor_find_the_port_that_lives() {
     });
 }
 
-/// A port dies under a sender by processor that is asleep, or in full run: it goes on at another.
+/// A port dies while senders with flows mapped by processor sleep or send. The senders continue at
+/// another port.
 #[test]
 fn a_flow_by_processor_outlives_its_port() {
     in_time(|| {

@@ -1,4 +1,4 @@
-//! What a change of a link reaches, and whom it leaves alone.
+//! Which ports a change of a link reaches, and which threads it does not disturb.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,13 +19,13 @@ fn boxed() -> Box<dyn Device> {
     Box::new(Null::default())
 }
 
-/// The kinds of the qdiscs in front of a port.
+/// Returns the kinds of the qdiscs in front of a port.
 fn kinds(link: &Link, port: usize) -> Vec<&'static str> {
     let views = link.views(port).expect("it answers");
     views.iter().map(|view: &QdiscView| view.kind.id).collect()
 }
 
-/// Ports that are dead or gone are not asked.
+/// A change skips ports that are dead or removed.
 #[test]
 fn a_change_is_not_held_up_by_dead_ports() {
     in_time(|| {
@@ -46,14 +46,15 @@ fn a_change_is_not_held_up_by_dead_ports() {
     });
 }
 
-/// A port that missed a change gets the whole tree with the next one, once.
+/// A port that missed a change gets the whole tree with the next change, and only with that one.
 #[test]
 fn a_port_that_missed_a_change_is_built_anew_once() {
     in_time(|| {
         let trap = Trap::new();
         let link = Link::devices([trap.device()]).qdisc("pfifo").build().unwrap();
         let caught = trap.catch(&link, 0);
-        // So many changes wait for a port at most; nobody waits for these.
+        // The greatest number of changes waits for the port now. The caller waited for none of
+        // them.
         let tree = link.setup();
         (0..onramp_core::JOBS_MAX).for_each(|_| link.set_tree(&tree).unwrap());
         let missed = link.change("qdisc replace dev link root handle 7: prio");
@@ -63,7 +64,7 @@ fn a_port_that_missed_a_change_is_built_anew_once() {
         until("it answers", || link.views(0).is_ok());
         link.change("qdisc add dev link parent 7:2 handle 8: netem delay 200s").unwrap();
         assert_eq!(kinds(&link, 0), ["prio", "netem"]);
-        // From here on it misses nothing, and keeps what it holds.
+        // From here on the port misses no change, and keeps its packets.
         let mut sender = link.sender();
         let flow = sender.flow(None).with_priority(0x7_0002);
         sender.try_send(&flow, b"stays").unwrap();
@@ -74,7 +75,7 @@ fn a_port_that_missed_a_change_is_built_anew_once() {
     });
 }
 
-/// A tree that could not be given to a port is what the port gets with the next change, too.
+/// A port that missed a new tree gets it with the next change.
 #[test]
 fn a_tree_that_a_port_missed_comes_with_the_next_change() {
     in_time(|| {
@@ -94,14 +95,15 @@ fn a_tree_that_a_port_missed_comes_with_the_next_change() {
     });
 }
 
-/// To measure may begin, and end, at any time, also for ports that come later.
+/// Measuring can start and stop at any time, and includes ports that are added later.
 #[test]
 fn to_measure_begins_and_ends() {
     in_time(|| {
         let link = Link::devices([boxed(), boxed()]).ports_max(4).build().unwrap();
         let mut sender = link.sender();
         let mut counted = [0; 4];
-        // Sends a packet through each port; says of which more were measured than before.
+        // Sends a packet through each port. Returns, for each port, whether the packet was
+        // measured.
         let mut measured = || {
             let mut port = |port: usize| {
                 let flow = sender.flow_with(None, Mapping::Port(port));
@@ -128,7 +130,8 @@ fn to_measure_begins_and_ends() {
     });
 }
 
-/// Who asks a port that is with its device waits for that alone: meanwhile others change the link.
+/// A thread that asks a port whose owner is with the device does not keep other threads from
+/// changing the link.
 #[test]
 fn who_waits_for_a_port_keeps_the_link_from_nobody() {
     let asks: [fn(&Link) -> bool; 3] = [
@@ -147,14 +150,15 @@ fn who_waits_for_a_port_keeps_the_link_from_nobody() {
                 tree.apply(line).unwrap();
             }
             let link = Link::devices([trap.device()]).tree(&tree).build().unwrap();
-            // On a busy machine it may wait in vain, once or twice.
+            // On a busy machine the answer may come too late once or twice.
             let answered = (0..5).any(|_| {
                 let caught = trap.catch(&link, 0);
                 thread::scope(|scope| {
                     let asking = scope.spawn(|| ask(&link));
                     thread::sleep(SHORT);
                     let waits = !asking.is_finished();
-                    // This takes the same lock as a change; then the device comes back.
+                    // `Link::setup` takes the same lock as a change, so it shows that the lock is
+                    // free. After it, the device returns.
                     assert_eq!(link.setup().root_id(), Some("prio"));
                     trap.open();
                     caught.join().unwrap();
@@ -166,7 +170,7 @@ fn who_waits_for_a_port_keeps_the_link_from_nobody() {
     }
 }
 
-/// A waker that adds a port, and notes what is said of it.
+/// A waker that adds a port and records the result.
 struct Adds(Link, Mutex<Vec<Result<usize, PortError>>>);
 
 impl Wake for Adds {
@@ -176,7 +180,8 @@ impl Wake for Adds {
     }
 }
 
-/// As a removal tells those who wait for the port, it is over: they may change ports.
+/// When a removal wakes the senders that waited for the port, the removal has ended, so their
+/// wakers may change ports.
 #[test]
 fn who_is_told_of_a_removal_may_change_ports() {
     in_time(|| {
@@ -201,7 +206,7 @@ fn who_is_told_of_a_removal_may_change_ports() {
     });
 }
 
-/// Notes how late the kernel may wake the threads of the link that come by, nanoseconds.
+/// A device that records the timer slack of the threads that call it, nanoseconds.
 struct Slack(DeviceInfo, Arc<Mutex<Vec<u64>>>);
 
 impl Device for Slack {
@@ -221,8 +226,8 @@ impl Device for Slack {
     }
 }
 
-/// Packets that wait for their time are sent by threads that the kernel wakes in time: by itself it
-/// may wake them 50 µs later, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`).
+/// Runners use exact timers. By default, the kernel may wake a thread 50 µs late to save wake-ups
+/// (prctl(2), `PR_SET_TIMERSLACK`).
 #[test]
 fn runners_have_exact_timers() {
     in_time(|| {
@@ -239,7 +244,8 @@ fn runners_have_exact_timers() {
     });
 }
 
-/// Packets under the cork of a closed link were accepted, also while its device keeps others.
+/// Packets under the cork of a closed link count as accepted, even while the link's device keeps
+/// others.
 #[test]
 fn what_a_cork_of_a_closed_link_held_is_counted() {
     in_time(|| {
@@ -255,7 +261,8 @@ fn what_a_cork_of_a_closed_link_held_is_counted() {
         assert_eq!(corks.uncork(), Ok(()));
         assert_eq!(corks.reclaim(), 2);
         let stats = link.stats();
-        // The bait is counted when its sender is back.
+        // The first packet, with which the device caught a sender, is counted when that sender
+        // returns.
         assert_eq!(stats.submitted, 3 + 2);
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&2));
         trap.open();
@@ -267,14 +274,14 @@ fn what_a_cork_of_a_closed_link_held_is_counted() {
     });
 }
 
-/// A sender that moves to another processor is heard of by its packets that came home, though it
-/// did nothing else with them.
+/// A sender that moves to another processor changes its port as soon as its packets came home,
+/// although it did not ask for them.
 #[test]
 fn a_sender_that_moves_takes_its_flows_along() {
     use onramp::dev::pin_thread;
     in_time(|| {
         if pin_thread(0).is_err() || pin_thread(1).is_err() {
-            return; // There is nowhere to move to.
+            return; // This machine has only one processor, so a sender cannot move.
         }
         let gates = [Gate::new(true), Gate::new(true)];
         let link = Link::devices(gates.iter().map(|gate| gate.device())).build().unwrap();
@@ -284,7 +291,8 @@ fn a_sender_that_moves_takes_its_flows_along() {
         assert!(link.flush(LONG));
         assert_eq!(gates[1].taken().len(), 1, "port 1 is that of processor 1");
         pin_thread(0).unwrap();
-        // What is just on its way home keeps it for another packet.
+        // A packet that is still on its way home keeps the sender at its old port for one more
+        // packet.
         until("it moves, as nothing is below", || {
             sender.try_send(&flow, b"x").unwrap();
             assert!(link.flush(LONG));
@@ -293,7 +301,8 @@ fn a_sender_that_moves_takes_its_flows_along() {
     });
 }
 
-/// A link that is not closed has the time that it is given: a flush waits while its packets stay.
+/// A flush of a link that is not closed waits for its whole timeout while packets stay, and then
+/// returns false.
 #[test]
 fn a_flush_in_vain_says_so() {
     in_time(|| {

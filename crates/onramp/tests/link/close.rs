@@ -1,4 +1,4 @@
-//! Closing, and what outlives it.
+//! Closing a link, and what happens to packets and senders afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn a_closed_link_refuses() {
         assert_eq!(sender.packet(&flow, b"x").err(), Some(TrySendError::Closed));
         let mut late = link.sender();
         assert_eq!(late.send(&flow, b"x"), Err(SendError::Closed));
-        // One that was made before gets in, and is dropped and counted.
+        // A packet that was made before the close is accepted, dropped and counted.
         sender.submit(&flow, made_before).unwrap();
         sender.wait_room(&flow, 9);
         crate::ready::block_on(sender.ready(&flow, 9));
@@ -79,7 +79,8 @@ fn a_closed_link_refuses() {
         assert_eq!((stats.submitted, stats.sent), (2, 1));
         assert_eq!(stats.dropped.get(&DropReason::Purged), Some(&1));
         balanced(&stats);
-        // Closing again tells of it, for it came since the first close began.
+        // A second close reports this packet, too, because the packet came after the first close
+        // began.
         let again = link.close(LONG);
         assert_eq!((again.flushed, again.purged), (false, 1));
     });
@@ -113,7 +114,7 @@ fn a_close_wakes_who_waits() {
     });
 }
 
-/// The last handle may go first, or the last sender.
+/// A link lives until its last handle and its last sender are dropped, in either order.
 #[test]
 fn a_link_lives_as_long_as_its_senders() {
     in_time(|| {
@@ -154,7 +155,7 @@ fn a_link_dropped_with_packets_held_frees_all() {
     });
 }
 
-/// Senders that push while the link closes: each packet is sent, dropped and counted, or refused.
+/// Senders push while the link closes. Each packet is sent, or dropped and counted, or refused.
 #[test]
 fn pushes_race_with_the_close() {
     in_time(|| {
@@ -201,7 +202,7 @@ fn several_may_close_at_once() {
         std::thread::scope(|scope| {
             let closes = [(); 4].map(|()| scope.spawn(|| link.close(SHORT)));
             for report in closes.map(|close| close.join().unwrap()) {
-                // They are one, and each tells of it.
+                // Closes at the same time act as one, and each reports its result.
                 assert_eq!(report, CloseReport { flushed: false, purged: 20, blocked: 0 });
             }
         });

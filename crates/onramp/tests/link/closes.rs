@@ -1,4 +1,4 @@
-//! Closes that find a device which blocks, or would, and closes beside each other.
+//! Closes of links whose devices block, and closes at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,10 +15,10 @@ use onramp::{
 use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, in_time, now, until};
 use crate::trap::{Mortal, Trap};
 
-/// Longer than any close takes that a device does not keep.
+/// Longer than any close takes that no device delays, nanoseconds.
 const KEPT_NS: u64 = 10_000_000_000;
 
-/// A device that is full, and may keep whoever finds that out.
+/// A device that is always full, and may block the threads that call it.
 #[derive(Debug, Default)]
 struct Full {
     state: Mutex<State>,
@@ -28,12 +28,12 @@ struct Full {
 #[derive(Debug, Default)]
 struct State {
     keeps: Option<Who>,
-    /// Says that it will have room in a moment, else in a long time.
+    /// Whether the device says that it will have room soon, or only after a long time.
     soon: bool,
     inside: u32,
 }
 
-/// Whom it keeps.
+/// The threads that the device blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Runners,
@@ -96,7 +96,8 @@ impl Device for Filled {
     }
 }
 
-/// Ports in front of such devices, each with packets left. Gives the sender, too.
+/// Makes ports in front of such devices, each with packets left, and returns the sender of these
+/// packets, too.
 fn filled(ports: usize, soon: bool, mode: Mode) -> (Link, Vec<Arc<Full>>, Sender, Fates) {
     let fulls: Vec<_> = (0..ports).map(|_| Full::new(soon)).collect();
     let devices: Vec<_> = fulls.iter().map(|full| full.device()).collect();
@@ -111,12 +112,13 @@ fn filled(ports: usize, soon: bool, mode: Mode) -> (Link, Vec<Arc<Full>>, Sender
     (link, fulls, sender, fates)
 }
 
-/// A sender of a closed link waits for a second alone; whoever has its packets may take longer.
+/// Waits until all packets of the sender came home. A flush of a closed link waits for a second
+/// only, and the thread that has the packets may need longer.
 fn come_home(sender: &mut Sender) {
     until("they come home", || sender.flush(Duration::ZERO));
 }
 
-/// All that was submitted is purged, counted, and told.
+/// Checks that all submitted packets were purged, counted and reported.
 #[track_caller]
 fn purged(link: &Link, sender: &mut Sender, fates: &Fates, packets: u64) {
     come_home(sender);
@@ -128,7 +130,7 @@ fn purged(link: &Link, sender: &mut Sender, fates: &Fates, packets: u64) {
     balanced(&stats);
 }
 
-/// Devices that would keep whoever comes, with packets left: a close does not go to them.
+/// A close does not call devices that would block it, although packets are left there.
 #[test]
 fn a_close_goes_to_no_device_that_blocks() {
     for (mode, patience) in
@@ -136,13 +138,14 @@ fn a_close_goes_to_no_device_that_blocks() {
     {
         in_time(move || {
             let (link, fulls, mut sender, fates) = filled(8, false, mode);
-            // A runner that moves packets meanwhile is between two counts.
+            // While a runner moves packets between the intake and the qdisc, both counts may miss
+            // them.
             until("packets are left", || link.stats().held == 8 * 90);
             fulls.iter().for_each(|full| full.keep(Who::All));
             let began = now();
             let report = link.close(patience);
             assert!(now().since(began) < KEPT_NS, "a device kept it");
-            // The only runner may be at one port, in its device or before it.
+            // The only runner may be at one port: in its device, or about to enter it.
             let runners = usize::from(mode == Mode::Hybrid);
             assert!(!report.flushed && report.blocked <= runners, "{report:?}");
             fulls.iter().for_each(|full| full.let_go());
@@ -151,7 +154,7 @@ fn a_close_goes_to_no_device_that_blocks() {
     }
 }
 
-/// The same while all of these devices keep runners: each of their ports counts.
+/// A close counts each port whose device keeps a runner.
 #[test]
 fn a_close_counts_the_ports_that_are_blocked() {
     for (mode, patience) in [(Mode::Inline, Duration::ZERO), (Mode::Dedicated, SHORT)] {
@@ -171,7 +174,7 @@ fn a_close_counts_the_ports_that_are_blocked() {
     }
 }
 
-/// The drop of the last handle and of the last sender are no longer kept than a close.
+/// Dropping the last handle and the last sender takes no longer than a close.
 #[test]
 fn a_drop_goes_to_no_device_that_blocks() {
     for (soon, who) in [(false, Who::All), (true, Who::Runners), (true, Who::All)] {
@@ -191,8 +194,8 @@ fn a_drop_goes_to_no_device_that_blocks() {
     }
 }
 
-/// A sender leaves more than a quota, the device blocks from then on, and the link is closed or
-/// dropped at once: whether a runner came before or not, nothing keeps the caller.
+/// A sender leaves more than a quota of packets, the device starts to block, and the link is closed
+/// or dropped at once. The call is not delayed, whether a runner came before or not.
 #[test]
 fn a_close_after_a_burst_is_not_kept() {
     for drops in [false, true] {
@@ -210,7 +213,7 @@ fn a_close_after_a_burst_is_not_kept() {
                 theirs.shut();
                 let began = now();
                 if drops {
-                    // What is left of it goes with the other handle, in the same thread.
+                    // The last handle is dropped in the same thread, so the link ends here.
                     drop((sender, link));
                     drop(watch);
                     assert!(now().since(began) < KEPT_NS, "a device kept it");
@@ -231,7 +234,7 @@ fn a_close_after_a_burst_is_not_kept() {
     }
 }
 
-/// How somebody comes to be with the device.
+/// The call by which a thread comes to be with the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Waits,
@@ -242,7 +245,7 @@ enum How {
 }
 
 impl How {
-    /// Comes by until the link is closed.
+    /// Calls the device in this way until the link is closed.
     fn come_by(self, sender: &mut Sender, flow: &Flow) {
         let moment = Duration::from_millis(1);
         loop {
@@ -266,8 +269,8 @@ impl How {
     }
 }
 
-/// Whoever was with the device as the link was closed: when that one is back, what the port holds
-/// is purged and counted, however much it is.
+/// A thread is with the device when the link is closed. When that thread returns, it purges and
+/// counts the packets of the port, however many there are.
 #[test]
 fn what_a_blocked_port_holds_is_purged_at_last() {
     for how in [How::Waits, How::Polls, How::Flushes, How::Sends, How::Runs] {
@@ -302,7 +305,7 @@ fn closes(link: &Link, timeout: Duration) -> JoinHandle<CloseReport> {
     thread.spawn(move || link.close(timeout)).unwrap()
 }
 
-/// Two closes at once find the same port blocked.
+/// Two closes at the same time find the same port blocked.
 #[test]
 fn two_closes_agree() {
     in_time(|| {
@@ -322,7 +325,7 @@ fn two_closes_agree() {
     });
 }
 
-/// A link of two ports, of which the first holds 20 packets until its device dies.
+/// Makes a link with two ports. The first port holds 20 packets until its device dies.
 fn holds_and_dies() -> (Link, Sender, Arc<AtomicBool>) {
     let (device, dies) = Mortal::over(Gate::new(false).device());
     let link = Link::devices([device, Box::new(Null::default())]).qdisc("pfifo").build().unwrap();
@@ -332,7 +335,7 @@ fn holds_and_dies() -> (Link, Sender, Arc<AtomicBool>) {
     (link, sender, dies)
 }
 
-/// What a port loses by dying was not sent, and not purged either.
+/// Packets that a port loses by dying count neither as sent nor as purged.
 #[test]
 fn a_port_that_dies_meanwhile_has_not_flushed() {
     in_time(|| {
@@ -356,7 +359,7 @@ fn a_port_that_dies_meanwhile_has_not_flushed() {
     });
 }
 
-/// A close ends a removal, and what it purges was not sent.
+/// A close ends a removal, and the packets that it purges do not count as sent.
 #[test]
 fn a_removal_that_a_close_ends_has_not_flushed() {
     in_time(|| {
@@ -375,7 +378,8 @@ fn a_removal_that_a_close_ends_has_not_flushed() {
     });
 }
 
-/// A close that has time finds nothing held in the end, since another one purged it.
+/// A close with time left finds nothing held in the end, because another close purged the packets.
+/// It does not report that they were flushed.
 #[test]
 fn a_close_that_another_purges_for_has_not_flushed() {
     in_time(|| {
@@ -401,7 +405,8 @@ fn never_blocks() -> DeviceInfo {
     DeviceInfo::new("seen".to_owned(), 1_514).never_blocks()
 }
 
-/// Says whether a closing thread has been there, which works for what it waits for.
+/// A device that records whether the closing thread has called it. That thread helps to send the
+/// packets for which it waits.
 struct Seen {
     device: Box<dyn Device>,
     seen: Arc<Mutex<bool>>,

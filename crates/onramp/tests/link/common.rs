@@ -1,4 +1,5 @@
-//! A device with a gate, a limit on waiting, and the fates of a sender's packets.
+//! Helpers of the tests: a device with a gate, limits on waiting, and records of a sender's
+//! completions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +16,10 @@ use onramp::{
 
 /// Longer than any wait that ends.
 pub(crate) const LONG: Duration = Duration::from_secs(50);
-/// Long enough for whatever would go wrong to go wrong; passing does not depend on it.
+/// Long enough for an error to show, if there is one. A test passes however long this is.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 
-/// Runs `test`, and panics when it hangs.
+/// Runs `test`, and panics if it does not end in time.
 #[track_caller]
 pub(crate) fn in_time<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = channel();
@@ -34,7 +35,7 @@ pub(crate) fn in_time<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'stat
     }
 }
 
-/// Waits until `is` holds.
+/// Waits until `is` returns true, and panics if it does not.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = now() + LONG;
@@ -48,12 +49,12 @@ pub(crate) fn now() -> Instant {
     MonotonicClock.now()
 }
 
-/// A device that takes everything while its gate is open, and is full while it is not.
+/// A device that takes all packets while its gate is open, and is full while its gate is shut.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// Packets that it takes before it is full; `OPEN`: any number.
+    /// Number of packets that the device takes before it is full; `OPEN`: any number.
     room: AtomicU64,
-    /// Cookies of the packets it took, by burst.
+    /// Cookies of the packets that the device took, burst by burst.
     bursts: Mutex<Vec<Vec<u64>>>,
     refusals: AtomicU64,
 }
@@ -84,13 +85,13 @@ impl Gate {
         self.room.store(0, Ordering::SeqCst);
     }
 
-    /// Lets `count` packets out of a shut gate.
+    /// Lets `count` packets through a shut gate.
     pub(crate) fn open_for(&self, count: u64) {
         self.room.store(count, Ordering::SeqCst);
     }
 
-    /// Lets `count` packets of more out of a shut gate, and waits until they are home: the runner
-    /// asks again after it has freed them.
+    /// Lets `count` packets of those that wait through a shut gate, and waits until they are home.
+    /// The runner asks the device again only after it has freed them.
     #[track_caller]
     pub(crate) fn let_go(&self, count: u64) {
         self.open_for(count);
@@ -107,7 +108,7 @@ impl Gate {
         self.bursts.lock().unwrap().iter().map(Vec::len).collect()
     }
 
-    /// Times it was offered packets in vain.
+    /// Returns how often packets were offered while the gate was shut.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::SeqCst)
     }
@@ -141,7 +142,7 @@ impl Device for Gated {
     }
 }
 
-/// A link with one port over a gate.
+/// Returns the builder of a link with one port over a gate.
 pub(crate) fn gated(gate: &Arc<Gate>, qdisc: &str) -> LinkBuilder {
     Link::devices([gate.device()]).qdisc(qdisc)
 }
@@ -150,7 +151,7 @@ pub(crate) const fn credits(packets: u32) -> Credits {
     Credits { packets, bytes: 1 << 30 }
 }
 
-/// What became of one sender's packets.
+/// Counts the completions of one sender's packets, by drop reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fates(Arc<Mutex<BTreeMap<Option<DropReason>, u64>>>);
 
@@ -173,7 +174,7 @@ impl Fates {
     }
 }
 
-/// The books of a link at rest balance.
+/// Checks that the counters of an idle link balance.
 #[track_caller]
 pub(crate) fn balanced(stats: &LinkStats) {
     assert_eq!(stats.held, 0, "at rest: {stats:?}");

@@ -1,4 +1,5 @@
-//! Conservation: 240 threads do anything, some leave early, somebody closes the link.
+//! Conservation of packets: 240 threads make random calls, some end early, and the link is closed
+//! in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ const STEPS: u32 = 40;
 /// What one thread knows at its end.
 struct Books {
     accepted: u64,
-    /// Of a thread that stayed until all its packets were home.
+    /// The completions, if the thread stayed until all its packets were home.
     fates: Option<Fates>,
 }
 
@@ -30,7 +31,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Does something. False: the link is closed.
+    /// Makes a random call. Returns false if the link is closed.
     fn step(&mut self, number: u32) -> bool {
         let (sender, flow, rng) = (&mut self.sender, &self.flow, &mut self.rng);
         let payload = number.to_be_bytes();
@@ -46,7 +47,7 @@ impl Worker {
                 sender.try_send_batch(flow, &batch).map(|n| count = n as u64)
             }
             7 => {
-                // Changed between making and submitting; or thrown away.
+                // Change a packet between making and submitting it, or drop it.
                 sender.packet(flow, &payload).and_then(|mut packet| {
                     packet.priority = rng.u32(0..16);
                     if rng.bool() {
@@ -87,17 +88,19 @@ impl Worker {
                 break;
             }
             if number == leaves_at {
-                // With packets out, and under its cork, if it has one.
+                // The sender is dropped with packets in flight, and with corked packets if it has a
+                // cork.
                 return Books { accepted: self.accepted, fates: None };
             }
         }
-        // Paced packets may take long, and come home when the link closes.
+        // Paced packets may take long, but come home when the link closes.
         assert!(self.sender.flush(LONG), "all come home: {:?}", self.sender);
         Books { accepted: self.accepted, fates: Some(fates) }
     }
 }
 
-/// Lets 240 threads work until somebody closes the link. Gives what they submitted.
+/// Lets 240 threads work until the link is closed. Returns the number of packets that they
+/// submitted.
 fn storm(link: &Link, seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let steps = Arc::new(AtomicU64::new(0));
@@ -131,7 +134,7 @@ fn storm(link: &Link, seed: u64) -> u64 {
     })
 }
 
-/// Builds the link anew for each seed, and hands it to `check` after the storm.
+/// Builds a link for each seed, runs the threads, and hands the link to `check`.
 fn weather(
     build: impl Fn() -> LinkBuilder + Send + 'static,
     check: impl Fn(&Link) + Send + 'static,
@@ -150,13 +153,15 @@ fn weather(
     });
 }
 
-/// `LinkStats` never shows fewer packets submitted than are out, so a count that was lost would
-/// not show once they are. Here nothing gets out: what is submitted is what the senders counted.
+/// `LinkStats` never shows fewer submitted packets than packets that left, so a lost count would
+/// not show after the packets left. In this test no packet leaves, so the number of submitted
+/// packets is exactly what the senders counted.
 #[test]
 fn no_count_is_lost() {
     in_time(|| {
         let gate = Gate::new(false);
-        // Each of the eight may have 4,096 below, more than all its steps together may send.
+        // Each of the eight senders may have 4,096 packets in flight, more than all its steps
+        // together can send.
         let devices: Vec<_> = (0..4).map(|_| gate.device()).collect();
         let builder = Link::devices(devices).qdisc("pfifo limit 1mb").credits(credits(4_096));
         let link = builder.build().unwrap();
@@ -183,7 +188,7 @@ fn no_count_is_lost() {
         for (number, (mut worker, fates)) in workers.into_iter().enumerate() {
             let stats = link.stats();
             assert_eq!((stats.submitted, stats.sent, stats.dropped_total()), (accepted, 0, 0));
-            // Counts of senders that are gone, and of those that are not.
+            // Check the counts of senders that were dropped, and of those that still exist.
             if number % 2 == 0 {
                 drop(worker);
             } else if number == 7 {
@@ -226,7 +231,7 @@ fn null_pfifo_and_an_intake_for_few() {
     weather(move || Link::devices(devices()).qdisc("pfifo limit 50").burst(3), |_| ());
 }
 
-/// A receiver that counts until its device is gone.
+/// Counts the packets that arrive until the device is gone.
 fn count(mut receiver: Receiver) -> u64 {
     let mut count = 0;
     while receiver.recv_timeout(LONG).is_some() {
@@ -240,7 +245,7 @@ fn over_loopback(qdisc: &'static str) {
         for _ in 0..2 {
             let seed = fastrand::u64(..);
             println!("seed {seed}");
-            // Little room: the device is full now and then.
+            // The mailbox is small, so the device is full now and then.
             let (device, receiver) = loopback(50);
             let (arrived, stats) = thread::scope(|scope| {
                 let counting = scope.spawn(move || count(receiver));

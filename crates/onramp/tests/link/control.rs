@@ -1,4 +1,4 @@
-//! Trees that are changed and looked at while others send.
+//! Trees that are changed and listed while other threads send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, PortErro
 
 use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// A link whose tree changes.
+/// A link whose tree the test changes.
 struct Control {
     link: Link,
 }
@@ -79,7 +79,8 @@ fn a_class_of_mq_is_changed_alone() {
     });
 }
 
-/// What a gate does not let out is in the qdisc, or in the device's hands.
+/// A change keeps the packets in the qdisc, and a replacement drops them. Packets that the gate
+/// does not let through are in the qdisc, or in the port's burst for the device.
 #[test]
 fn a_change_keeps_packets_and_a_replacement_drops_them() {
     in_time(|| {
@@ -109,7 +110,8 @@ fn a_change_keeps_packets_and_a_replacement_drops_them() {
     });
 }
 
-/// Somebody sends as fast as it goes, another one changes all there is, a third one looks.
+/// Two threads send as fast as they can, a third one changes the tree, and a fourth one lists it.
+/// No packet is lost.
 #[test]
 fn nothing_is_lost_under_changes() {
     in_time(|| {
@@ -171,7 +173,7 @@ fn nothing_is_lost_under_changes() {
     });
 }
 
-/// Blocks until it is let go.
+/// A device that blocks until it is let go.
 struct Blocks {
     info: DeviceInfo,
     gate: Arc<(AtomicBool, AtomicBool)>,
@@ -197,7 +199,8 @@ impl Device for Blocks {
     }
 }
 
-/// Who changes a port whose device blocks is told so; the change is done when it is back.
+/// A thread that changes a port whose device blocks gets an error that says so. The change is made
+/// when the device returns.
 #[test]
 fn a_device_that_blocks_holds_up_nobody() {
     in_time(|| {
@@ -225,7 +228,7 @@ fn a_device_that_blocks_holds_up_nobody() {
             assert!(matches!(late, Err(PortError::Late(0))), "{late:?}");
             let mut blocked = 0;
             for _ in 0..3_000 {
-                // Nobody waits for these.
+                // These changes do not wait for the port.
                 blocked += u32::from(control.link.set_tree(&control.link.setup()).is_err());
             }
             assert!(blocked > 1_900, "what waits is bounded: {blocked}");
@@ -234,7 +237,7 @@ fn a_device_that_blocks_holds_up_nobody() {
             gate.1.store(true, Ordering::SeqCst);
         });
         until("it answers", || control.link.views(0).is_ok());
-        // The port that missed a change gets the whole tree with the next one.
+        // The port that missed a change gets the whole tree with the next change.
         control.apply("qdisc add dev d parent 7:2 handle 8: fq").unwrap();
         let views = |port| names(&control.link.views(port).unwrap());
         assert_eq!(views(0).len(), 2);
@@ -266,7 +269,7 @@ fn how_long_packets_stay_is_measured_if_asked_for() {
     });
 }
 
-/// Who removes a port waits for its packets, and keeps nobody else waiting.
+/// A thread that removes a port waits for the port's packets, and does not make other threads wait.
 #[test]
 fn a_port_that_goes_holds_up_nobody() {
     in_time(|| {

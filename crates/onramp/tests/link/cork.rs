@@ -1,4 +1,4 @@
-//! Corks.
+//! Tests of corks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -67,7 +67,8 @@ fn waiting_and_flushing_pull_the_cork() {
         let mut sender = link.sender();
         let flow = sender.flow(None);
         sender.cork();
-        // More than there are credits: the wait must let go what it waits for.
+        // More packets are corked than there are credits, so the wait has to release the packets
+        // for whose credits it waits.
         for _ in 0..25 {
             sender.send(&flow, b"x").unwrap();
         }
@@ -121,7 +122,7 @@ fn a_closed_link_swallows_a_cork_and_counts_it() {
     });
 }
 
-/// A cork may hold more than the intake's cap, on a port that others keep busy.
+/// A cork may hold more packets than the intake's cap, on a port that other senders keep busy.
 #[test]
 fn a_cork_larger_than_the_intake_gets_through() {
     in_time(|| {
@@ -167,7 +168,7 @@ fn a_cork_larger_than_the_intake_gets_through() {
     });
 }
 
-/// How somebody goes on who has packets under a cork.
+/// The next call of a sender that has packets under a cork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     WaitRoom,
@@ -178,8 +179,8 @@ enum After {
     Drop,
 }
 
-/// A link is closed whose intake is full, and whose runner a device keeps: what a cork holds finds
-/// no place there and is purged, before or after the close, and nobody waits for the device.
+/// A link is closed whose intake is full and whose runner a device keeps. Corked packets find no
+/// place in the intake and are purged, before or after the close, and no call waits for the device.
 #[test]
 fn a_cork_on_a_full_intake_ends_with_the_link() {
     let all = [After::WaitRoom, After::Timeout, After::Flush, After::Ready, After::Drop];
@@ -222,7 +223,7 @@ fn a_cork_on_a_full_intake_ends_with_the_link() {
                     After::Drop => return None,
                 }
                 assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
-                // A task is told at once; the cork goes with the next call that sends.
+                // A waiting task is woken at once; the cork ends with the next call that sends.
                 sender.uncork().unwrap();
                 Some(sender)
             });

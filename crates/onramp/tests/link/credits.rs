@@ -1,4 +1,4 @@
-//! Senders that wait with a small share of the credits, and get a larger one as others leave.
+//! Senders that wait with a small share of the credits, and get a larger share when others leave.
 
 use std::task::Poll;
 use std::thread;
@@ -10,10 +10,10 @@ use crate::common::{LONG, balanced, in_time, until};
 use crate::ready::{Unpark, poll};
 use crate::wakes::HOWS;
 
-/// So many senders that each may have four packets below it.
+/// A number of senders at which each may have four packets in flight.
 const CROWD: usize = 2_100;
 
-/// A link over a mailbox that nobody reads, and a crowd of senders.
+/// Makes a link over a mailbox that nobody reads, and a crowd of senders.
 fn crowd() -> (Link, Receiver, Vec<Sender>) {
     let (lo, receiver) = loopback(10_000);
     let link = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo").build().unwrap();
@@ -21,7 +21,7 @@ fn crowd() -> (Link, Receiver, Vec<Sender>) {
     (link, receiver, others)
 }
 
-/// Everybody who waits goes on when the crowd leaves, though no packet of theirs comes home.
+/// All waiting senders continue when the crowd leaves, though none of their packets comes home.
 #[test]
 fn who_waits_goes_on_when_others_leave() {
     in_time(|| {
@@ -55,7 +55,7 @@ fn who_waits_goes_on_when_others_leave() {
     });
 }
 
-/// A task is woken each time its share doubles, and finds room then.
+/// A task is woken each time its share doubles, and then finds room.
 #[test]
 fn a_task_sees_each_step() {
     in_time(|| {
@@ -87,7 +87,7 @@ fn a_task_sees_each_step() {
     });
 }
 
-/// A port that is added lets more packets be below, too: who waits hears of it.
+/// An added port raises the share of each sender, and waiting tasks are woken.
 #[test]
 fn a_task_sees_that_a_port_was_added() {
     in_time(|| {

@@ -1,4 +1,4 @@
-//! Devices that panic, and callbacks that do.
+//! Devices that panic, and callbacks that panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use onramp::{
 
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// Takes what it is given, until it has taken so many packets.
+/// A device that takes packets until it has taken a given number of them, and then panics.
 struct Mortal {
     info: DeviceInfo,
     left: u64,
@@ -45,8 +45,8 @@ impl Device for Mortal {
     }
 }
 
-/// 16 threads over two ports, one of which dies under them: nobody hangs, nothing is lost, those
-/// on the other port go on.
+/// 16 threads send over two ports, one of which dies. No thread hangs, no packet is lost, and the
+/// threads on the other port go on.
 #[test]
 fn a_port_dies_under_load() {
     in_time(|| {
@@ -56,7 +56,8 @@ fn a_port_dies_under_load() {
             let threads: Vec<_> = (0..16)
                 .map(|_| {
                     let mut sender = link.sender();
-                    // Before a port dies: the others take all flows after that.
+                    // Make the flow before a port dies: the other port gets all flows that are made
+                    // after that.
                     let flow = sender.flow(None);
                     scope.spawn(move || {
                         let fates = Fates::of(&mut sender);
@@ -86,7 +87,7 @@ fn a_port_dies_under_load() {
     });
 }
 
-/// The runner meets the panic: it lives on, and serves the other port.
+/// The runner calls the device that panics. The runner survives and serves the other port.
 #[test]
 fn the_runner_outlives_a_port() {
     in_time(|| {
@@ -96,7 +97,7 @@ fn the_runner_outlives_a_port() {
             Link::devices([mortal, gate.device()]).qdisc("fq maxrate 8mbit").build().unwrap();
         let mut sender = link.sender();
         let (doomed, other) = (sender.flow(None), sender.flow(None));
-        // Beyond the first quantum, packets wait for their time, and for the runner.
+        // Packets beyond the first quantum wait for their time, and so for the runner.
         for _ in 0..40 {
             sender.try_send(&other, &[0; 1_000]).unwrap();
         }
@@ -112,7 +113,7 @@ fn the_runner_outlives_a_port() {
     });
 }
 
-/// A sender that waits for room as its port dies is woken, and told.
+/// A sender that waits for room when its port dies is woken, and learns of the death.
 #[test]
 fn those_who_wait_are_told() {
     in_time(|| {
@@ -137,7 +138,7 @@ fn those_who_wait_are_told() {
     });
 }
 
-/// A callback that panics costs no credit.
+/// A callback that panics does not cost the sender a credit.
 #[test]
 fn a_callback_that_panics() {
     in_time(|| {

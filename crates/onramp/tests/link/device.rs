@@ -1,4 +1,4 @@
-//! Devices of all kinds under a link.
+//! Links over devices of several kinds.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, Transmit
 
 use crate::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// A device that blocks its caller, as none should.
+/// A device that blocks its caller, which no device should do.
 #[derive(Debug)]
 pub(crate) struct Slow {
     info: DeviceInfo,
@@ -19,7 +19,7 @@ pub(crate) struct Slow {
     pub(crate) bursts: Bursts,
 }
 
-/// Bursts by the thread that sent them.
+/// Number of bursts that each thread sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bursts(Arc<Mutex<HashMap<ThreadId, u32>>>);
 
@@ -82,7 +82,7 @@ fn a_full_device_holds_everything_back_and_goes_on() {
     });
 }
 
-/// A device that is full most of the time, and many who push all the time.
+/// A device is full most of the time while many threads push all the time. All packets are sent.
 #[test]
 fn a_device_that_opens_now_and_then() {
     in_time(|| {
@@ -151,7 +151,8 @@ fn udp_over_ipv6_and_a_connected_socket() {
                 (socket, addr)
             }
             Err(error) => {
-                // Past the test harness, which hides what passing tests print.
+                // Write to stderr directly, because the test harness hides what passing tests
+                // print.
                 let mut stderr = std::io::stderr();
                 return writeln!(stderr, "SKIP: kernel: no IPv6: {error}").expect("it is open");
             }
@@ -174,7 +175,8 @@ fn udp_over_ipv6_and_a_connected_socket() {
     });
 }
 
-/// Nobody listens there: some are refused, none is lost silently.
+/// UDP packets to a closed port or to port 0 may be refused. Every packet is counted, with a drop
+/// reason if it was dropped.
 #[test]
 fn packets_that_udp_drops_have_a_reason() {
     in_time(|| {
@@ -230,6 +232,6 @@ fn what_cannot_be_built_says_why() {
     assert!(why(Link::devices([null()]).credits(credits(0))).contains("credits is 0"));
     assert!(why(Link::devices([null()]).credits(credits(40_000))).contains("credits is 40000"));
     assert!(why(Link::udp("host.invalid:1")).contains("cannot resolve"));
-    // An address of a documentation network, which no machine has.
+    // This address belongs to a documentation network, so no machine has it.
     assert!(why(Link::udp("192.0.2.1:0")).contains("192.0.2.1"));
 }

@@ -1,5 +1,5 @@
-//! Children of `fork`: copies of a link without its threads. Each call returns there, nothing is
-//! accepted, and nothing leaves by the sockets that parent and child share.
+//! Children of `fork`, which have copies of a link without its threads. Every call returns there,
+//! no packet is accepted, and no packet leaves by the sockets that parent and child share.
 
 use std::ffi::CStr;
 use std::fs;
@@ -15,17 +15,17 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::common::{LONG, SHORT, balanced, credits, in_time, now, until};
 use crate::trap::Trap;
 
-/// Longer than a child takes that nothing keeps.
+/// Longer than a child takes if nothing blocks it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a child works with.
+/// The values with which a child works.
 struct World {
     link: Link,
     sender: Sender,
     flow: Flow,
 }
 
-/// One thing that a child does; says whether that was as it shall be.
+/// A call that a child makes. It returns whether the result was right.
 type Step = (&'static CStr, fn(&mut World) -> bool);
 
 const CLOSED: TrySendError = TrySendError::Closed;
@@ -94,7 +94,7 @@ const STEPS: [Step; 24] = [
     (c"at last", |w| w.sender.try_send(&w.flow, b"child") == Err(CLOSED)),
 ];
 
-/// The child's part. The kernel shows the parent the name of its thread.
+/// Runs in the child. The parent can read the name of the child's thread from the kernel.
 fn child(world: &mut Option<World>) -> i32 {
     for (number, (name, step)) in (1..).zip(&STEPS) {
         let _ = rustix::thread::set_name(name);
@@ -110,7 +110,7 @@ fn child(world: &mut Option<World>) -> i32 {
     0
 }
 
-/// Has a child go through all of it.
+/// Forks a child that makes all the calls.
 #[track_caller]
 fn fork(world: &mut Option<World>) {
     let number = run_in_child(|| child(world)).expect("there can be a child");
@@ -133,7 +133,7 @@ fn fork(world: &mut Option<World>) {
     }
 }
 
-/// A link over sockets that are connected to one, and that one.
+/// Makes a link over sockets that are connected to one receiver, and returns that receiver, too.
 fn sockets(ports: usize, qdisc: &str) -> (UdpSocket, World) {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     let sockets = (0..ports).map(|_| {
@@ -148,7 +148,7 @@ fn sockets(ports: usize, qdisc: &str) -> (UdpSocket, World) {
     (receiver, World { link, sender, flow })
 }
 
-/// What the receiver has got: all of it is the parent's.
+/// Checks that the receiver has got `packets` packets, all from the parent.
 #[track_caller]
 fn received(receiver: &UdpSocket, packets: usize) {
     let mut buf = [0; 100];
@@ -161,7 +161,7 @@ fn received(receiver: &UdpSocket, packets: usize) {
     assert!(receiver.recv(&mut buf).is_err(), "there is one more");
 }
 
-/// The link is at rest as the process forks.
+/// The link holds no packet when the process forks.
 #[test]
 fn a_child_of_a_link_at_rest() {
     for ports in [1, 3] {
@@ -190,8 +190,8 @@ fn a_child_of_a_link_at_rest() {
     }
 }
 
-/// Packets wait for their times, and others under a cork, as the process forks: they are the
-/// parent's, and go once.
+/// Packets wait for their departure times or under a cork when the process forks. They belong to
+/// the parent and leave once.
 #[test]
 fn a_child_of_a_link_that_holds_packets() {
     in_time(|| {
@@ -215,8 +215,9 @@ fn a_child_of_a_link_that_holds_packets() {
     });
 }
 
-/// A device keeps the runner, the sender has no credit left, and others send, change the link and
-/// wait as the process forks: whatever locks they have, they have them in the child for ever.
+/// When the process forks, a device keeps the runner, the sender has no credit, and other threads
+/// send, change the link and wait. Locks that these threads hold stay locked forever in the child,
+/// but no call there hangs.
 #[test]
 fn children_of_a_link_that_others_use() {
     in_time(|| {

@@ -1,6 +1,6 @@
-//! Who waits sleeps: it is polled a few times, and uses little of a processor, whatever it waits
-//! for. This is the one place where time decides: a wait of a second uses less than a quarter of
-//! one.
+//! Threads that wait sleep, whatever they wait for: they are polled a few times only, and use
+//! little processor time. These are the only tests that depend on time: a wait of one second uses
+//! less than a quarter of a second of processor time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,22 +15,23 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::common::{LONG, credits, in_time, now, until};
 use crate::trap::Trap;
 
-/// How long each waits.
+/// How long each thread waits.
 const WAIT: Duration = Duration::from_secs(1);
-/// What it may use of a processor meanwhile.
+/// Processor time that a thread may use during the wait.
 const MOST: Duration = Duration::from_millis(250);
-/// Times that a task may be polled meanwhile.
+/// Number of times that a task may be polled during the wait.
 const POLLS: u64 = 2_000;
-/// Times that a runner may wake in a millisecond, for all who wait: it looks every 100 µs at most.
+/// Number of times per millisecond that a runner may wake for all waiting threads. A runner looks
+/// every 100 µs at most.
 const WAKEUPS: u64 = 15;
 
-/// What the calling thread has used of its processor.
+/// Returns the processor time that the calling thread has used.
 fn used() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// Does something that waits for about a second, and sees that it slept.
+/// Makes a call that waits for about a second, and checks that it slept.
 #[track_caller]
 fn sleeps<R>(what: &str, wait: impl FnOnce() -> R) -> R {
     let before = used();
@@ -40,7 +41,7 @@ fn sleeps<R>(what: &str, wait: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Wakes a thread, and counts.
+/// A waker that unparks a thread and counts the wake-ups.
 struct Wakes(Thread, AtomicU64);
 
 impl Wake for Wakes {
@@ -50,7 +51,8 @@ impl Wake for Wakes {
     }
 }
 
-/// An executor that has one task, and gives up after a second. Gives the times it polled.
+/// Runs an executor with one task that gives up after a second. Returns how often it polled the
+/// task.
 fn polls(sender: &mut Sender, flow: &Flow) -> u64 {
     let wakes = Arc::new(Wakes(thread::current(), AtomicU64::new(0)));
     let waker = Waker::from(wakes.clone());
@@ -73,17 +75,18 @@ fn polls(sender: &mut Sender, flow: &Flow) -> u64 {
     }
 }
 
-/// The calls that wait, in a link where none of them can end. Each sender has a flow, and packets
-/// that do not come home.
+/// A link in which no waiting call can end. Each sender has a flow, and packets that do not come
+/// home.
 struct State {
     link: Link,
     senders: Vec<(Sender, Flow)>,
-    /// Packets do not leave the link either.
+    /// Whether packets do not leave the link either.
     holds: bool,
 }
 
 impl State {
-    /// Makes as many senders as there are ways to wait; `lay` has each of them wait.
+    /// Makes one sender for each way to wait. `lay` brings each of them into a state in which it
+    /// has to wait.
     fn of(link: Link, holds: bool, port: usize, mut lay: impl FnMut(&mut Sender, &Flow)) -> Self {
         let senders = (0..4).map(|_| {
             let mut sender = link.sender();
@@ -95,8 +98,8 @@ impl State {
         Self { link, senders, holds }
     }
 
-    /// Everybody waits for a second, all at the same time; then the link is closed, which ends
-    /// `send`, and `end` makes an end of the rest.
+    /// Lets all senders wait for a second at the same time. Then closes the link, which ends
+    /// `send`, and calls `end`, which ends the other waits.
     fn waits(self, what: &str, end: impl FnOnce()) {
         let Self { link, senders, holds } = self;
         let [mut ready, mut timed, mut sends, mut flushes]: [(Sender, Flow); 4] =
@@ -114,7 +117,7 @@ impl State {
             let all = scope.spawn(|| sleeps("Link::flush", || link.flush(WAIT)));
             let polls = polls.join().unwrap();
             assert!(polls < POLLS, "{what}: {polls} polls");
-            // Before the close, which ends these waits too.
+            // Check these results before the close, which ends these waits too.
             assert!(!room.join().unwrap(), "{what}");
             assert!(!flushed.join().unwrap(), "{what}");
             assert_eq!(all.join().unwrap(), !holds, "{what}");
@@ -127,7 +130,8 @@ impl State {
     }
 }
 
-/// A port is being removed, which takes long: it holds a packet that may not leave.
+/// All calls wait while a port is being removed that holds a packet whose departure time is far
+/// away.
 #[test]
 fn while_a_port_is_being_removed() {
     in_time(|| {
@@ -150,7 +154,7 @@ fn while_a_port_is_being_removed() {
     });
 }
 
-/// The caller has all the packets that it may have.
+/// All calls wait while the caller holds all the packets that its senders may have.
 #[test]
 fn while_the_caller_has_all_credits() {
     in_time(|| {
@@ -160,8 +164,8 @@ fn while_the_caller_has_all_credits() {
         let state = State::of(link, false, 0, |sender, flow| {
             held.extend([(); 2].map(|()| sender.packet(flow, b"held").unwrap()));
         });
-        // Nothing was submitted, so a flush is done at once: let it wait for a packet of the heap,
-        // which a receiver has.
+        // Nothing was submitted, so a flush would return at once. Let it wait for a packet from the
+        // heap, which a receiver holds.
         let (device, receiver) = loopback(9);
         let port = state.link.add_port(device).unwrap();
         let mut state = state;
@@ -172,7 +176,7 @@ fn while_the_caller_has_all_credits() {
     });
 }
 
-/// The packets lie in a mailbox.
+/// All calls wait while the packets lie in a mailbox that nobody reads.
 #[test]
 fn while_nobody_reads() {
     in_time(|| {
@@ -186,7 +190,7 @@ fn while_nobody_reads() {
     });
 }
 
-/// The device keeps the owner of the port.
+/// All calls wait while a device keeps the owner of the port.
 #[test]
 fn while_a_device_blocks() {
     in_time(|| {
@@ -204,14 +208,15 @@ fn while_a_device_blocks() {
     });
 }
 
-/// There is credit, and the intake is full, because a device keeps its owner.
+/// All calls wait for a place in a full intake, whose owner a device keeps. The senders have
+/// credit.
 #[test]
 fn while_an_intake_is_full() {
     in_time(|| {
         let trap = Trap::new();
         let link = Link::devices([trap.device()]).qdisc("pfifo").burst(4).build().unwrap();
         let caught = trap.catch(&link, 0);
-        // One packet each: then it is full.
+        // Each sender stages one packet; then the intake is full.
         let state = State::of(link, true, 0, |sender, flow| sender.try_send(flow, b"x").unwrap());
         state.waits("an intake is full", || {
             trap.open();
@@ -220,7 +225,7 @@ fn while_an_intake_is_full() {
     });
 }
 
-/// A cork that does not fit into a full intake.
+/// All calls wait because a cork does not fit into a full intake.
 #[test]
 fn while_a_cork_waits_for_a_full_intake() {
     in_time(|| {
@@ -233,7 +238,7 @@ fn while_a_cork_waits_for_a_full_intake() {
         let mut made = 0;
         let state = State::of(link, true, 0, |sender, flow| {
             made += 1;
-            // To send under a cork is to be done.
+            // A send under a cork would succeed, so the sending thread gets no cork.
             if made != 3 {
                 sender.cork();
                 (0..9).for_each(|_| sender.try_send(flow, b"x").unwrap());
@@ -246,8 +251,8 @@ fn while_a_cork_waits_for_a_full_intake() {
     });
 }
 
-/// A link that is closed, and packets of it that lie in a mailbox: whatever is asked of it ends,
-/// and nobody is busy until then.
+/// Packets of a closed link lie in a mailbox. Every call on the link returns, and uses little
+/// processor time until then.
 #[test]
 fn after_a_close_with_packets_in_a_mailbox() {
     in_time(|| {
@@ -263,7 +268,8 @@ fn after_a_close_with_packets_in_a_mailbox() {
             scope.spawn(|| {
                 let flushed = sleeps("flush", || own.flush(LONG));
                 assert!(!flushed, "they are not read");
-                // Woken at once: there is nothing to wait for.
+                // `wait_room` returns at once, because there is nothing to wait for on a closed
+                // link.
                 own.wait_room(&flow, 1);
                 assert!(own.send(&flow, b"x").is_err());
             });

@@ -1,4 +1,5 @@
-//! Trees of every kind that change under load, with packets of several datagrams in them.
+//! Trees with qdiscs of every kind that change under load, with packets of several datagrams in
+//! them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -27,7 +28,8 @@ fn options(kind: &str) -> &'static str {
     }
 }
 
-/// A tree of each kind that a link may have, and those that make packets below classes and ports.
+/// Returns a tree for each kind of qdisc that a link may have, and trees with packet-creating kinds
+/// below classes and ports.
 fn trees() -> Vec<Setup> {
     let kinds = KINDS.iter().map(|kind| kind.id).filter(|kind| *kind != "mqprio");
     let root = |kind| format!("qdisc add dev x root handle 1: {kind} {}", options(kind));
@@ -46,7 +48,8 @@ fn trees() -> Vec<Setup> {
     trees.into_iter().map(setup).collect()
 }
 
-/// Sends until it shall stop; gives the number of packets, each of whose fate was told.
+/// Sends until `stop` is set. Returns the number of packets, and checks that a completion was
+/// reported for each.
 fn work(mut sender: Sender, pause: Duration, stop: &AtomicBool) -> u64 {
     let (fates, flow, mut sent) = (Fates::of(&mut sender), sender.flow(None), 0);
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Order, as a port goes.
+//! Order of packets when a port is removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use onramp::{Clock, Device, DeviceInfo, Instant, Link, Mapping, PacketList, Tran
 
 use crate::common::{Gate, LONG, balanced, credits, in_time, until};
 
-/// Notes the cookies it took, together with the other devices.
+/// A device that records the cookies of the packets it took, in one list for all devices.
 struct Noting {
     info: DeviceInfo,
     taken: Arc<Mutex<Vec<u64>>>,
@@ -32,8 +32,9 @@ impl Device for Noting {
     }
 }
 
-/// A cork is pulled as its port goes, which is empty: so many packets are on their way into it for
-/// long. What comes behind them, to another port, does not overtake them.
+/// A sender uncorks many packets into an empty port while the port is removed, so these packets are
+/// on their way into the port for a long time. Packets behind them, which go to another port, do
+/// not overtake them.
 fn pull(wait: Duration) {
     const PACKETS: u32 = 8_000;
     let taken = Arc::new(Mutex::new(Vec::new()));
@@ -80,8 +81,8 @@ fn packets_on_their_way_into_a_port_that_goes_are_not_overtaken() {
     }
 }
 
-/// Whoever waits for what came late into a port whose device takes nothing waits until the deadline
-/// of its removal.
+/// A sender that waits for late packets in a removed port, whose device takes nothing, waits only
+/// until the deadline of the removal.
 #[test]
 fn nobody_waits_for_ever_for_what_came_late() {
     in_time(|| {

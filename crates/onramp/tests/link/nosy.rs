@@ -1,5 +1,5 @@
-//! Wakers that call the link: whatever the thread that calls them is doing, nobody waits for
-//! himself.
+//! Wakers that call the link. Whatever the thread that calls the waker is doing, no thread waits
+//! for itself.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use onramp::{Device, Flow, Link, Mapping, PortError, Sender};
 
 use crate::common::{Gate, LONG, balanced, credits, in_time, until};
 
-/// A waker that calls all there is to call, and notes who called it.
+/// A waker that makes all calls of a link, and records which thread called the waker.
 struct Nosy {
     link: Link,
-    /// The port that it removes.
+    /// Number of the port that the waker removes.
     port: usize,
     calls: AtomicU32,
     done: AtomicU32,
@@ -35,7 +35,7 @@ impl Nosy {
         })
     }
 
-    /// What was said of a change of ports.
+    /// Records the result of a change of ports.
     fn note<T>(&self, said: Result<T, PortError>) {
         match said {
             Err(PortError::Nested) => _ = self.nested.fetch_add(1, SeqCst),
@@ -72,11 +72,12 @@ impl Wake for Nosy {
     }
 }
 
-/// More than a device was offered and a qdisc does not drop any more, twice over.
+/// More than twice the number of packets that a device was offered, which a change of the qdisc can
+/// no longer drop.
 const BELOW: u32 = 500;
 
-/// A link whose first port is shut, with a sender that has no credit left; ports 1 and 2 take
-/// everything.
+/// Makes a link whose first port is shut, and a sender that has no credit left. Ports 1 and 2 take
+/// all packets.
 fn shut() -> (Arc<Gate>, Link, Sender, Flow) {
     shut_with(BELOW)
 }
@@ -107,7 +108,7 @@ fn end(gate: &Gate, link: &Link, mut sender: Sender) {
     link.close(LONG);
 }
 
-/// A runner sends what the waker waits for, and calls it.
+/// A runner sends the packets for which the waker waits, and calls the waker.
 #[test]
 fn a_runner_calls_it() {
     in_time(|| {
@@ -123,7 +124,7 @@ fn a_runner_calls_it() {
     });
 }
 
-/// A change of the qdisc drops what the waker waits for.
+/// A change of the qdisc drops the packets for which the waker waits, and calls the waker.
 #[test]
 fn a_change_of_the_qdisc_calls_it() {
     in_time(|| {
@@ -137,13 +138,13 @@ fn a_change_of_the_qdisc_calls_it() {
     });
 }
 
-/// The removal of a port purges what the waker waits for.
+/// The removal of a port purges the packets for which the waker waits, and calls the waker.
 #[test]
 fn the_removal_of_a_port_calls_it() {
     for removes in [0, 2] {
         in_time(move || {
             let (gate, link, mut sender, flow) = shut();
-            // It removes the same port, or another.
+            // The waker removes the same port, or another one.
             let nosy = Nosy::new(&link, removes);
             arm(&mut sender, &flow, &nosy);
             let report = link.remove_port(0, Duration::ZERO).unwrap();
@@ -154,7 +155,7 @@ fn the_removal_of_a_port_calls_it() {
     }
 }
 
-/// A removal waits for what a runner sends, and the runner calls the waker meanwhile.
+/// A removal waits for packets that a runner sends, and the runner calls the waker meanwhile.
 fn a_removal_waits_for(packets: u32) {
     in_time(move || {
         let (gate, link, mut sender, flow) = shut_with(packets);
@@ -164,7 +165,7 @@ fn a_removal_waits_for(packets: u32) {
         let removes =
             thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(20)));
         until("the port takes nothing", || {
-            // Flows of it wait for their successors.
+            // Flows of the removed port wait for its successors.
             let mut other = link.sender();
             let flow = other.flow_with(None, Mapping::Port(0));
             other.try_send(&flow, b"x").is_err()
@@ -177,20 +178,20 @@ fn a_removal_waits_for(packets: u32) {
     });
 }
 
-/// The runner has sent all that there is when it calls the waker.
+/// The runner has sent all packets when it calls the waker.
 #[test]
 fn a_runner_calls_it_during_a_removal() {
     a_removal_waits_for(8);
 }
 
-/// The runner has more to send when it calls the waker.
+/// The runner has more packets to send when it calls the waker.
 #[test]
 fn a_runner_with_more_to_send_calls_it_during_a_removal() {
     a_removal_waits_for(BELOW);
 }
 
-/// As a port is added, or a sender goes, there is more for each that waits: these threads call the
-/// waker themselves.
+/// An added port, or a dropped sender, raises the share of every waiting sender. The thread that
+/// adds or drops calls the waker itself.
 #[test]
 fn a_larger_share_calls_it() {
     for adds in [true, false] {
@@ -218,7 +219,7 @@ fn a_larger_share_calls_it() {
     }
 }
 
-/// A close purges what the waker waits for, and tells it before that.
+/// A close calls the waker before it purges the packets for which the waker waits.
 #[test]
 fn a_close_calls_it() {
     in_time(|| {
@@ -233,7 +234,7 @@ fn a_close_calls_it() {
     });
 }
 
-/// A waker that closes the link, whoever calls it.
+/// A waker that closes the link.
 struct Closer(Link, AtomicU32);
 
 impl Wake for Closer {
@@ -243,7 +244,7 @@ impl Wake for Closer {
     }
 }
 
-/// A runner, a change of the qdisc and a removal call a waker that closes the link.
+/// A runner, a change of the qdisc, and a removal call a waker that closes the link.
 #[test]
 fn a_waker_closes_the_link() {
     for how in 0..3 {

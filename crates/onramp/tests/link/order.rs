@@ -1,4 +1,4 @@
-//! Packets of one flow arrive in the order they were sent, whatever else happens.
+//! Packets of one flow arrive in the order in which they were sent, whatever else happens.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use onramp::{Link, Packet};
 
 use crate::common::{LONG, balanced, credits, in_time};
 
-/// The number of a packet in its flow, as its payload.
+/// Returns the payload of a packet: its number in its flow.
 fn payload(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
@@ -61,7 +61,7 @@ fn arrive_in_order(qdisc: &'static str, burst: u16) {
             });
         }
     });
-    // A packet may have been read before the owner who delivered it has counted it.
+    // A packet may have been read before the owner that delivered it has counted it.
     assert!(link.flush(LONG));
     assert_eq!(link.stats().sent, THREADS * u64::from(PACKETS));
     balanced(&link.stats());

@@ -1,5 +1,5 @@
-//! What a sender owes: which packets a flush waits for, which use credits, and who is told their
-//! fate, whosever packets they are and wherever they go.
+//! Which packets a sender's flush waits for, which use its credits, and which sender gets a
+//! packet's completion, whichever sender made the packet and wherever it goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -12,19 +12,19 @@ use onramp::{DropReason, Flow, Link, Mapping, Packet, Rejected, Sender, TrySendE
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 use crate::trap::Trap;
 
-/// Whether everything that the sender submitted is home, by its flush.
+/// Returns whether all packets that the sender submitted are home, according to its flush.
 fn home(sender: &mut Sender) -> bool {
     sender.flush(Duration::ZERO)
 }
 
-/// A link over a mailbox, which takes what comes at once.
+/// Makes a link over a mailbox, which takes packets at once.
 fn mailbox() -> (Link, Receiver) {
     let (device, receiver) = loopback(1_000);
     let link = Link::devices([Box::new(device) as Box<_>]).qdisc("pfifo");
     (link.credits(credits(4)).build().unwrap(), receiver)
 }
 
-/// Packets of the heap use no credit, and a flush waits for them, exactly.
+/// Packets from the heap use no credit, and a flush waits for exactly these packets, too.
 #[test]
 fn packets_of_the_heap_are_flushed() {
     in_time(|| {
@@ -47,7 +47,7 @@ fn packets_of_the_heap_are_flushed() {
             assert_eq!(link.stats().sent, round * 20);
         }
         assert_eq!(fates.total(), 0, "their fate is told to nobody");
-        // A packet that the caller has is none that was submitted.
+        // A packet that the caller holds was not submitted, so a flush does not wait for it.
         let held = sender.packet(&flow, b"x").unwrap();
         assert!(home(&mut sender));
         assert_eq!(sender.in_flight(), 1);
@@ -56,8 +56,8 @@ fn packets_of_the_heap_are_flushed() {
     });
 }
 
-/// Packets of the heap that were sent long ago keep nobody from going on: what a sender waits for
-/// is half of its own that are below.
+/// Packets from the heap that were sent long ago do not delay a sender. A waiting sender needs half
+/// of its own packets that are in flight.
 #[test]
 fn packets_of_the_heap_leave_no_trace() {
     in_time(|| {
@@ -83,7 +83,8 @@ fn packets_of_the_heap_leave_no_trace() {
     });
 }
 
-/// Who submits a packet of another waits for it; its maker has the credit out, and hears of it.
+/// A sender waits for a packet of another sender that it submitted. The maker of the packet pays
+/// the credit and gets the completion.
 #[test]
 fn a_lent_packet_is_flushed_by_who_submitted_it() {
     in_time(|| {
@@ -98,7 +99,8 @@ fn a_lent_packet_is_flushed_by_who_submitted_it() {
         assert!(home(&mut made), "it submitted nothing");
         assert!(!home(&mut lent));
         assert_eq!((made.in_flight(), lent.in_flight()), (1, 0));
-        // With a packet of its own behind it, each waits for its own.
+        // The maker sends a packet of its own behind the lent one. Each sender waits for the packet
+        // that it submitted.
         made.try_send(&flow, b"own").unwrap();
         assert!(!home(&mut made));
         gate.let_go(1);
@@ -112,7 +114,7 @@ fn a_lent_packet_is_flushed_by_who_submitted_it() {
     });
 }
 
-/// A packet that is lent to a sender of another link.
+/// A packet is lent to a sender of another link.
 #[test]
 fn a_packet_is_lent_to_another_link() {
     in_time(|| {
@@ -125,7 +127,7 @@ fn a_packet_is_lent_to_another_link() {
         lent.submit(&flows[1], packet).unwrap();
         assert!(home(&mut made) && !home(&mut lent));
         assert_eq!(made.in_flight(), 1);
-        // The sender is gone before its packet, and that before the sender that has it.
+        // Drop the other sender before the packet comes home.
         drop(lent);
         gates[1].open();
         assert!(links[1].flush(LONG));
@@ -135,7 +137,8 @@ fn a_packet_is_lent_to_another_link() {
     });
 }
 
-/// A maker that goes before its packet: who submitted it still waits for it.
+/// A packet's maker is dropped before its packet. The sender that submitted the packet still waits
+/// for it.
 #[test]
 fn a_lent_packet_outlives_its_maker() {
     in_time(|| {
@@ -153,7 +156,7 @@ fn a_lent_packet_outlives_its_maker() {
     });
 }
 
-/// A callback that panics loses fates, and neither credits nor what is below.
+/// A callback that panics costs no credits, and the sender still knows which packets are in flight.
 #[test]
 fn a_callback_that_panics_keeps_the_books() {
     in_time(|| {
@@ -175,13 +178,13 @@ fn a_callback_that_panics_keeps_the_books() {
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
             gate.open();
             assert!(link.flush(LONG));
-            // All come at once: the flush panics with the first look that finds some.
+            // All packets come home at once, so the flush panics as soon as it finds some.
             assert!(catch_unwind(AssertUnwindSafe(|| sender.flush(LONG))).is_err());
             *told.lock().unwrap() += panics_at;
             sender.on_complete(|_| ());
             assert!(sender.flush(LONG), "nothing is below");
             assert_eq!(sender.in_flight(), 0, "the {panics_at}. panics");
-            // The credits are there, all of them, and those who wait for one are woken.
+            // All credits are available again, and a sender that waits for a credit is woken.
             gate.shut();
             let held: Vec<_> = (0..7).map(|_| sender.packet(&flow, b"x").unwrap()).collect();
             sender.try_send(&flow, b"x").unwrap();
@@ -195,12 +198,13 @@ fn a_callback_that_panics_keeps_the_books() {
     });
 }
 
-/// A packet that a receiver sends on, by this sender at this flow; says what the flow is worth.
+/// Sends a received packet on, by this sender and on this flow.
 fn on(sender: &mut Sender, flow: &Flow, packet: Packet) {
     sender.submit(flow, packet).unwrap();
 }
 
-/// A receiver sends what it got on by the same sender: it counts once, and until it is dropped.
+/// A receiver sends a packet on by the same sender. The packet counts once, until the receiver
+/// drops it.
 #[test]
 fn what_a_receiver_sends_on_counts_once() {
     in_time(|| {
@@ -225,7 +229,8 @@ fn what_a_receiver_sends_on_counts_once() {
     });
 }
 
-/// Sent on by another sender, of this link or of another: both wait for it until it is dropped.
+/// A receiver sends a packet on by another sender, of the same link or of another. Both senders
+/// wait for the packet until it is dropped.
 #[test]
 fn what_a_receiver_sends_on_by_another_sender() {
     for abroad in [false, true] {
@@ -245,7 +250,7 @@ fn what_a_receiver_sends_on_by_another_sender() {
             let last = if abroad { &mut other_receiver } else { &mut receiver };
             let packet = last.recv_timeout(LONG).unwrap();
             assert!(!home(&mut sender) && !home(&mut other));
-            // And back again, by its own sender.
+            // The packet's own sender sends it on once more.
             on(&mut sender, &flow, packet);
             let packet = receiver.recv_timeout(LONG).unwrap();
             assert!(!home(&mut sender) && !home(&mut other));
@@ -256,7 +261,7 @@ fn what_a_receiver_sends_on_by_another_sender() {
     }
 }
 
-/// What is sent on to where nobody receives: the fate that is told is the last one.
+/// A packet is sent on to a place without a receiver. The reported completion is the last one.
 #[test]
 fn the_last_fate_is_told() {
     in_time(|| {
@@ -274,8 +279,8 @@ fn the_last_fate_is_told() {
     });
 }
 
-/// A packet that is given back is as it was: one that was never accepted is told to nobody, and
-/// uses its maker's credit until it is dropped.
+/// A packet that is given back is unchanged. If it was never accepted, no completion is reported
+/// for it, and it uses its maker's credit until it is dropped.
 #[test]
 fn a_refused_packet_is_below_nobody() {
     in_time(|| {
@@ -308,8 +313,8 @@ fn a_refused_packet_is_below_nobody() {
     });
 }
 
-/// A packet that a receiver has, and that is refused as it is sent on, is as it was, whoever sends
-/// it on: its sender waits for it until the receiver drops it, and is told.
+/// A packet that a receiver holds is refused when it is sent on, by its own sender or by another.
+/// Its sender then still waits until the receiver drops it, and gets the completion.
 #[test]
 fn what_is_refused_as_it_is_sent_on_is_as_it_was() {
     in_time(|| {

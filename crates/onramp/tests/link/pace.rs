@@ -1,5 +1,6 @@
-//! Pacing over real sockets: never faster than the rate, whatever the machine does. How close to
-//! the rate is measured and told; that it is exact is shown in virtual time by the port's tests.
+//! Pacing over real sockets is never faster than the rate, whatever the machine does. The test
+//! measures and prints how close it comes to the rate; the port's tests in virtual time show that
+//! pacing is exact.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -8,10 +9,10 @@ use onramp::Link;
 
 use crate::common::{LONG, SHORT, balanced, credits, in_time, now};
 
-/// Bytes per second of 8 Mbit/s.
+/// 8 Mbit/s in bytes per second.
 const RATE: u64 = 1_000_000;
 const PAYLOAD: usize = 458;
-/// On the wire, as qdiscs count.
+/// Length of a packet on the wire, as qdiscs count it, bytes.
 const LEN: u64 = 500;
 const PACKETS: u64 = 4_000;
 
@@ -21,7 +22,7 @@ fn one_flow_keeps_its_rate_over_udp() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         receiver.set_read_timeout(Some(SHORT)).unwrap();
         let addr = receiver.local_addr().unwrap();
-        // Paced from the first packet on, and no more than a kilobyte at once.
+        // The flow is paced from the first packet on, with at most a kilobyte at once.
         let qdisc = "fq maxrate 8mbit initial_quantum 0 quantum 1000";
         let link = Link::udp("127.0.0.1:0").ports(1).qdisc(qdisc).credits(credits(64));
         let link = link.build().unwrap();
@@ -39,7 +40,7 @@ fn one_flow_keeps_its_rate_over_udp() {
             });
             let mut buffer = [0; 2_000];
             let mut arrivals = Vec::new();
-            // A receiver that gets no processor for long loses some in its socket.
+            // A receiver that gets no processor for a long time loses packets in its socket.
             loop {
                 let done = sends.is_finished();
                 match receiver.recv(&mut buffer) {
@@ -54,8 +55,8 @@ fn one_flow_keeps_its_rate_over_udp() {
             }
         });
         assert!(arrivals.len() > 100 && arrivals.is_sorted(), "{} arrived", arrivals.len());
-        // A packet is seen after it was sent, and sent after it was due: so from the start on,
-        // never more than the rate and one quantum.
+        // A packet is received after it was sent, and sent after it was due. So at any time since
+        // the start, no more bytes have arrived than the rate allows, plus one quantum.
         for (packet, at) in &arrivals {
             let allowed = at.since(start) / (1_000_000_000 / RATE) + 1_000 + LEN;
             assert!(packet * LEN <= allowed, "{packet} packets after {} ns", at.since(start));

@@ -1,4 +1,4 @@
-//! Ports that come and go, qdiscs and rates that change, ways to choose a port.
+//! Adding and removing ports, changing qdiscs and rates, and the ways to choose a port.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, gated, in_time,
 
 const MODES: [Mode; 3] = [Mode::Hybrid, Mode::Inline, Mode::Dedicated];
 
-/// 12 threads over ports that come and go, with qdiscs that change: every packet is sent or dropped
-/// for a reason, each sender hears of its own, and those of a flow leave in order.
+/// 12 threads send over ports that come and go, with qdiscs that change. Every packet is sent or
+/// dropped for a reason, each sender gets its completions, and packets of a flow leave in order.
 #[test]
 fn everything_changes_under_load() {
     for mode in MODES {
@@ -77,7 +77,7 @@ fn everything_changes_under_load() {
     }
 }
 
-/// A flow whose port goes has its packets wait, and go on elsewhere after the last one has left.
+/// Packets of a flow whose port is removed wait until the port is empty, and then use another port.
 #[test]
 fn a_flow_moves_when_its_port_is_empty() {
     in_time(|| {
@@ -124,7 +124,7 @@ fn a_port_that_does_not_get_empty_is_purged() {
     });
 }
 
-/// What a cork holds back for a port that is gone goes where its flows go.
+/// Packets that a cork holds back for a removed port go to the port that serves their flows now.
 #[test]
 fn a_cork_for_a_port_that_is_gone() {
     in_time(|| {
@@ -142,7 +142,8 @@ fn a_cork_for_a_port_that_is_gone() {
     });
 }
 
-/// After ports went, new flows are spread over those that are left, and credits over all there are.
+/// After ports were removed, new flows spread over the ports that are left, and later also over an
+/// added port.
 #[test]
 fn what_is_left_shares_the_work() {
     let link = Link::devices((0..8).map(|_| Box::new(Null::default()) as Box<_>)).build().unwrap();
@@ -159,7 +160,7 @@ fn what_is_left_shares_the_work() {
     assert_eq!(counts, [0, 0, 0, 0, 333, 0, 0, 333, 333]);
 }
 
-/// A cork holds back what goes to a port that came after it, too.
+/// A cork also holds back packets for a port that was added after the cork began.
 #[test]
 fn a_cork_for_a_port_that_came() {
     let gates = [Gate::new(true), Gate::new(true)];
@@ -188,7 +189,7 @@ fn a_closed_link_does_not_change() {
     assert!(matches!(link.set_rate(Rate(1)), Err(PortError::NoRate)));
 }
 
-/// The packets that the old qdisc held, paced for long, leave by the new one.
+/// Packets that the old qdisc holds, paced for a long time, leave through the new qdisc.
 #[test]
 fn a_new_qdisc_takes_over_what_is_held() {
     for mode in MODES {
@@ -212,7 +213,8 @@ fn a_new_qdisc_takes_over_what_is_held() {
     }
 }
 
-/// The new qdisc's limit counts too, and what it refuses is counted.
+/// The limit of the new qdisc applies to packets that move over, and packets above it are counted
+/// as dropped.
 #[test]
 fn a_new_qdisc_with_less_room() {
     in_time(|| {
@@ -222,7 +224,8 @@ fn a_new_qdisc_with_less_room() {
         let flow = sender.flow(None);
         (0..80).for_each(|_| sender.try_send(&flow, b"x").unwrap());
         until("the device is offered a burst", || gate.refusals() > 0);
-        // What is still in the intake competes with nothing.
+        // Wait, because packets that are still in the intake do not compete for the qdisc's limit
+        // yet.
         until("all is in the qdisc", || link.stats().ports[0].enqueued == 80);
         link.set_qdisc("pfifo limit 3").unwrap();
         link.views(0).expect("what is asked later is done later");
@@ -235,7 +238,7 @@ fn a_new_qdisc_with_less_room() {
     });
 }
 
-/// Who sends: in `dedicated` never a sender, whatever it calls.
+/// In `dedicated` mode a sender never transmits, whatever it calls.
 #[test]
 fn only_runners_send_in_a_dedicated_link() {
     in_time(|| {
@@ -261,7 +264,7 @@ fn only_runners_send_in_a_dedicated_link() {
     });
 }
 
-/// In `inline` a port is never left busy but for a quota.
+/// In `inline` mode a port is never left busy, except after a full quota.
 #[test]
 fn an_inline_link_does_not_collect() {
     in_time(|| {
@@ -272,7 +275,7 @@ fn an_inline_link_does_not_collect() {
         (0..2_000).for_each(|_| sender.send(&flow, b"x").unwrap());
         assert!(gate.bursts().iter().all(|burst| *burst == 1), "each by itself");
         assert_eq!(link.stats().ports[0].busy, 0);
-        // A list longer than a quota: the runner does the rest.
+        // The runner sends the rest of a list that is longer than a quota.
         while sender.try_send_batch(&flow, [b"x"; 96]) != Ok(96) {
             sender.wait_room(&flow, 1);
         }
@@ -281,7 +284,7 @@ fn an_inline_link_does_not_collect() {
     });
 }
 
-/// Order and conservation through several runners.
+/// Packets stay in order and none is lost with several runners.
 #[test]
 fn several_runners_many_ports() {
     for mode in MODES {
@@ -340,7 +343,8 @@ fn flows_are_mapped_as_asked_for() {
     let same = [sender.flow_with(None, Mapping::Hash(7)), sender.flow_with(None, Mapping::Hash(7))];
     assert_eq!(same[0].key(), same[1].key(), "one flow to the qdiscs");
     assert_ne!(same[0].key(), sender.flow_with(None, Mapping::Hash(8)).key());
-    // By processor: on that of ours, wherever that is; one who is there alone stays in order.
+    // A flow that is mapped by processor uses the port of the sender's processor. This sender stays
+    // on its processor.
     let flow = sender.flow_with(None, Mapping::Cpu);
     onramp::dev::pin_thread(onramp::dev::current_cpu().unwrap()).unwrap();
     let port = onramp::dev::current_cpu().unwrap() % 4;
@@ -357,7 +361,8 @@ fn a_port_that_is_not_there() {
     let _ = link.sender().flow_with(None, Mapping::Port(4));
 }
 
-/// All ports together have the rate. In real time: nothing depends on how exact it is.
+/// All ports share the rate. The test runs in real time, but does not depend on how exact the rate
+/// is.
 #[test]
 fn a_rate_for_all_ports() {
     in_time(|| {
@@ -373,7 +378,8 @@ fn a_rate_for_all_ports() {
         for flow in &flows {
             (0..10).for_each(|_| sender.try_send(flow, &[0; 958]).unwrap());
         }
-        // One packet a port takes a second or more: two at once, and one for each second since.
+        // A packet takes a port a second or more, so each port sends at most two at once and one
+        // more each second.
         thread::sleep(SHORT);
         let sent = link.stats().sent;
         let seconds = now().since(began) / 1_000_000_000;

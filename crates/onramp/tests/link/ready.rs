@@ -11,7 +11,7 @@ use onramp::{Flow, Link, Sender, TrySendError};
 
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
 
-/// Wakes a thread, and counts.
+/// A waker that unparks a thread and counts the wake-ups.
 pub(crate) struct Unpark(Thread, AtomicU32);
 
 impl Unpark {
@@ -31,7 +31,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The smallest executor.
+/// A minimal executor.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Unpark::here());
@@ -43,7 +43,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A shut link whose sender has no credit left: four packets are below.
+/// Makes a link whose device is shut, and a sender that has four packets in flight and no credit
+/// left.
 fn out_of_credit() -> (Arc<Gate>, Link, Sender, Flow) {
     all_below(4)
 }
@@ -113,7 +114,7 @@ fn two_futures_on_two_threads() {
                     let flow = sender.flow(None);
                     for _ in 0..2_000 {
                         block_on(sender.ready(&flow, 1));
-                        // Room in the intake may have gone to another since.
+                        // Another sender may have taken the place in the intake since.
                         let _ = sender.try_send(&flow, b"x");
                     }
                     assert!(sender.flush(LONG));
@@ -125,7 +126,7 @@ fn two_futures_on_two_threads() {
     });
 }
 
-/// The task moved to another waker: that one is woken.
+/// A task polls with a second waker. Only that waker is called.
 #[test]
 fn the_last_waker_counts() {
     in_time(|| {
@@ -140,7 +141,7 @@ fn the_last_waker_counts() {
     });
 }
 
-/// A future that is dropped lets go of its task, and does not wake it any more.
+/// A future that is dropped releases its task and no longer wakes it.
 #[test]
 fn a_dropped_future_lets_its_task_go() {
     in_time(|| {
@@ -158,7 +159,7 @@ fn a_dropped_future_lets_its_task_go() {
     });
 }
 
-/// A call that nothing is kept of leaves the sender usable by any means.
+/// After a poll whose result is not used, the sender can be used in any way.
 #[test]
 fn a_dropped_future_leaves_the_sender_usable() {
     in_time(|| {
@@ -176,7 +177,7 @@ fn a_dropped_future_leaves_the_sender_usable() {
         }
         assert!(sender.flush(LONG));
         assert_eq!(link.stats().sent, 5);
-        // Armed again, and the sender goes before its packets come home.
+        // The sender has asked to be woken again, and is dropped before its packets come home.
         gate.shut();
         while sender.try_send(&flow, b"x").is_ok() {}
         let last = Unpark::here();
@@ -189,7 +190,7 @@ fn a_dropped_future_leaves_the_sender_usable() {
     });
 }
 
-/// The packet that makes half of those below be home wakes a task, once.
+/// A task is woken once, by the packet with which half of the packets in flight are home.
 #[test]
 fn half_of_what_is_below_wakes_a_task() {
     in_time(|| {
@@ -203,14 +204,14 @@ fn half_of_what_is_below_wakes_a_task() {
                 gate.let_go(1);
                 assert_eq!(waker.woken(), 0, "of {below}, one after another");
             }
-            // The runner is not asked again after the last packet.
+            // After the last packet, the device is no longer asked.
             gate.open_for(1);
             until("the task is woken", || waker.woken() == 1);
             if below > half + 1 {
                 gate.let_go((below - half - 1).into());
             }
             gate.open();
-            // All packets are home, not only sent.
+            // All packets are home, and not only sent.
             assert!(link.flush(LONG) && sender.flush(LONG));
             assert_eq!(waker.woken(), 1, "of {below}");
             assert_eq!(poll(&mut sender, &flow, &waker), Poll::Ready(()));
@@ -220,12 +221,14 @@ fn half_of_what_is_below_wakes_a_task() {
     });
 }
 
-/// What came home and was looked at is not below any more: the next half is of the rest.
+/// Packets that the sender has taken back are no longer in flight, so the next wait is for half of
+/// the remaining ones.
 #[test]
 fn each_wait_is_for_half_of_the_rest() {
     in_time(|| {
         let (gate, _link, mut sender, flow) = all_below(16);
-        // A packet too large for what is left of the bytes: only an empty sender has room.
+        // Ask for room for a packet that exceeds the credit in bytes. Only a sender with nothing in
+        // flight has room for it.
         let poll = |sender: &mut Sender, waker: &Arc<Unpark>| {
             let waker = Waker::from(waker.clone());
             sender.poll_ready(&mut Context::from_waker(&waker), &flow, 1 << 30)
@@ -246,7 +249,7 @@ fn each_wait_is_for_half_of_the_rest() {
     });
 }
 
-/// What waits for room may sit under the future's own cork.
+/// The packets for whose credit a future waits may be under the sender's own cork.
 #[test]
 fn a_future_pulls_the_cork() {
     in_time(|| {

@@ -1,5 +1,5 @@
-//! What broke in Linux after its lock-free list went in (2025): R2, R4 and R7, and other faults.
-//! R1, R3 and R8 are in `onramp-core/tests/port/regressions.rs`.
+//! Faults that Linux had after its lock-free list was merged (2025): R2, R4 and R7, and other
+//! faults. R1, R3 and R8 are in `onramp-core/tests/port/regressions.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +12,11 @@ use onramp::{Device, DeviceInfo, DropReason, Instant, Link, PacketList, SendErro
 
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// R2: packets were dropped early by the qdisc's `limit`, which is 0 in HTB and ten others.
+/// R2: in Linux, packets were dropped early because of the qdisc's `limit`, which is 0 in HTB and
+/// ten other qdiscs.
 ///
-/// What waits in the intake is bounded by the intake's own cap, and given back, not dropped; the
-/// qdisc's limit counts in the qdisc alone.
+/// Here the intake has a cap of its own for waiting packets, and gives packets above it back
+/// instead of dropping them. The qdisc's limit applies only to packets in the qdisc.
 #[test]
 fn r2_the_intake_has_a_cap_of_its_own() {
     in_time(|| {
@@ -23,7 +24,8 @@ fn r2_the_intake_has_a_cap_of_its_own() {
         let link = gated(&gate, "pfifo limit 1").burst(200).credits(credits(300)).build().unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
-        // One push of 200: the qdisc takes one after another, as the device takes them.
+        // One push brings 200 packets. The qdisc takes them one after another, as fast as the
+        // device does.
         sender.cork();
         (0..200).for_each(|_| sender.try_send(&flow, b"x").unwrap());
         sender.uncork().unwrap();
@@ -34,9 +36,9 @@ fn r2_the_intake_has_a_cap_of_its_own() {
     });
 }
 
-/// R4: only a batch of one learned its verdict.
+/// R4: in Linux, the fate of a packet was reported only in a batch of one packet.
 ///
-/// Of a batch, every packet's fate is told by its own cookie.
+/// Here the fate of every packet of a batch is reported with the packet's own cookie.
 #[test]
 fn r4_each_packet_of_a_batch_learns_its_fate() {
     in_time(|| {
@@ -57,8 +59,8 @@ fn r4_each_packet_of_a_batch_learns_its_fate() {
             sender.submit(&flow, packet).unwrap();
         }
         sender.uncork().unwrap();
-        // The device was offered some; the qdisc holds as many as it may, and the rest is dropped.
-        // Were the gate opened before that, packets would leave while others come.
+        // The device was offered some packets, the qdisc is full, and the rest is dropped. If the
+        // gate opened before that, packets would leave while others still come.
         until("the qdisc is full", || link.stats().dropped_total() > 0);
         gate.open();
         assert!(sender.flush(LONG));
@@ -73,7 +75,7 @@ fn r4_each_packet_of_a_batch_learns_its_fate() {
     });
 }
 
-/// Counts its life.
+/// A device that counts how many devices exist.
 struct Counted(Box<dyn Device>, Arc<AtomicU32>);
 
 impl Counted {
@@ -103,9 +105,10 @@ impl Device for Counted {
     }
 }
 
-/// R7: the array of queues leaked on destroy, and drops were not counted.
+/// R7: in Linux, the array of queues leaked when a qdisc was destroyed, and drops were not counted.
 ///
-/// Closed under load, by others than those who send: nothing is lost, and nothing is left.
+/// Here a link is closed under load, by another thread than those that send. No packet is lost, and
+/// nothing is left allocated.
 #[test]
 fn r7_a_link_closed_under_load_leaves_nothing() {
     for qdisc in ["pfifo", "fq", "fq maxrate 8mbit", "pfifo_fast"] {
@@ -142,11 +145,12 @@ fn r7_a_link_closed_under_load_leaves_nothing() {
     }
 }
 
-/// A thousand senders on one processor.
+/// A thousand senders run on one processor.
 #[test]
 fn a_thousand_senders_on_one_processor() {
     in_time(|| {
-        // Threads are born on the processors of who makes them: the runner too.
+        // A new thread inherits the processors of the thread that makes it, so this also pins the
+        // runner.
         onramp::dev::pin_thread(onramp::dev::current_cpu().unwrap()).unwrap();
         let link = Link::devices([Box::new(Null::default()) as Box<_>]).build().unwrap();
         thread::scope(|scope| {
@@ -167,7 +171,7 @@ fn a_thousand_senders_on_one_processor() {
     });
 }
 
-/// An intake for one packet: whoever does not get in waits, and all get in.
+/// An intake has room for one packet. Senders that find it full wait, and all packets get in.
 #[test]
 fn an_intake_for_one_packet() {
     in_time(|| {
@@ -189,8 +193,8 @@ fn an_intake_for_one_packet() {
     });
 }
 
-/// A device that takes nothing for a second, in the device's own time: senders run out of credit,
-/// wait, and go on; nothing is dropped.
+/// A device takes nothing for one second. Senders run out of credit, wait and go on, and no packet
+/// is dropped.
 #[test]
 fn a_device_that_is_full_for_a_second() {
     struct Stuck(DeviceInfo, Option<Instant>, Arc<AtomicU32>);
@@ -222,7 +226,8 @@ fn a_device_that_is_full_for_a_second() {
                 let mut sender = link.sender();
                 scope.spawn(move || {
                     let flow = sender.flow(None);
-                    // One more than it has credits: it is refused, unless the second is over.
+                    // Send one packet more than the sender has credits. That packet is refused,
+                    // unless the second is over.
                     let tries = (0..97).map(|_| sender.try_send(&flow, b"x"));
                     assert!(tries.filter(Result::is_ok).count() >= 96);
                     (0..300).for_each(|_| sender.send(&flow, b"x").unwrap());

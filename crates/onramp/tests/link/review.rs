@@ -1,4 +1,4 @@
-//! Corks, processors, rates, removals and runners, against each other.
+//! Corks, processors, rates, removals and runners, in combination.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use onramp::{
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, now, until};
 use crate::trap::{Mortal, kill};
 
-/// Two processors, whose ports are 0 and 1; says so where a machine has them not.
+/// Whether the machine has processors 0 and 1, whose ports are 0 and 1. If not, says so.
 fn two() -> bool {
     let two = pin_thread(0).is_ok() && pin_thread(1).is_ok();
     if !two {
-        // Past the test harness, which hides what passing tests print.
+        // Write to stderr directly, because the test harness hides what passing tests print.
         let mut stderr = std::io::stderr();
         writeln!(stderr, "SKIP: kernel: it takes processors 0 and 1").expect("it is open");
     }
     two
 }
 
-/// A cork holds the packets of a flow together, also when its sender moves.
+/// A cork keeps the packets of a flow at one port, even if its sender moves to another processor.
 #[test]
 fn a_corked_flow_stays_at_its_port() {
     if !two() {
@@ -54,8 +54,8 @@ fn payloads(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     receiver.recv_all().map(|packet| packet.payload().to_vec()).collect()
 }
 
-/// A sender by processor whose cork holds `1` for a port that has died; the link's other port leads
-/// to the receiver.
+/// Makes a sender by processor whose cork holds `1` for a port that has died. The link's other port
+/// leads to the receiver.
 fn corked_for_a_dead_port() -> (Link, Sender, Flow, Receiver) {
     let (device, receiver) = loopback(9);
     let (dies, kills) = Mortal::over(Box::new(Null::default()));
@@ -69,8 +69,8 @@ fn corked_for_a_dead_port() -> (Link, Sender, Flow, Receiver) {
     (link, sender, flow, receiver)
 }
 
-/// A cork holds a flow together, also when its port dies and goes: whatever is sent after that
-/// comes after what the cork held.
+/// A cork keeps a flow together even if its port dies and is removed: packets that are sent later
+/// arrive after the corked packets.
 #[test]
 fn a_corked_flow_outlives_its_port_in_order() {
     if !two() {
@@ -92,8 +92,8 @@ fn a_corked_flow_outlives_its_port_in_order() {
     });
 }
 
-/// Under a cork, packets for a dead port are taken, and dropped with those that it holds; after it,
-/// the flow finds another port.
+/// Under a cork, packets for a dead port are accepted and dropped with the other corked packets.
+/// After the cork, the flow uses another port.
 #[test]
 fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
     if !two() {
@@ -102,7 +102,7 @@ fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
     in_time(|| {
         let (link, mut sender, flow, mut receiver) = corked_for_a_dead_port();
         sender.try_send(&flow, b"2").unwrap();
-        // To wait is to uncork.
+        // Waiting ends the cork.
         assert!(sender.wait_room_timeout(&flow, 1, LONG));
         sender.try_send(&flow, b"3").unwrap();
         assert!(link.flush(LONG));
@@ -113,7 +113,8 @@ fn a_corked_flow_leaves_a_dead_port_after_the_cork() {
     });
 }
 
-/// A packet that was made and never submitted says nothing of those below.
+/// A packet that was made and never submitted does not count as one in flight that came home, so it
+/// does not let its flow move.
 #[test]
 fn a_packet_that_was_never_sent_moves_no_flow() {
     if !two() {
@@ -136,7 +137,7 @@ fn a_packet_that_was_never_sent_moves_no_flow() {
     });
 }
 
-/// Who waits under a slow rate goes on when the rate is raised.
+/// A sender that waits because of a slow rate goes on when the rate is raised.
 #[test]
 fn a_rate_that_rises_lets_those_who_wait_go() {
     in_time(|| {
@@ -148,7 +149,7 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
         let mut sender = link.sender();
         let flow = sender.flow(None);
         for _ in 0..3 {
-            sender.try_send(&flow, &[0; 958]).unwrap(); // 100 s each
+            sender.try_send(&flow, &[0; 958]).unwrap(); // Each packet takes 100 s.
         }
         let began = now();
         let waits =
@@ -160,7 +161,7 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
     });
 }
 
-/// Blocks while its gate is shut, and counts those that it blocks.
+/// A device that blocks while its gate is shut, and counts the threads that it blocks.
 struct Blocks(DeviceInfo, Arc<AtomicBool>, Arc<AtomicU64>);
 
 impl Device for Blocks {
@@ -184,7 +185,7 @@ impl Device for Blocks {
     }
 }
 
-/// A runner whose device blocks: another takes its other ports.
+/// While a device blocks a runner, another runner serves the other ports of that runner.
 #[test]
 fn a_blocked_runner_has_a_stand_in() {
     in_time(|| {
@@ -212,7 +213,7 @@ fn a_blocked_runner_has_a_stand_in() {
     });
 }
 
-/// Flows of a port that goes, go on: not at one that is dead.
+/// Flows of a removed port go on, and not at a port that is dead.
 #[test]
 fn a_dead_port_inherits_nothing() {
     struct Dies(DeviceInfo);
@@ -243,7 +244,7 @@ fn a_dead_port_inherits_nothing() {
     });
 }
 
-/// The flows of ports that go spread over those that stay.
+/// The flows of several removed ports spread over the ports that stay.
 #[test]
 fn heirs_of_heirs_share() {
     let devices = (0..4).map(|_| Box::new(Null::default()) as Box<dyn Device>);
@@ -267,7 +268,8 @@ impl Wake for Counts {
     }
 }
 
-/// A future that was never polled asked for nothing, and takes nobody's request back.
+/// A future that was never polled has asked for nothing, so dropping it does not withdraw another
+/// request.
 #[test]
 fn a_future_never_polled_takes_no_request_back() {
     in_time(|| {
@@ -283,14 +285,14 @@ fn a_future_never_polled_takes_no_request_back() {
         drop(sender.ready(&flow, 1));
         gate.open();
         assert!(link.flush(LONG));
-        // Whoever sends the packets gives them back after the port is empty.
+        // The thread that sends the packets gives them back only after the port is empty.
         until("it is woken", || counts.0.load(Ordering::SeqCst) > 0);
         assert!(sender.flush(LONG));
         assert_eq!(counts.0.load(Ordering::SeqCst), 1, "once");
     });
 }
 
-/// A device that blocks for longer than a close waits: whoever waits for its packets is told.
+/// A device blocks for longer than a close waits. A sender that waits for its packets is woken.
 #[test]
 fn a_close_while_a_device_blocks() {
     in_time(|| {

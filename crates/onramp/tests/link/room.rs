@@ -1,4 +1,4 @@
-//! Credits, and waiting for them.
+//! Tests of credits, and of waiting for credits.
 
 use std::task::Poll;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until}
 use crate::ready::{Unpark, poll};
 use crate::trap::Deserted;
 
-/// Sends until there is no room. Gives the number sent.
+/// Sends until there is no room. Returns the number of packets sent.
 fn fill(sender: &mut Sender, flow: &Flow, payload: usize) -> u32 {
     for count in 0..100_000 {
         match sender.try_send(flow, &vec![0; payload]) {
@@ -45,7 +45,8 @@ fn full_comes_exactly_when_credits_are_out() {
     });
 }
 
-/// Who is told `Full` and tries again works for it; who has waited is told again.
+/// A sender that got `Full` and tries again sends packets itself. After a wait, the first try
+/// returns `Full` again.
 #[test]
 fn a_sender_that_tries_again_sends_what_lies() {
     in_time(|| {
@@ -55,7 +56,7 @@ fn a_sender_that_tries_again_sends_what_lies() {
         let helped = || link.stats().ports[0].helped;
         let mut sender = link.sender();
         let flow = sender.flow_with(None, Mapping::Port(0));
-        // What the first try finds, and then after each sort of wait.
+        // The first round does not wait; each later round waits in another way.
         let waits: [fn(&mut Sender, &Flow); 3] = [
             |_, _| {},
             |sender, flow| assert!(!sender.wait_room_timeout(flow, 10, Duration::ZERO)),
@@ -72,7 +73,7 @@ fn a_sender_that_tries_again_sends_what_lies() {
             let before = helped();
             assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
             assert_eq!(helped(), before, "{round}: to be told comes first");
-            // The device is asked again when it said.
+            // The port offers packets to the device again at the time that the device named.
             until("a second try sends", || sender.try_send(&flow, b"x").is_ok());
             assert!(helped() > before, "{round}");
             assert!(sender.in_flight() < 40, "{round}: what it sent came home");
@@ -145,7 +146,7 @@ fn send_blocks_and_resumes() {
     });
 }
 
-/// A sender that sleeps goes on when half of what it has below came home.
+/// A sleeping sender goes on when half of the packets that it has in flight came home.
 #[test]
 fn half_of_what_is_below_wakes_a_sender() {
     in_time(|| {
@@ -193,7 +194,7 @@ fn waiting_for_room_times_out() {
     });
 }
 
-/// Of many ports, a sender that waits works at its own, and at those that have something to do.
+/// Among many ports, a waiting sender works at its own port and at ports that have something to do.
 #[test]
 fn who_waits_leaves_idle_ports_alone() {
     in_time(|| {
@@ -205,7 +206,7 @@ fn who_waits_leaves_idle_ports_alone() {
         let flows = [62, 63].map(|port| sender.flow_with(None, Mapping::Port(port)));
         flows.iter().for_each(|flow| (0..10).for_each(|_| sender.try_send(flow, b"x").unwrap()));
         let helped = || link.stats().ports.iter().map(|port| port.helped).collect::<Vec<_>>();
-        // The runner may be at one of them just then.
+        // The runner may own one of the ports at that moment.
         until("it works at both", || {
             for flow in &flows {
                 assert!(!sender.wait_room_timeout(flow, 1, SHORT), "both gates are shut");
@@ -221,7 +222,7 @@ fn who_waits_leaves_idle_ports_alone() {
     });
 }
 
-/// There is room: nothing has to come home first.
+/// If there is room, a wait returns at once, without any packet coming home.
 #[test]
 fn who_has_room_does_not_wait() {
     in_time(|| {
@@ -239,7 +240,7 @@ fn who_has_room_does_not_wait() {
     });
 }
 
-/// Packets that come home while nobody waits for them are there when the next wait begins.
+/// Packets that come home while no sender waits are room for the next wait.
 #[test]
 fn what_came_home_before_is_room() {
     in_time(|| {
@@ -266,7 +267,8 @@ fn credits_shrink_with_the_number_of_senders_and_grow_again() {
         let alone = fill(&mut sender, &flow, 10);
         assert_eq!(alone, 5_000);
         let others: Vec<_> = (0..499).map(|_| link.sender()).collect();
-        // More is out than is allowed now: nothing goes until that many are home.
+        // More packets are in flight than the sender is allowed now, so it can send only after
+        // enough of them came home.
         sender.reclaim();
         assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full));
         gate.open();
@@ -284,8 +286,8 @@ fn credits_shrink_with_the_number_of_senders_and_grow_again() {
     });
 }
 
-/// Each of the senders may have its part of 8,192 packets a port below it, but no less than four
-/// and no more than it was given.
+/// Each sender may have its share of 8,192 packets for each port in flight, but no fewer than four
+/// packets and no more than its credits.
 #[test]
 fn a_share_is_exact() {
     in_time(|| {
@@ -310,7 +312,7 @@ fn a_share_is_exact() {
     });
 }
 
-/// A sender may have more out than it is allowed by now, and still wakes up.
+/// A waiting sender that has more packets in flight than it is allowed now is still woken.
 #[test]
 fn who_waits_while_credits_shrink_wakes_up() {
     in_time(|| {
@@ -352,7 +354,7 @@ fn payloads_of_every_size() {
         assert_eq!(sender.send_batch(&flow, &batch), Err(SendError::TooLarge));
         assert!(sender.flush(LONG));
         let total = sizes.iter().sum::<usize>() + 2 * 3;
-        // UDP, IPv4 and Ethernet headers, 42 bytes together.
+        // The headers of UDP, IPv4 and Ethernet have 42 bytes together.
         let count = sizes.len() + 2;
         assert_eq!(link.stats().sent, count as u64);
         assert_eq!(taken.bytes.get(), (total + 42 * count) as u64);
@@ -360,7 +362,7 @@ fn payloads_of_every_size() {
     });
 }
 
-/// An intake for one packet, and many who push.
+/// An intake for one packet works with many senders.
 #[test]
 fn an_intake_for_one_packet_is_enough() {
     in_time(|| {
@@ -384,7 +386,7 @@ fn an_intake_for_one_packet_is_enough() {
     });
 }
 
-/// One credit each: every packet waits for the one before it.
+/// With one credit for each sender, every packet waits for the one before it.
 #[test]
 fn one_credit_is_enough() {
     in_time(|| {
@@ -408,7 +410,7 @@ fn one_credit_is_enough() {
     });
 }
 
-/// A sender that helps others while it waits looks at the clock in between.
+/// A sender that sends packets of others while it waits checks the clock in between.
 #[test]
 fn helping_does_not_outlast_the_timeout() {
     in_time(|| {
@@ -418,7 +420,8 @@ fn helping_does_not_outlast_the_timeout() {
         let link = builder.credits(credits(4_000)).build().unwrap();
         let (mut paced, mut busy) = (link.sender(), link.sender());
         let flow = paced.flow(None);
-        // A packet that stays: `paced` waits for it, and works for `busy` meanwhile.
+        // This packet stays in the qdisc: `paced` waits for it, and sends packets of `busy`
+        // meanwhile.
         let mut packet = paced.packet(&flow, b"later").unwrap();
         packet.txtime_ns = (link.now() + Duration::from_secs(9)).0;
         paced.submit(&flow, packet).unwrap();

@@ -35,7 +35,7 @@ fn a_thousand_senders_share_a_link() {
     });
 }
 
-/// The counts of senders that are gone stay.
+/// The counts of dropped senders are kept.
 #[test]
 fn short_lived_senders_count_too() {
     in_time(|| {
@@ -103,7 +103,7 @@ fn packets_of_the_heap_and_of_other_senders_may_be_submitted() {
     });
 }
 
-/// A flow's key and port mean nothing to another link.
+/// A flow belongs to its link, because its key and port mean nothing to another link.
 #[test]
 #[should_panic(expected = "a flow belongs to the link that made it")]
 fn a_flow_of_another_link_is_refused() {

@@ -1,4 +1,4 @@
-//! Statistics, read while packets move.
+//! Counters that are read while packets move.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,8 @@ use onramp::{
 
 use crate::common::{Gate, LONG, balanced, credits, gated, in_time, until};
 
-/// What was sent was submitted before, for every reader at any time; and no count goes back.
+/// At any time, every reader sees at least as many submitted packets as sent ones, and no counter
+/// decreases.
 #[test]
 fn a_reader_never_sees_more_sent_than_submitted() {
     in_time(|| {
@@ -59,14 +60,16 @@ fn each_count_means_what_it_says() {
         let link = gated(&gate, "pfifo limit 5").credits(credits(100)).build().unwrap();
         let mut sender = link.sender();
         let flow = sender.flow(None);
-        // They come with one push: five are offered to the device, which takes none, and five wait.
-        // An owner that was kept from its processor for long leaves the rest to the runner, which
-        // asks the device again, and takes more out of the qdisc for it.
+        // The packets come with one push. Five are offered to the device, which takes none, and
+        // five wait in the qdisc. If the owner loses its processor for a long time, the runner does
+        // the rest: it offers packets to the device again, and takes more packets out of the qdisc
+        // for it.
         sender.cork();
         (0..70).for_each(|_| sender.send(&flow, &[0; 58]).unwrap());
         sender.uncork().unwrap();
         until("all came into the qdisc", || link.stats().ports[0].enqueued == 70);
-        // The first refusal was ours; nobody but the runner asks again. It has counted by then.
+        // This thread caused the first refusal, and only the runner asks again. By then, the runner
+        // has counted.
         let refusals = gate.refusals();
         until("the runner asks again", || gate.refusals() > refusals + 1);
         let stats = link.stats();
@@ -85,7 +88,7 @@ fn each_count_means_what_it_says() {
     });
 }
 
-/// A device that keeps its caller inside until the lock is free.
+/// A device that blocks its caller until a lock is free.
 struct Locked(DeviceInfo, Arc<Mutex<()>>, Arc<AtomicBool>);
 
 impl Device for Locked {
@@ -106,9 +109,9 @@ impl Device for Locked {
     }
 }
 
-/// Calls `test` with a link whose intake, for `cap` packets, is empty, and nobody takes out of it:
-/// its owner does not come out. (Nor has that one counted its packet yet.) Gives the link when it
-/// is at rest again.
+/// Calls `test` with a link whose intake, with a cap of `cap` packets, is empty and is not drained:
+/// the port's owner is kept in the device, and its packet is not counted yet. Returns the link when
+/// it holds no packet again.
 fn with_a_stuck_port(cap: u16, test: impl FnOnce(&Link)) -> Link {
     let (lock, inside) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
     let info = DeviceInfo::new("locked".to_owned(), 1_514);
@@ -166,7 +169,7 @@ fn refused_is_what_the_intake_gave_back() {
                 }
                 sender.reclaim();
                 assert_eq!(sender.in_flight(), u32::from(cap), "who is refused has its packet");
-                // Counts outlive their sender.
+                // The counts outlive their sender.
                 drop(sender);
                 assert_eq!(link.stats().refused, expected);
             });
@@ -176,7 +179,8 @@ fn refused_is_what_the_intake_gave_back() {
     });
 }
 
-/// Of a batch that finds room for some, the rest is refused; what was not even tried is not.
+/// If only a part of a batch finds room, the rest counts as refused, but not packets that were
+/// never tried.
 #[test]
 fn the_rest_of_a_batch_is_refused() {
     in_time(|| {
@@ -186,7 +190,8 @@ fn the_rest_of_a_batch_is_refused() {
                 let flow = sender.flow(None);
                 let staged = sender.try_send_batch(&flow, vec![b"x"; batch]);
                 assert_eq!(staged, Ok(usize::from(cap)));
-                // It is tried by 64, and ends with the first that does not fit.
+                // A batch is pushed in parts of 64 packets, and ends with the first part that does
+                // not fit.
                 let refused = batch.min(64) as u64 - u64::from(cap);
                 let stats = link.stats();
                 assert_eq!((stats.refused, stats.submitted), (refused, u64::from(cap)));
@@ -196,7 +201,7 @@ fn the_rest_of_a_batch_is_refused() {
     });
 }
 
-/// What a cork holds back was not refused: it is still bound to go.
+/// Packets that a cork still holds back do not count as refused, because they are going to be sent.
 #[test]
 fn an_uncork_that_does_not_fit_refuses_nothing() {
     in_time(|| {

@@ -1,4 +1,4 @@
-//! A device that keeps its caller, and one that dies when it is told to.
+//! A device that keeps its caller, and a device that dies when it is told to.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use onramp::{Device, DeviceInfo, Instant, Link, Mapping, PacketList, Transmitted
 
 use super::common::{credits, until};
 
-/// A device that keeps whoever calls it while it is shut, and then takes everything.
+/// A device that keeps each caller while it is shut, and then takes all packets.
 #[derive(Debug, Default)]
 pub(crate) struct Trap {
     state: Mutex<State>,
@@ -18,9 +18,10 @@ pub(crate) struct Trap {
 #[derive(Debug, Default)]
 struct State {
     shut: bool,
-    /// It lets senders pass.
+    /// Whether the device lets senders pass.
     runners_only: bool,
-    /// It takes so many packets of the burst that it was kept with, and is full then.
+    /// Number of packets that the device takes of the burst with which it kept its caller, before
+    /// it is full. `None`: all packets.
     takes: Option<usize>,
     inside: u32,
     taken: Vec<u64>,
@@ -33,7 +34,7 @@ impl Trap {
         Arc::default()
     }
 
-    /// One that keeps threads of the link alone.
+    /// Makes a trap that keeps only threads of the link.
     pub(crate) fn for_runners() -> Arc<Self> {
         let trap = Self::new();
         trap.state().runners_only = true;
@@ -44,7 +45,7 @@ impl Trap {
         Box::new(Trapdoor(DeviceInfo::new("trap".to_owned(), 1_514), self.clone()))
     }
 
-    /// One that promises never to block: whoever it keeps is not relieved.
+    /// Returns a device that promises never to block, so a runner that it keeps is not relieved.
     pub(crate) fn unwatched(self: &Arc<Self>) -> Box<dyn Device> {
         let info = DeviceInfo::new("trap".to_owned(), 1_514).never_blocks();
         Box::new(Trapdoor(info, self.clone()))
@@ -63,22 +64,22 @@ impl Trap {
         self.opens.notify_all();
     }
 
-    /// From now on it takes so many packets of a burst.
+    /// Sets the number of packets that the device takes of a burst from now on.
     pub(crate) fn takes(&self, packets: usize) {
         self.state().takes = Some(packets);
     }
 
-    /// Threads that it keeps.
+    /// Returns the number of threads that the device keeps.
     pub(crate) fn inside(&self) -> u32 {
         self.state().inside
     }
 
-    /// Cookies of the packets that it took.
+    /// Returns the cookies of the packets that the device took.
     pub(crate) fn taken(&self) -> Vec<u64> {
         self.state().taken.clone()
     }
 
-    /// Has it keep a sender of its own, which brings one packet to this port.
+    /// Makes the device keep a new sender, which brings one packet to this port.
     pub(crate) fn catch(self: &Arc<Self>, link: &Link, port: usize) -> JoinHandle<()> {
         self.shut();
         let mut bait = link.sender();
@@ -91,22 +92,22 @@ impl Trap {
     }
 }
 
-/// A link without anybody but its senders who sends for it: its only runner is kept by the second
-/// of its ports.
+/// A link on which only senders send: the second of its ports keeps its only runner.
 pub(crate) struct Deserted {
     pub(crate) link: Link,
     trap: Arc<Trap>,
 }
 
 impl Deserted {
-    /// Its first port is over `device`; each sender may have so many packets below it.
+    /// Makes a link on which only senders send. The link's first port is over `device`; each sender
+    /// may have `packets` packets in flight.
     pub(crate) fn over(device: Box<dyn Device>, packets: u32) -> Self {
         let trap = Trap::for_runners();
         trap.shut();
         trap.takes(0);
         let link = Link::devices([device, trap.unwatched()]).qdisc("pfifo");
         let link = link.credits(credits(packets)).build().unwrap();
-        // The device takes nothing of the sender's, so the runner tries again.
+        // The device takes nothing while the sender owns the port, so the runner tries again.
         let mut bait = link.sender();
         let flow = bait.flow_with(None, Mapping::Port(1));
         bait.try_send(&flow, b"bait").expect("there is room for it");
@@ -150,7 +151,7 @@ impl Device for Trapdoor {
     }
 }
 
-/// Panics when it is told to; until then it is another device.
+/// A device that passes packets to another device until it is told to die, and then panics.
 pub(crate) struct Mortal {
     device: Box<dyn Device>,
     dies: Arc<AtomicBool>,
@@ -179,7 +180,7 @@ impl Device for Mortal {
     }
 }
 
-/// Has a port die by a packet of somebody who only comes by.
+/// Makes a port die, by a packet of a sender that is made for this.
 pub(crate) fn kill(link: &Link, port: usize, dies: &AtomicBool) {
     dies.store(true, Ordering::SeqCst);
     let mut other = link.sender();

@@ -11,7 +11,8 @@ fn setup(lines: &[&str]) -> Setup {
     setup
 }
 
-/// The second class of the first tree takes nothing, the first one of the second.
+/// In the first tree the second class drops all packets, and in the second tree the first class
+/// does.
 #[test]
 fn packets_find_their_class_in_every_port_and_in_the_next_tree() {
     in_time(|| {
@@ -51,7 +52,7 @@ fn counted(link: &Link, place: &str) -> String {
     out.finish()
 }
 
-/// Filters count at each port; what is shown are the sums.
+/// Filters count packets at each port, and a listing shows the sums.
 #[test]
 fn filters_show_what_they_have_counted() {
     in_time(|| {
@@ -78,7 +79,7 @@ fn filters_show_what_they_have_counted() {
     });
 }
 
-/// Below an `mq`, those of a port count there.
+/// Below an `mq`, filters of one port count the packets of that port.
 #[test]
 fn filters_below_mq_count_at_their_port() {
     in_time(|| {
@@ -108,8 +109,8 @@ fn a_tree_without_a_root_is_refused() {
     assert!(matches!(link.set_tree(&none), Err(PortError::Config(_))));
 }
 
-/// The first class is the first port; what stands below the second one is for a port that there is
-/// not.
+/// The first class of `mq` is the first port. A qdisc below the second class belongs to a port that
+/// does not exist here.
 #[test]
 fn a_class_of_mq_is_a_port() {
     in_time(|| {
@@ -142,7 +143,7 @@ fn mqprio_is_refused() {
     assert!(matches!(link.set_qdisc(mqprio), Err(PortError::Config(_))));
 }
 
-/// What `netem` makes is sent, and was never submitted.
+/// Duplicates that `netem` makes count as sent, but not as submitted.
 #[test]
 fn duplicates_of_netem_are_counted() {
     in_time(|| {

@@ -1,5 +1,5 @@
-//! What wakes those who wait though no packet of theirs comes home: a close, the death of a port,
-//! the removal of a port.
+//! Events that wake waiting senders though none of their packets comes home: a close, the death of
+//! a port, the removal of a port.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::common::{Gate, LONG, balanced, credits, in_time, until};
 use crate::ready::block_on;
 use crate::trap::{Mortal, Trap, kill};
 
-/// How somebody waits.
+/// The ways in which a sender waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Send,
     SendBatch,
     WaitRoom,
-    /// With a deadline that is far away.
+    /// Waits with a deadline that is far away.
     Timeout,
     Ready,
     PollReady,
@@ -31,7 +31,7 @@ pub(crate) const HOWS: [How; 6] =
     [How::Send, How::SendBatch, How::WaitRoom, How::Timeout, How::Ready, How::PollReady];
 
 impl How {
-    /// Waits, and sends then. Gives what the last call said.
+    /// Waits and then sends. Returns the result of the last call.
     pub(crate) fn go_on(self, sender: &mut Sender, flow: &Flow) -> Result<(), SendError> {
         loop {
             match self {
@@ -44,7 +44,7 @@ impl How {
             }
             match sender.try_send(flow, b"x") {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Full) => {} // Somebody else came first: it waits again.
+                Err(TrySendError::Full) => {} // Another sender took the room first, so wait again.
                 Err(TrySendError::Closed) => return Err(SendError::Closed),
                 Err(TrySendError::PortDead) => return Err(SendError::PortDead),
                 Err(why) => panic!("{why}"),
@@ -53,16 +53,16 @@ impl How {
     }
 }
 
-/// Where all packets lie that the sender may have out: none of them comes home by itself.
+/// The place of all packets of the sender. None of them comes home by itself.
 enum Place {
-    /// In the mailbox of somebody who does not read.
+    /// In a mailbox that nobody reads.
     Mailbox(Receiver),
-    /// Before a device that keeps its caller.
+    /// In front of a device that keeps its caller.
     Device(Arc<Trap>, JoinHandle<()>),
 }
 
-/// Port 0 dies when it is told to; port 1 is the place, and dies when it is told to if that is a
-/// mailbox; port 2 takes everything.
+/// A link with three ports. Port 0 dies when told to. Port 1 leads to the place, and dies when told
+/// to if the place is a mailbox. Port 2 takes all packets.
 struct World {
     link: Link,
     place: Place,
@@ -90,7 +90,8 @@ impl World {
         Self { link, place, kills: [kills_first, kills_second] }
     }
 
-    /// A thread that waits for credit, with a flow of this port; and says what it was told.
+    /// Starts a thread that waits for credit, with a flow of this port, and returns the result of
+    /// its wait.
     fn waits(&self, how: How, port: usize) -> JoinHandle<(Result<(), SendError>, Sender)> {
         let mut sender = self.link.sender();
         let waits = self.link.stats().waits;
@@ -104,7 +105,7 @@ impl World {
         thread.unwrap()
     }
 
-    /// Its packets come home at last.
+    /// Lets the packets come home in the end.
     fn let_go(self, senders: Vec<Sender>) {
         match self.place {
             Place::Mailbox(receiver) => drop(receiver),
@@ -122,7 +123,7 @@ impl World {
     }
 }
 
-/// A close is told to all who wait, while their packets still lie where they lay.
+/// A close wakes all waiting senders while their packets stay where they are.
 #[test]
 fn a_close_wakes_those_whose_packets_lie_elsewhere() {
     for mailbox in [true, false] {
@@ -150,7 +151,8 @@ fn a_close_wakes_those_whose_packets_lie_elsewhere() {
     }
 }
 
-/// The death of a port is told to all who wait with a flow of it, wherever their packets lie.
+/// The death of a port wakes all senders that wait with a flow of that port, wherever their packets
+/// are.
 #[test]
 fn a_death_wakes_those_whose_packets_lie_elsewhere() {
     for (mailbox, port) in [(true, 0), (true, 1), (false, 0)] {
@@ -166,7 +168,7 @@ fn a_death_wakes_those_whose_packets_lie_elsewhere() {
                 assert_eq!(sender.in_flight(), CREDITS);
                 senders.push(sender);
             }
-            // A flow of a port that lives waits on.
+            // A sender with a flow of a living port goes on waiting.
             assert!(!other.is_finished());
             world.link.close(Duration::ZERO);
             let (told, sender) = other.join().unwrap();
@@ -177,7 +179,8 @@ fn a_death_wakes_those_whose_packets_lie_elsewhere() {
     }
 }
 
-/// A runner meets the panic, and there are sleepers of which none has a packet in that port.
+/// A runner calls the device that panics. Waiting senders are woken though none of them has a
+/// packet in that port.
 #[test]
 fn a_death_by_a_runner_wakes_them_too() {
     in_time(|| {
@@ -200,7 +203,7 @@ fn a_death_by_a_runner_wakes_them_too() {
     });
 }
 
-/// A flush on a link that is closed ends, in vain if a receiver or a device has the packets.
+/// A close ends every flush. The flush returns false if a receiver or a device still holds packets.
 #[test]
 fn a_close_ends_a_flush() {
     for mailbox in [true, false] {
@@ -209,7 +212,8 @@ fn a_close_ends_a_flush() {
             let mut sender = world.link.sender();
             let flow = sender.flow_with(None, Mapping::Port(1));
             (0..CREDITS).for_each(|_| sender.try_send(&flow, b"x").unwrap());
-            // Another has a packet of the heap there, which comes home to nobody.
+            // Another sender has a packet from the heap in the same place. That packet comes home
+            // to no sender.
             let mut lends = world.link.sender();
             lends.submit(&flow, onramp::Packet::with_payload(b"of the heap")).unwrap();
             let sender = thread::scope(|scope| {
@@ -227,7 +231,7 @@ fn a_close_ends_a_flush() {
     }
 }
 
-/// A death ends the flush of those whose packets went down with the port, and no other.
+/// The death of a port ends a flush that waits for packets in that port.
 #[test]
 fn a_death_ends_a_flush_of_what_was_in_the_port() {
     in_time(|| {
@@ -249,7 +253,7 @@ fn a_death_ends_a_flush_of_what_was_in_the_port() {
     });
 }
 
-/// Those who have credit, and wait until a port that is being removed is empty, go on at its successors.
+/// Senders that have credit and wait for a port that is being removed go on at its successors.
 #[test]
 fn a_removal_wakes_those_who_wait_for_the_port() {
     for qdisc in ["pfifo", "fq"] {
@@ -280,7 +284,7 @@ fn a_removal_wakes_those_who_wait_for_the_port() {
                     refused.recv().unwrap();
                     (how, thread)
                 });
-                // One holds its packets under a cork.
+                // One sender holds its packets under a cork.
                 let (mut corks, under) = (link.sender(), flow.clone());
                 corks.cork();
                 (0..3).for_each(|_| corks.try_send(&under, b"x").unwrap());
@@ -301,7 +305,7 @@ fn a_removal_wakes_those_who_wait_for_the_port() {
     }
 }
 
-/// The same when the port does not get empty in time, and what it holds is purged.
+/// Senders are also woken if the port does not become empty in time and its packets are purged.
 #[test]
 fn a_removal_that_purges_wakes_them_too() {
     in_time(|| {
@@ -331,8 +335,8 @@ fn a_removal_that_purges_wakes_them_too() {
     });
 }
 
-/// Whose packets lie in a mailbox has no credit, at whatever port: a removal changes nothing for
-/// it, and what is read lets it go on at a successor.
+/// A sender without credit, whose packets lie in a mailbox, is not affected by the removal of a
+/// port. When its packets are read, it goes on at a successor.
 #[test]
 fn a_removal_leaves_those_without_credit_waiting() {
     in_time(|| {
@@ -355,7 +359,7 @@ fn a_removal_leaves_those_without_credit_waiting() {
     });
 }
 
-/// Who has credit, and waits for a place in an intake, goes on as the device comes back.
+/// Senders that have credit and wait for a place in an intake go on when the device returns.
 #[test]
 fn an_intake_with_room_wakes_those_who_wait_for_it() {
     in_time(|| {

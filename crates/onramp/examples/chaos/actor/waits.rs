@@ -1,4 +1,4 @@
-//! How an actor waits.
+//! The ways in which an actor waits.
 
 use std::future::{Future, poll_fn};
 use std::iter;
@@ -32,7 +32,7 @@ impl Actor<'_> {
         });
     }
 
-    /// A flush that says that all is gone is taken at its word.
+    /// Flushes. If the flush reports that no packet is left, checks that this is true.
     pub(super) fn flush(&mut self) {
         let long = self.rng.u32(0..6) == 0;
         let time = Duration::from_millis(self.rng.u64(0..if long { 400 } else { 10 }));
@@ -50,7 +50,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Waits for room as a task does; some give up after a while.
+    /// Waits for room as an asynchronous task does. Some tasks give up after a while.
     pub(super) fn poll(&mut self) {
         let time = Duration::from_micros(self.rng.u64(0..150_000));
         let (flow, task) = (self.flow(), self.task(time));
@@ -66,7 +66,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Takes all packets that it may have, so that nothing comes home, and waits for room.
+    /// Takes all packets that the sender may have, so that none comes home, and waits for room.
     pub(super) fn hoard(&mut self) {
         let time = Duration::from_millis(250);
         let (flow, task, slot) = (self.flow(), self.task(time), self.slot.clone());
@@ -83,7 +83,7 @@ impl Actor<'_> {
         slot.call(Doing::DropPacket, at_once, 1, || drop(packets));
     }
 
-    /// A task that gives up after `time`, if it does.
+    /// Makes a task that may give up after `time`.
     pub(super) fn task(&mut self, time: Duration) -> Task {
         let mood = match self.rng.u32(0..6) {
             0 if self.world.plan.panics => Mood::Panics,
@@ -102,13 +102,13 @@ pub(super) struct Task {
     alarm: Arc<Alarm>,
     waker: Waker,
     slot: Arc<Slot>,
-    /// Then it is dropped.
+    /// The task drops its future after this time.
     time: Duration,
     at_once: Duration,
 }
 
 impl Task {
-    /// Polls it when it is woken, until its time is over.
+    /// Polls the future whenever the task is woken, until its time is over.
     pub(super) fn run(self, future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         let end = now() + nanos(self.time);
@@ -127,7 +127,7 @@ impl Task {
         });
     }
 
-    /// Polls it when it is woken, for as long as it takes.
+    /// Polls the future whenever the task is woken, for as long as it takes.
     fn wait(self, bound: Duration, future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         self.slot.wait(Doing::Ready, bound, 0, || {
@@ -146,7 +146,7 @@ impl Task {
         future.poll(&mut Context::from_waker(&self.waker)).is_ready()
     }
 
-    /// Sleeps until it is woken, if it was not since `woken` was read.
+    /// Sleeps until the task is woken, unless it was woken since `woken` was read.
     fn rest(&self, woken: u64, most: Option<Duration>) {
         while self.alarm.woken() == woken {
             match most {
@@ -154,11 +154,11 @@ impl Task {
                 None => thread::park(),
             }
         }
-        // An executor has other tasks, and runs them first.
+        // An executor has other tasks and runs them first.
         thread::yield_now();
     }
 
-    /// Does rounds until one says that it was the last; counts how often the task woke itself.
+    /// Repeats `round` until it returns true, and records how often the task woke itself.
     fn watched(&self, mut round: impl FnMut() -> bool) {
         let (start, before) = (now(), moved());
         while !round() {}

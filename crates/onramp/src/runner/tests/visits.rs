@@ -1,4 +1,4 @@
-//! What a runner makes of one visit.
+//! Tests of what a runner does in one visit to a port.
 
 use std::sync::{Mutex, OnceLock, Weak};
 
@@ -6,7 +6,8 @@ use onramp_core::{DeviceInfo, Transmitted};
 
 use super::*;
 
-/// One port, whose device takes everything and may have somebody relieve the runner meanwhile.
+/// A link with one port, whose device takes all packets and can make another thread relieve the
+/// runner meanwhile.
 struct World {
     rig: Rig,
     slots: Slots<Relieves>,
@@ -56,7 +57,7 @@ impl Serves<Relieves> for Arc<World> {
 }
 
 impl World {
-    /// `may_block`: its device has the runner relieved.
+    /// Makes the link. If `may_block` is true, the device has the runner relieved during each call.
     fn new(may_block: bool) -> Arc<Self> {
         let world = Arc::new(OnceLock::new());
         let info = DeviceInfo::new("relieves".to_owned(), 1_514);
@@ -95,8 +96,8 @@ impl World {
     }
 }
 
-/// Whoever waits for room is told as soon as there is some; until then, the runner looks each
-/// millisecond.
+/// A sender that waits for room is told as soon as there is room. Until then, the runner checks
+/// every millisecond.
 #[test]
 fn a_wish_is_looked_after_until_it_is_fulfilled() {
     let world = World::new(false);
@@ -111,13 +112,14 @@ fn a_wish_is_looked_after_until_it_is_fulfilled() {
     *world.has_room.lock().expect("no panic") = true;
     assert_eq!(world.round(NOW.after(2_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
-    // The wish was granted: nobody is told again.
+    // The request was granted, so the sender is not told again.
     world.waker().visit_by(NOW);
     assert_eq!(world.round(NOW.after(3_000_000)), Some((1, NEVER)));
     assert_eq!(*world.rings.lock().expect("no panic"), 1);
 }
 
-/// What the port asked for while its device kept the runner is not lost with the role.
+/// Requests that a port makes while its device keeps the runner are not lost when another thread
+/// takes the role over.
 #[test]
 fn who_was_relieved_passes_on_what_the_port_asked_for() {
     let world = World::new(true);
@@ -130,7 +132,7 @@ fn who_was_relieved_passes_on_what_the_port_asked_for() {
     assert_eq!(world.rig.runners[0].alarm.at(), second.0, "and is awake in time");
 }
 
-/// A port is looked at as long as something is noted there.
+/// A port is marked, and so visited, only as long as a visit is noted.
 #[test]
 fn a_port_that_wants_nothing_is_not_looked_at() {
     let world = World::new(false);
@@ -143,8 +145,8 @@ fn a_port_that_wants_nothing_is_not_looked_at() {
     assert_eq!(world.slots.marked().count(), 0);
 }
 
-/// A port that is owned each time is visited less and less often: after 1, 2, 4 ticks, and so on
-/// up to 64 of 100 µs.
+/// A port that is found owned each time is visited less and less often: after 1, 2, 4 ticks, and so
+/// on up to 64 ticks of 100 µs.
 #[test]
 fn visits_in_vain_become_rare() {
     let world = World::new(false);
@@ -156,19 +158,19 @@ fn visits_in_vain_become_rare() {
         due.wrapping_sub(NOW.0)
     };
     for _ in 0..2 {
-        // So many that a counter of 8 bits would overflow.
+        // 300 visits are enough to overflow a counter of 8 bits.
         for time in 0..300 {
             let ticks = if time < 6 { 1 << time } else { 64 };
             assert_eq!(due_after(None), ticks * 100_000, "time {time}");
         }
-        // A visit that found it free: all over again.
+        // A visit that finds the port free resets the delay.
         assert_eq!(due_after(Some(Ran { done: 3, again: true })), 0, "at once");
     }
     again(&waker, slot, Some(Ran { done: 3, again: false }), NOW);
     assert_eq!(slot.visits.due.at(), NEVER, "there is nothing more to do");
 }
 
-/// Nobody else could come in the place of the only runner.
+/// A link with one runner has no other runner that could come instead when that runner is late.
 #[test]
 fn an_only_runner_is_not_reminded() {
     let ports = Ports::new(&["pfifo"]);
@@ -179,7 +181,7 @@ fn an_only_runner_is_not_reminded() {
     assert_eq!(ports.wake_at(), NEVER);
 }
 
-/// From the start there are ten rounds without a pause, as there are later.
+/// The first rounds of a runner are bounded to ten without a pause, as later rounds are.
 #[test]
 fn the_first_rounds_are_as_many_as_later_ones() {
     let ports = Ports::new(&["pfifo limit 10000"]);
@@ -192,7 +194,7 @@ fn the_first_rounds_are_as_many_as_later_ones() {
     assert_eq!(ports.rig.runners[0].stats.restarts.get(), 10);
 }
 
-/// A clock that stands still but for what a device takes.
+/// A clock that advances only when a device takes packets.
 #[derive(Clone)]
 struct Taken(Arc<NullStats>, u64);
 
@@ -202,10 +204,11 @@ impl Clock for Taken {
     }
 }
 
-/// A runner goes on for less than 2 ms without a pause.
+/// A runner goes on without a pause for less than 2 ms.
 #[test]
 fn the_time_without_a_pause_is_two_milliseconds() {
-    // A round takes 64 packets. Half of 2 ms, a nanosecond less, and all of it but a nanosecond.
+    // Each round sends 64 packets. The times of a round are half of 2 ms, slightly less than that,
+    // all of 2 ms, and slightly less than that.
     for (round_ns, restarts) in [(1_000_000, 2), (999_936, 3), (2_000_000, 0), (1_999_936, 2)] {
         let ports = Ports::new(&["pfifo limit 10000"]);
         let count = 64 + 64 * 4 + 1;
@@ -220,19 +223,19 @@ fn the_time_without_a_pause_is_two_milliseconds() {
     }
 }
 
-/// A runner that nobody wants sleeps.
+/// A runner sleeps while no port needs it.
 #[test]
 fn a_runner_without_work_sleeps() {
     let ports = Ports::new(&["pfifo"]);
     start(&ports, NOW);
-    // Long enough for thousands of rounds, if it did not.
+    // The time is long enough for thousands of rounds of a runner that does not sleep.
     thread::sleep(Duration::from_millis(5));
     end(&ports);
     let wakeups = ports.rig.runners[0].stats.wakeups.get();
     assert!(wakeups < 100, "{wakeups} wake-ups, and one had a reason: to end");
 }
 
-/// Besides the runners: 63 that devices keep, and the watch.
+/// Besides its runners, a group has places for 63 threads that devices keep, and for the watch.
 #[test]
 fn a_crew_has_sixty_four_stand_ins() {
     for runners in [1, 2, 64] {

@@ -1,45 +1,47 @@
-//! Where packets are, by what the documentation says, and what follows from that.
+//! A model of where packets are according to the documentation, and of the counters that follow
+//! from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use onramp::{Completion, DropReason};
 
-/// Links, by number: one over a mailbox, and one whose device keeps its caller now and then.
+/// Numbers of the links: one over a mailbox, and one whose device keeps its caller now and then.
 pub(super) const MAIL: usize = 0;
 pub(super) const TRAP: usize = 1;
 
 /// The link of each sender.
 pub(super) const LINKS: [usize; 3] = [MAIL, MAIL, TRAP];
 
-/// Where a packet is that is not home.
+/// The place of a packet that is not home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// With the caller, who made it, got it back, or received it.
+    /// The caller has the packet, because it made it, got it back, or received it.
     Hand,
-    /// Held back by a cork.
+    /// A cork holds the packet back.
     Cork,
-    /// In the link whose device keeps its caller.
+    /// The packet is in the link whose device keeps its caller.
     Held,
-    /// Sent, and not received yet.
+    /// The packet was sent and has not been received yet.
     Mailbox,
 }
 
-/// What is known of a packet.
+/// What the model knows of a packet.
 #[derive(Clone, Debug)]
 pub(super) struct Fact {
-    /// The sender that made it; `None`: it is of the heap, or that sender is gone.
+    /// The sender that made the packet. `None`: the packet is from the heap, or that sender is
+    /// gone.
     pub(super) maker: Option<usize>,
     pub(super) place: Place,
     cookie: u64,
-    /// A link has accepted it: so its fate is told.
+    /// Whether a link has accepted the packet, so that its completion is reported.
     pub(super) accepted: bool,
-    /// Its maker submitted it, and nobody has dropped it since.
+    /// Whether its maker submitted the packet, and nobody has dropped it since.
     submitted_by_maker: bool,
-    /// The other senders that submitted it.
+    /// The other senders that submitted the packet.
     guest_of: BTreeSet<usize>,
 }
 
-/// What a link counts.
+/// The counters of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) submitted: u64,
@@ -51,26 +53,27 @@ pub(super) struct Sums {
 
 #[derive(Debug)]
 pub(super) struct Model {
-    /// By number: each packet that is somewhere, and not home.
+    /// All packets that are not home, by number.
     pub(super) packets: BTreeMap<u64, Fact>,
     made: u64,
     pub(super) credits: usize,
     pub(super) cap: u64,
     pub(super) sums: [Sums; 2],
-    /// Somebody receives.
+    /// Whether there is a receiver.
     pub(super) receives: bool,
-    /// The device keeps its caller.
+    /// Whether the device keeps its caller.
     pub(super) shut: bool,
-    /// What the cork of each sender holds back, in order, if it has one.
+    /// The packets that the cork of each sender holds back, in order. `None`: the sender has no
+    /// cork.
     pub(super) corks: [Option<Vec<u64>>; 3],
-    /// What each sender is to be told.
+    /// The completions that each sender has to get.
     pub(super) due: [Vec<Fate>; 3],
 }
 
-/// What a sender is told of a packet: its cookie, and why it was dropped.
+/// The completion of a packet: its cookie, and its drop reason.
 pub(super) type Fate = (u64, Option<DropReason>);
 
-/// As the due ones are written.
+/// Converts a completion to the form of the expected ones.
 pub(super) fn told(completion: Completion) -> Fate {
     (completion.cookie, completion.drop_reason)
 }
@@ -90,7 +93,7 @@ impl Model {
         }
     }
 
-    /// The number of the next packet that is made.
+    /// Returns the number of the next packet that will be made.
     pub(super) fn next(&self) -> u64 {
         self.made + 1
     }
@@ -115,7 +118,8 @@ impl Model {
         there.map(|(id, _)| *id).collect()
     }
 
-    /// Packets that use the credits of a sender: all that are not home.
+    /// Returns the number of packets that use the credits of a sender: all its packets that are not
+    /// home.
     pub(super) fn in_flight(&self, sender: usize) -> usize {
         self.packets.values().filter(|fact| fact.maker == Some(sender)).count()
     }
@@ -124,22 +128,22 @@ impl Model {
         self.credits - self.in_flight(sender)
     }
 
-    /// Packets that a sender submitted and that are neither sent nor dropped. What a device handed
-    /// to a receiver counts until somebody drops it, also if other senders submit it again: then it
-    /// counts for each of them.
+    /// Whether the sender has submitted packets that are neither sent nor dropped. A packet that a
+    /// device handed to a receiver counts until the receiver drops it. If other senders submit it
+    /// again, it counts for each of these senders.
     pub(super) fn owes(&self, sender: usize) -> bool {
         self.packets.values().any(|fact| {
             fact.submitted_by_maker && fact.maker == Some(sender) || fact.guest_of.contains(&sender)
         })
     }
 
-    /// Packets that the sender's link takes just now.
+    /// Returns the number of packets that the sender's link accepts now.
     pub(super) fn room(&self, sender: usize) -> u64 {
         let kept = LINKS[sender] == TRAP && self.shut;
         if kept { self.cap - self.at(Place::Held).len() as u64 } else { u64::MAX }
     }
 
-    /// A sender submits a packet. False: it was given back.
+    /// A sender submits a packet. Returns false if the packet was given back.
     pub(super) fn submit(&mut self, sender: usize, id: u64) -> bool {
         if let Some(cork) = &mut self.corks[sender] {
             cork.push(id);
@@ -181,7 +185,7 @@ impl Model {
         }
     }
 
-    /// Somebody drops a packet, or is done with it.
+    /// A packet comes home: it was dropped, or its device or receiver is done with it.
     pub(super) fn home(&mut self, id: u64, reason: Option<DropReason>) {
         let fact = self.packets.remove(&id).expect("it was somewhere");
         if fact.accepted
@@ -201,7 +205,7 @@ impl Model {
         fact.place = Place::Hand;
     }
 
-    /// A cork ends. False: part of it is still held back.
+    /// A sender ends its cork. Returns false if some packets are still held back.
     pub(super) fn uncork(&mut self, sender: usize) -> bool {
         let mut cork = self.corks[sender].take().unwrap_or_default();
         let fits = usize::try_from(self.room(sender)).unwrap_or(usize::MAX).min(cork.len());
@@ -214,7 +218,7 @@ impl Model {
         all
     }
 
-    /// A packet of nobody's goes to the device, which keeps the runner that brings it.
+    /// A packet of an uncounted sender goes to the device, which keeps the runner that sends it.
     pub(super) fn shut(&mut self) {
         self.shut = true;
         self.sums[TRAP].submitted += 1;
@@ -229,7 +233,7 @@ impl Model {
         sums.sent += 1 + std::mem::take(&mut sums.held);
     }
 
-    /// The receiver goes, and what it did not take was sent.
+    /// The receiver is dropped. Packets that it did not receive count as sent.
     pub(super) fn leave(&mut self) {
         self.receives = false;
         for id in self.at(Place::Mailbox) {
@@ -237,7 +241,7 @@ impl Model {
         }
     }
 
-    /// Another takes the place of a sender, whose cork is in its link.
+    /// A new sender takes the place of a sender, whose corked packets are submitted first.
     pub(super) fn replace(&mut self, sender: usize) {
         assert!(self.uncork(sender), "there is room");
         for fact in self.packets.values_mut() {
