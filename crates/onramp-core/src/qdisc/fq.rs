@@ -1,11 +1,11 @@
 //! Fair queue: one queue for each flow; flows are served in turn, each paced at its own rate.
 //!
 //! ```text
-//! enqueue   find the flow by key; append the packet; a flow that had no packets joins the new flows
-//!           of its band
-//! dequeue   fast path first; wake flows whose time has come; choose a band by weight, in that band
-//!           a flow, new flows before old, by deficit round robin; a flow whose first packet may not
-//!           leave yet is set aside until its time
+//! enqueue   find the flow by key; append the packet; a flow that had no packets joins its band's
+//!           new flows
+//! dequeue   fast path first; wake flows whose time has come; choose a band by weight, in that
+//!           band a flow, new flows before old, by deficit round robin; a flow whose first packet
+//!           may not leave yet is set aside until its time
 //! pacing    a quantum at once, then a gap as long as the quantum takes at the flow's rate
 //! ```
 //!
