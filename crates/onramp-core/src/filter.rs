@@ -56,8 +56,8 @@
 //! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
 //! Differs: see the file of each kind; no shared blocks, no templates of chains, no offload, no
-//! `mirred`. A filter with `indev` matches no packet, because packets that are sent have not come in
-//! by any device.
+//! `mirred`. A filter with `indev` matches no packet, because packets that are sent have not come
+//! in by any device.
 //! Invariant: the classification of a packet restarts at most 16 times; then the packet is dropped.
 
 mod action;

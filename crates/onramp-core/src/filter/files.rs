@@ -8,10 +8,10 @@ use crate::base::ConfigError;
 /// The section that `tc` takes if none is named.
 const SECTION: &str = "classifier";
 
-/// Replaces the names of files in a line of `tc` by the programs in these files, which `read` reads:
-/// `bytecode-file FILE` becomes `bytecode …`, `object-file FILE section NAME` becomes
-/// `ebpf-bytecode …`. Removes comments, and leaves other lines unchanged. Use this before a line is
-/// parsed, because the parser reads no files.
+/// Replaces the names of files in a line of `tc` by the programs in these files, which `read`
+/// reads: `bytecode-file FILE` becomes `bytecode …`, `object-file FILE section NAME` becomes
+/// `ebpf-bytecode …`. Removes comments, and leaves other lines unchanged. Use this function before
+/// the line is parsed, because the parser reads no files.
 ///
 /// ```
 /// use onramp_core::filter::with_files;

@@ -6,7 +6,7 @@
 //! | `len`, `wire_len` | length of the packet on the wire |
 //! | `mark`, `priority`, `queue_mapping`, `gso_size`, `tstamp` | from the packet's metadata |
 //! | `protocol`, `vlan_present`, `vlan_tci`, `vlan_proto` | as in classic programs |
-//! | `data`, `data_end`, `data_meta` | addresses of the packet's bytes, from the Ethernet header on |
+//! | `data`, `data_end`, `data_meta` | addresses of the bytes, from the Ethernet header on |
 //! | `tc_classid`, `tc_index`, `cb` | fields that the program may write |
 //! | other fields | zero |
 
