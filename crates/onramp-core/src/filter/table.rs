@@ -385,8 +385,7 @@ impl Place {
             self.chains.insert(filter.chain, born);
         }
         let done = self.settle(&mut filter, there).map(|owner| {
-            // The old and the new filter both exist for a moment, so numbers that both use are
-            // kept.
+            // As in Linux, the old filter keeps its numbers until the new filter has got its own.
             numbers.give_out(&mut filter);
             if let Some(there) = there {
                 numbers.give_back(there, Some(&filter));
