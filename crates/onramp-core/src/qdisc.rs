@@ -31,7 +31,7 @@
 //! | `pkts_too_long` | gaps between packets that were shortened to one second |
 //! | `band0_pkts` to `band2_pkts` | packets that each band holds |
 //! | `band0_drops` to `band2_drops` | packets that each band dropped at `limit` |
-//! | `horizon_drops`, `horizon_caps` | packets beyond `horizon` that were dropped, or sent earlier |
+//! | `horizon_drops`, `horizon_caps` | packets beyond `horizon`: dropped, sent earlier |
 //!
 //! A flow costs 80 to 160 bytes of memory, 10,000 flows cost 1.25 MiB, idle flows included. When
 //! there are more than `buckets` flows, new flows take the places of flows that have been idle for
@@ -50,40 +50,41 @@
 //! | `drop_overlimit` | `codel`, `fq_codel` | packets dropped at any limit |
 //! | `drop_overmemory` | `fq_codel` | of these, packets dropped at `memory_limit` |
 //! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow became a new flow |
-//! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in the list of new and of old flows |
-//! | `memory_used` | `fq_codel`, `fq_pie` | bytes charged for the packets held, headers included |
-//! | `marked`, `early`, `pdrop` | `red`, `choke` | packets marked, dropped by RED, dropped at `limit` |
-//! | `matched` | `choke` | packets dropped together with a packet of the same flow |
-//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | random marks, marks at the head, drops |
-//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same beyond `max` |
-//! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | probability, delay, bytes per second that leave |
+//! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in each of the two lists |
+//! | `memory_used` | `fq_codel`, `fq_pie` | bytes charged for packets, headers included |
+//! | `marked`, `early`, `pdrop` | `red`, `choke` | marks, drops by RED, drops at `limit` |
+//! | `matched` | `choke` | packets dropped with a packet of the same flow |
+//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | RED at random: marks, marks at the head, drops |
+//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | RED beyond `max`: the same |
+//! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | probability, delay, bytes sent per second |
 //! | `prob` | `pie` | the probability, in units of 2^-56 |
 //! | `pkts_in`, `dropped` | `pie`, `fq_pie` | packets taken in; packets dropped |
-//! | `overlimit`, `overmemory` | `pie`, `fq_pie` | drops at `limit`; drops at `memory_limit` (`fq_pie`) |
+//! | `overlimit` | `pie`, `fq_pie` | of these, packets dropped at `limit` |
+//! | `overmemory` | `fq_pie` | of these, packets dropped at `memory_limit` |
 //! | `maxq` | `pie` | the most packets held at once |
 //!
 //! # Statistics of `dualpi2`
 //!
 //! | name | meaning |
 //! |---|---|
-//! | `prob_ppm` | base probability, before it is squared for one queue and multiplied for the other |
+//! | `prob_ppm` | base probability, before it is squared (classic) or multiplied (L-queue) |
 //! | `prob` | the base probability, in units of 2^-32 |
-//! | `delay_c_ns`, `delay_l_ns` | how long the first packet of the classic and of the L-queue waits |
-//! | `packets_in_c`, `packets_in_l` | packets taken into the classic queue and into the L-queue |
+//! | `delay_c_ns`, `delay_l_ns` | waiting time of the first packet in the classic and the L-queue |
+//! | `packets_in_c`, `packets_in_l` | packets taken into the classic and the L-queue |
 //! | `maxq` | the most packets held at once |
 //! | `ecn_mark`, `step_marks` | packets marked; of these, packets marked beyond `step_thresh` |
 //! | `credit_c`, `credit_l` | credit of the queue to serve next, in bytes times percent |
-//! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged for packets: now, at most, limit |
+//! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged: now, at most, limit |
 //!
 //! # Statistics of `cake`
 //!
 //! | name | meaning |
 //! |---|---|
 //! | `memory_used`, `memory_limit` | the most bytes charged for packets at once; the limit |
-//! | `capacity_estimate` | the bandwidth, or the estimate of `autorate-ingress`; 0 = unlimited |
+//! | `capacity_estimate` | bandwidth, or the estimate of `autorate-ingress`; 0 = unlimited |
 //! | `bandwidth` | with `autorate-ingress`: the present rate of the shaper, bytes per second |
-//! | `min_network_size`, `max_network_size` | sizes of packets without their link header, in bytes |
-//! | `min_adj_size`, `max_adj_size` | sizes of packets on the wire, after the link has framed them |
+//! | `min_network_size`, `max_network_size` | bytes of packets without their link header |
+//! | `min_adj_size`, `max_adj_size` | bytes of packets on the wire, after the link has framed them |
 //! | `avg_hdr_offset` | bytes of a link header, a moving average |
 //! | `overlimits` | how often the bandwidth let no packet out |
 //!
@@ -94,10 +95,10 @@
 //! |---|---|
 //! | `thresh` | the tin's part of the bandwidth, bytes per second |
 //! | `target_ns`, `interval_ns` | target and interval of COBALT, the tin's queue management |
-//! | `pk_delay_ns`, `av_delay_ns`, `sp_delay_ns` | moving averages of sojourn times: peak, all, least |
+//! | `pk_delay_ns`, `av_delay_ns`, `sp_delay_ns` | average sojourn times: peak, all, least |
 //! | `backlog` | bytes held |
 //! | `pkts`, `bytes` | packets and bytes that came |
-//! | `way_inds`, `way_miss`, `way_cols` | flows with another queue of their set, new flows, collisions |
+//! | `way_inds`, `way_miss`, `way_cols` | flows in another queue of their set, new, colliding |
 //! | `drops`, `marks` | packets dropped, and packets marked with CE |
 //! | `sp_flows`, `bk_flows`, `un_flows` | flows that are sparse, bulk, unresponsive |
 //! | `max_len` | size of the largest packet |
