@@ -54,8 +54,8 @@
 //! | `memory_used` | `fq_codel`, `fq_pie` | bytes charged for packets, headers included |
 //! | `marked`, `early`, `pdrop` | `red`, `choke` | marks, drops by RED, drops at `limit` |
 //! | `matched` | `choke` | packets dropped with a packet of the same flow |
-//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | RED at random: marks, marks at the head, drops |
-//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | RED beyond `max`: the same |
+//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | random marks, marks at the head, drops |
+//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same, beyond `max` |
 //! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | probability, delay, bytes sent per second |
 //! | `prob` | `pie` | the probability, in units of 2^-56 |
 //! | `pkts_in`, `dropped` | `pie`, `fq_pie` | packets taken in; packets dropped |
@@ -84,7 +84,7 @@
 //! | `capacity_estimate` | bandwidth, or the estimate of `autorate-ingress`; 0 = unlimited |
 //! | `bandwidth` | with `autorate-ingress`: the present rate of the shaper, bytes per second |
 //! | `min_network_size`, `max_network_size` | bytes of packets without their link header |
-//! | `min_adj_size`, `max_adj_size` | bytes of packets on the wire, after the link has framed them |
+//! | `min_adj_size`, `max_adj_size` | bytes of packets on the wire, with the link's framing |
 //! | `avg_hdr_offset` | bytes of a link header, a moving average |
 //! | `overlimits` | how often the bandwidth let no packet out |
 //!

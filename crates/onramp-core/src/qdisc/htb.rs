@@ -122,7 +122,7 @@ const CLASS: &[Param] = &[
 
 /// The default of `r2q`.
 const RATE_TO_QUANTUM: u64 = 10;
-/// How long a level is left alone if no class waits there, in nanoseconds.
+/// How long a level without waiting classes is not checked again, in nanoseconds.
 const QUIET_NS: u64 = 1_000_000_000;
 /// The longest time until the next check for classes that may send again, in nanoseconds.
 const LOOK_NS: u64 = 5_000_000_000;

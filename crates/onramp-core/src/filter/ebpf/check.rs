@@ -94,7 +94,7 @@ fn step(raw: Raw) -> Result<Step, &'static str> {
     }
     let step =
         match code & 7 {
-            // LD
+            // The class LD: loads from the packet, as classic programs do.
             0 => {
                 match code {
                     0x20 | 0x28 | 0x30 => raw
@@ -106,12 +106,12 @@ fn step(raw: Raw) -> Result<Step, &'static str> {
                     _ => None,
                 }
             }
-            // LDX
+            // The class LDX: loads from memory.
             1 if code & 0xe0 == 0x60 => {
                 let load = Step::Load { size: raw.size(), to, base: from, at };
                 raw.only(true, true, true, false).map(|()| load)
             }
-            // ST, STX
+            // The classes ST and STX: stores of a number and of a register.
             class @ (2 | 3) if code & 0xe0 == 0x60 => {
                 let value = match class {
                     2 => raw
@@ -278,7 +278,7 @@ fn uses(step: &Step) -> (u16, u16) {
         Step::Half | Step::Jump { .. } => (0, 0),
         Step::Load { to, base, .. } => (bit(base), bit(to)),
         Step::Store { base, value, .. } => (bit(base) | operand(value), 0),
-        // These loads take the context from r6.
+        // Loads of the classic kind take the context from r6.
         Step::Legacy { more, .. } => (bit(6) | more.map_or(0, bit), bit(0)),
         Step::Branch { left, with, .. } => (bit(left) | operand(with), 0),
         Step::LoadBytes => (bit(1) | bit(2) | bit(3) | bit(4), bit(0)),

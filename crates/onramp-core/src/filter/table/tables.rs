@@ -15,7 +15,7 @@ use crate::base::error::Errno;
 /// The first table and the first node that are assigned automatically.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
-/// Number of bits in which nodes are counted.
+/// Number of bits of the part of a rank that counts nodes.
 const COUNT_BITS: u32 = 40;
 
 /// Returns the number of the node that is assigned at this place of the order: first 800 to fff,

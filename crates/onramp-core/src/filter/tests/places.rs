@@ -418,7 +418,7 @@ fn chains_begin_and_end() {
     apply(&mut table, How::Delete, "chain 5").expect("it is there");
     add(&mut table, 5);
     assert_eq!(shown(&table), [3, 3, 0, 5]);
-    // A chain with one of its two preferences left still exists.
+    // A chain still exists while one of its two preferences is left.
     apply(&mut table, How::Delete, "chain 3 pref 49151").expect("it is there");
     add(&mut table, 3);
     assert_eq!(shown(&table), [3, 3, 0, 5]);

@@ -192,7 +192,7 @@ fn nodes_are_numbered() {
     // Nodes are asked in the order of their numbers.
     let numbers = [0, 6, 0x14, 0x800, 0x801, 0x802, 0x803, 0x804, 0x805];
     assert_eq!(handles(&table), numbers.map(|node| 0x8000_0000 | node));
-    // The number is taken.
+    // A number that is already taken is refused.
     let error = apply(&mut table, How::Add, &format!("{ADD} order 6")).expect_err("taken");
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
 }
@@ -533,7 +533,7 @@ fn buckets_are_chosen_by_a_hash() {
         let mut linked = filters(&lines);
         let mut bytes = v4(17, &[], &ports(1, 2));
         bytes[26..30].copy_from_slice(&src);
-        // The bits under the mask are three in each of these cases.
+        // In each of these cases, the bits under the mask have the value three.
         assert_eq!(ask(&mut linked, &mut packet(&bytes)), class(4), "{mask}");
     }
 }

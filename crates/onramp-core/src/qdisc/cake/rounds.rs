@@ -26,7 +26,7 @@ pub(super) struct Rounds {
     pub(super) shared: bool,
     /// The common number: what each old flow has got, in units of 2^-16 bytes.
     got: i64,
-    /// Has at least one entry for each old flow; may have entries of flows that are no longer old.
+    /// This heap has at least one entry for each old flow, and may have entries of other flows.
     heap: BinaryHeap<Entry>,
     came: u64,
 }

@@ -30,7 +30,7 @@ const GC_AGE_TICKS: u32 = 300;
 /// Number of flows that are checked for idleness when a flow is added.
 const GC_MAX: usize = 8;
 
-/// Where a flow is.
+/// The state of a flow, which says in which list the flow is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// In no list: the flow has no packets, and may be collected once it has been idle for long

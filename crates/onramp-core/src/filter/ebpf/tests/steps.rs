@@ -248,7 +248,7 @@ fn fields_that_are_not_used() {
             assert_eq!(says(line), !used || width, "{code:#x}: {place}");
         }
     }
-    // All other codes are refused.
+    // All other instruction codes are refused.
     let known = |code: u8| {
         matches!(code, 0x18 | 0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 | 0x85 | 0x95 | 0x05)
             || matches!(code & 7, 1..=3) && code & 0xe0 == 0x60
