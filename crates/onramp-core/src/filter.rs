@@ -135,7 +135,7 @@ enum Matcher {
     /// The packet's mark is the class, if that class belongs to the qdisc of this major number.
     MarkIsClass(u16),
     U32(Box<Node>),
-    /// A hash table of `u32` with so many buckets.
+    /// A hash table of `u32`, with its number of buckets.
     Table(u32),
     /// Only asks for the first hash table of a preference, without a filter in it.
     Root,

@@ -79,7 +79,7 @@ struct Random {
 #[derive(Clone, Debug)]
 struct Edit {
     priority: Option<u32>,
-    /// Value and mask.
+    /// The value and the mask that change the packet's mark.
     mark: Option<(u32, u32)>,
     queue: Option<u16>,
     /// Whether the packet's DSCP becomes its priority.

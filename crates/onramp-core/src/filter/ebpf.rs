@@ -36,7 +36,7 @@ use crate::base::{ConfigError, Handle};
 const PROGRAM_MAX: usize = 4096;
 /// Length of an instruction, in bytes.
 const INSTRUCTION: usize = 8;
-/// The subject of error messages.
+/// The subject that error messages name.
 const AT: &str = "ebpf";
 
 /// A checked eBPF program.
@@ -58,7 +58,7 @@ const AT: &str = "ebpf";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ebpf(Vec<Step>);
 
-/// The number of a register, 0 to 10.
+/// The number of a register, from r0 to r10.
 type Register = u8;
 
 /// The frame pointer, which programs cannot write to.

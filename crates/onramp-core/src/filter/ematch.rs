@@ -28,7 +28,7 @@ pub(super) struct Tree(Vec<Term>);
 struct Term {
     not: bool,
     test: Test,
-    /// The operator after this match.
+    /// The operator that follows this match in the expression.
     then: Then,
 }
 

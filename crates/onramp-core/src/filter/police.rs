@@ -26,7 +26,7 @@ mod show;
 pub(super) struct Police {
     /// The longest packet that may conform, in bytes.
     mtu: u32,
-    /// The options as given.
+    /// The options of the policer as the user gave them, for listings.
     told: Told,
     rate: Option<Bucket>,
     peak: Option<Bucket>,
@@ -106,7 +106,7 @@ struct Told {
 
 const NEEDS: &str = "expected rate, pkts_rate or mtu";
 
-/// The options as given.
+/// The options of a policer, as given in a line.
 #[derive(Debug)]
 struct Line {
     rate: Option<u64>,

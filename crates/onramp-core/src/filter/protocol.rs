@@ -62,7 +62,7 @@ const NAMES: &[(&str, u16)] = &[
     ("ipv4", 0x0800),
 ];
 
-/// What is expected, for error messages.
+/// What error messages say is expected where a protocol is wrong.
 pub(super) const EXPECTED: &str = "all, ip, ipv6, arp, 802.1q, 802.1ad or a number";
 
 /// Returns a protocol by its name, in upper or lower case, or by its number.

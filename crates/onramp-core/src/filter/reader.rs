@@ -9,7 +9,7 @@ use crate::base::{ConfigError, Handle};
 /// words of their own, so that it does not matter whether a shell has already removed the quotes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
-    /// The subject of error messages.
+    /// The subject that error messages name.
     pub(super) at: String,
     words: Vec<&'a str>,
     next: usize,

@@ -8,7 +8,7 @@ pub struct Entry {
     pub id: &'static str,
     /// A one-line description for people.
     pub about: &'static str,
-    /// The options.
+    /// The options of this filter or action.
     pub options: &'static [Opt],
 }
 

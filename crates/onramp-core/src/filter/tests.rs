@@ -217,7 +217,7 @@ fn actions_follow_one_another() {
         ("action pass action drop", class(1)),
         // A jump is absolute: this one leads to the third action.
         ("action jump 2 action drop action continue", class(9)),
-        // Jumps beyond the end, or in circles.
+        // Jumps that lead beyond the last action, or in circles.
         ("action jump 7 action drop", class(1)),
         ("action pipe action jump 1", class(1)),
         ("action goto chain 3", class(3)),
@@ -279,7 +279,7 @@ fn flows_are_computed() {
     let mut or = filters(&["handle 1 flow map key priority or 4 and 6"]);
     let mut pkt = from(1);
     pkt.priority = 9;
-    // Counted from class 1 on by default.
+    // By default, the class of a `flow` filter is counted from class 1 on.
     assert_eq!(ask(&mut or, &mut pkt), class(5));
 }
 
@@ -312,7 +312,7 @@ fn programs() {
         Decision::Class(class) => u32::from(class.major) << 16 | u32::from(class.minor),
         _ => 0,
     };
-    // `tcpdump -ddd udp dst port 9`
+    // The program that `tcpdump -ddd udp dst port 9` prints.
     let nine = "15,40 0 0 12,21 0 4 34525,48 0 0 20,21 0 10 17,40 0 0 56,21 8 9 9,21 0 8 2048,\
                 48 0 0 23,21 0 6 17,40 0 0 20,69 4 0 8191,177 0 0 14,72 0 0 16,21 0 1 9,\
                 6 0 0 262144,6 0 0 0";
@@ -495,14 +495,14 @@ fn filters_of_one_preference_are_of_one_kind() {
     error(&["pref 1 handle 1/3 fw classid 1:1", "pref 1 handle 2/7 fw classid 1:1"]);
     error(&["pref 1 handle 1 fw classid 1:1", "pref 1 fw"]);
     error(&["pref 1 handle 1 basic classid 1:1", "pref 1 handle 1 basic classid 1:1"]);
-    // The same filters can be added elsewhere.
+    // The same filters can be added with another preference or in another chain.
     let all = "matchall classid 1:1";
     filters(&[
         &format!("pref 1 {all}"),
         &format!("pref 2 {all}"),
         "chain 1 pref 1 basic classid 1:1",
     ]);
-    // There is no room where the numbers end.
+    // When all preferences down to 32768 are taken, none can be assigned.
     let full = error(&[&format!("pref 32768 {all}"), all]);
     assert!(full.ends_with("no number is left before it"), "{full}");
 }

@@ -28,7 +28,7 @@ const KEYS_MAX: usize = 128;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Selector {
     keys: Vec<Key>,
-    /// Value and mask of the mark.
+    /// The value and the mask with which the packet's mark is compared.
     mark: Option<(u32, u32)>,
 }
 
@@ -126,7 +126,7 @@ impl Key {
         if let Some(rest) = word.strip_prefix("nexthdr") {
             next_header = true;
             word = match rest {
-                // `nexthdr + 4`, with spaces.
+                // The line may also have spaces: `nexthdr + 4`.
                 "" if words.take("+") => words.next().unwrap_or_default(),
                 rest => rest,
             };

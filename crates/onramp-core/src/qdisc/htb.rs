@@ -120,7 +120,7 @@ const CLASS: &[Param] = &[
     LINKLAYER,
 ];
 
-/// The default of `r2q`.
+/// The default of the parameter `r2q`.
 const RATE_TO_QUANTUM: u64 = 10;
 /// How long a level without waiting classes is not checked again, in nanoseconds.
 const QUIET_NS: u64 = 1_000_000_000;
@@ -167,7 +167,7 @@ struct Htb {
 /// Where a packet goes.
 enum Goes {
     Direct,
-    /// To the class at this place.
+    /// The packet goes to the class at this place.
     To(usize),
     Nowhere,
 }

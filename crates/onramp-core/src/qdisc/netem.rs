@@ -31,7 +31,7 @@ use crate::sched::{Child, Classes, Shown, segments};
 const NS_PER_SEC: u64 = 1_000_000_000;
 /// The longest delay: `tc` counts delays in 32 bits of 64 ns.
 const DELAY_MAX_NS: u64 = 64 * u32::MAX as u64;
-/// The largest jitter.
+/// The largest jitter, in nanoseconds.
 const JITTER_MAX_NS: u64 = i32::MAX as u64;
 const CHANCE: Unit = Unit::Row(1, &[Unit::Percent, Unit::Percent]);
 const LOSSES: &[Form] = &[

@@ -206,11 +206,11 @@ struct Sfq {
     peeked: Option<Packet>,
 }
 
-/// RED on each flow.
+/// The state of RED, which judges each flow separately.
 #[derive(Debug)]
 struct FlowRed {
     law: Red,
-    /// The average of each slot.
+    /// The average queue length of each slot.
     averages: Box<[Average]>,
     ecn: bool,
     harddrop: bool,
@@ -341,7 +341,7 @@ impl Sfq {
         slot
     }
 
-    /// Changes the hash if it is time.
+    /// Changes the hash if the interval `perturb` has ended.
     #[inline]
     fn perturb(&mut self, cx: &mut Cx<'_>) {
         let Some(perturb) = &mut self.perturb else { return };

@@ -51,7 +51,7 @@ pub(super) const SKBPRIO: Kind = Kind {
 struct SkbPrio {
     limit: u32,
     queues: [VecDeque<Packet>; PRIORITIES],
-    /// Bytes that each queue holds.
+    /// Number of bytes that the queue of each priority holds.
     bytes: [u64; PRIORITIES],
     /// Number of packets dropped of each priority.
     drops: [u64; PRIORITIES],

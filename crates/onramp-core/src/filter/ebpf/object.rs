@@ -8,7 +8,7 @@ use super::AT;
 use crate::base::ConfigError;
 
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
-/// The number of the machine, `EM_BPF`.
+/// The number in the file header that stands for the `bpf` machine, `EM_BPF`.
 const MACHINE: u16 = 247;
 /// The least length of an entry in the section table, in bytes.
 const ENTRY: usize = 64;

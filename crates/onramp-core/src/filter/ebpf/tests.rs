@@ -12,7 +12,7 @@ const PORTS: &[u8] = include_bytes!("../../../tests/ebpf/ports.o");
 
 const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// Code, destination, source, offset, number.
+/// The fields of an instruction: code, destination, source, offset, number.
 type Line = (u8, u8, u8, i16, i32);
 
 fn bytes(lines: &[Line]) -> Vec<u8> {
@@ -110,7 +110,7 @@ fn the_context_is_what_the_packet_says() {
     }
     assert_eq!((read(0x61, 152), read(0x61, 156)), (Some(0), Some(6)));
     assert_eq!((read(0x69, 0), read(0x71, 1)), (Some(900), Some(3)), "parts of a word");
-    // data_end - data.
+    // The program returns `data_end` - `data`, the length of the packet.
     let lines = [(0x61, 0, 1, 80, 0), (0x61, 2, 1, 76, 0), (0x1f, 0, 2, 0, 0)];
     assert_eq!(run(&lines, &pkt), Some(104));
     assert_eq!((read(0x61, 188), read(0x61, 189), read(0x61, -1)), (Some(0), None, None));

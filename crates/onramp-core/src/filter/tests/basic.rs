@@ -95,7 +95,7 @@ fn what_is_known_of_a_packet() {
         ("nf_mark", Some(0xf000_000f)),
         ("fwmark mask 0xff", Some(0x0f)),
         ("fwmark shift 31", Some(1)),
-        // In the byte order of the wire.
+        // `protocol` gives the number in the byte order of the wire.
         ("protocol", Some(0x0008)),
         ("pkt_len", Some(54)),
         ("data_len", Some(0)),
@@ -115,7 +115,7 @@ fn what_is_known_of_a_packet() {
             ] {
                 let text = format!("meta({object} {op} {other})");
                 assert_eq!(holds(&text, udp()), expected, "{text}");
-                // Also with the operands exchanged.
+                // The comparison also holds with the operands exchanged.
                 if op == "eq" {
                     let text = format!("meta({other} {op} {object})");
                     assert_eq!(holds(&text, udp()), expected, "{text}");

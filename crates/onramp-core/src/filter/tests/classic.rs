@@ -111,7 +111,7 @@ fn what_is_beside_the_packet() {
 fn registers_and_memory() {
     let pkt = counted();
     assert_eq!(left(&["0 0 0 4000000000"], &pkt), 4_000_000_000);
-    // A to X and back.
+    // The program copies A to X and back.
     assert_eq!(left(&["0 0 0 5", "7 0 0 0", "0 0 0 6", "135 0 0 0"], &pkt), 5);
     assert_eq!(left(&["0 0 0 6", "1 0 0 5", "135 0 0 0"], &pkt), 5);
     // 16 places of memory that do not affect each other.
@@ -126,7 +126,7 @@ fn registers_and_memory() {
             "1 0 0 0".to_owned(),
             format!("96 0 0 {place}"),
             format!("97 0 0 {other}"),
-            // 16 A + X.
+            // The program computes 16 A + X, to see both values.
             "100 0 0 4".to_owned(),
             "12 0 0 0".to_owned(),
         ];
@@ -188,7 +188,7 @@ fn arithmetic() {
 #[test]
 fn jumps() {
     let pkt = counted();
-    // Forward over so many instructions.
+    // A jump skips so many instructions as its number says.
     for (over, value) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
         let jump = format!("5 0 0 {over}");
         let add = "4 0 0 1";
@@ -242,7 +242,7 @@ fn what_is_wrong_with_a_program() {
         ("2,97 0 0 3,6 0 0 0", 0, memory),
         ("3,2 0 0 3,96 0 0 4,6 0 0 0", 1, memory),
         ("3,3 0 0 15,97 0 0 14,6 0 0 0", 1, memory),
-        // Memory is written on only one path.
+        // Memory that is written on only one path must not be read.
         ("4,21 1 0 0,2 0 0 3,96 0 0 3,6 0 0 0", 2, memory),
         ("5,21 0 1 0,2 0 0 3,5 0 0 0,96 0 0 3,6 0 0 0", 3, memory),
         ("5,21 0 2 0,2 0 0 3,5 0 0 0,96 0 0 3,6 0 0 0", 3, memory),
@@ -344,7 +344,7 @@ fn answers() {
         assert_eq!(asked(&format!("bytecode '1,6 0 0 {said}' da classid 1:2")), expected, "{said}");
         assert_eq!(asked(&format!("bc '1,6 0 0 {said}' direct-action classid 1:2")), expected);
     }
-    // Without a class, the packet gets no class.
+    // A filter without a class gives the packet the class 0:0.
     assert_eq!(asked("bytecode '1,6 0 0 0' da"), Decision::Class(crate::base::Handle::default()));
     // Without `direct-action`, `tc_classid` of an eBPF program is 0 at first: r0 = tc_classid.
     let class_of = "ebpf-bytecode 61104800000000009500000000000000";

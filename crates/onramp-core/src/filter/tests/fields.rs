@@ -429,7 +429,7 @@ fn fields_are_compared_under_their_masks() {
             assert!(!takes(words, other), "{words}: {place}");
         }
     }
-    // Bits outside of the mask do not matter.
+    // Bits outside of the mask do not matter for a match.
     assert!(takes("ip flower src_ip 10.99.2.3/255.0.0.0", &four));
     assert!(takes("ip flower ip_proto udp dst_port 65535/0", &four));
 }

@@ -396,7 +396,7 @@ fn hashes_are_well_mixed() {
         Decision::Class(class) => u32::from(class.minor) - 1,
         other => panic!("{other:?}"),
     };
-    // A prime, so that every bit affects the result.
+    // The divisor is a prime, so that every bit affects the result.
     let divisor = 65_521;
     let mut one = filters(&[&format!("handle 1 flow hash keys mark divisor {divisor}")]);
     let mut three =

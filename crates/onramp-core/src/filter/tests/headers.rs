@@ -31,7 +31,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("ip firstfrag", &["00002000/00003fff at 4"]),
     ("ip df", &["00004000/00004000 at 4"]),
     ("ip mf", &["00002000/00002000 at 4"]),
-    // Positions in headers without options.
+    // These are positions in headers without options.
     ("ip sport 0x1234 0xffff", &["12340000/ffff0000 at 20"]),
     ("ip dport 53 0xff0f", &["00000005/0000ff0f at 20"]),
     ("ip icmp_type 8 0xff", &["08000000/ff000000 at 20"]),
@@ -157,7 +157,7 @@ fn readable_words() {
         ("ip src 10.1.2.3", "\n  match IP src 10.1.2.3/32"),
         ("ip dst 10.1.2.3/0", "\n  match IP dst 0.0.0.0/0"),
         ("ip dst 10.1.2.0/23", "\n  match IP dst 10.1.2.0/23"),
-        // The mask is not a prefix.
+        // A mask that is no prefix is shown without the field's name.
         ("u32 0x0a000001 0xff0000ff at 12", "\n  match 0a000001/ff0000ff at 12"),
         ("u32 1 0xff at 16", "\n  match 00000001/000000ff at 16"),
         ("ip tos 0x10 0xff", "\n  match IP dsfield 0x10"),
@@ -178,7 +178,7 @@ fn readable_words() {
     // Without IPv4, there are no names either.
     let other = below("protocol ipv6 u32 match u32 1 0xffffffff at 12");
     assert_eq!(other, "\n  match 00000001/ffffffff at 12");
-    // In JSON, which then has many lines.
+    // JSON output with `-p`, which has many lines.
     let compact = |field: &str, style| {
         let line = format!("pref 1 protocol ip u32 match {field} flowid 1:1");
         let table = try_table(&[&line]).expect("a correct line");

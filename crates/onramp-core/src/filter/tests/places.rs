@@ -42,7 +42,7 @@ fn preferences_are_given_out() {
         )
     );
     assert_eq!(names(&table), before);
-    // Another chain has room.
+    // Another chain has room for the preference.
     apply(&mut table, How::Add, "chain 2 matchall classid 1:1").expect("room");
     assert!(names(&table).contains(&(2, 49_151, 1)));
 }

@@ -40,7 +40,7 @@ fn nodes_are_shown() {
             "offset at 8 mask 0xf shift 15 plus 4 eat hashkey mask 1 at 0",
             format!("{MATCH}\n    offset 000f>>15 at 8 plus 4  eat \n    hash mask 00000001 at 0 "),
         ),
-        // Without a mask, there is no hash.
+        // Without a mask, no hash is computed, and none is shown.
         ("hashkey at 8", MATCH.to_owned()),
         ("flowid 1:2 skip_hw", format!("*flowid 1:2 skip_hw {MATCH}")),
         ("flowid 1:2 indev e1", format!("*flowid 1:2 {MATCH}\n  input dev e1\n")),
@@ -404,7 +404,7 @@ fn tables_say_what_cannot_be() {
         assert_eq!((error.to_string().as_str(), kernel.as_str()), (message, said), "{line}");
     }
     assert_eq!(all(&table), before);
-    // The last bucket exists.
+    // A node can be put into the last bucket.
     apply(&mut table, How::Add, "pref 1 handle 1:3:1 u32 ht 1:3: match u32 1 1").expect("room");
     apply(&mut table, How::Add, "pref 1 handle ::2 u32 ht 1:3: match u32 1 1").expect("room");
     assert!(all(&table).contains("fh 1:3:1 order 1 key ht 1 bkt 3 not_in_hw"));
@@ -480,7 +480,7 @@ fn what_is_behind_options() {
         ("offset at 0 mask 0x0f00 shift 6 plus 0 eat", "u16 5 ffff at 0"),
         ("offset at 0 mask 0x0f00 shift 6 eat", "udp src 5 ffff"),
         ("offset at 0 mask 0x0f00 shift 6", "udp src 5 ffff"),
-        // Four bytes further on, and four bytes back.
+        // The link moves four bytes too far, and the key reads four bytes back.
         ("offset at 0 mask 0x0f00 shift 6 plus 4 eat", "u16 5 ffff at -4"),
     ] {
         let mut linked = filters(&[
@@ -495,7 +495,7 @@ fn what_is_behind_options() {
             }
         }
     }
-    // A fixed distance, rounded up to whole words.
+    // A link moves on by a fixed distance, rounded up to whole words.
     for (plus, words) in [(17, 0), (20, 0), (21, 1), (24, 1), (25, 2), (60, 10)] {
         let mut linked = filters(&[
             "pref 1 protocol ip handle 1: u32 divisor 1",

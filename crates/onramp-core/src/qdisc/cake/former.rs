@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::shape::Framing;
 
-/// A tin and a queue.
+/// The place of a packet: a tin and a queue of that tin.
 type Place = (usize, usize);
 
 /// The former framings, the oldest first, with the number of packets of each that each queue holds.

@@ -16,7 +16,7 @@ type Slot = u16;
 #[derive(Debug)]
 pub(super) struct Heap {
     slots: Box<[Slot]>,
-    /// The position of each slot in the heap.
+    /// For each slot: its position in the heap.
     places: Box<[u16]>,
     /// Number of packets that may still leave before the heap is no longer kept up to date; 0 = it
     /// is out of date.

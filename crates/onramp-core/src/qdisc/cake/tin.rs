@@ -17,7 +17,7 @@ const WAYS: usize = 8;
 /// A number that names no flow.
 const NONE: u16 = u16::MAX;
 
-/// What a flow counts as.
+/// How the scheduler treats a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     #[default]
@@ -116,7 +116,7 @@ pub(super) struct Tin {
     pub(super) aim: Aim,
     /// Bytes that a flow may send in a round, before hosts share them.
     pub(super) quantum: u32,
-    /// Bytes held.
+    /// Number of bytes that the tin holds.
     pub(super) held: u64,
     pub(super) sparse: u32,
     pub(super) bulk: u32,

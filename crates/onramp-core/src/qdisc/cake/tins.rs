@@ -22,7 +22,7 @@ const IN_ORDER: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 /// Best effort is tin 0, with the full rate, but users count bulk, tin 1, first.
 const BULK_FIRST: [u8; 4] = [1, 0, 2, 3];
 
-/// Code points that have a name.
+/// The code points that have a name.
 const LE: usize = 1;
 const CS1: usize = 8;
 const VA: usize = 44;

@@ -15,7 +15,7 @@ use crate::base::{Clash, Instant};
 
 use Default::{Number, Off};
 
-/// The probability 1.
+/// The probability 1, in units of 2^-32.
 const ONE: u32 = u32::MAX;
 
 /// Number of fractional bits of a gain in Hertz.

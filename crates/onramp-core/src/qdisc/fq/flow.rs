@@ -36,7 +36,7 @@ pub(super) enum State {
     /// In no list: the flow has no packets, and may be collected once it has been idle for long
     /// enough.
     Detached,
-    /// In a list of its band.
+    /// The flow is in a list of its band.
     Listed,
     /// In no list: the flow waits until its next packet may leave.
     Throttled,

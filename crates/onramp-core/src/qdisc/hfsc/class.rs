@@ -12,7 +12,7 @@ use crate::sched::Child;
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) minor: u16,
-    /// The place of the parent; `None` for the root.
+    /// The place of the parent class; `None` for the root.
     pub(super) parent: Option<usize>,
     /// Height above the leaves; 0 = the class has no classes below it.
     pub(super) level: u32,
@@ -69,18 +69,18 @@ pub(super) struct Real {
     pub(super) e: u64,
     pub(super) d: u64,
     pub(super) place: Place,
-    /// Keeps classes with equal times in order.
+    /// A sequence number that keeps classes with equal times in order.
     pub(super) turn: u64,
 }
 
 /// In which of the two ordered maps a class is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In none: the class holds no packets.
+    /// The class is in no map, because it holds no packets.
     Nowhere,
-    /// Among the waiting classes, by the time at which the class becomes eligible.
+    /// The class waits, ordered by the time at which it becomes eligible.
     Waiting,
-    /// Among the eligible classes, by its deadline.
+    /// The class is eligible, ordered by its deadline.
     Ready,
 }
 
@@ -129,7 +129,7 @@ impl Share {
     }
 }
 
-/// An upper limit.
+/// The upper limit of a class: the curve `ul`.
 #[derive(Debug)]
 pub(super) struct Limit {
     pub(super) curve: Curve,

@@ -5,7 +5,7 @@
 struct Numbers {
     /// A bit for each number in the set.
     words: Vec<u64>,
-    /// A bit for each word that is not zero.
+    /// A bit for each word of `words` that is not zero.
     index: Vec<u64>,
 }
 
@@ -128,7 +128,7 @@ impl ActiveClasses {
         (self.current != 0).then_some(self.current)
     }
 
-    /// Begins a round.
+    /// Begins a round: gives the turn to the first class.
     #[inline]
     pub(super) fn rewind(&mut self) {
         self.current = self.first_from(0);

@@ -104,13 +104,13 @@ pub(super) enum Loss {
 /// The state of the Markov chain of [`Loss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Good reception.
+    /// Packets arrive, outside of a burst of losses.
     Gap,
-    /// A single loss.
+    /// A single packet is lost, outside of a burst.
     GapLoss,
-    /// A loss in a burst.
+    /// A packet is lost in a burst of losses.
     BurstLoss,
-    /// Good reception within a burst.
+    /// Packets arrive within a burst of losses.
     Burst,
 }
 
@@ -161,7 +161,7 @@ impl Loss {
                 matches!(state, State::GapLoss | State::BurstLoss)
             }
             Self::Gilbert { bad, p, r, keeps_in_bad, loses_in_good } => {
-                // The packet meets the period before the change.
+                // The packet is judged by the period before the change of periods.
                 let (was_bad, turns) = (*bad, if *bad { *r } else { *p });
                 *bad ^= rng.next() < turns;
                 let draw = rng.next();

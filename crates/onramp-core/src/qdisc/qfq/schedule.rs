@@ -105,7 +105,7 @@ const fn first_of(set: u32) -> Option<usize> {
     if set == 0 { None } else { Some(set.trailing_zeros() as usize) }
 }
 
-/// Classes and aggregates.
+/// Functions that manage classes and aggregates.
 impl Schedule {
     #[inline]
     pub(super) fn is_active(&self, class: usize) -> bool {
@@ -241,7 +241,7 @@ impl Schedule {
     }
 }
 
-/// Service.
+/// Functions that choose and charge the aggregate in service.
 impl Schedule {
     /// Returns the aggregate in service, and the class that has the turn in it.
     #[inline]
@@ -303,7 +303,7 @@ impl Schedule {
     }
 }
 
-/// Groups.
+/// Functions that manage groups and their sets.
 impl Schedule {
     /// Puts an aggregate into the slot of its start.
     fn insert(&mut self, number: usize) {
@@ -446,7 +446,7 @@ impl Schedule {
         }
         self.before = self.now;
         if self.sets[READY] == 0 {
-            // The group that blocked them is gone.
+            // No ready group is left, so nothing blocks these groups any more.
             self.shift(u32::MAX, BLOCKED, READY);
         }
     }

@@ -194,7 +194,7 @@ impl Slots {
         slots().filter_map(|slot| slot.queue.back()).for_each(prefetch);
     }
 
-    /// Prefetches what the next turns will need.
+    /// Prefetches the slots and packets that the next turns will need.
     #[inline]
     pub(super) fn look_ahead(&self) {
         if let Some([far, nearer, near]) = self.ring.look_ahead() {
