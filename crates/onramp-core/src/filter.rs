@@ -1,9 +1,9 @@
 //! Filters: which class a packet belongs to.
 //!
-//! The filters of a qdisc, or of a class, are asked by preference, and among those of one
-//! preference in the order of their kind, until one has matched whose actions do not say
-//! `continue`. Without `pref`, a filter gets the one before all such others, from 49152 downwards:
-//! what is added last is asked first.
+//! The filters of a qdisc, or of a class, are asked in the order of their preferences, and within a
+//! preference in an order that depends on their kind, until a filter matches whose actions do not
+//! say `continue`. A filter that is added without `pref` gets a preference before all others that
+//! were assigned in this way, from 49152 downwards: the filter added last is asked first.
 //!
 //! | kind | what it looks at |
 //! |---|---|
@@ -12,16 +12,16 @@
 //! | `u32` | words of the packet, under masks |
 //! | `basic` | an expression of `cmp`, `u32`, `meta`, `nbyte` |
 //! | `flower` | fields of the headers |
-//! | `flow` | fields, from which it computes the class |
-//! | `bpf` | what a program says, classic or eBPF |
+//! | `flow` | fields, from which the filter computes the class |
+//! | `bpf` | the packet, by a program, classic or eBPF |
 //!
 //! | action | what it does |
 //! |---|---|
-//! | `ok`, `pass`, `drop`, `shot`, `pipe`, `reclassify`, `continue`, `goto chain N` | what next |
-//! | `police` | says so by the rate of what comes |
-//! | `skbedit` | changes priority, mark or queue |
+//! | `ok`, `pass`, `drop`, `shot`, `pipe`, `reclassify`, `continue`, `goto chain N` | decides |
+//! | `police` | decides by the rate at which packets come |
+//! | `skbedit` | changes priority, mark or queue of the packet |
 //!
-//! What a packet's bytes are, [`dissect`](crate::dissect) says.
+//! [`dissect`](crate::dissect) describes how the headers are found in a packet's bytes.
 //!
 //! ```
 //! use onramp_core::qdisc::Dequeue;
@@ -55,9 +55,10 @@
 //!
 //! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
-//! Differs: what the kinds say; no shared blocks, no templates of chains, no offload; no `mirred`,
-//! and what its `indev` names, nothing has come in by, as of packets that are sent.
-//! Invariant: to classify ends after at most 16 new beginnings; then the packet dies.
+//! Differs: see the file of each kind; no shared blocks, no templates of chains, no offload, no
+//! `mirred`. A filter with `indev` matches no packet, because packets that are sent have not come
+//! in by any device.
+//! Invariant: the classification of a packet restarts at most 16 times; then the packet is dropped.
 
 mod action;
 mod bpf;
@@ -104,65 +105,65 @@ pub(crate) use self::reader::Reader;
 pub use self::show::{Query, show_filter, show_filters};
 pub(crate) use self::table::{How, Table};
 
-/// How often it may begin anew.
+/// How often the classification of a packet may restart.
 const RESTARTS_MAX: u32 = 16;
-/// How deep hash tables may be linked.
+/// How many hash tables may be linked in a row.
 const TABLES_MAX: usize = 8;
 
-/// What filters say of a packet.
+/// The result of asking the filters of a qdisc or class about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// None has matched.
+    /// No filter has matched.
     Unknown,
-    /// It belongs to this class.
+    /// The packet belongs to this class.
     Class(Handle),
-    /// An action said so.
+    /// An action has decided to drop the packet.
     Drop,
 }
 
-/// The filters of a qdisc or of a class, as they are asked.
+/// The filters of a qdisc or of a class, in the order in which they are asked.
 #[derive(Debug, Default)]
 pub struct Filters {
-    /// By chain, preference, and what the kind says.
+    /// The filters, sorted by chain, preference, and the order of their kind.
     filters: Vec<FilterSpec>,
-    /// The hash tables of `u32`, by their handles.
+    /// The hash tables of `u32`, by their handles: each with the range of its filters.
     tables: BTreeMap<u32, Range<usize>>,
 }
 
-/// The kinds.
+/// What a filter compares, for each kind of filter.
 #[derive(Clone, Debug)]
 enum Matcher {
     Matchall,
-    /// Value and mask.
+    /// The value and the mask of a mark.
     Mark(u32, u32),
-    /// The mark is the class, if it is one of the qdisc of this major number.
+    /// The packet's mark is the class, if that class belongs to the qdisc of this major number.
     MarkIsClass(u16),
     U32(Box<Node>),
-    /// A hash table of `u32`, of so many buckets.
+    /// A hash table of `u32`, with its number of buckets.
     Table(u32),
-    /// The first table of a preference is wanted, and nothing in it.
+    /// Only asks for the first hash table of a preference, without a filter in it.
     Root,
     Basic(Tree),
     Flower(Box<Flower>),
     Flow(Box<Flow>),
-    /// With `direct-action`, the class of the packets that it takes.
+    /// With `direct-action`, the class of packets that the program accepts.
     Bpf(Bpf, Option<Handle>),
-    /// With `direct-action`, the class that the program gets.
+    /// With `direct-action`, the class that the program finds in `tc_classid` at first.
     Ebpf(Ebpf, Option<Handle>),
 }
 
-/// What a filter says of a packet.
+/// The answer of a matcher about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     No,
     Yes,
-    /// Yes, and it belongs to this class.
+    /// The packet matches and belongs to this class.
     Class(Handle),
-    /// Yes, and it dies.
+    /// The packet matches and is dropped.
     Drop,
 }
 
-/// What was found out of a packet, when somebody asked.
+/// What has been found out about a packet so far; each part is computed when it is first needed.
 #[derive(Debug, Default)]
 struct Look {
     dissected: Option<Dissected>,
@@ -189,7 +190,7 @@ impl From<bool> for Match {
 }
 
 impl Match {
-    /// What the answer of a program means.
+    /// Translates the answer of a program.
     fn answered(value: u32) -> Self {
         match value {
             0 => Self::No,
@@ -198,19 +199,18 @@ impl Match {
         }
     }
 
-    /// What the answer of a program with `direct-action` means, for a packet that the program gives
-    /// this class.
+    /// Translates the answer of a program with `direct-action` that gives the packet this class.
     fn decided(value: u32, class: Handle) -> Self {
         match value {
             act::OK => Self::Class(class),
-            // No qdisc redirects.
+            // No qdisc can redirect packets, so these packets are dropped.
             act::SHOT | act::STOLEN | act::REDIRECT | act::TRAP => Self::Drop,
             _ => Self::No,
         }
     }
 }
 
-/// What programs with `direct-action` say is to happen.
+/// The answers of programs with `direct-action`.
 mod act {
     pub(super) const OK: u32 = 0;
     pub(super) const SHOT: u32 = 2;
@@ -233,7 +233,7 @@ impl Matcher {
                     Match::No
                 }
             }
-            // They are walked through.
+            // `Filters::tables` walks through the hash tables instead.
             Self::U32(_) | Self::Table(_) | Self::Root => Match::No,
             Self::Basic(tree) => tree.holds(look, pkt).into(),
             Self::Flower(flower) => flower.matches(look, pkt).into(),
@@ -247,14 +247,16 @@ impl Matcher {
         }
     }
 
-    /// Whether no other filter of its preference is asked when its actions say `continue`.
+    /// Whether the other filters of the same preference are skipped when the actions of this filter
+    /// say `continue`.
     fn is_alone(&self) -> bool {
         matches!(self, Self::Matchall | Self::Flower(_))
     }
 }
 
 impl FilterSpec {
-    /// What it says of a packet, and what its actions do. None: it does not match.
+    /// Returns the class of a packet and what the actions of this filter decide, or `None` if the
+    /// filter does not match.
     #[inline]
     fn answer(
         &mut self,
@@ -270,7 +272,8 @@ impl FilterSpec {
         }
     }
 
-    /// It has matched, and says this class unless it names one itself.
+    /// Counts a match, and runs the actions. `class` is the class that the matcher found; without
+    /// one, the filter's own class is returned.
     #[inline]
     fn act(
         &mut self,
@@ -279,7 +282,7 @@ impl FilterSpec {
         pkt: &mut Packet,
         now: Instant,
     ) -> Option<(Handle, Control)> {
-        // Packets that are on their way out have come in by none.
+        // Packets on their way out have not come in by any device, so `indev` matches none of them.
         if self.indev.is_some() {
             return None;
         }
@@ -290,21 +293,21 @@ impl FilterSpec {
 }
 
 impl Filters {
-    /// Whether there are none.
+    /// Whether there are no filters.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }
 
-    /// The filters as they are asked, and what they have counted.
+    /// Returns the filters, in the order in which they are asked, with their counters.
     pub fn specs(&self) -> impl Iterator<Item = &FilterSpec> {
         self.filters.iter()
     }
 
-    /// Has these from now on, in this order. Those that were there already keep what their actions
-    /// know.
+    /// Replaces the filters by these, in this order. Filters that were there before keep the state
+    /// of their actions.
     pub(crate) fn set<'a>(&mut self, filters: impl Iterator<Item = &'a FilterSpec>) {
-        // Both are in the same order.
+        // The old and the new filters are in the same order.
         let mut before = std::mem::take(&mut self.filters).into_iter().peekable();
         self.filters.extend(filters.map(|filter| {
             while before.next_if(|there| there.place() < filter.place()).is_some() {}
@@ -326,7 +329,7 @@ impl Filters {
         }
     }
 
-    /// Asks the filters, in order, until one has matched.
+    /// Asks the filters in order, until one has matched.
     #[inline]
     pub(crate) fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Decision {
         if self.is_empty() {
@@ -379,7 +382,7 @@ impl Filters {
         }
     }
 
-    /// Walks through hash tables, from a root. None: nothing there has matched.
+    /// Walks through the hash tables from `root`. Returns `None` if nothing there has matched.
     fn tables(
         &mut self,
         root: u32,
@@ -397,7 +400,7 @@ impl Filters {
                     let Matcher::U32(node) = &self.filters[at].matcher else { return None };
                     (at, node.step(look, pkt, place))
                 }
-                // Back to the node that led here.
+                // The bucket ends here: go back to the node that led into this table.
                 None => {
                     depth = usize::checked_sub(depth, 1)?;
                     let (at, rest, before) = std::mem::take(&mut stack[depth]);
@@ -422,7 +425,7 @@ impl Filters {
         }
     }
 
-    /// The nodes in a bucket of a table; none, if there is no such table.
+    /// Returns the range of the nodes in a bucket of a table; empty if there is no such table.
     fn bucket(&self, table: u32, hash: u32) -> Range<usize> {
         let Some(nodes) = self.tables.get(&table) else { return 0..0 };
         let Matcher::Table(divisor) = self.filters[nodes.start].matcher else { return 0..0 };
@@ -435,7 +438,8 @@ impl Filters {
         behind(bucket)..behind(bucket + 1)
     }
 
-    /// The first filter behind those of the preference of that before `at`.
+    /// Returns the place of the first filter after all filters that share the preference of the
+    /// filter before `at`.
     fn behind(&self, at: usize) -> usize {
         let place = |filter: &FilterSpec| (filter.chain, filter.pref);
         let last = place(&self.filters[at - 1]);

@@ -1,102 +1,108 @@
-//! Queueing disciplines: the trait, and the table of those we have.
+//! Queueing disciplines (qdiscs): the trait, and the table of all kinds.
 //!
 //! Invariants, checked for every entry of [`KINDS`] by `tests/conformance.rs`:
 //!
-//! * conservation: enqueued = dequeued + dropped + backlog, what a `peek` took out included, and
-//!   what a qdisc made itself ([`Cx::made`]);
-//! * a qdisc's backlog changes only inside a call its parent makes, so a parent needs no callback;
-//! * time is `cx.now`, chance comes from the seed a qdisc is built with: same calls, same packets.
+//! * conservation: enqueued = dequeued + dropped + backlog; packets that a `peek` has taken out
+//!   count as backlog, and packets that a qdisc has made itself ([`Cx::made`]) count as enqueued;
+//! * the backlog of a qdisc changes only during a call from its parent, so a parent needs no
+//!   callback;
+//! * the time is `cx.now`, and random numbers come from the seed with which a qdisc is built: the
+//!   same calls give the same packets.
 //!
 //! # Kinds
 //!
-//! [`KINDS`] is their table. [`Kind::about`] says in a line what a kind does, [`Kind::help`] lists
-//! its parameters. They behave as those of Linux 7.2 do; the head of each file in `src/qdisc/` says
-//! where they differ.
+//! [`KINDS`] is the table of all kinds. [`Kind::about`] says in a line what a kind does;
+//! [`Kind::help`] lists its parameters. The kinds behave as those of Linux 7.2; the head of each
+//! file in `src/qdisc/` says where a kind differs.
 //!
 //! # Statistics of `fq`
 //!
 //! | name | meaning |
 //! |---|---|
-//! | `flows` | flows known |
-//! | `inactive` | of these, without packets |
-//! | `throttled_flows` | of these, waiting for their time |
-//! | `gc` | idle flows forgotten |
-//! | `fastpath` | packets that passed all flows by |
+//! | `flows` | flows that exist |
+//! | `inactive` | of these, flows without packets |
+//! | `throttled_flows` | of these, flows that wait until their next packet may leave |
+//! | `gc` | idle flows removed to make room |
+//! | `fastpath` | packets that took the fast path, which bypasses the flows |
 //! | `throttled` | how often a flow had to wait |
 //! | `latency_ns` | how late flows are woken, a moving average |
-//! | `ce_mark` | packets marked with CE |
-//! | `flows_plimit` | drops at `flow_limit` |
-//! | `pkts_too_long` | gaps cut to one second |
-//! | `band0_pkts` to `band2_pkts` | packets held in each band |
-//! | `band0_drops` to `band2_drops` | drops at `limit` |
-//! | `horizon_drops`, `horizon_caps` | packets beyond `horizon`, dropped or pulled forward |
+//! | `ce_mark` | packets that waited longer than `ce_threshold`, marked with CE if possible |
+//! | `flows_plimit` | packets dropped at `flow_limit` |
+//! | `pkts_too_long` | gaps between packets that were shortened to one second |
+//! | `band0_pkts` to `band2_pkts` | packets that each band holds |
+//! | `band0_drops` to `band2_drops` | packets that each band dropped at `limit` |
+//! | `horizon_drops`, `horizon_caps` | packets beyond `horizon`: dropped, sent earlier |
 //!
-//! A flow costs 80 to 160 bytes of memory, 10,000 flows 1.25 MiB, idle or not. When there are more
-//! than `buckets`, new flows take the places of those idle for 3 s.
+//! A flow costs 80 to 160 bytes of memory, 10,000 flows cost 1.25 MiB, idle flows included. When
+//! there are more than `buckets` flows, new flows take the places of flows that have been idle for
+//! 3 s.
 //!
-//! # Statistics of those that manage their queue
+//! # Statistics of kinds with active queue management
 //!
 //! | name | of | meaning |
 //! |---|---|---|
-//! | `count`, `lastcount` | `codel` | drops since the queue went bad, and when it last did |
-//! | `ldelay_ns` | `codel` | what the last packet waited |
-//! | `dropping`, `drop_next_ns` | `codel` | whether it drops; when next |
-//! | `maxpacket` | `codel`, `fq_codel` | largest packet that CoDel judged |
+//! | `count`, `lastcount` | `codel` | drops that set the pace; the same when dropping last began |
+//! | `ldelay_ns` | `codel` | how long the last packet waited |
+//! | `dropping`, `drop_next_ns` | `codel` | whether CoDel is dropping; when it drops next |
+//! | `maxpacket` | `codel`, `fq_codel` | size of the largest packet that CoDel has seen |
 //! | `ecn_mark` | all but `red`, `choke`, `sfq` | packets marked instead of dropped |
 //! | `ce_mark` | `codel`, `fq_codel` | packets marked at `ce_threshold` |
-//! | `drop_overlimit` | `codel`, `fq_codel` | drops at any limit |
-//! | `drop_overmemory` | `fq_codel` | of these, at `memory_limit` |
-//! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow was new |
-//! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in either list |
-//! | `memory_used` | `fq_codel`, `fq_pie` | bytes held, headers included |
-//! | `marked`, `early`, `pdrop` | `red`, `choke` | marks, drops by the law, drops at `limit` |
-//! | `matched` | `choke` | packets that met one of their own flow, and died with it |
-//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | RED's chance: marks, at the head, drops |
-//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same beyond `max` |
-//! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | state of the law; bytes per second |
+//! | `drop_overlimit` | `codel`, `fq_codel` | packets dropped at any limit |
+//! | `drop_overmemory` | `fq_codel` | of these, packets dropped at `memory_limit` |
+//! | `new_flow_count` | `fq_codel`, `fq_pie` | how often a flow became a new flow |
+//! | `new_flows_len`, `old_flows_len` | `fq_codel`, `fq_pie` | flows in each of the two lists |
+//! | `memory_used` | `fq_codel`, `fq_pie` | bytes charged for packets, headers included |
+//! | `marked`, `early`, `pdrop` | `red`, `choke` | marks, drops by RED, drops at `limit` |
+//! | `matched` | `choke` | packets dropped with a packet of the same flow |
+//! | `prob_mark`, `prob_mark_head`, `prob_drop` | `sfq` | random marks, marks at the head, drops |
+//! | `forced_mark`, `forced_mark_head`, `forced_drop` | `sfq` | the same, beyond `max` |
+//! | `prob_ppm`, `delay_ns`, `avg_dq_rate` | `pie` | probability, delay, bytes sent per second |
 //! | `prob` | `pie` | the probability, in units of 2^-56 |
-//! | `pkts_in`, `dropped`, `overlimit`, `overmemory` | `pie`, `fq_pie` | taken in, dropped, why |
-//! | `maxq` | `pie` | packets held at most |
+//! | `pkts_in`, `dropped` | `pie`, `fq_pie` | packets taken in; packets dropped |
+//! | `overlimit` | `pie`, `fq_pie` | of these, packets dropped at `limit` |
+//! | `overmemory` | `fq_pie` | of these, packets dropped at `memory_limit` |
+//! | `maxq` | `pie` | the most packets held at once |
 //!
 //! # Statistics of `dualpi2`
 //!
 //! | name | meaning |
 //! |---|---|
-//! | `prob_ppm` | base probability, before it is squared for one queue and coupled to the other |
-//! | `prob` | the same, in units of 2^-32 |
-//! | `delay_c_ns`, `delay_l_ns` | how long the first packet of either queue waits |
-//! | `packets_in_c`, `packets_in_l` | taken into either queue |
-//! | `maxq` | packets held at most |
-//! | `ecn_mark`, `step_marks` | packets marked; of these, beyond `step_thresh` |
-//! | `credit_c`, `credit_l` | by how much the one or the other queue is ahead, percent of bytes |
-//! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged for packets |
+//! | `prob_ppm` | base probability, before it is squared (classic) or multiplied (L-queue) |
+//! | `prob` | the base probability, in units of 2^-32 |
+//! | `delay_c_ns`, `delay_l_ns` | waiting time of the first packet in the classic and the L-queue |
+//! | `packets_in_c`, `packets_in_l` | packets taken into the classic and the L-queue |
+//! | `maxq` | the most packets held at once |
+//! | `ecn_mark`, `step_marks` | packets marked; of these, packets marked beyond `step_thresh` |
+//! | `credit_c`, `credit_l` | credit of the queue to serve next, in bytes times percent |
+//! | `memory_used`, `max_memory_used`, `memory_limit` | bytes charged: now, at most, limit |
 //!
 //! # Statistics of `cake`
 //!
 //! | name | meaning |
 //! |---|---|
-//! | `memory_used`, `memory_limit` | the most that was charged for packets at once; the limit |
-//! | `capacity_estimate` | the bandwidth, or what `autorate-ingress` learned; 0 = unlimited |
-//! | `bandwidth` | with `autorate-ingress`: what it lets out now, bytes per second |
-//! | `min_network_size`, `max_network_size` | packets without their link header |
-//! | `min_adj_size`, `max_adj_size` | the same, once the link has framed them |
+//! | `memory_used`, `memory_limit` | the most bytes charged for packets at once; the limit |
+//! | `capacity_estimate` | bandwidth, or the estimate of `autorate-ingress`; 0 = unlimited |
+//! | `bandwidth` | with `autorate-ingress`: the present rate of the shaper, bytes per second |
+//! | `min_network_size`, `max_network_size` | bytes of packets without their link header |
+//! | `min_adj_size`, `max_adj_size` | bytes of packets on the wire, with the link's framing |
 //! | `avg_hdr_offset` | bytes of a link header, a moving average |
-//! | `overlimits` | how often the bandwidth let nothing out |
+//! | `overlimits` | how often the bandwidth let no packet out |
 //!
-//! Of each tin, `tin0_` to `tin7_`, from the least important on:
+//! Each tin has the following statistics, with the prefixes `tin0_` to `tin7_`, from the least
+//! important tin on:
 //!
 //! | name | meaning |
 //! |---|---|
-//! | `thresh` | its part of the bandwidth, bytes per second |
-//! | `target_ns`, `interval_ns` | what its law of delays aims at |
-//! | `pk_delay_ns`, `av_delay_ns`, `sp_delay_ns` | moving averages of sojourns: peak, all, least |
+//! | `thresh` | the tin's part of the bandwidth, bytes per second |
+//! | `target_ns`, `interval_ns` | target and interval of COBALT, the tin's queue management |
+//! | `pk_delay_ns`, `av_delay_ns`, `sp_delay_ns` | average sojourn times: peak, all, least |
 //! | `backlog` | bytes held |
-//! | `pkts`, `bytes` | what came |
-//! | `way_inds`, `way_miss`, `way_cols` | flows found elsewhere in their set, new, or sharing one |
-//! | `drops`, `marks` | packets dropped, and marked with CE |
+//! | `pkts`, `bytes` | packets and bytes that came |
+//! | `way_inds`, `way_miss`, `way_cols` | flows in another queue of their set, new, colliding |
+//! | `drops`, `marks` | packets dropped, and packets marked with CE |
 //! | `sp_flows`, `bk_flows`, `un_flows` | flows that are sparse, bulk, unresponsive |
-//! | `max_len` | the largest packet |
-//! | `quantum` | bytes a flow sends in a round |
+//! | `max_len` | size of the largest packet |
+//! | `quantum` | bytes that a flow sends in a round |
 //!
 //! A tin takes 100 kB of memory, however many flows there are.
 
@@ -139,10 +145,10 @@ pub use crate::sched::{
 use crate::base::shown;
 use crate::sched::{classes, rounds, time_queue};
 
-/// Which of three bands serves a priority, by default: `tc-prio(8)`.
+/// The default map from the 16 priorities to three bands: `tc-prio(8)`.
 pub(crate) const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// The same, as a default.
+/// `PRIOMAP` as the default value of a parameter.
 pub(crate) const PRIOMAP_NUMBERS: [u64; 16] = {
     let mut numbers = [0; 16];
     let mut i = 0;
@@ -153,15 +159,16 @@ pub(crate) const PRIOMAP_NUMBERS: [u64; 16] = {
     numbers
 };
 
-/// The band of a packet; only the low four bits of its priority count.
+/// Returns the band of a packet; only the low four bits of its priority count.
 #[inline]
 pub(crate) fn band_of(priomap: &[u8; 16], priority: u32) -> usize {
     usize::from(priomap[(priority & 15) as usize])
 }
 
-/// Every qdisc. Parser, help, listings, documents and tests iterate over it.
+/// All kinds of qdiscs. The parser, help, listings, documents and tests iterate over this table.
 ///
-/// To add a qdisc, write `qdisc/NAME.rs` with a [`Kind`], and name it above and here.
+/// To add a qdisc, write `qdisc/NAME.rs` with a [`Kind`], and add its name to the modules above and
+/// to this table.
 pub const KINDS: &[Kind] = &[
     fifo::PFIFO,
     fifo::BFIFO,
@@ -197,5 +204,5 @@ pub const KINDS: &[Kind] = &[
     mq::MQPRIO,
 ];
 
-/// What stands where packets come in.
+/// The kinds that stand where packets come in; no tree contains them.
 pub const INGRESS: &[Kind] = ingress::KINDS;

@@ -151,8 +151,8 @@ fn wait(pool: &mut Pool, need: u32, world: &World, call: &Call<'_>, waker: &Wake
     }
 }
 
-fn send(world: &World, waker: &Thread) {
-    let call = Call(world, waker);
+fn send(world: &World, runner: &Thread) {
+    let call = Call(world, runner);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut pool = Pool::new(Credits { packets: 2, bytes: 1_000 });
     let mut told = 0;
@@ -182,7 +182,7 @@ fn send(world: &World, waker: &Thread) {
     world.finished.fetch_add(1, SeqCst);
     // As `Runner::stop` does.
     world.alarm.set(0);
-    waker.unpark();
+    runner.unpark();
 }
 
 /// Says that a job is done, or gone.
@@ -197,8 +197,8 @@ impl Drop for Told {
 
 /// Has one qdisc after another put there, and waits for each. One that is forgotten leaves it
 /// asleep for ever.
-fn control(world: &World, waker: &Thread) {
-    let call = Call(world, waker);
+fn control(world: &World, runner: &Thread) {
+    let call = Call(world, runner);
     let done = Arc::new(AtomicU64::new(0));
     for (count, qdisc) in (1..=JOBS).zip(["pfifo", "fq", "pfifo limit 9"]) {
         let told = Told(done.clone(), thread::current());
@@ -214,7 +214,7 @@ fn control(world: &World, waker: &Thread) {
     }
     world.finished.fetch_add(1, SeqCst);
     world.alarm.set(0);
-    waker.unpark();
+    runner.unpark();
 }
 
 fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
@@ -230,20 +230,20 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
         finished: AtomicU64::new(0),
     });
     let theirs = world.clone();
-    let waker = thread::spawn(move || keep(&theirs));
+    let runner = thread::spawn(move || keep(&theirs));
     let senders: Vec<_> = (0..SENDERS)
         .map(|_| {
-            let (world, waker) = (world.clone(), waker.thread().clone());
-            thread::spawn(move || send(&world, &waker))
+            let (world, runner) = (world.clone(), runner.thread().clone());
+            thread::spawn(move || send(&world, &runner))
         })
         .collect();
-    let (theirs, their_keeper) = (world.clone(), waker.thread().clone());
-    let controller = thread::spawn(move || control(&theirs, &their_keeper));
+    let (theirs, their_runner) = (world.clone(), runner.thread().clone());
+    let controller = thread::spawn(move || control(&theirs, &their_runner));
     for sender in senders {
         sender.join().expect("a sender");
     }
     controller.join().expect("who wants something done");
-    waker.join().expect("the runner");
+    runner.join().expect("the runner");
     let stats = world.port.snapshot();
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
     assert_eq!(stats.sent + dropped, SENDERS * PACKETS, "{stats:?}");

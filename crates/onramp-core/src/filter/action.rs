@@ -2,9 +2,9 @@
 //!
 //! Source: `tc-actions(8)`, `tc-skbedit(8)`, `tc-police(8)`; behaviour of Linux 7.2
 //! `net/sched/act_api.c`, `act_gact.c`, `act_skbedit.c`.
-//! Differs: actions are not shared between filters: an `index` names one alone; chance has no seed
-//! of its own.
-//! Invariant: a chain of actions ends, whatever it jumps to.
+//! Differs: filters do not share actions: an `index` belongs to one action only; random actions
+//! have no seed of their own.
+//! Invariant: a chain of actions ends, whatever its actions jump to.
 
 use onramp_queue::Packet;
 
@@ -19,40 +19,40 @@ mod show;
 
 pub(super) use self::show::{class_name, show_all, show_bare, show_bare_stats, show_control};
 
-/// Actions of one filter, and jumps between them.
+/// The most actions of a filter, and the most jumps between its actions for a packet.
 const ACTIONS_MAX: usize = 32;
 
-/// How it goes on after an action.
+/// What is to be done after an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control {
-    /// With the next filter: this one has not matched after all (`continue`).
+    /// Ask the next filter: this filter has not matched after all (`continue`).
     Next,
     /// The filter has matched (`ok`, `pass`).
     Ok,
-    /// With the first filter (`reclassify`).
+    /// Begin again at the first filter (`reclassify`).
     Again,
-    /// The packet dies (`drop`, `shot`).
+    /// Drop the packet (`drop`, `shot`).
     Drop,
-    /// With the next action (`pipe`).
+    /// Run the next action (`pipe`).
     Pipe,
-    /// With the first filter of a chain.
+    /// Go on at the first filter of this chain.
     Goto(u32),
-    /// With the action of this number, the first being 0.
+    /// Run the action with this number, where the first action has number 0.
     Jump(u32),
 }
 
-/// An action of a filter, its number among those of its kind, and what it has seen.
+/// An action of a filter, its number among the actions of its kind, and its counters.
 #[derive(Clone, Debug)]
 pub(super) struct Action {
     what: What,
-    /// 0: to be given out.
+    /// The number of this action; 0 means that a number is still to be assigned.
     pub(super) index: u32,
     pub(super) counters: Counters,
-    /// Hexadecimal digits that mean something to the user.
+    /// Hexadecimal digits that mean something to the user only.
     cookie: String,
-    /// It shall count without a counter for each processor.
+    /// The user asked for counters that are not kept per processor.
     no_percpu: bool,
-    /// What hardware is asked to count: there is none.
+    /// The counters that hardware is asked to keep; there is no such hardware.
     hw_stats: Option<&'static str>,
 }
 
@@ -63,10 +63,10 @@ enum What {
     Edit(Edit),
 }
 
-/// How many kinds of actions there are.
+/// Number of kinds of actions.
 pub(super) const KINDS: usize = 3;
 
-/// Now and then another control: one time of `every`, by chance or by counting.
+/// Replaces the control once in `every` packets, at random or by counting.
 #[derive(Clone, Debug)]
 struct Random {
     chance: Option<Rng>,
@@ -75,14 +75,14 @@ struct Random {
     seen: u32,
 }
 
-/// Changes of what the packet says of itself.
+/// Changes of a packet's metadata.
 #[derive(Clone, Debug)]
 struct Edit {
     priority: Option<u32>,
-    /// Value and mask.
+    /// The value and the mask that change the packet's mark.
     mark: Option<(u32, u32)>,
     queue: Option<u16>,
-    /// The DSCP becomes the priority.
+    /// Whether the packet's DSCP becomes its priority.
     inherit: bool,
     control: Control,
 }
@@ -127,7 +127,7 @@ impl Action {
         Self { what, index: 0, counters, cookie: String::new(), no_percpu: false, hw_stats: None }
     }
 
-    /// Which kind it is of; those of a kind are numbered.
+    /// Returns the kind of this action; actions are numbered per kind.
     pub(super) fn kind(&self) -> usize {
         match self.what {
             What::Gact { .. } => 0,
@@ -148,7 +148,7 @@ impl Action {
                 self.counters.overlimits += u64::from(exceeds);
                 control
             }
-            // What it drops, Linux does not count.
+            // As in Linux, the counter of drops does not include packets that `skbedit` drops.
             What::Edit(edit) => return edit.run(look, pkt),
         };
         self.counters.drops += u64::from(control == Control::Drop);
@@ -156,7 +156,7 @@ impl Action {
     }
 }
 
-/// Runs the actions of a filter that has matched.
+/// Runs the actions of a filter that has matched, and returns what is to be done then.
 pub(super) fn run(
     actions: &mut [Action],
     look: &mut Look,
@@ -180,7 +180,7 @@ pub(super) fn run(
     Control::Ok
 }
 
-/// Reads `action …`, if that comes next.
+/// Reads `action …`, if that comes next, and returns whether it did.
 pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<bool, ConfigError> {
     if !words.takes("action") {
         return Ok(false);
@@ -192,7 +192,7 @@ pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<
             Some("police") => read_police(words)?,
             Some("skbedit") => read_edit(words)?,
             Some("gact") => {
-                // `gact action drop` and `gact drop` are the same.
+                // `gact action drop` and `gact drop` mean the same.
                 words.take("action");
                 read_gact(words)?
             }
@@ -228,7 +228,7 @@ pub(super) fn read_police(words: &mut Reader<'_>) -> Result<Action, ConfigError>
 const HW_STATS: [&str; 4] = ["any", "immediate", "delayed", "disabled"];
 
 impl Action {
-    /// Reads what every action may have, if that comes next.
+    /// Reads an option that every action may have, if one comes next; returns whether one did.
     fn read_own(&mut self, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         match words.peek() {
             Some("index") => {
@@ -266,14 +266,14 @@ impl Action {
         Ok(true)
     }
 
-    /// Reads all of that.
+    /// Reads all options that every action may have.
     fn read_end(mut self, words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         while self.read_own(words)? {}
         Ok(self)
     }
 }
 
-/// Reads a control, if that comes next.
+/// Reads a control, if one comes next.
 pub(super) fn read_control(words: &mut Reader<'_>) -> Result<Option<Control>, ConfigError> {
     let Some(word) = words.peek() else { return Ok(None) };
     let control = match word {
@@ -300,7 +300,7 @@ pub(super) fn read_control(words: &mut Reader<'_>) -> Result<Option<Control>, Co
     Ok(control)
 }
 
-/// A control of one word.
+/// Returns the control that a single word means.
 pub(super) fn control(word: &str) -> Option<Control> {
     Some(match word {
         "continue" => Control::Next,
@@ -312,7 +312,7 @@ pub(super) fn control(word: &str) -> Option<Control> {
     })
 }
 
-/// Actions of Linux that are not here: those that send packets elsewhere or write into them.
+/// Actions of Linux that do not exist here: those that send packets elsewhere or write into them.
 const ABSENT: &[&str] = &[
     "bpf",
     "connmark",
@@ -343,7 +343,7 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
     };
     let control = match (read_control(words)?, words.peek()) {
         (Some(control), _) => control,
-        // A number alone means an action that lets packets pass.
+        // An `index` without a control means an action that lets packets pass.
         (None, Some("index")) => Control::Ok,
         (None, Some("trap")) => {
             let why = "nothing here takes packets from the qdisc; use drop";

@@ -1,13 +1,14 @@
-//! `bpf`: programs of the classic packet filter.
+//! `bpf`: programs of the classic packet filter (cBPF).
 //!
 //! A program is checked before it runs: every instruction is known, jumps go forward and stay
-//! inside, memory is written before it is read, the last instruction returns. So it ends, and
-//! nothing can go wrong but a read beyond the packet, which returns 0.
+//! inside the program, memory is written before it is read, and the last instruction returns. So
+//! the program ends, and the only fault left is a read beyond the packet, for which the program
+//! returns 0.
 //!
 //! Source: McCanne and Jacobson, "The BSD Packet Filter", 1993; `tc-bpf(8)`; behaviour of Linux 7.2
 //! `net/core/filter.c` and `net/sched/cls_bpf.c`.
-//! Differs: of Linux's extensions, protocol, packet type, mark, queue and VLAN tag. Programs of the
-//! newer kind are in [`ebpf`](super::ebpf).
+//! Differs: of Linux's extensions, only protocol, packet type, mark, queue and VLAN tag. Programs
+//! of the newer kind are in [`ebpf`](super::ebpf).
 //! Invariant: a checked program runs at most one step for each of its instructions.
 
 use std::str::FromStr;
@@ -22,14 +23,14 @@ use crate::base::{ConfigError, Errno};
 
 const MEMORY: usize = 16;
 const PROGRAM_MAX: u32 = 4096;
-/// Offsets from here on are fields beside the packet.
+/// Offsets from here on name metadata of the packet.
 const ANCILLARY: i32 = -0x1000;
 /// Offsets from here on count from the network header.
 const NETWORK: i32 = -0x10_0000;
 /// Offsets from here on count from the link header.
 const LINK: i32 = -0x20_0000;
 
-/// A checked program.
+/// A checked program of the classic packet filter.
 ///
 /// ```
 /// use onramp_core::filter::Bpf;
@@ -44,7 +45,7 @@ const LINK: i32 = -0x20_0000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bpf(Vec<Step>, Vec<[u32; 4]>);
 
-/// A second operand.
+/// The second operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
     K(u32),
@@ -53,7 +54,7 @@ enum Operand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Loads so many bytes at the offset, and X more.
+    /// Loads `size` bytes at the offset `at`; with `indirect`, at the sum of `at` and X.
     Load {
         size: u8,
         at: i32,
@@ -66,7 +67,7 @@ enum Step {
     LoadXValue(u32),
     LoadXLength,
     LoadXMemory(usize),
-    /// Four times the low half of the byte there: the length of an IP header.
+    /// Loads four times the low half of the byte at this offset: the length of an IP header.
     LoadXHeader(i32),
     Store(usize),
     StoreX(usize),
@@ -119,7 +120,7 @@ enum Test {
 }
 
 impl Math {
-    /// None: a division by zero.
+    /// Returns the result, or `None` for a division by zero.
     fn of(self, a: u32, b: u32) -> Option<u32> {
         Some(match self {
             Self::Add => a.wrapping_add(b),
@@ -163,7 +164,7 @@ impl Beside {
     }
 }
 
-/// A number of `size` bytes.
+/// Loads a number of `size` bytes; `None` beyond the packet.
 pub(super) fn load(dissected: &Dissected, pkt: &Packet, size: u8, at: i32) -> Option<u32> {
     let from = if at >= 0 {
         i64::from(at)
@@ -196,7 +197,7 @@ impl FromStr for Bpf {
 }
 
 impl Bpf {
-    /// What the program returns; 0 if it reads beyond the packet.
+    /// Returns the answer of the program for `pkt`; 0 if the program reads beyond the packet.
     #[must_use]
     pub fn run(&self, pkt: &Packet) -> u32 {
         self.answer(&mut Look::default(), pkt)
@@ -287,7 +288,7 @@ impl Bpf {
         }
     }
 
-    /// Shows it as it can be read again.
+    /// Shows the program in the form in which it can be read again.
     pub(super) fn show(&self, out: &mut Out) {
         let steps = self.1.iter().map(|[code, yes, no, k]| format!(",{code} {yes} {no} {k}"));
         out.text(format_args!("bytecode '{}{}'", self.1.len(), steps.collect::<String>()));
@@ -307,10 +308,11 @@ impl Bpf {
         out.close();
     }
 
-    /// What is wrong with it, and where.
+    /// Returns the first instruction that is wrong and the reason, or `None` if the program is
+    /// valid.
     fn fault(&self) -> Option<(usize, &'static str)> {
         let len = self.0.len();
-        // Of each instruction, which memory is written on all ways to it.
+        // For each instruction: the memory that is written on all paths to that instruction.
         let mut written = vec![u16::MAX; len];
         let mut now = 0_u16;
         for (place, step) in self.0.iter().enumerate() {

@@ -1,18 +1,21 @@
 //! Programs for the 64-bit machine that `tc` calls eBPF, as `clang -target bpf` compiles them.
 //!
-//! The program gets a `struct __sk_buff`, of which it may read what is in [`machine`], and the
-//! packet between `data` and `data_end`. Its answer is that of a `bpf` filter: 0 is no match, -1
-//! the filter's class, anything else a class; with `direct-action`, what happens to the packet
-//! (`TC_ACT_OK`, `TC_ACT_SHOT`, …), and `tc_classid` is the class.
+//! A program gets a `struct __sk_buff`, of which it may read the fields that [`machine`] lists, and
+//! the packet between `data` and `data_end`. The answer of the program is that of a `bpf` filter: 0
+//! means no match, -1 the filter's class, any other number a class. With `direct-action`, the
+//! answer says what happens to the packet (`TC_ACT_OK`, `TC_ACT_SHOT`, …), and `tc_classid` is the
+//! class.
 //!
 //! A program is checked before it runs: every instruction is known, jumps go forward and stay
-//! inside, registers are written before they are read. So it ends. Memory is checked when it is
-//! used; a program that reads what is not there does not match.
+//! inside the program, and registers are written before they are read. So the program ends. Memory
+//! is checked when the program uses it; a program that reads memory that does not exist does not
+//! match.
 //!
 //! Source: RFC 9669, "BPF Instruction Set Architecture"; `tc-bpf(8)`, `bpf(2)`, `bpf-helpers(7)`;
 //! behaviour of Linux 7.2 `net/sched/cls_bpf.c`.
 //! Differs: no loops, no functions besides the main one, no maps, no atomics, no signed division;
-//! of the helpers, `bpf_skb_load_bytes`. Packets cannot be written to, nor what is known of them.
+//! of the helpers, only `bpf_skb_load_bytes`. A program cannot write to the packet or to the
+//! packet's metadata.
 //! Invariant: a checked program runs at most one step for each of its instructions.
 
 mod check;
@@ -29,14 +32,14 @@ use self::check::fault;
 use super::{Look, Match};
 use crate::base::{ConfigError, Handle};
 
-/// Instructions of a program, at most.
+/// The most instructions of a program.
 const PROGRAM_MAX: usize = 4096;
-/// Bytes of an instruction.
+/// Length of an instruction, in bytes.
 const INSTRUCTION: usize = 8;
-/// Where messages are about.
+/// The subject that error messages name.
 const AT: &str = "ebpf";
 
-/// A checked program.
+/// A checked eBPF program.
 ///
 /// ```
 /// use onramp_core::filter::Ebpf;
@@ -55,23 +58,24 @@ const AT: &str = "ebpf";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ebpf(Vec<Step>);
 
-/// A register, 0 to 10.
+/// The number of a register, from r0 to r10.
 type Register = u8;
 
-/// The frame pointer, which is not written to.
+/// The frame pointer, which programs cannot write to.
 const FRAME: Register = 10;
 
-/// A second operand.
+/// The second operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
-    /// A number, its sign extended.
+    /// A number, sign-extended to 64 bits.
     K(u64),
     Register(Register),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// On all 64 bits, or on 32 of them, and then the others are zero.
+    /// Computes on all 64 bits (`wide`), or on the lower 32 bits; then the upper 32 bits become
+    /// zero.
     Compute {
         wide: bool,
         math: Math,
@@ -82,7 +86,7 @@ enum Step {
         wide: bool,
         to: Register,
     },
-    /// To big endian or to little endian.
+    /// Converts to big endian or to little endian.
     Order {
         big: bool,
         bits: u8,
@@ -92,7 +96,7 @@ enum Step {
         to: Register,
         value: u64,
     },
-    /// The second half of what is as long as two instructions.
+    /// The second half of an instruction that is as long as two.
     Half,
     Load {
         size: u8,
@@ -106,7 +110,7 @@ enum Step {
         at: i16,
         value: Operand,
     },
-    /// Loads from the packet as classic programs do, and ends if there is nothing.
+    /// Loads from the packet as classic programs do; beyond the packet, the program ends.
     Legacy {
         size: u8,
         at: i32,
@@ -157,11 +161,11 @@ enum Test {
     SignedLessEqual,
 }
 
-/// What a program said.
+/// The answer of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) value: u32,
-    /// What it has written to `tc_classid`.
+    /// The value of `tc_classid` when the program ended.
     pub(super) class: u32,
 }
 
@@ -187,36 +191,37 @@ impl Ebpf {
         }
     }
 
-    /// Takes the program out of an object file (ELF), from the section of this name.
+    /// Reads the program from an object file (ELF), from the section of this name.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: the file is none, has no such section, or the program needs what is not
-    /// here, such as maps.
+    /// [`ConfigError`]: the file is not an object file, has no such section, or the program needs
+    /// something that does not exist here, such as maps.
     pub fn of_object(file: &[u8], section: &str) -> Result<Self, ConfigError> {
         Self::of(object::program(file, section)?)
     }
 
-    /// The instructions in an object file, as text.
+    /// Returns the instructions in an object file, as hexadecimal digits.
     pub(super) fn digits(file: &[u8], section: &str) -> Result<String, ConfigError> {
         let bytes = object::program(file, section)?;
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// What the program returns; none, if it reads or writes what is not there.
+    /// Returns the answer of the program for `pkt`, or `None` if the program uses memory that does
+    /// not exist.
     #[must_use]
     pub fn run(&self, pkt: &Packet) -> Option<u32> {
         self.answer(&mut Look::default(), pkt, 0).map(|answer| answer.value)
     }
 
-    /// Does what it says, as a filter of this class with `direct-action`.
+    /// Runs the program for a filter of this class with `direct-action`, and translates the answer.
     pub(super) fn act(&self, look: &mut Look, pkt: &Packet, class: Handle) -> Match {
         let Some(said) = self.answer(look, pkt, class.minor.into()) else { return Match::No };
         let minor = Handle::from_priority(said.class).minor;
         Match::decided(said.value, Handle::new(class.major, minor))
     }
 
-    /// Runs it for a filter of this class.
+    /// Runs the program for a filter of this class.
     pub(super) fn answer(&self, look: &mut Look, pkt: &Packet, class: u32) -> Option<Answer> {
         machine::run(&self.0, look.at(pkt), pkt, class)
     }
@@ -225,7 +230,7 @@ impl Ebpf {
 impl FromStr for Ebpf {
     type Err = ConfigError;
 
-    /// Reads hexadecimal digits, sixteen for each instruction, as it lies in memory.
+    /// Reads hexadecimal digits, sixteen for each instruction, in the order of the bytes in memory.
     fn from_str(digits: &str) -> Result<Self, ConfigError> {
         let wrong = || {
             let why = "expected hexadecimal digits, 16 for each instruction";

@@ -1,12 +1,12 @@
 //! Expressions of matches: `cmp(u8 at 9 eq 17) and not meta(priority gt 3)`.
 //!
-//! They are asked from left to right. `and` goes on when a match was true, `or` when it was not, so
-//! that neither binds stronger: `a and b or c` means a and (b or c).
+//! Matches are evaluated from left to right. `and` goes on if the match before it was true, `or` if
+//! that match was false; neither binds stronger: `a and b or c` means a and (b or c).
 //!
 //! Source: `tc-ematch(8)`; behaviour of Linux 7.2 `net/sched/ematch.c`, `em_cmp.c`, `em_u32.c`,
 //! `em_meta.c`, `em_nbyte.c`.
-//! Differs: no `ipset`, `ipt`, `canid`, `text`; of `meta`, only what a packet has.
-//! Invariant: a match that reads beyond the end is false.
+//! Differs: no `ipset`, `ipt`, `canid`, `text`; of `meta`, only properties of the packet.
+//! Invariant: a match that reads beyond the end of the packet is false.
 
 mod show;
 
@@ -17,10 +17,10 @@ use super::reader::{Reader, count};
 use super::words::{Key, offset};
 use crate::base::{ConfigError, Errno};
 
-/// How deep parentheses may go, as in Linux.
+/// How deep parentheses may be nested, as in Linux.
 const DEPTH_MAX: usize = 32;
 
-/// An expression; an empty one is true.
+/// An expression; an empty expression is true.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree(Vec<Term>);
 
@@ -28,7 +28,7 @@ pub(super) struct Tree(Vec<Term>);
 struct Term {
     not: bool,
     test: Test,
-    /// How it goes on.
+    /// The operator that follows this match in the expression.
     then: Then,
 }
 
@@ -48,14 +48,14 @@ enum Test {
     Bytes { layer: LayerOf, offset: i32, needle: Vec<u8> },
 }
 
-/// Bytes of the packet as a number.
+/// Bytes of the packet that form a number.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     bytes: u8,
     layer: LayerOf,
     offset: i32,
     mask: Option<u32>,
-    /// Turned around (`trans`).
+    /// Whether the byte order is reversed (`trans`).
     swap: bool,
 }
 
@@ -88,7 +88,7 @@ enum What {
     Protocol,
     Length,
     Vlan,
-    /// What is zero in Linux, too, on its way out.
+    /// A property that is also zero in Linux for packets on their way out.
     Zero(&'static str),
 }
 
@@ -112,7 +112,7 @@ impl Op {
 }
 
 impl LayerOf {
-    /// Where `offset` from the layer's beginning is.
+    /// Returns the position in the packet of `offset` bytes after the start of the layer.
     fn at(self, look: &mut Look, pkt: &Packet, offset: i32) -> Option<usize> {
         let keys = look.at(pkt).keys();
         let begin = match self {
@@ -148,19 +148,19 @@ impl Place {
                 if self.swap { value.swap_bytes() } else { value }
             }
         };
-        // No mask and an empty one are the same.
+        // A mask of zero means the same as no mask.
         Some(self.mask.filter(|mask| *mask != 0).map_or(value, |mask| value & mask))
     }
 }
 
 impl Object {
-    /// None: the packet has no such thing.
+    /// Returns the value, or `None` if the packet has no such property.
     fn value(self, look: &mut Look, pkt: &Packet) -> Option<u32> {
         let value = match self.what {
             What::Value(value) => return Some(value),
             What::Priority => pkt.priority,
             What::Mark => pkt.mark,
-            // In the order of the wire, as read by the machines that most people have.
+            // In the byte order of the wire, read as a little-endian number, as on most machines.
             What::Protocol => look.at(pkt).keys().outer.swap_bytes().into(),
             What::Length => pkt.len,
             What::Vlan => {
@@ -208,7 +208,7 @@ impl Tree {
         result
     }
 
-    /// Reads an expression, up to where it ends.
+    /// Reads an expression, up to its end.
     pub(super) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         Self::read_below(words, 1)
     }
@@ -249,7 +249,7 @@ fn close(words: &mut Reader<'_>) -> Result<(), ConfigError> {
     words.value("ematch", "`)`", |word| (word == ")").then_some(()))
 }
 
-/// What Linux can be built without, as it is here.
+/// Matches that Linux can be built without, and that do not exist here.
 const ABSENT: &[&str] = &["canid", "ipset", "ipt", "text"];
 const EMATCHES: &str = "expected cmp, u32, meta, nbyte, not or `(`";
 
@@ -348,7 +348,7 @@ fn read_bytes(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
     }
 }
 
-/// Whether it is something of Linux alone: of its sockets, routes, devices and load, or chance.
+/// Whether this property exists only in Linux: sockets, routes, devices, load, or random numbers.
 fn is_absent(word: &str) -> bool {
     matches!(word, "random" | "dev" | "rtclassid" | "rt_iif")
         || word.starts_with("sk_")

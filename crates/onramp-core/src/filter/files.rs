@@ -1,16 +1,17 @@
-//! Programs that a line of `tc` names by their files.
+//! Programs that a line of `tc` takes from files.
 
 use std::fmt;
 
 use super::ebpf::Ebpf;
 use crate::base::ConfigError;
 
-/// The section that `tc` takes where none is named.
+/// The section that `tc` takes if none is named.
 const SECTION: &str = "classifier";
 
-/// Puts the programs into a line of `tc` that stand in files, which `read` reads: `bytecode-file
-/// FILE` becomes `bytecode …`, `object-file FILE section NAME` becomes `ebpf-bytecode …`. Other
-/// lines stay as they are, but for comments.
+/// Replaces the names of files in a line of `tc` by the programs in these files, which `read`
+/// reads: `bytecode-file FILE` becomes `bytecode …`, `object-file FILE section NAME` becomes
+/// `ebpf-bytecode …`. Removes comments, and leaves other lines unchanged. Use this function before
+/// the line is parsed, because the parser reads no files.
 ///
 /// ```
 /// use onramp_core::filter::with_files;
@@ -25,7 +26,7 @@ const SECTION: &str = "classifier";
 ///
 /// # Errors
 ///
-/// [`ConfigError`]: what `read` says of the file, or what is wrong with it.
+/// [`ConfigError`]: the error that `read` returned, or what is wrong with the contents of the file.
 pub fn with_files<E: fmt::Display>(
     line: &str,
     mut read: impl FnMut(&str) -> Result<Vec<u8>, E>,

@@ -1,11 +1,12 @@
-//! `flow`: a class computed from what a packet says of itself.
+//! `flow`: computes a class from properties of a packet.
 //!
 //! Source: `tc-flow(8)`; behaviour of Linux 7.2 `net/sched/cls_flow.c`, and of iproute2 6.1.
-//! Differs: Linux hashes with a secret of its own, so that `hash` agrees in distribution only;
-//! where a packet has no ports or addresses, Linux takes those of its socket in memory, and we take
-//! the packet's `flow`. Without connection tracking, its keys are those of the packet, as in Linux;
-//! the input device, the route's class and the socket's owner are 0.
-//! Invariant: with a divisor n, the class is one of n beginning with `baseclass`.
+//! Differs: Linux hashes with a secret of its own, so that only the distribution of `hash` is the
+//! same. If a packet has no ports or addresses, Linux uses the memory address of the packet's
+//! socket; here, the packet's `flow` is used. The keys of connection tracking are those of the
+//! packet itself, as in Linux without connection tracking; the input device, the class of the route
+//! and the owner of the socket are 0.
+//! Invariant: with a divisor n, the class is one of n classes that begin with `baseclass`.
 
 mod show;
 
@@ -23,7 +24,7 @@ use crate::base::{ConfigError, Handle, Instant};
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     keys: Vec<Key>,
-    /// Hashes the keys; else there is one, which is computed with.
+    /// Whether the keys are hashed; otherwise there is one key, with which the class is computed.
     hash: bool,
     perturb_s: u32,
     mask: u32,
@@ -33,9 +34,9 @@ pub(super) struct Flow {
     divisor: u32,
     base: Handle,
     only: Tree,
-    /// While it is read: `and`, `or` and `xor` begin anew.
+    /// While a line is read: whether the next `and`, `or` or `xor` discards the old bits first.
     fresh: bool,
-    /// While it is read: whether to perturb was said, and to hash.
+    /// While a line is read: whether `perturb` and `hash` have been given.
     perturbs: bool,
     hashes: bool,
 }
@@ -124,7 +125,7 @@ impl Key {
 }
 
 impl Flow {
-    /// The class of the packet.
+    /// Returns the class of the packet, or `None` if the expression does not match.
     pub(super) fn class_of(&self, look: &mut Look, pkt: &Packet, now: Instant) -> Option<Handle> {
         if !self.only.holds(look, pkt) {
             return None;
@@ -148,7 +149,7 @@ impl Flow {
         Some(Handle::new(base.major, low))
     }
 
-    /// A filter of qdisc `major`, of which nothing was said yet.
+    /// Creates a filter of qdisc `major` with no options yet.
     pub(super) fn new(major: u16) -> Self {
         Self {
             keys: Vec::new(),
@@ -167,8 +168,8 @@ impl Flow {
         }
     }
 
-    /// Begins a change: numbers are kept, an expression is not; those that are computed with each
-    /// other begin anew.
+    /// Begins a change: numbers are kept, but the expression and the bits of `and`, `or` and `xor`
+    /// start anew.
     pub(super) fn begin(&mut self) {
         self.only = Tree::default();
         (self.fresh, self.perturbs, self.hashes) = (true, false, false);
@@ -180,7 +181,7 @@ impl Flow {
         self.read_option(word, words)
     }
 
-    /// Says what Linux does not take.
+    /// Returns an error for what Linux refuses.
     pub(super) fn check(&mut self, words: &Reader<'_>) -> Result<(), ConfigError> {
         if !self.hash && !self.perturbs {
             self.perturb_s = 0;
@@ -205,7 +206,7 @@ impl Flow {
                 let expected = format!("keys with commas between: {}", names());
                 self.keys =
                     words.value(word, &expected, |list| list.split(',').map(key).collect())?;
-                // Their order does not matter: Linux has one of its own.
+                // The order of the keys does not matter: Linux uses its own order.
                 self.keys.sort();
                 self.keys.dedup();
             }
@@ -247,7 +248,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Keeps the bits of `mask`, then turns those of `xor`, behind what was said before.
+    /// Appends an operation on bits: keeps the bits of `mask`, then inverts the bits of `xor`.
     fn bits(&mut self, mask: u32, xor: u32) {
         if std::mem::take(&mut self.fresh) {
             (self.mask, self.xor) = (u32::MAX, 0);
@@ -265,7 +266,7 @@ fn names() -> String {
     KEYS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// A number, or an address, perhaps with a sign.
+/// Reads a number or an address, perhaps with a minus sign.
 fn addend(word: &str) -> Option<u32> {
     let (word, minus) = word.strip_prefix('-').map_or((word, false), |word| (word, true));
     let number = match parse_count(word) {
@@ -275,7 +276,8 @@ fn addend(word: &str) -> Option<u32> {
     Some(if minus { number.wrapping_neg() } else { number })
 }
 
-/// The last step of `SplitMix64` (Steele, Lea and Flood 2014): each bit counts for each.
+/// The last step of `SplitMix64` (Steele, Lea and Flood 2014): each input bit affects each output
+/// bit.
 fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,10 @@
-//! `flower`: fields of the headers, each under a mask.
+//! `flower`: fields of the headers, each compared under a mask.
 //!
 //! Source: `tc-flower(8)`; behaviour of Linux 7.2 `net/sched/cls_flower.c`, and of iproute2 6.1.
 //! Differs: no inner VLAN tags, ARP, MPLS, PPPoE, tunnels, connection tracking.
-//! Invariant: a packet matches when each of its fields equals the filter's where the mask has ones,
-//! and ports lie in the ranges; a field that it does not have is zero.
+//! Invariant: a packet matches if each of its fields equals the filter's field in the bits that the
+//! mask has set, and its ports lie in the ranges; a field that the packet does not have counts as
+//! zero.
 
 mod show;
 
@@ -17,13 +18,13 @@ use super::reader::{Reader, count, hexadecimal, leading, mac, masked, prefix};
 use crate::base::ConfigError;
 use crate::base::dissect::{Dissected, Fragment, ethertype, ip_proto};
 
-/// Bytes of all fields; a multiple of eight.
+/// Number of bytes of all fields; a multiple of eight.
 const LEN: usize = 72;
 
-/// All fields of a packet in a row, so that one loop compares them.
+/// All fields of a packet in a row, so that one loop can compare them.
 pub(super) type Row = [u8; LEN];
 
-/// Where a field is: its first byte, and how many it has.
+/// The position of a field in a row: its first byte, and its length in bytes.
 type Field = (usize, usize);
 
 const SRC: Field = (0, 16);
@@ -51,13 +52,13 @@ fn put(row: &mut Row, (at, len): Field, value: &[u8]) {
     row[at..at + len].copy_from_slice(value);
 }
 
-/// Whether two rows are equal where `mask` has ones.
+/// Whether two rows are equal in the bits of `mask`.
 fn same(a: &Row, b: &Row, mask: &Row) -> bool {
     let differ = a.iter().zip(b).zip(mask).fold(0, |sum, ((a, b), mask)| sum | ((a ^ b) & mask));
     differ == 0
 }
 
-/// The fields of a packet.
+/// Returns the fields of a packet as a row.
 pub(super) fn row_of(dissected: &Dissected) -> Row {
     let keys = dissected.keys();
     let mut row = [0; LEN];
@@ -101,19 +102,20 @@ pub(super) fn row_of(dissected: &Dissected) -> Row {
     row
 }
 
-/// What a filter looks at: bits of fields, and whether ranges of ports.
+/// What a filter looks at: bits of fields, and whether it has ranges of source and of destination
+/// ports.
 pub(super) type Mask = (Row, [bool; 2]);
 
-/// What it matches: those of the same key match the same.
+/// What a filter matches: two filters with the same key match the same packets.
 pub(super) type Key = (Row, Row, [Option<(u16, u16)>; 2]);
 
 #[derive(Clone, Debug)]
 pub(super) struct Flower {
     value: Row,
-    /// As it was given, also where the mask has zeros.
+    /// The values as they were given, including bits outside of the mask.
     told: Row,
     mask: Row,
-    /// First and last, of sources and destinations.
+    /// First and last port of the ranges of source and of destination ports.
     ports: [Option<(u16, u16)>; 2],
 }
 
@@ -129,7 +131,7 @@ impl Flower {
             && in_range(self.ports[1], DST_PORT)
     }
 
-    /// What it looks at: those that look at the same are asked together.
+    /// Returns what the filter looks at: filters with the same mask are asked together.
     pub(super) fn mask(&self) -> Mask {
         (self.mask, self.ports.map(|range| range.is_some()))
     }
@@ -138,7 +140,7 @@ impl Flower {
         (self.mask, self.value, self.ports)
     }
 
-    /// The start of a filter for `protocol`; what it says of fields, `read` adds.
+    /// Creates a filter for `protocol`; `read` adds the fields.
     pub(super) fn new(protocol: u16) -> Self {
         let mut this = Self { value: [0; LEN], told: [0; LEN], mask: [0; LEN], ports: [None; 2] };
         match protocol {
@@ -151,7 +153,8 @@ impl Flower {
         this
     }
 
-    /// Clears the value outside of the mask, which then need not be told apart.
+    /// Sets a field. Clears the bits of the value outside of the mask, so that they need not be
+    /// compared.
     fn set(&mut self, field: Field, value: &[u8], mask: &[u8]) {
         put(&mut self.told, field, value);
         let value: Vec<u8> = value.iter().zip(mask).map(|(value, mask)| value & mask).collect();
@@ -172,7 +175,7 @@ impl Flower {
         self.has(ETHERTYPE, &ethertype::IPV6.to_be_bytes())
     }
 
-    /// Reads `key` and its value; says whether it knows it.
+    /// Reads `key` and its value; returns whether `key` is known.
     pub(super) fn read(&mut self, key: &str, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         match key {
             "src_mac" => self.read_mac(SRC_MAC, key, words)?,
@@ -194,7 +197,7 @@ impl Flower {
                 let read = |word: &str, _| u16::try_from(hexadecimal(word, 0xfff)?).ok();
                 let expected = "FLAGS or FLAGS/MASK, hexadecimal, 0 to fff";
                 let (flags, mask) = words.value(key, expected, |word| masked(word, 0xfff, read))?;
-                // As in Linux: of another protocol, nobody looks at them.
+                // As in Linux, the flags are ignored for other protocols.
                 if self.has(IP_PROTO, &[ip_proto::TCP]) {
                     self.set(TCP_FLAGS, &flags.to_be_bytes(), &mask.to_be_bytes());
                 }
@@ -210,7 +213,7 @@ impl Flower {
                 self.set(field, &[value], &[mask]);
             }
             "ip_flags" => self.read_flags(key, words)?,
-            // What it says, is said anyway.
+            // The information that `verbose` asks for is given in any case.
             "verbose" => {}
             _ => return Ok(false),
         }
@@ -322,7 +325,7 @@ impl Flower {
         Ok(())
     }
 
-    /// A byte in decimal, or else in hexadecimal; the mask in hexadecimal.
+    /// Reads a byte: the value in decimal, or else in hexadecimal; the mask in hexadecimal.
     fn read_byte(
         &mut self,
         field: Field,
@@ -371,7 +374,7 @@ fn protocol_number(word: &str) -> Option<u8> {
     })
 }
 
-/// The keys, for messages.
+/// The keys, for error messages.
 pub(super) const KEYS: &str = "src_mac, dst_mac, vlan_id, vlan_prio, vlan_ethtype, ip_proto, \
                                src_ip, dst_ip, src_port, dst_port, ip_tos, ip_ttl, tcp_flags, \
                                type, code, ip_flags";

@@ -1,4 +1,4 @@
-//! What stands before the kind of a filter: where it is, and what it is called.
+//! Reads the words before the kind of a filter: where the filter is, and its name.
 //!
 //! Source: behaviour of iproute2 6.1 (`tc filter`), tried word by word.
 
@@ -6,18 +6,18 @@ use super::protocol;
 use super::reader::{Reader, classid, count, is};
 use crate::base::{ConfigError, Handle};
 
-/// The parents that have names, as `tc` numbers them.
+/// Parents that have names, with the numbers that `tc` gives them.
 const ROOT: Handle = Handle::new(0xffff, 0xffff);
 const INGRESS: Handle = Handle::new(0xffff, 0xfff2);
 const EGRESS: Handle = Handle::new(0xffff, 0xfff3);
 
-/// What stands before the kind of a filter.
+/// The words before the kind of a filter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
-    /// The device, where it is named among these words.
+    /// The device, if it is named among these words.
     pub(crate) device: Option<String>,
-    /// The qdisc or the class where it is asked; none: the root. `root` itself is the parent of
-    /// the root, where Linux has no filters.
+    /// The qdisc or class at which the filter is asked; `None` means the root qdisc. The word
+    /// `root` itself names the parent of the root qdisc, where Linux has no filters.
     pub(crate) parent: Option<Handle>,
     pub(super) chain: Option<u32>,
     pub(super) pref: Option<u16>,
@@ -25,7 +25,7 @@ pub(crate) struct Head {
     pub(super) handle: Option<String>,
 }
 
-/// What a word at the head is about.
+/// What a word before the kind means.
 enum Word {
     Device,
     Parent(Handle),
@@ -56,7 +56,7 @@ impl Word {
     }
 }
 
-/// Says that something was given twice, as `tc` says it.
+/// Returns an error if an option was given twice, in the words of `tc`.
 fn once<T>(there: &Option<T>, key: &str, words: &Reader<'_>) -> Result<(), ConfigError> {
     match there {
         None => Ok(()),
@@ -68,7 +68,7 @@ fn once<T>(there: &Option<T>, key: &str, words: &Reader<'_>) -> Result<(), Confi
 }
 
 impl Head {
-    /// Reads what stands before the kind.
+    /// Reads the words before the kind.
     pub(crate) fn read(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         let mut head = Self::default();
         while let Some(word) = words.peek() {
@@ -79,7 +79,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Reads the words of `show`: no kind follows them.
+    /// Reads the words of `show`, which no kind follows.
     pub(crate) fn read_query(words: &mut Reader<'_>) -> Result<Self, ConfigError> {
         let head = Self::read(words)?;
         match words.peek() {
@@ -136,7 +136,7 @@ impl Head {
         self.chain.unwrap_or(0)
     }
 
-    /// The preference, unless it is to be given out.
+    /// Returns the preference, or `None` if one is to be assigned.
     pub(super) fn pref(&self) -> Option<u16> {
         self.pref.filter(|pref| *pref > 0)
     }

@@ -1,11 +1,12 @@
-//! `police`: a token bucket, or two, that says which packets come too fast.
+//! `police`: one or two token buckets that decide which packets come too fast.
 //!
-//! A packet that finds its time in the bucket (its cost at `rate`, and at `peakrate` with a bucket
-//! of one `mtu`), and is not longer than `mtu`, conforms; any other exceeds, and takes nothing.
+//! A packet conforms if it is not longer than `mtu` and the buckets have enough tokens for it: its
+//! cost at `rate`, and its cost at `peakrate` from a second bucket with room for one `mtu`. Any
+//! other packet exceeds the limit and takes no tokens.
 //!
 //! Source: `tc-police(8)`; behaviour of Linux 7.2 `net/sched/act_police.c`, and of iproute2 6.1.
-//! Differs: no `avrate`: there is no estimator.
-//! Invariant: in any time t, at most `burst` + `rate` · t conform.
+//! Differs: no `avrate`, because there is no estimator.
+//! Invariant: in any time t, at most `burst` + `rate` · t bytes conform.
 
 use onramp_queue::Packet;
 
@@ -15,16 +16,17 @@ use crate::base::units::parse_size;
 use crate::base::{ConfigError, Instant, Rate};
 use crate::law::cost::{Cost, Framing, ticked_ns};
 
-/// What `tc` takes for the largest packet when nobody says, rounded to its table's cells.
+/// The largest packet that `tc` assumes by default, in bytes: rounded to the cells of its rate
+/// table.
 const RATE_TABLE_MTU: u32 = 2040;
 
 mod show;
 
 #[derive(Clone, Debug)]
 pub(super) struct Police {
-    /// Longer packets exceed.
+    /// The longest packet that may conform, in bytes.
     mtu: u32,
-    /// As given.
+    /// The options of the policer as the user gave them, for listings.
     told: Told,
     rate: Option<Bucket>,
     peak: Option<Bucket>,
@@ -33,11 +35,11 @@ pub(super) struct Police {
     exceed: Control,
 }
 
-/// Nanoseconds that may be spent.
+/// A token bucket; its tokens are nanoseconds.
 #[derive(Clone, Debug)]
 struct Bucket {
     cost: Cost,
-    /// Packets are counted, whatever their length.
+    /// Whether the bucket counts packets, whatever their length, instead of bytes.
     packets: bool,
     most_ns: i64,
     ns: i64,
@@ -48,7 +50,8 @@ impl Bucket {
         Self { cost, packets, most_ns, ns: most_ns }
     }
 
-    /// What is left after `len` bytes.
+    /// Returns the tokens that are left after `more_ns` nanoseconds have been added and a packet of
+    /// `len` bytes has been paid for.
     fn after(&self, more_ns: i64, len: u32) -> i64 {
         let cost = self.cost.ns(if self.packets { 1 } else { len });
         self.ns.saturating_add(more_ns).min(self.most_ns).saturating_sub(cost)
@@ -56,14 +59,14 @@ impl Bucket {
 }
 
 impl Police {
-    /// How it goes on, and whether the packet has exceeded.
+    /// Returns what is to be done with the packet, and whether the packet has exceeded the limit.
     pub(super) fn run(&mut self, pkt: &Packet, now: Instant) -> (Control, bool) {
         if pkt.len > self.mtu {
             return (self.exceed, true);
         }
         let Some(rate) = &mut self.rate else { return (self.conform, false) };
         let more_ns = i64::try_from(now.0.saturating_sub(self.last.0)).unwrap_or(i64::MAX);
-        // The peak's bucket, too, gains no more than the burst at once.
+        // As in Linux, the bucket for `peakrate` also gains at most the burst of `rate` at once.
         let more_ns = more_ns.min(rate.most_ns);
         let left_ns = rate.after(more_ns, pkt.len);
         let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, pkt.len));
@@ -78,7 +81,7 @@ impl Police {
         (self.conform, false)
     }
 
-    /// Reads what follows the word `police`; `own` reads what every action may have.
+    /// Reads what follows the word `police`; `own` reads options that every action may have.
     pub(super) fn read(
         words: &mut Reader<'_>,
         own: &mut dyn FnMut(&mut Reader<'_>) -> Result<bool, ConfigError>,
@@ -89,7 +92,7 @@ impl Police {
     }
 }
 
-/// What is shown and not used.
+/// Options that are shown but not used.
 #[derive(Clone, Debug, Default)]
 struct Told {
     rate: u64,
@@ -103,7 +106,7 @@ struct Told {
 
 const NEEDS: &str = "expected rate, pkts_rate or mtu";
 
-/// The options, as given.
+/// The options of a policer, as given in a line.
 #[derive(Debug)]
 struct Line {
     rate: Option<u64>,
@@ -117,7 +120,7 @@ struct Line {
     cells: bool,
     exceed: Control,
     conform: Control,
-    /// It has a number of its own, which says enough.
+    /// Whether an `index` was given, which is enough for an action without other options.
     named: bool,
 }
 
@@ -140,7 +143,7 @@ impl Default for Line {
     }
 }
 
-/// `SIZE`, or `SIZE/CELL`: the cell was for the kernel's old tables.
+/// Reads `SIZE` or `SIZE/CELL`: old kernels used the cell size for their tables.
 fn size(word: &str) -> Option<u64> {
     let word = word.split_once('/').map_or(word, |(size, _)| size);
     parse_size(word).filter(|size| *size <= u64::from(u32::MAX))
@@ -193,7 +196,7 @@ impl Line {
         Ok(())
     }
 
-    /// Reads the value of an option; says whether it knows it.
+    /// Reads the value of an option; returns whether the option is known.
     fn read_value(&mut self, word: &str, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         const SIZE: &str = "a size such as 1514 or 15kb, 0b to 4294967295b";
         let rate = |word: &str| Rate::parse(word).map(|rate| rate.0).filter(|rate| *rate > 0);
@@ -236,7 +239,8 @@ impl Line {
             (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),
             _ => {}
         }
-        // No `mtu`, or zero, means all that fits the table of the rate, if there is one.
+        // Without `mtu`, or with zero, all packets that fit the table of the rate may conform, if
+        // there is a rate.
         let mtu = match (self.mtu.filter(|mtu| *mtu > 0), self.rate) {
             (Some(mtu), _) => mtu,
             (None, Some(_)) => RATE_TABLE_MTU,
@@ -271,7 +275,8 @@ impl Line {
     }
 }
 
-/// What is left of a burst in bytes when Linux counts it in ticks, and `tc` those in microseconds.
+/// Returns what is left of a burst in bytes after Linux has converted it to ticks, and `tc` has
+/// converted the ticks to microseconds.
 fn held(rate: u64, burst: u64) -> u64 {
     let micros = u128::from(ticked_ns(rate, burst).unsigned_abs() / 64) * 8 / 125;
     u64::try_from(u128::from(rate) * micros / 1_000_000).unwrap_or(u64::MAX)

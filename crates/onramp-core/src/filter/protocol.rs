@@ -1,11 +1,11 @@
-//! Protocols by the names that `tc` gives them.
+//! Protocols and the names that `tc` gives them.
 
 use super::reader::count;
 
 /// Every protocol, as in `protocol all`.
 pub(super) const ALL: u16 = 3;
 
-/// Numbers in link headers, and Linux's own below 0x600.
+/// Names of protocols, with their numbers in link headers; numbers below 0x600 are Linux's own.
 const NAMES: &[(&str, u16)] = &[
     ("802_3", 0x0001),
     ("ax25", 0x0002),
@@ -62,21 +62,21 @@ const NAMES: &[(&str, u16)] = &[
     ("ipv4", 0x0800),
 ];
 
-/// What would have been right.
+/// What error messages say is expected where a protocol is wrong.
 pub(super) const EXPECTED: &str = "all, ip, ipv6, arp, 802.1q, 802.1ad or a number";
 
-/// A protocol by its name, in any case, or by its number.
+/// Returns a protocol by its name, in upper or lower case, or by its number.
 pub(super) fn read(word: &str) -> Option<u16> {
     let named = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
     named.map(|(_, number)| *number).or_else(|| u16::try_from(count(word, 0xffff)?).ok())
 }
 
-/// The name of a protocol, or its number in brackets.
+/// Returns the name of a protocol, or its number in brackets.
 pub(super) fn name(number: u16) -> String {
     known(number).map_or_else(|| format!("[{number}]"), str::to_owned)
 }
 
-/// The name of a protocol, or its number, as it is typed.
+/// Returns the name of a protocol, or its number in the form in which it is typed.
 pub(super) fn word(number: u16) -> String {
     known(number).map_or_else(|| format!("{number:#06x}"), str::to_owned)
 }

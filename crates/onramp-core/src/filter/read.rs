@@ -1,4 +1,4 @@
-//! From the words of `tc filter` to a filter.
+//! Reads filters from the words of `tc filter`.
 
 use std::sync::Arc;
 
@@ -17,53 +17,55 @@ use super::{Look, Matcher, words};
 use crate::base::error::{Errno, Fault};
 use crate::base::{ConfigError, Handle};
 
-/// Where a filter stands among those of its preference.
+/// The position of a filter among those of its preference.
 pub(super) type Rank = (u64, u64);
 
-/// A filter as described by its user, checked. A copy from a running tree has what was counted.
+/// A filter as its user described it, checked. A copy from a running tree includes the counters.
 #[derive(Clone, Debug)]
 pub struct FilterSpec {
     pub(super) chain: u32,
-    /// When the chain began, among the chains of the place.
+    /// When the chain began, as a number that counts the chains of the qdisc or class.
     pub(super) chain_born: u64,
-    /// Smaller ones are asked first; 0: to be given out.
+    /// The preference; filters with smaller ones are asked first. 0 means that one is to be
+    /// assigned.
     pub(super) pref: u16,
-    /// Where it is asked among those of its preference.
+    /// The position of this filter among those of its preference.
     pub(super) rank: Rank,
     pub(super) protocol: u16,
-    /// Its name among those of its preference; 0: to be given out.
+    /// The handle among the filters of its preference; 0 means that one is to be assigned.
     pub(super) handle: u32,
     pub(super) kind: &'static str,
-    /// Kind and options, as given.
+    /// The kind and the options, as given.
     text: Arc<str>,
-    /// Tells it from others that were described by the same words.
+    /// Distinguishes this filter from others that were described by the same words.
     pub(super) serial: u64,
     pub(super) matcher: Matcher,
-    /// What it names.
+    /// The class that the filter names.
     pub(super) class: Option<Handle>,
-    /// The device that a packet has come in by.
+    /// The device that a packet must have come in by.
     pub(super) indev: Option<Arc<str>>,
     pub(super) skip_hw: bool,
     pub(super) actions: Vec<Action>,
-    /// Its one action is a policer that was given without the word `action`.
+    /// Whether the only action is a policer that was given without the word `action`.
     pub(super) bare_police: bool,
-    /// How often it has matched.
+    /// How often the filter has matched.
     pub(super) hits: u64,
 }
 
 pub(super) const KINDS: &[&str] = &["matchall", "fw", "u32", "basic", "flower", "flow", "bpf"];
 
-/// What `tc` sends and Linux refuses without a word.
+/// Turns an error into the bare refusal of the kernel, because `tc` sends these words without a
+/// check.
 fn invalid(error: ConfigError) -> ConfigError {
     error.kernel(Errno::Invalid, "")
 }
 
 impl FilterSpec {
-    /// What stands behind the place in a line that makes it.
+    /// Returns the words that create this filter, as they stand in a line after the qdisc or class.
     pub(crate) fn words(&self) -> String {
         let (chain, pref, text) = (self.chain, self.pref, &self.text);
         let protocol = super::protocol::word(self.protocol);
-        // Of other kinds, a handle is only a number.
+        // For other kinds, a handle is only a number.
         let handle = match (&self.matcher, self.handle) {
             (Matcher::Mark(mark, u32::MAX), _) => format!("handle {mark:#x} "),
             (Matcher::Mark(mark, mask), _) => format!("handle {mark:#x}/{mask:#x} "),
@@ -78,7 +80,8 @@ impl FilterSpec {
         format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
     }
 
-    /// The first table of its preference: nothing of what it says itself.
+    /// Returns the first hash table of this filter's preference, which takes over none of the
+    /// filter's options.
     pub(super) fn table(&self, handle: u32, rank: Rank, serial: u64) -> Self {
         Self {
             rank,
@@ -95,19 +98,19 @@ impl FilterSpec {
         }
     }
 
-    /// The class it names.
+    /// Returns the class that the filter names.
     pub(crate) fn class(&self) -> Option<Handle> {
         self.class
     }
 
-    /// Whether it wants packets of this protocol.
+    /// Whether the filter looks at packets of this protocol.
     #[inline]
     pub(super) fn takes(&self, look: &mut Look, pkt: &Packet) -> bool {
         self.protocol == ALL || look.at(pkt).keys().outer == self.protocol
     }
 
-    /// Reads kind and options, to the end, for a filter of qdisc `major`. What is not said stays as
-    /// in `onto`, in kinds that Linux changes in part.
+    /// Reads kind and options up to the end of the line, for a filter of qdisc `major`. For kinds
+    /// that Linux changes in part, options that are not given stay as in `onto`.
     ///
     /// # Errors
     ///
@@ -158,7 +161,7 @@ impl FilterSpec {
         Ok(filter)
     }
 
-    /// Reads the class, the actions, and what `read` knows, to the end.
+    /// Reads the class, the actions, and the options that `read` knows, up to the end of the line.
     fn read_rest(
         &mut self,
         words: &mut Reader<'_>,
@@ -191,7 +194,7 @@ impl FilterSpec {
                     if !read(word, words)? {
                         let why = format!("{} takes {knows}", self.kind);
                         let error = words.wrong("", word, why);
-                        // Behind an action, `tc` takes it for another one.
+                        // After an action, `tc` takes an unknown word for another action.
                         return Err(if acted { error.argument() } else { error });
                     }
                 }
@@ -200,7 +203,7 @@ impl FilterSpec {
         }
     }
 
-    /// Reads `action …` or `police …`, if that comes next.
+    /// Reads `action …` or `police …`, if that comes next; returns whether it did.
     fn read_action(&mut self, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         if !matches!(self.kind, "matchall" | "flower") && words.takes("police") {
             self.actions.push(action::read_police(words)?);
@@ -341,17 +344,17 @@ impl FilterSpec {
         Ok(())
     }
 
-    /// The word that was given behind another one.
+    /// Returns the word that was given after `key`.
     pub(super) fn word_behind(&self, key: &str) -> &str {
         self.text.split(' ').skip_while(|word| *word != key).nth(1).unwrap_or_default()
     }
 
-    /// Where it is asked.
+    /// Returns the position of the filter: chain, preference and rank.
     pub(super) fn place(&self) -> (u32, u16, Rank) {
         (self.chain, self.pref, self.rank)
     }
 
-    /// Adds what the same filter has counted elsewhere.
+    /// Adds the counters of the same filter in another transmit queue.
     fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         for (sum, action) in self.actions.iter_mut().zip(&other.actions) {
@@ -359,7 +362,8 @@ impl FilterSpec {
         }
     }
 
-    /// The filters of one place, of what each transmit queue says: sums of what they have counted.
+    /// Merges the filters of one qdisc or class from all transmit queues: returns each filter once,
+    /// with the sums of its counters.
     #[must_use]
     pub fn whole(queues: impl IntoIterator<Item = Vec<Self>>) -> Vec<Self> {
         let mut queues = queues.into_iter();
@@ -373,7 +377,7 @@ impl FilterSpec {
         sums
     }
 
-    /// Whether it is the same filter, described once.
+    /// Whether `other` is a copy of the same filter, created by the same line.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.serial == other.serial && self.text == other.text
     }
@@ -388,7 +392,7 @@ pub(super) fn read_kind(words: &mut Reader<'_>) -> Result<&'static str, ConfigEr
     };
     KINDS.iter().find(|kind| **kind == word).copied().ok_or_else(|| {
         let error = words.wrong("", word, kinds());
-        // `tc` sends a kind that it does not know, but not its options.
+        // `tc` sends a kind that it does not know to the kernel, but not with options.
         match words.peek() {
             Some(_) => error,
             None => error.kernel(Errno::NoEntry, "TC classifier not found"),
@@ -396,7 +400,7 @@ pub(super) fn read_kind(words: &mut Reader<'_>) -> Result<&'static str, ConfigEr
     })
 }
 
-/// What a word means as a handle of this kind.
+/// Reads a word as a handle of this kind.
 pub(super) fn read_handle(kind: &str, word: &str, words: &Reader<'_>) -> Result<u32, ConfigError> {
     let (handle, expected) = match kind {
         "u32" => (words::read_handle(word), "TABLE:BUCKET:NODE, hexadecimal, such as 800::800"),
@@ -410,7 +414,7 @@ fn read_mark(word: &str) -> Option<(u32, u32)> {
     masked(word, u32::MAX, |word, _| count(word, u32::MAX))
 }
 
-/// Whether `tc` sends what it has read, and it is the kernel that refuses it.
+/// Whether `tc` sends what it has read and the kernel refuses it.
 pub(super) fn is_sent(error: &ConfigError) -> bool {
     matches!(error.fault, Fault::Kernel(..))
 }

@@ -1,15 +1,15 @@
-//! The words of a filter, and the values in them.
+//! Reads the words of a filter, and the values in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::base::units::parse_count;
 use crate::base::{ConfigError, Handle};
 
-/// What is left of a line. Quotes count as space, and parentheses are words, so that it does not
-/// matter whether a shell has seen the line.
+/// The words of a line that have not been read yet. Quotes count as spaces, and parentheses are
+/// words of their own, so that it does not matter whether a shell has already removed the quotes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
-    /// Where, for messages.
+    /// The subject that error messages name.
     pub(super) at: String,
     words: Vec<&'a str>,
     next: usize,
@@ -34,17 +34,17 @@ impl<'a> Reader<'a> {
         self.words.get(self.next).copied()
     }
 
-    /// The word so many behind the next one.
+    /// Returns the word `behind` words after the next one.
     pub(super) fn peek_at(&self, behind: usize) -> Option<&'a str> {
         self.words.get(self.next + behind).copied()
     }
 
-    /// All that is left, to compare with other lines.
+    /// Returns all words that are left, for comparison with other lines.
     pub(super) fn rest(&self) -> String {
         self.words[self.next..].join(" ")
     }
 
-    /// The next word, if there is one.
+    /// Takes the next word, if there is one.
     pub(super) fn next(&mut self) -> Option<&'a str> {
         let word = self.peek();
         self.next += usize::from(word.is_some());
@@ -56,14 +56,14 @@ impl<'a> Reader<'a> {
         self.next = self.next.saturating_sub(1);
     }
 
-    /// Takes the next word if it is `word`.
+    /// Takes the next word if it equals `word`.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let taken = self.peek() == Some(word);
         self.next += usize::from(taken);
         taken
     }
 
-    /// Takes the next word if it is `word`, perhaps cut short.
+    /// Takes the next word if it is `word` or an abbreviation of it.
     pub(super) fn takes(&mut self, word: &str) -> bool {
         let taken = self.peek().is_some_and(|next| is(next, word));
         self.next += usize::from(taken);
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         ConfigError::new(&self.at, key, value, why)
     }
 
-    /// What the word after `key` means to `read`, or what would have been `expected`.
+    /// Reads the word after `key` with `read`; if that fails, the error says what was `expected`.
     pub(super) fn value<T>(
         &mut self,
         key: &str,
@@ -88,35 +88,35 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A whole number up to `max`, as C reads it.
+    /// Reads a whole number up to `max`, as C reads numbers.
     pub(super) fn number(&mut self, key: &str, max: u32) -> Result<u32, ConfigError> {
         let read = |word: &str| count(word, max);
         self.value(key, &format!("a whole number, 0 to {max}"), read)
     }
 
-    /// A number up to `max`, hexadecimal with or without `0x`.
+    /// Reads a hexadecimal number up to `max`, with or without `0x`.
     pub(super) fn hex(&mut self, key: &str, max: u32) -> Result<u32, ConfigError> {
         let read = |word: &str| hexadecimal(word, max);
         self.value(key, &format!("a hexadecimal number, 0 to {max:x}"), read)
     }
 
-    /// A class.
+    /// Reads a class.
     pub(super) fn class(&mut self, key: &str) -> Result<Handle, ConfigError> {
         self.value(key, "a class such as 1:20, hexadecimal", classid)
     }
 }
 
-/// Whether `word` is `name`, perhaps cut short.
+/// Whether `word` is `name` or an abbreviation of it.
 pub(super) fn is(word: &str, name: &str) -> bool {
     !word.is_empty() && name.starts_with(word)
 }
 
-/// A whole number up to `max`.
+/// Reads a whole number up to `max`.
 pub(super) fn count(word: &str, max: u32) -> Option<u32> {
     u32::try_from(parse_count(word)?).ok().filter(|number| *number <= max)
 }
 
-/// A number up to `max`, hexadecimal with or without `0x`.
+/// Reads a hexadecimal number up to `max`, with or without `0x`.
 pub(super) fn hexadecimal(word: &str, max: u32) -> Option<u32> {
     let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")).unwrap_or(word);
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -124,7 +124,7 @@ pub(super) fn hexadecimal(word: &str, max: u32) -> Option<u32> {
     number.filter(|number| *number <= max)
 }
 
-/// `VALUE` or `VALUE/MASK`.
+/// Reads `VALUE` or `VALUE/MASK`; without a mask, the mask is `all`.
 pub(super) fn masked<T>(
     word: &str,
     all: T,
@@ -136,7 +136,7 @@ pub(super) fn masked<T>(
     }
 }
 
-/// A class; without a colon, all 32 bits of it (`get_tc_classid`).
+/// Reads a class; without a colon, the word has all 32 bits of the class (`get_tc_classid`).
 pub(super) fn classid(word: &str) -> Option<Handle> {
     if !word.contains(':') {
         return hexadecimal(word, u32::MAX).map(Handle::from_priority);
@@ -149,13 +149,14 @@ pub(super) fn classid(word: &str) -> Option<Handle> {
     Some(Handle::new(half(major)?, half(minor)?))
 }
 
-/// An address and how many of its bits count.
+/// Reads an address and the number of its bits that count.
 pub(super) fn prefix(word: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = match word.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (word, None),
     };
-    // `any` and the like stand for either version; a number of octets may be cut short.
+    // `any` and the like stand for either IP version; trailing octets of an IPv4 address may be
+    // missing.
     let address: IpAddr = match address {
         "any" | "all" | "default" => return Some((Ipv4Addr::UNSPECIFIED.into(), 0)),
         address if address.contains(':') => address.parse::<Ipv6Addr>().ok()?.into(),
@@ -174,7 +175,7 @@ pub(super) fn prefix(word: &str) -> Option<(IpAddr, u8)> {
     Some((address, bits))
 }
 
-/// Four octets; those that are missing are zeros.
+/// Reads four octets; missing octets are zeros.
 fn v4(word: &str) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let given = word.split('.');
@@ -188,7 +189,8 @@ fn v4(word: &str) -> Option<Ipv4Addr> {
     Some(octets.into())
 }
 
-/// The mask of so many leading bits of four bytes, the first of which is bit `from`.
+/// Returns the part of a mask of `bits` leading bits for the four bytes whose first bit is bit
+/// `from`.
 pub(super) fn leading(bits: u8, from: u8) -> u32 {
     match bits.saturating_sub(from) {
         0 => 0,
@@ -196,7 +198,7 @@ pub(super) fn leading(bits: u8, from: u8) -> u32 {
     }
 }
 
-/// `aa:bb:cc:dd:ee:ff`.
+/// Reads `aa:bb:cc:dd:ee:ff`.
 pub(super) fn mac(word: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut digits = word.split(':');

@@ -1,29 +1,29 @@
-//! What a reference says of filters and actions. Their readers are by hand, so that each line here
-//! has an example that they must read.
+//! The reference of filters and actions. The readers of filters are written by hand, so each option
+//! here has an example, and a test checks that the readers accept it.
 
 /// A kind of filter, or an action.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name in the command language.
+    /// The name in the command language.
     pub id: &'static str,
-    /// One line for people.
+    /// A one-line description for people.
     pub about: &'static str,
-    /// Its options.
+    /// The options of this filter or action.
     pub options: &'static [Opt],
 }
 
 /// An option of a filter or an action.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
-    /// The word it begins with.
+    /// The word that the option begins with.
     pub key: &'static str,
     /// What follows the word, for people.
     pub operand: &'static str,
-    /// The words of which one must follow, where it is a choice.
+    /// The words of which one must follow, if the option is a choice.
     pub words: &'static [&'static str],
-    /// One line for people.
+    /// A one-line description for people.
     pub help: &'static str,
-    /// What may follow the word.
+    /// An example of what may follow the word.
     pub example: &'static str,
 }
 
@@ -42,7 +42,7 @@ impl Opt {
         self
     }
 
-    /// The option as its users write it.
+    /// Returns the option as users write it.
     #[must_use]
     pub fn usage(&self) -> String {
         format!("{} {}", self.key, self.operand).trim_end().to_owned()
@@ -50,7 +50,7 @@ impl Opt {
 }
 
 impl Entry {
-    /// Help for people: a line on it, then one for each option.
+    /// Returns help for people: one line about the filter or action, then one line for each option.
     #[must_use]
     pub fn help(&self) -> String {
         let lines = self.options.iter().map(|o| format!("  {:28} {}\n", o.usage(), o.help));
@@ -262,7 +262,7 @@ mod tests {
     use crate::filter::read::KINDS;
     use crate::tc::Setup;
 
-    /// What a tree says to a filter.
+    /// Adds a filter to a tree, and returns the error if the tree refuses the filter.
     fn add(filter: &str) -> Result<(), crate::base::ConfigError> {
         let mut setup = Setup::default();
         setup.apply("qdisc add dev d0 root handle 1: prio")?;

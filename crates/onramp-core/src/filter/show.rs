@@ -1,8 +1,9 @@
 //! How `tc filter show` shows filters.
 //!
-//! Source: behaviour of iproute2 6.1, asked kind by kind.
-//! Differs: where iproute2 writes text into its JSON (`fw`, `flow`, expressions) or leaves objects
-//! open (`-p` and `u32`), this is JSON; words that `-p` has no name for stay numbers; no times.
+//! Source: behaviour of iproute2 6.1, compared for each kind.
+//! Differs: where iproute2 writes plain text into its JSON (`fw`, `flow`, expressions) or does not
+//! close objects (`-p` and `u32`), the output here is valid JSON; words for which `-p` has no name
+//! stay numbers; no times are shown.
 
 use super::action::{class_name, show_all, show_bare, show_bare_stats};
 use super::head::Head;
@@ -12,21 +13,21 @@ use super::{Matcher, protocol};
 use crate::base::Handle;
 use crate::base::show::Out;
 
-/// Which filters are to be shown; what it names, `tc` leaves out.
+/// Selects the filters to show. `tc` leaves out of its listing what the query names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The qdisc or class that was named.
+    /// The qdisc or class that was named; `None` if none was.
     pub parent: Option<Handle>,
-    /// The preference.
+    /// The preference that was named; `None` shows filters of every preference.
     pub pref: Option<u16>,
-    /// The protocol.
+    /// The protocol that was named; `None` shows filters for every protocol.
     pub protocol: Option<u16>,
-    /// The chain.
+    /// The chain that was named; `None` shows filters of every chain.
     pub chain: Option<u32>,
 }
 
 impl Head {
-    /// What `show` is to show.
+    /// Returns the query that the words of `show` describe.
     pub(crate) fn query(&self) -> Query {
         let protocol = self.protocol;
         Query { parent: self.parent, pref: self.pref(), protocol, chain: self.chain }
@@ -101,17 +102,17 @@ fn show_head(filter: &FilterSpec, place: Handle, query: &Query, out: &mut Out) {
 }
 
 impl FilterSpec {
-    /// Where it is shown among those of its preference.
+    /// Returns the position at which the filter is shown among those of its preference.
     fn rank_shown(&self) -> (u64, u64) {
         match &self.matcher {
             Matcher::Flower(_) => (self.handle.into(), 0),
-            // The last table first, and its nodes behind it.
+            // The last table comes first, and the nodes of a table come after it.
             Matcher::U32(_) | Matcher::Table(_) => (u64::MAX - self.rank.0, self.rank.1),
             _ => self.rank,
         }
     }
 
-    /// Shows its options.
+    /// Shows the options of the filter.
     fn show(&self, out: &mut Out) {
         let handle = self.handle;
         match &self.matcher {
@@ -176,7 +177,7 @@ impl FilterSpec {
         self.show_hardware("", out);
         match &self.matcher {
             Matcher::Bpf(program, _) => program.show(out),
-            // As it was given: a kernel would have a number for it.
+            // Shown as it was given; a kernel would show the number of a loaded program.
             _ => {
                 let digits = self.word_behind("ebpf-bytecode");
                 out.string("ebpf_bytecode", digits, format_args!("ebpf-bytecode {digits}"));
@@ -207,7 +208,7 @@ impl FilterSpec {
         }
     }
 
-    /// Shows that no hardware does it.
+    /// Shows that no hardware runs the filter.
     pub(super) fn show_hardware(&self, before: &str, out: &mut Out) {
         let behind = if before.is_empty() { " " } else { "" };
         if self.skip_hw {
@@ -216,7 +217,7 @@ impl FilterSpec {
         out.flag("not_in_hw", true, format_args!("{before}not_in_hw{behind}"));
     }
 
-    /// Shows the actions with an empty line before them.
+    /// Shows the actions, with an empty line before them.
     fn show_actions_apart(&self, out: &mut Out) {
         if !self.bare_police && !self.actions.is_empty() {
             out.text(format_args!("\n"));
@@ -224,7 +225,8 @@ impl FilterSpec {
         self.show_actions("", out);
     }
 
-    /// Shows the actions; a policer that stands alone comes with something `before` it.
+    /// Shows the actions; a policer that was given without the word `action` comes after the text
+    /// `before`.
     fn show_actions(&self, before: &str, out: &mut Out) {
         match &self.actions[..] {
             [police] if self.bare_police => {

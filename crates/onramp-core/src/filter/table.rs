@@ -1,9 +1,10 @@
-//! The filters of a tree as they were described: which there are, what they are called, and in
-//! which order they are asked.
+//! The filters of a tree as users described them: which filters exist, their names, and the order
+//! in which they are asked.
 //!
-//! Source: behaviour of Linux 7.2 `net/sched/cls_api.c` and of the kinds, asked line by line.
-//! Differs: actions are not shared between filters.
-//! Invariant: to add, change or delete one of n filters takes about log n steps.
+//! Source: behaviour of Linux 7.2 `net/sched/cls_api.c` and of the kinds of filters, compared line
+//! by line.
+//! Differs: filters do not share actions.
+//! Invariant: adding, changing or deleting one of n filters takes about log n steps.
 
 mod group;
 mod numbers;
@@ -22,7 +23,8 @@ use super::reader::Reader;
 use crate::base::error::Errno;
 use crate::base::{ConfigError, Handle};
 
-/// The first preference that is given out by itself, and the end of such preferences.
+/// The range of preferences that are assigned automatically: from the first one downwards to the
+/// last.
 const PREF_OWN: u16 = 0xc000;
 const PREF_OWN_MIN: u16 = 0x8000;
 const CHAIN_MAX: u32 = 0x0fff_ffff;
@@ -30,7 +32,7 @@ const CHAIN_MAX: u32 = 0x0fff_ffff;
 /// A chain and a preference.
 type Name = (u32, u16);
 
-/// What is done with the filter that a line names.
+/// What a line does with the filter that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Add,
@@ -42,7 +44,7 @@ pub(crate) enum How {
 /// The filters of a tree.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    /// By the qdisc or class where they are asked.
+    /// The filters by the qdisc or class at which they are asked.
     places: BTreeMap<Handle, Place>,
     numbers: Numbers,
     serial: u64,
@@ -51,15 +53,15 @@ pub(crate) struct Table {
 /// The filters of a qdisc or class.
 #[derive(Clone, Debug, Default)]
 struct Place {
-    /// By chain and preference.
+    /// The filters by chain and preference.
     groups: BTreeMap<Name, Group>,
-    /// When each chain began.
+    /// For each chain, when it began.
     chains: BTreeMap<u32, u64>,
     born: u64,
     tables: Tables,
 }
 
-/// What the kernel says.
+/// Builds errors that repeat what the kernel says.
 struct Refused<'a> {
     at: &'a str,
     key: &'static str,
@@ -92,7 +94,8 @@ fn no_handle(handle: &str) -> ConfigError {
 }
 
 impl Table {
-    /// Says what `tc` cannot read, before anybody asks where it is to be.
+    /// Returns an error if `tc` cannot read the line, before it is known whether the qdisc or class
+    /// exists.
     pub(crate) fn check(
         how: How,
         head: &Head,
@@ -108,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Does what a line says with the filters at a qdisc or class.
+    /// Applies a line to the filters at a qdisc or class.
     pub(crate) fn apply(
         &mut self,
         at: Handle,
@@ -122,7 +125,8 @@ impl Table {
         }
     }
 
-    /// Adds or changes the filter that a line describes, of which `head` was read.
+    /// Adds or changes the filter that a line describes; `head` is the part of the line before the
+    /// kind.
     fn put(
         &mut self,
         at: Handle,
@@ -156,7 +160,7 @@ impl Table {
         done
     }
 
-    /// The filter that a line means, if it is there already.
+    /// Returns the existing filter that a line names, or `None` if there is none.
     fn there(
         &self,
         at: Handle,
@@ -190,7 +194,8 @@ impl Table {
         }
     }
 
-    /// Deletes the filters that are meant: of a chain, of a preference, or one by its handle.
+    /// Deletes the filters that a line names: those of a chain, those of a preference, or one by
+    /// its handle.
     fn delete(
         &mut self,
         at: Handle,
@@ -231,7 +236,7 @@ impl Table {
         Ok(())
     }
 
-    /// The filter that is named in full, for `get`.
+    /// Returns the filter that `get` names in full.
     pub(crate) fn get(
         &self,
         at: Handle,
@@ -259,7 +264,7 @@ impl Table {
         place.find(group, handle).ok_or_else(|| no_handle(word))
     }
 
-    /// The filters of the preference that is named.
+    /// Returns the filters of the preference that a line names.
     fn group(
         &self,
         at: Handle,
@@ -274,28 +279,29 @@ impl Table {
         Ok((place, group))
     }
 
-    /// The filters of a qdisc or class, as they are asked.
+    /// Returns the filters of a qdisc or class, in the order in which they are asked.
     pub(crate) fn at(&self, at: Handle) -> impl Iterator<Item = &FilterSpec> {
         let groups = self.places.get(&at).into_iter().flat_map(|place| place.groups.values());
         groups.flat_map(Group::specs)
     }
 
-    /// The same in the order in which they could be added to stand like that.
+    /// Returns the filters of a qdisc or class in an order in which they can be added again with
+    /// the same result.
     pub(crate) fn to_add(&self, at: Handle) -> Vec<&FilterSpec> {
         let groups = self.places.get(&at).into_iter().flat_map(|place| place.groups.values());
         let mut filters: Vec<_> = groups.flat_map(Group::to_add).collect();
-        // Nodes of `u32` name tables, perhaps those of another preference.
+        // Nodes of `u32` name tables, which may belong to another preference, so tables come first.
         filters.sort_by_key(|filter| !matches!(filter.matcher, Matcher::Table(_)));
         filters
     }
 
-    /// The minor numbers of the places of a qdisc where there are filters.
+    /// Returns the minor numbers of a qdisc's places (the qdisc and its classes) that have filters.
     pub(crate) fn places(&self, major: u16) -> impl Iterator<Item = u16> {
         let all = Handle::new(major, 0)..=Handle::new(major, u16::MAX);
         self.places.range(all).map(|(place, _)| place.minor)
     }
 
-    /// Whether filters are asked at this class, or name it, at its qdisc.
+    /// Whether the class has filters of its own, or a filter of its qdisc names the class.
     pub(crate) fn needs(&self, class: Handle) -> bool {
         let mut places = self.places(class.major);
         places.any(|minor| {
@@ -312,7 +318,7 @@ impl Table {
         }
     }
 
-    /// Removes the filters of some chains and preferences.
+    /// Removes the filters of a range of chains and preferences.
     fn remove_names(&mut self, at: Handle, first: Name, last: Name) {
         let Some(place) = self.places.get_mut(&at) else { return };
         let names: Vec<_> = place.groups.range(first..=last).map(|(name, _)| *name).collect();
@@ -330,17 +336,17 @@ impl Table {
 }
 
 impl Place {
-    /// A filter of a preference, by its handle.
+    /// Returns a filter of a preference by its handle.
     fn find(&self, group: &Group, handle: u32) -> Option<Arc<FilterSpec>> {
         if group.kind != "u32" {
             return group.get(handle);
         }
-        // Nodes stand with the preference that made their table.
+        // Nodes are stored with the preference that created their table.
         let owner = self.tables.owner(handle)?;
         self.groups.get(&owner)?.get(handle)
     }
 
-    /// The preference that is given out next, in a chain.
+    /// Returns the next preference to assign in a chain.
     fn own_pref(&self, chain: u32) -> Result<u16, ConfigError> {
         let mut own = self.groups.range((chain, PREF_OWN_MIN)..=(chain, u16::MAX));
         let pref = own.next().map_or(PREF_OWN, |((_, first), _)| first - 1);
@@ -352,7 +358,7 @@ impl Place {
         Ok(pref)
     }
 
-    /// Puts a filter there, in the place of another.
+    /// Stores a filter, and removes the filter `there` that it replaces.
     fn put(
         &mut self,
         mut filter: FilterSpec,
@@ -379,7 +385,7 @@ impl Place {
             self.chains.insert(filter.chain, born);
         }
         let done = self.settle(&mut filter, there).map(|owner| {
-            // Both are there for a moment.
+            // As in Linux, the old filter keeps its numbers until the new filter has got its own.
             numbers.give_out(&mut filter);
             if let Some(there) = there {
                 numbers.give_back(there, Some(&filter));
@@ -402,7 +408,8 @@ impl Place {
         done
     }
 
-    /// Gives a filter what it has no name for. Where it is to stand, if it is to stand at all.
+    /// Assigns what the filter has no number for yet. Returns the preference and the rank under
+    /// which to store the filter, or `None` if it need not be stored.
     fn settle(
         &mut self,
         filter: &mut FilterSpec,
@@ -421,7 +428,7 @@ impl Place {
         Ok(Some((name, group.settle(filter, there)?)))
     }
 
-    /// Removes a filter, and what is empty then.
+    /// Removes a filter, and everything that becomes empty by that.
     fn remove(&mut self, filter: &FilterSpec, numbers: &mut Numbers) -> Result<(), ConfigError> {
         let name = (filter.chain, filter.pref);
         self.tables.check_delete(filter, &self.groups)?;
@@ -436,7 +443,7 @@ impl Place {
         numbers.give_back(filter, None);
         group.remove(filter);
         self.tables.free(filter);
-        // Tables of several preferences know each other, and stay.
+        // If several preferences have tables, they may use each other's, so the tables stay.
         let alone = group.kind != "u32" || Tables::are_alone(&self.groups);
         if alone && self.groups.get(&name).is_some_and(Group::is_bare) {
             self.groups.remove(&name);
@@ -446,7 +453,7 @@ impl Place {
         Ok(())
     }
 
-    /// Forgets chains in which nothing is left.
+    /// Forgets chains that have become empty.
     fn tidy(&mut self) {
         let groups = &self.groups;
         self.chains

@@ -1,10 +1,10 @@
 //! `u32`: words of the packet, compared under masks.
 //!
 //! Source: `tc-u32(8)`; behaviour of Linux 7.2 `net/sched/cls_u32.c`, and of iproute2 6.1.
-//! Differs: the mark's hits are not counted. `nexthdr+` means the network header, in Linux, too,
-//! until an `offset` has moved on.
-//! Invariant: a key matches when the four bytes at its offset equal its value where its mask has
-//! ones; a key beyond the end ends the search in all filters of this preference.
+//! Differs: matches of the mark are not counted. As in Linux, `nexthdr+` counts from the network
+//! header until an `offset` has moved on in the packet.
+//! Invariant: a key matches if the four bytes at its offset equal its value in the bits of its
+//! mask; a key beyond the end of the packet ends the search in all filters of this preference.
 
 mod node;
 mod show;
@@ -22,28 +22,29 @@ pub(super) use self::node::{Line, NODE, Node, TABLE, TABLE_BITS, read_handle};
 pub(super) use self::show::show_table;
 pub(super) use self::walk::{Place, Step};
 
-/// Linux's limit.
+/// The most keys of a filter, as in Linux.
 const KEYS_MAX: usize = 128;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Selector {
     keys: Vec<Key>,
-    /// Value and mask.
+    /// The value and the mask with which the packet's mark is compared.
     mark: Option<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// From the network header on, a multiple of four.
+    /// Offset from the network header in bytes, a multiple of four.
     offset: i32,
-    /// Said to count from the transport header on.
+    /// Whether the offset was given relative to the next header (`nexthdr+`).
     next_header: bool,
     value: u32,
     mask: u32,
 }
 
-/// The four bytes at `offset` from the network header on. What stands before the link header can be
-/// read, and is zero: a key of two bytes there begins in it.
+/// Returns the four bytes at `offset` from the network header. Bytes before the link header can be
+/// read and are zero, because the word with the first two bytes of the link header begins before
+/// that header.
 pub(super) fn word_at(look: &mut Look, pkt: &Packet, offset: i32) -> Option<u32> {
     let dissected = look.at(pkt);
     let at = i64::try_from(dissected.keys().network).ok()? + i64::from(offset);
@@ -57,23 +58,26 @@ pub(super) fn word_at(look: &mut Look, pkt: &Packet, offset: i32) -> Option<u32>
 }
 
 impl Key {
-    /// None: the packet ends before.
+    /// Returns whether the key matches, or `None` if the packet ends before the key.
     pub(super) fn matches(self, look: &mut Look, pkt: &Packet) -> Option<bool> {
         self.matches_at(look, pkt, 0, 0)
     }
 
-    /// The same, with all headers so many bytes further on, and the next one even more.
+    /// Like `matches`, with all headers moved on by `on` bytes, and the next header by another
+    /// `next` bytes.
     fn matches_at(self, look: &mut Look, pkt: &Packet, on: i32, next: i32) -> Option<bool> {
         let next = if self.next_header { next } else { 0 };
         let word = word_at(look, pkt, self.offset + on + next)?;
         Some((word ^ self.value) & self.mask == 0)
     }
 
-    /// A key of `bits` bits at `offset`, inside of four bytes.
+    /// Creates a key of `bits` bits at `offset`; `None` if the key does not lie within a word of
+    /// four bytes.
     fn new(value: u32, mask: u32, bits: u32, offset: i32, next_header: bool) -> Option<Self> {
         let shift = match (bits, offset.rem_euclid(4)) {
             (32, 0) | (16, 1..) => 0,
-            // Two bytes that do not begin the four end them, to `tc`, also from 1 on.
+            // As in `tc`, a 16-bit key that does not begin a word takes the last two bytes of the
+            // word, even at an odd offset.
             (16, _) => 16,
             (8, byte) => 24 - 8 * u32::try_from(byte).ok()?,
             _ => return None,
@@ -88,7 +92,8 @@ impl Key {
         Ok((words.number(key, max)?, words.hex(key, max)?))
     }
 
-    /// Reads a key of an expression, which says where it is, and its mask as C reads numbers.
+    /// Reads a key of an expression, which must name its position; the mask is a number as C reads
+    /// it.
     pub(super) fn read_in_full(words: &mut Reader<'_>, align: &str) -> Result<Self, ConfigError> {
         let (value, mask, at) = (words.next(), words.peek(), words.peek_at(1));
         if mask.is_none_or(|mask| count(mask, u32::MAX).is_none()) {
@@ -104,7 +109,7 @@ impl Key {
         Self::read(words, align)
     }
 
-    /// Reads `u16 VALUE MASK at [nexthdr+]OFFSET`, `u16` being given.
+    /// Reads `u16 VALUE MASK at [nexthdr+]OFFSET`, after the word `u16`.
     pub(super) fn read(words: &mut Reader<'_>, align: &str) -> Result<Self, ConfigError> {
         let bits = match align {
             "u32" => 32,
@@ -121,7 +126,7 @@ impl Key {
         if let Some(rest) = word.strip_prefix("nexthdr") {
             next_header = true;
             word = match rest {
-                // `nexthdr + 4`, with spaces.
+                // The line may also have spaces: `nexthdr + 4`.
                 "" if words.take("+") => words.next().unwrap_or_default(),
                 rest => rest,
             };
@@ -151,7 +156,7 @@ impl Key {
     }
 }
 
-/// A number of bytes, also backwards, into the link header.
+/// Reads an offset in bytes; a negative offset reaches into the link header.
 pub(super) fn offset(word: &str) -> Option<i32> {
     let (word, sign) = word.strip_prefix('-').map_or((word, 1), |word| (word, -1));
     Some(i32::try_from(count(word, 0xffff)?).ok()? * sign)
@@ -162,7 +167,7 @@ impl Selector {
         self.keys.is_empty() && self.mark.is_none()
     }
 
-    /// Adds a key; one at the same place as another is joined with it.
+    /// Adds a key; a key at the same position as another one is merged with it.
     fn add(&mut self, words: &Reader<'_>, key: Key) -> Result<(), ConfigError> {
         let place = (key.offset, key.next_header);
         let same = self.keys.iter_mut().find(|other| (other.offset, other.next_header) == place);
@@ -222,7 +227,7 @@ impl Selector {
             At::Address(offset, v6) => self.read_address(words, name, offset, v6),
             At::Number { bits, offset, shift, next_header } => {
                 let (value, mask) = Key::read_pair(words, name, bits)?;
-                // What is shifted fills a word.
+                // A shifted number is compared as a whole word.
                 let bits = if shift > 0 { 32 } else { bits };
                 let part = (value << shift, mask << shift, bits);
                 let key = Key::place(words, name, part, offset, next_header)?;
@@ -252,7 +257,7 @@ impl Selector {
         };
         for (word, from) in bytes.chunks_exact(4).zip((0_u8..).step_by(32)) {
             let mask = leading(bits, from);
-            // A prefix of no bits still compares the first word, with nothing.
+            // Even a prefix of no bits adds a key for the first word, with an empty mask.
             if mask != 0 || from == 0 {
                 let value = word.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
                 let part = (value, mask, 32);
@@ -280,14 +285,15 @@ impl Selector {
     }
 }
 
-/// Names of a field, and where it is.
+/// The names of a field, and its position.
 type Field = (&'static [&'static str], At);
 
 #[derive(Clone, Copy)]
 enum At {
-    /// An address at this offset, of IPv6 or not.
+    /// An address at this offset; true for IPv6.
     Address(i32, bool),
-    /// A number of so many bits, which stands so many bits left of the word's end if it fills one.
+    /// A number of `bits` bits at an offset. With a `shift`, the key is a whole word, and the
+    /// number ends `shift` bits before the end of the word.
     Number { bits: u32, offset: i32, shift: u32, next_header: bool },
     /// The flags of IPv4, with this value and mask.
     Fixed(u32, u32),

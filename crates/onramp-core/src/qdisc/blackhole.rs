@@ -1,10 +1,11 @@
-//! Takes nothing: `blackhole` and `noop`. Or next to nothing: `noqueue`.
+//! Qdiscs that take no packets, `blackhole` and `noop`, or hardly any, `noqueue`.
 //!
 //! Source: behaviour of Linux 7.2 `net/sched/sch_blackhole.c` and `sch_generic.c`.
-//! Differs: `tc` knows no `noop` by name; here it does. A sender learns of what `blackhole` drops.
-//! `noqueue` keeps one packet for a device that is busy, where Linux drops it: a qdisc does not
-//! know whether its device is free. Below another qdisc, where Linux forbids it, it does the same.
-//! Invariant: `blackhole` and `noop` hold nothing, `noqueue` one packet at most.
+//! Differs: `tc` has no name `noop`; Onramp has. A sender learns which packets `blackhole` drops.
+//! `noqueue` keeps one packet for a device that is busy, where Linux drops the packet: a qdisc does
+//! not know whether its device is free. `noqueue` below another qdisc, which Linux forbids, works
+//! in the same way.
+//! Invariant: `blackhole` and `noop` hold nothing, `noqueue` holds one packet at most.
 
 use onramp_queue::{DropReason, Packet};
 

@@ -1,26 +1,27 @@
-//! Common applications kept enhanced: a shaper, tins by importance, fair queues among hosts and
-//! flows, each kept short.
+//! Common applications kept enhanced: a shaper, tins by importance, and in each tin fair queues
+//! among hosts and flows, which are kept short.
 //!
 //! ```text
-//! enqueue   code point -> tin; flow -> queue, of eight that it may choose; when memory runs out,
-//!           drop from the head of the longest queue
-//! dequeue   when the rate allows it: the most important tin within its own rate, else the one
-//!           that is due first; sparse flows, then bulk ones; COBALT lets out or drops
+//! enqueue   code point -> tin; flow -> one of the eight queues that the flow may have; when memory
+//!           runs out, drop from the head of the longest queue
+//! dequeue   when the rate allows it: the most important tin within its own rate, else the tin that
+//!           is due first; sparse flows, then bulk flows; COBALT lets the packet out or drops it
 //! ```
 //!
 //! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE: A Comprehensive Queue Management
 //! Solution for Home Gateways", 2018; `tc-cake(8)`; behaviour of Linux 7.2 `net/sched/sch_cake.c`.
-//! Differs: a flow is what [`flow`](onramp_queue::Meta::flow) says; code point and hosts are those
-//! of the Ethernet frame or of the IP packet that the payload is. A datagram, whose headers the
-//! socket writes, has the code point 0, comes from one host, and goes to that of its
-//! [`dest`](Packet::dest). `nat` and the filters of acknowledgements are refused: nobody follows
-//! connections here, nor looks for acknowledgements. A packet waits since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
-//! Where more than 32 bulk flows are all those of a tin, and share a host, their parts of a round
-//! are not rounded to bytes at random, and who lacks least is first: that needs no step for each.
-//! Invariant: since it held nothing last, no more than the rate's bytes and one packet have left;
-//! packets of a flow leave in order; as long as nothing is dropped, flows of a host that always
-//! have packets get the same number of bytes, give or take a quantum and a packet.
+//! Differs: the sender names the flow of a packet ([`flow`](onramp_queue::Meta::flow)); code point
+//! and hosts come from the Ethernet frame or the IP packet in the payload. A datagram, whose
+//! headers the socket writes, has the code point 0, comes from one common host, and goes to the
+//! host of its [`dest`](Packet::dest). `nat` and the filters of acknowledgements are refused,
+//! because Onramp neither tracks connections nor looks for acknowledgements. The waiting time of a
+//! packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). If a
+//! tin has more than 32 bulk flows and all of them share a host, their parts of a round are not
+//! rounded to bytes at random, and the flow that lacks the fewest bytes goes first: so a round
+//! needs no step for each flow.
+//! Invariant: since the qdisc was last empty, no more bytes have left than the rate allows, plus
+//! one packet; packets of a flow leave in order; as long as nothing is dropped, flows of a host
+//! that always have packets get the same number of bytes, give or take a quantum and a packet.
 
 mod autorate;
 mod classify;
@@ -55,7 +56,7 @@ use crate::law::cost::memory;
 use crate::sched::{FlowView, segments};
 
 const RTT_NS: u64 = 100_000_000;
-/// Round trips that have a name.
+/// Round-trip times that have a name, in nanoseconds.
 const PRESETS: &[(&str, u64)] = &[
     ("datacentre", 100_000),
     ("lan", 1_000_000),
@@ -67,12 +68,12 @@ const PRESETS: &[(&str, u64)] = &[
     ("interplanetary", 1_000_000_000_000),
 ];
 
-/// Packets of the largest size that may be held, by default.
+/// The default memory limit is this number of packets of the largest size.
 const PACKETS: u64 = 10_240;
-/// What may be held at any rate, by default, bytes.
+/// The least default memory limit at any rate, in bytes.
 const MEMORY_MIN: u64 = 4 << 20;
 
-/// A word of two, of which the first one holds, and is shown.
+/// Defines an option with several words, of which the first is the default and is shown as well.
 const fn either(key: &'static str, words: &'static [&'static str], help: &'static str) -> Param {
     Param::new(key, Unit::Words(words), Default::Number(0), help)
 }
@@ -140,11 +141,13 @@ pub(super) const CAKE: Kind = Kind {
     shown: show::SHOWN,
     quirks: Quirks {
         change: |said, options| {
-            // A rate that the line gives is to hold, as with `tc`.
+            // As with `tc`, a line that gives a rate but not `autorate-ingress` stops the
+            // estimation.
             if said.is_given("bandwidth") && !said.is_given("autorate-ingress") {
                 options.set("autorate-ingress", None);
             }
-            // The overhead is added to the length without link header, whatever was `raw` before.
+            // A line that gives an overhead but no link ends `raw`: the overhead is then added to
+            // the length without the link header.
             if said.is_given("overhead") && !said.is_given("link") {
                 options.set("link", None);
             }
@@ -160,22 +163,24 @@ struct Cake {
     ingress: bool,
     split_gso: bool,
     framing: Framing,
-    /// Of packets that came before `framing` was.
+    /// The framing of packets that came before `framing` was set.
     former: Former,
     sizes: Sizes,
     base: Base,
     rate: u64,
-    /// What comes; as in Linux, the first rate, where nothing is estimated.
+    /// The rate at which packets come. As in Linux, this is the first configured rate if nothing is
+    /// estimated.
     estimate: Estimate,
-    /// The rate follows the estimate.
+    /// Whether the rate follows the estimate.
     estimates: bool,
     pace: Pace,
-    /// When the rate allows the next packet.
+    /// When the rate allows the next packet, in nanoseconds.
     next_at: u64,
-    /// The same if drops are not counted, and sent packets half as much again.
+    /// Like `next_at`, but drops are not charged, and each sent packet is charged one and a half
+    /// times.
     failsafe_at: u64,
     tins: Vec<Tin>,
-    /// The tin being served.
+    /// The tin that is served now.
     at: usize,
     backlog: Backlog,
     memory: u64,
@@ -183,22 +188,23 @@ struct Cake {
     memory_limit: u64,
     heap: Heap,
     rng: Rng,
-    /// Dequeued for a parent that looked; not counted in `backlog`.
+    /// A packet that was dequeued because the parent peeked; `backlog` does not count this packet.
     peeked: Option<Packet>,
     overlimits: u64,
-    /// When it was asked for a packet last.
+    /// When `dequeue` or `peek` last looked for a packet, in nanoseconds.
     asked_at: u64,
 }
 
-/// What the rate of each tin follows from, beside the rate.
+/// Parameters from which, together with the rate, the rates of the tins and the memory limit
+/// follow.
 #[derive(Clone, Copy, Debug)]
 struct Base {
-    /// The rate that was given.
+    /// The configured rate, in bytes per second.
     rate: u64,
     diffserv: u64,
     rtt: u64,
     mtu: u32,
-    /// The limit that was given, bytes; 0 = none.
+    /// The configured memory limit, in bytes; 0 = none.
     memory_limit: u64,
 }
 
@@ -213,7 +219,7 @@ impl Base {
         }
     }
 
-    /// What may be held at a rate.
+    /// Returns the memory limit at a rate of `rate` bytes per second, in bytes.
     fn memory_limit(&self, rate: u64) -> u64 {
         let most = PACKETS * u64::from(self.mtu);
         let by_rate = u128::from(rate) * u128::from(self.rtt / 1_000) / 250_000;
@@ -226,7 +232,7 @@ impl Base {
     }
 }
 
-/// The bytes of a slot of the heap.
+/// Returns a function that tells how many bytes a slot of the heap holds.
 fn bytes_of(tins: &[Tin]) -> impl Fn(u16) -> u64 {
     |slot| {
         let (tin, queue) = tin_and_queue(slot);
@@ -271,7 +277,7 @@ impl Cake {
         }
     }
 
-    /// Shapes to another rate, bytes per second.
+    /// Sets the rate of the shaper, in bytes per second.
     fn set_rate(&mut self, rate: u64) {
         let Base { diffserv, rtt, mtu, .. } = self.base;
         (self.rate, self.pace) = (rate, Pace::new(rate));
@@ -281,7 +287,7 @@ impl Cake {
         }
     }
 
-    /// Learns from a packet that has come, with all its parts, so many bytes.
+    /// Updates the estimated rate with a packet of `bytes` bytes, all its parts together.
     #[inline]
     fn learn(&mut self, bytes: u64, now: u64) {
         if !self.estimates {
@@ -291,7 +297,7 @@ impl Cake {
         }
     }
 
-    /// Packets held, that of a parent who looked included.
+    /// Returns the number of packets held, including a packet that the parent peeked at.
     #[inline]
     fn packets(&self) -> u32 {
         self.backlog.packets + u32::from(self.peeked.is_some())
@@ -300,10 +306,12 @@ impl Cake {
     /// Whether the rate allows no packet now.
     #[inline]
     fn has_to_wait(&self, now: u64) -> bool {
+        // With `ingress`, drops are charged to `next_at` as well; `failsafe_at` lets at least two
+        // thirds of the rate out, however many packets are dropped.
         since(self.next_at, now) > 0 && since(self.failsafe_at, now) > 0
     }
 
-    /// Forgets the rate that an idle tin, and an idle link, did not use.
+    /// Discards the part of the rate that an idle tin, and an idle link, did not use.
     #[inline]
     fn forget_idle_time(&mut self, tin: usize, now: u64) {
         let idle = self.packets() == 0;
@@ -316,12 +324,14 @@ impl Cake {
         }
         if idle && since(self.next_at, now) < 0 {
             (self.next_at, self.failsafe_at) = (now, now);
+        // As in Linux, a packet that comes to an empty qdisc and must wait counts as held back.
         } else if idle && self.has_to_wait(now) {
             self.overlimits += 1;
         }
     }
 
-    /// Charges a tin and the link for a packet of this framing, and says what for.
+    /// Charges a tin and the link for a packet that has this framing. Returns the number of bytes
+    /// charged.
     #[inline]
     fn charge(
         &mut self,
@@ -336,6 +346,8 @@ impl Cake {
             let (tin_time, time) = (tin.pace.time(len), self.pace.time(len));
             if since(tin.next_at, now) < 0 {
                 tin.next_at = tin.next_at.wrapping_add(tin_time);
+            // As in Linux, a tin that uses what other tins leave is never set back by more than one
+            // packet.
             } else if since(tin.next_at, now.wrapping_add(tin_time)) < 0 {
                 tin.next_at = now.wrapping_add(tin_time);
             }
@@ -347,7 +359,7 @@ impl Cake {
         len.cast_signed()
     }
 
-    /// Puts a packet at the end of a queue.
+    /// Appends a packet to a queue.
     #[inline]
     fn push(&mut self, tin: usize, queue: usize, pkt: Packet) {
         self.framing.size(&pkt, |net, adjusted| self.sizes.note(net, adjusted));
@@ -358,7 +370,8 @@ impl Cake {
         self.tins[tin].push(queue, pkt);
     }
 
-    /// Takes the packet at the head of a queue, with the framing that held when it came.
+    /// Removes the packet at the head of a queue. Returns the packet and the framing that was in
+    /// effect when the packet came.
     #[inline]
     fn pop(&mut self, tin: usize, queue: usize) -> Option<(Packet, Framing)> {
         let pkt = self.tins.get_mut(tin)?.pop(queue)?;
@@ -367,7 +380,8 @@ impl Cake {
         Some((pkt, self.former.left((tin, queue)).unwrap_or(self.framing)))
     }
 
-    /// Drops from the head of the longest queue; says which one it was. None: nothing is held.
+    /// Drops the packet at the head of the longest queue and returns the tin and the queue. Returns
+    /// `None` if no packet is held.
     #[cold]
     fn drop_longest(&mut self, cx: &mut Cx<'_>) -> Option<(usize, usize)> {
         let mut known = self.heap.is_known();
@@ -377,6 +391,8 @@ impl Cake {
                 break (tin, queue, pkt, framing);
             }
             self.heap.forget();
+            // The heap may be out of date and name an empty queue: build it anew and look once
+            // more.
             if !std::mem::take(&mut known) {
                 return None;
             }
@@ -394,7 +410,7 @@ impl Cake {
         Some((tin, queue))
     }
 
-    /// Chooses the tin to serve; none: nothing is held.
+    /// Returns the tin to serve, or `None` if no tin has packets.
     #[inline]
     fn choose(&mut self, now: u64) -> Option<usize> {
         if self.pace.is_unlimited() {
@@ -404,6 +420,8 @@ impl Cake {
         for (place, tin) in self.tins.iter().enumerate() {
             if tin.is_active() {
                 let wait = since(tin.next_at, now);
+                // A tin within its own rate beats all tins before it; if there is none, the tin
+                // whose time comes first wins.
                 if wait <= 0 || best.is_none_or(|(_, least)| wait <= least) {
                     best = Some((place, wait));
                 }
@@ -412,7 +430,7 @@ impl Cake {
         best.map(|(place, _)| place)
     }
 
-    /// Among tins without rates, by deficit.
+    /// Returns the tin to serve if tins have no rates: by deficit, in turn.
     fn choose_in_turn(&mut self) -> Option<usize> {
         let (mut rounds, mut empty) = (0, true);
         loop {
@@ -427,6 +445,8 @@ impl Cake {
             self.at += 1;
             if self.at == self.tins.len() {
                 self.at = 0;
+                // The first pass may begin at a later tin, so only the second pass has seen all
+                // tins.
                 if rounds > 0 && empty {
                     return None;
                 }
@@ -435,7 +455,7 @@ impl Cake {
         }
     }
 
-    /// Takes the next packet off the flows.
+    /// Takes the next packet from the flows.
     #[inline]
     fn next(&mut self, cx: &mut Cx<'_>) -> Dequeue {
         let now = cx.now.0;
@@ -459,7 +479,8 @@ impl Cake {
         Dequeue::Empty
     }
 
-    /// Lets a packet of a flow out, if its law does.
+    /// Removes the next packet of a flow, and lets it out or drops it as the flow's COBALT state
+    /// says.
     #[inline]
     fn serve(&mut self, tin: usize, queue: usize, cx: &mut Cx<'_>) -> Served {
         let now = cx.now.0;
@@ -475,6 +496,7 @@ impl Cake {
             let flow = self.tins[tin].flow(queue);
             let others = if self.ingress { bulk } else { 0 };
             let (marked, reason) = flow.law.judge(&aim, now, &mut pkt, others, &mut self.rng);
+            // As in Linux, the last packet of a queue may be marked but is never dropped.
             let Some(reason) = reason.filter(|_| !flow.queue.is_empty()) else {
                 let tin_stats = &mut self.tins[tin].stats;
                 tin_stats.marked += u64::from(marked);
@@ -494,7 +516,7 @@ impl Cake {
         }
     }
 
-    /// Charges flow, tin and link.
+    /// Charges the flow, its tin and the link for a packet.
     #[inline]
     fn pay(
         &mut self,
@@ -511,11 +533,11 @@ impl Cake {
     }
 }
 
-/// What became of a flow's turn.
+/// The result of a flow's turn.
 enum Served {
     Packet(Packet),
     Nothing,
-    /// A packet was dropped and paid for: it may be another flow's turn.
+    /// A packet was dropped and paid for, so another flow may have the turn now.
     Drop,
 }
 
@@ -557,6 +579,7 @@ impl Qdisc for Cake {
         }
         match (mine, self.tins[place].bytes(queue)) {
             (false, _) => Verdict::Queued,
+            // The queue is empty, so the new packet was dropped as well.
             (true, 0) => Verdict::Dropped,
             (true, _) => Verdict::Congested,
         }
@@ -588,7 +611,8 @@ impl Qdisc for Cake {
         self.memory + memory(pkt.len) <= self.memory_limit
     }
 
-    /// As in Linux, what the tins hold that are no more is dropped, and nothing for `memlimit`.
+    /// Sets new parameters. As in Linux, packets of tins that no longer exist are dropped, but no
+    /// packets are dropped for a smaller `memlimit`.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         for tin in self.tins.iter_mut().skip(new.tins.len()) {
@@ -623,7 +647,7 @@ impl Qdisc for Cake {
         let before = std::mem::replace(&mut self.base, new.base);
         let estimated = std::mem::replace(&mut self.estimates, new.estimates);
         if estimated && self.estimates && before.rate == new.base.rate {
-            // The rate has been learned, and nobody says another one.
+            // The present rate was learned, and the user did not give another one: keep it.
             self.set_rate(self.rate);
         } else {
             (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);

@@ -1,12 +1,14 @@
-//! A share of a link for one class of traffic, by credits: `idleslope` is what it earns while it
-//! waits, `sendslope` what it loses while it sends.
+//! Credit-based shaper: reserves a share of a link for one class of traffic. The class earns
+//! credits at the rate `idleslope` while it waits, and loses credits at the rate `sendslope` while
+//! it sends.
 //!
 //! Source: IEEE 802.1Q-2018, section 8.6.8.2 and annex L; `tc-cbs(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_cbs.c`, in software (`offload 0`).
-//! Differs: `port_rate` says how fast the link is; Linux asks the driver, and assumes 10 Mbit/s if
-//! that does not know. What could never send again is refused: a negative `sendslope` without an
-//! `idleslope`, and a negative `hicredit` or `idleslope`.
-//! Invariant: a packet leaves only when the last one has passed the link, and credits are not
+//! Differs: `port_rate` gives the speed of the link; Linux asks the driver, and assumes 10 Mbit/s
+//! if the driver does not know. Parameters with which the qdisc could stop sending for ever are
+//! refused: a negative `sendslope` without an `idleslope`, and a negative `hicredit` or
+//! `idleslope`.
+//! Invariant: a packet leaves only when the last packet has passed the link and the credits are not
 //! negative.
 
 use onramp_queue::{DropReason, Packet};
@@ -55,7 +57,8 @@ pub(super) const CBS: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// `tc` sends all of these, whatever was given.
+/// Defines a signed parameter. `tc` always sends all of these parameters, so one that a line leaves
+/// out is reset.
 const fn signed_param(key: &'static str, help: &'static str) -> Param {
     Param::new(key, Unit::Signed, Default::Number(0), help).reset().single().short()
 }
@@ -66,10 +69,10 @@ const I32_MAX: u64 = i32::MAX as u64;
 const NS_PER_SEC: i64 = 1_000_000_000;
 /// Bytes per second in a kbit/s.
 const KBIT: i64 = 125;
-/// What Linux assumes of a link that it cannot ask, bytes per second.
+/// The speed that Linux assumes for a link whose driver does not know it, in bytes per second.
 const UNKNOWN_RATE: i64 = 10_000 * KBIT;
 
-/// In bytes, and bytes per second.
+/// The parameters, in bytes and in bytes per second.
 #[derive(Debug)]
 struct Config {
     high: i64,
@@ -99,20 +102,22 @@ impl Config {
 #[derive(Debug)]
 struct Cbs {
     config: Config,
-    /// Bytes.
+    /// The present credits, in bytes.
     credits: i64,
-    /// When credits were counted, or when the last packet has passed the link.
+    /// When the credits were last counted, or, if later, when the last packet has passed the link.
     last: Instant,
-    /// When it would have asked for a call, had it held anything: credits are counted then.
+    /// When Linux's timer fires although the qdisc holds nothing. Linux counts credits at that
+    /// time, so `catch_up` does the same. `None` if no timer is set.
     unasked: Option<Instant>,
     child: Child,
-    /// What `child` holds.
+    /// Packets and bytes that `child` holds.
     held: Backlog,
-    /// Paid, and dequeued for a parent that looked; not counted in `held`.
+    /// A packet that was dequeued because the parent peeked, and that has been paid for; `held`
+    /// does not count this packet.
     peeked: Option<Packet>,
 }
 
-/// `a * b / c`, towards zero; `c` is positive.
+/// Returns `a * b / c`, rounded towards zero; `c` must be positive.
 #[inline]
 fn scale(a: i64, b: i64, c: i64) -> i64 {
     a.checked_mul(b).map_or_else(
@@ -122,7 +127,8 @@ fn scale(a: i64, b: i64, c: i64) -> i64 {
 }
 
 impl Cbs {
-    /// When credits suffice, if they do not now.
+    /// Adds the credits earned until `now`. Returns `None` if the qdisc may send, else the time
+    /// from which it may.
     #[inline]
     fn earn(&mut self, now: Instant) -> Option<Instant> {
         if now < self.last {
@@ -140,13 +146,15 @@ impl Cbs {
         }
         self.last = now;
         let delay_ns = scale(-self.credits, NS_PER_SEC, slope.max(1));
-        // Less than a nanosecond's credits are missing: Linux asks again at once.
+        // If less than a nanosecond's credits are missing, the delay is rounded to zero; Linux then
+        // asks again at once.
         Some(now.after(delay_ns.max(1).unsigned_abs()))
     }
 
-    /// Counts credits as often as Linux does while nothing is held. As it rounds them down each
-    /// time, that matters: less than a byte's time after the last count, nothing is earned. Once
-    /// they suffice, it asks the child, in vain, which some kinds note.
+    /// Counts credits as often as Linux does while the qdisc holds nothing. The number of counts
+    /// matters, because each count rounds the earned credits down: if less time has passed than a
+    /// byte needs, nothing is earned. Once the credits suffice, Linux asks the child for a packet
+    /// in vain, which some kinds of child note.
     fn catch_up(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
         while let Some(wake) = self.unasked.filter(|wake| *wake <= now) {
@@ -154,14 +162,14 @@ impl Cbs {
             let Some(then) = self.unasked else { return self.ask_in_vain(cx, wake) };
             let period_ns = then.since(wake);
             if scale(period_ns.cast_signed(), self.config.idle_slope, NS_PER_SEC) == 0 {
-                // It goes on like this.
+                // No count will earn anything: skip to the last one before now.
                 self.last = wake.after(now.since(wake) / period_ns * period_ns);
                 self.unasked = Some(self.last.after(period_ns));
             }
         }
     }
 
-    /// Asks the child at `then`, some time ago, if it holds nothing.
+    /// Asks the child for a packet as of the earlier time `then`, if the child holds nothing.
     fn ask_in_vain(&mut self, cx: &mut Cx<'_>, then: Instant) {
         if self.held.packets > 0 {
             return;
@@ -172,7 +180,7 @@ impl Cbs {
         cx.now = now;
     }
 
-    /// Pays for a packet, which is on the link from now on.
+    /// Pays for a packet, which occupies the link from now on.
     #[inline]
     fn pay(&mut self, len: u32, now: Instant) {
         let config = &self.config;
@@ -188,7 +196,7 @@ impl Qdisc for Cbs {
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         self.catch_up(cx);
         if self.credits > 0 && self.backlog().packets == 0 {
-            // Who has nothing to send saves nothing.
+            // Positive credits are lost when the queue has been empty.
             self.credits = 0;
             self.last = cx.now;
         }
@@ -245,7 +253,7 @@ impl Qdisc for Cbs {
         }
     }
 
-    /// Linux does not count here what the child drops as it comes.
+    /// Returns the packets that the child dropped at enqueue, which Linux does not count here.
     fn uncounted(&self) -> u64 {
         self.child.class_counters().0.drops
     }
@@ -260,7 +268,7 @@ impl Classes for Cbs {
         (minor == 1).then_some(&mut self.child)
     }
 
-    /// As in Linux, its class counts nothing.
+    /// Returns zeros: as in Linux, the class of this qdisc counts nothing.
     fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
         (Counters::default(), Backlog::default())
     }

@@ -1,14 +1,15 @@
-//! CHOKe: RED that also compares what comes with a packet drawn from the queue, and drops both if
-//! they are of one flow. So flows that fill the queue punish themselves.
+//! CHOKe: RED that also compares each new packet with a packet drawn at random from the queue, and
+//! drops both if they belong to the same flow. So flows that fill the queue lose the most packets.
 //!
 //! Source: Pan, Prabhakar and Psounis, "CHOKe, a Stateless Active Queue Management Scheme for
 //! Approximating Fair Bandwidth Allocation", 2000; `tc-choke(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_choke.c`.
-//! Differs: chance has a seed. Flows are compared by [`flow`](onramp_queue::Meta::flow). Places of
-//! dropped packets are used again before they fill the queue; in Linux they may fill its table,
-//! whose packets are then lost, or never leave.
+//! Differs: random numbers come from a seed. Packets belong to the same flow if their
+//! [`flow`](onramp_queue::Meta::flow) is equal. Places of dropped packets are reused before they
+//! fill the queue; in Linux such places may fill the table of packets, and packets in the table are
+//! then lost, or never leave.
 //! Invariant: packets leave in the order they came; nothing is dropped while the average is at most
-//! `min` and less than `limit` is held.
+//! `min` and the queue holds fewer than `limit` packets.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,7 @@ use crate::sched::Shown;
 
 const LIMIT_MAX: u64 = (128 << 10) - 1;
 
-/// So many places are tried for one that has a packet, before the first one is taken.
+/// Number of random places that are tried to find a packet before the oldest packet is taken.
 const TRIES: u32 = 3;
 
 pub(super) const CHOKE: Kind = Kind {
@@ -81,7 +82,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     shape.check_bits()
 }
 
-/// What the law is told.
+/// Returns the parameters of RED.
 fn shape(values: &Values<'_>) -> Shape {
     Shape::of(values, values.number32("limit"), 1)
 }
@@ -102,7 +103,7 @@ struct Choke {
     law: Red,
     average: Average,
     rng: Rng,
-    /// Packets in order. There are gaps where one was dropped, but not at the front.
+    /// The packets in order. A packet that was dropped leaves a gap, but never at the front.
     places: VecDeque<Option<Packet>>,
     backlog: Backlog,
     stats: Stats,
@@ -135,7 +136,7 @@ impl Choke {
         }
     }
 
-    /// Draws a place that has a packet, if it is of the same flow.
+    /// Draws a packet at random. Returns its place if the packet belongs to `flow`, else `None`.
     #[inline]
     fn match_at_random(&mut self, flow: u64) -> Option<usize> {
         let len = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
@@ -153,7 +154,7 @@ impl Choke {
         self.trim();
     }
 
-    /// Gives up the gaps at the front. Those at the end stay, as in Linux: a draw may meet them.
+    /// Removes the gaps at the front. As in Linux, gaps at the end stay, and a draw may hit them.
     #[inline]
     fn trim(&mut self) {
         while let Some(None) = self.places.front() {
@@ -161,7 +162,8 @@ impl Choke {
         }
     }
 
-    /// Whether a packet has to go, which then takes one of its flow along, or is marked.
+    /// Decides whether a new packet is dropped, together with a queued packet of its flow or by
+    /// RED, or is marked. Returns the drop reason, or `None` if the packet may stay.
     #[inline]
     fn chokes(&mut self, pkt: &mut Packet, cx: &mut Cx<'_>) -> Option<DropReason> {
         let held = u64::from(self.backlog.packets);
@@ -235,8 +237,9 @@ impl Qdisc for Choke {
         self.backlog.packets < self.limit
     }
 
-    /// As in Linux, the table has room for the next power of two, less one: so many of the oldest
-    /// stay. Averages begin anew.
+    /// Sets new parameters. As in Linux, the table of packets has room for the next power of two
+    /// minus one packets: that many of the oldest packets stay, the others are dropped. The average
+    /// starts anew.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         let room = (new.limit + 1).next_power_of_two() - 1;
@@ -287,7 +290,8 @@ mod tests {
         pkt
     }
 
-    /// Three draws may each meet one of ten places, of which eight are gaps; then it is the first.
+    /// Up to three draws among ten places, of which eight are gaps, look for a packet; if all three
+    /// hit gaps, the oldest packet is taken.
     #[test]
     fn a_draw_meets_the_gaps_that_drops_left_at_the_end() {
         let spec: Spec =
@@ -303,7 +307,8 @@ mod tests {
         assert_eq!((choke.backlog.packets, choke.places.len()), (2, 10));
         let mut met = |flow| (0..30_000).filter(|_| choke.match_at_random(flow).is_some()).count();
         let (first, second) = (met(0), met(1));
-        // 0.1 (1 + 0.8 + 0.64) is 0.244, and the first has that and 0.512 besides.
+        // The second packet is hit with probability 0.1 (1 + 0.8 + 0.64) = 0.244; the first packet
+        // has the same probability plus 0.512.
         assert!((7_100..7_540).contains(&second), "{second}");
         assert!((22_400..22_960).contains(&first), "{first}");
     }

@@ -1,9 +1,11 @@
-//! Controlled delay: one queue, from whose head packets are dropped while it stands too long.
+//! Controlled delay: one queue; while the queueing delay stays too long, packets are dropped from
+//! the head.
 //!
 //! Source: RFC 8289; `tc-codel(8)`; behaviour of Linux 7.2 `net/sched/sch_codel.c`.
-//! Differs: a packet waits since it was pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
-//! Invariant: packets leave in the order they came; none is dropped behind one that waited less
-//! than `target`, or when no more than the largest packet's bytes are left.
+//! Differs: the waiting time of a packet starts when the packet is pushed
+//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
+//! Invariant: packets leave in the order they came; no packet is dropped directly after a packet
+//! that waited less than `target`, or when no more bytes are left than the largest packet has.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -58,16 +60,17 @@ fn show_extra(extra: &Extra, out: &mut Out) {
 struct Codel {
     limit: u32,
     list: PacketList,
-    /// Dequeued for a parent that looked, or passed by.
+    /// A packet that was dequeued because the parent peeked, or that bypassed the queue but was
+    /// refused by the device.
     peeked: Option<Packet>,
     state: codel::Codel,
     law: Law,
     drop_overlimit: u64,
-    /// The last dequeue.
+    /// When `dequeue` was last called.
     asked_at: Instant,
 }
 
-/// What the law sees of it.
+/// The head of the queue, as the CoDel law sees it.
 struct Head<'a, 'c> {
     list: &'a mut PacketList,
     cx: &'a mut Cx<'c>,

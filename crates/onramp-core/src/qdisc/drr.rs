@@ -1,14 +1,14 @@
-//! Classes that send a quantum of bytes each, in turn.
+//! Classes that take turns, each sending a quantum of bytes per turn.
 //!
-//! A packet's class is the one its priority names (`0x10003` is `1:3`), else the one that the
-//! filters name; without any, it is dropped.
+//! A packet goes to the class that its priority names (`0x10003` is `1:3`), else to the class that
+//! the filters name; if neither names a class, the packet is dropped.
 //!
 //! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", 1995;
 //! `tc-drr(8)`; behaviour of Linux 7.2 `net/sched/sch_drr.c`.
-//! Differs: where all that a class holds dies as it is asked for its next packet, the next class is
-//! asked; Linux sends nothing until something else happens.
-//! Invariant: among classes that always hold packets, what each has sent in any number of rounds
-//! differs from its quanta by less than its largest packet.
+//! Differs: if a class that is asked for its next packet drops all packets that it holds, the next
+//! class is asked; Linux sends nothing until something else happens.
+//! Invariant: among classes that always hold packets, what each class has sent in any number of
+//! rounds differs from the sum of its quanta by less than its largest packet.
 
 use onramp_queue::{Packet, PacketList};
 
@@ -73,7 +73,7 @@ pub(super) const DRR: Kind = Kind {
 struct Drr {
     classes: Table<Turn>,
     rounds: Rounds,
-    /// What the classes hold.
+    /// Packets and bytes that the classes hold.
     held: Backlog,
     filters: Filters,
     peeked: Option<Packet>,

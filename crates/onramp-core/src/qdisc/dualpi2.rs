@@ -1,5 +1,5 @@
-//! Two queues that one law keeps short: one for packets whose senders answer to marks at once, and
-//! the classic one.
+//! Two queues that one law keeps short: the L-queue for packets whose senders respond to each mark
+//! (L4S), and the classic queue (C) for all other packets.
 //!
 //! ```text
 //! enqueue   ECT(1) and CE go to the L-queue, all others to the classic one (C)
@@ -7,14 +7,15 @@
 //!           probability, L marks with its multiple, and all that waited for `step_thresh`
 //! ```
 //!
-//! When the multiple is more than certain, there is an overload: both queues drop with the square,
-//! C also packets that could be marked.
+//! When the multiple exceeds certainty, there is an overload: both queues drop with the square of
+//! the probability, and C drops even packets that could be marked.
 //!
 //! Source: RFC 9332; `tc-dualpi2(8)`; behaviour of Linux 7.2 `net/sched/sch_dualpi2.c`.
-//! Differs: chance has a seed; updates come by the clock, at its multiples of `tupdate`, as those
-//! of a qdisc that was made when the machine started; a packet waits since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Options that `max_rtt` overrides are errors.
-//! Invariant: packets of a queue leave in order; while C holds packets, it sends
+//! Differs: random numbers come from a seed; the probability is updated at multiples of `tupdate`
+//! of the clock, as in a qdisc that was created when the machine started; the waiting time of a
+//! packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
+//! Options that `max_rtt` overrides are errors.
+//! Invariant: packets of a queue leave in order; while C holds packets, C sends
 //! `classic_protection` percent of the bytes, give or take the largest packet; nothing is dropped
 //! or marked at random while less than two of the largest packets are held.
 
@@ -93,19 +94,19 @@ pub(super) const DUALPI2: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// In the units of [`Unit::Percent`].
+/// One percent, in the units of [`Unit::Percent`].
 const PERCENT: u64 = (U32_MAX + 50) / 100;
 
 /// How a packet of the L-queue is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Treatment {
-    /// Neither marked nor dropped.
+    /// The packet is neither marked nor dropped.
     Spared,
-    /// Marked at random, and, if so, by the step.
+    /// The packet is marked at random, and, if `step` is true, also when it has waited too long.
     Scalable { step: bool },
 }
 
-/// The queue of a packet.
+/// The queue that a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
     Classic,
@@ -118,16 +119,16 @@ struct Config {
     mtu: u32,
     limit: u32,
     memory_limit: u64,
-    /// The step, in nanoseconds or in packets.
+    /// The step threshold, in nanoseconds or in packets.
     step: u64,
     step_in_packets: bool,
     min_qlen_step: u32,
     drop_overload: bool,
     drop_early: bool,
     split_gso: bool,
-    /// Of the ECN bits, those that make an L4S packet.
+    /// The ECN bits that make a packet an L4S packet.
     ecn_mask: u8,
-    /// Of 100 bytes, those of the classic queue.
+    /// The percentage of bytes that the classic queue gets.
     weight: i64,
 }
 
@@ -156,7 +157,7 @@ impl Config {
         }
     }
 
-    /// The credit of queues that were empty: the one with the greater weight begins.
+    /// Returns the credit of two queues that were empty: the queue with the greater weight begins.
     fn first_credit(&self) -> i64 {
         i64::from(self.mtu) * (2 * self.weight - 100)
     }
@@ -169,14 +170,14 @@ struct DualPi2 {
     filters: Filters,
     classic: PacketList,
     l_queue: PacketList,
-    /// Of each packet of the L-queue.
+    /// How each packet of the L-queue is treated, in the order of the queue.
     treatments: VecDeque<Treatment>,
-    /// Above zero, the classic queue is next.
+    /// Bytes times percent. If this is above zero, the classic queue is served next.
     credit: i64,
     memory: u64,
-    /// The last call.
+    /// When the qdisc was last called.
     seen: Instant,
-    /// Dequeued for a parent that looked; not counted in `memory`.
+    /// A packet that was dequeued because the parent peeked; `memory` does not count this packet.
     peeked: Option<Packet>,
     stats: Stats,
 }
@@ -210,7 +211,7 @@ impl DualPi2 {
         }
     }
 
-    /// The queue of a packet; none: an action said that it dies.
+    /// Returns the queue for a packet, or `None` if a filter's action drops the packet.
     #[inline]
     fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Option<Queue> {
         const SCALABLE: Treatment = Treatment::Scalable { step: true };
@@ -234,7 +235,7 @@ impl DualPi2 {
         })
     }
 
-    /// Takes one datagram in, or drops it.
+    /// Enqueues one datagram, or drops it.
     #[inline]
     fn take(&mut self, mut pkt: Packet, queue: Queue, cx: &mut Cx<'_>) -> Verdict {
         if !self.accepts(&pkt) {
@@ -275,7 +276,8 @@ impl DualPi2 {
         marked
     }
 
-    /// Whether chance drops a packet; if not, it may mark it. `held` are the bytes held beside it.
+    /// Whether a packet must be dropped at random; if not, the packet may have been marked. `held`
+    /// is the number of bytes held besides this packet.
     #[inline]
     fn must_drop(&mut self, pkt: &mut Packet, queue: Queue, held: u64) -> bool {
         if held < 2 * u64::from(self.config.mtu) {
@@ -287,7 +289,7 @@ impl DualPi2 {
             Queue::Classic => self.law.roll_square() && (overload || !self.mark(pkt)),
             Queue::L(_) if overload => {
                 let drops = self.config.drop_overload && self.law.roll_square();
-                // A packet that cannot be marked stays: it is as good as marked.
+                // A packet that cannot be marked stays, as if it had been marked.
                 if !drops {
                     self.mark(pkt);
                 }
@@ -297,7 +299,7 @@ impl DualPi2 {
         }
     }
 
-    /// The next packet, its queue, and what that changes in the credit.
+    /// Removes the next packet. Returns the packet, its queue, and the change of the credit.
     #[inline]
     fn next(&mut self) -> Option<(Packet, Queue, i64)> {
         let (l, c) = (!self.l_queue.is_empty(), !self.classic.is_empty());
@@ -314,7 +316,8 @@ impl DualPi2 {
         Some((pkt, queue, credit))
     }
 
-    /// Whether a packet of the L-queue has waited too long: it is marked, or `Err`.
+    /// Marks a packet of the L-queue that has waited too long. Returns `Err` if that packet cannot
+    /// be marked and must be dropped.
     #[inline]
     fn step(&mut self, pkt: &mut Packet, now: Instant) -> Result<(), DropReason> {
         let wait = if self.config.step_in_packets {
@@ -332,7 +335,7 @@ impl DualPi2 {
         Ok(())
     }
 
-    /// When the packet came that waits longest.
+    /// Returns when the packet that has waited the longest came, in nanoseconds.
     #[inline]
     fn oldest(&self) -> Option<u64> {
         let came = |list: &PacketList| list.front().map(|pkt| pkt.enqueued_ns);
@@ -417,7 +420,8 @@ impl Qdisc for DualPi2 {
         if values.is_given("classic_protection") {
             self.credit = self.config.first_credit();
         }
-        // The oldest classic packets go first.
+        // Drop what exceeds the new limits: the oldest classic packets first, then packets of the
+        // L-queue.
         while self.backlog().packets > self.config.limit || self.memory > self.config.memory_limit {
             let oldest = self.classic.pop_front().or_else(|| {
                 self.treatments.pop_front();

@@ -1,11 +1,11 @@
-//! Packets leave at the times they ask for, or not at all.
+//! Earliest transmission time first: packets leave at the times they ask for, or not at all.
 //!
 //! Source: `tc-etf(8)`; behaviour of Linux 7.2 `net/sched/sch_etf.c`.
-//! Differs: there is one clock, the link's, by which senders give their times; `clockid` may be
-//! left out but in a line of `tc`. There is no hardware to offload to, and no socket to check: a
-//! packet without a time is dropped, `skip_sock_check` or not, as in Linux.
-//! Invariant: packets leave by their times; each within `delta` before its own, or, with
-//! `deadline_mode`, at any time before it.
+//! Differs: there is one clock, the link's, in which senders give their times; `clockid` may be
+//! left out, except in a line of `tc`. There is no hardware to offload to, and no socket to check:
+//! a packet without a time is dropped, with or without `skip_sock_check`, as in Linux.
+//! Invariant: packets leave in the order of their times; each packet leaves within `delta` before
+//! its time, or, with `deadline_mode`, at any time before it.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -88,7 +88,8 @@ pub(super) const ETF: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Those behind the first two are clocks of Linux, by which it does not do it either.
+/// The words for clocks. Linux also knows the clocks after the first two, but refuses them here as
+/// well.
 const CLOCKS: &[&str] =
     &["TAI", "CLOCK_TAI", "CLOCK_REALTIME", "CLOCK_MONOTONIC", "CLOCK_BOOTTIME"];
 
@@ -106,11 +107,12 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
 struct Etf {
     delta_ns: u64,
     deadlines: bool,
-    /// The time of the last packet that left: none may come before it.
+    /// The time that the last packet to leave asked for, in nanoseconds; packets that ask for an
+    /// earlier time are dropped.
     last_ns: u64,
     queue: TimeQueue,
     held: Backlog,
-    /// Packets that were late when their turn came.
+    /// Number of packets that were late when their turn came.
     overlimits: u64,
 }
 
@@ -121,12 +123,14 @@ impl Etf {
         Some(pkt)
     }
 
-    /// Drops what is late; says whether the first packet may leave, and if not, when.
+    /// Drops late packets. Returns `Ok` if the first packet may leave; otherwise returns when it
+    /// may, or `None` if there is no packet.
     fn due(&mut self, cx: &mut Cx<'_>) -> Result<(), Option<Instant>> {
         let now_ns = cx.now.0;
         let late = self.queue.first_ns().is_some_and(|first_ns| first_ns < now_ns);
         if late {
-            // One that is on time goes with those that are late.
+            // As in Linux, a packet that is due exactly now is dropped together with the late
+            // packets.
             while self.queue.first_ns().is_some_and(|first_ns| first_ns <= now_ns)
                 && let Some(pkt) = self.pop()
             {
@@ -138,7 +142,8 @@ impl Etf {
         let timer_ns = first_ns.saturating_sub(self.delta_ns);
         let at_ns = if self.deadlines { timer_ns } else { timer_ns.saturating_add(1) };
         if late {
-            // Having dropped, it leaves the next packet to its timer.
+            // After a drop, no packet leaves in this call, even if one is due: it waits for its
+            // timer.
             Err(Some(Instant(at_ns.max(now_ns.saturating_add(1)))))
         } else if self.deadlines || at_ns <= now_ns {
             Ok(())

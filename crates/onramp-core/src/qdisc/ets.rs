@@ -1,12 +1,13 @@
-//! Bands with a qdisc each: some strictly in order, the others in turn, a quantum of bytes each.
+//! Bands, each with a qdisc: some bands are served strictly in order, the others in turn, a quantum
+//! of bytes each.
 //!
-//! A packet's band is found as `prio` finds it.
+//! A packet's band is found as in `prio`.
 //!
 //! Source: IEEE 802.1Qaz, "Enhanced Transmission Selection"; `tc-ets(8)`; behaviour of Linux 7.2
 //! `net/sched/sch_ets.c`.
-//! Differs: as in `drr`, a band that turns out to be empty does not stop the others.
-//! Invariant: a packet leaves only when no strict band before its own lets one out; among the
-//! others that always hold packets, each sends what its quantum says, as in `drr`.
+//! Differs: as in `drr`, a band that turns out to be empty does not stop the other bands.
+//! Invariant: a packet leaves only when no strict band before its own band has a packet ready;
+//! among the other bands that always hold packets, each sends its quantum per round, as in `drr`.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -25,7 +26,7 @@ use crate::sched::{Child, Classes, Shown};
 
 const MAX: u64 = BANDS_MAX as u64;
 
-/// A parameter that `tc` checks, and that every change sets anew.
+/// Defines a parameter that `tc` checks, and that every change sets anew.
 const fn param(key: &'static str, unit: Unit, help: &'static str) -> Param {
     Param::new(key, unit, Default::Off, help).refused(Fault::Usage).reset().single()
 }
@@ -81,7 +82,7 @@ pub(super) const ETS: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// The quanta if the class `minor` sends `quantum` bytes in a round.
+/// Returns the option `quanta` after class `minor` is given a quantum of `quantum` bytes.
 fn set_quantum(
     values: &Values<'_>,
     minor: u16,
@@ -99,7 +100,7 @@ fn set_quantum(
     Ok(("quanta", Value::List(quanta)))
 }
 
-/// So many quanta are read; how many there may be, the kernel says.
+/// The most quanta that a line may have; the kernel decides how many are valid.
 const QUANTA_MAX: usize = 64;
 
 fn bands(values: &Values<'_>) -> u64 {
@@ -107,7 +108,7 @@ fn bands(values: &Values<'_>) -> u64 {
     values.number("bands").max(named).max(1)
 }
 
-/// The bytes of a round of each band that is not strict.
+/// Returns the quantum of each band that is not strict, in bytes.
 fn quanta(values: &Values<'_>) -> Vec<u64> {
     let others = bands(values) - values.number("strict");
     let packet = std::iter::repeat(values.site.mtu.into());
@@ -115,7 +116,7 @@ fn quanta(values: &Values<'_>) -> Vec<u64> {
     (0..others).zip(quanta).map(|(_, quantum)| bounded(quantum)).collect()
 }
 
-/// The band of each priority.
+/// Returns the band of each priority.
 fn priomap(values: &Values<'_>) -> [u64; 16] {
     let mut priomap = [bands(values) - 1; 16];
     for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
@@ -163,20 +164,20 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
 #[derive(Debug)]
 struct Ets {
     choice: Choice,
-    /// The first so many bands are strict.
+    /// Number of strict bands, which come first.
     strict: usize,
     bands: Vec<Turn>,
-    /// Of those that are not strict.
+    /// The rounds of the bands that are not strict.
     rounds: Rounds,
-    /// What the bands hold.
+    /// Packets and bytes that the bands hold.
     held: Backlog,
     peeked: Option<Packet>,
 }
 
-/// How bands are served.
+/// How the bands are served.
 struct NewBands {
     strict: usize,
-    /// Of each band; those that are strict have none.
+    /// The quantum of each band in bytes; 0 for strict bands.
     quanta: Vec<u64>,
 }
 
@@ -208,7 +209,7 @@ impl Ets {
         }
     }
 
-    /// Lets the rounds know of what a band holds now.
+    /// Updates the rounds after the backlog of a band has changed.
     fn update_active(&mut self, band: usize) {
         if band >= self.strict {
             self.rounds.update_active(band, &mut self.bands[band]);

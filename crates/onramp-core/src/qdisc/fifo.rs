@@ -1,11 +1,11 @@
-//! First in, first out, until a number of packets (`pfifo`) or of bytes (`bfifo`) is held; or then
-//! the oldest makes room (`pfifo_head_drop`).
+//! First in, first out, limited to a number of packets (`pfifo`) or of bytes (`bfifo`). A full fifo
+//! drops the packet that arrives; a full `pfifo_head_drop` drops its oldest packet instead.
 //!
 //! Source: `tc-pfifo(8)`, `tc-bfifo(8)`; behaviour of Linux 7.2 `net/sched/sch_fifo.c`.
 //! Differs: nothing known. The default limits follow from a device's `txqueuelen`, which is 1,000
 //! packets.
 //! Invariant: packets leave in the order they came, and a packet is dropped exactly when it would
-//! exceed the limit; `pfifo_head_drop` then drops the oldest instead.
+//! exceed the limit; `pfifo_head_drop` then drops the oldest packet instead.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -21,7 +21,7 @@ const LIMIT: Param =
 
 const SHOWN: Shown = Shown { options: show, ..Shown::TABLE };
 
-/// Without a space behind.
+/// Shows the limit without a space behind it, as `tc` does for these kinds.
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let limit = values.number("limit");
     match values.params[0].unit {
@@ -84,7 +84,7 @@ impl Pfifo {
 #[derive(Debug)]
 struct Bfifo {
     limit: u64,
-    /// The device's largest packet, bytes.
+    /// The device's largest packet, in bytes.
     mtu: u32,
     list: PacketList,
 }
@@ -92,7 +92,8 @@ struct Bfifo {
 #[derive(Debug)]
 struct HeadDrop {
     fifo: Pfifo,
-    /// Has passed the others by, and waits for the device: it makes no room.
+    /// A packet that bypassed the queue but that the device refused. The next dequeue returns this
+    /// packet, and `pfifo_head_drop` never drops it to make room.
     passing: Option<Packet>,
 }
 
@@ -125,7 +126,8 @@ impl Qdisc for Pfifo {
         self.list.len() < self.limit
     }
 
-    /// As Linux does, it drops nothing: what is too much leaves in its time.
+    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave in
+    /// turn.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.limit = values.number32("limit");
         true
@@ -178,7 +180,8 @@ impl Qdisc for Bfifo {
         self.list.bytes() + u64::from(pkt.len) <= self.limit
     }
 
-    /// As Linux does, it drops nothing: what is too much leaves in its time.
+    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave in
+    /// turn.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.limit = values.number("limit");
         true
@@ -201,7 +204,8 @@ impl Qdisc for HeadDrop {
     #[inline]
     fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         if !self.accepts(&pkt) {
-            // With a limit of zero, there is no oldest.
+            // With a limit of zero, the list is empty: there is no oldest packet to drop, so drop
+            // the new one.
             let Some(oldest) = self.fifo.list.pop_front() else {
                 return self.fifo.enqueue(pkt, cx);
             };
@@ -261,17 +265,17 @@ impl Qdisc for HeadDrop {
     }
 }
 
-/// What a class holds until somebody grafts something else (`qdisc_create_dflt`).
+/// Returns the fifo that a class holds until a user grafts another qdisc (`qdisc_create_dflt`).
 pub(crate) fn default_pfifo() -> Box<dyn Qdisc> {
     Box::new(Pfifo::new(1000))
 }
 
-/// The same, as a child.
+/// Returns the default `pfifo`, wrapped as a child qdisc.
 pub(crate) fn pfifo_child() -> Child {
     Child::new(default_pfifo())
 }
 
-/// What holds at most `limit` bytes (`fifo_create_dflt`).
+/// Returns a fifo that holds at most `limit` bytes (`fifo_create_dflt`).
 pub(super) fn bfifo(limit: u64, mtu: u32) -> Box<dyn Qdisc> {
     Box::new(Bfifo { limit, mtu, list: PacketList::new() })
 }

@@ -1,37 +1,39 @@
-//! Fair queue: a queue for each flow, served in turn, each at its own pace.
+//! Fair queue: one queue for each flow; flows are served in turn, each paced at its own rate.
 //!
 //! ```text
-//! enqueue   find the flow by key; append; a flow that had nothing joins its band's new flows
-//! dequeue   fast path first; wake flows whose time has come; choose a band by weight, in it a
-//!           flow, new before old, by deficit round robin; a flow whose packet may not leave yet
-//!           waits aside, by time
+//! enqueue   find the flow by key; append the packet; a flow that had no packets joins its band's
+//!           new flows
+//! dequeue   fast path first; wake flows whose time has come; choose a band by weight, in that
+//!           band a flow, new flows before old, by deficit round robin; a flow whose first packet
+//!           may not leave yet is set aside until its time
 //! pacing    a quantum at once, then a gap as long as the quantum takes at the flow's rate
 //! ```
 //!
-//! The rate is the smaller of `maxrate` and the packet's own
-//! [`pacing_rate`](onramp_queue::Meta::pacing_rate); a packet may name its earliest departure
-//! instead ([`txtime_ns`](onramp_queue::Meta::txtime_ns)). While no flow has anything to send at
-//! once, up to 8 packets that are neither paced nor early take the fast path, a queue common to
-//! all flows.
+//! The rate of a flow is the smaller of `maxrate` and the packet's own
+//! [`pacing_rate`](onramp_queue::Meta::pacing_rate); instead of a rate, a packet may name its
+//! earliest departure time ([`txtime_ns`](onramp_queue::Meta::txtime_ns)). While no flow has a
+//! packet that may leave at once, up to 8 packets that have neither a pacing rate nor a later
+//! departure time take the fast path, which is one queue for all flows.
 //!
 //! Source: `tc-fq(8)`; Shreedhar & Varghese, "Efficient Fair Queueing using Deficit Round Robin",
-//! 1995; behaviour of Linux 7.2 `net/sched/sch_fq.c`, quirks included: `limit` counts each band,
-//! the fast path does not know `flow_limit`, a fresh flow joins the list of the band of its last
-//! packet (band 0 if it had none), idle time counts in ticks of 10 ms, a departure time before the
-//! end of a wait shortens the wait (if there is no `maxrate`), also that of a paced flow.
+//! 1995; behaviour of Linux 7.2 `net/sched/sch_fq.c`, quirks included: `limit` applies to each
+//! band, the fast path ignores `flow_limit`, a fresh flow joins the list of the band of its last
+//! packet (band 0 if it had none), idle time is counted in ticks of 10 ms, a packet whose departure
+//! time lies before the end of its flow's wait shortens the wait (if there is no `maxrate`), even
+//! if the flow is paced.
 //!
-//! Differs: a flow is what the sender says ([`flow`](onramp_queue::Meta::flow)), so there is no
-//! `orphan_mask`. Idle flows are collected when there are more than `buckets`, wherever they hash
-//! to. A packet counts as waiting since it was pushed
+//! Differs: the sender names the flow of a packet ([`flow`](onramp_queue::Meta::flow)), so there is
+//! no `orphan_mask`. Idle flows are collected when there are more than `buckets` flows, whatever
+//! their hash. The waiting time of a packet starts when the packet is pushed
 //! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)). Packets that leave early by
-//! `offload_horizon` carry their departure time, and the pace counts from it. Values that Linux
-//! clamps or wraps around are errors.
+//! `offload_horizon` carry their departure time, and pacing counts from that time. Values that
+//! Linux clamps or wraps around are errors.
 //!
 //! Invariant: packets of one flow that all ask for the same rate, and for no departure time, leave
 //! in the order they came. No packet leaves before the time it asks for. A flow that asks for no
 //! departure times sends at most a quantum, or one packet, at once beyond its rate (and at first
-//! `initial_quantum`), if no packet is larger than the quantum: behind a larger one, the gap does
-//! not count small ones that left just before it, as in Linux.
+//! `initial_quantum`), if no packet is larger than the quantum: after a larger packet, the gap does
+//! not count small packets that left just before that packet, as in Linux.
 
 mod flow;
 mod index;
@@ -52,10 +54,10 @@ use crate::sched::turns::{MANY, Turns};
 
 const BANDS: usize = 3;
 
-/// Packets the fast path holds while there are others.
+/// The most packets that the fast path holds while other packets are queued.
 const FAST_MAX: usize = 8;
 
-/// Flows that are woken at the same time.
+/// The most flows that `wake` moves in one batch.
 const PARTY: usize = 16;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
@@ -69,22 +71,23 @@ pub(super) const FQ: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Which list of a band a flow is in: one that has been idle is new.
+/// Which list of a band a flow is in. A flow that had no packets joins the list of new flows.
 type Age = usize;
 const NEW: Age = 0;
 const OLD: Age = 1;
 
 #[derive(Debug, Default)]
 struct Band {
-    /// Bytes it may still send in this round.
+    /// Number of bytes that this band may still send in this round.
     credit: i64,
-    /// By age.
+    /// The flows of this band that may send: new flows, then old flows (see [`Age`]).
     lists: [Turns; 2],
     packets: u32,
 }
 
 impl Band {
-    /// The flow to serve, if the band may send, and its list: the new ones first.
+    /// Returns the next flow to serve and its list (new flows first), or `None` if this band has no
+    /// flow or no credit.
     #[inline]
     fn first(&self) -> Option<(Age, u32)> {
         let age = if self.lists[NEW].is_empty() { OLD } else { NEW };
@@ -93,13 +96,13 @@ impl Band {
     }
 }
 
-/// What `tc -s` shows.
+/// The counters that `tc -s` shows.
 #[derive(Debug, Default)]
 struct Stats {
     gc: u64,
     fastpath: u64,
     throttled: u64,
-    /// Moving average of how late flows were woken.
+    /// Moving average of how late flows were woken, in nanoseconds.
     latency_ns: u64,
     ce_mark: u64,
     flows_plimit: u64,
@@ -115,14 +118,14 @@ struct Fq {
     flows: Flows,
     throttled: Throttled,
     bands: [Band; BANDS],
-    /// The band being served.
+    /// The band that is served now.
     band: usize,
-    /// Flows that hold no packet.
+    /// Number of flows that hold no packet.
     inactive: usize,
     backlog: Backlog,
-    /// Dequeued for a parent that looked; not counted in `backlog`.
+    /// A packet that was dequeued because the parent peeked; `backlog` does not count this packet.
     peeked: Option<Packet>,
-    /// The end of the last wait told to the caller, without slack.
+    /// End of the last wait that the caller was told, in nanoseconds, without the slack.
     timer_ns: u64,
     stats: Stats,
 }
@@ -143,7 +146,7 @@ impl Fq {
         }
     }
 
-    /// Whether a packet may pass all flows by.
+    /// Whether `pkt` may take the fast path instead of its flow's queue.
     #[inline]
     fn takes_fast_path(&self, pkt: &Packet, now_ns: u64) -> bool {
         if has_rate(pkt) || self.config.maxrate != u64::MAX {
@@ -153,14 +156,16 @@ impl Fq {
         if pkt.txtime_ns > ahead_ns {
             return false;
         }
-        // Flows that could send now come first, and so does order behind those woken late.
+        // The fast path must not overtake flows that could send now, including throttled flows
+        // whose time has come but that have not been woken yet.
         self.backlog.packets == 0
             || self.flows.len() == self.inactive + self.throttled.len()
                 && self.flows.packets(FAST) < FAST_MAX
                 && self.throttled.first_ns() > ahead_ns
     }
 
-    /// Applies the horizon. `Err` gives back a packet that lies beyond it.
+    /// Applies the horizon to the departure time of `pkt`. Returns `Err(pkt)` if `pkt` must be
+    /// dropped because its departure time lies beyond the horizon.
     #[inline]
     fn check_horizon(&mut self, mut pkt: Packet, now_ns: u64) -> Result<Packet, Packet> {
         let horizon_ns = now_ns.saturating_add(self.config.horizon_ns);
@@ -175,7 +180,8 @@ impl Fq {
         Ok(pkt)
     }
 
-    /// Finds the flow of a packet, and makes it ready to take it; `None` when it is full.
+    /// Finds or creates the flow of a packet and prepares the flow to take the packet. Returns
+    /// `None` if the flow is full.
     #[inline]
     fn flow_for(&mut self, key: u64, band: usize, now_ns: u64) -> Option<u32> {
         let config = &self.config;
@@ -192,6 +198,8 @@ impl Fq {
         let flow = self.flows.get_mut(found.index);
         if flow.state == State::Detached {
             let filled_at = flow.link.wrapping_add(config.refill_delay_ticks);
+            // As in Linux, only a flow that was idle for longer than `refill_delay` gets a full
+            // quantum: otherwise a flow could renew its credit by short pauses.
             if is_after(ticks(now_ns), filled_at) {
                 flow.credit = flow.credit.max(config.quantum);
             }
@@ -205,7 +213,8 @@ impl Fq {
         Some(found.index)
     }
 
-    /// Lets a flow that waits go on at an earlier time that a packet asks for.
+    /// Ends or shortens the wait of a throttled flow if a new packet asks for an earlier departure
+    /// time.
     #[inline]
     fn advance(&mut self, index: u32, txtime_ns: u64, now_ns: u64) {
         let flow = self.flows.get_mut(index);
@@ -232,13 +241,13 @@ impl Fq {
         self.bands[usize::from(flow.band)].lists[age].push_back(index);
     }
 
-    /// Takes the first flow from a list of the current band.
+    /// Removes the first flow from a list of the current band.
     #[inline]
     fn unlink_first(&mut self, age: Age) {
         self.bands[self.band].lists[age].pop_front();
     }
 
-    /// Wakes flows whose time has come.
+    /// Moves all flows whose time has come to the old flows of their bands.
     #[inline]
     fn wake(&mut self, now_ns: u64) {
         let ahead_ns = now_ns.saturating_add(self.config.offload_horizon_ns);
@@ -250,7 +259,8 @@ impl Fq {
             let latency_ns = &mut self.stats.latency_ns;
             *latency_ns = *latency_ns - (*latency_ns >> 3) + (late_ns >> 3);
         }
-        // In parties, so that the processor fetches the flows of one at the same time.
+        // Wake the flows in batches, so that the processor fetches the memory of all flows of a
+        // batch at the same time.
         loop {
             let (mut party, mut size) = ([0; PARTY], 0);
             while size < PARTY
@@ -270,7 +280,7 @@ impl Fq {
         }
     }
 
-    /// Takes the next packet off the flows.
+    /// Takes the next packet from the flows, or returns `None` if no packet may leave now.
     #[inline]
     fn next(&mut self, now_ns: u64) -> Option<Packet> {
         self.wake(now_ns);
@@ -282,7 +292,8 @@ impl Fq {
         }
     }
 
-    /// Goes on to the first band that has both credit and flows.
+    /// Advances to the next band that has both credit and flows. Returns the flow to serve and its
+    /// list, or `None` if no flow may send.
     #[inline]
     fn choose(&mut self) -> Option<(Age, u32)> {
         let mut barren = 0;
@@ -297,11 +308,14 @@ impl Fq {
             let weight = self.config.weights[self.band];
             let band = &mut self.bands[self.band];
             band.credit = (band.credit + weight).min(weight);
+            // A band in debt may have flows that can send. Each visit reduces the debt by `weight`,
+            // so the search must go on: only bands that have credit but no flow count as barren.
             barren = if band.credit > 0 { barren + 1 } else { 0 };
         }
     }
 
-    /// Takes a packet from the first flow of a list of the current band, or moves the flow on.
+    /// Takes a packet from `index`, the first flow of a list of the current band. Returns `None` if
+    /// the flow cannot send now, after moving the flow to another list.
     #[inline]
     fn serve(&mut self, age: Age, index: u32, now_ns: u64) -> Option<Packet> {
         if let Some([far, _, near]) = self.bands[self.band].lists[age].look_ahead() {
@@ -319,11 +333,14 @@ impl Fq {
         let Some(head) = self.flows.head(index) else {
             self.unlink_first(age);
             if age == NEW {
-                // A round among the old ones keeps new flows from starving them.
+                // The flow goes through the old flows once, even without packets: if it were new
+                // again at once, it could starve old flows.
                 self.append(index, OLD);
             } else {
                 let flow = self.flows.get_mut(index);
                 flow.state = State::Detached;
+                // Linux sets the lowest bit of the time as well (`jiffies | 1`), where that bit
+                // marks a detached flow; the age must be the same here.
                 flow.link = ticks(now_ns) | 1;
             }
             return None;
@@ -342,25 +359,26 @@ impl Fq {
         self.bands[self.band].credit -= i64::from(pkt.len);
         self.mark(&mut pkt, now_ns, due_ns);
         self.pace(index, &pkt, now_ns, due_ns);
+        // The packet leaves early, by at most `offload_horizon`: tell the device when to send it.
         if pkt.txtime_ns == 0 && due_ns > now_ns {
             pkt.txtime_ns = due_ns;
         }
         Some(pkt)
     }
 
-    /// Marks a packet that waited too long, if it can be marked.
+    /// Sets the CE mark on an ECN-capable packet that waited longer than `ce_threshold`.
     #[inline]
     fn mark(&mut self, pkt: &mut Packet, now_ns: u64, due_ns: u64) {
         if now_ns.saturating_sub(due_ns) > self.config.ce_threshold_ns {
             if matches!(pkt.ecn, 1 | 2) {
                 pkt.ecn = 3;
             }
-            // As in Linux, also of one that cannot be marked.
+            // As in Linux, the counter includes packets that cannot carry a mark.
             self.stats.ce_mark += 1;
         }
     }
 
-    /// Charges a flow for a packet, and sets when the next one may leave.
+    /// Charges a flow for a packet, and computes when the flow's next packet may leave.
     #[inline]
     fn pace(&mut self, index: u32, pkt: &Packet, now_ns: u64, due_ns: u64) {
         let flow = self.flows.get_mut(index);
@@ -375,6 +393,8 @@ impl Fq {
             if by_sender {
                 rate = rate.min(pkt.pacing_rate);
             }
+            // A slow flow pauses after each packet; a faster flow sends a whole quantum before it
+            // pauses.
             if rate <= self.config.low_rate_threshold {
                 flow.credit = 0;
             } else {
@@ -384,21 +404,21 @@ impl Fq {
                 }
             }
         }
-        // A rate may change, so nothing is planned further ahead than a second.
+        // A sender may change its rate, so no packet is delayed by more than a second.
         let mut gap_ns = bytes * NS_PER_SEC / rate.max(1);
         if gap_ns > NS_PER_SEC {
             gap_ns = NS_PER_SEC;
             self.stats.pkts_too_long += 1;
         }
-        // What the timer was late is made up for, by half the gap at most.
+        // If the timer was late, shorten the gap by the same time, but at most by half of the gap.
         if flow.time_next_ns != 0 {
             gap_ns -= (gap_ns / 2).min(now_ns.saturating_sub(flow.time_next_ns));
         }
         flow.time_next_ns = now_ns.max(due_ns).saturating_add(gap_ns);
     }
 
-    /// When to be asked again. A wait that the last one covers within the slack keeps its end, so
-    /// that many flows share a timer.
+    /// Returns when the caller should call `dequeue` again. If the end of the last wait lies within
+    /// the slack after the first flow's time, that end is kept, so that many flows share one timer.
     fn next_ask(&mut self) -> Instant {
         let first_ns = self.throttled.first_ns().saturating_sub(self.config.offload_horizon_ns);
         let slack_ns = self.config.timer_slack_ns;
@@ -409,7 +429,7 @@ impl Fq {
     }
 }
 
-/// Whether the sender set a rate; neither 0 nor the greatest number is one.
+/// Whether the sender set a pacing rate; 0 and the greatest number both mean that there is none.
 #[inline]
 fn has_rate(pkt: &Packet) -> bool {
     pkt.pacing_rate.wrapping_sub(1) < u64::MAX - 1
@@ -483,22 +503,25 @@ impl Qdisc for Fq {
     fn accepts(&self, pkt: &Packet) -> bool {
         let (config, held) = (&self.config, self.backlog.packets as usize);
         let band = band_of(&config.priomap, pkt.priority);
+        // No flow can hold more packets than the whole qdisc, so the flow is looked up only when
+        // that check does not suffice.
         self.bands[band].packets < config.limit
             && (held < config.flow_limit || self.flows.held(pkt.flow) < config.flow_limit)
     }
 
     fn prefetch_flows(&self, coming: &PacketList, most: u32) {
-        // Few flows stay in the caches, but not if each holds many packets.
+        // Few flows stay in the processor's caches, unless each flow holds many packets.
         if self.flows.len().max(self.backlog.packets as usize) > MANY {
             self.flows.prefetch_flows(coming.metas().take(most as usize).map(|meta| meta.flow));
         }
     }
 
-    /// As in Linux, what is too much is dequeued, as far as it may leave by now; here, the limit of
-    /// a band counts for all of them. `buckets` hold for new flows.
+    /// Sets new parameters. As in Linux, packets beyond a smaller `limit` are dequeued and dropped,
+    /// as far as they may leave by now. Unlike at enqueue, `limit` here applies to all bands
+    /// together. A new `buckets` applies only when new flows are added.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.config = Config::new(values);
-        // Each packet is in the band of its priority.
+        // The priority map may have changed, so count the packets of each band anew.
         self.bands.iter_mut().for_each(|band| band.packets = 0);
         for pkt in self.flows.metas() {
             self.bands[band_of(&self.config.priomap, pkt.priority)].packets += 1;

@@ -1,4 +1,5 @@
-//! Fair queue with controlled delay: a queue for each flow, served in turn, each kept short.
+//! Fair queue with controlled delay: a queue for each flow; the queues are served in turn, and each
+//! is kept short.
 //!
 //! ```text
 //! enqueue   hash the flow to a queue; beyond a limit, drop from the head of the longest queue
@@ -7,12 +8,13 @@
 //!
 //! Source: RFC 8290; `tc-fq_codel(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_codel.c`, with its
 //! choice among queues of the same size (the first one, so that it depends on the hash).
-//! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); a packet waits since it was
-//! pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)); `ce_threshold_selector` sees only the
-//! ECN bits, the others are zero. `memory_limit` counts what Linux would charge for a datagram of
-//! that length, whatever its buffer is here. As in Linux, it does not count packets whose senders
-//! have bounds of their own: there those of local sockets, here those of a link, and duplicates of
-//! them. Zeros that `tc` takes for "not given" are errors.
+//! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow); the waiting time of a packet
+//! starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns));
+//! `ce_threshold_selector` sees only the ECN bits, the other bits are zero. `memory_limit` counts
+//! what Linux would charge for a datagram of that length, whatever the buffer is here. As in Linux,
+//! `memory_limit` does not count packets whose senders are charged for their memory: in Linux those
+//! of local sockets, here those of a link, and duplicates of them. Zeros that `tc` takes for "not
+//! given" are errors.
 //! Invariant: packets of a flow leave in order; while none is dropped, flows that always have
 //! packets get the same number of bytes, give or take a quantum and a packet.
 
@@ -29,7 +31,7 @@ use crate::sched::buckets::Buckets;
 use crate::sched::flows::{Flow, Flows, NEW, OLD};
 use crate::sched::{FlowView, Shown};
 
-/// Flows whose greatest backlog is known together.
+/// Number of flows in a block. Each block has one bound for the backlogs of its flows.
 const BLOCK: usize = 32;
 
 pub(super) const FQ_CODEL: Kind = Kind {
@@ -78,7 +80,7 @@ pub(super) const FQ_CODEL: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Without a threshold, nothing is selected.
+/// Shows the options; without `ce_threshold`, the selector has no effect and is not shown.
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     for param in values.params {
         let idle = param.key == "ce_threshold_selector" && !values.is_given("ce_threshold");
@@ -112,14 +114,15 @@ struct FqCodel {
     law: Law,
     buckets: Buckets,
     flows: Flows<Codel>,
-    /// Of each block of flows, a number of bytes that no backlog exceeds.
+    /// For each block of flows: a number of bytes that no flow's backlog exceeds.
     bounds: Box<[u64]>,
     held: Held,
-    /// Dequeued for a parent that looked, or passed by; not counted in `held`.
+    /// A packet that was dequeued because the parent peeked, or that bypassed the queue but was
+    /// refused by the device; `held` does not count this packet.
     peeked: Option<Packet>,
     drop_overlimit: u64,
     drop_overmemory: u64,
-    /// When it was asked for a packet last.
+    /// When `dequeue` or `peek` last looked for a packet.
     asked_at: Instant,
 }
 
@@ -128,7 +131,7 @@ struct FqCodel {
 struct Held {
     backlog: Backlog,
     memory: u64,
-    /// Whether senders are charged for the memory of their packets.
+    /// Whether the memory of packets is charged to their senders.
     charged: bool,
 }
 
@@ -145,14 +148,14 @@ impl Held {
         self.memory -= self.memory_of(pkt);
     }
 
-    /// What a packet counts for in `memory`.
+    /// Returns how many bytes a packet adds to `memory`.
     #[inline]
     fn memory_of(&self, pkt: &Packet) -> u64 {
         if self.charged { 0 } else { memory(pkt.len) }
     }
 }
 
-/// What the law sees of a flow.
+/// A flow's queue, as the CoDel law sees it.
 struct Head<'a, 'c> {
     queue: &'a mut PacketList,
     held: &'a mut Held,
@@ -196,7 +199,8 @@ impl FqCodel {
         }
     }
 
-    /// The first of the flows with the most bytes. Bounds are lowered only here.
+    /// Returns the flow with the most bytes; of equal flows, the first. Only this function lowers
+    /// the bounds.
     fn longest(&mut self) -> usize {
         loop {
             let (block, bound) = first_max(self.bounds.iter().copied());
@@ -211,7 +215,8 @@ impl FqCodel {
         }
     }
 
-    /// Drops from the head of the longest flow until half of it is gone; says which flow it was.
+    /// Drops packets from the head of the longest flow, until half of its bytes or `drop_batch`
+    /// packets are gone. Returns the flow.
     #[cold]
     fn drop_batch(&mut self, cx: &mut Cx<'_>, over_memory: bool) -> usize {
         let index = self.longest();
@@ -233,14 +238,14 @@ impl FqCodel {
         index
     }
 
-    /// Packets held, that of a parent who looked included.
+    /// Returns the number of packets held, including a packet that the parent peeked at.
     #[inline]
     fn packets(&self) -> u32 {
         self.held.backlog.packets + u32::from(self.peeked.is_some())
     }
 }
 
-/// The place and the value of the first of the greatest.
+/// Returns the place and the value of the greatest number; of equal numbers, the first.
 fn first_max(values: impl Iterator<Item = u64>) -> (usize, u64) {
     let mut best = (0, 0);
     for (place, value) in values.enumerate() {
@@ -314,7 +319,8 @@ impl Qdisc for FqCodel {
 
     #[inline]
     fn accepts(&self, pkt: &Packet) -> bool {
-        // Whoever holds nothing finds out at once whether a packet is too large.
+        // A packet larger than the memory limit never fits. An empty qdisc accepts such a packet,
+        // so that `enqueue` drops it at once.
         let fits = match self.held.memory {
             0 => true,
             memory => memory + self.held.memory_of(pkt) <= self.memory_limit,
@@ -336,7 +342,7 @@ impl Qdisc for FqCodel {
         self.flows.prefetch_flows(flows.map(|flow| self.buckets.hash(flow)));
     }
 
-    /// As in Linux, what is too much is dequeued.
+    /// Sets new parameters. As in Linux, packets beyond the new limits are dequeued and dropped.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.limit = values.number32("limit");
         self.memory_limit = values.number("memory_limit");

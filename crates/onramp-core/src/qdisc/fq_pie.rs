@@ -1,8 +1,10 @@
-//! Fair queue with PIE: a queue for each flow, served in turn, each kept short at its entrance.
+//! Fair queue with PIE: a queue for each flow; the queues are served in turn, and each is kept
+//! short by drops at enqueue.
 //!
 //! Source: RFC 8033 and RFC 8290; `tc-fq_pie(8)`; behaviour of Linux 7.2 `net/sched/sch_fq_pie.c`.
-//! Differs: as `pie` and `fq_codel`. A flow's probability is moved when a packet of it comes or
-//! goes, by all the periods since. `memory_limit` drops what comes; Linux only counts it.
+//! Differs: as `pie` and `fq_codel` do. A flow's drop probability is updated when a packet of the
+//! flow comes or goes, for all intervals that have passed. A packet that would exceed
+//! `memory_limit` is dropped; Linux only counts it.
 //! Invariant: as those of `pie`, for each flow, and of `fq_codel`.
 
 use onramp_queue::{DropReason, Packet, PacketList};
@@ -19,7 +21,8 @@ use crate::sched::Shown;
 use crate::sched::buckets::Buckets;
 use crate::sched::flows::{Flow, Flows, NEW, OLD};
 
-/// So many flows are updated at once, and the next ones a tick later.
+/// Number of flows whose intervals end at the same time; those of the next such part end a tick
+/// later.
 const PART: usize = 2048;
 
 pub(super) const FQ_PIE: Kind = Kind {
@@ -60,12 +63,13 @@ const fn invalid(said: &'static str) -> Fault {
     Fault::Kernel(Errno::Invalid, Some(said))
 }
 
-/// The bytes of a round: a very small one would take many of them.
+/// Returns the quantum in bytes, at least 256: with a very small quantum, a packet would take many
+/// rounds.
 fn quantum(values: &Values<'_>) -> u32 {
     values.number32("quantum").max(256)
 }
 
-/// The part of the flows that a flow is updated with.
+/// Returns the part of the flows that flow `index` belongs to.
 #[inline]
 fn part(index: usize) -> u64 {
     (index / PART) as u64
@@ -98,7 +102,7 @@ fn show_stats(extra: &Extra, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
-/// A flow's state, and how many periods it knows of.
+/// The state of a flow, and the number of intervals that the state includes.
 #[derive(Debug, std::default::Default)]
 struct State {
     pie: pie::Pie,
@@ -106,7 +110,7 @@ struct State {
 }
 
 impl Flow<State> {
-    /// Moves the probability as often as it was time since the last call.
+    /// Updates the probability once for each interval that has ended since the last call.
     #[inline]
     fn update(&mut self, law: &Law, periods: u64) {
         let due = periods - self.law.periods;
@@ -121,7 +125,7 @@ impl Flow<State> {
 struct FqPie {
     limit: u32,
     memory_limit: u64,
-    /// The greatest probability at which packets are marked instead.
+    /// Up to this probability, packets are marked instead of dropped.
     mark_most: u64,
     law: Law,
     rounds: Rounds,
@@ -129,7 +133,7 @@ struct FqPie {
     flows: Flows<State>,
     backlog: Backlog,
     memory: u64,
-    /// Dequeued for a parent that looked; not counted in `backlog`.
+    /// A packet that was dequeued because the parent peeked; `backlog` does not count this packet.
     peeked: Option<Packet>,
     stats: Stats,
 }
@@ -161,7 +165,7 @@ impl FqPie {
         }
     }
 
-    /// Moves all probabilities as often as it was time, while the law is what it was.
+    /// Updates the probabilities of all flows up to `now`, before the parameters change.
     fn settle(&mut self, now: Instant) {
         self.rounds.count(&self.law.timer, now);
         for index in 0..self.flows.all().len() {
@@ -170,13 +174,14 @@ impl FqPie {
         }
     }
 
-    /// Packets held, that of a parent who looked included.
+    /// Returns the number of packets held, including a packet that the parent peeked at.
     #[inline]
     fn packets(&self) -> u32 {
         self.backlog.packets + u32::from(self.peeked.is_some())
     }
 
-    /// Whether a packet may come into a flow, perhaps with a mark.
+    /// Decides whether a packet may enter a flow, perhaps with a mark. Returns the drop reason if
+    /// it may not.
     #[inline]
     fn admits(&mut self, index: usize, pkt: &mut Packet, now: Instant) -> Result<(), DropReason> {
         if self.packets() >= self.limit {
@@ -270,7 +275,8 @@ impl Qdisc for FqPie {
         self.flows.prefetch_flows(flows.map(|flow| self.buckets.hash(flow)));
     }
 
-    /// As in Linux, what is too much is dequeued; `memory_limit` holds for what comes.
+    /// Sets new parameters. As in Linux, packets beyond the new `limit` are dequeued and dropped; a
+    /// new `memory_limit` applies to packets that come later.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.settle(cx.now);
         self.limit = values.number32("limit");
@@ -314,8 +320,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Probabilities that are moved only when somebody asks for them are moved by the law that held
-    /// when it was time for it, also if that was not asked for before a change.
+    /// Probabilities are updated only when they are needed. Updates that were due before a change
+    /// of the parameters use the old parameters, even if they were not needed before the change.
     #[test]
     fn what_was_due_before_a_change_goes_by_the_old_law() {
         let spec = |line: &str| line.parse::<Spec>().expect("a line");

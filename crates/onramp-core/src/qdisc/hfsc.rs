@@ -1,12 +1,14 @@
-//! Hierarchical fair service curves: classes have guarantees in real time, and share the rest by
-//! virtual time.
+//! Hierarchical fair service curves: classes have guarantees in real time, and share the rest of
+//! the link by virtual time.
 //!
 //! Source: Stoica, Zhang, Ng 1997 (see `hfsc/curve.rs`); `tc-hfsc(7)`, `tc-hfsc(8)`; behaviour of
 //! Linux 7.2 `net/sched/sch_hfsc.c`.
-//! Differs: an update of a class begins its curves anew. Of `sc` and `rt` (or `ls`) on one class,
-//! `sc` says the part the other leaves open, whichever comes first.
-//! Invariant: a class with a curve `rt` has been served at any time, at least, what the curve says
-//! since it became busy, less a packet, as long as the curves together do not exceed the link.
+//! Differs: a change of a class restarts its curves. If a class has `sc` and also `rt` (or `ls`),
+//! then `sc` sets only the part that the other option leaves open, in whatever order the two are
+//! given.
+//! Invariant: at any time, a class with a curve `rt` has been served at least as much as the curve
+//! demands since the class became busy, less a packet, as long as all curves together do not exceed
+//! the link.
 
 mod class;
 mod curve;
@@ -25,7 +27,8 @@ use crate::base::{Clash, Counters, Handle, Instant};
 use crate::filter::{Decision, Filters};
 use crate::sched::{Child, Classes};
 
-/// Linux keeps rates in 32 bits of bytes per second, and times in 32 bits of microseconds.
+/// The largest number in a curve. Linux keeps rates in 32 bits of bytes per second, and times in 32
+/// bits of microseconds.
 const CURVE_MAX: u64 = u32::MAX as u64 * 1_000;
 
 const fn curve(key: &'static str, help: &'static str) -> Param {
@@ -83,7 +86,7 @@ fn check_class(values: &Values<'_>) -> Result<(), Clash> {
     }
 }
 
-/// The root's place among the classes.
+/// The place of the root among the classes.
 const ROOT: usize = 0;
 
 fn default_class(values: &Values<'_>) -> u16 {
@@ -94,22 +97,23 @@ fn default_class(values: &Values<'_>) -> u16 {
 struct Hfsc {
     handle: Handle,
     default: u16,
-    /// The root first; parents come before their children.
+    /// The classes: the root first; parents come before their children.
     classes: Vec<Class>,
-    /// Places by minor numbers, sorted.
+    /// The places of the classes by their minor numbers, sorted.
     minors: Vec<(u16, usize)>,
-    /// Classes with guarantees, not eligible yet: by when they are.
+    /// Classes with guarantees that are not eligible yet, by the time at which they become
+    /// eligible.
     waiting: BTreeMap<(u64, u64), usize>,
-    /// Those eligible: by deadline, then as they were above.
+    /// Eligible classes with guarantees, by their deadlines, then in the order of `waiting`.
     ready: BTreeMap<(u64, u64, u64), usize>,
-    /// How many have been put in order yet.
+    /// The last number given to a class to keep classes with equal times in order.
     turn: u64,
-    /// When the next class may be ready, the last time none was.
+    /// When the next class could send, as computed the last time that no class could.
     timer: Instant,
-    /// Whether a child has ever made the others wait.
+    /// Whether a child has ever made the other classes wait.
     child_waits: bool,
     peeked: Option<Packet>,
-    /// Without what was peeked.
+    /// Packets and bytes held, without a peeked packet.
     held: Backlog,
     /// How often no class could send.
     overlimits: u64,
@@ -142,7 +146,7 @@ impl Hfsc {
         self.find(minor).filter(|class| self.classes[*class].level == 0)
     }
 
-    /// The class of a packet.
+    /// Returns the class of a packet, or the drop reason if there is none.
     fn classify(&mut self, pkt: &mut Packet, now: Instant) -> Result<usize, DropReason> {
         let named = Handle::from_priority(pkt.priority);
         if named.major == self.handle.major
@@ -161,7 +165,7 @@ impl Hfsc {
             let Some(class) = found.and_then(|minor| self.find(minor)) else { break };
             match self.classes[class].level {
                 0 => return Ok(class),
-                // Filters point downwards.
+                // Filters must lead downwards in the tree.
                 level if level < self.classes[head].level => head = class,
                 _ => break,
             }
@@ -169,8 +173,8 @@ impl Hfsc {
         self.leaf(self.default).ok_or(DropReason::Unclassified)
     }
 
-    /// The class to send from: the most urgent guarantee, or the share that is furthest behind. The
-    /// second value says that it was a guarantee.
+    /// Returns the class to send from: the class with the most urgent guarantee, else the class
+    /// whose share is furthest behind. The second value is true for a guarantee.
     fn choose(&mut self, now: Instant) -> Result<(usize, bool), Instant> {
         let now_tick = tick(now.0);
         if let Some(class) = self.most_urgent(now_tick) {
@@ -185,20 +189,21 @@ impl Hfsc {
         })
     }
 
-    /// The first timer to end: that of the classes, or one of a child.
+    /// Returns when the first timer ends: the timer of the classes, or of a child.
     fn next_timer(&self, now: Instant) -> Instant {
         let waits = if self.child_waits { &self.classes[..] } else { &[] };
         let timers = waits.iter().map(|class| class.timer).chain([self.timer]);
         timers.filter(|timer| *timer > now).min().unwrap_or_else(|| now.after(1))
     }
 
-    /// The child of `class` lets nothing out before `then`.
+    /// Notes that the child of `class` has no packet ready before `then`.
     fn set_timer(&mut self, class: usize, then: Instant) {
         self.child_waits = true;
         self.classes[class].timer = then;
     }
 
-    /// Books what the child of `class` gave: its service, and when its next packet is due.
+    /// Accounts for a packet that the child of `class` gave: adds its bytes, and computes when the
+    /// next packet is due.
     fn sent(&mut self, class: usize, len: u32, guaranteed: bool, cx: &mut Cx<'_>) {
         self.serve(class, len.into());
         let Some(real) = &mut self.classes[class].real else { return };
@@ -220,7 +225,8 @@ impl Hfsc {
         let parent = self.find(parent).unwrap_or(ROOT);
         let above = &mut self.classes[parent];
         if parent != ROOT && above.share.is_none() {
-            // What has children has a share.
+            // A class with children must have a share; if it has none, its share follows the curve
+            // of its guarantee.
             above.share = above.real.as_ref().map(|real| Share::new(real.curve));
         }
         let class = self.classes.len();
@@ -240,7 +246,7 @@ impl Hfsc {
 
     fn count_levels(&mut self) {
         self.classes.iter_mut().for_each(|class| class.level = 0);
-        // Children stand behind their parents.
+        // Children come after their parents, so go backwards.
         for class in (1..self.classes.len()).rev() {
             let Class { minor, parent, level, .. } = self.classes[class];
             if let Some(parent) = parent.filter(|_| self.find(minor) == Some(class)) {
@@ -249,7 +255,8 @@ impl Hfsc {
         }
     }
 
-    /// The length of the next packet of `class`; to find it out, its child is settled on it.
+    /// Returns the length of the next packet of `class`, in bytes; 0 if no packet is ready. After
+    /// this call, the child will give that packet next.
     fn next_len(&mut self, class: usize, cx: &mut Cx<'_>) -> u32 {
         let len = match self.classes[class].child.peek(cx, &mut self.held) {
             Peek::Ready(len) => len,
@@ -263,7 +270,7 @@ impl Hfsc {
         len
     }
 
-    /// Lets a class go whose child has lost its last packet.
+    /// Makes a class passive whose child has lost its last packet.
     fn settle(&mut self, class: usize) {
         if self.classes[class].child.held().packets == 0 && self.is_active(class) {
             self.serve(class, 0);
@@ -288,7 +295,8 @@ impl Qdisc for Hfsc {
         } else if !self.is_active(class) {
             self.activate(class, len, tick(cx.now.0));
             if self.classes[class].real.is_some() {
-                // The deadline is that of this packet: none may come before it.
+                // The deadline belongs to this packet. The peek makes sure that the child gives
+                // this packet first.
                 self.next_len(class, cx);
             }
         }
@@ -317,8 +325,8 @@ impl Qdisc for Hfsc {
                     self.sent(class, pkt.len, guaranteed, cx);
                     return Dequeue::Ready(pkt);
                 }
-                // As in Linux, all wait for a class whose own qdisc makes it wait, until a timer
-                // of any of them ends.
+                // As in Linux, all classes wait for a class whose own qdisc makes it wait, until a
+                // timer of any class ends.
                 Dequeue::NotBefore(then) => {
                     self.set_timer(class, then);
                     return Dequeue::NotBefore(self.next_timer(cx.now));

@@ -1,20 +1,22 @@
-//! Classes in a tree, each with a rate of its own and a ceiling; who needs more than its rate
-//! borrows what its parent does not use.
+//! Classes in a tree, each with a rate of its own and a ceiling; a class that needs more than its
+//! rate borrows what its parent does not use.
 //!
-//! Each class has a bucket for `rate` and one for `ceil`. While the first has tokens, it may send;
-//! while only the second has, it may borrow from its parent, if that may send or borrow in turn;
-//! else it waits. What a class lends is lent to its children by priority, and within a priority in
-//! turns of `quantum` bytes. Classes that lend stand on a higher level than those that borrow from
-//! them; lower levels are served first. Filters are asked at the qdisc and at inner classes; what
-//! no class takes passes all classes by.
+//! Each class has a token bucket for `rate` and one for `ceil`. While the bucket for `rate` has
+//! tokens, the class may send; while only the bucket for `ceil` has tokens, the class may borrow
+//! from its parent, if the parent may send or borrow in turn; otherwise the class waits. A class
+//! lends to its children by priority, and within a priority in turns of `quantum` bytes. Classes
+//! that lend stand on a higher level than those that borrow from them; lower levels are served
+//! first. Filters at the qdisc and at inner classes choose the class of a packet; packets for which
+//! no class is found go to a separate queue that no rate limits.
 //!
-//! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual", 2002; S. Floyd and
-//! V. Jacobson, "Link-sharing and Resource Management Models for Packet Networks", 1995; behaviour
-//! of Linux 7.2 `net/sched/sch_htb.c`.
-//! Differs: events of one call are not limited to two clock ticks. A burst that is not given is
-//! what `tc` computes where timers are exact: a packet of `mtu` bytes and a nanosecond at the rate.
-//! Invariant: from any packet of a class to any later one, those that leave take no longer at
-//! `ceil` than the time between the two, `cburst`, and a packet.
+//! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual", 2002; S. Floyd and V.
+//! Jacobson, "Link-sharing and Resource Management Models for Packet Networks", 1995; behaviour of
+//! Linux 7.2 `net/sched/sch_htb.c`.
+//! Differs: the work that one call does on waiting classes is not limited to two clock ticks. A
+//! burst that is not given is what `tc` computes where timers are exact: a packet of `mtu` bytes,
+//! plus what the rate sends in a nanosecond.
+//! Invariant: take any packet of a class and any later one. Sending all packets that leave in
+//! between at `ceil` takes no longer than the time between the two, plus `cburst` and one packet.
 
 mod borrow;
 mod change;
@@ -118,16 +120,16 @@ const CLASS: &[Param] = &[
     LINKLAYER,
 ];
 
-/// What `r2q` is if nobody says so.
+/// The default of the parameter `r2q`.
 const RATE_TO_QUANTUM: u64 = 10;
-/// How long a level has no event, if nobody waits there.
+/// How long a level without waiting classes is not checked again, in nanoseconds.
 const QUIET_NS: u64 = 1_000_000_000;
-/// The longest time until the next look.
+/// The longest time until the next check for classes that may send again, in nanoseconds.
 const LOOK_NS: u64 = 5_000_000_000;
 /// One more than the highest level.
 const ABOVE_ALL: u8 = 8;
 const _: () = assert!(ABOVE_ALL as usize == LEVELS);
-/// No such class.
+/// A place that names no class.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -138,23 +140,24 @@ struct Htb {
     direct_limit: u32,
 
     classes: Vec<Class>,
-    /// By minor number: the place in `classes`.
+    /// Maps a minor number to the place of the class in `classes`.
     places: Vec<u32>,
     /// Classes that may send and have packets, by level and priority.
     rows: [[ActiveClasses; PRIORITIES]; LEVELS],
-    /// By level, a bit for each priority whose row has classes.
+    /// By level: a bit for each priority whose row is not empty.
     row_mask: [u8; LEVELS],
-    /// Classes that may not send, by level.
+    /// Classes that may not send with their own tokens, by level.
     waiting: [Waiting; LEVELS],
-    /// When the first of these has to be looked at, or earlier.
+    /// By level: a time no later than that at which the first waiting class must be checked, in
+    /// nanoseconds.
     next_event_ns: [u64; LEVELS],
 
-    /// Packets that no class takes.
+    /// Packets for which no class was found.
     direct: PacketList,
-    /// Dequeued for a parent that looked; not counted in `held`.
+    /// A packet that was dequeued because the parent peeked; `held` does not count this packet.
     peeked: Option<Packet>,
     held: Backlog,
-    /// Leaves of classes that have got children; they still count in `held`.
+    /// Qdiscs of leaf classes that have got children since. Their packets still count in `held`.
     orphans: Vec<Child>,
     filters: Filters,
     direct_packets: u64,
@@ -164,7 +167,7 @@ struct Htb {
 /// Where a packet goes.
 enum Goes {
     Direct,
-    /// To the class at this place.
+    /// The packet goes to the class at this place.
     To(usize),
     Nowhere,
 }
@@ -192,7 +195,7 @@ impl Htb {
         }
     }
 
-    /// The place of class `minor`.
+    /// Returns the place of class `minor`, or `None` if there is no such class.
     #[inline]
     fn place(&self, minor: u16) -> Option<usize> {
         let place = self.places.get(usize::from(minor)).filter(|place| **place != NONE);
@@ -211,7 +214,7 @@ impl Htb {
             return Goes::Direct;
         }
         let mut at = self.named(class);
-        // Filters that lead in a circle lead to the default.
+        // The bound ends a circle of filters; such packets go to the default class.
         for _ in 0..LEVELS {
             let filters = match at {
                 Some(place) if self.classes[place].is_leaf() => return Goes::To(place),

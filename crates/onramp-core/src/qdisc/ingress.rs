@@ -1,20 +1,20 @@
-//! What stands where packets come in: places for filters, which hold no packets.
+//! Qdiscs that stand where packets come in: they have places for filters and hold no packets.
 //!
-//! They are no qdiscs of the table: no tree is built of them.
+//! These kinds are not in the table of qdiscs, and no tree contains them.
 //!
 //! Source: `tc(8)`; behaviour of Linux 7.2 `net/sched/sch_ingress.c`.
-//! Differs: nothing asks their filters yet: they are kept, and listed.
-//! Invariant: no packet is ever in one.
+//! Differs: their filters are stored and listed, but no packet is classified by them yet.
+//! Invariant: these qdiscs never hold a packet.
 
 use super::{FilterPlaces, Kind, Quirks};
 use crate::sched::Shown;
 
-/// The kinds of it.
+/// The kinds of qdiscs that stand where packets come in.
 pub(crate) const KINDS: &[Kind] = &[
     Kind {
         id: "ingress",
         about: "filters for packets that come in",
-        // `tc` writes them where other qdiscs have options.
+        // `tc` prints these dashes where other qdiscs have options.
         shown: Shown {
             options: |_, _, out| out.text(format_args!("---------------- ")),
             ..Shown::TABLE

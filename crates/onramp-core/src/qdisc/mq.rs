@@ -1,23 +1,23 @@
-//! A qdisc for each transmit queue of a device, at the root: `mq`, and `mqprio`, which gives
-//! classes of traffic queues of their own.
+//! A root qdisc with one child for each transmit queue of a device: `mq`, and `mqprio`, which gives
+//! each traffic class its own queues.
 //!
-//! A packet's queue is the one that was chosen for it ([`set_queue`](Packet::set_queue)), if it may
-//! go there, else one that its flow's key says: of all queues, or of those of the traffic class
-//! that `map` says of the low four bits of its priority.
+//! A packet's queue is the one that was chosen for the packet ([`set_queue`](Packet::set_queue)),
+//! if the packet may use that queue; else its flow's key selects one: of all queues, or of the
+//! queues of the traffic class to which `map` assigns the low four bits of the packet's priority.
 //!
-//! In Linux the queues are the device's, which takes from each as it likes. A [`Tree`](crate::Tree)
-//! has one wire: it takes a packet from each queue in turn. The ports of a link are its queues: see
-//! [`Setup::build_port`](crate::Setup::build_port).
+//! In Linux, the queues belong to the device, which takes packets from each queue as it likes. A
+//! [`Tree`](crate::Tree) has one wire: it takes a packet from each queue in turn. The ports of a
+//! link are its queues: see [`Setup::build_port`](crate::Setup::build_port).
 //!
-//! Source: `tc-mq(8)`, `tc-mqprio(8)`; behaviour of Linux 7.2 `net/sched/sch_mq.c`,
-//! `sch_mqprio.c`, `net/core/dev.c` (`skb_tx_hash`).
+//! Source: `tc-mq(8)`, `tc-mqprio(8)`; behaviour of Linux 7.2 `net/sched/sch_mq.c`, `sch_mqprio.c`,
+//! `net/core/dev.c` (`skb_tx_hash`).
 //! Differs: `mq` has as many queues as `queues` says, or else as the highest class that was given a
-//! qdisc; `mqprio` has those that `queues` names. The hash is one of our own. Nothing is left to
-//! hardware: `mqprio` needs `hw 0`, as on every device in Linux that can do nothing itself, and has
-//! no `mode`, `shaper`, `min_rate` and `max_rate`. What stands below a class that lost its qdisc is
-//! a `pfifo`; in Linux, packets die there.
-//! Invariant: between two packets of a queue that always holds some, every other queue sends one at
-//! most; packets of a traffic class leave through its own queues alone.
+//! qdisc; `mqprio` has the queues that `queues` names. The hash function is Onramp's own. Nothing
+//! is left to hardware: `mqprio` needs `hw 0`, as on every device in Linux without such hardware,
+//! and has no `mode`, `shaper`, `min_rate` and `max_rate`. A class that has lost its qdisc gets a
+//! `pfifo`; in Linux, its packets are dropped.
+//! Invariant: between two packets of a queue that always holds packets, every other queue sends at
+//! most one packet; packets of a traffic class leave only through the queues of that class.
 
 use onramp_queue::Packet;
 
@@ -30,13 +30,13 @@ use crate::base::show::Out;
 use crate::base::{Errno, Extra, Fault};
 use crate::sched::{Child, Classes, Shown};
 
-/// Transmit queues that a device has at most.
+/// The most transmit queues that a device may have.
 const QUEUES_MAX: u16 = 4096;
 
-/// Traffic classes (`TC_QOPT_MAX_QUEUE`).
+/// The most traffic classes (`TC_QOPT_MAX_QUEUE`).
 const CLASSES_MAX: usize = 16;
 
-/// What both kinds have.
+/// The quirks that `mq` and `mqprio` share.
 const ROOT: Quirks = Quirks {
     stands_at_root: true,
     classes_at_root: true,
@@ -106,7 +106,8 @@ pub(super) const MQPRIO: Kind = Kind {
             queues: turns(count as u64),
             fixed: true,
             map: Some(Box::new(map(values).map(|tc| {
-                // Where nothing was checked, there is one.
+                // If the values have not been checked, a traffic class may have no range: use the
+                // first queue.
                 ranges.get(tc).copied().unwrap_or(Range { count: 1, first: 0 })
             }))),
         })
@@ -124,7 +125,7 @@ const MAP_WRONG: Fault = Fault::Kernel(
 const NO_OFFLOAD: Fault =
     Fault::Kernel(Errno::NotSupported, Some("Device does not support hardware offload"));
 
-/// The queues of a class of traffic.
+/// The queues of a traffic class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Range {
     count: usize,
@@ -132,7 +133,7 @@ struct Range {
 }
 
 impl Range {
-    /// The one behind the last.
+    /// Returns the number after the last queue.
     const fn end(self) -> usize {
         self.first + self.count
     }
@@ -148,7 +149,7 @@ fn ranges(values: &Values<'_>) -> Vec<Range> {
     list.iter().take(most).map(range).collect()
 }
 
-/// The class of traffic of each priority. Behind those that are given, it is 0.
+/// Returns the traffic class of each priority; priorities that are not given belong to class 0.
 fn map(values: &Values<'_>) -> [usize; 16] {
     let mut map = [0; 16];
     for (place, tc) in map.iter_mut().zip(values.list("map")) {
@@ -193,7 +194,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     }
 }
 
-/// On several lines.
+/// Shows the options, on several lines.
 fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let (classes, map) = (values.number("num_tc"), map(values));
     out.uint("tc", classes, format_args!("tc {classes} map "));
@@ -220,7 +221,7 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     out.string("shaper", "dcb", format_args!("{LINE}shaper:dcb"));
 }
 
-/// Begins a line of options.
+/// Text that begins a new line of options.
 const LINE: &str = "\n             ";
 
 fn turns(queues: u64) -> TurnBands {
@@ -230,9 +231,9 @@ fn turns(queues: u64) -> TurnBands {
 #[derive(Debug)]
 struct Mq {
     queues: TurnBands,
-    /// There are no more queues than these, whatever is grafted.
+    /// Whether the number of queues is fixed, whatever is grafted.
     fixed: bool,
-    /// The queues of each priority; none: all of them.
+    /// The queues of each priority; `None` means all queues.
     map: Option<Box<[Range; 16]>>,
 }
 
@@ -272,7 +273,7 @@ impl Qdisc for Mq {
         self.queues.children[self.queue(pkt)].accepts(pkt)
     }
 
-    /// Without `queues`, there are as many as there were.
+    /// Sets new parameters; without `queues`, the number of queues stays the same.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.fixed = values.is_given("queues");
         if self.fixed {

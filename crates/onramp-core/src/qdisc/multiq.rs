@@ -1,15 +1,18 @@
-//! Bands with a qdisc each, served in turn, a packet each: one for each queue of a card.
+//! Bands, each with a qdisc, that take turns and send one packet per turn: one band for each queue
+//! of a network card.
 //!
-//! A packet's band is that of the class the filters name, else what its flow's key says.
+//! A packet goes to the band of the class that the filters name, else to a band that its flow's key
+//! selects.
 //!
 //! Source: Linux `Documentation/networking/multiqueue.rst`; behaviour of Linux 7.2
 //! `net/sched/sch_multiq.c`.
 //! Differs: in Linux the bands are the card's transmit queues, a packet's band is the queue that
 //! the stack or `skbedit queue_mapping` chose, and a band whose queue is full is passed over. A
 //! port has one queue: so `bands` is an option, the filters name classes (`classid 1:3` is queue
-//! 2), and the rest is spread by flows, as the stack does, with a hash of our own.
-//! Invariant: between two packets of a band that always holds some, every other band sends one at
-//! most.
+//! 2), and other packets are spread over the bands by flow, as the stack does, with Onramp's own
+//! hash function.
+//! Invariant: between two packets of a band that always holds packets, every other band sends at
+//! most one packet.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -45,15 +48,15 @@ pub(super) const MULTIQ: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// Which of so many places a flow goes to (Fibonacci hashing: the upper half of the product is
-/// evenly spread).
+/// Returns which of `places` places a flow goes to (Fibonacci hashing: the upper half of the
+/// product is evenly spread).
 #[inline]
 pub(super) fn spread(flow: u64, places: usize) -> usize {
     let hash = flow.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     usize::try_from((hash * places as u64) >> 32).unwrap_or(0)
 }
 
-/// Makes them so many: those that go drop what they hold.
+/// Changes the number of children to `count`; children that are removed drop what they hold.
 pub(super) fn resize(
     children: &mut Vec<Child>,
     count: usize,
@@ -67,11 +70,11 @@ pub(super) fn resize(
     children.resize_with(count, new);
 }
 
-/// Children that send a packet each, in turn.
+/// Children that take turns and send one packet per turn.
 #[derive(Debug)]
 pub(super) struct TurnBands {
     pub(super) children: Vec<Child>,
-    /// The one that sent last.
+    /// The child that sent last.
     current: usize,
     pub(super) held: Backlog,
 }
@@ -86,7 +89,7 @@ impl TurnBands {
         self.children[place].enqueue(pkt, cx, &mut self.held)
     }
 
-    /// The children in the order they are asked.
+    /// Returns the children in the order in which they are asked.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let next = self.current + 1;
         (next..self.children.len()).chain(0..next)
@@ -131,7 +134,7 @@ impl TurnBands {
         self.current = 0;
     }
 
-    /// [`resize`].
+    /// Changes the number of children: see [`resize`].
     pub(super) fn resize(&mut self, count: usize, new: impl FnMut() -> Child, cx: &mut Cx<'_>) {
         resize(&mut self.children, count, new, &mut self.held, cx);
         self.current = self.current.min(count.saturating_sub(1));
@@ -165,7 +168,7 @@ struct Multiq {
 }
 
 impl Multiq {
-    /// The band of a packet; none: an action said that it dies.
+    /// Returns the band of a packet, or `None` if a filter's action drops the packet.
     #[inline]
     fn band(&mut self, pkt: &mut Packet, now: Instant) -> Option<usize> {
         let bands = self.bands.children.len();

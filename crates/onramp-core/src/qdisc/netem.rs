@@ -1,17 +1,18 @@
-//! A network that delays, loses, duplicates, damages and reorders packets.
+//! Emulates a network that delays, loses, duplicates, corrupts and reorders packets.
 //!
 //! Source: `tc-netem(8)`; S. Hemminger, "Network Emulation with `NetEm`", 2005; behaviour of Linux
 //! 7.2 `net/sched/sch_netem.c`. With the same `seed`, the same packets are lost, duplicated,
-//! damaged, reordered and delayed as there, and for as long, unless a correlation is given: that
-//! begins anywhere.
-//! Differs: a duplicate is enqueued here, and not at the root of the tree: what stands above, such
-//! as a second `netem`, sees it once. Damage is done to the payload, headers being the kernel's
-//! business; packets without one stay whole. The tables of distributions are built in; they are
-//! computed, and differ from those of `iproute2` by rounding, and at the ends. What an `etf` below
-//! it drops late no longer counts against `limit`; in Linux it does for ever. A packet waits in a
-//! qdisc below since it was let go, also for the statistics of the tree.
-//! Invariant: without jitter and reordering, a packet leaves at the first chance after `delay`, and
-//! the order stays.
+//! corrupted, reordered and delayed as in Linux, and for the same time, unless a correlation is
+//! given, whose first value is random.
+//! Differs: a duplicate is enqueued in this qdisc, and not at the root of the tree: so a qdisc
+//! above, such as a second `netem`, sees the packet once. Only the payload is corrupted, because
+//! the kernel writes the headers; packets without payload stay whole. The tables of distributions
+//! are built in; they are computed, and differ from those of `iproute2` by rounding, and at the
+//! ends. A packet that an `etf` below drops because it is late no longer counts against `limit`; in
+//! Linux it does for ever. For a qdisc below, and in the statistics of the tree, the waiting time
+//! of a packet starts when `netem` passes the packet on.
+//! Invariant: without jitter and reordering, a packet leaves at the first opportunity after
+//! `delay`, and the order of packets stays the same.
 
 mod chance;
 mod show;
@@ -28,9 +29,9 @@ use crate::base::{Counters, Fault, Instant};
 use crate::sched::{Child, Classes, Shown, segments};
 
 const NS_PER_SEC: u64 = 1_000_000_000;
-/// `tc` counts delays in 32 bits of 64 ns.
+/// The longest delay: `tc` counts delays in 32 bits of 64 ns.
 const DELAY_MAX_NS: u64 = 64 * u32::MAX as u64;
-/// The largest jitter.
+/// The largest jitter, in nanoseconds.
 const JITTER_MAX_NS: u64 = i32::MAX as u64;
 const CHANCE: Unit = Unit::Row(1, &[Unit::Percent, Unit::Percent]);
 const LOSSES: &[Form] = &[
@@ -99,7 +100,8 @@ pub(super) const NETEM: Kind = Kind {
     quirks: Quirks {
         hides_empty_place: true,
         change: |said, options| {
-            // The chance to reorder stays, but comes up in no gap.
+            // A change without `reorder` and `gap` keeps the probability to reorder, but sets the
+            // gap to 0, so that no packet is reordered.
             if !said.is_given("reorder") && !said.is_given("gap") {
                 options.set("gap", Some(Value::Number(0)));
             }
@@ -144,12 +146,12 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     }
 }
 
-/// Whole microseconds, in ticks of 64 ns: `tc` counts so.
+/// Rounds a time down to whole microseconds, then to ticks of 64 ns, as `tc` does.
 const fn ticks_ns(ns: u64) -> u64 {
     ns / 1_000 * 1_000 / 64 * 64
 }
 
-/// Every so many packets may go without delay.
+/// Returns the gap: one packet in so many may leave without delay; 0 = no packet may.
 fn gap(values: &Values<'_>) -> u64 {
     match values.is_given("gap") {
         true => values.number("gap"),
@@ -157,10 +159,10 @@ fn gap(values: &Values<'_>) -> u64 {
     }
 }
 
-/// A wire, and cells on it.
+/// A wire that sends at a rate, perhaps in cells.
 #[derive(Debug)]
 struct Wire {
-    /// Bytes per second; 0 = takes no time.
+    /// Bytes per second; 0 = sending takes no time.
     rate: u64,
     overhead: i32,
     cell: u32,
@@ -178,7 +180,7 @@ impl Wire {
         }
     }
 
-    /// Nanoseconds that a packet takes.
+    /// Returns how long a packet of `len` bytes takes on the wire, in nanoseconds.
     fn time_ns(&self, len: u32) -> u64 {
         let mut bytes = u64::from(len).saturating_add_signed(self.overhead.into());
         if self.cell > 0 {
@@ -190,17 +192,18 @@ impl Wire {
     }
 }
 
-/// Times between which packets are held back, and then leave together.
+/// Slots: packets are held back until the next slot begins, and then leave together.
 #[derive(Debug)]
 struct Slots {
-    /// The next slot begins; 0 = there are none.
+    /// When the next slot begins, in nanoseconds; 0 = there are no slots.
     next_ns: u64,
     packets_left: i64,
     bytes_left: i64,
     packets: i64,
     bytes: i64,
     spread: Option<Spread>,
-    /// Least and greatest wait, or mean and deviation.
+    /// The least and the greatest time between slots, or the mean and the deviation, in
+    /// nanoseconds.
     times_ns: [i64; 2],
 }
 
@@ -220,7 +223,7 @@ impl Slots {
             number => i64::try_from(number).unwrap_or(i64::MAX),
         };
         let (packets, bytes) = (many("packets"), many("bytes"));
-        // The first packet finds that a slot has begun long ago.
+        // A slot that began long ago, so that the first packet does not wait.
         let next_ns = u64::from(times_ns != [0, 0]);
         let times_ns = times_ns.map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
         Self { next_ns, packets_left: packets, bytes_left: bytes, packets, bytes, spread, times_ns }
@@ -247,9 +250,9 @@ struct Netem {
     jitter_ns: i64,
     spread: Spread,
     follow: Correlated,
-    /// Every so many packets may go without delay; 0 = none.
+    /// One packet in so many may leave without delay; 0 = no packet may.
     gap: u64,
-    /// Packets delayed since the last that was not.
+    /// Number of packets delayed since the last packet that was not.
     in_gap: u64,
     reorder: Event,
     loss: Loss,
@@ -259,14 +262,15 @@ struct Netem {
     wire: Wire,
     slots: Slots,
     rng: Lfsr113,
-    /// What a seed does not settle in Linux either.
+    /// Random numbers that do not depend on the option `seed` in Linux either.
     other: Rng,
     queue: TimeQueue,
-    /// Packets that were not delayed, the last one first, and when they came.
+    /// Packets that were not delayed, and when each came, in nanoseconds. The packet that came last
+    /// leaves first.
     ahead: Vec<(u64, Packet)>,
     child: Option<Child>,
     peeked: Option<Packet>,
-    /// All of these together, but what was peeked.
+    /// Packets and bytes held in all these places, without a peeked packet.
     held: Backlog,
 }
 
@@ -304,7 +308,8 @@ impl Netem {
         }
     }
 
-    /// Lets chance work on a packet, and on its duplicate if it goes `twice`.
+    /// Loses, duplicates or corrupts a packet at random, then enqueues it. `twice` says that the
+    /// packet was chosen to be duplicated.
     fn pass(&mut self, mut pkt: Packet, twice: bool, cx: &mut Cx<'_>) -> Verdict {
         let mut copies = 1 + u32::from(twice);
         if self.loss.strikes(&mut self.rng) && !(self.ecn && set_ce(&mut pkt)) {
@@ -320,7 +325,7 @@ impl Netem {
         if self.corrupt.happens(&mut self.rng) {
             if segments::is_several(&pkt) {
                 rest = segments::split(pkt, cx);
-                // A packet of several has a first one.
+                // `split` gives at least one packet, so the replacement is never used.
                 pkt = rest.pop_front().unwrap_or_else(|| Packet::new(0));
             }
             self.damage(&mut pkt);
@@ -332,18 +337,18 @@ impl Netem {
             return Verdict::Dropped;
         }
         if let Some(copy) = copy {
-            // What becomes of it is told by `cx`: the packet itself is queued.
+            // The fate of the copy is known from `cx`: the verdict is about the packet itself.
             let _ = self.pass(copy, false, cx);
         }
         self.put(pkt, cx.now);
-        // The first one is queued, whatever becomes of these.
+        // The first part is queued, which decides the verdict, whatever happens to the other parts.
         for part in rest {
             let _ = self.enqueue(part, cx);
         }
         Verdict::Queued
     }
 
-    /// Turns a bit of the payload over.
+    /// Inverts a random bit of the payload.
     fn damage(&mut self, pkt: &mut Packet) {
         let mut payload = pkt.payload().to_vec();
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -355,7 +360,7 @@ impl Netem {
         }
     }
 
-    /// Puts a packet where it belongs in time.
+    /// Puts a packet into the queue at the time at which it is to leave.
     #[inline]
     fn put(&mut self, pkt: Packet, now: Instant) {
         self.held.add(&pkt);
@@ -372,7 +377,8 @@ impl Netem {
         if self.wire.rate > 0 {
             let ahead_ns = self.ahead.first().map(|(at_ns, _)| *at_ns);
             if let Some(last_ns) = self.queue.last_ns().max(ahead_ns) {
-                // The wire is free when the last packet has left it, but the delay began before.
+                // The wire is free when the last packet has left it. But the delay runs from now,
+                // so the wait for the wire is part of the delay.
                 let waited_ns = i128::from(last_ns) - i128::from(now.0);
                 delay_ns = i64::try_from(i128::from(delay_ns) - waited_ns).unwrap_or(0).max(0);
                 from_ns = last_ns;
@@ -383,7 +389,8 @@ impl Netem {
         self.queue.push(from_ns.saturating_add_signed(delay_ns), pkt);
     }
 
-    /// Whether the first packet may leave; if not, and if there is one, when.
+    /// Whether the first packet may leave. If it may not, returns when it may, or `None` if there
+    /// is no packet.
     #[inline]
     fn due(&mut self, now: Instant) -> Result<(), Option<Instant>> {
         let first_ns = self.queue.first_ns().ok_or(None)?;
@@ -394,7 +401,7 @@ impl Netem {
         if at_ns <= now.0 { Ok(()) } else { Err(Some(Instant(at_ns))) }
     }
 
-    /// Takes the first packet off the queue.
+    /// Removes the first packet of the queue.
     #[inline]
     fn pop(&mut self, now: Instant) -> Option<Packet> {
         let pkt = self.queue.pop()?;
@@ -410,7 +417,7 @@ impl Netem {
     }
 }
 
-/// Marks a packet whose sender knows ECN.
+/// Sets the CE mark if the packet is ECN-capable. Returns whether it is.
 fn set_ce(pkt: &mut Packet) -> bool {
     let knows = pkt.ecn != 0;
     if knows {
@@ -440,9 +447,10 @@ impl Qdisc for Netem {
                 && let Some(mut pkt) = self.pop(cx.now)
             {
                 let Some(child) = &mut self.child else { return Dequeue::Ready(pkt) };
-                // The network's delay is none that a queue below could shorten.
+                // A queue below must not count the emulated delay as waiting time, because it
+                // cannot shorten that delay.
                 pkt.enqueued_ns = cx.now.0;
-                // What was dropped is told by `cx`.
+                // The fate of the packet is known from `cx`.
                 let _ = child.enqueue(pkt, cx, &mut self.held);
                 continue;
             }
@@ -450,7 +458,8 @@ impl Qdisc for Netem {
             let Some(child) = &mut self.child else { return wait };
             let mut answer = child.dequeue(cx, &mut self.held);
             if due.is_err_and(|wait| wait.is_some()) && !matches!(answer, Dequeue::Ready(_)) {
-                // It is asked again, which matters where the first time it only dropped.
+                // As in Linux, ask the child twice: at the first call, the child may only have
+                // dropped packets.
                 answer = child.dequeue(cx, &mut self.held);
             }
             return match answer {
@@ -478,8 +487,8 @@ impl Qdisc for Netem {
         self.backlog().packets < self.limit
     }
 
-    /// As in Linux, it drops nothing: what is held leaves when it was to leave. Where chance stands
-    /// begins anew by a `seed`; without one, it goes on.
+    /// Sets new parameters and, like Linux, drops nothing: packets held keep their times. A `seed`
+    /// restarts the random numbers; without a `seed`, they go on.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         let seed = self.other.next_u64();
         let site = Site { seed, ..values.site };
@@ -507,13 +516,13 @@ impl Qdisc for Netem {
     }
 }
 
-/// Its one class holds what the delay is over for.
+/// The only class holds packets whose delay is over.
 impl Classes for Netem {
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         self.child.as_mut().filter(|_| minor == 1)
     }
 
-    /// As in Linux, its class counts nothing.
+    /// Returns zeros: as in Linux, the class of this qdisc counts nothing.
     fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
         (Counters::default(), Backlog::default())
     }

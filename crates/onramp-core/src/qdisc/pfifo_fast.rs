@@ -1,11 +1,11 @@
-//! Three bands, served strictly in order; each first in, first out.
+//! Three bands, served strictly in order; each band is first in, first out.
 //!
 //! Source: `tc-pfifo_fast(8)`, `tc-prio(8)`; behaviour of Linux 7.2 `net/sched/sch_generic.c`.
-//! Differs: the length of a band is an option here, where Linux takes it from the device. As there,
-//! a band is a ring whose places become free again 16 at a time (one by one if it has less than
-//! 32), so that it can be full with 15 packets less.
+//! Differs: the length of a band is an option here; Linux takes it from the device. As in Linux, a
+//! band is a ring whose places become free again 16 at a time (one by one if the ring has fewer
+//! than 32 places), so that a band can be full with 15 packets less than its length.
 //! Invariant: a packet leaves only when all bands before its own are empty; a band never holds more
-//! than its length.
+//! packets than its length.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -15,7 +15,7 @@ use crate::base::Fault;
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::sched::Shown;
 
-/// What Linux gives devices.
+/// The length that Linux gives to devices, in packets.
 const TXQUEUELEN: u32 = 1000;
 
 pub(super) const PFIFO_FAST: Kind = Kind {
@@ -37,9 +37,10 @@ pub(super) const PFIFO_FAST: Kind = Kind {
 #[derive(Debug)]
 struct PfifoFast {
     bands: [Ring; 3],
-    /// Has passed the bands by, and waits for the device.
+    /// A packet that bypassed the bands but that the device refused.
     passing: Option<Packet>,
-    /// The last dequeue found nothing, and nothing has come since: only then may packets pass.
+    /// Whether the last dequeue found nothing and no packet has come since. Only then may packets
+    /// bypass the bands.
     is_idle: bool,
 }
 
@@ -50,19 +51,19 @@ impl PfifoFast {
     }
 }
 
-/// What a transmit queue holds until somebody grafts something else (`default_qdisc_ops`).
+/// Returns the qdisc of a transmit queue until a user grafts another one (`default_qdisc_ops`).
 pub(crate) fn default_pfifo_fast() -> Box<dyn Qdisc> {
     Box::new(PfifoFast::new(TXQUEUELEN))
 }
 
-/// A band; `list` is what a ring of `size` places holds.
+/// A band: `list` has the packets of a ring of `size` places.
 #[derive(Debug)]
 struct Ring {
     size: u32,
     list: PacketList,
     /// The place of the oldest packet.
     head: u32,
-    /// Places that packets have left, and that are not free yet.
+    /// Number of places that packets have left and that are not free yet.
     used: u32,
 }
 
@@ -132,13 +133,15 @@ impl Qdisc for PfifoFast {
         self.is_idle
     }
 
-    /// It leaves before what is more urgent, and takes no place in its ring.
+    /// Keeps a packet that the device refused. That packet leaves before more urgent packets, and
+    /// takes no place in a ring.
     fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {
         (self.passing, self.is_idle) = (Some(pkt), false);
         Verdict::Queued
     }
 
-    /// As with a device's `txqueuelen` in Linux, what a smaller ring has no room for is dropped.
+    /// Sets a new length. As with a device's `txqueuelen` in Linux, packets for which a smaller
+    /// ring has no room are dropped.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let size = values.number32("txqueuelen");
         for band in &mut self.bands {

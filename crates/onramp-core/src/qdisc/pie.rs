@@ -1,12 +1,13 @@
-//! Proportional integral controller enhanced: packets are dropped at random as they come, so that
-//! those that stay wait for about `target`.
+//! Proportional integral controller enhanced: drops arriving packets at random, so that the packets
+//! that stay wait for about `target`.
 //!
 //! Source: RFC 8033; `tc-pie(8)`; behaviour of Linux 7.2 `net/sched/sch_pie.c`.
-//! Differs: chance has a seed; updates come by the clock, as those of a qdisc that was made when
-//! the machine started; a packet waits since it was pushed
-//! ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)), also one that came while there was an
-//! estimator: when that is gone, in Linux, it has waited since the machine started.
-//! Invariant: nothing is dropped early in the first 150 ms of a busy queue, nor when less than two
+//! Differs: random numbers come from a seed; the probability is updated at multiples of the
+//! interval of the clock, as in a qdisc that was created when the machine started; the waiting time
+//! of a packet starts when the packet is pushed ([`enqueued_ns`](onramp_queue::Meta::enqueued_ns)).
+//! That also holds for a packet that came before `dq_rate_estimator` was switched off: in Linux,
+//! such a packet has waited since the machine started.
+//! Invariant: nothing is dropped early in the first 150 ms of a busy queue, nor while less than two
 //! of the largest packets are held.
 
 use onramp_queue::{DropReason, Packet, PacketList};
@@ -77,10 +78,10 @@ struct Pie {
     law: Law,
     state: pie::Pie,
     rounds: Rounds,
-    /// Rounds in which the probability was moved.
+    /// Number of intervals for which the probability was updated.
     updates: u64,
     list: PacketList,
-    /// Dequeued for a parent that looked.
+    /// A packet that was dequeued because the parent peeked.
     peeked: Option<Packet>,
     stats: Stats,
 }
@@ -95,7 +96,8 @@ struct Stats {
 }
 
 impl Pie {
-    /// Whether a packet may come in, perhaps with a mark.
+    /// Decides whether a packet may enter the queue, perhaps with a mark. Returns the drop reason
+    /// if it may not.
     #[inline]
     fn admits(&mut self, pkt: &mut Packet, held: Backlog) -> Result<(), DropReason> {
         if held.packets >= self.limit {
@@ -112,7 +114,7 @@ impl Pie {
         Err(DropReason::Congested)
     }
 
-    /// Moves the probability as often as it is time.
+    /// Updates the probability once for each interval that has ended.
     #[inline]
     fn update(&mut self, cx: &Cx<'_>) {
         let rounds = self.rounds.count(&self.law.timer, cx.now);

@@ -1,15 +1,15 @@
-//! Keeps packets until it is told to let them go.
+//! Holds packets until a command releases them.
 //!
-//! `block` marks where packets are parted: those that came since the mark before are the last
-//! buffer. `release` lets the last buffer go, `release_indefinite` everything, until the next
-//! `block`. A plug begins blocked.
+//! `block` sets a mark behind the newest packet: the packets that came since the mark before form
+//! the last buffer. `release` lets the last buffer leave; `release_indefinite` lets all packets
+//! leave, until the next `block`. A new plug is blocked.
 //!
 //! Source: B. Cully et al., "Remus: High Availability via Asynchronous Virtual Machine
 //! Replication", 2008; the help of `tc`; behaviour of Linux 7.2 `net/sched/sch_plug.c`.
-//! Differs: `limit` can stand beside a command. The default limit follows from a device's
+//! Differs: `limit` can be given together with a command. The default limit follows from a device's
 //! `txqueuelen`, which is 1,000 packets.
-//! Invariant: packets leave in the order they came, and none that came behind the mark of the last
-//! buffer that was released.
+//! Invariant: packets leave in the order they came, and no packet leaves that came after the mark
+//! of the last buffer that was released.
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
@@ -48,13 +48,13 @@ pub(super) const PLUG: Kind = Kind {
 struct Plug {
     limit: u64,
     list: PacketList,
-    /// Everything may leave.
+    /// Whether all packets may leave.
     open: bool,
-    /// Packets that came since the last mark.
+    /// Number of packets that came since the last mark.
     current: u32,
-    /// Packets of the last buffer, unless it was released.
+    /// Number of packets in the last buffer, unless that buffer was released.
     last: u32,
-    /// Packets that may leave.
+    /// Number of packets that may leave.
     released: u32,
     peeked: Option<Packet>,
 }

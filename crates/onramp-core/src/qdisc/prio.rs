@@ -1,11 +1,12 @@
-//! Bands with a qdisc each, served strictly in order.
+//! Bands, each with a qdisc, that are served strictly in order.
 //!
-//! A packet's band is the class its priority names (`1:1` is the first band), else the class that
-//! the filters name, else what `priomap` says of the low four bits of its priority.
+//! A packet's band is the class that its priority names (`1:1` is the first band), else the class
+//! that the filters name, else the band to which `priomap` assigns the low four bits of its
+//! priority.
 //!
 //! Source: `tc-prio(8)`; behaviour of Linux 7.2 `net/sched/sch_prio.c`.
 //! Differs: nothing known.
-//! Invariant: a packet leaves only when no band before its own lets one out.
+//! Invariant: a packet leaves only when no band before its own has a packet ready.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -57,7 +58,8 @@ pub(super) const PRIO: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// A band that was given is checked by `tc`, others by the kernel.
+/// Checks the priority map. `tc` checks the entries that a line gives; the kernel checks the
+/// default entries.
 fn check(values: &Values<'_>) -> Result<(), Clash> {
     let bands = values.number("bands");
     let map = priomap(values);
@@ -71,7 +73,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     Err(if given { Clash::usage("priomap", why) } else { ("priomap", why).into() })
 }
 
-/// As `tc` shows bands, of `pfifo_fast` as well.
+/// Shows bands as `tc` does, also those of `pfifo_fast`.
 pub(super) fn show_bands(bands: u64, priomap: &[u8; 16], out: &mut Out) {
     out.uint("bands", bands, format_args!("bands {bands} priomap"));
     for band in priomap {
@@ -89,7 +91,7 @@ fn choice(values: &Values<'_>) -> Choice {
     Choice::new(values, values.number("bands"), priomap(values))
 }
 
-/// What was given, and the default for the rest.
+/// Returns the entries that were given, and the default for the others.
 fn priomap(values: &Values<'_>) -> [u8; 16] {
     let mut priomap = super::PRIOMAP;
     for (band, given) in priomap.iter_mut().zip(values.list("priomap")) {
@@ -98,7 +100,7 @@ fn priomap(values: &Values<'_>) -> [u8; 16] {
     priomap
 }
 
-/// How a packet's band is found; `ets` does the same.
+/// How a packet's band is found; `ets` uses this as well.
 #[derive(Debug)]
 pub(super) struct Choice {
     handle: Handle,
@@ -113,7 +115,7 @@ impl Choice {
         Self { handle: values.site.handle, bands, priomap, filters: Filters::default() }
     }
 
-    /// The band of a packet; none: an action said that it dies.
+    /// Returns the band of a packet, or `None` if a filter's action drops the packet.
     #[inline]
     pub(super) fn band(&mut self, pkt: &mut Packet, now: Instant) -> Option<usize> {
         let named = Handle::from_priority(pkt.priority);

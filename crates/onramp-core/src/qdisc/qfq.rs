@@ -1,16 +1,18 @@
-//! Classes that share by weight: what each gets is at most a few packets from what it should have.
+//! Quick fair queueing: classes share the link by weight; what each class gets differs from its
+//! share by a few packets at most.
 //!
-//! A packet's class is found as `drr` finds it. Classes of the same weight and largest packet form
-//! aggregates of up to eight, which are scheduled as one; within an aggregate, classes take turns
-//! by deficit round robin.
+//! A packet's class is found as in `drr`. Classes of the same weight and largest packet form
+//! aggregates of up to eight classes, and each aggregate is scheduled as a unit; within an
+//! aggregate, classes take turns by deficit round robin.
 //!
 //! Source: F. Checconi, L. Rizzo, P. Valente, "QFQ: Efficient Packet Scheduling With Tight
 //! Guarantees", 2013; P. Valente, "Reducing the Execution Time of Fair-Queueing Packet Schedulers",
 //! 2014 (QFQ+); behaviour of Linux 7.2 `net/sched/sch_qfq.c`.
-//! Differs: the sum of all weights is not bounded by 65,536. Where all that a class holds dies as
-//! it is asked for its next packet, the next class is asked.
-//! Invariant: among classes that always hold packets, what any has sent, divided by its weight,
-//! differs by a bounded number of packets from what any other has.
+//! Differs: the sum of all weights is not limited to 65,536. If a class that is asked for its next
+//! packet drops all packets that it holds, the next class is asked.
+//! Invariant: among classes that always hold packets, what any class has sent, divided by its
+//! weight, differs by a bounded number of packets from what any other class has sent, divided by
+//! its weight.
 
 mod aggregate;
 mod schedule;
@@ -80,7 +82,7 @@ pub(super) const QFQ: Kind = Kind {
 struct Qfq {
     classes: Table<Class>,
     schedule: Schedule,
-    /// What the classes hold.
+    /// Packets and bytes that the classes hold.
     held: Backlog,
     filters: Filters,
     peeked: Option<Packet>,
@@ -88,23 +90,23 @@ struct Qfq {
 
 const _: () = assert!(size_of::<Option<Class>>() == 128);
 
-/// Two cache lines, which processors fetch together.
+/// A class. It takes two cache lines, which processors fetch together.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Class {
     child: Child,
     aggregate: usize,
-    /// Bytes it may still send in its turn. As in Linux, one that should fall below zero is very
-    /// large for the time being.
+    /// Number of bytes that the class may still send in its turn. As in Linux, a deficit that
+    /// should fall below zero wraps around to a very large number for a while.
     deficit: u32,
-    /// The length of its next packet, if it said so when it was asked last.
+    /// Length in bytes of the next packet, if the child had one ready when it was last asked.
     next: Option<u32>,
-    /// Bytes and packets that were queued, which are what Linux counts.
+    /// Bytes and packets that were enqueued, which are what Linux counts.
     came: (u64, u64),
 }
 
 impl Class {
-    /// Asks for its next packet, and notes what it says.
+    /// Peeks at the next packet of the class, and stores its length.
     #[inline]
     fn peek(&mut self, cx: &mut Cx<'_>, sum: &mut Backlog) -> Peek {
         let answer = self.child.peek(cx, sum);
@@ -117,7 +119,7 @@ impl Class {
 }
 
 impl Qfq {
-    /// Lets the schedule know that a class holds something now, or nothing any more.
+    /// Updates the schedule when a class has got its first packet or lost its last one.
     fn update_active(&mut self, place: usize) {
         let class = &mut self.classes[place];
         let active = self.schedule.is_active(place);
@@ -131,7 +133,7 @@ impl Qfq {
         }
     }
 
-    /// Puts a class into an aggregate of this weight and largest packet.
+    /// Moves a class to an aggregate of this weight and largest packet.
     fn join(&mut self, place: usize, weight: u32, packet_max: u32) {
         let aggregate = self.schedule.aggregate(weight, packet_max);
         let class = &mut self.classes[place];
@@ -141,14 +143,15 @@ impl Qfq {
         self.schedule.join(aggregate, place, active);
     }
 
-    /// Lets a class send a packet of `len` bytes, at which it was peeked.
+    /// Sends the next packet of a class, which has `len` bytes according to the last peek.
     fn send(&mut self, place: usize, len: u32, cx: &mut Cx<'_>) -> Dequeue {
         let class = &mut self.classes[place];
         let answer = class.child.dequeue(cx, &mut self.held);
         class.deficit = class.deficit.wrapping_sub(len);
         class.next = None;
         let aggregate = class.aggregate;
-        // A class that holds nothing leaves its aggregate in service, should another come.
+        // A class without packets leaves the turns, but its aggregate stays in service, because
+        // another packet may come.
         if class.child.held().packets == 0 {
             self.schedule.pause(aggregate, place);
         } else {
@@ -197,7 +200,8 @@ impl Qdisc for Qfq {
         if active && verdict == Verdict::Queued {
             let before = class.next;
             let _ = class.peek(cx, &mut self.held);
-            // If it goes before the one that the deficit was checked for, the turn may be over.
+            // The new packet goes before the packet for which the deficit was checked, so the turn
+            // may be over.
             let goes_before = class.next == Some(len) && before != Some(len);
             if goes_before && class.deficit < len && self.schedule.has_turn(aggregate, place) {
                 self.schedule.end_turn(aggregate, place);

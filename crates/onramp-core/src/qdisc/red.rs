@@ -1,13 +1,12 @@
 //! Random early detection: packets are dropped at random before the queue is full.
 //!
-//! The law looks at the backlog of the class `1:1`, which is a `bfifo` until somebody grafts
-//! something else.
+//! RED looks at the backlog of class `1:1`, which is a `bfifo` until a user grafts another qdisc.
 //!
 //! Source: Floyd and Jacobson 1993; `tc-red(8)`; behaviour of Linux 7.2 `net/sched/sch_red.c`.
-//! Differs: chance has a seed. With `adaptive`, it looks at the average by the clock, as if it had
-//! been made when the machine started. There are no qevents.
-//! Invariant: nothing is dropped early while the average is below `min`; everything that cannot be
-//! marked is, while it is beyond `max`.
+//! Differs: random numbers come from a seed. With `adaptive`, the average is checked at fixed times
+//! of the clock, as in a qdisc that was created when the machine started. There are no qevents.
+//! Invariant: nothing is dropped early while the average is below `min`; while the average is
+//! beyond `max`, every packet that cannot be marked is dropped.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -18,10 +17,10 @@ use crate::base::{Clash, Counters, Errno, Extra, Fault, ecn};
 use crate::law::red::{self, Adaption, Average, Red, Shape};
 use crate::sched::{Child, Classes, Shown};
 
-/// What an idle queue sends, if nobody says so: 10 Mbit/s.
+/// The rate at which an idle queue is assumed to send by default: 10 Mbit/s, in bytes per second.
 const BANDWIDTH: u64 = 10_000_000 / 8;
 
-/// Whether packets are marked, and which.
+/// Defines an option that says whether packets are marked, and which packets.
 const fn switch(words: &'static [&'static str], help: &'static str) -> Param {
     Param::new(words[0], Unit::Words(words), Default::Off, help).reset()
 }
@@ -89,7 +88,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     shape.check_bits()
 }
 
-/// What the law is told.
+/// Returns the parameters of RED.
 fn shape(values: &Values<'_>) -> Shape {
     let or = |key, default| if values.number(key) == 0 { default } else { values.number32(key) };
     let (limit, avpkt) = (values.number32("limit"), values.number32("avpkt"));
@@ -99,7 +98,8 @@ fn shape(values: &Values<'_>) -> Shape {
     Shape::of_bounds(values, min, max, avpkt)
 }
 
-/// The usual packet, and the rate at which an idle queue would send it.
+/// Returns the usual packet size in bytes, and the rate in bytes per second at which an idle queue
+/// is assumed to send.
 fn idle(values: &Values<'_>) -> (u32, u64) {
     let rate = values.number("bandwidth");
     (values.number32("avpkt"), if rate == 0 { BANDWIDTH } else { rate })
@@ -153,7 +153,7 @@ impl RedQdisc {
         }
     }
 
-    /// Whether a packet goes, which might be marked instead.
+    /// Decides whether a packet is dropped; if not, the packet was marked instead.
     #[cold]
     fn goes(&mut self, pkt: &mut Packet, forced: bool) -> bool {
         self.stats.overlimits += 1;
@@ -215,8 +215,8 @@ impl Qdisc for RedQdisc {
         self.child.accepts(pkt)
     }
 
-    /// As in Linux, the queue below is another one if there is a limit, which there always is: it
-    /// drops what it holds. Averages begin anew.
+    /// Sets new parameters. As in Linux, the queue below is replaced if there is a limit, which
+    /// there always is: the old queue drops what it holds. The average starts anew.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         self.child.reset(cx, &mut self.held);
         let new = Self::new(values);
@@ -254,7 +254,7 @@ impl Classes for RedQdisc {
         (minor == 1).then_some(&mut self.child)
     }
 
-    /// As in Linux, its class counts nothing.
+    /// Returns zeros: as in Linux, the class of this qdisc counts nothing.
     fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
         (Counters::default(), Backlog::default())
     }

@@ -1,13 +1,14 @@
-//! Stochastic fairness: a short queue for each flow, served in turn; the longest gives way.
+//! Stochastic fairness: a short queue for each flow, served in turn; a full qdisc drops from the
+//! longest queue.
 //!
 //! Source: McKenney, "Stochastic Fairness Queueing", 1990; `tc-sfq(8)`; behaviour of Linux 7.2
-//! `net/sched/sch_sfq.c`, with its choice among queues of the same length (the one that came to it
-//! last) and its order of flows after a perturbation.
+//! `net/sched/sch_sfq.c`, with its choice among queues of the same length (the one that reached
+//! that length last) and its order of flows after a perturbation.
 //! Differs: flows are hashed by [`flow`](onramp_queue::Meta::flow). A perturbation happens with the
-//! first call after its time, which comes by the clock, as if the qdisc had been made when the
-//! machine started.
-//! Invariant: packets of a flow leave in order, unless it is hashed anew; when a packet is one too
-//! many, none of the queues is longer than the one it is dropped from.
+//! first call after its time; its times are multiples of the interval of the clock, as if the qdisc
+//! had been created when the machine started.
+//! Invariant: packets of a flow leave in order, unless the flow is hashed anew; when a packet must
+//! be dropped, no queue is longer than the queue from which it is dropped.
 
 mod slots;
 
@@ -25,21 +26,21 @@ use crate::law::wheel::{Rounds, TICK_NS, Timer};
 use crate::sched::buckets::Buckets;
 use crate::sched::{FlowView, Shown};
 
-/// Packets a queue holds at most, whatever the user says.
+/// The most packets that a queue holds, whatever the user says.
 const DEPTH_MAX: u32 = 127;
 const FLOWS_MAX: u32 = 65_408;
-/// Seconds that the kernel's timer can count, with `HZ=100`.
+/// The most seconds that the kernel's timer can count, with `HZ=100`.
 const PERTURB_MAX: u64 = i32::MAX as u64 / TICKS_PER_SEC;
 const TICKS_PER_SEC: u64 = 1_000_000_000 / TICK_NS;
-/// Bytes of a round, at most.
+/// The largest quantum, in bytes.
 const QUANTUM_MAX: u64 = 1 << 20;
 const AVERAGE_PACKET: u64 = 1000;
 
-/// What the kernel says of any change.
+/// The error of the kernel for any change.
 const FIXED: Fault =
     Fault::Kernel(Errno::NotSupported, Some("Change operation not supported by specified qdisc"));
 
-/// A parameter; none can be changed.
+/// Defines a parameter; no parameter can be changed.
 const fn param(key: &'static str, unit: Unit, default: Default, help: &'static str) -> Param {
     Param::new(key, unit, default, help).once(FIXED)
 }
@@ -101,7 +102,7 @@ pub(super) const SFQ: Kind = Kind {
     ..Kind::LEAF
 };
 
-/// What only RED has.
+/// Options that only RED uses.
 const OF_RED: [&str; 7] = ["min", "max", "avpkt", "burst", "probability", "ecn", "harddrop"];
 
 fn check(values: &Values<'_>) -> Result<(), Clash> {
@@ -123,7 +124,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// How much is held at most, where options limit each other.
+/// The limits in effect, where options bound each other.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     limit: u32,
@@ -147,12 +148,13 @@ impl Limits {
     }
 }
 
-/// The bytes of a round: a very small one would take many of them.
+/// Returns the quantum in bytes, at least 256: with a very small quantum, a packet would take many
+/// rounds.
 fn quantum(values: &Values<'_>) -> u64 {
     values.number("quantum").max(256)
 }
 
-/// What RED does to each flow.
+/// Returns the parameters of RED for each flow.
 fn shape(values: &Values<'_>) -> Shape {
     Shape::of(values, values.number32("redflowlimit"), values.number32("avpkt"))
 }
@@ -182,7 +184,7 @@ fn show(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     }
 }
 
-/// What RED did by chance, and beyond `max`.
+/// Names of RED's statistics: for random marks and drops, and for those beyond `max`.
 const NAMES: [[&str; 3]; 2] = [
     ["prob_mark", "prob_mark_head", "prob_drop"],
     ["forced_mark", "forced_mark_head", "forced_drop"],
@@ -199,28 +201,29 @@ struct Sfq {
     red: Option<Box<FlowRed>>,
     perturb: Option<Box<Perturb>>,
     backlog: Backlog,
-    /// Dequeued for a parent that looked, or passed by; not counted in `backlog`.
+    /// A packet that was dequeued because the parent peeked, or that bypassed the queue but was
+    /// refused by the device; `backlog` does not count this packet.
     peeked: Option<Packet>,
 }
 
-/// RED on each flow.
+/// The state of RED, which judges each flow separately.
 #[derive(Debug)]
 struct FlowRed {
     law: Red,
-    /// Of each slot.
+    /// The average queue length of each slot.
     averages: Box<[Average]>,
     ecn: bool,
     harddrop: bool,
-    /// Marked, marked at the head, dropped: by chance, and beyond `max`.
+    /// Number of packets marked, marked at the head, and dropped: at random, and beyond `max`.
     stats: [[u64; 3]; 2],
 }
 
-/// Changes of the hash.
+/// Perturbation: changes the hash from time to time.
 #[derive(Debug)]
 struct Perturb {
     timer: Timer,
     rounds: Rounds,
-    /// Rounds in which it happened, or need not.
+    /// Number of intervals whose perturbation has happened or was not necessary.
     done: u64,
     rng: Rng,
 }
@@ -264,7 +267,8 @@ impl Sfq {
         }
     }
 
-    /// Whether RED lets a packet into a slot; if it marks the oldest packet instead, it does.
+    /// Whether RED lets a packet into a slot. This includes the case that RED marks the oldest
+    /// packet instead.
     #[cold]
     fn spares(&mut self, slot: u32, pkt: &mut Packet, now: Instant) -> bool {
         let Some(red) = &mut self.red else { return true };
@@ -290,7 +294,7 @@ impl Sfq {
         false
     }
 
-    /// Drops `pkt`, or, from the head, the oldest packet of its flow for it.
+    /// Drops `pkt`, or, with `headdrop`, drops the oldest packet of its flow instead.
     #[cold]
     fn refuse(&mut self, slot: u32, pkt: Packet, reason: DropReason, cx: &mut Cx<'_>) -> Verdict {
         if !self.headdrop {
@@ -310,7 +314,7 @@ impl Sfq {
         Verdict::Congested
     }
 
-    /// Drops a packet from the longest queue; says from which.
+    /// Drops a packet from the longest queue, and returns the slot of that queue.
     #[cold]
     fn drop_one(&mut self, cx: &mut Cx<'_>) -> u32 {
         let slot = self.slots.longest();
@@ -323,7 +327,7 @@ impl Sfq {
         slot
     }
 
-    /// The slot of a packet's bucket, perhaps a new one; [`NONE`] if there are no more.
+    /// Returns the slot of a packet's bucket, perhaps a new one; [`NONE`] if no slot is free.
     #[inline]
     fn slot_of(&mut self, bucket: usize) -> u32 {
         let slot = self.slots.of_bucket(bucket);
@@ -337,7 +341,7 @@ impl Sfq {
         slot
     }
 
-    /// Hashes all flows anew when it is time.
+    /// Changes the hash if the interval `perturb` has ended.
     #[inline]
     fn perturb(&mut self, cx: &mut Cx<'_>) {
         let Some(perturb) = &mut self.perturb else { return };
@@ -352,7 +356,7 @@ impl Sfq {
         }
     }
 
-    /// Sorts all packets into queues again; those that find no room die.
+    /// Sorts all packets into queues again by the new hash, and drops packets that find no room.
     #[cold]
     fn rehash(&mut self, cx: &mut Cx<'_>) {
         let mut held = PacketList::new();
@@ -376,7 +380,7 @@ impl Sfq {
         }
     }
 
-    /// Packets held, that of a parent who looked included.
+    /// Returns the number of packets held, including a packet that the parent peeked at.
     #[inline]
     fn packets(&self) -> u32 {
         self.backlog.packets + u32::from(self.peeked.is_some())
@@ -479,7 +483,7 @@ impl Qdisc for Sfq {
         self.slots.prefetch_flows(flows.map(|flow| self.buckets.hash(flow)));
     }
 
-    /// None of its parameters can be changed.
+    /// Does nothing: none of the parameters can be changed.
     fn change(&mut self, _values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         true
     }

@@ -1,10 +1,12 @@
-//! The highest priority first; when full, a packet of the lowest one makes room.
+//! Serves the highest priority first; when full, drops a packet of the lowest priority to make
+//! room.
 //!
 //! Source: N. Alves et al., "SKB Priority Queue", 2018, for Gatekeeper (M. Doucette's thesis, "An
 //! Architectural Approach for Mitigating Next-Generation Denial of Service Attacks");
 //! `tc-skbprio(8)`; behaviour of Linux 7.2 `net/sched/sch_skbprio.c`.
-//! Invariant: a packet leaves only when none of a higher priority is held, and is dropped only when
-//! the qdisc is full and holds none of a lower priority; within one, the newest dies first.
+//! Invariant: a packet leaves only when no packet of a higher priority is held, and is dropped only
+//! when the qdisc is full and holds no packet of a lower priority; within a priority, the newest
+//! packet is dropped first.
 
 use std::collections::VecDeque;
 
@@ -14,7 +16,8 @@ use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, shown};
 use crate::base::params::{Default, Param, Unit, Values};
 use crate::sched::{FlowView, Shown};
 
-/// Priorities: this one less one is the highest, and stands for all above it.
+/// Number of priorities. Greater priorities count as the highest one, which is this number minus
+/// one.
 const PRIORITIES: usize = 64;
 
 pub(super) const SKBPRIO: Kind = Kind {
@@ -48,13 +51,13 @@ pub(super) const SKBPRIO: Kind = Kind {
 struct SkbPrio {
     limit: u32,
     queues: [VecDeque<Packet>; PRIORITIES],
-    /// What each queue holds.
+    /// Number of bytes that the queue of each priority holds.
     bytes: [u64; PRIORITIES],
-    /// What was dropped of each priority.
+    /// Number of packets dropped of each priority.
     drops: [u64; PRIORITIES],
-    /// A bit for each priority whose queue holds something.
+    /// A bit for each priority whose queue is not empty.
     used: u64,
-    /// What was peeked at included.
+    /// Packets and bytes held, including a peeked packet.
     held: Backlog,
     peeked: Option<Packet>,
 }
@@ -64,7 +67,7 @@ fn priority(pkt: &Packet) -> usize {
 }
 
 impl SkbPrio {
-    /// The lowest priority in use; the highest there is, if none is.
+    /// Returns the lowest priority that holds packets, or the highest priority if none does.
     #[inline]
     fn lowest(&self) -> usize {
         (self.used.trailing_zeros() as usize).min(PRIORITIES - 1)
@@ -78,7 +81,7 @@ impl SkbPrio {
         self.used |= 1 << priority;
     }
 
-    /// Takes a packet out of its queue, where it is first or last.
+    /// Removes the first or the last packet of a priority's queue.
     #[inline]
     fn take(
         &mut self,
@@ -149,7 +152,8 @@ impl Qdisc for SkbPrio {
         self.held.packets < self.limit
     }
 
-    /// As Linux does, it drops nothing: what is too much leaves in its time.
+    /// Sets the new limit and, like Linux, drops nothing: packets beyond a smaller limit leave in
+    /// turn.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.limit = values.number32("limit");
         true

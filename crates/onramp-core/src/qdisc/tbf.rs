@@ -1,15 +1,17 @@
-//! A token bucket before a queue: a rate, and how much may be sent at once after a pause.
+//! A token bucket in front of a queue: limits the rate, and how much may be sent at once after a
+//! pause.
 //!
-//! A packet leaves when the bucket has its bytes, and, with `peakrate`, when a second bucket has
-//! them that is `mtu` bytes deep and fills at that rate. Below stands a `bfifo` of `limit` bytes,
-//! or what was grafted to class 1. A packet of several datagrams (GSO) that is larger than the
-//! bucket is taken apart, if none of them is.
+//! A packet leaves when the bucket has tokens for its bytes, and, with `peakrate`, when a second
+//! bucket has them too; the second bucket is `mtu` bytes deep and fills at that rate. The child is
+//! a `bfifo` of `limit` bytes, or the qdisc that was grafted to class 1. A packet of several
+//! datagrams (GSO) that is larger than the bucket is split, if each of its datagrams fits the
+//! bucket.
 //!
 //! Source: `tc-tbf(8)`; behaviour of Linux 7.2 `net/sched/sch_tbf.c`.
-//! Differs: what a smaller `burst` or `mtu` makes too large for good is dropped as its turn comes;
-//! in Linux nothing leaves any more.
-//! Invariant: from any packet to any later one, those that leave take no longer at `rate` than the
-//! time between the two and `burst`.
+//! Differs: a packet that has become too large because of a smaller `burst` or `mtu` is dropped
+//! when its turn comes; in Linux, such a packet blocks all packets behind it for ever.
+//! Invariant: take any packet and any later one. Sending all packets that leave in between at
+//! `rate` takes no longer than the time between the two, plus `burst`.
 
 use onramp_queue::{DropReason, Packet};
 
@@ -107,7 +109,7 @@ fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// What the queue may hold: `limit`, or what comes in `latency` and a burst.
+/// Returns how many bytes the queue may hold: `limit`, or what comes in `latency` plus a burst.
 pub(super) fn limit(values: &Values<'_>) -> u64 {
     if values.is_given("limit") {
         return values.number("limit");
@@ -128,16 +130,17 @@ pub(super) fn limit(values: &Values<'_>) -> u64 {
 struct Tbf {
     bucket: Bucket,
     peak: Option<Bucket>,
-    /// When the buckets were last looked at.
+    /// When the tokens in the buckets were last counted.
     looked_at: Instant,
-    /// Larger packets never find tokens enough.
+    /// Size in bytes of the largest packet that the buckets can ever pay for.
     largest: u32,
     child: Child,
-    /// What `child` holds.
+    /// Packets and bytes that `child` holds.
     held: Backlog,
-    /// Paid, and dequeued for a parent that looked; not counted in `held`.
+    /// A packet that was dequeued because the parent peeked, and that has been paid for; `held`
+    /// does not count this packet.
     peeked: Option<Packet>,
-    /// How often a packet had to wait.
+    /// How often a packet had to wait for tokens.
     overlimits: u64,
 }
 
@@ -162,7 +165,7 @@ impl Tbf {
         }
     }
 
-    /// What both buckets would hold if a packet of `len` bytes left now.
+    /// Returns what both buckets would hold if a packet of `len` bytes left now, in nanoseconds.
     #[inline]
     fn left_ns(&self, now: Instant, len: u32) -> (i64, i64) {
         let elapsed_ns = now.since(self.looked_at).min(self.bucket.depth_ns.cast_unsigned());
@@ -171,7 +174,7 @@ impl Tbf {
         (self.bucket.left_ns(elapsed_ns, len), peak_ns)
     }
 
-    /// Pays for a packet of `len` bytes, or says when that can be done.
+    /// Pays for a packet of `len` bytes, or returns when there will be enough tokens.
     #[inline]
     fn pay(&mut self, now: Instant, len: u32) -> Result<(), Instant> {
         let (tokens_ns, peak_ns) = self.left_ns(now, len);
@@ -188,13 +191,14 @@ impl Tbf {
         Ok(())
     }
 
-    /// Whether each datagram of a packet fits the buckets.
+    /// Whether each datagram of a packet is small enough for the buckets.
     fn fits_in_parts(&self, pkt: &Packet) -> bool {
         let (_, full, last) = segments::sizes(pkt);
         segments::is_several(pkt) && full.max(last) <= self.largest
     }
 
-    /// Takes in a packet that is too large for the buckets, datagram by datagram, or drops it.
+    /// Enqueues a packet that is too large for the buckets datagram by datagram, or drops the
+    /// packet.
     #[cold]
     fn enqueue_parts(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
         if !self.fits_in_parts(&pkt) {
@@ -204,7 +208,8 @@ impl Tbf {
         segments::each(pkt, cx, |part, cx| self.child.enqueue(part, cx, &mut self.held))
     }
 
-    /// Drops the next packet: it came when the buckets were larger. True: there was one.
+    /// Drops the next packet, which came when the buckets were larger. Returns whether there was a
+    /// packet.
     #[cold]
     fn drop_head(&mut self, cx: &mut Cx<'_>) -> bool {
         let Dequeue::Ready(pkt) = self.child.dequeue(cx, &mut self.held) else { return false };
@@ -258,7 +263,8 @@ impl Qdisc for Tbf {
         (pkt.len <= self.largest || self.fits_in_parts(pkt)) && self.child.accepts(pkt)
     }
 
-    /// Keeps what is held, with full buckets. As in Linux, the limit is that of any fifo below.
+    /// Sets new parameters, fills the buckets, and keeps all packets. As in Linux, a fifo below
+    /// gets the new limit.
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         let new = Self::new(values);
         (self.bucket, self.peak, self.largest) = (new.bucket, new.peak, new.largest);
@@ -301,7 +307,7 @@ impl Classes for Tbf {
         self.held = self.child.held();
     }
 
-    /// As in Linux, its class counts nothing.
+    /// Returns zeros: as in Linux, the class of this qdisc counts nothing.
     fn counters(&mut self, _minor: u16) -> (Counters, Backlog) {
         (Counters::default(), Backlog::default())
     }

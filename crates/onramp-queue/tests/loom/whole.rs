@@ -94,12 +94,17 @@ impl World {
     }
 
     /// Models `Port::run` for a port that holds nothing back.
-    pub(crate) fn run(&self, mut owner: Owner<'_, u32>, mut fresh: PacketList, keep: impl Fn()) {
+    pub(crate) fn run(
+        &self,
+        mut owner: Owner<'_, u32>,
+        mut fresh: PacketList,
+        visit_now: impl Fn(),
+    ) {
         loop {
             fresh.append(&mut owner.take());
             self.did(std::mem::take(&mut *owner) + std::mem::take(&mut fresh).len());
             if self.is_wanted() {
-                self.obey();
+                self.take_requests();
             }
             if self.is_wanted() {
                 visit_now();
@@ -115,8 +120,8 @@ impl World {
         self.wants.load(Relaxed) & JOBS != 0
     }
 
-    /// Models `Port::obey`: an owner never waits for a lock.
-    fn obey(&self) {
+    /// Models `Port::take_requests`: an owner never waits for a lock.
+    fn take_requests(&self) {
         if let Ok(mut jobs) = self.jobs.try_lock() {
             self.did(std::mem::take(&mut *jobs));
             self.wants.fetch_and(!JOBS, Relaxed);
@@ -130,7 +135,7 @@ impl World {
         let Some(owner) = self.port.own() else { return self.visit_now() };
         let was_busy = owner.was_busy();
         if self.is_wanted() {
-            self.obey();
+            self.take_requests();
         }
         if self.is_wanted() || *owner > 0 || owner.waiting() > 0 {
             self.visit_now();
@@ -166,15 +171,15 @@ impl World {
     }
 
     /// Models `Port::visit`, and the request for the next visit.
-    pub(crate) fn work(&self, keep: impl Fn()) {
+    pub(crate) fn work(&self, visit_now: impl Fn()) {
         match self.port.own() {
-            Some(owner) => self.run(owner, PacketList::new(), keep),
+            Some(owner) => self.run(owner, PacketList::new(), visit_now),
             None => visit_now(),
         }
     }
 
-    fn visit(&self, keep: impl Fn()) {
-        self.work(keep);
+    fn visit(&self, visit_now: impl Fn()) {
+        self.work(visit_now);
         self.grant();
     }
 

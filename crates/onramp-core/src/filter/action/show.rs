@@ -18,7 +18,7 @@ impl Control {
     }
 }
 
-/// Shows how it goes on, with a word before it.
+/// Shows a control, with a word before it.
 pub(in crate::filter) fn show_control(out: &mut Out, before: &str, control: Control) {
     out.open(Some("control_action"));
     out.string("type", control.name(), format_args!("{before}{}", control.name()));
@@ -30,7 +30,7 @@ pub(in crate::filter) fn show_control(out: &mut Out, before: &str, control: Cont
     out.close();
 }
 
-/// Shows the actions of a filter, below it.
+/// Shows the actions of a filter, below the filter.
 pub(in crate::filter) fn show_all(actions: &[Action], out: &mut Out) {
     if actions.is_empty() {
         return;
@@ -67,7 +67,7 @@ pub(in crate::filter) fn show_bare(action: &Action, out: &mut Out) {
     action.show(out);
 }
 
-/// Shows what it has counted, at the end of its filter.
+/// Shows the counters of such a policer, at the end of its filter.
 pub(in crate::filter) fn show_bare_stats(action: &Action, out: &mut Out) {
     if out.style.stats {
         let seen = action.counters;
@@ -156,7 +156,7 @@ impl Edit {
     }
 }
 
-/// A class as `tc` shows it.
+/// Returns the name of a class as `tc` shows it.
 pub(in crate::filter) fn class_name(class: Handle) -> String {
     match (class.major, class.minor) {
         (0xffff, 0xffff) => "root".into(),

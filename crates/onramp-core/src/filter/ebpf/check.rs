@@ -1,11 +1,11 @@
-//! From instructions to steps that can be run.
+//! Decodes instructions to steps that the machine can run, and checks programs.
 
 use super::{FRAME, INSTRUCTION, Math, Operand, Register, Step, Test};
 
-/// The helper that copies bytes of the packet.
+/// Number of the helper that copies bytes of the packet.
 const SKB_LOAD_BYTES: i32 = 26;
 
-/// Registers that a call leaves unwritten.
+/// Bits of the registers that a call leaves unwritten.
 const SCRATCHED: u16 = 0b11_1110;
 
 const MATHS: [Math; 12] = [
@@ -37,7 +37,7 @@ const TESTS: [Test; 11] = [
     Test::SignedLessEqual,
 ];
 
-/// An instruction, taken apart.
+/// The fields of an instruction.
 #[derive(Clone, Copy)]
 struct Raw {
     code: u8,
@@ -59,7 +59,8 @@ impl Raw {
         }
     }
 
-    /// None, if a field is not zero that this instruction does not use.
+    /// Returns `None` if a field that this instruction does not use is not zero. The arguments say
+    /// which fields the instruction uses.
     fn only(self, to: bool, from: bool, at: bool, k: bool) -> Option<()> {
         let unused = (to || self.to == 0)
             && (from || self.from == 0)
@@ -68,7 +69,7 @@ impl Raw {
         unused.then_some(())
     }
 
-    /// The second operand: a number or a register.
+    /// Returns the second operand: a number or a register.
     fn operand(self, at: bool) -> Option<Operand> {
         if self.code & 8 == 0 {
             self.only(true, false, at, true)?;
@@ -84,7 +85,7 @@ impl Raw {
     }
 }
 
-/// What an instruction does; or what it is.
+/// Returns the step for an instruction, or what is wrong with the instruction.
 fn step(raw: Raw) -> Result<Step, &'static str> {
     const UNKNOWN: &str = "it is none that is known";
     let Raw { code, to, from, at, k } = raw;
@@ -93,7 +94,7 @@ fn step(raw: Raw) -> Result<Step, &'static str> {
     }
     let step =
         match code & 7 {
-            // LD
+            // The class LD: loads from the packet, as classic programs do.
             0 => {
                 match code {
                     0x20 | 0x28 | 0x30 => raw
@@ -105,12 +106,12 @@ fn step(raw: Raw) -> Result<Step, &'static str> {
                     _ => None,
                 }
             }
-            // LDX
+            // The class LDX: loads from memory.
             1 if code & 0xe0 == 0x60 => {
                 let load = Step::Load { size: raw.size(), to, base: from, at };
                 raw.only(true, true, true, false).map(|()| load)
             }
-            // ST, STX
+            // The classes ST and STX: stores of a number and of a register.
             class @ (2 | 3) if code & 0xe0 == 0x60 => {
                 let value = match class {
                     2 => raw
@@ -135,7 +136,7 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
             .then(|| raw.only(true, false, false, false))
             .flatten()
             .map(|()| Step::Negate { wide, to }),
-        // In the wide class, it would be the unconditional swap of a later version.
+        // In the wide class, this code would be the unconditional byte swap of a later version.
         13 if !wide => {
             let bits = u8::try_from(k).ok().filter(|bits| matches!(bits, 16 | 32 | 64))?;
             raw.only(true, false, false, true)?;
@@ -152,7 +153,7 @@ fn compute(raw: Raw, wide: bool) -> Option<Step> {
     }
 }
 
-/// None: it is no jump, call or exit.
+/// Returns the step for a jump, call or exit; `None` if the instruction is none of these.
 fn jump(raw: Raw, wide: bool) -> Result<Option<Step>, &'static str> {
     let Raw { code, to, from, at, k } = raw;
     Ok(match code {
@@ -183,7 +184,7 @@ fn forward(at: i16) -> Result<u16, &'static str> {
     u16::try_from(at).map_err(|_| "it jumps back: there are no loops here, unroll them")
 }
 
-/// Makes steps of instructions; or says which is none, and why.
+/// Decodes all instructions. Returns the first one that is wrong and the reason as an error.
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Step>, (usize, String)> {
     let (raws, _) = bytes.as_chunks::<INSTRUCTION>();
     let mut raws = raws.iter().map(|bytes| Raw::of(*bytes)).enumerate();
@@ -211,11 +212,11 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Step>, (usize, String)> {
     Ok(steps)
 }
 
-/// What is wrong with a program, and where.
+/// Returns the first step that is wrong and the reason, or `None` if the program is valid.
 pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
-    // Of each step, which registers are written on all ways to it.
+    // For each step: the registers that are written on all paths to that step.
     let mut written = vec![u16::MAX; steps.len()];
-    // At first, the context and the frame.
+    // At the start, only the context and the frame pointer are set.
     let mut now = 1 << 1 | 1 << FRAME;
     for (place, step) in steps.iter().enumerate() {
         now &= written[place];
@@ -251,7 +252,7 @@ pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
             }
             _ => {}
         }
-        // Nothing goes on from there to the next.
+        // Control never passes from a jump or an exit to the next step.
         if matches!(step, Step::Jump { .. } | Step::Exit) {
             now = u16::MAX;
         }
@@ -262,7 +263,7 @@ pub(super) fn fault(steps: &[Step]) -> Option<(usize, String)> {
     }
 }
 
-/// Registers that a step reads, and that it writes.
+/// Returns the registers that a step reads, and the registers that it writes.
 fn uses(step: &Step) -> (u16, u16) {
     let bit = |register: Register| 1_u16 << register;
     let operand = |operand: Operand| match operand {
@@ -277,7 +278,7 @@ fn uses(step: &Step) -> (u16, u16) {
         Step::Half | Step::Jump { .. } => (0, 0),
         Step::Load { to, base, .. } => (bit(base), bit(to)),
         Step::Store { base, value, .. } => (bit(base) | operand(value), 0),
-        // The context is in r6.
+        // Loads of the classic kind take the context from r6.
         Step::Legacy { more, .. } => (bit(6) | more.map_or(0, bit), bit(0)),
         Step::Branch { left, with, .. } => (bit(left) | operand(with), 0),
         Step::LoadBytes => (bit(1) | bit(2) | bit(3) | bit(4), bit(0)),

@@ -1,14 +1,14 @@
-//! The machine that steps run on: eleven registers, and three kinds of memory at addresses of its
-//! own, so that a program answers the same wherever it runs.
+//! The machine that runs the steps: eleven registers, and three kinds of memory at addresses that
+//! the machine defines, so that a program gives the same answer wherever it runs.
 //!
-//! | `struct __sk_buff` | what is there |
+//! | field of `struct __sk_buff` | contents |
 //! |---|---|
 //! | `len`, `wire_len` | length of the packet on the wire |
-//! | `mark`, `priority`, `queue_mapping`, `gso_size`, `tstamp` | as the packet says |
-//! | `protocol`, `vlan_present`, `vlan_tci`, `vlan_proto` | as classic programs see them |
-//! | `data`, `data_end`, `data_meta` | the bytes, from the Ethernet header on |
-//! | `tc_classid`, `tc_index`, `cb` | the program's own, to write to |
-//! | others | zero |
+//! | `mark`, `priority`, `queue_mapping`, `gso_size`, `tstamp` | from the packet's metadata |
+//! | `protocol`, `vlan_present`, `vlan_tci`, `vlan_proto` | as in classic programs |
+//! | `data`, `data_end`, `data_meta` | addresses of the bytes, from the Ethernet header on |
+//! | `tc_classid`, `tc_index`, `cb` | fields that the program may write |
+//! | other fields | zero |
 
 use onramp_queue::Packet;
 
@@ -16,17 +16,18 @@ use super::super::bpf::load;
 use super::{Answer, FRAME, Math, Operand, Register, Step, Test};
 use crate::base::dissect::Dissected;
 
-/// Where memory begins: addresses fit into 32 bits, as `data` does in a `struct __sk_buff`.
+/// Where the three kinds of memory begin. Addresses fit in 32 bits, as `data` does in a `struct
+/// __sk_buff`.
 const CONTEXT: u32 = 0x1000_0000;
 const STACK: u32 = 0x2000_0000;
 const PACKET: u32 = 0x4000_0000;
-/// Bits of an address that tell the kind of memory apart.
+/// The position of the address bits that distinguish the kinds of memory.
 const KIND: u32 = 28;
 
 const CONTEXT_LEN: usize = 192;
 const STACK_LEN: usize = 512;
 
-/// What a `struct __sk_buff` has where.
+/// Offsets of the fields of `struct __sk_buff`.
 mod field {
     pub(super) const LEN: usize = 0;
     pub(super) const MARK: usize = 8;
@@ -37,7 +38,7 @@ mod field {
     pub(super) const VLAN_PROTO: usize = 28;
     pub(super) const PRIORITY: usize = 32;
     pub(super) const TC_INDEX: usize = 44;
-    /// Behind the five words of `cb`.
+    /// The end of the five words of `cb`.
     pub(super) const CB_END: usize = 68;
     pub(super) const CLASS: usize = 72;
     pub(super) const DATA: usize = 76;
@@ -59,7 +60,7 @@ struct Machine<'p> {
     pkt: &'p Packet,
 }
 
-/// Runs a checked program; none, if it uses memory that is not there.
+/// Runs a checked program. Returns `None` if the program uses memory that does not exist.
 pub(super) fn run(
     steps: &[Step],
     dissected: &Dissected,
@@ -123,7 +124,7 @@ impl<'p> Machine<'p> {
             context[at..at + 4].copy_from_slice(&value.to_le_bytes());
         };
         let keys = dissected.keys();
-        // Protocols stand in there as in a header, whatever the machine.
+        // Protocols are stored in the byte order of the wire, on every machine.
         let network = |word: u16| u32::from(word.swap_bytes());
         put(field::LEN, pkt.len);
         put(field::MARK, pkt.mark);
@@ -186,7 +187,7 @@ impl<'p> Machine<'p> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Memory to write to.
+    /// Returns memory that the program may write, or `None`.
     fn room(&mut self, address: u64, size: usize) -> Option<&mut [u8]> {
         let (kind, at) = place(address)?;
         let end = at + size;
@@ -201,8 +202,8 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// `bpf_skb_load_bytes(skb, offset, to, len)`. What is not there is an error of its own, not a
-    /// fault; then the bytes are zero.
+    /// `bpf_skb_load_bytes(skb, offset, to, len)`. Reading beyond the packet does not end the
+    /// program: the helper returns an error, and the bytes are zero.
     fn load_bytes(&mut self) -> Option<u64> {
         let [offset, to, len] = [2, 3, 4].map(|register| self.get(register));
         let (offset, len) = (low(offset) as usize, low(len) as usize);
@@ -217,7 +218,7 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// The kind of memory at an address, and where in it.
+/// Returns the kind of memory at an address, and the offset in that memory.
 fn place(address: u64) -> Option<(u32, usize)> {
     let address = u32::try_from(address).ok()?;
     let kind = address >> KIND << KIND;
@@ -229,7 +230,7 @@ fn low(value: u64) -> u32 {
     value as u32
 }
 
-/// The low bits, in this order of bytes.
+/// Returns the lower `bits` bits of a value, in this byte order.
 fn ordered(big: bool, bits: u8, value: u64) -> u64 {
     let shift = 64 - u32::from(bits);
     if big { value.swap_bytes() >> shift } else { value << shift >> shift }
@@ -283,7 +284,8 @@ impl Test {
         }
     }
 
-    /// Both as numbers of 32 bits, with their signs, which keeps every order between them.
+    /// Compares both as 32-bit numbers, sign-extended to 64 bits, which keeps every order between
+    /// them.
     fn narrow(self, a: u64, b: u64) -> bool {
         let extended = |value: u64| i64::from(low(value).cast_signed()).cast_unsigned();
         self.wide(extended(a), extended(b))

@@ -1,4 +1,4 @@
-//! Programs assembled by hand, and compiled ones: `tests/ebpf/ports.c`.
+//! Tests with programs assembled by hand, and with compiled programs: `tests/ebpf/ports.c`.
 
 mod steps;
 
@@ -12,7 +12,7 @@ const PORTS: &[u8] = include_bytes!("../../../tests/ebpf/ports.o");
 
 const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// Code, destination, source, offset, number.
+/// The fields of an instruction: code, destination, source, offset, number.
 type Line = (u8, u8, u8, i16, i32);
 
 fn bytes(lines: &[Line]) -> Vec<u8> {
@@ -25,13 +25,13 @@ fn bytes(lines: &[Line]) -> Vec<u8> {
     bytes
 }
 
-/// What the lines make of a packet; the last is written here.
+/// Returns the answer of a program of these lines, to which an `exit` is appended.
 fn run(lines: &[Line], pkt: &Packet) -> Option<u32> {
     let program = [bytes(lines), EXIT.to_vec()].concat();
     Ebpf::of(&program).unwrap_or_else(|error| panic!("{lines:?}: {error}")).run(pkt)
 }
 
-/// A frame from port 5 to another.
+/// Returns a frame from port 5 to another port.
 fn to(port: u16) -> Packet {
     let mut frame = frame(5, 0, 100);
     frame[36..38].copy_from_slice(&port.to_be_bytes());
@@ -40,7 +40,8 @@ fn to(port: u16) -> Packet {
 
 #[test]
 fn arithmetic_on_64_and_on_32_bits() {
-    // r0 = 7; r0 op number; and the high half of r0, where there is one, moved down.
+    // r0 = -7; then the operation on r0 and a number. The second run shifts the upper half of r0
+    // down.
     let of = |code: u8, k: i32| {
         let both = [(0xb7, 0, 0, 0, -7), (code, 0, 0, 0, k)];
         let high = [both[0], both[1], (0x77, 0, 0, 0, 32)];
@@ -78,7 +79,7 @@ fn division_by_a_register_of_zero() {
 #[test]
 fn numbers_in_jumps_have_their_sign() {
     let pkt = Packet::new(1);
-    // r2 = -1 of 64 bits, or 2^32 - 1; r0 = 1 if it jumps.
+    // r2 = -1 in 64 bits, or 2^32 - 1; r0 = 1 if the program jumps.
     let jumps = |set: u8, code: u8, k: i32| {
         let lines =
             [(set, 2, 0, 0, -1), (0xb7, 0, 0, 0, 1), (code, 2, 0, 1, k), (0xb7, 0, 0, 0, 0)];
@@ -109,7 +110,7 @@ fn the_context_is_what_the_packet_says() {
     }
     assert_eq!((read(0x61, 152), read(0x61, 156)), (Some(0), Some(6)));
     assert_eq!((read(0x69, 0), read(0x71, 1)), (Some(900), Some(3)), "parts of a word");
-    // data_end - data.
+    // The program returns `data_end` - `data`, the length of the packet.
     let lines = [(0x61, 0, 1, 80, 0), (0x61, 2, 1, 76, 0), (0x1f, 0, 2, 0, 0)];
     assert_eq!(run(&lines, &pkt), Some(104));
     assert_eq!((read(0x61, 188), read(0x61, 189), read(0x61, -1)), (Some(0), None, None));
@@ -127,13 +128,14 @@ fn memory_that_is_not_there_is_no_match() {
     );
     assert_eq!((packet(3, 92), packet(3, 93), packet(2, -1)), (Some(0), None, None));
     assert_eq!(packet(1, 12), Some(8), "two bytes, little endian");
-    // The stack is 512 bytes below r10, and zero.
+    // The stack is the 512 bytes below r10, and is zero at first.
     let stack = |at| run(&[(0x61, 0, 10, at, 0)], &pkt);
     assert_eq!((stack(-4), stack(-512), stack(-3), stack(-513)), (Some(0), Some(0), None, None));
-    // What is stored is there again, byte by byte.
+    // The bytes that a program stores can be read again, one by one.
     let kept = [(0x7a, 10, 0, -8, -2), (0x72, 10, 0, -7, 0x55), (0x61, 0, 10, -8, 0)];
     assert_eq!(run(&kept, &pkt), Some(0xffff_55fe));
-    // Of the context, cb, tc_index and tc_classid are the program's own; the packet is not.
+    // A program may write the fields cb, tc_index and tc_classid of the context, but not the
+    // packet.
     let store = |at| run(&[(0xb7, 0, 0, 0, 1), (0x62, 1, 0, at, 7)], &pkt);
     for at in [44, 48, 64, 72] {
         assert_eq!(store(at), Some(1), "at {at}");
@@ -143,7 +145,7 @@ fn memory_that_is_not_there_is_no_match() {
     }
     let packet = [(0x61, 2, 1, 76, 0), (0xb7, 0, 0, 0, 1), (0x72, 2, 0, 0, 7)];
     assert_eq!(run(&packet, &pkt), None);
-    // No address is that of our own memory.
+    // A program cannot read the memory of the host.
     assert_eq!(run(&[(0xb7, 2, 0, 0, 4096), (0x79, 0, 2, 0, 0)], &pkt), None);
 }
 
@@ -157,7 +159,7 @@ fn loads_of_the_classic_kind() {
     );
     let more = [(0xbf, 6, 1, 0, 0), (0xb7, 2, 0, 0, 2), (0x48, 0, 2, 0, 34)];
     assert_eq!(run(&more, &pkt), Some(0x1234));
-    // From the network header on; beyond the end, the program ends with 0.
+    // A load from the network header on; a load beyond the end ends the program with 0.
     assert_eq!((load(0x30, -0x10_0000), load(0x20, 97)), (Some(0x45), Some(0)));
 }
 
@@ -206,7 +208,7 @@ fn what_is_wrong_with_a_program() {
     for digits in ["9", "9500", "950000000000000g", "+500000000000000"] {
         digits.parse::<Ebpf>().expect_err(digits);
     }
-    // A call leaves r1 to r5 behind.
+    // After a call, r1 to r5 are unwritten.
     let call = [
         (0xbf, 3, 10, 0, 0),
         (0x07, 3, 0, 0, -4),
@@ -239,12 +241,12 @@ fn a_compiled_program_says_the_class() {
     let mut marked = to(54);
     marked.mark = 7;
     assert_eq!(ask(&mut filters, &mut marked), class(9), "-1 is the filter's own");
-    // The headers that a device is going to write are there, too.
+    // The program also sees the headers that a device is going to write.
     let mut datagram = Packet::with_payload(b"who is it?");
     datagram.set_dest("192.0.2.1:53".parse().ok());
     assert_eq!(datagram.layer(), Layer::Datagram);
     assert_eq!(ask(&mut filters, &mut datagram), class(1));
-    // Cut off before the ports.
+    // The packet is cut off before the ports.
     let short = packet(&frame(5, 0, 100)[..37]);
     assert_eq!(Ebpf::of_object(PORTS, "classifier").expect("it is").run(&short), Some(0));
 }
@@ -258,10 +260,10 @@ fn a_compiled_program_says_what_happens() {
         (bytes[14], bytes[15]) = (first, second);
         ask(&mut direct, &mut packet(&bytes))
     };
-    // The class keeps its major number, and 16 bits are the minor one.
+    // The class keeps its major number; the lower 16 bits are the minor number.
     assert_eq!(ask(1, 2), Decision::Class(crate::base::Handle::new(2, 3)));
     assert_eq!(ask(0xff, 2), Decision::Drop);
-    // Every answer; the class is the filter's if nothing is written.
+    // Every answer; if the program writes no class, the class is that of the filter.
     for (said, expected) in [
         (0, Some(Decision::Class(crate::base::Handle::new(2, 5)))),
         (2, Some(Decision::Drop)),
@@ -301,7 +303,7 @@ fn what_is_wrong_with_an_object() {
         let error = error(file, "act");
         assert!(error.ends_with("expected what `clang -target bpf -c` writes"), "{error}");
     }
-    // Cut off or changed anywhere, it is an error or some program.
+    // A file that is cut off or changed anywhere gives an error or some program, but no panic.
     for end in 0..PORTS.len() {
         let _ = Ebpf::of_object(&PORTS[..end], "act");
         for byte in [0, 1, 0x7f, 0xff] {

@@ -6,7 +6,7 @@ use super::{LayerOf, Object, Op, Term, Test, Then, Tree, What};
 use crate::base::show::Out;
 
 impl Tree {
-    /// Shows it on lines of its own, if there is anything.
+    /// Shows the expression on lines of its own, unless the expression is empty.
     pub(in crate::filter) fn show(&self, out: &mut Out) {
         if self.0.is_empty() {
             return;
@@ -30,7 +30,7 @@ impl Tree {
             }
             text.push_str(relation);
             term.write(text, depth);
-            // What follows parentheses stands on their line.
+            // What follows parentheses stands on the same line.
             line = !matches!(term.test, Test::Inner(_));
             then = term.then;
         }

@@ -1,4 +1,4 @@
-//! How `tc` shows what computes a class.
+//! How `tc` shows a filter that computes a class.
 
 use super::{Flow, KEYS, Key};
 use crate::base::show::Out;
@@ -9,7 +9,7 @@ fn name(key: Key) -> &'static str {
 }
 
 impl Flow {
-    /// Shows it, from its mode to its expression.
+    /// Shows the filter, from its mode to its expression.
     pub(in crate::filter) fn show(&self, out: &mut Out) {
         let mode = if self.hash { "hash" } else { "map" };
         out.string("mode", mode, format_args!("{mode} keys "));
@@ -43,13 +43,13 @@ impl Flow {
         self.only.show(out);
     }
 
-    /// Shows which bits are kept, set and turned.
+    /// Shows which bits are kept, set and inverted.
     fn show_bits(&self, out: &mut Out) {
         let (mask, xor) = (self.mask, self.xor);
         if mask == u32::MAX && xor == 0 {
             return;
         }
-        // What is not kept and turned is set.
+        // A bit that is not kept and then inverted is set.
         let parts = [
             ("and", mask, mask != u32::MAX),
             ("xor", mask & xor, mask & xor != 0),

@@ -11,7 +11,7 @@ use super::{
 use crate::base::dissect::{ethertype, ip_proto};
 use crate::base::show::Out;
 
-/// How many leading bits a mask has, if those are all.
+/// Returns the number of leading bits of a mask, or `None` if the mask has other bits as well.
 fn bits(mask: &[u8]) -> Option<u32> {
     let leading = mask.iter().position(|byte| *byte != 0xff).unwrap_or(mask.len());
     let (full, rest) = mask.split_at(leading);
@@ -35,14 +35,14 @@ impl Flower {
         &self.mask[at..at + len]
     }
 
-    /// Value and mask of a field of one or two bytes, if it has any.
+    /// Returns value and mask of a field of one or two bytes, or `None` if the mask is zero.
     fn number(&self, field: Field) -> Option<(u16, u16)> {
         let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u16::from(*byte));
         let mask = number(self.mask_at(field));
         (mask != 0).then(|| (number(self.value(field)), mask))
     }
 
-    /// Shows all that it looks at.
+    /// Shows all fields that the filter looks at.
     pub(in crate::filter) fn show(&self, out: &mut Out) {
         self.show_vlan(out);
         self.show_mac("dst_mac", DST_MAC, out);
@@ -94,7 +94,7 @@ impl Flower {
         if let Some((prio, _)) = self.number(VLAN_PRIO) {
             out.uint("vlan_prio", prio.into(), format_args!("\n  vlan_prio {prio}"));
         }
-        // Behind a tag, the type is what the tag says.
+        // Behind a VLAN tag, the Ethernet type comes from the tag.
         if let (Some(_), Some((inner, _))) = (self.number(VLAN_TYPE), self.number(ETHERTYPE)) {
             let name = protocol::name(inner);
             out.string("vlan_ethtype", &name, format_args!("\n  vlan_ethtype {name}"));

@@ -11,26 +11,26 @@ use super::refused;
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The filters of one preference: of one kind, for one protocol.
+/// The filters of one preference: all of the same kind, for the same protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) kind: &'static str,
     protocol: u16,
-    /// As they are asked.
+    /// The filters in the order in which they are asked.
     filters: BTreeMap<Rank, Arc<FilterSpec>>,
     handles: BTreeMap<u32, Rank>,
     /// All handles below this one are taken.
     free: u32,
-    /// How many have come so far.
+    /// Number of filters that have been added so far.
     count: u64,
-    /// Of `flower`, what they match.
+    /// For `flower`: what each filter matches.
     flowers: BTreeSet<Key>,
-    /// And when each mask came, and how many have it.
+    /// For `flower`: when each mask came, and how many filters have it.
     masks: BTreeMap<Mask, (u64, usize)>,
 }
 
 impl Group {
-    /// The group that a filter begins.
+    /// Creates the group for its first filter.
     pub(super) fn of(filter: &FilterSpec) -> Self {
         Self {
             kind: filter.kind,
@@ -44,7 +44,7 @@ impl Group {
         }
     }
 
-    /// Says why what a line means cannot be among these.
+    /// Returns an error if a line names a filter that cannot be in this group.
     pub(super) fn agrees(&self, head: &Head, kind: Option<&str>) -> Result<(), ConfigError> {
         if let Some(other) = head.protocol.filter(|other| *other != self.protocol) {
             let said = "Protocol mismatch for filter with specified priority";
@@ -64,7 +64,8 @@ impl Group {
         self.filters.values().map(|filter| &**filter)
     }
 
-    /// The same in the order in which they could be added: in some kinds, the last is asked first.
+    /// Returns the filters in an order in which they can be added again: some kinds ask the last
+    /// filter first.
     pub(super) fn to_add(&self) -> Vec<&FilterSpec> {
         let mut filters: Vec<_> = self.specs().collect();
         if matches!(self.kind, "fw" | "basic" | "bpf") {
@@ -74,7 +75,7 @@ impl Group {
     }
 
     pub(super) fn get(&self, handle: u32) -> Option<Arc<FilterSpec>> {
-        // 0 means any, but for a preference of `fw` without rules.
+        // Handle 0 means any filter, except in a preference of `fw` where the mark is the class.
         let rank = self.handles.get(&handle).filter(|_| handle != 0 || self.kind != "fw")?;
         self.filters.get(rank).cloned()
     }
@@ -89,7 +90,7 @@ impl Group {
         self.count += 1;
     }
 
-    /// Takes out what has a rank.
+    /// Removes the filter of this rank.
     fn take(&mut self, rank: Rank) {
         let gone = self.filters.remove(&rank);
         let Some(Matcher::Flower(flower)) = gone.as_ref().map(|gone| &gone.matcher) else { return };
@@ -109,18 +110,18 @@ impl Group {
         self.free = self.free.min(filter.handle);
     }
 
-    /// Whether nothing is left but tables.
+    /// Whether only hash tables are left.
     pub(super) fn is_bare(&self) -> bool {
         self.specs().all(|filter| matches!(filter.matcher, Matcher::Table(_)))
     }
 
-    /// The nodes of a table.
+    /// Returns the nodes of a hash table.
     pub(super) fn nodes(&self, table: u32) -> Vec<Arc<FilterSpec>> {
         let nodes = self.handles.range(table + 1..=table | 0xf_ffff);
         nodes.filter_map(|(_, rank)| self.filters.get(rank).cloned()).collect()
     }
 
-    /// The lowest handle that is free.
+    /// Returns the lowest free handle.
     fn own_handle(&mut self) -> u32 {
         while self.handles.contains_key(&self.free) {
             self.free += 1;
@@ -128,7 +129,8 @@ impl Group {
         self.free
     }
 
-    /// Gives a filter a handle and a rank, or says why it cannot stand here.
+    /// Assigns a handle to a filter and returns its rank, or returns an error if the filter cannot
+    /// be in this group.
     pub(super) fn settle(
         &mut self,
         filter: &mut FilterSpec,
@@ -139,18 +141,18 @@ impl Group {
             filter.handle = self.own_handle();
         }
         let (count, last) = (self.count, u64::MAX - self.count);
-        // What replaces another stands where that stood.
+        // A filter that replaces another takes over the rank of that filter.
         let inside = |new: Rank| there.map_or(new, |there| there.rank);
         Ok(match &filter.matcher {
             Matcher::MarkIsClass(_) => (0, 0),
-            // In Linux's order of buckets, the last first.
+            // In the order of Linux's hash buckets; in a bucket, the last filter comes first.
             Matcher::Mark(mark, _) => {
                 let hash = mark ^ mark >> 16;
                 inside((1 + u64::from((hash ^ hash >> 8) & 0xff), last))
             }
-            // The last comes first.
+            // The last filter comes first.
             Matcher::Basic(_) | Matcher::Bpf(..) | Matcher::Ebpf(..) => inside((0, last)),
-            // Behind those with the same mask.
+            // Behind the filters with the same mask.
             Matcher::Flower(flower) => {
                 let mask = self.masks.get(&flower.mask());
                 (mask.map_or(count, |(came, _)| *came), count)

@@ -1,4 +1,4 @@
-//! The numbers of actions: each has one among those of its kind.
+//! Numbers of actions: each action has a unique number among the actions of its kind.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use super::refused;
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The numbers of actions, by kind.
+/// The numbers in use, for each kind of action.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers([Taken; action::KINDS]);
 
 #[derive(Clone, Debug, Default)]
 struct Taken {
     numbers: BTreeSet<u32>,
-    /// All below this one are taken.
+    /// All numbers below this one are taken.
     free: u32,
 }
 
 impl Taken {
-    /// The lowest that is free.
+    /// Returns the lowest free number.
     fn next(&mut self) -> u32 {
         let mut free = self.free.max(1);
         while self.numbers.contains(&free) {
@@ -48,7 +48,7 @@ impl Numbers {
         }
     }
 
-    /// Says which action has a number that another one has.
+    /// Returns an error if an action of the filter has a number that another action already has.
     pub(super) fn check(
         &self,
         filter: &FilterSpec,

@@ -1,4 +1,5 @@
-//! The hash tables of `u32` at a place: whose they are, and what they are called.
+//! The hash tables of `u32` at a qdisc or class: which preference owns each table, and the numbers
+//! of tables and nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use super::{Name, refused};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The first table and the first node that are given out.
+/// The first table and the first node that are assigned automatically.
 const OWN: u32 = 0x800;
 const OWN_TABLES: u32 = 0x800;
-/// Nodes are counted with so many bits.
+/// Number of bits of the part of a rank that counts nodes.
 const COUNT_BITS: u32 = 40;
 
-/// The nodes in the order in which they are given out: from 800 to fff, then from 1 on.
+/// Returns the number of the node that is assigned at this place of the order: first 800 to fff,
+/// then from 1 on; `None` at the end.
 fn node_at(place: u32) -> Option<u32> {
     match place {
         0..OWN => Some(OWN + place),
@@ -26,17 +28,17 @@ fn node_at(place: u32) -> Option<u32> {
     }
 }
 
-/// The hash tables at a place, by their handles.
+/// The hash tables at a qdisc or class, by their handles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     owned: BTreeMap<u32, Owned>,
-    /// How many were made.
+    /// Number of tables created so far.
     born: u64,
-    /// The number that is given out next.
+    /// The next number to assign.
     next: u32,
-    /// In each bucket, how many nodes of those that are given out are taken, from the first on.
+    /// For each bucket: all nodes before this place of the order are taken.
     taken: BTreeMap<u32, u32>,
-    /// How many nodes there were so far.
+    /// Number of nodes created so far.
     count: u64,
 }
 
@@ -70,7 +72,7 @@ impl Tables {
         Err(refused("u32", "").by(Errno::NoSpace, "", why))
     }
 
-    /// Makes the first table of the preference of a filter.
+    /// Creates the first table for the preference of a filter.
     pub(super) fn root(
         &mut self,
         filter: &FilterSpec,
@@ -84,12 +86,13 @@ impl Tables {
         Ok(Arc::new(filter.table(handle, (born, 0), serial)))
     }
 
-    /// The preference that made the table of a handle.
+    /// Returns the preference that created the table of this handle.
     pub(super) fn owner(&self, handle: u32) -> Option<Name> {
         self.owned.get(&(handle & TABLE)).map(|table| table.by)
     }
 
-    /// Gives a table or a node a handle. The preference and the rank where it is to stand.
+    /// Assigns a handle to a table or a node. Returns the preference and the rank under which to
+    /// store it.
     pub(super) fn settle(
         &mut self,
         filter: &mut FilterSpec,
@@ -182,7 +185,8 @@ impl Tables {
             0 => loop {
                 match node_at(place) {
                     Some(node) if taken(node) => place += 1,
-                    // Linux, too, gives the last one out again and again then.
+                    // As in Linux, when no number is free, the last one is assigned again and
+                    // again.
                     node => break node.unwrap_or(NODE),
                 }
             },
@@ -199,7 +203,7 @@ impl Tables {
         Ok((by, rank))
     }
 
-    /// A node is free again.
+    /// Marks the number of a node as free.
     pub(super) fn free(&mut self, filter: &FilterSpec) {
         if let Some(place) = self.taken.get_mut(&(filter.handle & !NODE)) {
             let node = filter.handle & NODE;
@@ -207,7 +211,7 @@ impl Tables {
         }
     }
 
-    /// Says why a table cannot go.
+    /// Returns an error if a table cannot be deleted.
     pub(super) fn check_delete(
         &self,
         filter: &FilterSpec,
@@ -246,7 +250,7 @@ impl Tables {
         }
     }
 
-    /// Whether there is one preference of this kind.
+    /// Whether at most one preference has filters of kind `u32`.
     pub(super) fn are_alone(groups: &BTreeMap<Name, Group>) -> bool {
         groups.values().filter(|group| group.kind == "u32").take(2).count() < 2
     }

@@ -1,5 +1,5 @@
-//! Actions: how they are read and shown, what they do, and what they count (`tc-actions(8)`,
-//! `tc-skbedit(8)`).
+//! Tests of actions: how they are read and shown, what they do, and what they count
+//! (`tc-actions(8)`, `tc-skbedit(8)`).
 
 use onramp_queue::Packet;
 
@@ -8,7 +8,7 @@ use super::tools::{TEXT, are_wrong, ports, shown, text, v4, wrong};
 use super::{Decision, ask, class, filters, from, packet};
 use crate::base::show::Style;
 
-/// A `matchall` with these actions, and what is shown of them.
+/// Returns how a `matchall` with these actions is shown.
 fn actions(words: &str, style: Style) -> String {
     let out = shown(&[&format!("pref 1 matchall {words}")], style);
     let head = match style.json {
@@ -21,7 +21,7 @@ fn actions(words: &str, style: Style) -> String {
 const JSON: Style = Style { json: true, ..TEXT };
 const STATS: Style = Style { stats: true, ..TEXT };
 
-/// One action of `gact` without chance.
+/// Returns how one action of `gact` without random control is shown.
 fn plain(order: u32, control: &str, index: u32) -> String {
     format!(
         "\n\taction order {order}: gact action {control}\n\t random type none pass val 0\n\
@@ -56,7 +56,8 @@ fn controls_are_shown() {
         );
         assert_eq!(actions(&format!("action {word}"), JSON), expected, "{word}");
     }
-    // One after the other, with the word between them or, before a control, without.
+    // Actions that follow each other, separated by the word `action`, or, before a control, without
+    // it.
     for words in
         ["action pipe action drop", "action pipe drop", "action gact pipe action gact drop"]
     {
@@ -83,7 +84,7 @@ fn chance_is_shown() {
             "netrand jump 2 val 1",
             r#""random_type":"netrand","control_action":{"type":"jump","jump":2},"val":1"#,
         ),
-        // Once in no time is each time.
+        // `random` with a value of zero applies to every packet.
         (
             "pipe random determ ok 0",
             "determ pass val 1",
@@ -276,7 +277,7 @@ fn what_is_wrong_with_an_action() {
     assert_eq!(text(&many(32)).matches("action order").count(), 32);
     let said = "filter matchall: \"action\": a filter has at most 32 actions";
     are_wrong(&[(&many(33), 1, said)]);
-    // Behind an action, `tc` takes a word that it does not know for another action.
+    // After an action, `tc` takes an unknown word for another action.
     let foo = "filter matchall: what is \"foo\"? matchall takes classid, action";
     are_wrong(&[
         ("matchall action ok foo", 255, foo),
@@ -289,12 +290,12 @@ fn what_is_wrong_with_an_action() {
     assert_eq!(skip.fault.kernel_text().as_deref(), Some(said));
 }
 
-/// How often each action of the first filter has seen a packet.
+/// Returns how many packets each action of the first filter has seen.
 fn seen(filters: &Filters) -> Vec<u64> {
     filters.filters[0].actions.iter().map(|action| action.counters.packets).collect()
 }
 
-/// Jumps count from the first action on, and end after 32 of them (`TCA_ACT_MAX_PRIO`).
+/// Jumps are absolute, counted from the first action, and end after 32 jumps (`TCA_ACT_MAX_PRIO`).
 #[test]
 fn jumps_end() {
     for (words, decision, counts) in [
@@ -317,7 +318,8 @@ fn jumps_end() {
     }
 }
 
-/// Sixteen new beginnings are allowed (`max_reclassify_loop`), and the next one kills the packet.
+/// A packet's classification may restart sixteen times (`max_reclassify_loop`); the next restart
+/// drops the packet.
 #[test]
 fn beginnings_are_counted() {
     for (word, every, expected) in [
@@ -330,7 +332,7 @@ fn beginnings_are_counted() {
         let line = format!("matchall classid 1:1 action {word} random determ ok {every}");
         assert_eq!(ask(&mut filters(&[&line]), &mut from(1)), expected, "{word}, {every}");
     }
-    // From chain to chain, and back to the first one.
+    // From one chain to another, and back to the first chain.
     let mut chained = filters(&[
         "pref 1 matchall classid 1:1 action goto chain 5 random determ ok 2",
         "chain 4 matchall classid 1:4",
@@ -343,7 +345,8 @@ fn beginnings_are_counted() {
     assert_eq!(hits, [2, 0, 1, 1, 0]);
 }
 
-/// `continue` asks the next filter of a preference, but not of kinds that look for the best one.
+/// After `continue`, the next filter of the preference is asked, except for kinds that look for one
+/// best match.
 #[test]
 fn what_comes_after_continue() {
     let next = |kind: &str| {
@@ -354,7 +357,7 @@ fn what_comes_after_continue() {
         ]);
         ask(&mut filters, &mut from(1))
     };
-    // The last is asked first.
+    // The filter that was added last is asked first.
     assert_eq!(next("basic"), class(1));
     assert_eq!(next("bpf bytecode '1,6 0 0 4294967295'"), class(1));
     let mut u32 = filters(&[
@@ -372,7 +375,7 @@ fn what_comes_after_continue() {
         "pref 2 matchall classid 1:9",
     ]);
     assert_eq!(ask(&mut flower, &mut from(1)), class(9));
-    // A filter for packets that have come in takes none that leaves, and counts nothing.
+    // A filter with `indev` matches no packet that leaves, and counts nothing.
     let mut indev = filters(&[
         "pref 1 u32 match u32 0 0 classid 1:1 indev e1 action ok",
         "pref 2 matchall classid 1:9",
@@ -410,7 +413,7 @@ fn what_actions_count() {
     assert_eq!(counters(&all, 1), (5, 1601, 0, 1));
     assert_eq!(counters(&all, 2), (4, 1100, 2, 0));
     assert_eq!(all.filters[0].hits, 5);
-    // A policer counts what it drops, an edit does not, as in Linux.
+    // As in Linux, a policer counts the packets that it drops, and `skbedit` does not.
     let mut police = filters(&["matchall action police mtu 500 drop"]);
     let mut edit = filters(&["matchall action skbedit mark 1 drop"]);
     for filters in [&mut police, &mut edit] {
@@ -441,7 +444,8 @@ fn packets_are_edited() {
     assert_eq!(edit("queue_mapping 65535", ip()), (0x77, 0xf0f0, 65_535));
 }
 
-/// By chance, one of so many in the long run; by counting, each one of so many.
+/// At random, one of so many packets is chosen in the long run; by counting, exactly one of so
+/// many.
 #[test]
 fn now_and_then() {
     let dropped = |words: &str, count: usize| {

@@ -1,5 +1,5 @@
-//! `basic`: matches alone and in expressions (`tc-ematch(8)`), as they are asked, shown and
-//! refused.
+//! Tests of `basic`: matches alone and in expressions (`tc-ematch(8)`): how they are evaluated,
+//! shown and refused.
 
 use onramp_queue::Packet;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::tools::{are_wrong, json, ports, tagged, text, v4};
 use super::{Decision, ask, class, filters, packet};
 
-/// UDP from 10.1.2.3, port 0x1234, to 10.9.8.7, port 0xfedc.
+/// Returns a UDP packet from 10.1.2.3, port 0x1234, to 10.9.8.7, port 0xfedc.
 fn udp() -> Packet {
     let mut pkt = packet(&v4(17, &[], &ports(0x1234, 0xfedc)));
     (pkt.priority, pkt.mark) = (0x0001_0203, 0xf000_000f);
@@ -21,7 +21,7 @@ fn holds(expression: &str, mut pkt: Packet) -> bool {
 
 #[test]
 fn bytes_are_compared() {
-    // Place, and the number there; the frame has 54 bytes, the IP header begins at 14.
+    // A position and the number there. The frame has 54 bytes; the IP header begins at byte 14.
     let places: &[(&str, u32)] = &[
         ("u8 at 9", 17),
         ("u8 at 9 layer network", 17),
@@ -37,7 +37,7 @@ fn bytes_are_compared() {
         ("u16 at -2 layer network", 0x0800),
         ("u32 at 12 mask 0xff00", 0x0200),
         ("u32 at 12 mask 0xffffffff", 0x0a01_0203),
-        // No mask and an empty one are the same.
+        // A mask of zero means the same as no mask.
         ("u32 at 12 mask 0", 0x0a01_0203),
         ("u8 at 1 mask 0x39", 0x39),
         ("u16 at 0 layer 2 trans", 0x3412),
@@ -60,7 +60,7 @@ fn bytes_are_compared() {
             }
         }
     }
-    // What does not lie in the packet matches nothing, not even `not equal`.
+    // A position beyond the packet matches nothing, not even `not equal`.
     for (place, is_there) in [
         ("u8 at 39", true),
         ("u8 at 40", false),
@@ -95,7 +95,7 @@ fn what_is_known_of_a_packet() {
         ("nf_mark", Some(0xf000_000f)),
         ("fwmark mask 0xff", Some(0x0f)),
         ("fwmark shift 31", Some(1)),
-        // In the order of the wire.
+        // `protocol` gives the number in the byte order of the wire.
         ("protocol", Some(0x0008)),
         ("pkt_len", Some(54)),
         ("data_len", Some(0)),
@@ -115,7 +115,7 @@ fn what_is_known_of_a_packet() {
             ] {
                 let text = format!("meta({object} {op} {other})");
                 assert_eq!(holds(&text, udp()), expected, "{text}");
-                // The other way round, too.
+                // The comparison also holds with the operands exchanged.
                 if op == "eq" {
                     let text = format!("meta({other} {op} {object})");
                     assert_eq!(holds(&text, udp()), expected, "{text}");
@@ -134,7 +134,8 @@ fn strings_of_bytes() {
     let mut bytes = v4(17, &[], &ports(1, 2));
     bytes.extend(b"abc-def");
     let pkt = || packet(&bytes);
-    // 14 + 20 + 20, so 40 behind the network header, and 20 behind the transport header.
+    // 14 + 20 + 20 bytes: so 40 after the start of the network header, and 20 after the start of
+    // the transport header.
     for (text, expected) in [
         ("nbyte(abc at 40)", true),
         ("nbyte(abc at 40 layer 1)", true),
@@ -160,7 +161,7 @@ fn strings_of_bytes() {
     }
 }
 
-/// An expression of matches that are known to hold or not.
+/// An expression of matches whose results are known.
 #[derive(Clone, Debug)]
 enum Part {
     Leaf(bool),
@@ -206,7 +207,7 @@ impl Part {
     }
 }
 
-/// `a and REST` is false if a is, and REST otherwise; `a or REST` is true if a is.
+/// `a and REST` is false if a is false, and otherwise REST; `a or REST` is true if a is true.
 fn row(parts: &[(Part, bool)]) -> bool {
     let (part, and) = &parts[0];
     if parts.len() == 1 {
@@ -239,7 +240,7 @@ fn words_between_matches() {
     ] {
         assert_eq!(holds(&text, udp()), expected, "{text}");
     }
-    // Without a match, it is always true; the last one counts.
+    // A filter without an expression always matches; of two expressions, the last one counts.
     assert_eq!(ask(&mut filters(&["basic classid 1:1"]), &mut udp()), class(1));
     let twice = format!("basic match '{no}' m '{yes}' classid 1:1");
     assert_eq!(ask(&mut filters(&[&twice]), &mut udp()), class(1));
@@ -267,7 +268,7 @@ fn expressions_are_shown() {
         ("meta(pkt_type eq data_len)", "  meta(pkt_type eq data_len)\n"),
         ("meta(mac_len mask 0 shift 0 eq 0)", "  meta(mac_len eq 0)\n"),
         ("nbyte(ab at 3 layer 2)", "  nbyte(61 62 \"ab\" at 3 layer 2)\n"),
-        // A byte that is no letter, digit or sign is a dot.
+        // A byte that is no letter, digit or sign is shown as a dot.
         ("nbyte(aé~ at -3)", "  nbyte(61 c3 a9 7e \"a..~\" at -3 layer 1)\n"),
         ("not cmp(u8 at 9 eq 17)", "  NOT cmp(u8 at 9 layer 1 eq 17)\n"),
         ("not not cmp(u8 at 9 eq 17)", "  cmp(u8 at 9 layer 1 eq 17)\n"),
@@ -353,7 +354,7 @@ fn what_is_wrong_with_an_expression() {
         };
         are_wrong(&[(&format!("basic match '{expression}' classid 1:1"), code, &said)]);
     }
-    // 31 parentheses in parentheses are 32 expressions.
+    // 31 nested parentheses make 32 expressions.
     let deep = |depth: usize| {
         let (open, close) = ("( ".repeat(depth), " )".repeat(depth));
         format!("basic match '{open}cmp(u8 at 9 eq 17){close}' classid 1:1")

@@ -1,4 +1,4 @@
-//! `bpf` of the classic kind: each instruction (McCanne and Jacobson 1993; Linux's
+//! Tests of classic `bpf`: each instruction (McCanne and Jacobson 1993; Linux's
 //! `Documentation/networking/filter.rst`), and what is wrong with a program.
 
 use onramp_queue::Packet;
@@ -11,18 +11,18 @@ fn program(code: &str) -> Bpf {
     code.parse().unwrap_or_else(|error| panic!("{code}: {error}"))
 }
 
-/// What instructions leave in A; the last is written here.
+/// Returns what the instructions leave in A; the instruction that returns A is appended.
 fn left(code: &[&str], pkt: &Packet) -> u32 {
     program(&format!("{},{},22 0 0 0", code.len() + 1, code.join(","))).run(pkt)
 }
 
-/// A packet of the bytes 0x80, 0x81, … in 100.
+/// Returns a packet of 100 bytes: 0x80, 0x81, and so on.
 fn counted() -> Packet {
     let bytes: Vec<u8> = (0..100_u8).map(|at| at.wrapping_add(0x80)).collect();
     packet(&bytes)
 }
 
-/// Offsets below zero, as a program has them.
+/// Returns a negative offset in the form in which a program has it.
 fn below(number: i64) -> String {
     u32::try_from(number + (1 << 32)).expect("32 bits").to_string()
 }
@@ -32,7 +32,7 @@ fn bytes_are_loaded() {
     let pkt = counted();
     let load = |code: u32, x: u32, k: &str| {
         let x = format!("1 0 0 {x}");
-        // A is all ones before, and what cannot be loaded ends the program with 0.
+        // All bits of A are set before. A load that fails ends the program with 0.
         left(&["0 0 0 4294967295", &x, &format!("{code} 0 0 {k}")], &pkt)
     };
     for at in [0, 1, 50, 96] {
@@ -42,7 +42,7 @@ fn bytes_are_loaded() {
         assert_eq!(load(0x20, 7, &k), word, "{at}");
         assert_eq!(load(0x28, 7, &k), half, "{at}");
         assert_eq!(load(0x30, 7, &k), a, "{at}");
-        // Indirect: the index register is added.
+        // Indirect: the index register X is added to the offset.
         for x in [0, at] {
             let k = (at - x).to_string();
             assert_eq!(load(0x40, x, &k), word, "{at}");
@@ -55,7 +55,7 @@ fn bytes_are_loaded() {
         assert_eq!(load(code, 0, &(last + 1).to_string()), 0, "{code:x}");
         assert_eq!(load(code + 0x20, last + 1, "0"), 0, "{code:x}");
     }
-    // Of the index, four times the low half of a byte: the length of an IP header.
+    // X becomes four times the low half of a byte: the length of an IP header.
     assert_eq!(left(&["177 0 0 7", "135 0 0 0"], &pkt), 4 * 7);
     assert_eq!(left(&["177 0 0 31", "135 0 0 0"], &pkt), 4 * 15);
     assert_eq!(left(&["0 0 0 5", "177 0 0 100"], &pkt), 0);
@@ -81,7 +81,7 @@ fn what_is_beside_the_packet() {
     let (plain, tag) = (say(packet(&frame)), say(packet(&tagged(&frame, 0x88a8, 5, 0x123))));
     for (offset, of_plain, of_tagged) in [
         (0, 0x0800, 0x88a8),
-        // The packet's type: it is one for this host, as far as anybody knows.
+        // The packet type is always 0: a packet for this host.
         (4, 0, 0),
         (20, 0xdead_beef, 0xdead_beef),
         (24, 7, 7),
@@ -95,13 +95,13 @@ fn what_is_beside_the_packet() {
             assert_eq!(left(&["0 0 0 1", &load], &tag), of_tagged, "{offset}");
         }
     }
-    // What is not here is refused, up to the last offset that means such a thing.
+    // Extensions that do not exist here are refused, up to the last offset that names one.
     for offset in [8, 12, 16, 28, 32, 36, 40, 52, 56, 64, 0xfff] {
         let load = format!("2,32 0 0 {},22 0 0 0", below(-0x1000 + offset));
         let error = load.parse::<Bpf>().expect_err("no such thing").to_string();
         assert!(error.ends_with("no instruction (0)"), "{error}");
     }
-    // One before, it is an offset from the network header, beyond the end.
+    // One offset lower, the offset counts from the network header, and lies beyond the end.
     assert_eq!(left(&["0 0 0 1", &format!("32 0 0 {}", below(-0x1001))], &plain), 0);
     assert_eq!(left(&["128 0 0 0"], &plain), 1234);
     assert_eq!(left(&["129 0 0 0", "135 0 0 0"], &plain), 1234);
@@ -111,10 +111,10 @@ fn what_is_beside_the_packet() {
 fn registers_and_memory() {
     let pkt = counted();
     assert_eq!(left(&["0 0 0 4000000000"], &pkt), 4_000_000_000);
-    // A to X and back.
+    // The program copies A to X and back.
     assert_eq!(left(&["0 0 0 5", "7 0 0 0", "0 0 0 6", "135 0 0 0"], &pkt), 5);
     assert_eq!(left(&["0 0 0 6", "1 0 0 5", "135 0 0 0"], &pkt), 5);
-    // 16 places, apart from each other.
+    // 16 places of memory that do not affect each other.
     for place in 0..16 {
         let other = 15 - place;
         let code = [
@@ -126,7 +126,7 @@ fn registers_and_memory() {
             "1 0 0 0".to_owned(),
             format!("96 0 0 {place}"),
             format!("97 0 0 {other}"),
-            // 16 A + X.
+            // The program computes 16 A + X, to see both values.
             "100 0 0 4".to_owned(),
             "12 0 0 0".to_owned(),
         ];
@@ -134,7 +134,7 @@ fn registers_and_memory() {
         assert_eq!(left(&code, &pkt), 16 * 5 + 7, "{place}");
     }
     assert_eq!(left(&["0 0 0 5", "132 0 0 0"], &pkt), 5_u32.wrapping_neg());
-    // Constants are returned as they are.
+    // Constants are returned unchanged.
     assert_eq!(program("1,6 0 0 4294967295").run(&pkt), u32::MAX);
     assert_eq!(program("2,0 0 0 9,6 0 0 3").run(&pkt), 3);
 }
@@ -178,7 +178,7 @@ fn arithmetic() {
             assert_eq!(left(&[&set, &x, &by], &pkt), expected, "{code:x}: {a}, {b}");
         }
     }
-    // A division by a zero in X ends the program with 0.
+    // A division by zero in X ends the program with 0.
     for code in [0x3c, 0x9c] {
         let by = format!("{code} 0 0 0");
         assert_eq!(left(&["0 0 0 5", "1 0 0 0", &by, "0 0 0 8"], &pkt), 0);
@@ -188,7 +188,7 @@ fn arithmetic() {
 #[test]
 fn jumps() {
     let pkt = counted();
-    // Forward over that many.
+    // A jump skips so many instructions as its number says.
     for (over, value) in [(0, 3), (1, 2), (2, 1), (3, 0)] {
         let jump = format!("5 0 0 {over}");
         let add = "4 0 0 1";
@@ -200,7 +200,8 @@ fn jumps() {
     {
         for (code, holds) in [(0x15, a == b), (0x25, a > b), (0x35, a >= b), (0x45, a & b != 0)] {
             let set = format!("0 0 0 {a}");
-            // To the first constant if it holds, to the second one if not, and to the third never.
+            // To the first constant if the condition holds, to the second if it does not, never to
+            // the third.
             let both = |branch: String, before: &[&str]| {
                 let rest = [&*branch, "6 0 0 9", "6 0 0 1", "6 0 0 9", "6 0 0 2", "6 0 0 9"];
                 let all = [before, &rest[..]].concat();
@@ -217,7 +218,7 @@ fn jumps() {
             assert_eq!(found, expected, "{code:x}: {a}, {b}");
         }
     }
-    // As far as a byte goes.
+    // The longest conditional jump, 255 instructions.
     let far = vec!["4 0 0 1"; 255];
     let code = [&["0 0 0 0", "21 255 0 0"][..], &far, &["4 0 0 7"]].concat();
     assert_eq!(left(&code, &pkt), 7);
@@ -241,7 +242,7 @@ fn what_is_wrong_with_a_program() {
         ("2,97 0 0 3,6 0 0 0", 0, memory),
         ("3,2 0 0 3,96 0 0 4,6 0 0 0", 1, memory),
         ("3,3 0 0 15,97 0 0 14,6 0 0 0", 1, memory),
-        // Written on one way only.
+        // Memory that is written on only one path must not be read.
         ("4,21 1 0 0,2 0 0 3,96 0 0 3,6 0 0 0", 2, memory),
         ("5,21 0 1 0,2 0 0 3,5 0 0 0,96 0 0 3,6 0 0 0", 3, memory),
         ("5,21 0 2 0,2 0 0 3,5 0 0 0,96 0 0 3,6 0 0 0", 3, memory),
@@ -256,7 +257,7 @@ fn what_is_wrong_with_a_program() {
         assert_eq!(error.fault.code(), 2, "{code}");
     }
     for code in [
-        // Memory written on each way, and where nothing comes from the instruction before.
+        // Memory is written on each path, or control does not pass from the instruction before.
         "6,21 1 0 1,2 0 0 3,2 0 0 3,3 0 0 3,96 0 0 3,6 0 0 0",
         "6,21 0 2 0,2 0 0 3,5 0 0 1,5 0 0 1,96 0 0 3,6 0 0 0",
         "6,21 0 2 0,2 0 0 3,5 0 0 1,21 1 1 0,96 0 0 3,6 0 0 0",
@@ -308,11 +309,11 @@ fn what_is_wrong_with_a_program() {
         |count: usize| format!("{count},{}6 0 0 0", "0 0 0 0,".repeat(count - 1)).parse::<Bpf>();
     assert_eq!(long(4096).expect("the longest").run(&Packet::new(1)), 0);
     assert!(long(4097).is_err());
-    // Commas at the end and spaces beside them do not matter.
+    // Commas at the end and spaces beside commas do not matter.
     assert_eq!(program("2, 0 0 0 9, 22 0 0 0,").run(&Packet::new(1)), 9);
 }
 
-/// What the answer means: 0 is no match, all ones the filter's class, and else a class.
+/// The answer 0 means no match, all ones the filter's class, and any other number a class.
 #[test]
 fn answers() {
     let asked = |rest: &str| {
@@ -326,7 +327,7 @@ fn answers() {
         asked("bytecode '1,6 0 0 5' classid 1:2"),
         Decision::Class(crate::base::Handle::new(0, 5))
     );
-    // With `direct-action`, it is what happens.
+    // With `direct-action`, the answer says what happens to the packet.
     for (said, expected) in [
         (0, class(2)),
         (1, class(9)),
@@ -343,12 +344,13 @@ fn answers() {
         assert_eq!(asked(&format!("bytecode '1,6 0 0 {said}' da classid 1:2")), expected, "{said}");
         assert_eq!(asked(&format!("bc '1,6 0 0 {said}' direct-action classid 1:2")), expected);
     }
-    // Without a class, it has none.
+    // A filter without a class gives the packet the class 0:0.
     assert_eq!(asked("bytecode '1,6 0 0 0' da"), Decision::Class(crate::base::Handle::default()));
-    // A program of the other kind begins with no class of its own: r0 = tc_classid.
+    // Without `direct-action`, `tc_classid` of an eBPF program is 0 at first: r0 = tc_classid.
     let class_of = "ebpf-bytecode 61104800000000009500000000000000";
     assert_eq!(asked(&format!("{class_of} classid 1:2")), class(9));
-    // With `direct-action`, it begins with the filter's: 5 is none that means anything.
+    // With `direct-action`, `tc_classid` is the filter's class at first; the answer 5 has no
+    // meaning.
     assert_eq!(asked(&format!("{class_of} da classid 1:2")), Decision::Drop);
     assert_eq!(asked(&format!("{class_of} da classid 1:5")), class(9));
 }

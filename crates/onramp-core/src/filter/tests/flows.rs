@@ -1,4 +1,4 @@
-//! `flow`: what each key is, how it is computed with, and what is shown and refused.
+//! Tests of `flow`: the value of each key, the computation, and what is shown and refused.
 
 use onramp_queue::Packet;
 use proptest::prelude::*;
@@ -8,14 +8,15 @@ use super::tools::{TEXT, apply, are_wrong, json, options, ports, tagged, text, v
 use super::{PLACE, ask, class, filters, packet, try_table};
 use crate::base::{Handle, Instant};
 
-/// All 32 bits that a `map` makes of a packet: a class has 16 of them.
+/// Returns all 32 bits that a `map` computes for a packet. A class shows only 16 bits, so two
+/// filters are asked.
 fn mapped(words: &str, pkt: &Packet) -> u32 {
     let half = |shift: u32| {
         let line = format!("handle 1 flow map {words} rshift {shift} baseclass 1:1");
         match ask(&mut filters(&[&line]), &mut pkt.duplicate()) {
             Decision::Class(class) => {
                 assert_eq!(class.major, 1);
-                // From class 1 on.
+                // Classes are counted from class 1 on.
                 u32::from(class.minor.wrapping_sub(1))
             }
             other => panic!("{words}: {other:?}"),
@@ -24,7 +25,7 @@ fn mapped(words: &str, pkt: &Packet) -> u32 {
     half(16) << 16 | half(0)
 }
 
-/// The words of an address, all of them turned against each other.
+/// Combines the words of an address by exclusive or.
 fn folded(address: &[u8]) -> u32 {
     let word = |at: usize| u32::from_be_bytes(address[at..at + 4].try_into().expect("four"));
     (0..address.len()).step_by(4).fold(0, |sum, at| sum ^ word(at))
@@ -42,7 +43,7 @@ fn each_key_is_what_the_packet_says() {
     let (from, to) = (folded(&bytes[22..38]), folded(&bytes[38..54]));
     let six = say(packet(&bytes));
     let tag = say(packet(&tagged(&v4(17, &[], &ports(1, 2)), 0x8100, 5, 0x123)));
-    // Neither addresses nor ports: what the packet says of its flow.
+    // A packet without addresses and ports: the keys come from the packet's `flow`.
     let mut arp = v4(17, &[], &[0; 40]);
     arp[12..14].copy_from_slice(&[8, 6]);
     let arp = say(packet(&arp));
@@ -94,7 +95,7 @@ fn numbers_are_computed_with() {
         let mut filters = filters(&[&format!("handle 1 flow map key mark {words}")]);
         ask(&mut filters, &mut pkt.duplicate())
     };
-    // All 32 bits are added, and what is beyond them is gone.
+    // The sum has 32 bits; a carry is lost.
     for (addend, sum) in [
         ("1", 0x8000_00f6_u32),
         ("-1", 0x8000_00f4),
@@ -108,7 +109,7 @@ fn numbers_are_computed_with() {
         let expected = u16::try_from(sum % 65521 + 1).expect("16 bits");
         assert_eq!(found, class(expected), "{addend}");
     }
-    // Shifted before it is added to.
+    // The value is shifted before the number is added.
     assert_eq!(class_of("rshift 31 addend 2"), class(4));
     assert_eq!(class_of("rshift 4 addend 1 divisor 16"), class(1));
     // 0x800000f5 = 2^31 + 245: modulo 10, it is 8 + 5.
@@ -125,7 +126,7 @@ fn numbers_are_computed_with() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// However many are said, bits are kept, set and turned one after the other.
+    /// However many operations are given, bits are kept, set and inverted in the order of the line.
     #[test]
     fn bits_are_done_in_their_order(
         mark in any::<u32>(),
@@ -152,7 +153,7 @@ proptest! {
             words += &format!(" {name} {bits}");
         }
         prop_assert_eq!(mapped(&words, &pkt), value);
-        // And what is shown means the same.
+        // The operations as they are shown compute the same value.
         let out = text(&format!("handle 1 flow map {words}"));
         let shown = out.strip_prefix("handle 0x1 map keys mark ").expect("its head");
         let mut again = mark;
@@ -191,7 +192,7 @@ fn options_are_shown() {
         ),
         ("map key mark baseclass 3:f", Some("map keys mark baseclass 3:f ")),
         ("hash keys mark,src,mark,dst", Some("hash keys src,dst,mark baseclass 1:1 ")),
-        // What is computed with is not hashed.
+        // Operations on bits have no effect on hashing.
         ("hash keys mark and 0xff", Some("hash keys mark baseclass 1:1 ")),
         (
             "hash keys mark perturb 10sec divisor 1024",
@@ -316,7 +317,8 @@ fn what_is_wrong_with_a_flow() {
     );
 }
 
-/// A change keeps what is not said, but for bits and expressions, which begin anew.
+/// A change keeps the options that it does not give, except operations on bits and expressions,
+/// which start anew.
 #[test]
 fn a_flow_is_changed() {
     let changed = |first: &str, second: &str| {
@@ -363,8 +365,8 @@ fn a_flow_is_changed() {
     assert_eq!(changed("hash keys mark,src", "map"), Err(one.into()));
 }
 
-/// The output function of `SplitMix64`, which the reference implementation of its authors gives the
-/// values below for.
+/// The output function of `SplitMix64`, for which the reference implementation of its authors gives
+/// the values below.
 fn splitmix(state: u64) -> u64 {
     let mut z = state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -372,12 +374,12 @@ fn splitmix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A step of it from this state.
+/// Returns the output of one step of `SplitMix64` from this state.
 fn step(state: u64) -> u64 {
     splitmix(state.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Keys are mixed one after the other, the period first.
+/// Keys are mixed one after the other, after the number of the period.
 #[test]
 fn hashes_are_well_mixed() {
     assert_eq!(step(0), 0xe220_a839_7b1d_cdaf);
@@ -394,7 +396,7 @@ fn hashes_are_well_mixed() {
         Decision::Class(class) => u32::from(class.minor) - 1,
         other => panic!("{other:?}"),
     };
-    // A prime, so that every bit counts.
+    // The divisor is a prime, so that every bit affects the result.
     let divisor = 65_521;
     let mut one = filters(&[&format!("handle 1 flow hash keys mark divisor {divisor}")]);
     let mut three =
@@ -404,7 +406,7 @@ fn hashes_are_well_mixed() {
     for mark in [0, 1, 2, 0xffff, 0x8000_0000, 0xdead_beef, u32::MAX] {
         let first = step(step(0) ^ u64::from(mark));
         assert_eq!(asked(&mut one, mark, 5_000_000_000), folded(first) % divisor, "{mark}");
-        // In the order of Linux: ports, priority, mark.
+        // Keys are in the order of Linux: ports, priority, mark.
         let keys = [0x1234, u64::from(!mark), u64::from(mark)];
         let sum = keys.into_iter().fold(step(0), |sum, key| step(sum ^ key));
         assert_eq!(asked(&mut three, mark, 0), folded(sum) % divisor, "{mark}");

@@ -1,23 +1,23 @@
-//! `u32`: fields by their names (`tc-u32(8)`), where the headers have them (RFC 791, 792, 8200,
-//! 4443, 768, 9293; IEEE 802.3), and how they are shown.
+//! Tests of `u32`: named fields (`tc-u32(8)`) lie where the headers have them (RFC 791, 792, 8200,
+//! 4443, 768, 9293; IEEE 802.3), and are shown correctly.
 
 use super::tools::{JSON, PRETTY, are_wrong, json, shown, text, whole, wrong};
 use super::{PLACE, ask, class, filters, from, try_table};
 use crate::base::show::Style;
 
-/// What a node of these matches is shown as, behind its name.
+/// Returns how the keys of a node are shown, without the part before them.
 fn matches(rest: &str) -> String {
     let head = "fh 800::800 order 2048 key ht 800 bkt 0 *flowid 1:1 not_in_hw ";
     let out = text(&format!("protocol ip pref 1 u32 {rest} flowid 1:1"));
     out.strip_prefix(head).unwrap_or_else(|| panic!("{out}")).to_owned()
 }
 
-/// Name, then value and mask as they are typed, then the words that are compared.
+/// A field with value and mask as they are typed, and the words that are compared.
 const FIELDS: &[(&str, &[&str])] = &[
     ("ip src 10.1.2.3/16", &["0a010000/ffff0000 at 12"]),
     ("ip src 10.1.2.3", &["0a010203/ffffffff at 12"]),
     ("ip dst 192.0.2.1/31", &["c0000200/fffffffe at 16"]),
-    // A prefix of no bits compares a word with nothing.
+    // A prefix of no bits compares a word under an empty mask.
     ("ip src 10.1.2.3/0", &["00000000/00000000 at 12"]),
     ("ip dst any", &["00000000/00000000 at 16"]),
     // The type of service is the second byte.
@@ -26,12 +26,12 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("ip precedence 0xe0 e0", &["00e00000/00e00000 at 0"]),
     ("ip ihl 5 0xf", &["05000000/0f000000 at 0"]),
     ("ip protocol 17 0xff", &["00110000/00ff0000 at 8"]),
-    // Flags and offset are the 16 bits from the seventh byte on.
+    // Flags and fragment offset are the 16 bits from the seventh byte on.
     ("ip nofrag", &["00000000/00003fff at 4"]),
     ("ip firstfrag", &["00002000/00003fff at 4"]),
     ("ip df", &["00004000/00004000 at 4"]),
     ("ip mf", &["00002000/00002000 at 4"]),
-    // Of headers without options.
+    // These are positions in headers without options.
     ("ip sport 0x1234 0xffff", &["12340000/ffff0000 at 20"]),
     ("ip dport 53 0xff0f", &["00000005/0000ff0f at 20"]),
     ("ip icmp_type 8 0xff", &["08000000/ff000000 at 20"]),
@@ -53,7 +53,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("ip6 dst fd00::1/32", &["fd000000/ffffffff at 24"]),
     ("ip6 dst ::/0", &["00000000/00000000 at 24"]),
     ("ip6 src any", &["00000000/00000000 at 8"]),
-    // The traffic class stands behind the four bits of the version.
+    // The traffic class comes after the four bits of the version.
     ("ip6 priority 0xb8 0xff", &["0b800000/0ff00000 at 0"]),
     ("ip6 dsfield 0xff fc", &["0fc00000/0fc00000 at 0"]),
     ("ip6 tos 1 1", &["00100000/00100000 at 0"]),
@@ -69,13 +69,14 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("udp dst 53 ff", &["00000035/000000ff at nexthdr+0"]),
     ("icmp type 8 ff", &["08000000/ff000000 at nexthdr+0"]),
     ("icmp code 3 f", &["00030000/000f0000 at nexthdr+0"]),
-    // 14 bytes before the network header, and 8 before it.
+    // The destination address begins 14 bytes before the network header, the source address 8 bytes
+    // before it.
     ("ether dst 02:03:04:05:06:07", &["00000203/0000ffff at -16", "04050607/ffffffff at -12"]),
     ("ether src 02:03:04:05:06:07", &["02030405/ffffffff at -8", "06070000/ffff0000 at -4"]),
     ("u32 0x12345678 0xff00ff00", &["12005600/ff00ff00 at 0"]),
     ("u32 1 1 at 65532", &["00000001/00000001 at 65532"]),
     ("u32 1 1 at -4", &["00000001/00000001 at -4"]),
-    // Two bytes that do not begin a word end it.
+    // A 16-bit key that does not begin a word takes the last two bytes of the word.
     ("u16 0x1234 ffff at 4", &["12340000/ffff0000 at 4"]),
     ("u16 0x1234 ffff at 5", &["00001234/0000ffff at 4"]),
     ("u16 0x1234 ffff at 6", &["00001234/0000ffff at 4"]),
@@ -99,7 +100,7 @@ fn fields_stand_where_the_headers_have_them() {
     for (field, words) in FIELDS {
         let expected: String = words.iter().map(|word| format!("\n  match {word}")).collect();
         assert_eq!(matches(&format!("match {field}")), expected, "{field}");
-        // The word itself may be cut short.
+        // The word `match` may be abbreviated.
         assert_eq!(matches(&format!("m {field}")), expected, "{field}");
     }
 }
@@ -108,10 +109,10 @@ fn fields_stand_where_the_headers_have_them() {
 fn fields_of_one_word_are_compared_together() {
     let both = matches("match ip sport 5 0xffff match ip dport 9 0xffff match ip protocol 17 0xff");
     assert_eq!(both, "\n  match 00050009/ffffffff at 20\n  match 00110000/00ff0000 at 8");
-    // At the same offset, but of another header.
+    // The same offset, but relative to another header.
     let other = matches("match u32 1 1 at 0 match u32 0 1 at nexthdr+0");
     assert_eq!(other, "\n  match 00000001/00000001 at 0\n  match 00000000/00000001 at nexthdr+0");
-    // What both say of the same bits has to agree.
+    // Two keys that compare the same bits must agree.
     assert_eq!(
         matches("match u8 5 f at 0 match u8 0x15 ff at 0"),
         "\n  match 15000000/ff000000 at 0"
@@ -141,7 +142,7 @@ fn marks_of_packets() {
     }
 }
 
-/// With `-p`, words that are a field of IPv4 have its name.
+/// With `-p`, keys that are a field of IPv4 are shown by the field's name.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn readable_words() {
@@ -156,7 +157,7 @@ fn readable_words() {
         ("ip src 10.1.2.3", "\n  match IP src 10.1.2.3/32"),
         ("ip dst 10.1.2.3/0", "\n  match IP dst 0.0.0.0/0"),
         ("ip dst 10.1.2.0/23", "\n  match IP dst 10.1.2.0/23"),
-        // No prefix.
+        // A mask that is no prefix is shown without the field's name.
         ("u32 0x0a000001 0xff0000ff at 12", "\n  match 0a000001/ff0000ff at 12"),
         ("u32 1 0xff at 16", "\n  match 00000001/000000ff at 16"),
         ("ip tos 0x10 0xff", "\n  match IP dsfield 0x10"),
@@ -166,7 +167,7 @@ fn readable_words() {
         ("ip sport 4660 0xffff", "\n  match sport 4660"),
         ("ip dport 53 0xffff", "match dport 53"),
         ("ip dport 53 0xff", "\n  match 00000035/000000ff at 20"),
-        // Fields of another header have no names.
+        // Fields of other headers have no names.
         ("udp src 53 0xffff", "\n  match 00350000/ffff0000 at nexthdr+0"),
         ("u32 1 0xff0000 at nexthdr+8", "\n  match 00000000/00ff0000 at nexthdr+8"),
         ("u32 5 0xffffffff at nexthdr+12", "\n  match 00000005/ffffffff at nexthdr+12"),
@@ -174,10 +175,10 @@ fn readable_words() {
     ] {
         assert_eq!(below(&format!("protocol ip u32 match {field}")), words, "{field}");
     }
-    // Without IPv4 there are none, either.
+    // Without IPv4, there are no names either.
     let other = below("protocol ipv6 u32 match u32 1 0xffffffff at 12");
     assert_eq!(other, "\n  match 00000001/ffffffff at 12");
-    // As JSON, which is on many lines then.
+    // JSON output with `-p`, which has many lines.
     let compact = |field: &str, style| {
         let line = format!("pref 1 protocol ip u32 match {field} flowid 1:1");
         let table = try_table(&[&line]).expect("a correct line");
@@ -295,14 +296,14 @@ fn what_is_wrong_with_a_match() {
         let said = format!("filter u32: illegal \"{key}\" \"{value}\": {why}");
         assert_eq!(wrong(&format!("u32 match {rest}")), (1, said), "{rest}");
     }
-    // At most 128 words.
+    // A filter has at most 128 words.
     let many = |count: usize| {
         let keys: String = (0..count).map(|at| format!("match u32 1 1 at {} ", 4 * at)).collect();
         format!("pref 1 u32 {keys} flowid 1:1")
     };
     assert_eq!(text(&many(128)).lines().count(), 129);
     assert_eq!(wrong(&many(129)), (1, "filter u32: \"match\": at most 128 words".into()));
-    // One more in a word that is there already is none more.
+    // Another key in a word that is already compared does not count towards the limit.
     let same = many(128).replace("flowid", "match u32 2 2 at 4 flowid");
     assert!(text(&same).contains("match 00000003/00000003 at 4\n"));
 }

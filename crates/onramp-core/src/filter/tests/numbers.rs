@@ -1,10 +1,10 @@
-//! The numbers of actions: each has one among those of its kind, the lowest that is free.
+//! Tests of the numbers of actions: each action gets the lowest free number of its kind.
 
 use super::super::{How, Table};
 use super::tools::apply;
 use super::{PLACE, try_table};
 
-/// The numbers of all actions, filter by filter.
+/// Returns the numbers of all actions, filter by filter.
 fn numbers(table: &Table) -> Vec<Vec<u32>> {
     let of = |filter: &super::super::FilterSpec| {
         filter.actions.iter().map(|action| action.index).collect()
@@ -38,7 +38,7 @@ fn each_kind_has_its_own() {
     ])
     .expect("room");
     assert_eq!(numbers(&table), [vec![1, 1, 1], vec![2, 2, 2], vec![3, 4, 4, 5], vec![3, 5, 3]]);
-    // Twice in one filter, of one kind; of two kinds it is another action.
+    // Two actions of one kind in a filter cannot have the same number; actions of two kinds can.
     let twice = "matchall action ok index 7 action drop index 7";
     assert!(try_table(&[twice]).is_err());
     let other = "matchall action police mtu 500 index 7 action drop index 7";
@@ -52,19 +52,20 @@ fn what_is_free_again_is_given_out() {
     };
     let mut table = try_table(&[]).expect("an empty one");
     (1..=5).for_each(|pref| add(&mut table, pref, "action ok"));
-    // One by its handle, one with its preference.
+    // Delete one filter by its handle, and one with its preference.
     apply(&mut table, How::Delete, "pref 4 handle 1 basic").expect("it is there");
     apply(&mut table, How::Delete, "pref 2").expect("it is there");
     assert_eq!(numbers(&table), [[1], [3], [5]]);
     add(&mut table, 6, "action ok action ok action ok");
     assert_eq!(numbers(&table), [vec![1], vec![3], vec![5], vec![2, 4, 6]]);
-    // All of them, with their chain.
+    // Delete all filters, with their chain.
     apply(&mut table, How::Delete, "").expect("they are there");
     add(&mut table, 1, "action ok");
     assert_eq!(numbers(&table), [[1]]);
 }
 
-/// One that takes another's place: both are there for a moment.
+/// A filter that replaces another gets new numbers, because the other one still has its own for a
+/// moment.
 #[test]
 fn a_filter_in_the_place_of_another() {
     let mut table =
@@ -75,23 +76,23 @@ fn a_filter_in_the_place_of_another() {
     };
     replace(&mut table, "action ok action ok").expect("it is there");
     assert_eq!(numbers(&table), [[2, 3]]);
-    // What the first one had is free now.
+    // The numbers of the first filter are free now.
     replace(&mut table, "action ok action ok index 9").expect("it is there");
     assert_eq!(numbers(&table), [[1, 9]]);
-    // It may keep its own number, which then is taken as before.
+    // A filter may keep its own number when it is changed; the number stays taken.
     replace(&mut table, "action drop index 9").expect("it is its own");
     assert_eq!(numbers(&table), [[9]]);
     apply(&mut table, How::Add, "pref 2 basic action ok index 9").expect_err("it is taken");
     apply(&mut table, How::Add, "pref 2 basic action ok").expect("room");
     assert_eq!(numbers(&table), [[9], [1]]);
-    // Another filter's is not.
+    // A filter cannot take the number of another filter.
     replace(&mut table, "action ok index 1").expect_err("it is taken");
     assert_eq!(numbers(&table), [[9], [1]]);
     apply(&mut table, How::Delete, "pref 1").expect("it is there");
     apply(&mut table, How::Add, "pref 3 basic action ok index 9").expect("it is free");
 }
 
-/// Of a filter that is refused, nothing is taken.
+/// A filter that is refused takes no numbers.
 #[test]
 fn a_refused_filter_takes_none() {
     let mut table = try_table(&["pref 1 matchall action ok"]).expect("room");

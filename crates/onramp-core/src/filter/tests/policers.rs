@@ -1,5 +1,5 @@
-//! `police`: how it is read and shown (`tc-police(8)`), and what conforms, by a plain model of two
-//! token buckets.
+//! Tests of `police`: how it is read and shown (`tc-police(8)`), and which packets conform,
+//! compared with a plain model of two token buckets.
 
 use onramp_queue::Packet;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn policer(words: &str, style: Style) -> String {
 fn policers_are_shown() {
     for (words, shown) in [
         ("rate 8mbit burst 3000 drop", "rate 8Mbit burst 3000b mtu 2Kb action drop overhead 0b"),
-        // A cell size behind the sizes is for old kernels.
+        // A cell size after a size is accepted; only old kernels used it.
         (
             "rate 8mbit buffer 3000/8 mtu 1000/8",
             "rate 8Mbit burst 3000b mtu 1000b action reclassify overhead 0b",
@@ -77,16 +77,16 @@ fn policers_are_shown() {
         ("mtu 500 conform-exceed jump 7", "rate 0bit burst 0b mtu 500b action jump 7 overhead 0b"),
         ("mtu 500 goto chain 7", "rate 0bit burst 0b mtu 500b action goto chain 7 overhead 0b"),
         ("mtu 500 jump 7", "rate 0bit burst 0b mtu 500b action jump 7 overhead 0b"),
-        // What conforms stays what it was said to be.
+        // A control for conforming packets stays until another one is given.
         (
             "mtu 500 conform-exceed ok/pipe conform-exceed drop",
             "rate 0bit burst 0b mtu 500b action drop/pipe overhead 0b",
         ),
-        // 1,100 bytes at 125 MB/s take 8.8 µs, of which Linux hears 8; and of one microsecond,
-        // which is 15 ticks of 64 ns and not quite 16, `tc` shows nothing.
+        // 1,100 bytes at 125 MB/s take 8.8 µs, of which `tc` sends 8 to Linux. One microsecond is
+        // stored as 15 ticks of 64 ns, which is less than a microsecond, so `tc` shows nothing.
         ("rate 1gbit burst 1100", "rate 1Gbit burst 1000b mtu 2Kb action reclassify overhead 0b"),
         ("rate 1gbit burst 130", "rate 1Gbit burst 0b mtu 2Kb action reclassify overhead 0b"),
-        // 9,000 bytes at 10,000 bits a second take 7.2 s.
+        // 9,000 bytes at 10,000 bits per second take 7.2 s.
         ("rate 10kbit burst 9000", "rate 10Kbit burst 9000b mtu 2Kb action reclassify overhead 0b"),
     ] {
         assert_eq!(policer(words, TEXT), shown, "{words}");
@@ -121,7 +121,7 @@ fn policers_are_shown() {
     );
 }
 
-/// A policer without the word `action`, in kinds that know it.
+/// Some kinds of filters accept a policer without the word `action`.
 #[test]
 fn a_policer_may_stand_alone() {
     let text = "rate 0bit burst 0b mtu 500b action reclassify overhead 0b \n\tref 1 bind 1 \n";
@@ -149,7 +149,7 @@ fn a_policer_may_stand_alone() {
         assert_eq!(shown(&[line], TEXT), expected, "{line}");
         assert_eq!(shown(&[line], stats), format!("{expected}{counted}"), "{line}");
     }
-    // With the word, the same kinds show a list.
+    // With the word `action`, the same kinds show a list of actions.
     let out = shown(&["pref 1 handle 5 fw action police mtu 500"], stats);
     assert!(out.starts_with("handle 0x5 \n\n\taction order 1:  police 0x1 "), "{out}");
     assert!(!out.contains("\n Sent"), "{out}");
@@ -158,15 +158,15 @@ fn a_policer_may_stand_alone() {
         out.starts_with("handle 0x5 classid 1:1 input dev e1 \n\n\taction order 1: gact"),
         "{out}"
     );
-    // More than one is a list.
+    // Two or more actions are shown as a list.
     let out = shown(&["pref 1 handle 5 fw police mtu 500 pipe action ok"], TEXT);
     assert!(out.contains("action order 2: gact action pass"), "{out}");
-    // It polices.
+    // Such a policer drops packets.
     let mut alone = filters(&["pref 1 basic classid 1:1 police mtu 500 drop"]);
     for (len, decision) in [(500, class(1)), (501, Decision::Drop)] {
         assert_eq!(alone.classify(&mut Packet::new(len), Instant(5)), decision);
     }
-    // What follows it is a word of the filter.
+    // The words after such a policer belong to the filter.
     assert!(
         shown(&["pref 1 basic police mtu 500 drop classid 1:3"], TEXT)
             .starts_with("handle 0x1 flowid 1:3 ")
@@ -236,7 +236,7 @@ fn what_is_wrong_with_a_policer() {
             "filter matchall: \"police\": expected rate, pkts_rate or mtu",
         ),
     ]);
-    // A number of its own says enough.
+    // An `index` is enough for a policer without other options.
     let named = shown(&["pref 1 basic action police index 9"], TEXT);
     assert!(named.contains("police 0x9 rate 0bit burst 0b mtu 4096Mb"), "{named}");
 }
@@ -248,7 +248,7 @@ struct Model {
     overhead: u64,
     mpu: u64,
     atm: bool,
-    /// Nanoseconds of a byte (or of a packet), and how many the bucket holds.
+    /// Nanoseconds per byte (or per packet), and the depth of the bucket in nanoseconds.
     rate: (u64, i64),
     peak: Option<(u64, i64)>,
     by_packets: bool,
@@ -279,7 +279,7 @@ impl Model {
         let framed = if self.atm { framed.div_ceil(48) * 53 } else { framed };
         let size = if self.by_packets { 1 } else { framed };
         let cost = |ns: u64| i64::try_from(size * ns).expect("small");
-        // No more than a burst comes at once, for the peak's bucket, too.
+        // At most a burst is added at once, to the bucket for `peakrate` as well.
         let new = i64::try_from(now - self.last).expect("small").min(self.rate.1);
         let tokens = (self.tokens.0 + new).min(self.rate.1) - cost(self.rate.0);
         let peak = match self.peak {
@@ -294,8 +294,8 @@ impl Model {
     }
 }
 
-/// What is typed, and its model. 8 Mbit/s are 1,000 ns a byte; sizes are multiples of 8 bytes, for
-/// which Linux's ticks are exact.
+/// Lines as they are typed, and their models. 8 Mbit/s are 1,000 ns per byte; sizes are multiples
+/// of 8 bytes, for which Linux's ticks are exact.
 fn models() -> Vec<(&'static str, Model)> {
     let plain = Model { mtu: 2040, ..Model::new((1000, 4_000_000), None) };
     vec![
@@ -319,12 +319,12 @@ fn models() -> Vec<(&'static str, Model)> {
                 ..Model::new((1000, 4_000_000), Some((500, 508_000)))
             },
         ),
-        // The peak's bucket is deeper than the burst.
+        // The bucket for `peakrate` is deeper than the burst.
         (
             "rate 8mbit burst 800 peakrate 4mbit mtu 2000",
             Model { mtu: 2000, ..Model::new((1000, 800_000), Some((2000, 4_000_000))) },
         ),
-        // A packet at 1,000 a second is a millisecond.
+        // At 1,000 packets per second, a packet takes a millisecond.
         (
             "pkts_rate 1000 pkts_burst 8",
             Model { by_packets: true, ..Model::new((1_000_000, 8_000_000), None) },
@@ -336,7 +336,7 @@ fn models() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// Between two packets: nothing, what refills some bytes, and what refills everything.
+/// Times between two packets: none, a time that refills some bytes, or one that refills everything.
 fn gaps() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0_u64..2_000_000, 0_u64..20_000, Just(9_000_000_000)]
 }
@@ -366,7 +366,7 @@ proptest! {
     }
 }
 
-/// Each token is there at its nanosecond, and not before.
+/// Each token becomes available exactly at its nanosecond.
 #[test]
 fn tokens_come_in_time() {
     for (words, mut model) in models() {
@@ -374,7 +374,7 @@ fn tokens_come_in_time() {
         let mut now = 10_000_000_000_u64;
         for round in 0..200 {
             let len = 100 + round % 7;
-            // The first nanosecond at which it conforms, by the model.
+            // The first nanosecond at which the packet conforms, by the model.
             let fits = |gap: &u64| {
                 let mut model = model;
                 model.conforms(now + gap, len)

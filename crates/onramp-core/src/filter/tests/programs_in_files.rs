@@ -1,11 +1,11 @@
-//! Lines that name files: what of them is read, and what stays as it was.
+//! Tests of lines that name files: which files are read, and which lines stay unchanged.
 
 use super::super::with_files;
 
 const PROGRAM: &[u8] = b"2,128 0 0 0\r\n22 0 0 0\n";
 const OBJECT: &[u8] = include_bytes!("../../../tests/ebpf/ports.o");
 
-/// The line, and the files that were asked for.
+/// Returns the new line, and the names of the files that were read.
 fn read(line: &str, bytes: &[u8]) -> Result<(String, Vec<String>), String> {
     let mut asked = Vec::new();
     let line = with_files(line, |file| {
@@ -25,7 +25,7 @@ fn programs_stand_in_files() {
             &["port.txt"][..],
         ),
         ("bpf bcf x da # bcf y", "bpf bytecode 2,128 0 0 0,,22 0 0 0, da", &["x"]),
-        // Another kind takes no files, and its words are kept as they are.
+        // Filters of other kinds take no files, and their lines stay unchanged.
         ("filter  add basic bcf x", "filter  add basic bcf x", &[]),
         ("filter  add basic bcf x # bpf", "filter  add basic bcf x ", &[]),
         ("", "", &[]),
@@ -36,7 +36,7 @@ fn programs_stand_in_files() {
         assert_eq!(found, expected, "{line}");
         assert_eq!(asked, files(names), "{line}");
     }
-    // What was read is a program.
+    // The line that was made is a correct filter.
     let (line, _) = read("bpf bcf x", PROGRAM).expect("a program");
     super::filters(&[&line]);
 }
@@ -72,7 +72,7 @@ fn objects_stand_in_files() {
 fn what_is_wrong_with_a_file() {
     let said = |line: &str, bytes: &[u8]| read(line, bytes).expect_err(line);
     assert_eq!(said("bpf bcf x", &[0x80]), "filter bpf: illegal \"bcf\" \"x\": it is no text");
-    // What is wrong with the file is said of the file, and with the section of the section.
+    // An error in the file names the file; an unknown section names the section.
     assert_eq!(
         said("bpf obj x.o", b"text"),
         "filter bpf: illegal \"obj\" \"x.o\": expected what `clang -target bpf -c` writes"

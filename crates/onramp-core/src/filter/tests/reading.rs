@@ -1,4 +1,4 @@
-//! Words and values, read apart from any filter.
+//! Tests of how words and values are read, apart from any filter.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ fn reader(line: &str) -> Reader<'_> {
     Reader::new(line.split_ascii_whitespace())
 }
 
-/// It does not matter whether a shell has seen the line.
+/// A line is read in the same way whether or not a shell has removed the quotes.
 #[test]
 fn quotes_are_space_and_parentheses_are_words() {
     for (line, words) in [
@@ -37,12 +37,12 @@ fn words_are_taken_one_by_one() {
     words.back();
     assert_eq!(words.rest(), "two act");
     assert!(words.take("two"));
-    // Cut short, but not the other way round.
+    // The line may have an abbreviation of the word, but not a longer word.
     assert!(!words.takes("ac"));
     assert!(words.takes("action"));
     assert_eq!((words.peek(), words.next(), words.next()), (None, None, None));
     assert!(!words.take("") && !words.takes("x"));
-    // Behind the end, the last word is still the last one.
+    // After the end, the last word can still be put back.
     words.back();
     assert_eq!(words.next(), Some("act"));
     (0..4).for_each(|_| words.back());
@@ -58,7 +58,7 @@ fn values_say_what_was_expected() {
     let range = "expected a whole number, 0 to 20";
     assert_eq!((number("20"), number("0x14"), number("010")), (Ok(20), Ok(20), Ok(8)));
     assert_eq!(number("21"), Err((1, format!("filter: illegal \"many\" \"21\": {range}"))));
-    // Without a word, `tc` runs out of arguments.
+    // Without a word, `tc` reports a missing argument, with another exit status.
     assert_eq!(number(""), Err((255, format!("filter: \"many\": {range}"))));
     let hex = |line: &str| reader(line).hex("mask", 0xfff).map_err(said);
     let range = "expected a hexadecimal number, 0 to fff";
@@ -99,7 +99,7 @@ fn numbers() {
         assert_eq!(hexadecimal(word, 255), number, "{word}");
     }
     assert_eq!(hexadecimal("ffffffff", u32::MAX), Some(u32::MAX));
-    // What is read as a mask is told so.
+    // The function that reads the word knows whether the word is a mask.
     let read = |word: &str, is_mask: bool| Some((word.to_owned(), is_mask));
     let all = ("all".to_owned(), true);
     let (word, one) = (("a".to_owned(), false), ("b/c".to_owned(), true));
@@ -119,7 +119,7 @@ fn classes() {
         ("1:", Some((1, 0))),
         (":5", Some((0, 5))),
         (":", Some((0, 0))),
-        // All 32 bits of it.
+        // Without a colon, the number has all 32 bits of the class.
         ("10002", Some((1, 2))),
         ("5", Some((0, 5))),
         ("ffffffff", Some((0xffff, 0xffff))),
@@ -178,7 +178,7 @@ fn prefixes() {
     }
 }
 
-/// A mask of leading bits, word by word, is that of 128 bits cut into four.
+/// The masks of four words together are the mask of 128 bits.
 #[test]
 fn leading_bits() {
     for bits in 0..=128_u8 {
@@ -209,7 +209,7 @@ fn addresses_of_ethernet() {
     }
 }
 
-/// The words before the kind: each, what it may be cut short to, and what is wrong with it.
+/// Each word before the kind: its abbreviations, and the errors that it can cause.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_stands_before_the_kind() {
@@ -230,7 +230,7 @@ fn what_stands_before_the_kind() {
     for word in ["prio", "pref", "preference", "priority", "p", "pr", "prior", "prefer"] {
         assert_eq!(read(&format!("{word} 65535 x")).0.pref(), Some(u16::MAX), "{word}");
     }
-    // To be given out.
+    // Preference 0 means that one is to be assigned.
     assert_eq!(read("prio 0").0.pref(), None);
     for word in ["protocol", "pro", "proto"] {
         assert_eq!(read(&format!("{word} arp x")).0.query().protocol, Some(0x0806), "{word}");

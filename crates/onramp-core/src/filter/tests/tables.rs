@@ -1,4 +1,4 @@
-//! `u32`: hash tables, what leads from one into another, and how their nodes are called.
+//! Tests of `u32`: hash tables, the links between them, and the numbers of their nodes.
 
 use onramp_queue::Packet;
 
@@ -6,7 +6,7 @@ use super::super::{Decision, How, Table};
 use super::tools::{TEXT, all, apply, are_wrong, json, options, ports, text, v4};
 use super::{PLACE, ask, class, filters, packet, try_filters, try_table};
 
-/// The node of one line that has `rest` behind its match.
+/// Returns how a node is shown whose line has `rest` after its match.
 fn node(rest: &str) -> String {
     let out = text(&format!("pref 1 u32 match u32 1 1 {rest}"));
     let rest = out.strip_prefix("fh 800::800 order 2048 key ht 800 bkt 0 ");
@@ -40,7 +40,7 @@ fn nodes_are_shown() {
             "offset at 8 mask 0xf shift 15 plus 4 eat hashkey mask 1 at 0",
             format!("{MATCH}\n    offset 000f>>15 at 8 plus 4  eat \n    hash mask 00000001 at 0 "),
         ),
-        // No mask, no hash.
+        // Without a mask, no hash is computed, and none is shown.
         ("hashkey at 8", MATCH.to_owned()),
         ("flowid 1:2 skip_hw", format!("*flowid 1:2 skip_hw {MATCH}")),
         ("flowid 1:2 indev e1", format!("*flowid 1:2 {MATCH}\n  input dev e1\n")),
@@ -129,7 +129,7 @@ fn what_is_wrong_with_a_node() {
     ]);
 }
 
-/// A preference with nothing but its first table.
+/// A preference can consist of only its first table.
 #[test]
 fn a_bare_preference() {
     let table = try_table(&["pref 1 u32"]).expect("a table");
@@ -138,7 +138,7 @@ fn a_bare_preference() {
         "filter protocol all pref 1 u32 chain 0 \n\
         filter protocol all pref 1 u32 chain 0 fh 800: ht divisor 1 \n"
     );
-    // The first table has nothing of the filter that it was made for.
+    // The first table takes over no options of the filter for which it was created.
     let line = "pref 1 u32 match u32 1 1 flowid 1:1 indev e1 skip_hw action ok";
     let table = try_table(&[line]).expect("a filter");
     let root = table.at(PLACE).next().expect("its table");
@@ -151,7 +151,7 @@ fn a_bare_preference() {
     assert!(table.at(PLACE).last().expect("its node").bare_police);
 }
 
-/// The handles of all filters, in their order.
+/// Returns the handles of all filters, in the order in which they are asked.
 fn handles(table: &Table) -> Vec<u32> {
     table.at(PLACE).map(|filter| filter.handle).collect()
 }
@@ -159,7 +159,7 @@ fn handles(table: &Table) -> Vec<u32> {
 const NO_SPACE: &str = "RTNETLINK answers: No space left on device";
 const ADD: &str = "pref 1 u32 match u32 1 1 flowid 1:1";
 
-/// Nodes are numbered from 800 to fff, then from 1 on; the first that is free is given out.
+/// Nodes are numbered from 800 to fff, then from 1 on; a new node gets the first free number.
 #[test]
 fn nodes_are_numbered() {
     let mut table = try_table(&[ADD, ADD, ADD, ADD]).expect("room");
@@ -181,7 +181,7 @@ fn nodes_are_numbered() {
     assert_eq!(add(&mut table, ADD), 0x8000_0801);
     assert_eq!(add(&mut table, ADD), 0x8000_0804);
     delete(&mut table, "800::802");
-    // By a handle of its own, by `order`, and both.
+    // A node's number can be given by a handle, by `order`, or by both.
     assert_eq!(add(&mut table, &ADD.replace("u32 m", "handle ::5 u32 m")), 0x8000_0005);
     assert_eq!(add(&mut table, &format!("{ADD} order 6")), 0x8000_0006);
     assert_eq!(add(&mut table, &format!("{ADD} order 0")), 0x8000_0802);
@@ -189,10 +189,10 @@ fn nodes_are_numbered() {
     assert_eq!(add(&mut table, &line), 0x8000_0014);
     delete(&mut table, "800::5");
     assert_eq!(add(&mut table, ADD), 0x8000_0805);
-    // Asked by their numbers.
+    // Nodes are asked in the order of their numbers.
     let numbers = [0, 6, 0x14, 0x800, 0x801, 0x802, 0x803, 0x804, 0x805];
     assert_eq!(handles(&table), numbers.map(|node| 0x8000_0000 | node));
-    // One that is taken.
+    // A number that is already taken is refused.
     let error = apply(&mut table, How::Add, &format!("{ADD} order 6")).expect_err("taken");
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
 }
@@ -215,7 +215,7 @@ fn a_bucket_that_is_full() {
         apply(table, How::Delete, &line).expect("it is there");
         assert!(!handles(table).contains(&(0x8000_0000 | node)));
     };
-    // What is free again is given out, those from 800 on first.
+    // Freed numbers are assigned again, those from 800 on first.
     for (gone, given) in
         [([0x7ff, 1], [1, 0x7ff]), ([5, 0x900], [0x900, 5]), ([0x800, 0xfff], [0x800, 0xfff])]
     {
@@ -226,14 +226,14 @@ fn a_bucket_that_is_full() {
             assert!(handles(&table).contains(&(0x8000_0000 | node)), "{node:x}");
         }
     }
-    // Then the last one is given out again and again.
+    // When no number is free, the last number is assigned again and again.
     apply(&mut table, How::Add, ADD).expect("as in Linux");
     let last =
         |table: &Table| handles(table).iter().filter(|handle| **handle == 0x8000_0fff).count();
     assert_eq!((last(&table), table.at(PLACE).count()), (2, 4097));
 }
 
-/// Tables without a number get 800 to fff, one after the other.
+/// Tables without a given number get 800 to fff, one after the other.
 #[test]
 fn tables_are_numbered() {
     let mut table = Table::default();
@@ -247,7 +247,7 @@ fn tables_are_numbered() {
                each preference";
     assert_eq!(error.to_string(), why);
     assert_eq!(error.fault.kernel_text().as_deref(), Some(NO_SPACE));
-    // Those of other numbers do not count, and one that is free again is found.
+    // Tables with other numbers do not count, and a freed number is found again.
     apply(&mut table, How::Add, "pref 1 handle 5: u32 divisor 1").expect("a number of its own");
     apply(&mut table, How::Delete, "pref 77").expect("it is there");
     apply(&mut table, How::Add, "pref 3000 u32").expect("room again");
@@ -260,7 +260,7 @@ fn tables_are_numbered() {
 fn numbers_begin_anew_where_nothing_is_left() {
     let mut table = try_table(&[ADD, ADD, "pref 2 u32"]).expect("room");
     apply(&mut table, How::Delete, "pref 1").expect("it is there");
-    // The next is next, as long as one is left.
+    // The next number continues as long as a table is left.
     apply(&mut table, How::Add, "pref 3 u32").expect("room");
     assert_eq!(handles(&table), [0x8010_0000, 0x8020_0000]);
     apply(&mut table, How::Delete, "pref 2").expect("it is there");
@@ -268,12 +268,12 @@ fn numbers_begin_anew_where_nothing_is_left() {
     assert_eq!(handles(&table), [0; 0]);
     apply(&mut table, How::Add, ADD).expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8000_0800]);
-    // The last node takes its preference with it, and the numbers.
+    // Deleting the last node also deletes its preference, and numbers start again.
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(handles(&table), [0; 0]);
     apply(&mut table, How::Add, ADD).expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8000_0800]);
-    // Nothing is left of one that was refused.
+    // A filter that is refused leaves nothing behind.
     let mut table = Table::default();
     apply(&mut table, How::Add, "pref 1 u32 match u32 0 0 link 9:").expect_err("no such table");
     assert_eq!(all(&table), "");
@@ -281,7 +281,7 @@ fn numbers_begin_anew_where_nothing_is_left() {
     assert_eq!(handles(&table), [0x8000_0000]);
 }
 
-/// A table that comes back after it was deleted is empty, and its nodes begin at 800.
+/// A table that is created again after it was deleted is empty, and its nodes begin at 800.
 #[test]
 fn a_table_takes_its_nodes_with_it() {
     let lines = [
@@ -294,7 +294,7 @@ fn a_table_takes_its_nodes_with_it() {
     let mut table = try_table(&lines).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 1: u32").expect("nobody is linked with it");
     assert_eq!(handles(&table), [0x8000_0000, 0x0020_0000, 0x0020_3800]);
-    // The number of the action is free again, and those of the nodes.
+    // The number of the deleted action is free again, and so are the numbers of the nodes.
     lines[..2].iter().for_each(|line| apply(&mut table, How::Add, line).expect("room"));
     apply(&mut table, How::Add, lines[4]).expect("room");
     let all = [0x8000_0000, 0x0020_0000, 0x0020_3800, 0x0020_3801, 0x0010_0000, 0x0010_3800];
@@ -303,27 +303,27 @@ fn a_table_takes_its_nodes_with_it() {
     apply(&mut table, How::Delete, "pref 1 handle 1:3:800 u32").expect_err("it was deleted");
 }
 
-/// A preference that has only tables left stays while another one might use them.
+/// A preference that has only tables left stays while another preference might use them.
 #[test]
 fn the_tables_of_one_are_there_for_another() {
     let mut table = try_table(&[ADD, "pref 2 u32 match u32 2 2 flowid 1:1"]).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000, 0x8010_0800]);
-    // The node of one preference in the table of another stands with that.
+    // A node of one preference in a table of another preference belongs to that other preference.
     apply(&mut table, How::Add, "pref 2 u32 ht 800: match u32 3 3 flowid 1:1").expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8000_0800, 0x8010_0000, 0x8010_0800]);
     assert!(all(&table).contains("pref 1 u32 chain 0 fh 800::800 "));
-    // And is found there.
+    // The node is found under that preference.
     apply(&mut table, How::Delete, "pref 2 handle 800::800 u32").expect("it is there");
-    // `fff:` and `0:` mean the preference's own first table.
+    // `fff:` and `0:` name the preference's own first table.
     apply(&mut table, How::Add, "pref 2 u32 ht fff: match u32 3 3 flowid 1:1").expect("room");
     apply(&mut table, How::Add, "pref 2 u32 ht 0: match u32 3 3 flowid 1:1").expect("room");
     assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000, 0x8010_0800, 0x8010_0801, 0x8010_0802]);
-    // Beside another kind, it is alone.
+    // The other preference is of another kind, so no other preference can use the tables.
     let mut table = try_table(&[ADD, "pref 2 basic classid 1:1"]).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(all(&table).lines().count(), 2);
-    // Two chains know each other's tables, too.
+    // Preferences in two chains may use each other's tables, too.
     let mut table = try_table(&[ADD, "chain 3 pref 1 u32"]).expect("room");
     apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
     assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000]);
@@ -404,14 +404,14 @@ fn tables_say_what_cannot_be() {
         assert_eq!((error.to_string().as_str(), kernel.as_str()), (message, said), "{line}");
     }
     assert_eq!(all(&table), before);
-    // The last bucket is there.
+    // A node can be put into the last bucket.
     apply(&mut table, How::Add, "pref 1 handle 1:3:1 u32 ht 1:3: match u32 1 1").expect("room");
     apply(&mut table, How::Add, "pref 1 handle ::2 u32 ht 1:3: match u32 1 1").expect("room");
     assert!(all(&table).contains("fh 1:3:1 order 1 key ht 1 bkt 3 not_in_hw"));
     assert!(all(&table).contains("fh 1:3:2 order 2 key ht 1 bkt 3 not_in_hw"));
 }
 
-/// A change keeps what is compared, and may lead elsewhere.
+/// A change keeps the keys of a node, and may change the link.
 #[test]
 fn a_node_is_changed() {
     let mut table = try_table(&[
@@ -456,7 +456,7 @@ fn samples() {
         let expected = super::super::words::read_handle(handle).expect("a handle");
         assert_eq!(node.handle, expected | 0x800, "{sample}");
     }
-    // The later word counts.
+    // If a bucket is given twice, the later word counts.
     let lines = [
         "pref 1 handle 1: u32 divisor 256",
         "pref 1 u32 sample u32 7 ff ht 1: match u32 1 1 flowid 1:1",
@@ -467,19 +467,20 @@ fn samples() {
     );
 }
 
-/// A frame whose IP header has so many words of options, each of them this, then ports.
+/// Returns a packet whose IP header has `words` words of options with this value, followed by
+/// ports.
 fn with_options(words: usize, option: u32, src: u16) -> Packet {
     packet(&v4(17, &option.to_be_bytes().repeat(words), &ports(src, 9)))
 }
 
-/// The example of `tc-u32(8)`: the ports stand behind the options, whose length is in the header.
+/// The example of `tc-u32(8)`: the ports come after the options, whose length is in the header.
 #[test]
 fn what_is_behind_options() {
     for (offset, key) in [
         ("offset at 0 mask 0x0f00 shift 6 plus 0 eat", "u16 5 ffff at 0"),
         ("offset at 0 mask 0x0f00 shift 6 eat", "udp src 5 ffff"),
         ("offset at 0 mask 0x0f00 shift 6", "udp src 5 ffff"),
-        // Four bytes further on, and four back.
+        // The link moves four bytes too far, and the key reads four bytes back.
         ("offset at 0 mask 0x0f00 shift 6 plus 4 eat", "u16 5 ffff at -4"),
     ] {
         let mut linked = filters(&[
@@ -494,7 +495,7 @@ fn what_is_behind_options() {
             }
         }
     }
-    // Fixed, in whole words.
+    // A link moves on by a fixed distance, rounded up to whole words.
     for (plus, words) in [(17, 0), (20, 0), (21, 1), (24, 1), (25, 2), (60, 10)] {
         let mut linked = filters(&[
             "pref 1 protocol ip handle 1: u32 divisor 1",
@@ -508,7 +509,7 @@ fn what_is_behind_options() {
     }
 }
 
-/// The bucket is chosen by a number in the packet.
+/// A number in the packet selects the bucket.
 #[test]
 fn buckets_are_chosen_by_a_hash() {
     for (mask, at, divisor, src) in [
@@ -532,15 +533,16 @@ fn buckets_are_chosen_by_a_hash() {
         let mut linked = filters(&lines);
         let mut bytes = v4(17, &[], &ports(1, 2));
         bytes[26..30].copy_from_slice(&src);
-        // Three, in each of them: the bits under the mask.
+        // In each of these cases, the bits under the mask have the value three.
         assert_eq!(ask(&mut linked, &mut packet(&bytes)), class(4), "{mask}");
     }
 }
 
-/// From table to table; back where nothing has matched; and how deep it goes.
+/// A search follows links from table to table, goes back where nothing matches, and has a limit of
+/// depth.
 #[test]
 fn tables_lead_to_tables() {
-    // Each table eats the header of an option; what is behind them all is compared.
+    // Each table moves on by the header of an option; the bytes after all options are compared.
     let chain = |depth: usize| {
         let mut lines = Vec::new();
         for table in 1..=depth {
@@ -561,14 +563,15 @@ fn tables_lead_to_tables() {
     for depth in 1..=8 {
         let mut linked = chain(depth);
         assert_eq!(ask(&mut linked, &mut with_options(depth - 1, 0, 5)), class(5), "{depth}");
-        // Nothing there, so back to the first table.
+        // Nothing matches there, so the search goes back to the first table.
         assert_eq!(ask(&mut linked, &mut with_options(depth - 1, 0, 6)), class(6), "{depth}");
     }
-    // Linux follows eight links.
+    // Linux follows at most eight links.
     assert_eq!(ask(&mut chain(9), &mut with_options(8, 0, 5)), Decision::Unknown);
 }
 
-/// The way back: the node that led into a table is the next to match, and moves are forgotten.
+/// After a table in which nothing matched, the search goes on at the node after the link, from the
+/// old position in the packet.
 #[test]
 fn back_from_a_table() {
     let both = |link: &str, behind: &str| {
@@ -584,16 +587,17 @@ fn back_from_a_table() {
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 5)), class(5));
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 6)), class(6));
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 7)), Decision::Unknown);
-    // Even with all headers eaten, the next node sees them.
+    // Even if the link has moved all headers on, the next node sees them at their old position.
     assert_eq!(ask(&mut both("eat", plain), &mut with_options(0, 0, 6)), class(6));
-    // With a class of its own, it matches what its table does not.
+    // A node with a class of its own matches the packets that its table does not match.
     let mut linked = both("flowid 1:4", plain);
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 5)), class(5));
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 6)), class(4));
-    // An action that says `continue` asks the next one.
+    // If an action says `continue`, the next node is asked.
     let mut linked = both("action continue", plain);
     assert_eq!(ask(&mut linked, &mut with_options(0, 0, 6)), class(6));
-    // What lies beyond the end ends it all, in a table, too.
+    // A key beyond the end of the packet ends the search in the whole preference, also from a
+    // table.
     for key in ["u32 0 0 at 200", "u8 0 0 at 200"] {
         let mut linked = filters(&[
             "pref 1 handle 1: u32 divisor 1",
@@ -614,7 +618,7 @@ fn back_from_a_table() {
         ]);
         assert_eq!(ask(&mut linked, &mut with_options(0, 0, 5)), class(7), "{leads}");
     }
-    // A table without nodes; and a node that leads nowhere.
+    // A link to a table without nodes, and a node without a link.
     let mut linked = filters(&[
         "pref 1 handle 1: u32 divisor 1",
         "pref 1 u32 match u32 0 0 link 1:",
@@ -626,10 +630,10 @@ fn back_from_a_table() {
     assert_eq!(ask(&mut nowhere, &mut with_options(0, 0, 5)), class(2));
 }
 
-/// Where headers would begin at the packet's end, or behind it, the table is not looked at.
+/// If headers would begin at the end of the packet or beyond it, the linked table is not searched.
 #[test]
 fn the_end_of_a_packet_is_no_header() {
-    // 14 bytes of Ethernet, and 40 more.
+    // 14 bytes of Ethernet header, and 40 bytes after it.
     let lines = |node: &str| {
         [
             "pref 1 handle 1: u32 divisor 1".to_owned(),
@@ -650,11 +654,11 @@ fn the_end_of_a_packet_is_no_header() {
     assert_eq!(short("", 53), class(6));
 }
 
-/// Moves add up, and the next header is counted from where the headers begin.
+/// Moves add up, and the next header counts from where the headers begin.
 #[test]
 fn moves_add_up() {
-    // Of the first table, the IP header is eaten; in the second, an option's length is in its
-    // second byte, and the next header is behind it.
+    // The first link moves on behind the IP header. In table 1, the second byte of an option says
+    // how far the next header is.
     let lines = |eat: &str| {
         [
             "pref 1 handle 1: u32 divisor 1".to_owned(),
@@ -671,7 +675,7 @@ fn moves_add_up() {
         for (eat, port, expected) in [
             ("", 5, class(5)),
             ("", 6, Decision::Unknown),
-            // Eaten, what was the next header is the first one.
+            // With `eat`, the position of the next header becomes the position of the headers.
             ("eat", 5, class(5)),
             ("eat", 6, class(6)),
         ] {
@@ -681,7 +685,7 @@ fn moves_add_up() {
             assert_eq!(ask(&mut filters(&lines), &mut pkt), expected, "{words}, {eat}, {port}");
         }
     }
-    // A hash in the second table is read from there.
+    // A hash in the second table is read at the new position.
     let mut hashed = filters(&[
         "pref 1 handle 1: u32 divisor 1",
         "pref 1 handle 2: u32 divisor 16",

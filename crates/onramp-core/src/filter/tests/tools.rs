@@ -1,4 +1,4 @@
-//! What the tests of several kinds need: listings of one filter, and packets.
+//! Helpers for the tests of several kinds of filters: listings of one filter, and packets.
 
 use super::super::{FilterSpec, Head, How, Query, Reader, Table, show_filter, show_filters};
 use super::{PLACE, try_table};
@@ -10,14 +10,14 @@ pub(super) const TEXT: Style =
 pub(super) const JSON: Style = Style { json: true, ..TEXT };
 pub(super) const PRETTY: Style = Style { pretty: true, ..TEXT };
 
-/// Does what a line says with a table.
+/// Applies a line to a table.
 pub(super) fn apply(table: &mut Table, how: How, line: &str) -> Result<(), ConfigError> {
     let mut words = Reader::new(line.split_ascii_whitespace());
     let head = Head::read(&mut words)?;
     table.apply(PLACE, how, &head, words)
 }
 
-/// All filters at the place, as `tc filter show` shows them there.
+/// Returns all filters at the place, as `tc filter show` shows them there.
 pub(super) fn all(table: &Table) -> String {
     let mut out = Out::new(TEXT);
     let query = Query { parent: Some(PLACE), ..Query::default() };
@@ -25,7 +25,7 @@ pub(super) fn all(table: &Table) -> String {
     out.finish()
 }
 
-/// A filter as it is shown where all of its names were said.
+/// Returns how a filter is shown if the query names all parts of its name.
 pub(super) fn whole(filter: &FilterSpec, style: Style) -> String {
     let query = Query {
         parent: Some(PLACE),
@@ -38,7 +38,7 @@ pub(super) fn whole(filter: &FilterSpec, style: Style) -> String {
     out.finish()
 }
 
-/// The options of a filter, without what stands before and behind them.
+/// Returns the options of a filter as they are shown, without the text before and after them.
 pub(super) fn options(filter: &FilterSpec, style: Style) -> String {
     let out = whole(filter, style);
     let (before, behind) = match style.json {
@@ -49,13 +49,14 @@ pub(super) fn options(filter: &FilterSpec, style: Style) -> String {
     inner.unwrap_or_else(|| panic!("{out}")).to_owned()
 }
 
-/// The options of the last filter of these lines, as it is asked.
+/// Returns how the options of the last filter of these lines are shown, in the order in which
+/// filters are asked.
 pub(super) fn shown(lines: &[&str], style: Style) -> String {
     let table = try_table(lines).unwrap_or_else(|error| panic!("{lines:?}: {error}"));
     options(table.at(PLACE).last().expect("a filter"), style)
 }
 
-/// What one line is shown as.
+/// Returns how the options of one line are shown as text.
 pub(super) fn text(line: &str) -> String {
     shown(&[line], TEXT)
 }
@@ -64,7 +65,7 @@ pub(super) fn json(line: &str) -> String {
     shown(&[line], JSON)
 }
 
-/// What is wrong with a line: the exit status of `tc`, and the whole message.
+/// Returns what is wrong with a line: the exit status of `tc`, and the whole message.
 pub(super) fn wrong(line: &str) -> (u8, String) {
     match try_table(&[line]) {
         Ok(_) => panic!("{line} is taken"),
@@ -72,14 +73,14 @@ pub(super) fn wrong(line: &str) -> (u8, String) {
     }
 }
 
-/// Says that each line is refused, with which status and which message.
+/// Checks that each line is refused with this status and this message.
 pub(super) fn are_wrong(lines: &[(&str, u8, &str)]) {
     for (line, code, message) in lines {
         assert_eq!(wrong(line), (*code, (*message).to_owned()), "{line}");
     }
 }
 
-/// A frame of IPv4 of this protocol, its options, and what is behind its header.
+/// Returns an IPv4 frame with this protocol, these options, and these bytes behind the header.
 pub(super) fn v4(protocol: u8, options: &[u8], rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let words = u8::try_from(5 + options.len() / 4).expect("at most 40 bytes");
@@ -90,7 +91,7 @@ pub(super) fn v4(protocol: u8, options: &[u8], rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A frame of IPv6 from fd00:…:1 to fd00:…:2, and what is behind its header.
+/// Returns an IPv6 frame from fd00:…:1 to fd00:…:2, with these bytes behind the header.
 pub(super) fn v6(protocol: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
     frame.extend([0x6b, 0x91, 0x23, 0x45, 0, 0, protocol, 63]);
@@ -103,12 +104,12 @@ pub(super) fn v6(protocol: u8, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Ports, and zeros behind them.
+/// Returns two ports, with zeros behind them.
 pub(super) fn ports(src: u16, dst: u16) -> Vec<u8> {
     [&src.to_be_bytes()[..], &dst.to_be_bytes(), &[0; 16]].concat()
 }
 
-/// The same with a VLAN tag.
+/// Returns the frame with a VLAN tag added.
 pub(super) fn tagged(frame: &[u8], kind: u16, prio: u8, id: u16) -> Vec<u8> {
     let tag = (u16::from(prio) << 13 | id).to_be_bytes();
     [&frame[..12], &kind.to_be_bytes(), &tag, &frame[12..]].concat()

@@ -1,4 +1,4 @@
-//! Nodes of hash tables: what is compared, and where it goes on.
+//! Nodes of hash tables: what a node compares, and where it leads.
 
 use super::super::Matcher;
 use super::super::reader::{Reader, hexadecimal, is};
@@ -6,44 +6,44 @@ use super::{Selector, offset};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
-/// The part of a handle that names a table.
+/// The bits of a handle that name a table.
 pub(in crate::filter) const TABLE: u32 = 0xfff0_0000;
-/// The bits behind it.
+/// Number of bits to the right of the bits that name a table.
 pub(in crate::filter) const TABLE_BITS: u32 = 20;
-/// The part that names a node.
+/// The bits of a handle that name a node.
 pub(in crate::filter) const NODE: u32 = 0xfff;
 
 #[derive(Clone, Debug, Default)]
 pub(in crate::filter) struct Node {
     pub(super) selector: Selector,
-    /// Where it is to be put: table and bucket.
+    /// The table and the bucket into which the node is to be put.
     pub(in crate::filter) table: Option<u32>,
-    /// Something happens when it matches.
+    /// Whether the node has a class or actions, so that its match is a result.
     pub(super) terminal: bool,
-    /// The table where it goes on.
+    /// The table that the node leads to.
     pub(in crate::filter) link: Option<u32>,
     pub(super) hash: Hash,
     pub(super) moves: Moves,
 }
 
-/// Which bucket of the linked table: the number at an offset, under a mask.
+/// How to choose a bucket of the linked table: the number at an offset, under a mask.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hash {
     pub(super) mask: u32,
     pub(super) offset: i32,
 }
 
-/// How far it moves on in the packet before the linked table.
+/// How far to move on in the packet before the linked table is searched.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moves {
     pub(super) fixed: bool,
     pub(super) plus: u16,
-    /// The length is in the packet: at an offset, under a mask, shifted.
+    /// Whether the distance is read from the packet: at an offset, under a mask, shifted.
     pub(super) variable: bool,
     pub(super) at: i32,
     pub(super) mask: u16,
     pub(super) shift: u32,
-    /// All headers begin there from then on.
+    /// Whether all headers count from the new position then.
     pub(super) eat: bool,
 }
 
@@ -57,7 +57,7 @@ pub(in crate::filter) struct Line {
 }
 
 impl Line {
-    /// Reads an option and its value; says whether it knows it.
+    /// Reads an option and its value; returns whether the option is known.
     pub(in crate::filter) fn read(
         &mut self,
         word: &str,
@@ -92,13 +92,13 @@ impl Line {
         Ok(true)
     }
 
-    /// The node that was asked for.
+    /// Returns the node number that the line asks for.
     pub(in crate::filter) fn order(&self) -> Option<u32> {
         self.order.filter(|order| *order > 0)
     }
 
-    /// What it describes, for a filter of this handle that `acts`. What is not said stays as it was
-    /// `before`.
+    /// Returns the matcher that the line describes, for a filter of this handle; `acts` says
+    /// whether the filter has a class or actions. Options that are not given stay as in `before`.
     pub(in crate::filter) fn build(
         &mut self,
         words: &Reader<'_>,
@@ -139,7 +139,7 @@ fn read_divisor(words: &mut Reader<'_>) -> Result<u32, ConfigError> {
     words.value("divisor", "a power of two, 1 to 256", read)
 }
 
-/// The bits under the mask, moved to the right end.
+/// Returns the bits under the mask, moved to the right end.
 pub(super) fn fold(value: u32, mask: u32) -> u32 {
     (value & mask).checked_shr(mask.trailing_zeros()).unwrap_or(0)
 }
@@ -182,7 +182,7 @@ impl Moves {
     }
 }
 
-/// Reads `800::1`, `800:`, `1:5:` or `::1`, of table, bucket and node.
+/// Reads a handle such as `800::1`, `800:`, `1:5:` or `::1`: table, bucket and node.
 pub(in crate::filter) fn read_handle(word: &str) -> Option<u32> {
     let mut parts = word.split(':');
     let mut part = |max: u32| match parts.next() {

@@ -8,7 +8,7 @@ use super::{Key, Node};
 use crate::base::dissect::ethertype;
 use crate::base::show::Out;
 
-/// A handle as `tc` shows it, such as `800::1`.
+/// Returns a handle as `tc` shows it, such as `800::1`.
 fn handle_name(handle: u32) -> String {
     let (table, bucket, node) = (handle >> 20, handle >> 12 & 0xff, handle & 0xfff);
     let bucket = if bucket > 0 { format!("{bucket:x}") } else { String::new() };
@@ -27,7 +27,7 @@ pub(in crate::filter) fn show_table(handle: u32, divisor: u32, out: &mut Out) {
 }
 
 impl Node {
-    /// Shows a node, from its handle to what it compares.
+    /// Shows a node, from its handle to the keys that it compares.
     pub(in crate::filter) fn show(&self, filter: &FilterSpec, out: &mut Out) {
         let handle = filter.handle;
         let (name, order) = (handle_name(handle), handle & 0xfff);
@@ -99,7 +99,7 @@ impl Node {
 }
 
 impl Key {
-    /// Shows value and mask.
+    /// Shows value and mask of a key.
     fn show(self, out: &mut Out) {
         let (value, mask) = (self.value, self.mask);
         out.string("value", &format!("{value:x}"), format_args!("\n  match {value:08x}"));
@@ -109,13 +109,13 @@ impl Key {
         out.int("off", self.offset.into(), format_args!("{}", self.offset));
     }
 
-    /// `VALUE/MASK at OFFSET`, as in expressions.
+    /// Returns `VALUE/MASK at OFFSET`, as in expressions.
     pub(in crate::filter) fn short(self) -> String {
         let next = if self.next_header { "nexthdr+" } else { "" };
         format!("{:08x}/{:08x} at {next}{}", self.value, self.mask, self.offset)
     }
 
-    /// Shows a field of the IPv4 header, and says whether it is one.
+    /// Shows a key as a field of the IPv4 header; returns false if it is not such a field.
     fn show_named(self, out: &mut Out) -> bool {
         let value = self.value;
         match (self.next_header, self.offset, self.mask) {

@@ -1,5 +1,5 @@
-//! The way through hash tables: from a node that matches into the table that it is linked with,
-//! and back where nothing there has matched.
+//! The path through hash tables: from a node that matches into the table that the node is linked
+//! with, and back if nothing there matches.
 
 use onramp_queue::Packet;
 
@@ -7,30 +7,30 @@ use super::super::Look;
 use super::node::fold;
 use super::{Node, Selector, word_at};
 
-/// What a node says of a packet.
+/// What a node decides about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::filter) enum Step {
-    /// The next of its bucket.
+    /// Try the next node of the bucket.
     Next,
-    /// It is the one.
+    /// The node matches, which ends the search.
     Match,
-    /// Into a bucket of a table: the bucket's number is to be taken modulo the divisor.
+    /// Go into a bucket of a table: the bucket is `hash` modulo the table's number of buckets.
     Into { table: u32, hash: u32, place: Place },
-    /// The packet ends before: no other of its preference is asked.
+    /// The packet ends before the key: no other filter of this preference is asked.
     Leave,
 }
 
-/// How far it has moved on in the packet.
+/// How far the search has moved on in the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::filter) struct Place {
-    /// Where headers begin, counted from the network header.
+    /// Where the headers begin, in bytes from the network header.
     on: i32,
-    /// Where the next one begins, counted from there.
+    /// Where the next header begins, in bytes from `on`.
     next: i32,
 }
 
 impl Selector {
-    /// None: the packet ends before.
+    /// Returns whether all keys match, or `None` if the packet ends before one of them.
     fn matches(&self, look: &mut Look, pkt: &Packet, place: Place) -> Option<bool> {
         if let Some((value, mask)) = self.mark
             && pkt.mark & mask != value
@@ -47,12 +47,12 @@ impl Selector {
 }
 
 impl Node {
-    /// Whether something happens when it has matched.
+    /// Whether the node has a class or actions, so that its match is a result.
     pub(in crate::filter) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// What it says, and where it goes on.
+    /// Returns what the node decides about a packet, and where the search goes on.
     pub(in crate::filter) fn step(&self, look: &mut Look, pkt: &Packet, place: Place) -> Step {
         match self.selector.matches(look, pkt, place) {
             None => Step::Leave,

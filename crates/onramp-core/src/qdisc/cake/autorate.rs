@@ -1,37 +1,38 @@
-//! The rate that packets come at, for a link whose own rate changes, such as a mobile one:
-//! `autorate-ingress`.
+//! Estimates the rate at which packets come, for a link whose own rate changes, such as a mobile
+//! link: `autorate-ingress`.
 //!
-//! Packets that come closely together make a window; a longer gap than usual ends it. The rate of a
-//! window moves the estimate: up fast, down slowly. The shaper lets 15/16 of it out.
+//! Packets that come closely together make a window; a gap longer than the average ends it. The
+//! rate in a window moves the estimate: up fast, down slowly. The shaper is set to 15/16 of the
+//! estimate.
 //!
 //! Source: `tc-cake(8)`; behaviour of Linux 7.2, whose first window begins with the clock.
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// The shaper follows the estimate no more often.
+/// The shortest time between two changes of the shaper's rate, in nanoseconds.
 const PAUSE_NS: u64 = NS_PER_SEC / 4;
 
-/// What is known of the rate that packets come at.
+/// The state of the estimation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
-    /// Bytes per second.
+    /// The estimated rate, in bytes per second.
     pub(super) peak: u64,
-    /// Between two packets, an average.
+    /// Average time between two packets, in nanoseconds.
     interval_ns: u64,
     last_ns: u64,
     window_bytes: u64,
     window_ns: u64,
-    /// When the shaper last followed it.
+    /// When the shaper's rate was last set from the estimate, in nanoseconds.
     followed_ns: u64,
 }
 
-/// A moving average, in which what is new counts 2^-shift.
+/// Returns a moving average in which the new value has the weight 2^-shift.
 fn follow(average: u64, new: u64, shift: u32) -> u64 {
     average - (average >> shift) + (new >> shift)
 }
 
 impl Estimate {
-    /// Begins with what the user said, bytes per second.
+    /// Begins with the rate that the user gave, in bytes per second.
     pub(super) fn new(rate: u64) -> Self {
         Self {
             peak: rate,
@@ -43,13 +44,14 @@ impl Estimate {
         }
     }
 
-    /// A packet has come, and nobody wants to know the rate.
+    /// Notes that a packet has come while no estimate is wanted.
     #[inline]
     pub(super) fn pause(&mut self, now_ns: u64) {
         (self.window_bytes, self.last_ns) = (0, now_ns);
     }
 
-    /// A packet has come, of so many bytes: says the rate to let out, when it changes.
+    /// Notes that a packet of `bytes` bytes has come. Returns the new rate for the shaper if it
+    /// changes.
     #[inline]
     pub(super) fn came(&mut self, bytes: u64, now_ns: u64) -> Option<u64> {
         self.window_bytes = self.window_bytes.saturating_add(bytes);
@@ -78,7 +80,8 @@ impl Estimate {
 mod tests {
     use super::*;
 
-    /// Twenty packets of 1,000 bytes, 1 ms apart, every 40 ms: half of the time 1 MB/s come.
+    /// In every 40 ms come twenty packets of 1,000 bytes, 1 ms apart: 1 MB/s half of the time. The
+    /// estimate is the average rate over bursts and gaps, 500 kB/s.
     #[test]
     fn the_estimate_is_the_rate_of_what_comes() {
         let mut estimate = Estimate::new(2_000_000);
@@ -87,7 +90,7 @@ mod tests {
             let at_ms = 1_000 + step / 20 * 40 + step % 20;
             rate = estimate.came(1_000, at_ms * 1_000_000).unwrap_or(rate);
         }
-        // A window reaches from a gap to the next one: it has 20,000 bytes of 40 ms.
+        // A window reaches from one gap to the next: it has 20,000 bytes in 40 ms.
         assert!((440_000..=540_000).contains(&rate), "{rate}");
     }
 
@@ -96,7 +99,7 @@ mod tests {
         let windows = |rate: u64, bytes: u64| {
             let mut estimate = Estimate::new(rate);
             estimate.came(0, 1_000_000_000);
-            // Gaps grow, so that each ends a window.
+            // The gaps grow, so that each gap ends a window.
             let mut now = 1_000_000_000;
             (1..=10_u64).for_each(|n| {
                 let gap = 600_000_000 + n * 40_000_000;

@@ -1,4 +1,4 @@
-//! Which tin and which queue a packet belongs to.
+//! Decides which tin and which queue a packet belongs to.
 
 use onramp_queue::Packet;
 
@@ -10,15 +10,15 @@ use crate::base::rng::mix;
 use crate::base::{Handle, Instant};
 use crate::filter::{Decision, Filters};
 
-/// What hashes say of a packet.
+/// The hashes of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hashes {
     pub(super) flow: u32,
-    /// Source and destination.
+    /// Hashes of the source host and of the destination host.
     pub(super) hosts: [u32; 2],
 }
 
-/// Whom the queues are for.
+/// By what packets are put into queues: by source host, destination host, flow, or a combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mode {
     source: bool,
@@ -48,7 +48,7 @@ impl Mode {
         }
     }
 
-    /// Whether flows share what their source, and their destination, gets.
+    /// Whether flows share what their source host gets, and what their destination host gets.
     pub(super) fn isolates(self) -> [bool; 2] {
         [self.flows && self.source, self.flows && self.destination]
     }
@@ -65,10 +65,10 @@ pub(super) struct Classifier {
     wash: bool,
     mark_mask: u32,
     pub(super) plan: TinLayout,
-    /// Of the hashes.
+    /// Seed of the hashes.
     seed: u64,
     pub(super) filters: Filters,
-    /// Where a frame is rewritten.
+    /// Buffer in which a frame is rewritten.
     washing: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ impl Classifier {
         }
     }
 
-    /// Other parameters; hashes and filters stay.
+    /// Sets new parameters; the seed of the hashes and the filters stay.
     pub(super) fn change(&mut self, new: Self) {
         let filters = std::mem::take(&mut self.filters);
         *self = Self { filters, seed: self.seed, ..new };
@@ -98,7 +98,7 @@ impl Classifier {
         self.mode.is_blind()
     }
 
-    /// The tin of a packet, which loses its code point if it is to be washed.
+    /// Returns the tin of a packet. With `wash`, also clears the packet's code point.
     #[inline]
     pub(super) fn tin(&mut self, pkt: &mut Packet) -> usize {
         let dscp = |pkt: &Packet| usize::from(self.plan.index[usize::from(headers::dscp(pkt))]);
@@ -125,7 +125,7 @@ impl Classifier {
         }
     }
 
-    /// What hashes say of a packet; none: an action of a filter said that it dies.
+    /// Returns the hashes of a packet, or `None` if an action of a filter drops the packet.
     #[inline]
     pub(super) fn hashes(&mut self, pkt: &mut Packet, now: Instant) -> Option<Hashes> {
         if self.mode.is_blind() {
@@ -164,7 +164,8 @@ impl Classifier {
         Some(hashes)
     }
 
-    /// Flows, whose keys may follow each other, fall into sets as if by chance, as in Linux.
+    /// Hashes the key of a flow, so that even flows with consecutive keys fall into sets at random,
+    /// as in Linux.
     #[inline]
     fn hash(&self, key: u64) -> u32 {
         (mix(key ^ self.seed) >> 32) as u32
@@ -176,8 +177,8 @@ mod tests {
     use super::*;
     use crate::tc::Spec;
 
-    /// Of 558 flows, a random hash has 7.75 on average beyond the eighth of a set of queues, and
-    /// other ones with each seed.
+    /// Consecutive flow keys spread like random ones: of 558 flows, on average 7.75 find all eight
+    /// queues of their set taken, and different flows with each seed.
     #[test]
     fn flows_in_a_row_fall_into_sets_by_chance() {
         let spec: Spec = "cake".parse().expect("a line");

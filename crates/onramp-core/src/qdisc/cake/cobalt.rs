@@ -1,7 +1,7 @@
-//! COBALT: CoDel for flows that answer to congestion, and BLUE for those that do not.
+//! COBALT: CoDel for flows that respond to congestion, and BLUE for flows that do not.
 //!
-//! CoDel's pace goes on from where it stood, and slows down by the same steps as it sped up, one
-//! for each time that it would have dropped while the queue was fine. BLUE drops by a chance that
+//! When a queue is short again, CoDel here does not reset its drop count but decrements the count,
+//! once for each time at which it would have dropped a packet. BLUE drops with a probability that
 //! grows each time memory runs out, and shrinks each time the queue runs empty.
 //!
 //! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE", 2018; Feng et al., "The BLUE Active
@@ -12,15 +12,16 @@ use onramp_queue::{DropReason, Packet};
 use crate::base::ecn;
 use crate::base::rng::Rng;
 
-/// How much likelier BLUE drops when memory has run out: 1/256.
+/// How much BLUE's drop probability grows when memory has run out: 1/256.
 const STEP_UP: u32 = 1 << 24;
-/// How much less likely when the queue is empty: 1/4,096.
+/// How much BLUE's drop probability shrinks when the queue is empty: 1/4,096.
 const STEP_DOWN: u32 = 1 << 20;
 
-/// Counts for which the inverse root is known exactly.
+/// Number of counts for which the inverse square root is in a table.
 const KNOWN: usize = 16;
 
-/// 1 / sqrt(count), in units of 2^-32. Greater counts go on from the last one, a step for each.
+/// 1 / sqrt(count), in units of 2^-32. For greater counts, one step of Newton's method refines the
+/// last value.
 const INVERSE_ROOTS: [u32; KNOWN] = [
     u32::MAX,
     u32::MAX,
@@ -40,8 +41,8 @@ const INVERSE_ROOTS: [u32; KNOWN] = [
     1_108_955_788,
 ];
 
-/// A step of Newton's method: x becomes x (3 - count x^2) / 2. Far from the root it overflows, as
-/// in Linux, which the next steps mend.
+/// Returns the next approximation by Newton's method: x becomes x (3 - count x^2) / 2. Far from the
+/// root the step overflows, as in Linux; the next steps correct that.
 fn newton(root: u32, count: u32) -> u32 {
     let x = u64::from(root);
     let square = (x * x) >> 32;
@@ -49,45 +50,45 @@ fn newton(root: u32, count: u32) -> u32 {
     ((rest >> 2).wrapping_mul(x) >> 31) as u32
 }
 
-/// Nanoseconds from `then` to `now`, negative if `then` is later.
+/// Returns the nanoseconds from `then` to `now`, negative if `then` is later.
 #[inline]
 pub(super) fn since(now: u64, then: u64) -> i64 {
     now.wrapping_sub(then).cast_signed()
 }
 
-/// What holds for all flows of a tin, in nanoseconds.
+/// Targets that all flows of a tin share, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aim {
     pub(super) target: u64,
     pub(super) interval: u64,
-    /// What a largest packet takes at the tin's rate.
+    /// How long a packet of the largest size takes at the tin's rate.
     pub(super) mtu_time: u64,
 }
 
 /// The state of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cobalt {
-    /// When to drop next; without a count, until when to remember the flow.
+    /// When to drop next. While `count` is 0: until when to remember the flow. In nanoseconds.
     drop_next: u64,
-    /// When BLUE's chance last changed.
+    /// When BLUE's probability last changed, in nanoseconds.
     blue_at: u64,
-    /// Drops that set the pace.
+    /// Number of drops that sets CoDel's drop interval.
     count: u32,
     inverse_root: u32,
-    /// BLUE's chance, in units of 2^-32.
+    /// BLUE's drop probability, in units of 2^-32.
     chance: u32,
     dropping: bool,
 }
 
 impl Cobalt {
-    /// Whether there is nothing worth remembering of an empty flow.
+    /// Whether an empty flow has no state worth remembering.
     #[inline]
     pub(super) fn is_at_rest(&self, now: u64) -> bool {
         self.chance == 0 && self.count == 0 && since(now, self.drop_next) >= 0
     }
 
-    /// Memory ran out, and this was the longest flow. True: it did not answer to congestion so far
-    /// unnoticed.
+    /// Notes that memory ran out while this flow had the longest queue. Returns true if the flow
+    /// counts as unresponsive from now on and did not before.
     pub(super) fn full(&mut self, aim: &Aim, now: u64) -> bool {
         let mut begins = false;
         if since(now, self.blue_at) > aim.target.cast_signed() {
@@ -101,7 +102,7 @@ impl Cobalt {
         begins
     }
 
-    /// The flow is empty. True: it counts as one that answers to congestion again.
+    /// Notes that the flow is empty. Returns true if the flow no longer counts as unresponsive.
     #[inline]
     pub(super) fn empty(&mut self, aim: &Aim, now: u64) -> bool {
         let mut ends = false;
@@ -117,8 +118,10 @@ impl Cobalt {
         ends
     }
 
-    /// Judges the packet that would leave next: whether it was marked, and why it is to be dropped.
-    /// With `ingress_flows`, that many flows may each have a packet on the wire before.
+    /// Judges the packet that would leave next: returns whether it was marked, and why it is to be
+    /// dropped (`None` = it is not). A delay up to the target is fine, and so is the time that two
+    /// packets of the largest size from each of `ingress_flows` flows (at least two flows) take on
+    /// the wire.
     #[inline]
     pub(super) fn judge(
         &mut self,
@@ -167,7 +170,8 @@ impl Cobalt {
         (marked, reason)
     }
 
-    /// What `tc -s class show` shows of a flow; the time to the next drop may be past.
+    /// Returns what `tc -s class show` shows of a flow; the time to the next drop may lie in the
+    /// past.
     pub(super) fn of_flow(&self, deficit: i32, now: u64) -> [(&'static str, i64); 6] {
         [
             ("deficit", deficit.into()),
@@ -179,7 +183,7 @@ impl Cobalt {
         ]
     }
 
-    /// Takes a drop back.
+    /// Decrements the drop count and moves the next drop to a later time.
     fn slow_down(&mut self, aim: &Aim) {
         self.count -= 1;
         self.improve();
@@ -191,8 +195,9 @@ impl Cobalt {
         self.inverse_root = known.copied().unwrap_or_else(|| newton(self.inverse_root, self.count));
     }
 
-    /// `interval / sqrt(count)` after `then`. Linux takes the lower 32 bits of the interval alone,
-    /// which matters from 4.3 s on.
+    /// Returns the time `interval / sqrt(count)` after `then`, in nanoseconds. As in Linux, only
+    /// the lower 32 bits of the interval count, which makes a difference for intervals from 4.3 s
+    /// on.
     #[inline]
     fn after(&self, then: u64, aim: &Aim) -> u64 {
         let interval = aim.interval & u64::from(u32::MAX);

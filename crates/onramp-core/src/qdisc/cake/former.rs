@@ -1,22 +1,23 @@
-//! What the link made of packets that came before its framing was changed: a packet keeps the size
-//! that it had when it came.
+//! Former framings: a packet keeps the size on the wire that it had when it came, even if the
+//! framing of the link is changed later.
 //!
-//! Packets of a flow leave in order, so it is enough to know how many each flow holds of each
-//! framing. Nothing is known, and nothing costs, until a framing changes.
+//! Packets of a flow leave in order, so it suffices to count how many packets of each framing each
+//! flow holds. This module stores nothing and costs nothing until a framing changes.
 
 use std::collections::BTreeMap;
 
 use super::shape::Framing;
 
-/// A tin and a queue.
+/// The place of a packet: a tin and a queue of that tin.
 type Place = (usize, usize);
 
-/// The framings that were, the oldest first, with the packets of each that are held.
+/// The former framings, the oldest first, with the number of packets of each that each queue holds.
 #[derive(Debug, Default)]
 pub(super) struct Former(Vec<(Framing, BTreeMap<Place, u32>)>);
 
 impl Former {
-    /// The framing is no more; these packets are held, in all, in these places.
+    /// Notes that `framing` is no longer in use. `held` lists the places with the number of packets
+    /// that each holds, packets of older framings included.
     pub(super) fn add(&mut self, framing: Framing, held: impl Iterator<Item = (Place, u32)>) {
         let known = |place: Place| -> u32 {
             self.0.iter().filter_map(|(_, held)| held.get(&place)).copied().sum()
@@ -30,7 +31,7 @@ impl Former {
         }
     }
 
-    /// Forgets the places of tins from this one on, which are empty.
+    /// Forgets the places of tin `tin` and of all later tins, which are empty.
     pub(super) fn forget_from(&mut self, tin: usize) {
         self.0.retain_mut(|(_, held)| {
             held.retain(|place, _| place.0 < tin);
@@ -38,7 +39,8 @@ impl Former {
         });
     }
 
-    /// The framing of the packet that leaves this place, if it is a former one.
+    /// Returns the framing of the packet that leaves this place if it is a former framing, else
+    /// `None`.
     #[inline]
     pub(super) fn left(&mut self, place: Place) -> Option<Framing> {
         if self.0.is_empty() { None } else { self.find(place) }

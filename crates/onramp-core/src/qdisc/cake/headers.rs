@@ -1,16 +1,16 @@
-//! What a packet's bytes say of its importance and its hosts.
+//! Reads the code point and the hosts from a packet's bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
 use onramp_queue::{Layer, Packet};
 
-/// Code point of network control, which ARP gets.
+/// The code point for network control, which ARP packets get.
 const CS7: u8 = 0x38;
-/// The two bits beside the code point.
+/// Mask of the two ECN bits beside the code point.
 const ECN_BITS: u8 = 3;
 
-/// The network header of a packet, and where in its payload it begins; none of a datagram, whose
-/// headers the socket writes, and of less than an Ethernet header.
+/// Returns the network header of a packet and its position in the payload. `None` for a datagram,
+/// whose headers the socket writes, and for a payload shorter than an Ethernet header.
 #[inline]
 fn header(pkt: &Packet) -> Option<(usize, Network<'_>)> {
     let payload = pkt.payload();
@@ -21,7 +21,7 @@ fn header(pkt: &Packet) -> Option<(usize, Network<'_>)> {
     }
 }
 
-/// An IP header, of the version that it says.
+/// Returns the IP header of `packet`, of the version that its first byte names.
 fn ip(packet: &[u8]) -> Network<'_> {
     match (packet.first().map(|byte| byte >> 4), packet.len()) {
         (Some(4), 20..) => Network::V4(packet),
@@ -39,7 +39,7 @@ enum Network<'a> {
     Other,
 }
 
-/// Finds the network header of a frame, behind all VLAN tags, and where it begins.
+/// Returns the position of the network header of a frame, behind all VLAN tags, and the header.
 fn network(frame: &[u8]) -> (usize, Network<'_>) {
     let mut at = 12;
     loop {
@@ -60,7 +60,7 @@ fn network(frame: &[u8]) -> (usize, Network<'_>) {
     }
 }
 
-/// The code point of a packet; zero where it has none.
+/// Returns the code point of a packet, or zero if the packet has none.
 pub(super) fn dscp(pkt: &Packet) -> u8 {
     match header(pkt) {
         Some((_, Network::V4(header))) => header[1] >> 2,
@@ -70,7 +70,7 @@ pub(super) fn dscp(pkt: &Packet) -> u8 {
     }
 }
 
-/// Clears the code point of a packet, with the help of a buffer.
+/// Clears the code point of a packet; `buffer` holds the rewritten frame meanwhile.
 pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
     let (at, v6) = match header(pkt) {
         Some((at, Network::V4(_))) => (at, false),
@@ -93,7 +93,7 @@ pub(super) fn wash(pkt: &mut Packet, buffer: &mut Vec<u8>) {
     pkt.set_payload(buffer);
 }
 
-/// A checksum, when one of the words it covers has changed: RFC 1624.
+/// Returns a checksum after one of the words that it covers has changed: RFC 1624.
 fn corrected(sum: u16, before: u16, after: u16) -> u16 {
     let mut total = u32::from(!sum) + u32::from(!before) + u32::from(after);
     while total > u32::from(u16::MAX) {
@@ -104,8 +104,8 @@ fn corrected(sum: u16, before: u16, after: u16) -> u16 {
     !folded
 }
 
-/// The hosts that a packet goes between, as numbers: source, destination. Datagrams come from one
-/// host, and those that name no destination go to one.
+/// Returns the source and the destination host of a packet, as numbers. All datagrams have the same
+/// source; all datagrams without an address have the same destination.
 pub(super) fn hosts(pkt: &Packet) -> (u64, u64) {
     match header(pkt) {
         Some((_, Network::V4(header))) => (number(&header[12..16]), number(&header[16..20])),
@@ -122,7 +122,7 @@ fn to(dest: &SocketAddr) -> u64 {
     }
 }
 
-/// An address, folded.
+/// Folds an address into a number.
 fn number(address: &[u8]) -> u64 {
     address.chunks(8).fold(0, |number: u64, chunk| {
         let word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
@@ -140,7 +140,7 @@ mod tests {
         pkt
     }
 
-    /// A frame with these bytes behind the MAC addresses, 100 bytes long.
+    /// Returns a frame of 100 bytes that has these bytes behind the MAC addresses.
     fn packet(bytes: &[u8]) -> Packet {
         let mut frame = [0; 100];
         frame[12..12 + bytes.len()].copy_from_slice(bytes);
@@ -193,7 +193,8 @@ mod tests {
             wash(&mut pkt, &mut Vec::new());
             assert_eq!((dscp(&pkt), hosts(&pkt)), (0, known), "{len}: washed");
         }
-        // Every byte of the addresses counts, and none beside them.
+        // Every byte of an address changes that address's number, and no other byte of the header
+        // does.
         let versions = [(0x45, 20, [12..16, 16..20]), (0x60, 40, [8..24, 24..40])];
         for (version, len, addresses) in versions {
             for at in 1..len {
@@ -220,7 +221,7 @@ mod tests {
         }
     }
 
-    /// The ones' complement sum of a header.
+    /// Returns the ones' complement sum of a header.
     fn sum(header: &[u8]) -> u32 {
         let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
         let total: u32 = words.sum();

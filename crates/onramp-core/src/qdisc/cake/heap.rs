@@ -1,35 +1,36 @@
-//! Which queue holds the most bytes, known while memory is short.
+//! Finds the queue that holds the most bytes, while memory is short.
 //!
-//! Source: behaviour of Linux 7.2: a heap that is set up when memory runs out first, and followed
-//! until 65,535 packets have left since it ran out last. A queue that shrinks sinks by one level
-//! alone, so that what stands first may not be the longest.
+//! Source: behaviour of Linux 7.2: a heap that is built when memory first runs out, and kept up to
+//! date until 65,535 packets have left since memory last ran out. A queue that shrinks sinks by one
+//! level only, so the first queue may not be the longest.
 
-/// Tins that there may be; those that are not hold nothing.
+/// The greatest number of tins; tins that are not in use hold nothing.
 pub(super) const TINS: usize = 8;
 pub(super) const QUEUES: usize = 1024;
 const SLOTS: usize = TINS * QUEUES;
 const PATIENCE: u32 = 65_535;
 
-/// A queue of a tin, as a number.
+/// The number of a queue, which includes its tin.
 type Slot = u16;
 
 #[derive(Debug)]
 pub(super) struct Heap {
     slots: Box<[Slot]>,
-    /// Where each slot stands.
+    /// For each slot: its position in the heap.
     places: Box<[u16]>,
-    /// Packets that may leave until it is forgotten; 0 = it is.
+    /// Number of packets that may still leave before the heap is no longer kept up to date; 0 = it
+    /// is out of date.
     left: u32,
 }
 
-/// The slot of a queue.
+/// Returns the slot of a queue.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "less than `SLOTS`")]
 fn slot(tin: usize, queue: usize) -> Slot {
     (queue * TINS + tin) as Slot
 }
 
-/// The tin and the queue of a slot.
+/// Returns the tin and the queue of a slot.
 #[inline]
 pub(super) fn tin_and_queue(slot: Slot) -> (usize, usize) {
     (usize::from(slot) % TINS, usize::from(slot) / TINS)
@@ -47,18 +48,18 @@ impl Heap {
         self.left > 0
     }
 
-    /// A packet has left.
+    /// Notes that a packet has left.
     #[inline]
     pub(super) fn sent(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// It was wrong.
+    /// Marks the heap as out of date, so that it is built anew when it is needed next.
     pub(super) fn forget(&mut self) {
         self.left = 0;
     }
 
-    /// The longest queue, as far as known.
+    /// Returns the tin and the number of the longest queue, as far as the heap knows.
     pub(super) fn first(&mut self, bytes: impl Fn(Slot) -> u64) -> (usize, usize) {
         if self.left == 0 {
             for place in (0..SLOTS / 2).rev() {
@@ -69,18 +70,18 @@ impl Heap {
         tin_and_queue(self.slots[0])
     }
 
-    /// The first one has lost a packet.
+    /// Updates the heap after the first queue has lost a packet.
     pub(super) fn sink_first(&mut self, bytes: impl Fn(Slot) -> u64) {
         self.sink(0, &bytes);
     }
 
-    /// A queue has lost a packet.
+    /// Updates the heap after a queue has lost a packet.
     #[cold]
     pub(super) fn shrunk(&mut self, tin: usize, queue: usize, bytes: impl Fn(Slot) -> u64) {
         self.sink(self.places[usize::from(slot(tin, queue))].into(), &bytes);
     }
 
-    /// A queue has got a packet.
+    /// Updates the heap after a queue has got a packet.
     #[cold]
     pub(super) fn grown(&mut self, tin: usize, queue: usize, bytes: impl Fn(Slot) -> u64) {
         let mut place = usize::from(self.places[usize::from(slot(tin, queue))]);
@@ -94,7 +95,9 @@ impl Heap {
         }
     }
 
-    /// Each step compares with what it began with, or with the queue that rose last.
+    /// Moves a queue down. As in Linux, after the first step the next queues below are compared
+    /// with the queue that rose last, not with the queue that sinks: so a queue mostly sinks by one
+    /// level only.
     fn sink(&mut self, from: usize, bytes: &impl Fn(Slot) -> u64) {
         let mut place = from;
         let mut most = bytes(self.slots[place]);
@@ -136,22 +139,25 @@ mod tests {
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 900));
         sizes[usize::from(slot(0, 900))] = 0;
         heap.sink_first(|slot| sizes[usize::from(slot)]);
-        // What rose through the place of queue 7's left an empty one above it.
+        // Queue 7 is longer than queue 8, but an empty queue stands above queue 7: when queue 900
+        // rose to the top, the empty queue that it replaced sank by one level only.
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (0, 8));
         sizes[usize::from(slot(3, 5))] = 1000;
         heap.grown(3, 5, |slot| sizes[usize::from(slot)]);
         assert_eq!(heap.first(|slot| sizes[usize::from(slot)]), (3, 5));
     }
 
-    /// Whatever shrinks and grows: each slot is where its place says, a queue that grew stands
-    /// below no leaner one, and a heap that is set up anew begins with the longest.
+    /// The heap is consistent after any changes: each slot is where its place says, a queue that
+    /// has just grown is below no shorter queue, and a heap that is built anew begins with the
+    /// longest queue.
     #[test]
     fn places_and_slots_agree() {
         let (mut sizes, mut rng) = (vec![0_u64; SLOTS], crate::base::rng::Rng::new(3));
         let mut heap = Heap::new();
         let mut below = |most: usize| rng.next_u32() as usize % most;
         for step in 0..3_000 {
-            // Few queues that are far from each other, so that they meet.
+            // Few queues that are far from each other in number, so that they often meet in the
+            // heap.
             let (tin, queue) = (below(2) * 5, below(40) * 25);
             let at = usize::from(slot(tin, queue));
             let grows = below(3) > 0;

@@ -1,55 +1,59 @@
-//! Rounds of flows that all get the same part of one, without a step for each flow.
+//! Rounds in which all flows of a tin get the same part of a quantum, without a step for each flow.
 //!
-//! A quantum is cut among the flows of a host. Where one host has all bulk flows of a tin, and
-//! many, a round gives each a byte or less, and the next packet comes after as many rounds as the
-//! flow needs that lacks least. Linux takes a step for each flow in each of them. Here all flows
-//! get their part at once, by one number that is added to what each has, and a heap knows which
-//! one lacks least. The parts are not rounded: Linux rounds them at random, to the same on average.
+//! The flows of a host share a quantum. If one host has all bulk flows of a tin, and many of them,
+//! each flow gets a byte or less in a round, and many rounds pass until the flow that lacks the
+//! fewest bytes may send. Linux takes a step for each flow in each round. Here, one number that is
+//! added to every flow's own bytes gives all flows their parts at once, and a heap finds the flow
+//! that lacks the fewest bytes. The parts are not rounded; Linux rounds them at random, to the same
+//! average.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Bytes have so many bits behind the point.
+/// Number of fractional bits in a number of bytes.
 const FRACTION: u32 = 16;
 
-/// What all flows have got is put into each of them before it becomes more than this, in bytes.
+/// When the common number of bytes exceeds this bound, it is added to each flow's own bytes.
 const BYTES_MAX: i64 = 1 << 29;
 
-/// A flow among the old ones: what it has beside what all have got, who came before, its queue.
+/// An old flow: its own bytes without the common ones, its place in the order of arrival, its
+/// queue.
 type Entry = (i32, Reverse<u64>, u16);
 
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// Whether flows get their parts so.
+    /// Whether the flows get their parts by the common number.
     pub(super) shared: bool,
-    /// What each of the old flows has got, in 2^-16 bytes.
+    /// The common number: what each old flow has got, in units of 2^-16 bytes.
     got: i64,
-    /// At least once each flow that is among the old ones; also some that are no more.
+    /// This heap has at least one entry for each old flow, and may have entries of other flows.
     heap: BinaryHeap<Entry>,
     came: u64,
 }
 
 impl Rounds {
-    /// Bytes that each of the old flows has beside its own.
+    /// Returns the bytes that each old flow has in addition to its own.
     #[inline]
     pub(super) fn got(&self) -> i32 {
         i32::try_from(self.got >> FRACTION).unwrap_or(i32::MAX)
     }
 
-    /// Whether the flows should get their own, before the numbers become too large.
+    /// Whether the common bytes should be added to each flow's own, before the numbers become too
+    /// large.
     #[inline]
     pub(super) fn is_long(&self) -> bool {
         self.got > BYTES_MAX << FRACTION
     }
 
-    /// A flow is among the old ones, and has this beside what all have got.
+    /// Adds an old flow that has `own` bytes, not counting the common ones.
     #[inline]
     pub(super) fn add(&mut self, own: i32, queue: u16) {
         self.came += 1;
         self.heap.push((own, Reverse(self.came), queue));
     }
 
-    /// The flow that lacks least, if `own` says what each has that is still among the old ones.
+    /// Returns the flow that lacks the fewest bytes and its own bytes. `own` tells the own bytes of
+    /// a flow that is still old.
     #[inline]
     pub(super) fn first(&mut self, own: impl Fn(u16) -> Option<i32>) -> Option<(u16, i32)> {
         while let Some(&(known, _, queue)) = self.heap.peek() {
@@ -58,7 +62,8 @@ impl Rounds {
                 return Some((queue, known));
             }
             self.heap.pop();
-            // It has sent since. If it has more than it had, it is in the heap once more.
+            // The flow has sent since the entry was made, so it gets a new entry. If the flow has
+            // more bytes than the entry says, the heap has another entry of it.
             if let Some(own) = own.filter(|own| *own < known) {
                 self.add(own, queue);
             }
@@ -66,7 +71,8 @@ impl Rounds {
         None
     }
 
-    /// Gives all flows their parts, `part` in 2^-16 bytes, until one that has `own` has a byte.
+    /// Gives every flow `part` per round, in units of 2^-16 bytes, until a flow with `own` bytes
+    /// has at least one byte.
     #[inline]
     pub(super) fn go(&mut self, part: u32, own: i32) {
         let lacks = ((1 - i64::from(own)) << FRACTION) - self.got;
@@ -76,7 +82,7 @@ impl Rounds {
         }
     }
 
-    /// The flows have got their own.
+    /// Ends the common rounds. The caller has added the common bytes to each flow's own.
     pub(super) fn end(&mut self) {
         self.shared = false;
         self.got = 0;
@@ -99,7 +105,7 @@ mod tests {
         (own[3], own[1]) = (-99, -7);
         assert_eq!(rounds.first(|queue| Some(own[usize::from(queue)])), Some((2, -7)));
         rounds.go(3 << 15, -7);
-        // Six rounds of one byte and a half.
+        // The bytes of six rounds, each with one and a half bytes.
         assert_eq!(rounds.got(), 9);
         let gone = |queue| (queue != 2).then(|| own[usize::from(queue)]);
         assert_eq!(rounds.first(gone), Some((1, -7)));

@@ -1,14 +1,14 @@
-//! What a packet takes: of the wire, once it is framed, and of memory.
+//! How much a packet takes of the wire, once the link has framed it.
 
 use onramp_queue::Packet;
 
 use crate::base::params::{Param, Value, Values, signed};
 use crate::sched::segments;
 
-/// What a largest packet's link header takes; `raw` sizes have it.
+/// Length of a packet's link header, in bytes. With `raw`, sizes include this header.
 const LINK_HEADER: u32 = 14;
 
-/// A rate, as nanoseconds per byte in units of 2^-shift. Unlimited: zero.
+/// A rate, stored as nanoseconds per byte in units of 2^-shift; all zero means unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     ns: u64,
@@ -16,7 +16,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Slower rates are taken for this one, bytes per second.
+    /// The slowest rate, in bytes per second; slower rates are treated as this rate.
     const RATE_MIN: u64 = 64;
     const BITS: u8 = 34;
 
@@ -34,20 +34,20 @@ impl Pace {
         self.ns == 0
     }
 
-    /// How long so many bytes take.
+    /// Returns how long `bytes` bytes take, in nanoseconds.
     #[inline]
     pub(super) fn time(self, bytes: u32) -> u64 {
         u64::from(bytes).wrapping_mul(self.ns) >> self.shift
     }
 }
 
-/// How a link cuts packets.
+/// The cells into which a link cuts packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cells {
     None,
-    /// 48 bytes of each 53 are ours.
+    /// Of each 53 bytes, 48 are payload.
     Atm,
-    /// 64 bytes of each 65 are.
+    /// Of each 65 bytes, 64 are payload.
     Ptm,
 }
 
@@ -61,40 +61,40 @@ impl Cells {
     }
 }
 
-/// What the link makes of a packet.
+/// How the link frames a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Framing {
-    /// Added to the length without link header; if `raw`, to the length with it.
+    /// Bytes added to the length without link header; if `raw`, to the length with link header.
     pub(super) overhead: i32,
     pub(super) raw: bool,
     pub(super) mpu: u32,
     pub(super) cells: Cells,
 }
 
-/// Smallest and largest sizes seen, bytes.
+/// The smallest and the largest sizes of packets so far, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) net: (u32, u32),
     pub(super) adjusted: (u32, u32),
-    /// How long link headers are, a moving average, times 2^16.
+    /// Moving average of the length of link headers, in bytes times 2^16.
     header: u32,
 }
 
 impl Sizes {
-    /// Forgets the least and the greatest, as Linux does where another overhead is said.
+    /// Forgets the smallest and the largest sizes, as Linux does when the overhead changes.
     pub(super) fn begin_anew(&mut self) {
         *self = Self { header: self.header, ..Self::NONE };
     }
 
     pub(super) const NONE: Self = Self { net: (u32::MAX, 0), adjusted: (u32::MAX, 0), header: 0 };
 
-    /// A packet has come.
+    /// Updates the average header length for a packet that has come.
     #[inline]
     pub(super) fn came(&mut self) {
         self.header = self.header - (self.header >> 8) + (LINK_HEADER << 8);
     }
 
-    /// Bytes of a link header, on average.
+    /// Returns the average length of a link header, in bytes.
     pub(super) fn header(self) -> u32 {
         (self.header + (1 << 15)) >> 16
     }
@@ -106,10 +106,10 @@ impl Sizes {
     }
 }
 
-/// Overhead, least size and cells of the link that a word names.
+/// The links that a word names: the word, the overhead and the least size in bytes, and the cells.
 pub(super) const LINKS: &[(&str, i32, u32, &str)] = &[
     ("raw", 0, 0, "noatm"),
-    // Says nothing that does not hold anyway.
+    // `via-ethernet` changes nothing.
     ("via-ethernet", 0, 0, ""),
     ("conservative", 48, 0, "atm"),
     ("ipoa-vcmux", 8, 0, "atm"),
@@ -126,7 +126,7 @@ pub(super) const LINKS: &[(&str, i32, u32, &str)] = &[
     ("docsis", 18, 64, "noatm"),
 ];
 
-/// Their names.
+/// The words that name links.
 pub(super) const LINK_NAMES: &[&str] = &{
     let mut names = [""; LINKS.len()];
     let mut i = 0;
@@ -137,23 +137,24 @@ pub(super) const LINK_NAMES: &[&str] = &{
     names
 };
 
-/// The words for cells.
+/// The words that name cells.
 pub(super) const CELLS: &[&str] = &["noatm", "atm", "ptm"];
 
-/// A VLAN tag.
+/// Length of a VLAN tag, in bytes.
 const VLAN_TAG: i32 = 4;
 
-/// The overhead that was given, in the two's complement of [`Unit::Signed`](crate::params::Unit).
+/// Returns the overhead that was given, which is stored in the two's complement of
+/// [`Unit::Signed`](crate::params::Unit).
 pub(super) fn given_overhead(values: &Values<'_>) -> i32 {
     values.number32("overhead").cast_signed()
 }
 
-/// The place of an option in the table.
+/// Returns the place of an option in the table.
 fn place(params: &[Param], key: &str) -> usize {
     params.iter().position(|param| param.key == key).unwrap_or(0)
 }
 
-/// More overhead than was given so far.
+/// Adds to the overhead that was given so far.
 fn add_overhead(params: &[Param], given: &mut [Option<Value>], more: i32) {
     let slot = &mut given[place(params, "overhead")];
     let before = match slot {
@@ -163,7 +164,7 @@ fn add_overhead(params: &[Param], given: &mut [Option<Value>], more: i32) {
     *slot = Some(Value::Number(before.saturating_add(more).cast_unsigned().into()));
 }
 
-/// What the word for a link says: `raw` and `conservative` set the overhead, others add to it.
+/// Applies the word for a link: `raw` and `conservative` set the overhead, other words add to it.
 pub(super) fn fold_link(params: &[Param], given: &mut [Option<Value>], link: u64) {
     let (name, overhead, mpu, cells) = LINKS[usize::try_from(link).unwrap_or(0)];
     if name == "via-ethernet" {
@@ -184,7 +185,7 @@ pub(super) fn fold_link(params: &[Param], given: &mut [Option<Value>], link: u64
     }
 }
 
-/// A VLAN tag is more overhead.
+/// Adds the length of a VLAN tag to the overhead.
 pub(super) fn fold_vlan(params: &[Param], given: &mut [Option<Value>], _: u64) {
     add_overhead(params, given, VLAN_TAG);
 }
@@ -204,8 +205,10 @@ impl Framing {
         }
     }
 
-    /// Bytes of wire that a packet takes. One of several datagrams takes what they take alone.
-    /// Tells the size without link header, and the result, of those of its datagrams that differ.
+    /// Returns the bytes of wire that a packet takes. A packet of several datagrams takes the sum
+    /// of what each datagram takes. Calls `told` with the size without link header and the size on
+    /// the wire of a datagram: once for the full datagrams, if there are several, and once for the
+    /// last.
     #[inline]
     pub(super) fn size(&self, pkt: &Packet, mut told: impl FnMut(u32, u32)) -> u32 {
         if pkt.gso_size == 0 {
@@ -235,11 +238,12 @@ impl Framing {
 mod tests {
     use super::*;
 
-    /// Every packet has a link header of 14 bytes, of which a 256th is seen with each.
+    /// Every packet has a link header of 14 bytes; each packet moves the average by a 256th of the
+    /// difference.
     #[test]
     fn link_headers_are_averaged() {
         let mut sizes = Sizes::NONE;
-        // 14 (1 - (255/256)^n) is 7 after 177 packets, less what rounding down loses.
+        // 14 (1 - (255/256)^n) is 7 after 177 packets, minus what rounding down loses.
         for (packets, header) in [(1, 0), (177, 7), (2_000, 14)] {
             sizes = Sizes { header: 0, ..Sizes::NONE };
             (0..packets).for_each(|_| sizes.came());
@@ -253,7 +257,8 @@ mod tests {
     }
     use crate::tc::Spec;
 
-    /// Sizes without link header, and what Linux makes of them, of packets of 100 and 1,514 bytes.
+    /// For each link: the sizes without link header, and the sizes that Linux computes, for packets
+    /// of 100 and 1,514 bytes.
     #[test]
     fn links_take_what_linux_says() {
         let table = [

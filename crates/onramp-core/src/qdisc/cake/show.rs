@@ -1,4 +1,4 @@
-//! How `tc` shows it: its options on one line, and a table with a column for each tin.
+//! How `tc` shows a `cake`: its options on one line, and a table with a column for each tin.
 
 use super::classify::Mode;
 use super::shape::Framing;
@@ -13,7 +13,7 @@ use crate::sched::Shown;
 pub(super) const SHOWN: Shown =
     Shown { options, extra: statistics, class_extra: flow, ..Shown::TABLE };
 
-/// Checks what `tc` checks.
+/// Checks the options that `tc` checks.
 pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let overhead = super::shape::given_overhead(values);
     if !(-64..=256).contains(&overhead) {
@@ -34,13 +34,13 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// The word that was chosen.
+/// Returns the word that was chosen for an option.
 fn word(words: &[&'static str], values: &Values<'_>, key: &str) -> &'static str {
     let place = usize::try_from(values.number(key)).unwrap_or(0);
     words.get(place).copied().unwrap_or_default()
 }
 
-/// A switch: a word for each state, of which JSON has the second one alone.
+/// Shows a switch as a word for each state; JSON shows whether the second word holds.
 fn switch(out: &mut Out, values: &Values<'_>, key: &str, names: (&str, [&str; 2])) {
     let on = values.number(key) == 1;
     let word = names.1[usize::from(on)];
@@ -84,7 +84,7 @@ fn options(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     out.string("fwmark", &json, format_args!("{text}"));
 }
 
-/// What the link makes of packets.
+/// Shows how the link frames packets.
 fn framing(framing: &Framing, out: &mut Out) {
     let (raw, cells) = (framing.raw, framing.cells.word());
     out.flag("raw", raw, format_args!("{}", if raw { "raw " } else { "" }));
@@ -98,7 +98,7 @@ fn framing(framing: &Framing, out: &mut Out) {
     }
 }
 
-/// What a cell of the table has.
+/// The unit of a cell of the table.
 #[derive(Clone, Copy)]
 enum Cell {
     Rate,
@@ -107,8 +107,8 @@ enum Cell {
     Count,
 }
 
-/// The rows of the table as text: what is said, and the place in [`NAMES`]; none: no
-/// acknowledgements are filtered.
+/// The rows of the table in text: the label, and the place in [`NAMES`]. `None` for rows about the
+/// filtering of acknowledgements, which does not exist here: they show 0.
 const ROWS: [(&str, Option<usize>, Cell); 20] = [
     ("thresh", Some(0), Cell::Rate),
     ("target", Some(1), Cell::Time),
@@ -156,7 +156,7 @@ const MEMBERS: [(&str, Option<usize>, Cell); 20] = [
     ("flow_quantum", Some(18), Cell::Count),
 ];
 
-/// The value of a row in the column of a tin; times in microseconds.
+/// Returns the value of a row in the column of a tin; times in microseconds.
 fn value(extra: &Extra, tin: usize, row: Option<usize>, cell: Cell) -> u64 {
     let value = row.map_or(0, |row| extra.get(NAMES[tin][row]).unsigned_abs());
     if matches!(cell, Cell::Time) { value / 1_000 } else { value }
@@ -201,7 +201,8 @@ fn members(extra: &Extra, tins: usize, out: &mut Out) {
     out.json(crate::base::show::Json::close_array);
 }
 
-/// The names of the tins of `diffserv3` and `diffserv4`; others have numbers.
+/// Returns the name of a tin. The tins of `diffserv3` and `diffserv4` have names; others have
+/// numbers.
 fn tin_name(tin: usize, tins: usize) -> String {
     let names: &[&str] = match tins {
         3 => &["Bulk", "Best Effort", "Voice"],
@@ -234,7 +235,7 @@ fn table(extra: &Extra, tins: usize, out: &mut Out) {
     out.text(format_args!("\n"));
 }
 
-/// What a flow is listed with.
+/// Shows the statistics of a flow.
 fn flow(extra: &Extra, out: &mut Out) {
     shown::row(out, extra, "  ", &["deficit", "count"]);
     if extra.get("dropping") > 0 {

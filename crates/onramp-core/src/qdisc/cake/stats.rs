@@ -1,4 +1,4 @@
-//! What `tc -s` shows.
+//! The statistics of `cake` that `tc -s` shows.
 
 use super::Cake;
 use super::heap::QUEUES;
@@ -6,7 +6,7 @@ use crate::sched::{Backlog, FlowView};
 
 const ROWS: usize = 19;
 
-/// Sizes have 16 bits: the least one while there was no packet.
+/// The smallest size that is shown while no packet was seen: Linux keeps sizes in 16 bits.
 const SIZE_MAX: u32 = u16::MAX as u32;
 
 macro_rules! names {
@@ -35,16 +35,17 @@ macro_rules! names {
     };
 }
 
-/// Of each tin, as users count them.
+/// The names of the statistics of each tin, in the order in which users count tins.
 pub(super) const NAMES: [[&str; ROWS]; 8] = names!(0 1 2 3 4 5 6 7);
 impl Cake {
-    /// The flows of each tin, as users count these.
+    /// Lists the flows of each tin, in the order in which users count tins.
     pub(super) fn tell_flows(&self, out: &mut dyn FnMut(FlowView<'_>)) {
         for (place, tin) in self.classifier.plan.order.iter().enumerate() {
             for (queue, flow, drops) in self.tins[usize::from(*tin)].used() {
                 let deficit = self.tins[usize::from(*tin)].deficit(flow);
                 let extra = flow.law.of_flow(deficit, self.asked_at);
-                // BLUE tells since when it has its chance if it has one.
+                // The time of BLUE's last change is shown only while BLUE's probability is not
+                // zero.
                 let told = if extra[4].1 > 0 { &extra[..] } else { &extra[..5] };
                 out(FlowView {
                     minor: u16::try_from(place * QUEUES + queue + 1).unwrap_or(u16::MAX),

@@ -1,7 +1,7 @@
-//! A tin: its flows, sparse and bulk, and which one's turn it is.
+//! A tin: its flows, sparse and bulk, and whose turn it is.
 //!
-//! A flow that comes is sparse until it has sent a quantum; then it is bulk until it has nothing to
-//! send when its turn comes. An empty flow decays until its law has nothing left to remember.
+//! A flow is sparse until it has sent a quantum; after that, it is bulk until it has no packet when
+//! its turn comes. An empty flow decays until its COBALT state has nothing left to remember.
 
 use onramp_queue::{Packet, PacketList};
 
@@ -12,24 +12,24 @@ use super::rounds::Rounds;
 use super::shape::Pace;
 use crate::base::rng::Rng;
 
-/// Queues among which a flow may choose.
+/// Number of queues among which a flow may choose (the ways of a set).
 const WAYS: usize = 8;
-/// No flow.
+/// A number that names no flow.
 const NONE: u16 = u16::MAX;
 
-/// What a flow counts as.
+/// How the scheduler treats a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     #[default]
     Idle,
     Sparse,
-    /// Sparse, but empty, and among the old flows, to get what it is in debt for.
+    /// Sparse and empty, but among the old flows, where it pays off its debt.
     SparseInDebt,
     Bulk,
     Decaying,
 }
 
-/// Lists that a flow may be in.
+/// The lists that a flow may be in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rota {
     #[default]
@@ -42,13 +42,13 @@ enum Rota {
 pub(super) struct Flow {
     pub(super) queue: PacketList,
     pub(super) law: Cobalt,
-    /// Bytes that it may send; of old flows, beside what all of them have got.
+    /// Bytes that this flow may send. For old flows in common rounds, without the common bytes.
     pub(super) deficit: i32,
     kind: Kind,
     rota: Rota,
     before: u16,
     behind: u16,
-    /// Source and destination, places in [`Tin::hosts`].
+    /// Source and destination: places in [`Tin::hosts`].
     hosts: [u16; 2],
 }
 
@@ -58,7 +58,7 @@ struct List {
     last: u16,
 }
 
-/// A host as a source or as a destination.
+/// A host, as a source or as a destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Host {
     tag: u32,
@@ -88,8 +88,9 @@ impl Stats {
         self.max_len = self.max_len.max(len);
     }
 
-    /// A packet leaves after so long: three moving averages, of which one follows peaks faster than
-    /// it falls, and one follows what is least.
+    /// Updates the three moving averages of delays with a packet that waited `ns` nanoseconds: the
+    /// average of all; the peak, which rises faster than it falls; and the base, which falls faster
+    /// than it rises.
     #[inline]
     pub(super) fn delayed(&mut self, ns: u64) {
         let follow = |average: &mut u64, shift: u32| {
@@ -107,15 +108,15 @@ impl Stats {
 pub(super) struct Tin {
     pub(super) rate: u64,
     pub(super) pace: Pace,
-    /// When its part of the rate allows the next packet.
+    /// When the tin's part of the rate allows the next packet, in nanoseconds.
     pub(super) next_at: u64,
-    /// Bytes of a round among tins, and what is left of it.
+    /// Bytes that the tin may send in a round among tins, and what is left of them.
     pub(super) share: i32,
     pub(super) deficit: i32,
     pub(super) aim: Aim,
-    /// Bytes of a round among flows.
+    /// Bytes that a flow may send in a round, before hosts share them.
     pub(super) quantum: u32,
-    /// Bytes held.
+    /// Number of bytes that the tin holds.
     pub(super) held: u64,
     pub(super) sparse: u32,
     pub(super) bulk: u32,
@@ -123,27 +124,28 @@ pub(super) struct Tin {
     pub(super) unresponsive: u32,
     pub(super) stats: Stats,
     flows: Box<[Flow]>,
-    /// What was dropped from each queue.
+    /// Number of packets dropped from each queue.
     drops: Box<[u32]>,
     /// The hash of the flow that has each queue.
     tags: Box<[u32]>,
-    /// Sources and destinations; empty where they do not matter.
+    /// The source hosts and the destination hosts; empty if the mode does not isolate these hosts.
     hosts: [Box<[Host]>; 2],
     lists: [List; 3],
-    /// Of the old flows.
+    /// The common rounds of the old flows.
     rounds: Rounds,
 }
 
-/// Where a host has more bulk flows than this, and the tin no others, they get their parts at once.
-/// A step for each of fewer flows takes less than half a microsecond for a packet, and keeps the
-/// order of Linux also among those that may send in the same round.
+/// If a host has all bulk flows of a tin, and more than this number, the flows get their parts in
+/// common rounds. With fewer flows, a step for each flow costs less than half a microsecond per
+/// packet, and keeps the order of Linux also among flows that may send in the same round.
 const LOAD_FEW: u32 = 32;
-/// Bytes of a round among flows.
+/// Bounds of the quantum of a flow, in bytes.
 const QUANTUM_MIN: u64 = 300;
 const QUANTUM_MAX: u64 = 1514;
 
 impl Tin {
-    /// A tin for `rate` bytes per second, 0 = unlimited, and a round of `share` bytes among tins.
+    /// Creates a tin for `rate` bytes per second (0 = unlimited) and `share` bytes in a round among
+    /// tins.
     pub(super) fn new(rate: u64, share: i32, rtt: u64, mtu: u32, mode: Mode) -> Self {
         let fresh = || Flow {
             queue: PacketList::new(),
@@ -182,7 +184,7 @@ impl Tin {
         tin
     }
 
-    /// Another rate, with all that follows from it.
+    /// Sets the rate and the values that follow from it.
     pub(super) fn set_rate(&mut self, rate: u64, share: i32, rtt: u64, mtu: u32) {
         let pace = Pace::new(rate);
         let mtu_time = pace.time(mtu);
@@ -195,8 +197,8 @@ impl Tin {
         self.quantum = u32::try_from(quantum.clamp(QUANTUM_MIN, QUANTUM_MAX)).unwrap_or(0);
     }
 
-    /// Another rate, with all that follows from it; flows stay, but not what is known of hosts that
-    /// begin to matter.
+    /// Sets the rate and the values that follow from it. Flows stay; hosts are known anew if the
+    /// mode begins or ceases to isolate them.
     pub(super) fn change(&mut self, new: Self) {
         (self.rate, self.pace, self.share) = (new.rate, new.pace, new.share);
         (self.aim, self.quantum) = (new.aim, new.quantum);
@@ -212,31 +214,32 @@ impl Tin {
         &mut self.flows[queue]
     }
 
-    /// A packet of a queue was dropped.
+    /// Counts a dropped packet of a queue.
     pub(super) fn dropped(&mut self, queue: usize) {
         self.stats.dropped += 1;
         self.drops[queue] += 1;
     }
 
-    /// Bytes that a flow may send.
+    /// Returns the bytes that a flow may send.
     pub(super) fn deficit(&self, flow: &Flow) -> i32 {
         flow.deficit + if flow.rota == Rota::Old { self.rounds.got() } else { 0 }
     }
 
-    /// The queues that have a flow, with their places and what was dropped from them.
+    /// Returns the queues that have a flow, with their numbers and the numbers of packets dropped
+    /// from them.
     pub(super) fn used(&self) -> impl Iterator<Item = (usize, &Flow, u32)> {
         let all = self.flows.iter().zip(&self.drops).enumerate();
         let all = all.map(|(queue, (flow, drops))| (queue, flow, *drops));
         all.filter(|(_, flow, _)| flow.kind != Kind::Idle)
     }
 
-    /// Bytes that a queue holds.
+    /// Returns the bytes that a queue holds.
     #[inline]
     pub(super) fn bytes(&self, queue: usize) -> u64 {
         self.flows[queue].queue.bytes()
     }
 
-    /// Whether it has flows that may have packets.
+    /// Whether the tin has flows that may have packets.
     #[inline]
     pub(super) fn is_active(&self) -> bool {
         self.sparse + self.bulk > 0
@@ -255,7 +258,8 @@ impl Tin {
         Some(pkt)
     }
 
-    /// The queue of a flow: the one it has, or a free one of its set, or else one it shares.
+    /// Returns the queue for a flow: the queue that the flow has, else a free queue of its set,
+    /// else a queue that it must share.
     #[inline]
     pub(super) fn place(&mut self, hashes: Hashes) -> usize {
         let own = hashes.flow as usize % QUEUES;
@@ -294,7 +298,7 @@ impl Tin {
         own
     }
 
-    /// Notes the hosts of a queue's flow.
+    /// Sets the hosts of a queue's flow.
     fn settle(&mut self, queue: usize, hashes: Hashes) {
         for (side, hosts) in self.hosts.iter_mut().enumerate() {
             if hosts.is_empty() {
@@ -310,7 +314,7 @@ impl Tin {
         }
     }
 
-    /// One bulk flow of these hosts more, or less.
+    /// Adds one to, or subtracts one from, the number of bulk flows of the hosts of a queue's flow.
     #[inline]
     fn count_hosts(&mut self, queue: usize, more: bool) {
         let places = self.flows[queue].hosts;
@@ -325,7 +329,8 @@ impl Tin {
         }
     }
 
-    /// Bulk flows of a flow's host: of its source or its destination, whichever has more.
+    /// Returns the number of bulk flows of a flow's source host or destination host, whichever is
+    /// greater; at least 1.
     #[inline]
     fn load(&self, queue: usize) -> u32 {
         let places = self.flows[queue].hosts;
@@ -335,19 +340,21 @@ impl Tin {
         load.max().unwrap_or(1).max(1)
     }
 
-    /// What a flow may send in a round, its host having so many, in 2^-16 bytes.
+    /// Returns what a flow may send in a round, in units of 2^-16 bytes, if its host has `load`
+    /// bulk flows.
     #[inline]
     fn part(&self, load: u32) -> u32 {
         self.quantum * (u32::from(u16::MAX) / load)
     }
 
-    /// The same in bytes, rounded up as often as down.
+    /// Returns what a flow may send in a round, in bytes, rounded at random so that the average is
+    /// exact.
     #[inline]
     fn round(&self, queue: usize, rng: &mut Rng) -> i32 {
         ((self.part(self.load(queue)) + (rng.next_u32() >> 16)) >> 16).cast_signed()
     }
 
-    /// A packet has come to this queue: a flow that was away is sparse.
+    /// Notes that a packet has come to a queue: a flow that was idle or decaying becomes sparse.
     #[inline]
     pub(super) fn wake(&mut self, queue: usize, rng: &mut Rng) {
         match self.flows[queue].kind {
@@ -374,8 +381,9 @@ impl Tin {
         self.count_hosts(queue, true);
     }
 
-    /// The flow whose turn it is: of the new ones, the old ones, the decaying ones. The `first` of
-    /// a call is a decaying one, if there is any, so that they come to rest.
+    /// Returns the flow whose turn it is: new flows first, then old flows, then decaying ones. If
+    /// `first` is true (at the first call of a dequeue), a decaying flow comes before all others,
+    /// so that such flows come to rest.
     #[inline]
     pub(super) fn turn(&mut self, first: &mut bool, rng: &mut Rng) -> Option<usize> {
         loop {
@@ -399,7 +407,7 @@ impl Tin {
         }
     }
 
-    /// Whether all old flows get the same part of a round, `first` being the first of them.
+    /// Whether all old flows get the same part of a round; `first` is the first old flow.
     #[inline]
     fn share_rounds(&mut self, first: usize) -> bool {
         if !self.rounds.shared && self.bulk > LOAD_FEW && self.load(first) == self.bulk {
@@ -414,7 +422,8 @@ impl Tin {
         self.rounds.shared
     }
 
-    /// The old flow that may send next, where all get the same; none, if they do so no more.
+    /// Returns the old flow that may send next in common rounds, or `None` if the common rounds had
+    /// to end.
     #[inline]
     fn next_of_all(&mut self) -> Option<usize> {
         let (flows, rounds) = (&self.flows, &mut self.rounds);
@@ -423,7 +432,8 @@ impl Tin {
             (flow.kind != Kind::Idle && flow.rota == Rota::Old).then_some(flow.deficit)
         };
         let first = rounds.first(own).map(|(queue, own)| (usize::from(queue), own));
-        // A sparse flow in debt may be of another host. It counts for none, and its debt is small.
+        // A sparse flow in debt may belong to another host, but it counts for no host and its debt
+        // is small.
         let alike =
             |queue: usize| self.flows[queue].kind != Kind::Bulk || self.load(queue) == self.bulk;
         match first {
@@ -440,7 +450,7 @@ impl Tin {
         }
     }
 
-    /// Flows get their parts one by one again.
+    /// Ends common rounds: flows get their parts one by one again.
     #[cold]
     fn end_rounds(&mut self) {
         let got = self.rounds.got();
@@ -453,7 +463,8 @@ impl Tin {
         self.rounds.end();
     }
 
-    /// A flow has sent what it may: it waits for its next turn among the old ones.
+    /// Moves a flow that has sent what it may to the end of the old flows, with a new part of a
+    /// quantum.
     #[inline]
     fn go_round(&mut self, queue: usize, rng: &mut Rng) {
         if self.flows[queue].kind == Kind::Sparse {
@@ -469,7 +480,7 @@ impl Tin {
         self.append(queue, Rota::Old);
     }
 
-    /// A flow is empty when its turn has come.
+    /// Handles a flow that is empty when its turn has come: it becomes decaying or idle.
     #[inline]
     pub(super) fn retire(&mut self, queue: usize, now: u64) {
         let flow = &mut self.flows[queue];
@@ -529,13 +540,13 @@ impl Tin {
         }
     }
 
-    /// The queues that hold packets, and how many.
+    /// Returns the queues that hold packets, and the number of packets in each.
     pub(super) fn packets(&self) -> impl Iterator<Item = (usize, u32)> {
         let all = self.flows.iter().map(|flow| flow.queue.len()).enumerate();
         all.filter(|(_, packets)| *packets > 0)
     }
 
-    /// Takes all packets.
+    /// Removes all packets.
     pub(super) fn drain(&mut self) -> PacketList {
         let mut all = PacketList::new();
         self.flows.iter_mut().for_each(|flow| all.append(&mut flow.queue));
@@ -544,7 +555,7 @@ impl Tin {
     }
 }
 
-/// The places of a set, from `own` on.
+/// Returns the places of a set, from `own` on.
 #[inline]
 fn set(own: usize) -> impl Iterator<Item = usize> {
     let begin = own - own % WAYS;
@@ -565,7 +576,7 @@ mod tests {
         Tin::new(1_000_000, 65_535, 100_000_000, 1514, Mode::new(mode))
     }
 
-    /// Flows of one set: eight have a queue each, the ninth shares that which is its own.
+    /// Eight flows of one set have a queue each; the ninth must share a queue.
     #[test]
     fn eight_flows_of_a_set_do_not_collide() {
         let (mut tin, mut rng) = (tin(5), Rng::new(1));
@@ -584,7 +595,8 @@ mod tests {
         assert_eq!((stats.way_misses, stats.way_collisions, stats.way_indirect), (8, 2, 1));
     }
 
-    /// Averages move by a quarter or by a 256th of the way, rounded down in both parts.
+    /// Averages move by a quarter or by a 256th of the difference; the old and the new part are
+    /// each rounded down.
     #[test]
     fn delays_are_averaged_three_ways() {
         let mut stats = Stats::default();
@@ -601,7 +613,8 @@ mod tests {
         }
     }
 
-    /// A bulk flow counts for its hosts; who takes its queue over counts for its own.
+    /// A bulk flow counts for its hosts. When another host's flow takes over its queue, the queue
+    /// counts for that host instead.
     #[test]
     fn a_bulk_queue_that_is_shared_counts_for_the_hosts_of_the_last() {
         let (mut tin, mut rng) = (tin(0), Rng::new(1));
@@ -615,7 +628,7 @@ mod tests {
             let queue = tin.turn(&mut false, &mut rng).unwrap();
             tin.flow(queue).deficit = 0;
         }
-        // Each has had its turn as a new flow, and has packets left.
+        // Each flow has had its turn as a new flow, and has packets left.
         let _ = tin.turn(&mut false, &mut rng);
         assert_eq!((tin.sparse, tin.bulk), (0, 8));
         let bulk = |tin: &Tin| [tin.hosts[0][10].bulk_flows, tin.hosts[0][500].bulk_flows];
@@ -624,7 +637,7 @@ mod tests {
         assert_eq!((bulk(&tin), tin.hosts[1][900].bulk_flows), ([7, 1], 8));
     }
 
-    /// Rates, targets and intervals that Linux shows for so many bytes per second.
+    /// Targets and intervals are those that Linux shows for rates in bytes per second.
     #[test]
     fn a_slow_tin_waits_for_its_packets() {
         let aim = |rate, rtt| Tin::new(rate, 1, rtt, 1514, Mode::new(0)).aim;
@@ -656,7 +669,7 @@ mod tests {
         assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
         tin.pop(queue);
         tin.flow(queue).deficit -= 1000;
-        // It pays off what it owes among the old flows, and counts as sparse meanwhile.
+        // The flow pays off its debt among the old flows, and counts as sparse meanwhile.
         assert_eq!(tin.turn(&mut false, &mut rng), Some(queue));
         assert_eq!((tin.sparse, tin.bulk, tin.flow(queue).kind), (1, 0, Kind::SparseInDebt));
         tin.push(queue, Packet::new(1000));
@@ -668,7 +681,8 @@ mod tests {
         assert_eq!(tin.turn(&mut false, &mut rng), None);
     }
 
-    /// Sends a packet of the flow whose turn it is, and says of which flow and how long it was.
+    /// Sends a packet of the flow whose turn it is. Returns the flow and the packet's length in
+    /// bytes.
     fn send(tin: &mut Tin, rng: &mut Rng) -> (usize, u32) {
         let queue = tin.turn(&mut false, rng).expect("packets");
         let pkt = tin.pop(queue).expect("a packet");
@@ -676,7 +690,7 @@ mod tests {
         (queue, pkt.len)
     }
 
-    /// Flows of hosts, a packet in each of a flow's length.
+    /// Adds flows with the given hosts; each flow gets 200 packets of its length in bytes.
     fn flows(tin: &mut Tin, rng: &mut Rng, flows: &[([u32; 2], u32)]) {
         for (flow, (hosts, len)) in (0..).zip(flows) {
             let queue = tin.place(Hashes { flow: flow * 8, hosts: *hosts });
@@ -685,8 +699,8 @@ mod tests {
         }
     }
 
-    /// However many flows a host has, and whatever they send, none gets ahead of another by more
-    /// than a packet: parts of a round are less than a byte where there are many.
+    /// Flows of one host stay even: none gets ahead of another by more than a packet, even if there
+    /// are so many flows that a flow's part of a round is less than a byte.
     #[test]
     fn many_flows_of_a_host_are_even_to_a_packet() {
         let few = &[60_u32, 1_514][..];
@@ -694,7 +708,7 @@ mod tests {
             let (mut tin, mut rng) = (tin(0), Rng::new(3));
             let all: Vec<_> = lens.iter().cycle().take(count).map(|len| ([5, 6], *len)).collect();
             flows(&mut tin, &mut rng, &all);
-            // While they become bulk, one by one, their parts get smaller.
+            // While the flows become bulk, one by one, their parts of a round get smaller.
             (0..6 * count).for_each(|_| _ = send(&mut tin, &mut rng));
             assert_eq!(tin.bulk as usize, count);
             let mut bytes = std::collections::BTreeMap::<usize, u32>::new();
@@ -710,8 +724,8 @@ mod tests {
         }
     }
 
-    /// As soon as there is a flow of another host, that host gets as much as the first one; and
-    /// nobody loses what it had.
+    /// As soon as a flow of another host comes, that host gets as much as the first host, and the
+    /// flows of the first host keep the deficits that they had.
     #[test]
     fn rounds_are_cut_by_host_again_when_another_one_comes() {
         let (mut tin, mut rng) = (tin(0), Rng::new(3));

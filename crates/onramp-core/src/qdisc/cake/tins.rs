@@ -1,9 +1,9 @@
-//! Which tin a packet belongs to, and what part of the rate each gets.
+//! The tins of each mode: which tin a packet belongs to, and what part of the rate each tin gets.
 //!
-//! Source: `tc-cake(8)`, section "PRIORITY QUEUE PARAMETERS"; RFC 4594 and its successors for what
-//! the code points are for.
+//! Source: `tc-cake(8)`, section "PRIORITY QUEUE PARAMETERS"; RFC 4594 and its successors for the
+//! meaning of the code points.
 
-/// The word that asks for one.
+/// The words that name the modes.
 pub(super) const MODES: &[&str] =
     &["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence", "diffserv"];
 
@@ -12,39 +12,40 @@ pub(super) const MODES: &[&str] =
 pub(super) struct TinLayout {
     /// The tin of each code point.
     pub(super) index: [u8; 64],
-    /// The tins as users count them, from the least important on.
+    /// The tins in the order in which users count them, from the least important on.
     pub(super) order: &'static [u8],
-    /// Rate of each, and bytes in a round where there are no rates.
+    /// The rate of each tin in bytes per second, and its bytes in a round if there is no rate.
     pub(super) tins: Vec<(u64, i32)>,
 }
 
 const IN_ORDER: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-/// Best effort is the first tin, with the full rate, but bulk comes before it.
+/// Best effort is tin 0, with the full rate, but users count bulk, tin 1, first.
 const BULK_FIRST: [u8; 4] = [1, 0, 2, 3];
 
-/// Code points that have a name.
+/// The code points that have a name.
 const LE: usize = 1;
 const CS1: usize = 8;
 const VA: usize = 44;
 const EF: usize = 46;
 
-/// Sets the tin of these code points.
+/// Assigns a tin to these code points.
 fn put(index: &mut [u8; 64], tin: u8, points: impl IntoIterator<Item = usize>) {
     points.into_iter().for_each(|point| index[point] = tin);
 }
 
-/// Class selectors from `first` to `last`.
+/// Returns the class selectors from `first` to `last`.
 fn selectors(first: usize, last: usize) -> impl Iterator<Item = usize> {
     (first..=last).map(|class| class * 8)
 }
 
-/// Assured forwarding of a class, in its three drop precedences.
+/// Returns the code points of a class of assured forwarding, in its three drop precedences.
 fn assured(class: usize) -> impl Iterator<Item = usize> {
     (1..=3).map(move |drop| class * 8 + drop * 2)
 }
 
 impl TinLayout {
-    /// The plan of the mode at this place of [`MODES`], for `rate` bytes per second; 0 = unlimited.
+    /// Creates the layout of the mode at place `mode` of [`MODES`], for `rate` bytes per second; 0
+    /// = unlimited.
     pub(super) fn new(mode: u64, rate: u64) -> Self {
         let tins = parts(mode, rate).collect();
         match word(mode) {
@@ -67,9 +68,10 @@ fn word(mode: u64) -> &'static str {
     MODES[usize::try_from(mode).unwrap_or(0)]
 }
 
-/// The rate of each tin of a mode, and its bytes in a round where there are no rates.
+/// Returns the rate of each tin of a mode, and its bytes in a round if there is no rate.
 pub(super) fn parts(mode: u64, rate: u64) -> impl Iterator<Item = (u64, i32)> {
-    // Some have parts of the whole, others each of the one before.
+    // In some modes, tins get parts of the whole rate; in others, each tin gets a part of what the
+    // tin before it gets.
     let (shifts, count, first): (&[u32], _, _) = match word(mode) {
         "diffserv3" => (&[0, 4, 2], 0, 0),
         "diffserv4" | "diffserv" => (&[0, 4, 1, 2], 0, 0),
@@ -80,7 +82,7 @@ pub(super) fn parts(mode: u64, rate: u64) -> impl Iterator<Item = (u64, i32)> {
     parts.chain(steps(rate, first).take(count))
 }
 
-/// Each tin gets 7/8 of the one before it.
+/// Returns rates and shares in which each tin gets 7/8 of what the tin before it gets.
 fn steps(rate: u64, first: i32) -> impl Iterator<Item = (u64, i32)> {
     let less = |&(rate, quantum): &(u64, i32)| {
         let rate = u128::from(rate) * 7 / 8;
@@ -89,7 +91,7 @@ fn steps(rate: u64, first: i32) -> impl Iterator<Item = (u64, i32)> {
     std::iter::successors(Some((rate, first)), less)
 }
 
-/// Bulk 1, best effort 0, voice 2.
+/// Tin of each code point: bulk 1, best effort 0, voice 2.
 fn three() -> [u8; 64] {
     let mut index = [0; 64];
     put(&mut index, 1, [LE, CS1]);
@@ -97,7 +99,7 @@ fn three() -> [u8; 64] {
     index
 }
 
-/// Bulk 1, best effort 0, video 2, voice 3.
+/// Tin of each code point: bulk 1, best effort 0, video 2, voice 3.
 fn four() -> [u8; 64] {
     let mut index = [0; 64];
     put(&mut index, 1, [LE, CS1]);
@@ -107,7 +109,7 @@ fn four() -> [u8; 64] {
     index
 }
 
-/// From background to network control.
+/// Tin of each code point: from 0, background, to 7, network control.
 fn eight() -> [u8; 64] {
     let mut index = [2; 64];
     put(&mut index, 0, [LE]);
@@ -124,8 +126,9 @@ fn eight() -> [u8; 64] {
 mod tests {
     use super::*;
 
-    /// What Linux counted in each tin, from the least important on, when it got 60 + 22 n bytes of
-    /// each code point n that has bit 0, bit 1 and so on to bit 5; then of all.
+    /// What Linux counted in each tin, from the least important on, after 60 + 22 n bytes were sent
+    /// with each code point n that has bit 0 set, then bit 1, and so on to bit 5; then with all
+    /// code points.
     const LINUX: &[(u64, [&[u32]; 7])] = &[
         (
             0,

@@ -1,12 +1,13 @@
 //! The law of `PI2`: a base probability that follows how long packets wait.
 //!
-//! Now and then it is moved by how far the longer of the two waits is from its target, and by how
-//! much it has grown. The classic queue drops with its square, the other one marks with its
-//! multiple: so both get about the same rate for a flow.
+//! The law updates the base probability at regular intervals, from how far the longer of the two
+//! queues' waits is from the target, and from how much that wait has grown. The classic queue drops
+//! with the square of the base probability, the L-queue marks with a multiple of it: so a flow gets
+//! about the same rate in both queues.
 //!
 //! Source: RFC 9332, appendix A; arithmetic as in Linux 7.2 `net/sched/sch_dualpi2.c`:
-//! probabilities are fractions of 32 bits, gains are rounded to what moves them by 2^-32 for each
-//! 64 ns, and a step counts with its lower 32 bits.
+//! probabilities are fractions of 32 bits, gains are rounded to what moves the probability by 2^-32
+//! for each 64 ns, and only the lower 32 bits of a step count.
 
 use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::base::rng::Rng;
@@ -14,21 +15,22 @@ use crate::base::{Clash, Instant};
 
 use Default::{Number, Off};
 
-/// Certainty.
+/// The probability 1, in units of 2^-32.
 const ONE: u32 = u32::MAX;
 
-/// Gains count in parts of a Hertz, so many bits behind the point.
+/// Number of fractional bits of a gain in Hertz.
 const GAIN_BITS: u32 = 8;
 
-/// Delays are multiplied with gains in nanoseconds, and the product is in units of so many bits.
+/// A delay in nanoseconds times a gain is in units of 2^-32 divided by 2 to this power.
 const DELAY_BITS: u32 = 6;
 
 const NS_PER_SEC: u64 = 1_000_000_000;
 
-/// As many microseconds as 32 bits of nanoseconds hold: Linux cuts off what is longer.
+/// The longest time, in microseconds, whose nanoseconds fit in 32 bits: Linux cuts off longer
+/// times.
 pub(super) const US_MAX: u64 = U32_MAX / 1_000 * 1_000;
 
-/// The largest gain, as it is given.
+/// The largest gain, in the unit in which it is given.
 const GAIN_MAX: u64 = (1 << 31) - 1;
 
 pub(super) const TARGET: Param =
@@ -59,7 +61,7 @@ pub(super) const TYPICAL_RTT: Param =
     Param::new("typical_rtt", Unit::Usecs, Off, "usual round trip: a sixth of `max_rtt`")
         .within(1_000, U32_MAX * 1_000);
 
-/// The law's numbers, as they are given: nanoseconds, and gains in 2^-8 Hertz.
+/// The parameters of the law as they are given: times in nanoseconds, gains in 2^-8 Hertz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub(super) target: u64,
@@ -68,7 +70,8 @@ pub(super) struct Given {
     pub(super) beta: u64,
 }
 
-/// Round trips, longest and usual, in microseconds, where one of them is given.
+/// Returns the longest and the usual round-trip time, in microseconds, or `None` if neither is
+/// given.
 fn rtts(values: &Values<'_>) -> Option<(u64, u64)> {
     let micros = |key| values.is_given(key).then(|| values.number(key) / 1_000);
     match (micros("max_rtt"), micros("typical_rtt")) {
@@ -79,7 +82,8 @@ fn rtts(values: &Values<'_>) -> Option<(u64, u64)> {
     }
 }
 
-/// What follows from round trips: RFC 9332, appendix A.1, in the numbers that `tc` makes of it.
+/// Returns the parameters that follow from round-trip times (RFC 9332, appendix A.1), computed as
+/// `tc` does.
 #[expect(clippy::cast_precision_loss, reason = "tc computes with floating point numbers")]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`tc` rounds down")]
 fn given_by(max: u64, typical: u64) -> Given {
@@ -112,7 +116,7 @@ impl Given {
     }
 }
 
-/// What must hold between the parameters.
+/// Checks the parameters against each other.
 pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let Some((max, typical)) = rtts(values) else { return Ok(()) };
     let key = if values.is_given("max_rtt") { "max_rtt" } else { "typical_rtt" };
@@ -143,7 +147,7 @@ pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     Ok(())
 }
 
-/// The base probability, and what moves it.
+/// The base probability, and the state that its updates need.
 #[derive(Debug)]
 pub(super) struct Law {
     target: u64,
@@ -151,29 +155,30 @@ pub(super) struct Law {
     alpha: i64,
     beta: i64,
     coupling: u64,
-    /// The most that the base probability becomes.
+    /// The upper bound of the base probability.
     pub(super) most: u32,
     pub(super) probability: u32,
     delay_before: u64,
-    /// When it is moved next; none before the first call.
+    /// When the probability is updated next; `None` before the first call.
     next: Option<Instant>,
     rng: Rng,
 }
 
-/// Of the 31 bits of a gain in 2^-8 Hertz: what a nanosecond's 2^-6 counts.
+/// Converts a gain of 31 bits in 2^-8 Hertz to what one nanosecond of delay adds, in units of
+/// 2^-38.
 fn scaled(gain: u64) -> i64 {
     let scaled = ((gain * u64::from(ONE)) >> (GAIN_BITS - DELAY_BITS)) / NS_PER_SEC;
     scaled.cast_signed()
 }
 
-/// Nanoseconds, signed: 292 years.
+/// Converts nanoseconds to a signed number, which is enough for 292 years.
 fn signed(ns: u64) -> i64 {
     ns.cast_signed()
 }
 
 impl Law {
-    /// `drops`: beyond all bounds, packets are dropped, and the base probability may become 1. Else
-    /// it ends where every packet of the L-queue is marked.
+    /// Creates the law. If `drops` is true, an overload drops packets and the base probability may
+    /// reach 1; else it may only reach the value at which every packet of the L-queue is marked.
     pub(super) fn new(values: &Values<'_>, drops: bool) -> Self {
         let given = Given::of(values);
         let coupling = values.number("coupling_factor");
@@ -192,41 +197,42 @@ impl Law {
         }
     }
 
-    /// The same parameters as `new`, and what it had learned.
+    /// Sets the parameters of `new`, and keeps the probability and the other state.
     pub(super) fn change(&mut self, new: Self) {
         let old = std::mem::replace(self, new);
         (self.probability, self.delay_before) = (old.probability, old.delay_before);
         (self.next, self.rng) = (old.next, old.rng);
     }
 
-    /// The probability with which the L-queue marks, in units of 2^-32; beyond certainty, both
-    /// queues are overloaded.
+    /// Returns the probability with which the L-queue marks, in units of 2^-32. If it is more than
+    /// 1, both queues are overloaded.
     #[inline]
     pub(super) fn coupled(&self) -> u64 {
         u64::from(self.probability) * self.coupling
     }
 
-    /// Whether [`coupled`](Self::coupled) is more than certain.
+    /// Whether [`coupled`](Self::coupled) is more than 1.
     #[inline]
     pub(super) fn is_overloaded(&self) -> bool {
         self.coupled() > u64::from(ONE)
     }
 
-    /// Is true with probability `chance`.
+    /// Returns true with probability `chance`, in units of 2^-32.
     #[inline]
     pub(super) fn roll(&mut self, chance: u64) -> bool {
         chance > 0 && u64::from(self.rng.next_u32()) <= chance
     }
 
-    /// Is true with the square of the base probability.
+    /// Returns true with the square of the base probability.
     #[inline]
     pub(super) fn roll_square(&mut self) -> bool {
         let chance = self.probability.into();
         self.roll(chance) && self.roll(chance)
     }
 
-    /// Moves the base probability as often as it is time. The first packets of the queues have
-    /// stayed the same since the last call; `oldest` is when the older one of them came.
+    /// Updates the base probability once for each interval that has ended. The caller guarantees
+    /// that the first packets of both queues have been the same since the last call; `oldest` is
+    /// when the older of them came, in nanoseconds.
     #[inline]
     pub(super) fn update(&mut self, oldest: Option<u64>, now: Instant) {
         let by_clock = || Instant(now.0 / self.tupdate * self.tupdate).after(self.tupdate);
@@ -243,8 +249,8 @@ impl Law {
             let delay = oldest.map_or(0, |since| next.since(Instant(since)));
             let before = std::mem::replace(&mut self.delay_before, delay);
             let step = self.step(delay, before);
-            // While nothing is held, all periods do the same; and once it is as large as it
-            // becomes, it stays there as long as the delay only grows.
+            // While nothing is held, all updates are equal; and once the probability has reached
+            // its bound, it stays there as long as the delay only grows. Do such updates at once.
             let alike = match oldest {
                 None => before == 0,
                 Some(_) => {
@@ -261,7 +267,7 @@ impl Law {
         self.next = Some(next);
     }
 
-    /// What a period adds to the base probability, in units of 2^-38.
+    /// Returns what one update adds to the base probability, in units of 2^-38.
     fn step(&self, delay: u64, before: u64) -> i64 {
         let off = (signed(delay) - signed(self.target)).wrapping_mul(self.alpha);
         let growth = (signed(delay) - signed(before)).wrapping_mul(self.beta);
@@ -280,7 +286,7 @@ impl Law {
         self.probability = moved.min(self.most);
     }
 
-    /// The base probability is forgotten; what is known of delays and the clock stays.
+    /// Resets the base probability; the last delay and the time of the next update stay.
     pub(super) fn reset(&mut self) {
         self.probability = 0;
     }
@@ -288,12 +294,12 @@ impl Law {
 
 #[cfg(test)]
 impl Law {
-    /// What the next update depends on beside the probability.
+    /// Returns what the next update depends on besides the probability.
     pub(super) fn known(&self) -> (u64, Option<Instant>) {
         (self.delay_before, self.next)
     }
 
-    /// Its parameters.
+    /// Returns the parameters.
     pub(super) fn numbers(&self) -> (u64, u64, i64, i64) {
         (self.target, self.tupdate, self.alpha, self.beta)
     }

@@ -1,6 +1,6 @@
-//! How `tc` shows it.
+//! How `tc` shows a `dualpi2`.
 //!
-//! Source: behaviour of iproute2 6.17, which is the first to know it.
+//! Source: behaviour of iproute2 6.17, which is the first version that knows this qdisc.
 
 use super::Config;
 use super::law::Given;
@@ -36,7 +36,7 @@ fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     words(&config, out);
 }
 
-/// What has a word for each state; JSON has other words.
+/// Shows the options that have a word for each state; JSON uses other words.
 fn words(config: &Config, out: &mut Out) {
     let choose = |on, words: [(&'static str, &'static str); 2]| words[usize::from(on)];
     let (text, json) =
@@ -59,7 +59,7 @@ fn words(config: &Config, out: &mut Out) {
     }
 }
 
-/// Parts of 256 with six digits behind the point.
+/// Shows a gain, given in units of 1/256 Hertz, with six digits after the point.
 #[expect(clippy::cast_precision_loss, reason = "a gain has 32 bits")]
 fn gain(out: &mut Out, key: &str, gain: u64) {
     let hertz = gain as f64 / 256.0;

@@ -23,7 +23,7 @@ struct Fates {
     dropped: f64,
 }
 
-/// What becomes of many packets at a base probability, as parts of them.
+/// Returns which fractions of many packets are marked and dropped at a base probability.
 fn fates(options: &str, probability: f64, make: impl Fn() -> Packet) -> Fates {
     const MANY: u32 = 20_000;
     let mut qdisc = qdisc(&format!("{options} tupdate 4s"));
@@ -35,7 +35,7 @@ fn fates(options: &str, probability: f64, make: impl Fn() -> Packet) -> Fates {
     let mut marked = 0;
     for number in 0..MANY {
         let _ = qdisc.enqueue(make(), &mut cx);
-        // Many enough that there are always some beside the one that is judged.
+        // Keep enough packets in the queue that the packet that is judged is never the only one.
         if number >= 100
             && qdisc.backlog().packets > 99
             && let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx)
@@ -51,7 +51,7 @@ fn near(fates: Fates, marked: f64, dropped: f64) -> bool {
     (fates.marked - marked).abs() < 0.015 && (fates.dropped - dropped).abs() < 0.015
 }
 
-/// RFC 9332: `p_CL = k p'`, `p_C = p'^2`.
+/// RFC 9332: the L-queue marks with `p_CL = k p'`, the classic queue drops with `p_C = p'^2`.
 #[test]
 fn marks_go_with_the_probability_and_drops_with_its_square() {
     let classid = |minor: u32| {
@@ -77,11 +77,11 @@ fn marks_go_with_the_probability_and_drops_with_its_square() {
 #[test]
 fn an_overload_drops_in_both_queues_or_in_none() {
     let all = |options, ecn| fates(options, 0.8, || packet(MTU, ecn));
-    // Of those that are not dropped, L marks all.
+    // The L-queue marks all packets that it does not drop.
     assert!(near(all("drop_on_overload", 1), 0.36, 0.64));
     assert!(near(all("drop_on_overload", 2), 0.0, 0.64));
     assert!(near(all("drop_on_overload", 0), 0.0, 0.64));
-    // The base probability ends at 1/k.
+    // The base probability is bounded by 1/k.
     assert!(near(all("overflow", 1), 1.0, 0.0));
     assert!(near(all("overflow", 2), 0.25, 0.0));
     assert!(near(all("overflow", 0), 0.0, 0.25));
@@ -93,7 +93,7 @@ fn few_bytes_are_left_alone() {
     let mut drops = PacketList::new();
     let mut cx = Cx::new(NOW, &mut drops);
     qdisc.law.probability = u32::MAX;
-    // Beside the one that is judged, there are two of 1,513 bytes.
+    // Besides the packet that is judged, there are two of 1,513 bytes, which is too little to drop.
     for _ in 0..3 {
         let _ = qdisc.enqueue(packet(MTU - 1, 0), &mut cx);
     }
@@ -101,7 +101,7 @@ fn few_bytes_are_left_alone() {
         assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
     }
     assert!(cx.drops.is_empty());
-    // And now of 1,514.
+    // Besides the packet that is judged, there are two of 1,514 bytes, so it is dropped.
     for _ in 0..3 {
         let _ = qdisc.enqueue(packet(MTU, 0), &mut cx);
     }
@@ -109,7 +109,7 @@ fn few_bytes_are_left_alone() {
     assert_eq!((qdisc.backlog().packets, drops.len()), (1, 1));
 }
 
-/// By bytes, give or take a packet.
+/// The classic queue gets its share of the bytes, give or take a packet.
 #[test]
 fn the_classic_queue_gets_its_part() {
     for (weight, l_len, c_len) in
@@ -126,13 +126,13 @@ fn the_classic_queue_gets_its_part() {
         for _ in 0..1000 {
             let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("6,000 are held") };
             sent[usize::from(pkt.ecn)] += u64::from(pkt.len);
-            // The debt of the one is the credit of the other.
+            // The debt of one queue is the credit of the other.
             let off = sent[0] * (100 - weight) / 100;
             let off = off.abs_diff(sent[1] * weight / 100);
             assert!(off <= 2 * u64::from(MTU), "{weight}: {sent:?}");
         }
     }
-    // None, and all.
+    // A share of 0 % and one of 100 %: the other queue is served first.
     for (weight, first) in [(0, 1), (100, 0)] {
         let mut qdisc = qdisc(&format!("classic_protection {weight}"));
         let mut drops = PacketList::new();
@@ -148,7 +148,8 @@ fn the_classic_queue_gets_its_part() {
     }
 }
 
-/// Enqueues so many packets, waits, and says which of those that leave are marked.
+/// Enqueues `count` packets and waits. Returns which of the packets that leave are marked, and the
+/// dropped packets.
 fn stepped(options: &str, count: u32, ecn: u8, wait_ns: u64) -> (Vec<bool>, PacketList) {
     let mut qdisc = qdisc(options);
     let mut drops = PacketList::new();
@@ -170,9 +171,9 @@ fn stepped(options: &str, count: u32, ecn: u8, wait_ns: u64) -> (Vec<bool>, Pack
 fn what_waited_too_long_is_marked() {
     assert_eq!(stepped("", 3, 1, 1_000_000).0, [false; 3]);
     assert_eq!(stepped("", 3, 1, 1_000_001).0, [true; 3]);
-    // So many behind it.
+    // A packet is marked while more than two packets are behind it in the queue.
     assert_eq!(stepped("step_thresh 2p", 5, 1, 0).0, [true, true, false, false, false]);
-    // So many before it, when it came.
+    // A packet is marked if at least two packets were before it in the queue when it came.
     assert_eq!(stepped("min_qlen_step 2", 4, 1, 9_000_000).0, [false, false, true, true]);
     let (marks, drops) = stepped("", 3, 0, 1_000_001);
     assert!(marks.is_empty());
@@ -188,11 +189,11 @@ fn limits_hold_for_both_queues_together() {
     let verdicts: Vec<_> =
         [0, 1, 0, 1].iter().map(|ecn| qdisc.enqueue(packet(100, *ecn), &mut cx)).collect();
     assert_eq!(verdicts[2..], [Verdict::Queued, Verdict::Dropped]);
-    // Classic packets go first.
+    // A smaller limit drops classic packets first.
     let spec: Spec = "dualpi2 limit 1".parse().expect("a correct line");
     assert!(qdisc.change(&spec.values(MTU), &mut cx));
     assert_eq!((qdisc.classic.len(), qdisc.l_queue.len(), cx.drops.len()), (0, 1, 3));
-    // A datagram of 1,000 bytes takes 2,304.
+    // A datagram of 1,000 bytes is charged 2,304 bytes of memory.
     let mut qdisc = self::qdisc("memlimit 7000");
     let mut drops = PacketList::new();
     let mut cx = Cx::new(NOW, &mut drops);
@@ -216,7 +217,7 @@ fn large_packets_are_taken_apart_unless_told_not_to() {
     }
 }
 
-/// Appendix A of the RFC, in floating point: `p' += alpha (q - target) + beta (q - q_before)`.
+/// Appendix A of RFC 9332 in floating point: `p' += alpha (q - target) + beta (q - q_before)`.
 struct Reference {
     p: f64,
     before: f64,
@@ -245,18 +246,18 @@ fn the_probability_is_that_of_the_rfc() {
     let mut now = NOW;
     for round in 0..500 {
         now = now.after(16_000_000);
-        // Waits of up to 100 ms, and now and then none.
+        // Waits of up to 100 ms; in some rounds, nothing is held.
         let delay = if round % 50 < 10 { 0 } else { u64::from(rng.below(100_000_000)) };
         law.update((delay > 0).then(|| now.0 - delay), now);
         #[expect(clippy::cast_precision_loss, reason = "a tenth of a second")]
         reference.update(delay as f64 / 1e9);
         let p = f64::from(law.probability) / f64::from(u32::MAX);
-        // The gains are rounded down to 44 and 879 of 44.02 and 879.4.
+        // The law rounds the gains down: from 44.02 and 879.4 to 44 and 879.
         assert!((p - reference.p).abs() < 0.01, "{round}: {p}, {}", reference.p);
     }
 }
 
-/// What stands between two calls is the same as a call for each period.
+/// One call after a long pause has the same effect as a call for each interval.
 #[test]
 fn a_long_pause_is_all_its_periods() {
     let options = ["", "overflow", "target 1ms tupdate 300us alpha 0.00390625 beta 0.00390625"];
@@ -284,7 +285,8 @@ fn a_long_pause_is_all_its_periods() {
             assert_eq!(state(&once), state(&often), "{options}: {start}, {since:?}");
         }
     }
-    // A billion of them take no time, and the end of time is none.
+    // A billion intervals must not take a billion steps, and `Instant::MAX` is no time at which to
+    // update.
     let spec: Spec = "dualpi2 tupdate 1us".parse().expect("a correct line");
     let mut law = Law::new(&spec.values(MTU), true);
     law.update(None, NOW);
@@ -304,7 +306,7 @@ fn round_trips_stand_for_four_options() {
     let given = "target 5ms tupdate 5ms alpha 0.5546875 beta 10";
     assert_eq!(law("max_rtt 30ms typical_rtt 5ms"), law(given));
     assert_eq!(law("typical_rtt 5ms"), law("max_rtt 30ms typical_rtt 5ms"));
-    // A third of the longest one is the longest period.
+    // The interval is at most a third of the longest round-trip time.
     let given = "target 10ms tupdate 4ms alpha 2.77734375 beta 25";
     assert_eq!(law("max_rtt 12ms typical_rtt 10ms"), law(given));
     for (options, why) in [

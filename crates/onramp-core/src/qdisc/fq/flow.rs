@@ -1,13 +1,14 @@
-//! The flows of `fq`: a slab, and the packets of each in order.
+//! The flows of `fq`: a slab of flows, and the packets of each flow in order.
 //!
-//! A flow is one cache line. Its packets lie in a list sorted by time to send. Those that asked to
-//! leave before the newest of the list go into a heap beside it, which only such flows have.
+//! A flow takes one cache line. Its packets lie in a list sorted by time to send. A packet that
+//! asks to leave before the newest packet of the list goes into a heap beside the list; only flows
+//! with such packets have a heap.
 //!
-//! Memory: 64 bytes a flow in the slab and 8 in each slot of the index, which is at most half
-//! full. Both grow by doubling, and shrink only at a reset: a flow costs 80 to 160 bytes, 10,000
-//! flows 1.25 MiB. A flow that has been idle for 3 s gives its place to a new one when there are
-//! more than `buckets`; each new flow looks at the next 8, so that n new flows a second need at
-//! most 3.5 n places.
+//! Memory: 64 bytes for each flow in the slab, and 8 bytes for each slot of the index, which is at
+//! most half full. Both grow by doubling and shrink only at a reset: a flow costs 80 to 160 bytes,
+//! 10,000 flows cost 1.25 MiB. When there are more than `buckets` flows, new flows take the places
+//! of flows that have been idle for 3 s. Each new flow checks the next 8 flows for such a place, so
+//! that n new flows a second need at most 3.5 n places.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -16,45 +17,48 @@ use onramp_queue::{Meta, Packet, PacketList, prefetch};
 
 use super::index::Index;
 
-/// Names no flow, or no heap.
+/// A number that names no flow and no heap.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Linux counts the age of an idle flow in jiffies; these are as long as with `HZ=100`.
+/// Length of a tick, in nanoseconds. Linux counts the age of an idle flow in jiffies; a tick is as
+/// long as a jiffy with `HZ=100`.
 pub(super) const TICK_NS: u64 = 10_000_000;
 
-/// Idle flows are collected after 3 s.
+/// Age at which idle flows may be collected, in ticks: 3 s.
 const GC_AGE_TICKS: u32 = 300;
 
-/// Flows looked at when one is added.
+/// Number of flows that are checked for idleness when a flow is added.
 const GC_MAX: usize = 8;
 
-/// Where a flow is.
+/// The state of a flow, which says in which list the flow is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// In no list: it has no packet, and is to be collected when it stays so.
+    /// In no list: the flow has no packets, and may be collected once it has been idle for long
+    /// enough.
     Detached,
-    /// In a list of its band.
+    /// The flow is in a list of its band.
     Listed,
-    /// In no list: it waits for its time.
+    /// In no list: the flow waits until its next packet may leave.
     Throttled,
-    /// Not in use.
+    /// The place in the slab is not in use.
     Free,
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Flow {
-    /// Packets, by time to send.
+    /// The packets of this flow, sorted by time to send.
     queue: PacketList,
     key: u64,
-    /// Pacing: nothing leaves before; 0 = never paced yet.
+    /// Time before which pacing lets no packet of this flow leave, in nanoseconds; 0 = never paced
+    /// yet.
     pub(super) time_next_ns: u64,
-    /// Bytes it may still send in this round.
+    /// Number of bytes that this flow may still send in this round.
     pub(super) credit: i32,
-    /// Throttled: its place among those that wait. Detached: when that happened, in ticks. Free:
-    /// the next free one.
+    /// Meaning depends on the state. Throttled: the flow's place among the waiting flows. Detached:
+    /// when the flow became idle, in ticks. Free: the next free place of the slab.
     pub(super) link: u32,
-    /// Its heap of packets out of order.
+    /// Number of the heap with this flow's out-of-order packets, or `NONE`.
     late: u32,
     pub(super) band: u8,
     pub(super) state: State,
@@ -77,16 +81,17 @@ impl Flow {
     }
 }
 
-/// A packet that leaves before one that came earlier.
+/// A packet that leaves before a packet of the same flow that came earlier.
 #[derive(Debug)]
 struct Late {
     time_ns: u64,
-    /// Keeps those of one time in order.
+    /// Sequence number that keeps packets with equal times in the order they came.
     place: u64,
     pkt: Packet,
 }
 
-/// The earliest is the greatest, as `BinaryHeap` wants it.
+/// Reversed order: `BinaryHeap` returns the greatest element first, and the earliest packet must
+/// come first.
 impl Ord for Late {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time_ns, other.place).cmp(&(self.time_ns, self.place))
@@ -107,44 +112,45 @@ impl PartialEq for Late {
 
 impl Eq for Late {}
 
-/// The packet of a flow that is next to leave.
+/// Describes the packet of a flow that leaves next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) time_ns: u64,
     late: bool,
 }
 
-/// When a packet may leave, for its own part: the time it asked for, else the time it came.
+/// Returns when a packet may leave as far as the packet itself decides: the departure time that it
+/// asks for, else the time at which it came. In nanoseconds.
 #[inline]
 fn time_to_send_ns(pkt: &Packet) -> u64 {
     if pkt.txtime_ns != 0 { pkt.txtime_ns } else { pkt.enqueued_ns }
 }
 
-/// All flows.
+/// All flows of an `fq`.
 #[derive(Debug)]
 pub(super) struct Flows {
     slab: Vec<Flow>,
-    /// First of the free places of the slab.
+    /// First of the free places in the slab.
     free: u32,
-    /// Places in the slab, by key.
+    /// Finds the place of a flow in the slab by the flow's key.
     index: Index,
-    /// Found last.
+    /// Key and place of the flow that was found last.
     recent: (u64, u32),
-    /// Where the collection of idle flows goes on.
+    /// The place in the slab at which the next search for idle flows begins.
     gc_at: usize,
     late: Vec<BinaryHeap<Late>>,
     late_free: Vec<u32>,
     late_places: u64,
 }
 
-/// Place of the flow of the fast path, which no key finds.
+/// Place of the flow that holds the packets of the fast path. No key finds that flow.
 pub(super) const FAST: u32 = 0;
 
-/// A flow that was looked for.
+/// The flow that a search found or created.
 pub(super) struct Found {
     pub(super) index: u32,
     pub(super) fresh: bool,
-    /// Idle flows collected meanwhile.
+    /// Number of idle flows that were collected to make room.
     pub(super) collected: u32,
 }
 
@@ -172,20 +178,20 @@ impl Flows {
         &mut self.slab[index as usize]
     }
 
-    /// Flows there are.
+    /// Returns the number of flows, without the fast path.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Packets held of the flow of `key`.
+    /// Returns how many packets the flow of `key` holds.
     pub(super) fn held(&self, key: u64) -> usize {
         let is = |index: u32| self.slab[index as usize].key == key;
         self.index.find(self.index.hash(key), is).map_or(0, |index| self.packets(index))
     }
 
-    /// Packets of these flows are about to come: asks for their slots, then for the flows, then
-    /// for the packets that they come behind.
+    /// Prefetches the memory that packets of the flows `keys` will need soon: first the slots of
+    /// the index, then the flows, then the last packet of each flow's list.
     #[inline]
     pub(super) fn prefetch_flows(&self, keys: impl Iterator<Item = u64> + Clone) {
         let guesses = || keys.clone().filter_map(|key| self.index.guess(self.index.hash(key)));
@@ -194,20 +200,20 @@ impl Flows {
         guesses().for_each(|index| self.get(index).queue.prefetch_back());
     }
 
-    /// Asks the processor for a flow.
+    /// Asks the processor to load a flow into its cache.
     #[inline]
     pub(super) fn prefetch_flow(&self, index: u32) {
         prefetch(self.get(index));
     }
 
-    /// Asks the processor for the first packet of a flow.
+    /// Asks the processor to load the first packet of a flow into its cache.
     #[inline]
     pub(super) fn prefetch_packet(&self, index: u32) {
         self.get(index).queue.prefetch_front();
     }
 
-    /// Finds the flow of `key`, or makes one with `credit`; beyond `room` flows, it then first
-    /// collects idle ones.
+    /// Finds the flow of `key`, or creates one with `credit` bytes. If there are `room` flows or
+    /// more, first collects idle flows.
     #[inline]
     pub(super) fn find_or_insert(
         &mut self,
@@ -246,7 +252,7 @@ impl Flows {
         Found { index, fresh: true, collected }
     }
 
-    /// Frees idle flows among the next few; says how many.
+    /// Frees idle flows among the next few of the slab, and returns how many flows were freed.
     fn collect(&mut self, now: u32) -> u32 {
         let mut collected = 0;
         for _ in 0..GC_MAX.min(self.slab.len()) {
@@ -275,7 +281,7 @@ impl Flows {
         }
     }
 
-    /// Packets of a flow.
+    /// Returns the number of packets that a flow holds.
     #[inline]
     pub(super) fn packets(&self, index: u32) -> usize {
         let flow = self.get(index);
@@ -290,13 +296,15 @@ impl Flows {
         flow.queue.is_empty() && flow.late == NONE
     }
 
-    /// Adds a packet where its time to send puts it, behind those of the same time.
+    /// Inserts a packet by its time to send, behind packets with the same time.
     #[inline]
     pub(super) fn push(&mut self, index: u32, mut pkt: Packet, now_ns: u64) {
         let flow = &mut self.slab[index as usize];
         let newest_ns = flow.queue.back().map_or(0, time_to_send_ns);
         if pkt.txtime_ns == 0 {
-            // The wait before it came here counts; but nobody asked to overtake what is due.
+            // A packet's waiting time starts when its sender pushed it. But a packet that asks for
+            // no departure time must not overtake packets that are already due, so it counts as no
+            // older than the newest packet of its flow.
             let came_ns = if pkt.enqueued_ns == 0 { now_ns } else { pkt.enqueued_ns };
             pkt.enqueued_ns = came_ns.max(newest_ns).min(now_ns);
         }
@@ -322,7 +330,7 @@ impl Flows {
         self.late[flow.late as usize].push(Late { time_ns, place, pkt });
     }
 
-    /// The packet next to leave.
+    /// Returns the flow's next packet to leave, or `None` if the flow has no packets.
     #[inline]
     pub(super) fn head(&self, index: u32) -> Option<Head> {
         let flow = self.get(index);
@@ -331,7 +339,8 @@ impl Flows {
         if flow.late == NONE { listed } else { self.earlier(flow, listed) }
     }
 
-    /// The earlier of the oldest packet of the list and the first of the heap.
+    /// Returns the earlier of two packets: the first packet of the list and the first packet of the
+    /// heap.
     #[cold]
     fn earlier(&self, flow: &Flow, listed: Option<Head>) -> Option<Head> {
         let late = self.late[flow.late as usize].peek();
@@ -342,7 +351,7 @@ impl Flows {
         }
     }
 
-    /// Takes the packet that [`Flows::head`] told of.
+    /// Removes the packet that [`Flows::head`] returned.
     #[inline]
     pub(super) fn pop(&mut self, index: u32, head: Head) -> Option<Packet> {
         if head.late { self.pop_late(index) } else { self.get_mut(index).queue.pop_front() }
@@ -360,20 +369,20 @@ impl Flows {
         pkt
     }
 
-    /// All packets, but those of the fast path.
+    /// Returns the metadata of all packets, except those of the fast path.
     pub(super) fn metas(&self) -> impl Iterator<Item = &Meta> {
         let lists = self.slab[1..].iter().flat_map(|flow| flow.queue.metas());
         lists.chain(self.late.iter().flatten().map(|late| &*late.pkt))
     }
 
-    /// Takes any packet of any flow.
+    /// Removes all packets of all flows, the fast path included.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Packet> {
         let lists = self.slab.iter_mut().flat_map(|flow| std::mem::take(&mut flow.queue));
         lists.chain(self.late.iter_mut().flat_map(|heap| heap.drain().map(|late| late.pkt)))
     }
 }
 
-/// Time in ticks; they wrap around after 497 days.
+/// Converts a time to ticks, which wrap around after 497 days.
 #[inline]
 pub(super) fn ticks(now_ns: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "wraps around")]
@@ -381,7 +390,7 @@ pub(super) fn ticks(now_ns: u64) -> u32 {
     ticks
 }
 
-/// Whether tick `a` is later than `b`.
+/// Whether tick `a` is later than tick `b`, even if the ticks have wrapped around.
 #[inline]
 pub(super) fn is_after(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
@@ -435,7 +444,7 @@ mod tests {
             }
             assert_eq!(known.insert(key, found.index), (!found.fresh).then_some(found.index));
             assert_eq!(flows.len(), known.len());
-            // A quarter of the flows never becomes idle; the rest just now.
+            // A quarter of the flows never becomes idle; the other flows become idle now.
             let flow = flows.get_mut(found.index);
             flow.link = ticks(now_ns) | 1;
             flow.state = if key % 4 == 0 { State::Listed } else { State::Detached };

@@ -1,24 +1,26 @@
-//! A hash table from keys to places in a slab.
+//! A hash table from the keys of flows to their places in a slab.
 //!
-//! Open addressing, linear probing, deletion by moving back. A slot holds 32 bits of the hash and
-//! the place; the key itself lies in the slab, where the caller looks.
+//! Open addressing with linear probing; a deletion moves later slots back. A slot holds 32 bits of
+//! the hash and the place; the key itself lies in the slab, where the caller compares it.
 
 use std::hash::{BuildHasher, RandomState};
 
 use onramp_queue::prefetch;
 
-/// Slots of an empty table; a power of two, as always.
+/// Number of slots in an empty table. The number of slots is always a power of two.
 const SLOTS_MIN: usize = 64;
 
-/// The half of a slot that comes from the hash.
+/// The bits of a slot that come from the hash: its upper half.
 const TAG: u64 = 0xFFFF_FFFF << 32;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Upper half of the hash above, place below; 0 = empty, as place 0 is never in here.
+    /// Each slot has the upper half of the hash in its upper 32 bits and the place in its lower 32
+    /// bits. A slot of 0 is empty: no flow in the table has place 0.
     slots: Vec<u64>,
     len: usize,
-    /// Makes the hash, so that nobody can choose keys that collide. It shows in no result.
+    /// Random number that enters the hash, so that nobody can choose keys that collide. It does not
+    /// affect any result of the table.
     seed: u64,
 }
 
@@ -32,7 +34,7 @@ impl Index {
         self.len
     }
 
-    /// Folded multiplication: every bit of the key moves every bit of the result.
+    /// Hashes a key by folded multiplication: every bit of the key affects every bit of the result.
     #[inline]
     pub(super) fn hash(&self, key: u64) -> u64 {
         let product = u128::from(key ^ self.seed) * 0x9E37_79B9_7F4A_7C15;
@@ -41,7 +43,7 @@ impl Index {
         folded
     }
 
-    /// Finds the place with this hash that `is` the one.
+    /// Returns the place with this hash for which `is` returns true, or `None` if there is none.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         let mask = self.slots.len() - 1;
@@ -58,19 +60,19 @@ impl Index {
         }
     }
 
-    /// Asks the processor for where probing for this hash begins.
+    /// Asks the processor to load the slot at which probing for this hash begins.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         prefetch(&self.slots[home(hash) & (self.slots.len() - 1)]);
     }
 
-    /// The first place with this hash, without a look at its key.
+    /// Returns the first place with this hash, without comparing keys.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> Option<u32> {
         self.find(hash, |_| true)
     }
 
-    /// Adds a place, which is not 0, and not in here yet.
+    /// Adds a place, which must be neither 0 nor in the table yet.
     pub(super) fn insert(&mut self, hash: u64, place: u32) {
         if (self.len + 1) * 2 > self.slots.len() {
             self.grow();
@@ -79,7 +81,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Puts a slot where probing for it ends.
+    /// Writes a slot into the first empty slot from its home on.
     fn put(&mut self, slot: u64) {
         let mask = self.slots.len() - 1;
         let mut at = home(slot) & mask;
@@ -95,14 +97,14 @@ impl Index {
         old.into_iter().filter(|slot| *slot != 0).for_each(|slot| self.put(slot));
     }
 
-    /// Removes a place that is in here.
+    /// Removes a place that is in the table.
     pub(super) fn remove(&mut self, hash: u64, at_place: u32) {
         let mask = self.slots.len() - 1;
         let mut hole = home(hash) & mask;
         while place(self.slots[hole]) != at_place {
             hole = (hole + 1) & mask;
         }
-        // Close the gap: move back whatever probing from its home would now miss.
+        // Close the gap: move back each slot that a probe from its home could no longer reach.
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -126,7 +128,7 @@ impl Index {
     }
 }
 
-/// Where probing begins, before the mask.
+/// Returns where probing for a hash begins, before the mask is applied.
 #[inline]
 fn home(hash_or_slot: u64) -> usize {
     (hash_or_slot >> 32) as usize
@@ -145,15 +147,15 @@ mod tests {
 
     use super::*;
 
-    /// How many of 16,384 places the homes of 8,192 keys are, where each key is `step` from the one
-    /// before. Thrown at random, they would be 6,447.
+    /// Returns how many different homes 8,192 keys have among 16,384 slots, where each key is
+    /// `step` larger than the one before. Random hashes would give 6,447 homes.
     fn homes(seed: u64, step: u64) -> usize {
         let index = Index { seed, ..Index::new() };
         let home = |n: u64| home(index.hash(n.wrapping_mul(step))) % 16_384;
         (0..8_192).map(home).collect::<HashSet<_>>().len()
     }
 
-    /// Whatever the keys have in common, few of them meet.
+    /// Keys that follow a regular pattern are spread over the table: few of them share a home.
     #[test]
     fn keys_are_spread() {
         for seed in [0, 1, 0x1234_5678_90AB_CDEF, u64::MAX] {

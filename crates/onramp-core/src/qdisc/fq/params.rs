@@ -77,14 +77,14 @@ pub(super) const PARAMS: &[Param] = &[
     ),
 ];
 
-/// As many as Linux makes: a power of two.
+/// Shows the number of buckets as Linux does, which rounds it up to a power of two.
 fn show_buckets(param: &Param, value: &Value, out: &mut Out) {
     if let Value::Number(buckets) = value {
         look::as_number(param, buckets.next_power_of_two(), out);
     }
 }
 
-/// In ticks, as it is counted.
+/// Shows the refill delay rounded up to whole ticks, because idle time is counted in ticks.
 fn show_refill(param: &Param, value: &Value, out: &mut Out) {
     if let Value::Number(ns) = value {
         look::as_number(param, ns.div_ceil(TICK_NS) * TICK_NS, out);
@@ -97,7 +97,8 @@ fn show_pacing(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// The greatest number of 32 bits, of bytes a second or microseconds, means none.
+/// Shows a limit, unless it is the greatest 32-bit number of bytes per second or of microseconds,
+/// which means that there is no limit.
 fn show_limit(param: &Param, value: &Value, out: &mut Out) {
     let none = if param.unit == Unit::Rate { U32_MAX } else { U32_MAX * 1_000 };
     if *value != Value::Number(none) {
@@ -105,7 +106,7 @@ fn show_limit(param: &Param, value: &Value, out: &mut Out) {
     }
 }
 
-/// What `fq` reads while it runs, and nobody writes.
+/// The configuration of a running `fq`. Only a change of its parameters replaces it.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) limit: u32,
@@ -116,7 +117,7 @@ pub(super) struct Config {
     pub(super) pacing: bool,
     pub(super) quantum: i32,
     pub(super) initial_quantum: i32,
-    /// Bytes per second; the greatest number if there is none.
+    /// The greatest rate of each flow, in bytes per second; `u64::MAX` if there is no such limit.
     pub(super) maxrate: u64,
     pub(super) low_rate_threshold: u64,
     pub(super) refill_delay_ticks: u32,

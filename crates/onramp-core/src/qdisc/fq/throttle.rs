@@ -1,14 +1,16 @@
-//! Flows that wait for their time: the earliest first, and among equals the one that came first.
+//! Flows that wait for their time: the earliest first, and among flows with equal times the one
+//! that came first.
 //!
-//! A heap with a calendar in front. A heap of a million flows visits a line of memory far from all
-//! others on each of its levels. So it holds only flows up to the present slot of the calendar; the
-//! others lie in the slot of their time, unordered, and come into the heap when that has run dry.
-//! Slots that are not empty are bits of words, found by the processor. Flows beyond the calendar,
-//! which `fq` itself never plans, wait in a heap of their own.
+//! A heap with a calendar in front. In a heap of a million flows, each level costs an access to a
+//! cache line far from the others. So the heap holds only flows up to the present slot of the
+//! calendar; later flows lie in the calendar slot of their time, unordered, and move to the heap
+//! when the heap is empty. A bitmap shows which slots are not empty, so that one processor
+//! instruction finds the next one of 64. Flows beyond the end of the calendar, which `fq` itself
+//! never plans, wait in another heap.
 //!
-//! A flow that moves forward leaves its old entry behind. An entry counts if its flow still waits
-//! and knows its place; the others are swept out when they would be first, and all at once when
-//! they are the most.
+//! When a flow's time moves forward, its old entry stays behind. An entry is valid if its flow
+//! still waits and still has the entry's place number; stale entries are removed when they reach
+//! the top of a heap, and all at once when they outnumber the valid ones.
 //!
 //! Source: Brown, "Calendar Queues", 1988; Saeed et al., "Eiffel: Efficient and Flexible Software
 //! Packet Scheduling", 2019 (find first set).
@@ -21,8 +23,9 @@ use std::collections::BinaryHeap;
 use self::calendar::{Calendar, slot_of};
 use super::flow::{Flows, State};
 
-/// A waiting flow: its time above, then its place in the order of coming, its index below. One
-/// number, as that compares without branches, which a heap cannot prefetch_flows.
+/// A waiting flow: its time in the upper 64 bits, then its place in the order of arrival, then its
+/// index. All three are in one number because such entries compare without branches, which the
+/// processor could not predict in a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry(u128);
 
@@ -51,52 +54,52 @@ impl Entry {
         flow
     }
 
-    /// Whether its flow still waits there.
+    /// Whether this entry is valid: its flow still waits at this place.
     fn counts(self, flows: &Flows) -> bool {
         let flow = flows.get(self.flow());
         flow.state == State::Throttled && flow.link == self.place()
     }
 }
 
-/// The waiting flows; 16 bytes each, and what the chunks of the calendar have free.
+/// The waiting flows. Each takes 16 bytes; the calendar also has unused room in its chunks.
 #[derive(Debug, Default)]
 pub(super) struct Throttled {
-    /// Those up to the present slot. The first one always counts; if there is none, nobody waits
-    /// in the calendar either.
+    /// Entries up to the present slot. The first entry is always valid; if the heap is empty, the
+    /// calendar is empty too.
     heap: BinaryHeap<Reverse<Entry>>,
-    /// None before the first one comes.
+    /// The calendar. `None` until the first flow needs it.
     calendar: Option<Box<Calendar>>,
-    /// Those beyond the calendar. The first one always counts.
+    /// Entries beyond the end of the calendar. The first entry is always valid.
     far: BinaryHeap<Reverse<Entry>>,
-    /// The present slot.
+    /// The present slot of the calendar.
     slot: u64,
-    /// Entries, and those of them that no longer count.
+    /// Number of entries, and how many of them are no longer valid (stale).
     entries: usize,
     stale: usize,
-    /// The next place.
+    /// The place number of the next entry.
     place: u32,
 }
 
-/// The first of a heap, or what would come after all others.
+/// Returns the first entry of a heap, or an entry after all others if the heap is empty.
 #[inline]
 fn top(heap: &BinaryHeap<Reverse<Entry>>) -> Entry {
     heap.peek().map_or(Entry(u128::MAX), |Reverse(entry)| *entry)
 }
 
 impl Throttled {
-    /// Flows that wait.
+    /// Returns the number of flows that wait.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.entries - self.stale
     }
 
-    /// When the first one may go on; the end of time if there is none.
+    /// Returns when the first flow may go on, in nanoseconds; `u64::MAX` if no flow waits.
     #[inline]
     pub(super) fn first_ns(&self) -> u64 {
         top(&self.heap).min(top(&self.far)).time_ns()
     }
 
-    /// Lets a flow wait until its next time.
+    /// Makes a flow wait until its `time_next_ns`.
     #[inline]
     pub(super) fn push(&mut self, flows: &mut Flows, index: u32) {
         if self.place == u32::MAX {
@@ -114,7 +117,7 @@ impl Throttled {
         self.entries += 1;
         let slot = slot_of(entry.time_ns());
         if self.heap.is_empty() {
-            self.slot = slot; // So is the calendar.
+            self.slot = slot; // The calendar is empty, too.
         }
         if slot <= self.slot {
             self.heap.push(Reverse(entry));
@@ -125,7 +128,7 @@ impl Throttled {
         }
     }
 
-    /// Lets a flow that waits do so until its next time, which has changed.
+    /// Makes a flow that already waits do so until its `time_next_ns`, which has changed.
     #[cold]
     pub(super) fn push_again(&mut self, flows: &mut Flows, index: u32) {
         self.stale += 1;
@@ -133,14 +136,14 @@ impl Throttled {
         self.sweep(flows);
     }
 
-    /// Notes that a flow that waited does not any more.
+    /// Notes that a flow no longer waits, which makes its entry stale.
     #[cold]
     pub(super) fn forget_one(&mut self, flows: &Flows) {
         self.stale += 1;
         self.sweep(flows);
     }
 
-    /// Takes the first one if its time has come.
+    /// Removes the first flow and returns it if its time has come; otherwise returns `None`.
     #[inline]
     pub(super) fn pop_due(&mut self, flows: &Flows, now_ns: u64) -> Option<u32> {
         if self.first_ns() > now_ns {
@@ -160,7 +163,7 @@ impl Throttled {
         Some(entry.flow())
     }
 
-    /// Goes on to the next slot if nobody is left in the heap.
+    /// Advances to the next slot of the calendar if the heap is empty.
     #[inline]
     fn refill(&mut self) {
         if self.heap.is_empty()
@@ -172,7 +175,8 @@ impl Throttled {
         }
     }
 
-    /// Removes entries that no longer count from the top, or all if they are the most.
+    /// Removes stale entries from the top of the heaps, or all stale entries if they outnumber the
+    /// valid ones.
     fn sweep(&mut self, flows: &Flows) {
         if self.stale > self.len() {
             let place = self.place;
@@ -196,7 +200,7 @@ impl Throttled {
         self.stale -= 1;
     }
 
-    /// Takes all entries out, in no order.
+    /// Removes all entries, in no particular order.
     fn drain(&mut self) -> impl Iterator<Item = Entry> + use<> {
         let Self { heap, calendar, far, .. } = std::mem::take(self);
         let mut held: Vec<Entry> =
@@ -209,7 +213,8 @@ impl Throttled {
         *self = Self::default();
     }
 
-    /// Makes places small again, once in 2^32 flows; leaves `moving` out, which comes anew.
+    /// Renumbers all waiting flows from zero, once in 2^32 entries. Leaves out the flow `moving`,
+    /// because the caller adds it afterwards.
     #[cold]
     fn renumber(&mut self, flows: &mut Flows, moving: u32) {
         let mut held: Vec<Entry> = self.drain().collect();
@@ -280,8 +285,8 @@ mod tests {
         assert_eq!(pop_all(&mut flows, &mut throttled), [i[0], i[2], i[1]]);
     }
 
-    /// The same as a sorted list, whatever the times: in the slot of others, in later ones, beyond
-    /// the calendar.
+    /// The waiting flows leave in the same order as from a sorted list, whether their times lie in
+    /// the present slot, in later slots or beyond the calendar.
     #[test]
     fn the_earliest_is_first_near_and_far() {
         let mut rng = crate::base::rng::Rng::new(1);

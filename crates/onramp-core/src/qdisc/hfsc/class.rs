@@ -1,4 +1,4 @@
-//! What the scheduler knows of a class.
+//! What the scheduler of `hfsc` knows of a class.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::sched::Child;
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) minor: u16,
-    /// None: it is the root.
+    /// The place of the parent class; `None` for the root.
     pub(super) parent: Option<usize>,
-    /// 0 = it has no classes below it.
+    /// Height above the leaves; 0 = the class has no classes below it.
     pub(super) level: u32,
     pub(super) child: Child,
-    /// When the child wanted to be asked again, the last time it made us wait.
+    /// When the child wanted to be asked again, the last time that the child made the class wait.
     pub(super) timer: Instant,
     pub(super) filters: Filters,
     pub(super) real: Option<Real>,
     pub(super) share: Option<Share>,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub(super) total: u64,
     pub(super) below: Below,
 }
@@ -43,7 +43,7 @@ impl Class {
         }
     }
 
-    /// As it was before its first packet.
+    /// Resets the class to its state before its first packet.
     pub(super) fn restart(&mut self) {
         self.real = self.real.as_ref().map(|real| Real::new(real.curve));
         let limit = self.share.as_ref().and_then(|share| share.limit.as_ref());
@@ -57,30 +57,30 @@ impl Class {
     }
 }
 
-/// Service guaranteed, whatever others do.
+/// The service guaranteed to a class, whatever other classes do.
 #[derive(Debug)]
 pub(super) struct Real {
     pub(super) curve: Curve,
     pub(super) deadline: Path,
     pub(super) eligible: Path,
-    /// Bytes sent for the guarantee.
+    /// Number of bytes sent under the guarantee.
     pub(super) cumul: u64,
-    /// When the next packet is eligible, and when it has to be sent.
+    /// When the next packet becomes eligible (`e`), and by when it has to be sent (`d`), in ticks.
     pub(super) e: u64,
     pub(super) d: u64,
     pub(super) place: Place,
-    /// Which of the same time is first.
+    /// A sequence number that keeps classes with equal times in order.
     pub(super) turn: u64,
 }
 
-/// Where a class is kept by its times.
+/// In which of the two ordered maps a class is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It holds nothing.
+    /// The class is in no map, because it holds no packets.
     Nowhere,
-    /// By the time when it is eligible.
+    /// The class waits, ordered by the time at which it becomes eligible.
     Waiting,
-    /// It is eligible: by its deadline.
+    /// The class is eligible, ordered by its deadline.
     Ready,
 }
 
@@ -93,21 +93,21 @@ impl Real {
     }
 }
 
-/// A part of what the parent has.
+/// A class's share of what its parent has.
 #[derive(Debug)]
 pub(super) struct Share {
     pub(super) curve: Curve,
     pub(super) path: Path,
     pub(super) limit: Option<Limit>,
-    /// Active children; of a leaf, whether it is active.
+    /// Number of active children; for a leaf, 1 if the leaf is active.
     pub(super) active: u32,
-    /// Virtual time, and what it was corrected by.
+    /// The virtual time, and the sum of its corrections, in ticks.
     pub(super) vt: u64,
     pub(super) correction: u64,
     pub(super) turn: u64,
-    /// When its own limit, and that of its children, let it send.
+    /// When the class's own limit and those of its children allow it to send, in ticks.
     pub(super) f: u64,
-    /// How often it became active, and the parent's number at the last time.
+    /// How often the class became active, and how often its parent had when the class last did.
     pub(super) period: u32,
     pub(super) parent_period: u32,
 }
@@ -129,12 +129,12 @@ impl Share {
     }
 }
 
-/// An upper limit.
+/// The upper limit of a class: the curve `ul`.
 #[derive(Debug)]
 pub(super) struct Limit {
     pub(super) curve: Curve,
     pub(super) path: Path,
-    /// When it lets the class send.
+    /// When the limit allows the class to send, in ticks.
     pub(super) f: u64,
 }
 
@@ -144,21 +144,22 @@ impl Limit {
     }
 }
 
-/// The active classes below one, and what it knows of them.
+/// The active classes below a class, and what the class knows of them.
 #[derive(Debug, Default)]
 pub(super) struct Below {
-    /// By virtual time; among equal ones, the one longest there is first.
+    /// The active classes by virtual time; of equal ones, the one that has been here longest is
+    /// first.
     pub(super) by_vt: BTreeMap<(u64, u64), usize>,
-    /// By the time when they may send.
+    /// The active classes by the time from which they may send.
     pub(super) by_f: BTreeMap<(u64, usize), usize>,
-    /// The virtual time of the last that was chosen.
+    /// The virtual time of the class that was chosen last.
     pub(super) vt_min: u64,
-    /// The greatest virtual time of those that have become passive.
+    /// The greatest virtual time of classes that have become passive.
     pub(super) vt_offset: u64,
 }
 
 impl Below {
-    /// When the first of them may send; zero without any.
+    /// Returns when the first active class may send, in ticks; zero if no class is active.
     pub(super) fn f_min(&self) -> u64 {
         self.by_f.first_key_value().map_or(0, |((f, _), _)| *f)
     }

@@ -1,36 +1,38 @@
-//! Service curves in whole numbers: two straight lines, and how far a class has come along them.
+//! Service curves in whole numbers: a curve consists of two straight lines, and a path is a curve
+//! that starts at a given time and number of bytes.
 //!
 //! Source: I. Stoica, H. Zhang, T. S. E. Ng, "A Hierarchical Fair Service Curve Algorithm for
-//! Link-Sharing, Real-Time and Priority Services", 1997; the fixed point formats are those of Linux
-//! 7.2, to round as it does. Time counts ticks of 64 ns, service counts bytes.
+//! Link-Sharing, Real-Time and Priority Services", 1997; the fixed-point formats are those of Linux
+//! 7.2, so that results are rounded in the same way. Time counts ticks of 64 ns, service counts
+//! bytes.
 
 /// Nanoseconds in a tick, as a power of two.
 const TICK_SHIFT: u32 = 6;
 const TICKS_PER_SEC: u64 = 1_000_000_000 >> TICK_SHIFT;
-/// Slopes are in bytes per tick, with so many bits behind the point.
+/// Number of fractional bits of a slope in bytes per tick.
 const SLOPE_BITS: u32 = 30 - TICK_SHIFT;
-/// Their inverses, in ticks per byte.
+/// Number of fractional bits of an inverse slope in ticks per byte.
 const INVERSE_BITS: u32 = 8 + TICK_SHIFT;
-/// The inverse of no slope, and what it takes to get anywhere without.
+/// The inverse of a slope of zero, and the time that such a slope needs for any byte.
 const NEVER: u64 = u64::MAX;
 
-/// The tick that a time lies in.
+/// Returns the tick that contains a time.
 pub(super) fn tick(ns: u64) -> u64 {
     ns >> TICK_SHIFT
 }
 
-/// The time when a tick begins.
+/// Returns the time at which a tick begins, in nanoseconds.
 pub(super) fn tick_ns(tick: u64) -> u64 {
     tick.saturating_mul(1 << TICK_SHIFT)
 }
 
-/// A product of which one factor has `bits` behind the point, without a wider number.
+/// Returns a product of which one factor has `bits` fractional bits, without a wider number.
 fn scaled(number: u64, factor: u64, bits: u32) -> u64 {
     let low = number & ((1 << bits) - 1);
     (number >> bits).wrapping_mul(factor).wrapping_add(low.wrapping_mul(factor) >> bits)
 }
 
-/// The steepness of a line.
+/// The slope of a line.
 #[derive(Clone, Copy, Debug)]
 struct Slope {
     forth: u64,
@@ -38,7 +40,7 @@ struct Slope {
 }
 
 impl Slope {
-    /// Of a rate in bytes per second; both directions round up.
+    /// Creates the slope for a rate in bytes per second; both directions round up.
     fn new(rate: u64) -> Self {
         let back = if rate == 0 { NEVER } else { (TICKS_PER_SEC << INVERSE_BITS).div_ceil(rate) };
         Self { forth: (rate << SLOPE_BITS).div_ceil(TICKS_PER_SEC), back }
@@ -57,18 +59,19 @@ impl Slope {
     }
 }
 
-/// A service curve: a slope for some time, and another from then on.
+/// A service curve: one slope for some time, and another slope after that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Curve {
     first: Slope,
     second: Slope,
-    /// How far the first slope goes, in ticks and in bytes.
+    /// How long the first slope lasts, in ticks and in bytes.
     ticks: u64,
     bytes: u64,
 }
 
 impl Curve {
-    /// From the numbers of an option: two rates, and nanoseconds between them. None: it is flat.
+    /// Creates a curve from the numbers of an option: a rate, nanoseconds, and the rate after them.
+    /// Returns `None` if both rates are zero.
     pub(super) fn of(option: &[u64]) -> Option<Self> {
         let [m1, d_ns, m2] = option else { return None };
         if (*m1, *m2) == (0, 0) {
@@ -79,28 +82,28 @@ impl Curve {
         Some(Self { first, second: Slope::new(*m2), ticks, bytes: first.bytes(ticks) })
     }
 
-    /// Whether it gets no slower.
+    /// Whether the second slope is at least as steep as the first.
     fn is_convex(&self) -> bool {
         self.first.forth <= self.second.forth
     }
 
-    /// From this point on.
+    /// Returns the path that starts at this tick and number of bytes.
     pub(super) fn at(self, tick: u64, bytes: u64) -> Path {
         Path { tick, bytes, curve: self }
     }
 }
 
-/// A curve that begins at a point.
+/// A curve that starts at a point.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     tick: u64,
     bytes: u64,
-    /// Its first slope may go less far than the class's own.
+    /// The curve. Its first slope may be shorter than that of the class's own curve.
     curve: Curve,
 }
 
 impl Path {
-    /// When it reaches `bytes`.
+    /// Returns the tick at which the path reaches `bytes`.
     pub(super) fn tick_of(&self, bytes: u64) -> u64 {
         let Self { tick, bytes: from, curve } = *self;
         if bytes < from {
@@ -117,7 +120,7 @@ impl Path {
         }
     }
 
-    /// How far it is at `tick`.
+    /// Returns how many bytes the path has reached at `tick`.
     fn bytes_at(&self, tick: u64) -> u64 {
         let Self { tick: from, bytes, curve } = *self;
         let ticks = tick.saturating_sub(from);
@@ -129,7 +132,8 @@ impl Path {
         }
     }
 
-    /// Becomes the lower one of itself and of `curve` begun at a point.
+    /// Replaces the path by the lower of two curves: the path itself, and `curve` started at a
+    /// point.
     pub(super) fn lower(&mut self, curve: &Curve, tick: u64, bytes: u64) {
         let here = self.bytes_at(tick);
         if curve.is_convex() {
@@ -146,7 +150,8 @@ impl Path {
             *self = Self { tick, bytes, curve: *curve };
             return;
         }
-        // They cross: the first slope lasts until it has made up for the lead of the other.
+        // The two curves cross: the first slope lasts until the new curve has made up for the lead
+        // of the old one.
         let lead = (here - bytes) << SLOPE_BITS;
         let mut ticks = lead / (curve.first.forth - curve.second.forth);
         ticks += self.tick.wrapping_add(self.curve.ticks).saturating_sub(tick);
@@ -154,8 +159,8 @@ impl Path {
         (self.curve.ticks, self.curve.bytes) = (ticks, curve.first.bytes(ticks));
     }
 
-    /// The curve along which its packets become eligible: itself if it gets slower, else its second
-    /// slope alone.
+    /// Returns the path along which packets become eligible: the same path if the curve gets
+    /// slower, else its second slope alone.
     pub(super) fn eligible(&self) -> Self {
         let mut path = *self;
         if path.curve.is_convex() {
@@ -169,7 +174,7 @@ impl Path {
 mod tests {
     use super::*;
 
-    /// 1 Mbit/s is 125,000 bytes in 15,625,000 ticks: 8 thousandths of a byte each.
+    /// 1 Mbit/s is 125,000 bytes in 15,625,000 ticks, which is 8 thousandths of a byte per tick.
     #[test]
     fn both_directions_of_a_slope_round_up() {
         let slope = Slope::new(125_000);
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_path_bends_where_its_first_slope_ends() {
-        // 10 ms are 156,250 ticks, in which 250,000 bytes a second make 2,500 bytes.
+        // 10 ms are 156,250 ticks, in which a rate of 250,000 bytes per second makes 2,500 bytes.
         let path = curve(250_000, 10, 125_000).at(1_000, 500);
         assert_eq!(path.tick_of(400), 1_000);
         assert_eq!(path.tick_of(3_000), 1_000 + 156_250);
@@ -194,7 +199,7 @@ mod tests {
         assert_eq!(path.bytes_at(1_000 + 156_250), 3_000);
         assert_eq!(path.bytes_at(1_000 + 156_250 + 15_625), 3_125);
         assert_eq!(path.bytes_at(0), 500);
-        // A convex one makes packets eligible by its second slope from the start.
+        // With a convex curve, packets become eligible along the second slope from the start.
         assert_eq!(path.eligible().tick_of(3_125), path.tick_of(3_125));
         let convex = curve(0, 10, 125_000).at(0, 0);
         assert_eq!((convex.tick_of(0), convex.tick_of(125)), (156_250, 156_250 + 15_625));
@@ -204,15 +209,16 @@ mod tests {
     #[test]
     fn the_lower_of_two_curves_is_followed() {
         let concave = curve(250_000, 10, 125_000);
-        // Begun again far to the right, the new one is lower; at once, the old one is.
+        // If the curve is started again much later, the new path is lower; if at once, the old path
+        // is lower.
         let mut path = concave.at(0, 0);
         path.lower(&concave, 10_000_000, 100);
         assert_eq!((path.tick, path.bytes, path.curve.ticks), (10_000_000, 100, 156_250));
         let mut path = concave.at(0, 0);
         path.lower(&concave, 0, 100);
         assert_eq!((path.tick, path.bytes), (0, 0));
-        // After 20 ms it was at 3,750 bytes; with 3,000 sent, the steep part makes up for 750 bytes
-        // in 6 ms.
+        // After 20 ms, the old path is at 3,750 bytes. With 3,000 bytes sent, the steep slope makes
+        // up for the 750 bytes in 6 ms.
         let mut path = concave.at(0, 0);
         path.lower(&concave, 312_500, 3_000);
         assert_eq!((path.tick, path.bytes), (312_500, 3_000));

@@ -1,4 +1,4 @@
-//! Who is next: guarantees by deadline, shares by virtual time.
+//! Decides which class is next: guarantees by deadline, shares by virtual time.
 
 use super::class::{Place, Real};
 use super::{Hfsc, ROOT};
@@ -15,7 +15,7 @@ impl Hfsc {
         self.turn
     }
 
-    /// `class` holds its first packet, of `len` bytes.
+    /// Activates `class`, which holds its first packet, of `len` bytes.
     pub(super) fn activate(&mut self, class: usize, len: u32, now: u64) {
         if let Some(real) = &mut self.classes[class].real {
             real.deadline.lower(&real.curve, now, real.cumul);
@@ -27,8 +27,8 @@ impl Hfsc {
         }
     }
 
-    /// Says when the next packet of `class`, of `len` bytes, has to be sent, and, unless the last
-    /// one was sent as its share, when it is eligible.
+    /// Computes by when the next packet of `class`, of `len` bytes, has to be sent. If the last
+    /// packet was sent under the guarantee, also computes when the next packet becomes eligible.
     pub(super) fn plan(&mut self, class: usize, len: u32, guaranteed: bool) {
         let turn = self.next_turn();
         let Some(real) = &mut self.classes[class].real else { return };
@@ -55,7 +55,7 @@ impl Hfsc {
         };
     }
 
-    /// `class` has nothing any more to be sent by a deadline.
+    /// Removes `class` from the maps of guarantees, because it has no packet with a deadline.
     pub(super) fn forget_real(&mut self, class: usize) {
         let Some(real) = &mut self.classes[class].real else { return };
         let before = (real.place, real.e, real.d, real.turn);
@@ -63,7 +63,8 @@ impl Hfsc {
         self.take_out(before);
     }
 
-    /// Of the classes eligible, the one with the first deadline; of these, the one eligible first.
+    /// Returns the eligible class with the earliest deadline; of equal ones, the class that became
+    /// eligible first.
     pub(super) fn most_urgent(&mut self, now: u64) -> Option<usize> {
         while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
             let ((e, turn), class) = first.remove_entry();
@@ -75,7 +76,8 @@ impl Hfsc {
         self.ready.first_key_value().map(|(_, class)| *class)
     }
 
-    /// From the root down, the first by virtual time of those that their limits let send.
+    /// Goes down from the root: at each level, takes the class with the smallest virtual time among
+    /// those whose limits allow them to send.
     pub(super) fn furthest_behind(&mut self, now: u64) -> Option<usize> {
         let mut class = ROOT;
         if self.classes[ROOT].below.f_min() > now {
@@ -93,7 +95,7 @@ impl Hfsc {
         Some(class)
     }
 
-    /// Lets `class` take part in its parent's share, and that one in its own parent's.
+    /// Makes `class` active in its parent's share, and the parent in its own parent's share.
     fn join(&mut self, mut class: usize, now: u64) {
         let mut joins = true;
         while let Some(parent) = self.classes[class].parent {
@@ -109,7 +111,7 @@ impl Hfsc {
                     above.share.as_ref().map_or((0, 0), |share| (share.period, share.active));
                 let below = &mut above.below;
                 if let Some((&(last, _), _)) = below.by_vt.last_key_value() {
-                    // Between the first and the last of those that are active.
+                    // Start between the first and the last virtual time of the active classes.
                     let vt = match below.vt_min {
                         0 => last,
                         first => first.wrapping_add(last) / 2,
@@ -138,7 +140,8 @@ impl Hfsc {
         }
     }
 
-    /// Books `len` bytes of `class`; if its child holds nothing, it takes part no longer.
+    /// Adds `len` bytes to the service of `class`; if its child holds nothing, makes `class`
+    /// passive in its parent's share.
     pub(super) fn serve(&mut self, class: usize, len: u64) {
         let own = &self.classes[class];
         self.book(class, len, own.child.held().packets == 0 && own.share.is_some());
@@ -153,7 +156,8 @@ impl Hfsc {
         self.forget_real(class);
     }
 
-    /// Books `len` bytes of `class` up to the root; if it `leaves`, it takes part no longer.
+    /// Adds `len` bytes to the service of `class` and of all classes above it. If `leaves` is true,
+    /// makes `class` passive.
     fn book(&mut self, mut class: usize, len: u64, mut leaves: bool) {
         while let Some(parent) = self.classes[class].parent {
             let turn = self.next_turn();
@@ -168,7 +172,8 @@ impl Hfsc {
                 below.by_vt.remove(&(share.vt, share.turn));
                 share.vt = share.path.tick_of(own.total).wrapping_add(share.correction);
                 if share.vt < below.vt_min {
-                    // Its limit kept it back when others were served: it gets no more for that.
+                    // The class's limit held it back while other classes were served. Move its
+                    // virtual time forward, so that it gets no more service for that later.
                     share.correction =
                         share.correction.wrapping_add(below.vt_min).wrapping_sub(share.vt);
                     share.vt = below.vt_min;
@@ -189,7 +194,8 @@ impl Hfsc {
         }
     }
 
-    /// An active class may send when both its own limit and one of its children's allow it.
+    /// Updates when a class may send: when its own limit and the limit of at least one child allow
+    /// it.
     fn update_f(&mut self, class: usize, parent: usize) {
         let Ok([own, above]) = self.classes.get_disjoint_mut([class, parent]) else { return };
         let Some(share) = &mut own.share else { return };

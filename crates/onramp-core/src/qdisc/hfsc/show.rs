@@ -1,4 +1,4 @@
-//! How `tc` shows it.
+//! How `tc` shows an `hfsc`.
 
 use crate::base::params::Values;
 use crate::base::show::Out;
@@ -10,14 +10,14 @@ pub(super) const SHOWN: Shown = Shown { options, class, class_extra, ..Shown::TA
 fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     let default = values.number("default");
     if default > 0 {
-        // Its JSON is that of `htb`: iproute2 has none that could be read.
+        // The JSON is that of `htb`: iproute2 prints no valid JSON here.
         out.string("default", &format!("{default:#x}"), format_args!("default {default:x} "));
     }
 }
 
-/// Curves: two that are the same are one.
+/// Shows the curves of a class; two equal curves are shown as one.
 fn class(values: &Values<'_>, _: &Extra, out: &mut Out) {
-    // Without classes above it, the root has no parameters.
+    // The root has no parameters, because it has no class above it.
     if !values.has("rt") {
         return;
     }

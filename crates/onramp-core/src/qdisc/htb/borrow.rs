@@ -1,4 +1,5 @@
-//! Who may send, who may borrow, whose turn it is, and who pays.
+//! Decides which classes may send, which may borrow, which class has the turn, and which classes
+//! pay for a packet.
 
 use onramp_queue::Packet;
 
@@ -29,8 +30,9 @@ impl Htb {
         }
     }
 
-    /// Lets a class take turns where its mode allows it, in all priorities it is active in: in the
-    /// row of its level, or among those who borrow from its parent, which then does the same.
+    /// Lets a class take turns as its mode allows, in all priorities in which the class is active.
+    /// A class that may send joins the row of its level; a class that must borrow joins its
+    /// parent's borrowers, and the parent then joins in the same way.
     fn join(&mut self, place: usize) {
         let (mut at, mut bits) = (place, self.classes[place].active);
         while bits != 0 && self.classes[at].mode == Mode::MayBorrow {
@@ -39,6 +41,7 @@ impl Htb {
             let Below::Inner(borrowers) = &mut above.below else { return };
             let mut new = bits;
             for priority in each_bit(bits) {
+                // The parent already takes turns in a priority in which it lends to another child.
                 if !borrowers[priority].is_empty() {
                     new &= !(1 << priority);
                 }
@@ -87,8 +90,8 @@ impl Htb {
         }
     }
 
-    /// Sets the mode of a class as its tokens say so long after the last look; gives how long that
-    /// holds.
+    /// Updates the mode of a class from its tokens, `elapsed_ns` nanoseconds after the buckets were
+    /// last settled. Returns for how many nanoseconds the mode holds.
     #[inline]
     fn update_mode(&mut self, place: usize, elapsed_ns: i64) -> i64 {
         let class = &mut self.classes[place];
@@ -110,17 +113,19 @@ impl Htb {
         holds_ns
     }
 
-    /// Lets a class wait so long.
+    /// Makes a class wait for `delay_ns` nanoseconds.
     #[inline]
     fn wait(&mut self, place: usize, delay_ns: i64, now: Instant) {
         let class = &mut self.classes[place];
         let level = usize::from(class.level);
+        // The wait must end after `now`, or `run_events` would find the class again in the same
+        // call.
         let then = now.after(delay_ns.max(1).unsigned_abs()).0;
         self.next_event_ns[level] = self.next_event_ns[level].min(then);
         class.waits = self.waiting[level].push(then, class.minor);
     }
 
-    /// Lets a class wait no longer.
+    /// Ends the wait of a class.
     #[inline]
     pub(super) fn unwait(&mut self, place: usize) {
         let class = &mut self.classes[place];
@@ -131,7 +136,8 @@ impl Htb {
         }
     }
 
-    /// Looks at the classes of a level whose time has come; says when the next one's comes.
+    /// Updates the waiting classes of a level whose time has come. Returns when the next class must
+    /// be checked, in nanoseconds.
     #[inline]
     pub(super) fn run_events(&mut self, level: usize, now: Instant) -> u64 {
         loop {
@@ -150,15 +156,17 @@ impl Htb {
         }
     }
 
-    /// The leaf whose turn it is in a row, or among those who borrow from who has the turn there.
+    /// Returns the leaf whose turn it is: in a row, or, where an inner class has the turn, among
+    /// the borrowers below that class.
     #[inline]
     fn leaf_in_turn(&mut self, level: usize, priority: usize) -> Option<usize> {
-        // The classes whose borrowers are looked at, from the row downwards.
+        // The classes whose borrowers have been searched, from the row downwards.
         let mut path = [ROOT; LEVELS];
         let mut depth = 0;
         if self.row_mask[level] & 1 << priority == 0 {
             return None;
         }
+        // Bounded, as in Linux, so that the search ends even if no leaf can be found.
         for _ in 0..=u16::MAX {
             let turns = self.turns(path[depth], level, priority)?;
             if let Some(minor) = turns.current() {
@@ -170,7 +178,7 @@ impl Htb {
                 path[depth] = place;
                 continue;
             }
-            // The round is over: it is for the next one above to lend.
+            // The round among these borrowers is over: the next class on the level above lends.
             turns.rewind();
             if depth > 0 {
                 depth -= 1;
@@ -180,7 +188,8 @@ impl Htb {
         None
     }
 
-    /// Those who borrow from the class at `place`; at the root, the row.
+    /// Returns the borrowers of the class at `place`; for the root, the row of `level` and
+    /// `priority`.
     #[inline]
     fn turns(&mut self, place: usize, level: usize, priority: usize) -> Option<&mut ActiveClasses> {
         match self.classes.get_mut(place) {
@@ -193,13 +202,16 @@ impl Htb {
     /// Ends the turn of a leaf that sent at `level`.
     #[inline]
     fn end_turn(&mut self, place: usize, level: usize, priority: usize) {
+        // A leaf that sent with its own tokens takes turns in the row of level 0; a leaf that
+        // borrowed takes turns among its parent's borrowers, whatever class lent the tokens.
         let above = if level == 0 { ROOT } else { self.classes[place].parent };
         if let Some(turns) = self.turns(above, 0, priority) {
             turns.advance();
         }
     }
 
-    /// Takes a packet from a row, or says when one of its leaves wants to be asked again.
+    /// Takes a packet from a row. If no leaf of the row has a packet ready, returns the earliest
+    /// time at which one of them wants to be asked again.
     #[inline]
     pub(super) fn serve(
         &mut self,
@@ -219,7 +231,8 @@ impl Htb {
                 let answer = child.dequeue(cx, &mut self.held);
                 let after = child.held().packets;
                 if after == 0 && (before > 1 || !matches!(answer, Dequeue::Ready(_))) {
-                    // It dropped the rest, and is out before its turn is ended.
+                    // The child dropped the rest of its packets during the call, so the leaf must
+                    // leave before its turn ends.
                     self.deactivate(place);
                 }
                 match answer {
@@ -235,6 +248,8 @@ impl Htb {
                 self.deactivate(place);
             }
             let next = self.leaf_in_turn(level, priority).ok_or(wait)?;
+            // The round ends when the first leaf has the turn again. If the first leaf has run
+            // empty, it never gets the turn again, so the round restarts at the next leaf.
             if self.classes[first].active == 0 {
                 first = next;
             } else if next == first {
@@ -244,7 +259,8 @@ impl Htb {
         }
     }
 
-    /// Books a packet that a leaf sent with tokens from `level`.
+    /// Accounts for a packet that a leaf sent with tokens from `level`: the leaf and all classes
+    /// above it pay.
     #[inline]
     fn sent(&mut self, place: usize, level: usize, priority: usize, len: u32, now: Instant) {
         let class = &mut self.classes[place];
@@ -264,6 +280,7 @@ impl Htb {
             class.stats.packets += 1;
             class.stats.bytes += u64::from(len);
             let (before, above) = (class.mode, class.parent);
+            // `pay` has just settled the buckets up to `now`, so no time has elapsed.
             let holds_ns = self.update_mode(at, 0);
             let mode = self.classes[at].mode;
             if mode != before {
@@ -279,14 +296,14 @@ impl Htb {
     }
 }
 
-/// Whether an entry is that of a class that waits.
+/// Whether an entry is the valid one of a class that waits.
 #[inline]
 fn counts(classes: &[Class], places: &[u32], entry: Entry) -> bool {
     let place = places.get(usize::from(entry.number())).map_or(ROOT, |place| *place as usize);
     classes.get(place).is_some_and(|class| class.waits == entry.place())
 }
 
-/// The numbers of the bits that are set.
+/// Returns the numbers of the bits that are set.
 #[inline]
 pub(super) fn each_bit(mut bits: u8) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Classes that come, change and go.
+//! Adding, changing and removing classes of `htb`.
 
 use super::class::{Below, Class, Config, Mode, ROOT};
 use super::{ABOVE_ALL, Htb, NONE};
@@ -7,14 +7,14 @@ use crate::base::{Counters, Instant};
 use crate::sched::{Backlog, Child, Classes, Cx};
 
 impl Htb {
-    /// Takes a class out of all turns and queues.
+    /// Removes a class from all turns and from the waiting classes.
     fn retire(&mut self, place: usize) {
         self.deactivate(place);
         self.unwait(place);
         self.classes[place].mode = Mode::CanSend;
     }
 
-    /// Makes a leaf ready for children.
+    /// Makes a leaf an inner class, so that it can have children.
     fn become_inner(&mut self, place: usize) {
         if !self.classes[place].is_leaf() {
             return;
@@ -28,11 +28,12 @@ impl Htb {
         }
     }
 
-    /// Removes a class that nothing refers to.
+    /// Removes a class that nothing refers to any more.
     fn forget(&mut self, place: usize) {
         let gone = self.classes.swap_remove(place);
         self.places[usize::from(gone.minor)] = NONE;
-        // The last one has moved to its place.
+        // `swap_remove` has moved the last class to the free place: update what refers to that
+        // class.
         let last = self.classes.len();
         if let Some(moved) = self.classes.get(place) {
             self.places[usize::from(moved.minor)] = u32::try_from(place).unwrap_or(NONE);
@@ -44,7 +45,7 @@ impl Htb {
         }
     }
 
-    /// Drops what classes held that are no leaves any more.
+    /// Drops the packets of classes that are no longer leaves.
     #[cold]
     pub(super) fn purge_orphans(&mut self, cx: &mut Cx<'_>) {
         for mut child in std::mem::take(&mut self.orphans) {

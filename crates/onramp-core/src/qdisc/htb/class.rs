@@ -1,4 +1,4 @@
-//! A class: two buckets, and what stands below it.
+//! A class of `htb`: two token buckets, and the qdisc or the borrowers below the class.
 
 use std::array;
 
@@ -11,37 +11,38 @@ use crate::law::cost::{Cost, Framing, shown_bytes, ticked_ns};
 use crate::qdisc::pfifo_child;
 use crate::sched::Child;
 
-/// Levels that classes can stand on; leaves stand on level 0, classes below the qdisc that are no
-/// leaves on the last.
+/// Number of levels that classes can stand on. Leaves stand on level 0; inner classes directly
+/// below the qdisc stand on the last level.
 pub(super) const LEVELS: usize = 8;
-/// Priorities, 0 is served first.
+/// Number of priorities; priority 0 is served first.
 pub(super) const PRIORITIES: usize = 8;
-/// As in Linux, those behind it are the last one, too.
+/// The last priority. As in Linux, greater numbers count as the last priority.
 const LAST: u8 = 7;
 const _: () = assert!(LAST as usize + 1 == PRIORITIES);
-/// Parent of a class that stands below the qdisc.
+/// The parent of a class that stands directly below the qdisc.
 pub(super) const ROOT: usize = usize::MAX;
-/// The longest time a class earns tokens for, and the longest debt.
+/// The longest time for which a class earns tokens, and the greatest debt, in nanoseconds.
 const MEMORY_NS: i64 = 60_000_000_000;
-/// The least and the most of a quantum that nobody chose.
+/// The bounds of a quantum that no user chose, in bytes.
 const QUANTUM: (u64, u64) = (1_000, 200_000);
 
-/// What its tokens allow a class.
+/// What the tokens of a class allow it to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// To send at its own rate.
+    /// The class may send at its own rate.
     CanSend,
-    /// To send what its parent lends: its own tokens are spent, those for `ceil` are not.
+    /// The class may send what its parent lends: the tokens for `rate` are spent, those for `ceil`
+    /// are not.
     MayBorrow,
-    /// Nothing.
+    /// The class may not send.
     CannotSend,
 }
 
 #[derive(Debug)]
 pub(super) enum Below {
-    /// Of a leaf: a qdisc.
+    /// The qdisc of a leaf.
     Leaf(Child),
-    /// Else: the children that may borrow and have packets, by priority.
+    /// The borrowers of an inner class: children that may borrow and have packets, by priority.
     Inner(Box<[ActiveClasses; PRIORITIES]>),
 }
 
@@ -55,7 +56,7 @@ impl Below {
     }
 }
 
-/// What `tc -s class show` prints.
+/// The counters that `tc -s class show` prints.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     pub(super) packets: u64,
@@ -76,22 +77,25 @@ impl Stats {
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) minor: u16,
-    /// Its priority, if it is a leaf.
+    /// The priority of the class, if it is a leaf.
     priority: u8,
     pub(super) level: u8,
     pub(super) mode: Mode,
-    /// A bit for each priority in which it has packets, or lends to who has.
+    /// A bit for each priority in which the class itself, or a class that borrows from it, has
+    /// packets.
     pub(super) active: u8,
     pub(super) parent: usize,
     pub(super) children: u32,
     pub(super) quantum: i32,
-    /// Bytes it may still send before the turn goes on, by the level that it borrows from.
+    /// Number of bytes that the class may still send before the turn passes to the next class, by
+    /// the level from which the class borrows.
     pub(super) deficit: [i32; LEVELS],
     rate: Bucket,
     ceil: Bucket,
-    /// When the buckets were last looked at.
+    /// When the buckets were last settled.
     looked_at: Instant,
-    /// The place of the entry in the queue of its level that counts; 0: it does not wait.
+    /// Place number of the class's valid entry among the waiting classes of its level; 0 if the
+    /// class does not wait.
     pub(super) waits: u64,
     pub(super) below: Below,
     pub(super) filters: Filters,
@@ -122,7 +126,7 @@ impl Class {
         class
     }
 
-    /// Takes other parameters; what the buckets hold stays.
+    /// Sets new parameters; the tokens in the buckets stay.
     pub(super) fn change(&mut self, config: &Config) {
         self.priority = config.priority;
         self.quantum = config.quantum;
@@ -131,7 +135,7 @@ impl Class {
         }
     }
 
-    /// Fills its buckets.
+    /// Fills both buckets.
     pub(super) fn fill(&mut self, now: Instant) {
         for bucket in [&mut self.rate, &mut self.ceil] {
             bucket.tokens_ns = bucket.depth_ns;
@@ -139,14 +143,14 @@ impl Class {
         self.looked_at = now;
     }
 
-    /// Holds a qdisc again, as its last child is gone.
+    /// Makes an inner class a leaf again, with a new qdisc, after its last child was removed.
     pub(super) fn become_leaf(&mut self, now: Instant) {
         self.level = 0;
         self.below = Below::leaf();
         self.fill(now);
     }
 
-    /// The bit of its priority.
+    /// Returns the bit of the class's priority.
     #[inline]
     pub(super) fn priority_bit(&self) -> u8 {
         1 << self.priority
@@ -157,7 +161,7 @@ impl Class {
         self.level == 0
     }
 
-    /// Packets that a leaf holds.
+    /// Returns the number of packets that a leaf holds.
     #[inline]
     pub(super) fn packets(&self) -> u32 {
         match &self.below {
@@ -166,14 +170,15 @@ impl Class {
         }
     }
 
-    /// Nanoseconds since the buckets were looked at.
+    /// Returns the nanoseconds since the buckets were last settled, at most `MEMORY_NS`.
     #[inline]
     pub(super) fn elapsed_ns(&self, now: Instant) -> i64 {
         now.since(self.looked_at).min(MEMORY_NS.cast_unsigned()).cast_signed()
     }
 
-    /// Pays for a packet that a class of `level` has lent the tokens for: with tokens of its own
-    /// if it stands there or above, and with those for `ceil`.
+    /// Pays for a packet of `len` bytes that a class on `level` has lent the tokens for. A class on
+    /// that level or above pays with its tokens for `rate`; every class pays with its tokens for
+    /// `ceil`.
     #[inline]
     pub(super) fn pay(&mut self, level: u8, len: u32, now: Instant) {
         let elapsed_ns = self.elapsed_ns(now);
@@ -188,7 +193,8 @@ impl Class {
         self.looked_at = now;
     }
 
-    /// What its tokens allow so long after the last look, and for how many nanoseconds.
+    /// Returns the mode that the tokens allow `elapsed_ns` nanoseconds after the buckets were last
+    /// settled, and for how many nanoseconds that mode holds.
     #[inline]
     pub(super) fn mode_after(&self, elapsed_ns: i64) -> (Mode, i64) {
         let ceil_ns = self.ceil.tokens_ns + elapsed_ns;
@@ -211,12 +217,13 @@ impl Class {
             ("overlimits", stats.overlimits),
             ("lended", stats.lended),
             ("borrowed", stats.borrowed),
-            // Linux counted packets larger than its rate table, and has none any more.
+            // Linux used to count packets larger than its rate table here; without such a table,
+            // the counter is always zero.
             ("giants", 0),
         ] {
             out(name, count.cast_signed());
         }
-        // In ticks.
+        // `tc` shows tokens in ticks of 64 ns.
         for (name, bucket) in [("tokens", &self.rate), ("ctokens", &self.ceil)] {
             out(name, (bucket.tokens_ns >> 6).clamp(i32::MIN.into(), i32::MAX.into()));
         }
@@ -225,12 +232,12 @@ impl Class {
     }
 }
 
-/// What the parameters of a class mean.
+/// The parameters of a class, in the form that the class uses.
 #[derive(Debug)]
 pub(super) struct Config {
     rate: Bucket,
     ceil: Bucket,
-    /// Of `rate` and `ceil`, bytes per second.
+    /// The values of `rate` and `ceil`, in bytes per second.
     rates: (u64, u64),
     pub(super) priority: u8,
     pub(super) quantum: i32,
@@ -242,7 +249,8 @@ impl Config {
         let rate = values.number("rate");
         let ceil = Some(values.number("ceil")).filter(|ceil| *ceil > 0).unwrap_or(rate);
         let bucket = |rate: u64, burst| {
-            // What `tc` takes where timers are exact: a packet, and a nanosecond at that rate.
+            // The burst that `tc` computes where timers are exact: a packet, and what the rate
+            // sends in a nanosecond.
             let bytes = match values.number(burst) {
                 0 => rate / 1_000_000_000 + values.number("mtu"),
                 bytes => bytes,
@@ -262,12 +270,12 @@ impl Config {
         }
     }
 
-    /// `rate` and `ceil`, bytes per second.
+    /// Returns `rate` and `ceil`, in bytes per second.
     pub(super) fn rates(&self) -> (u64, u64) {
         self.rates
     }
 
-    /// The bursts at either, in bytes, as `tc` shows them.
+    /// Returns the bursts for `rate` and for `ceil`, in bytes, as `tc` shows them.
     pub(super) fn bursts(&self) -> [u64; 2] {
         let (rate, ceil) = self.rates;
         [shown_bytes(rate, self.rate.depth_ns), shown_bytes(ceil, self.ceil.depth_ns)]

@@ -1,7 +1,7 @@
 //! How `tc` shows an `htb` and its classes.
 //!
-//! Source: behaviour of iproute2 6.1, which shows classes as text alone; their JSON is what later
-//! ones would write.
+//! Source: behaviour of iproute2 6.1, which shows classes as text only; the JSON of classes is what
+//! later versions would write.
 
 use super::class::Config;
 use crate::base::Extra;
@@ -13,7 +13,7 @@ use crate::sched::Shown;
 
 pub(super) const SHOWN: Shown = Shown { options, extra: |_, _| {}, class, class_extra };
 
-/// The version that Linux says it has.
+/// The version of `htb` that Linux reports.
 const VERSION: &str = "3.17";
 
 fn options(values: &Values<'_>, extra: &Extra, out: &mut Out) {
@@ -29,8 +29,8 @@ fn options(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     out.uint("direct_qlen", direct, format_args!(" direct_qlen {direct}"));
 }
 
-/// An inner class has neither a priority nor a quantum. The quantum is known by the class alone:
-/// it may depend on the qdisc.
+/// Shows the options of a class. An inner class has neither a priority nor a quantum. The quantum
+/// comes from the running class, because it may depend on the qdisc's `r2q`.
 fn class(values: &Values<'_>, extra: &Extra, out: &mut Out) {
     let config = Config::new(values, super::RATE_TO_QUANTUM);
     let level = extra.get("level");
@@ -76,7 +76,7 @@ fn class_extra(extra: &Extra, out: &mut Out) {
         let count = extra.get(name);
         out.int(name, count, format_args!("{before}{name}: {count}{after}"));
     }
-    // As `tc` has it: an empty line behind each class.
+    // `tc` prints an empty line behind each class.
     out.text(format_args!("\n"));
 }
 
@@ -88,7 +88,8 @@ mod tests {
     use crate::qdisc::htb::CLASS;
     use crate::tc::spec::read_options;
 
-    /// What is typed, and what iproute2 6.1 prints of it, without details and with them.
+    /// The options that a user types, and what iproute2 6.1 prints of them: without details, then
+    /// with details.
     const CASES: &[[&str; 3]] = &[
         [
             "rate 20kbit",

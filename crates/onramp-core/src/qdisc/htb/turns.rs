@@ -1,11 +1,11 @@
-//! Classes that take turns, in the order of their numbers.
+//! Classes that take turns, in the order of their minor numbers.
 
-/// A set of numbers; the next one is found by its bits, 64 at a time.
+/// A set of numbers. The next number is found by its bits, 64 at a time.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// A bit for each number.
+    /// A bit for each number in the set.
     words: Vec<u64>,
-    /// A bit for each word that is not zero.
+    /// A bit for each word of `words` that is not zero.
     index: Vec<u64>,
 }
 
@@ -14,7 +14,7 @@ fn place(number: usize) -> (usize, u64) {
     (number / 64, 1 << (number % 64))
 }
 
-/// The first bit of `words` from `number` on.
+/// Returns the position of the first set bit of `words` from `number` on.
 #[inline]
 fn first_bit(words: &[u64], number: usize) -> Option<usize> {
     let (mut at, bit) = place(number);
@@ -57,7 +57,7 @@ impl Numbers {
         self.index.iter().all(|word| *word == 0)
     }
 
-    /// The first from `number` on.
+    /// Returns the first number in the set from `number` on.
     #[inline]
     fn first_from(&self, number: usize) -> Option<usize> {
         let word = self.words.get(number / 64)? & place(number).1.wrapping_neg();
@@ -73,9 +73,10 @@ impl Numbers {
 #[derive(Debug, Default)]
 pub(super) struct ActiveClasses {
     members: Numbers,
-    /// Whose turn it is; 0: the round is over, or see below.
+    /// The class that has the turn. 0 means that the round is over, unless `left` is not 0.
     current: u16,
-    /// Whose turn it was when it left; 0: nobody's. The turn is that of the next one from there on.
+    /// The class that had the turn when it left; 0 if there is no such class. The turn then passes
+    /// to the first class from that number on.
     left: u16,
 }
 
@@ -90,7 +91,7 @@ impl ActiveClasses {
         self.members.insert(number.into());
     }
 
-    /// Removes a class; if it has the turn, the next one gets it.
+    /// Removes a class; if that class has the turn, the next class gets the turn.
     #[inline]
     pub(super) fn remove(&mut self, number: u16) {
         if self.current == number {
@@ -99,8 +100,8 @@ impl ActiveClasses {
         self.members.remove(number.into());
     }
 
-    /// Removes a class; if it has the turn, it keeps it in case it comes back before it is asked
-    /// for.
+    /// Removes a class. If that class has the turn and comes back before the turn is asked for, the
+    /// class keeps the turn.
     #[inline]
     pub(super) fn remove_keeping_turn(&mut self, number: u16) {
         if self.current == number {
@@ -109,7 +110,7 @@ impl ActiveClasses {
         self.members.remove(number.into());
     }
 
-    /// Hands the turn on, unless the round is over.
+    /// Passes the turn to the next class, unless the round is over.
     #[inline]
     pub(super) fn advance(&mut self) {
         if self.current != 0 {
@@ -117,7 +118,7 @@ impl ActiveClasses {
         }
     }
 
-    /// Whose turn it is; none at the end of a round.
+    /// Returns the class that has the turn, or `None` at the end of a round.
     #[inline]
     pub(super) fn current(&mut self) -> Option<u16> {
         let left = std::mem::take(&mut self.left);
@@ -127,7 +128,7 @@ impl ActiveClasses {
         (self.current != 0).then_some(self.current)
     }
 
-    /// Begins a round.
+    /// Begins a round: gives the turn to the first class.
     #[inline]
     pub(super) fn rewind(&mut self) {
         self.current = self.first_from(0);

@@ -1,13 +1,15 @@
-//! Classes that wait for tokens: the earliest first, and among equals the one that came first.
+//! Classes that wait for tokens: the earliest first, and among classes with equal times the one
+//! that came first.
 //!
-//! A class that leaves early leaves its entry behind, which no longer counts: a class knows the
-//! place of the entry that does.
+//! A class that stops waiting early leaves its entry behind. Such an entry is stale: each class
+//! knows the place number of its valid entry.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A waiting class: its time above, then its place in the order of coming (48 bits), its number
-/// below. One number, as that compares without branches.
+/// A waiting class: its time in the upper 64 bits, then its place in the order of arrival (48
+/// bits), then its minor number. All three are in one number, because such entries compare without
+/// branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry(u128);
 
@@ -17,7 +19,7 @@ impl Entry {
         (self.0 >> 64) as u64
     }
 
-    /// Never zero.
+    /// Returns the place in the order of arrival, which is never zero.
     #[inline]
     pub(super) fn place(self) -> u64 {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
@@ -36,18 +38,18 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     heap: BinaryHeap<Reverse<Entry>>,
-    /// Entries that no longer count.
+    /// Number of entries that may be stale.
     stale: usize,
-    /// The last place.
+    /// The place number of the last entry.
     place: u64,
 }
 
-/// Entries that do not count are swept out when there are more of them than of others, and than
-/// this.
+/// Stale entries are removed all at once when there are more of them than of valid entries, and
+/// more than this number.
 const STALE_MAX: usize = 32;
 
 impl Waiting {
-    /// Lets a class wait; gives its place.
+    /// Makes a class wait until `time_ns`, and returns the place number of its entry.
     #[inline]
     pub(super) fn push(&mut self, time_ns: u64, number: u16) -> u64 {
         self.place += 1;
@@ -56,7 +58,7 @@ impl Waiting {
         self.place
     }
 
-    /// Notes that an entry does not count any more; `counts` knows which.
+    /// Notes that an entry is stale; `counts` tells which entries are valid.
     #[inline]
     pub(super) fn forget_one(&mut self, counts: impl Fn(Entry) -> bool) {
         self.stale += 1;
@@ -66,7 +68,8 @@ impl Waiting {
         }
     }
 
-    /// Takes the first that counts and whose time has come, or says when it comes.
+    /// Removes and returns the first valid entry if its time has come. Otherwise returns as an
+    /// error when the first entry's time comes, or `None` if no class waits.
     #[inline]
     pub(super) fn pop_due(
         &mut self,

@@ -1,14 +1,14 @@
-//! What `netem` leaves to chance.
+//! The random decisions of `netem`.
 //!
 //! Source: P. L'Ecuyer, "Tables of Maximally Equidistributed Combined LFSR Generators", 1999; S.
 //! Salsano et al., "Definition of a general and intuitive loss model", 2012.
 
 use crate::base::params::Values;
 
-/// One in units of 2^-32, as far as 32 bits go.
+/// The probability 1 in units of 2^-32, as far as 32 bits can hold it.
 const ALWAYS: u32 = u32::MAX;
 
-/// The combined generator LFSR113, seeded as the kernel does it: the same seed, the same numbers.
+/// The combined generator LFSR113, seeded as the kernel does: the same seed gives the same numbers.
 #[derive(Debug)]
 pub(super) struct Lfsr113([u32; 4]);
 
@@ -16,7 +16,7 @@ impl Lfsr113 {
     pub(super) fn new(seed: u64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the low half of it counts")]
         let word = ((seed >> 32) ^ (seed << 10) ^ seed) as u32;
-        // Each component needs a bit above those it ignores.
+        // Each component needs a bit above the bits that it ignores.
         let least = |bound| if word < bound { word + bound } else { word };
         Self([least(2), least(8), least(16), least(128)])
     }
@@ -31,11 +31,11 @@ impl Lfsr113 {
     }
 }
 
-/// Numbers that follow the one before them by a part.
+/// Random numbers, each of which depends to some part on the number before it.
 #[derive(Debug)]
 pub(super) struct Correlated {
     last: u32,
-    /// The part, in units of 2^-32.
+    /// The weight of the number before, in units of 2^-32.
     part: u32,
 }
 
@@ -56,7 +56,7 @@ impl Correlated {
     }
 }
 
-/// Something that happens to some packets. What never happens draws no number.
+/// An event that happens to some packets. An event with probability 0 draws no random number.
 #[derive(Debug)]
 pub(super) struct Event {
     probability: u32,
@@ -64,7 +64,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// The option `key`: a probability, and a correlation.
+    /// Reads the option `key`: a probability and a correlation.
     pub(super) fn of(values: &Values<'_>, key: &str, last: u32) -> Self {
         Self::new(&values.list(key), last)
     }
@@ -78,43 +78,44 @@ impl Event {
         self.probability > 0 && self.source.draw(rng) <= self.probability
     }
 
-    /// As [`happens`](Self::happens), for what is kept from a packet rather than done to it.
+    /// Draws like [`happens`](Self::happens), with the opposite result: returns true if the event
+    /// does not happen.
     pub(super) fn spares(&mut self, rng: &mut Lfsr113) -> bool {
         self.probability < self.source.draw(rng)
     }
 }
 
-/// A number of an option in units of 2^-32, or what holds without it.
+/// Returns a number of an option in units of 2^-32, or `absent` if it is not given.
 fn part_at(numbers: &[u64], place: usize, absent: u32) -> u32 {
     numbers.get(place).map_or(absent, |n| u32::try_from(*n).unwrap_or(u32::MAX))
 }
 
-/// Which packets are lost.
+/// Decides which packets are lost.
 #[derive(Debug)]
 pub(super) enum Loss {
-    /// Each for itself.
+    /// Each packet is lost independently.
     Random(Event),
     /// A Markov chain of four states.
     Chain { state: State, p13: u32, p31: u32, p32: u32, p23: u32, p14: u32 },
-    /// Gilbert and Elliott: good times and bad times.
+    /// The model of Gilbert and Elliott: good periods and bad periods.
     Gilbert { bad: bool, p: u32, r: u32, keeps_in_bad: u32, loses_in_good: u32 },
 }
 
-/// Where the Markov chain of [`Loss`] stands.
+/// The state of the Markov chain of [`Loss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Good reception.
+    /// Packets arrive, outside of a burst of losses.
     Gap,
-    /// One loss alone.
+    /// A single packet is lost, outside of a burst.
     GapLoss,
-    /// Losses in a burst.
+    /// A packet is lost in a burst of losses.
     BurstLoss,
-    /// Good reception within a burst.
+    /// Packets arrive within a burst of losses.
     Burst,
 }
 
 impl Loss {
-    /// The option `loss`: the first number is the place of the form.
+    /// Reads the option `loss`: its first number is the place of the form.
     pub(super) fn of(values: &Values<'_>, last: u32) -> Self {
         let list = values.list("loss");
         let (form, numbers) = list.split_first().map_or((0, &[][..]), |(form, n)| (*form, n));
@@ -140,14 +141,14 @@ impl Loss {
         }
     }
 
-    /// Whether the next packet is lost.
+    /// Returns whether the next packet is lost.
     pub(super) fn strikes(&mut self, rng: &mut Lfsr113) -> bool {
         match self {
             Self::Random(event) => event.happens(rng),
             Self::Chain { state, p13, p31, p32, p23, p14 } => {
                 let draw = rng.next();
-                // Sums of more than 100 % wrap around, as in Linux: what leaves a loss in a burst
-                // may leave it never.
+                // As in Linux, sums of more than 100 % wrap around: then the chain may never leave
+                // the state of losses in a burst.
                 *state = match *state {
                     State::Gap if draw < *p14 => State::GapLoss,
                     State::Gap if draw < p14.wrapping_add(*p13) => State::BurstLoss,
@@ -160,7 +161,7 @@ impl Loss {
                 matches!(state, State::GapLoss | State::BurstLoss)
             }
             Self::Gilbert { bad, p, r, keeps_in_bad, loses_in_good } => {
-                // What the packet meets is the time before the change.
+                // The packet is judged by the period before the change of periods.
                 let (was_bad, turns) = (*bad, if *bad { *r } else { *p });
                 *bad ^= rng.next() < turns;
                 let draw = rng.next();
@@ -170,20 +171,20 @@ impl Loss {
     }
 }
 
-/// Deviations are kept in units of the standard deviation over this.
+/// Table values are in units of the standard deviation divided by this number.
 const SCALE: i64 = 8192;
-/// Numbers in a table.
+/// Number of values in a table.
 const LEN: usize = 4096;
 
-/// How delays spread around their mean.
+/// The distribution of delays around their mean.
 #[derive(Debug)]
 pub(super) enum Spread {
     Uniform,
-    /// Quantiles, in units of `SCALE`.
+    /// Quantiles, in units of the standard deviation divided by `SCALE`.
     Table(Vec<i16>),
 }
 
-/// Names of [`Spread`], in the order of [`Spread::named`].
+/// The names of distributions, in the order of [`Spread::named`].
 pub(super) const SPREADS: &[&str] = &["uniform", "normal", "pareto", "paretonormal"];
 
 impl Spread {
@@ -199,7 +200,7 @@ impl Spread {
         }
     }
 
-    /// Nanoseconds that `draw` gives around `mean_ns`.
+    /// Returns a random time around `mean_ns`, in nanoseconds; `draw` gives the random number.
     pub(super) fn at(&self, mean_ns: i64, deviation_ns: i64, draw: impl FnOnce() -> u32) -> i64 {
         if deviation_ns == 0 {
             return mean_ns;
@@ -208,7 +209,8 @@ impl Spread {
             Self::Uniform => i64::from(draw()) % (2 * deviation_ns) + mean_ns - deviation_ns,
             Self::Table(table) => {
                 let quantile = i64::from(table[draw() as usize % LEN]);
-                // Rounded to the nearest, half away from zero; in two parts, to keep the range.
+                // Round to the nearest number, halves away from zero. Two parts keep the product in
+                // range.
                 let low = (deviation_ns % SCALE) * quantile;
                 let low = low + if low < 0 { -SCALE / 2 } else { SCALE / 2 };
                 low / SCALE + (deviation_ns / SCALE) * quantile + mean_ns
@@ -217,7 +219,8 @@ impl Spread {
     }
 }
 
-/// Quantiles of the normal distribution: its density summed up in steps of the table's unit.
+/// Returns the quantiles of the normal distribution, from its density summed in steps of the
+/// table's unit.
 fn normal() -> Vec<i16> {
     let scale = f64::from(8192_u16);
     let root = (2.0 * std::f64::consts::PI).sqrt();
@@ -238,13 +241,13 @@ fn normal() -> Vec<i16> {
     table
 }
 
-/// The part of all packets that lie below the middle of a place.
+/// Returns the fraction of all values that lie below the middle of a place of the table.
 #[expect(clippy::cast_precision_loss, reason = "a table is short")]
 fn quantile(place: usize) -> f64 {
     (place as f64 + 0.5) / LEN as f64
 }
 
-/// Quantiles of Pareto's distribution with shape 3, less its mean.
+/// Returns the quantiles of Pareto's distribution with shape 3, minus its mean.
 fn pareto() -> impl Iterator<Item = f64> {
     let unit = f64::from(8192_u16) * 4.0 / 3.0;
     (0..LEN).map(move |place| ((1.0 - quantile(place)).powf(-1.0 / 3.0) - 1.5) * unit)
@@ -259,7 +262,7 @@ fn rounded(value: f64) -> i16 {
 mod tests {
     use super::*;
 
-    /// By hand from L'Ecuyer's recurrences; Linux draws the same.
+    /// The numbers were computed by hand from L'Ecuyer's recurrences; Linux draws the same ones.
     #[test]
     fn the_sequence_of_a_seed_is_known() {
         for (seed, numbers) in [(0, [1_574_944, 268_744]), (42, [3_053_367_555, 794_645_456])] {
@@ -279,7 +282,7 @@ mod tests {
         assert!(drawn.abs_diff(fresh / 2) <= 1, "{drawn} is half of {fresh}");
     }
 
-    /// The part of a table below so many deviations.
+    /// Returns the fraction of a table's values that lie below `deviations` standard deviations.
     fn below(table: &[i16], deviations: f64) -> f64 {
         let bound = deviations * 8192.0;
         let count = table.iter().filter(|value| f64::from(**value) < bound).count();
@@ -293,7 +296,7 @@ mod tests {
             assert!((below(&normal, deviations) - part).abs() < 0.0005, "{deviations}");
         }
         let Spread::Table(pareto) = Spread::named(2) else { panic!("it is a table") };
-        // P(X < x) = 1 - x^-3, of which x is kept less the mean, 3/2, and in units of 4/3.
+        // P(X < x) = 1 - x^-3. The table holds x minus the mean, 3/2, in units of 4/3.
         for x in [1.1_f64, 1.5, 2.0, 4.0] {
             let part = 1.0 - x.powi(-3);
             assert!((below(&pareto, (x - 1.5) * 4.0 / 3.0) - part).abs() < 0.0005, "{x}");
@@ -304,13 +307,14 @@ mod tests {
     #[test]
     fn a_spread_scales_and_rounds() {
         let table = Spread::Table(vec![-1; LEN]);
-        // 10,000 ns times -1 / 8192 is -1.2; 4,096 ns would be a half, away from zero.
+        // 10,000 ns times -1 / 8192 is -1.2, rounded to -1; 4,096 ns give -0.5, rounded away from
+        // zero to -1.
         assert_eq!(table.at(0, 10_000, || 0), -1);
         assert_eq!(table.at(0, 4_096, || 0), -1);
         assert_eq!(table.at(0, 4_095, || 0), 0);
         let table = Spread::Table(vec![1; LEN]);
         assert_eq!([10_000, 4_096, 4_095].map(|wide| table.at(0, wide, || 0)), [1, 1, 0]);
-        // 20,000 is 8,192 twice and 3,616: two and less than a half.
+        // 20,000 is twice 8,192 plus 3,616, which is less than a half: the result is two.
         assert_eq!([20_000, 24_000].map(|wide| table.at(0, wide, || 0)), [2, 3]);
         assert_eq!(table.at(7, 0, || unreachable!("nothing to draw")), 7);
         assert_eq!(Spread::Uniform.at(1_000, 100, || 350), 1_000 - 100 + 150);

@@ -1,7 +1,7 @@
 //! How `tc` shows a `netem`.
 //!
-//! Source: behaviour of iproute2 6.1. It does not know `seed`, which stands behind all the rest if
-//! it was given. Numbers in JSON are seconds and parts of one.
+//! Source: behaviour of iproute2 6.1, which does not know `seed`: a `seed` that was given is shown
+//! after all other options. In JSON, times are in seconds and probabilities are fractions of one.
 
 use super::{JITTER_MAX_NS, gap, ticks_ns};
 use crate::base::Extra;
@@ -10,7 +10,7 @@ use crate::base::show::{General, Out};
 use crate::base::shown::micros;
 use crate::base::units::Time;
 
-/// All of a probability.
+/// The number that stands for a probability of one.
 const ALL: u64 = u32::MAX as u64;
 
 pub(super) fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
@@ -49,13 +49,13 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// A part, as text in percent.
+/// Shows a fraction, in text as a percentage.
 fn percent(key: &str, before: &str, value: u64, out: &mut Out) {
     let number = part(value);
     out.float(key, number, format_args!("{before}{}%", General(100.0 * number)));
 }
 
-/// How much a thing follows the one before: in text only if it does.
+/// Shows a correlation, in text only if it is not zero.
 fn correlation(value: u64, out: &mut Out) {
     match value {
         0 => out.float("correlation", 0.0, format_args!("")),

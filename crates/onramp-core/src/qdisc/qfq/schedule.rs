@@ -1,23 +1,24 @@
-//! Which aggregate is served next: virtual times, groups, and the four sets of groups.
+//! Decides which aggregate is served next: virtual times, groups, and the four sets of groups.
 //!
-//! Times are virtual: bits of service per weight, as fixed-point numbers that wrap around. An
-//! aggregate should begin at its start and be done at its finish. Aggregates whose service takes
-//! about as long share a group, and are sorted there by rounded starts, in slots. A group is
-//! eligible when its first start has come, and ready when no ready group of longer services
-//! finishes before it; else it is blocked. The next one to serve is the first of the ready group
-//! with the shortest services: each step takes constant time, by operations on words of bits.
+//! Times are virtual: bits of service divided by weight, as fixed-point numbers that wrap around.
+//! An aggregate should begin at its start and be done at its finish. Aggregates whose service takes
+//! about the same time share a group; within a group, they are sorted by rounded starts, in slots.
+//! A group is eligible when its first start has come. An eligible group is ready when no ready
+//! group of longer services finishes before it; otherwise it is blocked. The aggregate to serve
+//! next is the first one of the ready group with the shortest services. Each step takes constant
+//! time, because it works on words of bits.
 
 use super::super::classes::{Links, List};
 use super::aggregate::{Aggregate, GROUPS, SLOT_BITS};
 
-/// A whole, in fixed point.
+/// The number one, in fixed point.
 const ONE: u32 = 1 << 30;
-/// Classes of an aggregate, at most.
+/// The most classes that an aggregate may have.
 const CLASSES_MAX: u32 = 8;
-/// Slots of a group.
+/// Number of slots in a group.
 const SLOTS: usize = 32;
 
-/// A group's state is a sum of these, and the number of its set.
+/// The parts of a group's state. Their sum is the number of the group's set.
 const READY: usize = 0;
 const INELIGIBLE: usize = 1;
 const BLOCKED: usize = 2;
@@ -27,7 +28,7 @@ struct Group {
     start: u64,
     finish: u64,
     slots: [List; SLOTS],
-    /// The first slot, and a bit for each slot from there on in which something is.
+    /// The first slot, and a bit for each slot from there on that is not empty.
     front: usize,
     full: u32,
 }
@@ -35,21 +36,21 @@ struct Group {
 #[derive(Debug)]
 pub(super) struct Schedule {
     aggregates: Vec<Aggregate>,
-    /// Aggregates without classes, for new ones.
+    /// Numbers of aggregates without classes, to be used again.
     unused: Vec<usize>,
-    /// Aggregates with room for a class; the last is asked first.
+    /// Aggregates with room for a class; the last one is tried first.
     roomy: Vec<usize>,
-    /// Of aggregates, in the slots.
+    /// Links between the aggregates in a slot.
     links: Links,
-    /// Of classes, in the aggregates.
+    /// Links between the classes in an aggregate.
     turns: Links,
     served: Option<usize>,
     now: u64,
-    /// When groups were made eligible last.
+    /// The virtual time when groups were last made eligible.
     before: u64,
     weights: u32,
     inverse_weights: u32,
-    /// Groups by state, a bit each.
+    /// The four sets of groups, by state: a bit for each group.
     sets: [u32; 4],
     groups: Box<[Group; GROUPS]>,
 }
@@ -79,7 +80,7 @@ const fn after(a: u64, b: u64) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 63
 }
 
-/// The slots of group `index` have so many bits.
+/// Returns the length of a slot of group `index`, in bits of virtual time.
 const fn slot_bits(index: usize) -> usize {
     SLOT_BITS as usize + index
 }
@@ -88,23 +89,23 @@ const fn rounded(time: u64, index: usize) -> u64 {
     time & !((1 << slot_bits(index)) - 1)
 }
 
-/// Slots of group `index` from one rounded time to another.
+/// Returns the number of slots of group `index` between two rounded times.
 fn slots_between(from: u64, to: u64, index: usize) -> usize {
     usize::try_from(to.wrapping_sub(from) >> slot_bits(index)).unwrap_or(usize::MAX)
 }
 
-/// Bits of the groups up to `index`, without it.
+/// Returns the bits of the groups below `index`.
 const fn below(index: usize) -> u32 {
     (1 << index) - 1
 }
 
-/// The first one of a set.
+/// Returns the first group of a set.
 #[inline]
 const fn first_of(set: u32) -> Option<usize> {
     if set == 0 { None } else { Some(set.trailing_zeros() as usize) }
 }
 
-/// Classes and aggregates.
+/// Functions that manage classes and aggregates.
 impl Schedule {
     #[inline]
     pub(super) fn is_active(&self, class: usize) -> bool {
@@ -120,7 +121,7 @@ impl Schedule {
         self.aggregates[aggregate].weight
     }
 
-    /// An aggregate with room for a class.
+    /// Returns an aggregate with room for a class of this weight and largest packet.
     pub(super) fn aggregate(&mut self, weight: u32, packet_max: u32) -> usize {
         let fits = |number: &&usize| {
             let aggregate = &self.aggregates[**number];
@@ -157,7 +158,8 @@ impl Schedule {
         aggregate.classes = classes;
     }
 
-    /// Adds a class to an aggregate, where it is `active` at once if it was.
+    /// Adds a class to an aggregate; `active` says whether the class has packets and takes turns at
+    /// once.
     pub(super) fn join(&mut self, number: usize, class: usize, active: bool) {
         self.turns.grow(class);
         self.set_classes(number, self.aggregates[number].classes + 1);
@@ -166,7 +168,7 @@ impl Schedule {
         }
     }
 
-    /// Takes a class out of its aggregate.
+    /// Removes a class from its aggregate.
     pub(super) fn leave(&mut self, number: usize, class: usize) {
         if self.is_active(class) {
             self.deactivate(number, class);
@@ -186,7 +188,7 @@ impl Schedule {
         }
     }
 
-    /// A class has something to send.
+    /// Notes that a class has packets to send.
     pub(super) fn activate(&mut self, number: usize, class: usize) {
         let aggregate = &mut self.aggregates[number];
         let first = aggregate.active.is_empty();
@@ -206,12 +208,13 @@ impl Schedule {
         }
     }
 
-    /// A class has nothing more to send; its aggregate stays in service.
+    /// Notes that a class has no more packets to send; its aggregate stays in service.
     pub(super) fn pause(&mut self, number: usize, class: usize) {
         self.aggregates[number].active.remove(&mut self.turns, class);
     }
 
-    /// A class has lost what it had to send.
+    /// Notes that a class has lost its packets; its aggregate leaves service if no other class has
+    /// packets.
     pub(super) fn deactivate(&mut self, number: usize, class: usize) {
         self.pause(number, class);
         let aggregate = &mut self.aggregates[number];
@@ -227,32 +230,32 @@ impl Schedule {
         }
     }
 
-    /// The turn of a class is over.
+    /// Ends the turn of a class.
     pub(super) fn end_turn(&mut self, number: usize, class: usize) {
         self.aggregates[number].active.move_back(&mut self.turns, class);
     }
 
-    /// Whether it is the turn of a class in its aggregate.
+    /// Whether a class has the turn in its aggregate.
     pub(super) fn has_turn(&self, number: usize, class: usize) -> bool {
         self.aggregates[number].active.first() == Some(class)
     }
 }
 
-/// Service.
+/// Functions that choose and charge the aggregate in service.
 impl Schedule {
-    /// The aggregate in service, and the class whose turn it is there.
+    /// Returns the aggregate in service, and the class that has the turn in it.
     #[inline]
     pub(super) fn next(&self) -> Option<(usize, Option<usize>)> {
         self.served.map(|number| (number, self.aggregates[number].active.first()))
     }
 
-    /// Whether an aggregate's budget has `len` bytes left.
+    /// Whether an aggregate's budget has at least `len` bytes left.
     #[inline]
     pub(super) fn allows(&self, number: usize, len: u32) -> bool {
         self.aggregates[number].left >= len
     }
 
-    /// An aggregate has sent `len` bytes.
+    /// Charges an aggregate for `len` bytes that it has sent.
     #[inline]
     pub(super) fn charge(&mut self, number: usize, len: u32) {
         let left = &mut self.aggregates[number].left;
@@ -261,7 +264,7 @@ impl Schedule {
         self.now = self.now.wrapping_add(service);
     }
 
-    /// Takes the aggregate in service out of it, and chooses the next one, if anything is `held`.
+    /// Ends the service of the present aggregate, and chooses the next one if any packet is `held`.
     pub(super) fn change(&mut self, held: bool) {
         let Some(number) = self.served else { return };
         let aggregate = &mut self.aggregates[number];
@@ -278,8 +281,8 @@ impl Schedule {
         self.served = self.choose();
     }
 
-    /// Where an aggregate starts that had nothing to send: at its finish, or now if that is past,
-    /// or too far from now for its slots.
+    /// Sets the start of an aggregate that had nothing to send: its last finish, or now if that
+    /// finish has passed or is too far from now for the slots.
     fn set_start(&mut self, number: usize) {
         let aggregate = &mut self.aggregates[number];
         let index = aggregate.group;
@@ -289,7 +292,8 @@ impl Schedule {
             aggregate.start = aggregate.finish;
             return;
         }
-        // It must not finish before ready groups of longer services: they would be blocked.
+        // The aggregate must not finish before ready groups of longer services, because those would
+        // be blocked.
         let longer = first_of(self.sets[READY] & !below(index));
         aggregate.start = match longer.map(|longer| self.groups[longer].finish) {
             Some(theirs) if after(finish, theirs) && after(limit, theirs) => theirs,
@@ -299,9 +303,9 @@ impl Schedule {
     }
 }
 
-/// Groups.
+/// Functions that manage groups and their sets.
 impl Schedule {
-    /// Puts an aggregate into its slot.
+    /// Puts an aggregate into the slot of its start.
     fn insert(&mut self, number: usize) {
         let (start, index) = {
             let aggregate = &self.aggregates[number];
@@ -314,7 +318,7 @@ impl Schedule {
             }
             self.place(index, start);
         } else if after(group.start, self.aggregates[number].start) {
-            // No further back than the slots in use leave room for.
+            // The group can move back only as far as the slots in use leave room.
             let room = group.full.leading_zeros() as usize;
             let slots = slots_between(start, group.start, index).min(room);
             group.full <<= slots;
@@ -343,7 +347,7 @@ impl Schedule {
         group.full |= 1 << slot;
     }
 
-    /// Says when the first slot of a group starts, and puts the group into the set it belongs to.
+    /// Sets the start of a group's first slot, and puts the group into the set it belongs to.
     fn place(&mut self, index: usize, start: u64) {
         let finish = start.wrapping_add(2 << slot_bits(index));
         let group = &mut self.groups[index];
@@ -357,14 +361,14 @@ impl Schedule {
         self.sets[state] |= 1 << index;
     }
 
-    /// Takes the groups of `mask` from one set to another.
+    /// Moves the groups of `mask` from one set to another.
     fn shift(&mut self, mask: u32, from: usize, to: usize) {
         let moved = self.sets[from] & mask;
         self.sets[from] &= !moved;
         self.sets[to] |= moved;
     }
 
-    /// The first aggregate of a group, after the empty slots at its front were passed by.
+    /// Returns the first aggregate of a group, after skipping the empty slots at its front.
     fn front(&mut self, index: usize) -> Option<usize> {
         let group = &mut self.groups[index];
         let empty = first_of(group.full)?;
@@ -373,7 +377,7 @@ impl Schedule {
         group.slots[group.front].first()
     }
 
-    /// Takes an aggregate out of its slot.
+    /// Removes an aggregate from its slot.
     fn unlink(&mut self, index: usize, number: usize) {
         let group = &mut self.groups[index];
         let slot = self.aggregates[number].slot;
@@ -384,7 +388,7 @@ impl Schedule {
         }
     }
 
-    /// Takes an aggregate out that waits.
+    /// Removes a waiting aggregate from its group.
     fn remove(&mut self, number: usize) {
         let index = self.aggregates[number].group;
         self.unlink(index, number);
@@ -399,7 +403,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the next aggregate to serve out of its slot.
+    /// Removes the next aggregate to serve from its slot and returns it.
     fn choose(&mut self) -> Option<usize> {
         self.make_eligible();
         let index = first_of(self.sets[READY])?;
@@ -421,8 +425,8 @@ impl Schedule {
         Some(number)
     }
 
-    /// Lets groups be eligible whose first start has come. If no group is ready, time goes on to
-    /// the first start of all.
+    /// Makes groups eligible whose first start has come. If no group is ready, the virtual time
+    /// jumps to the first start of all groups.
     fn make_eligible(&mut self) {
         let waiting = self.sets[INELIGIBLE] | self.sets[INELIGIBLE | BLOCKED];
         if let Some(first) = first_of(waiting) {
@@ -430,7 +434,8 @@ impl Schedule {
             if self.sets[READY] == 0 && after(start, self.now) {
                 self.now = start;
             }
-            // A group's slots have started whose bit has changed, or any lower one.
+            // A slot of a group has started if the group's bit, or any higher bit, of the virtual
+            // time has changed.
             let changed = (self.now ^ self.before) >> SLOT_BITS;
             let mask = match u64::BITS - changed.leading_zeros() {
                 bits @ 0..=31 => below(bits as usize),
@@ -441,13 +446,13 @@ impl Schedule {
         }
         self.before = self.now;
         if self.sets[READY] == 0 {
-            // What blocked them is gone.
+            // No ready group is left, so nothing blocks these groups any more.
             self.shift(u32::MAX, BLOCKED, READY);
         }
     }
 
-    /// Group `index` has left the ready ones, where it would have finished at `finish`: lets those
-    /// of shorter services go that it has blocked.
+    /// Unblocks groups of shorter services after group `index`, which would have finished at
+    /// `finish`, has left the ready groups.
     fn unblock(&mut self, index: usize, finish: u64) {
         let longer = first_of(self.sets[READY] & !below(index + 1));
         if longer.is_some_and(|longer| !after(self.groups[longer].finish, finish)) {

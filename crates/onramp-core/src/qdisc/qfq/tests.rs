@@ -1,4 +1,4 @@
-//! Classes that come, change and go while packets are held: for `drr`, too.
+//! Tests in which classes are added, changed and removed while packets are held; also for `drr`.
 
 use onramp_queue::{Packet, PacketList};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ const CLASSES: u16 = 12;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// With its two numbers, of which `drr` takes the second.
+    /// A class with its two parameters, of which `drr` takes only the second.
     Set(u16, u64, u64),
     Remove(u16),
     Graft(u16, usize),
@@ -53,7 +53,7 @@ impl World {
         Self { qdisc: spec.build(1514), kind, came: 0, gone: 0 }
     }
 
-    /// Calls the qdisc, and counts what dies.
+    /// Calls the qdisc, and counts the packets that it drops.
     fn with<R>(&mut self, call: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
         let answer = call(&mut *self.qdisc, &mut Cx::new(Instant(1), &mut drops));
@@ -109,7 +109,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Nothing is lost, and nothing is stuck.
+    /// Whatever happens to the classes, no packet is lost or stuck.
     #[test]
     fn classes_come_and_go(steps in steps()) {
         for kind in ["qfq", "drr"] {
@@ -124,7 +124,7 @@ proptest! {
     }
 }
 
-/// The groups and their sets hold together, whatever comes.
+/// The groups and the sets of groups stay consistent under random operations.
 #[test]
 fn groups_are_in_the_sets_they_belong_to() {
     let ClassKind::Added { params, .. } = super::QFQ.classes else { panic!("classes are added") };

@@ -1,8 +1,8 @@
-//! The queues of `sfq`: a slot for each flow that has packets, found by its length in O(1).
+//! The queues of `sfq`: a slot for each flow that has packets. The longest slot is found in O(1).
 //!
-//! Slots of the same length form a list, those without packets too: free ones. A slot that changes
-//! its length goes to the head of its new list. Those with packets also stand in a ring, in the
-//! order they are served.
+//! Slots of the same length form a list; free slots form the list of length zero. A slot whose
+//! length changes goes to the head of the list of its new length. Slots with packets also stand in
+//! a ring, in the order in which they are served.
 
 use std::collections::VecDeque;
 
@@ -10,25 +10,25 @@ use onramp_queue::{Meta, Packet, prefetch};
 
 use crate::sched::turns::{MANY, Turns};
 
-/// No slot.
+/// A number that names no slot.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
-    /// A ring of its own, because packets leave at both ends.
+    /// The packets. A ring buffer instead of a list, because packets leave at both ends.
     pub(super) queue: VecDeque<Packet>,
     pub(super) bytes: u64,
-    /// Bytes it may still send in this round.
+    /// Number of bytes that the slot may still send in this round.
     pub(super) credit: i32,
-    /// The bucket it stands for.
+    /// The bucket to which the slot belongs.
     pub(super) bucket: u32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64, "a slot is one cache line");
 
-/// Neighbours of a slot among those of the same length; apart from the slots, of which they would
-/// each touch two more.
+/// The neighbours of a slot in the list of its length. They are stored apart from the slots,
+/// because a change of the list would otherwise touch two more slots.
 #[derive(Clone, Copy, Debug)]
 struct Neighbours {
     before: u32,
@@ -43,9 +43,9 @@ pub(super) struct Slots {
     buckets: Box<[u32]>,
     /// The first slot of each length.
     by_len: Box<[u32]>,
-    /// The greatest length there is.
+    /// The greatest length of any slot.
     longest: usize,
-    /// Slots with packets, in the order they are served.
+    /// Slots with packets, in the order in which they are served.
     ring: Turns,
 }
 
@@ -69,29 +69,29 @@ impl Slots {
         &mut self.slots[slot as usize]
     }
 
-    /// The slots with packets, by their buckets.
+    /// Calls `each` with every slot that has packets, in the order of their buckets.
     pub(super) fn used(&self, mut each: impl FnMut(&Slot)) {
         let slots = self.buckets.iter().filter_map(|slot| self.slots.get(*slot as usize));
         slots.filter(|slot| !slot.queue.is_empty()).for_each(&mut each);
     }
 
-    /// How many slots there are, used or not.
+    /// Returns the number of slots, used or not.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(NONE)
     }
 
-    /// The slot of a bucket, or [`NONE`].
+    /// Returns the slot of a bucket, or [`NONE`].
     #[inline]
     pub(super) fn of_bucket(&self, bucket: usize) -> u32 {
         self.buckets[bucket]
     }
 
-    /// Packets in the slot of a bucket.
+    /// Returns the number of packets in the slot of a bucket.
     pub(super) fn held(&self, bucket: usize) -> usize {
         self.slots.get(self.buckets[bucket] as usize).map_or(0, |slot| slot.queue.len())
     }
 
-    /// Gives a free slot to a bucket; [`NONE`] if there is none.
+    /// Gives a free slot to a bucket and returns the slot; [`NONE`] if no slot is free.
     #[inline]
     pub(super) fn take(&mut self, bucket: usize) -> u32 {
         let slot = self.by_len[0];
@@ -104,7 +104,7 @@ impl Slots {
         slot
     }
 
-    /// Appends a packet; a slot that had none is served last, with `credit`.
+    /// Appends a packet to a slot. A slot that was empty is served last, and gets `credit`.
     #[inline]
     pub(super) fn push(&mut self, index: u32, pkt: Packet, credit: i32) {
         self.unfile(index);
@@ -120,8 +120,8 @@ impl Slots {
         self.file(index);
     }
 
-    /// Takes the oldest packet, or the newest. The slot of the last one is free, but stays in ring
-    /// and bucket until [`leave`](Self::leave).
+    /// Removes the oldest packet of a slot, or the newest. After its last packet, the slot is free,
+    /// but stays in the ring and in its bucket until [`leave`](Self::leave).
     #[inline]
     pub(super) fn pop(&mut self, index: u32, newest: bool) -> Option<Packet> {
         let was = self.get(index).queue.len();
@@ -136,13 +136,13 @@ impl Slots {
         pkt
     }
 
-    /// The slot to serve next, or [`NONE`].
+    /// Returns the slot to serve next, or [`NONE`].
     #[inline]
     pub(super) fn first(&self) -> u32 {
         self.ring.first().unwrap_or(NONE)
     }
 
-    /// The first of the ring becomes the last.
+    /// Moves the first slot of the ring to the end.
     #[inline]
     pub(super) fn turn(&mut self) {
         let first = self.first();
@@ -150,7 +150,7 @@ impl Slots {
         self.ring.push_back(first);
     }
 
-    /// The first of the ring leaves it, and its bucket: it has no packets any more.
+    /// Removes the first slot, which has no packets, from the ring and from its bucket.
     #[inline]
     pub(super) fn leave(&mut self) {
         let bucket = self.get(self.first()).bucket;
@@ -158,8 +158,8 @@ impl Slots {
         self.ring.pop_front();
     }
 
-    /// The longest slot; of several, the one that came to its length last. Of those with one packet
-    /// each, the first to be served.
+    /// Returns the longest slot; of several, the slot that reached this length last. If the longest
+    /// slots have one packet each, returns the slot that is served next.
     #[inline]
     pub(super) fn longest(&self) -> u32 {
         if self.longest > 1 { self.by_len[self.longest] } else { self.first() }
@@ -176,13 +176,13 @@ impl Slots {
         }
     }
 
-    /// Nobody is served, until somebody joins.
+    /// Removes all slots from the ring.
     pub(super) fn disband(&mut self) {
         self.ring.clear();
     }
 
-    /// Packets of these buckets are about to come: asks the processor for their slots, and for the
-    /// ends of the queues in there.
+    /// Prefetches the slots of these buckets and the ends of their queues, because packets for
+    /// these buckets are about to come.
     #[inline]
     pub(super) fn prefetch_flows(&self, buckets: impl Iterator<Item = usize> + Clone) {
         if self.slots.len() <= MANY {
@@ -194,7 +194,7 @@ impl Slots {
         slots().filter_map(|slot| slot.queue.back()).for_each(prefetch);
     }
 
-    /// A turn is about to begin: asks the processor for what those to come need.
+    /// Prefetches the slots and packets that the next turns will need.
     #[inline]
     pub(super) fn look_ahead(&self) {
         if let Some([far, nearer, near]) = self.ring.look_ahead() {
@@ -216,7 +216,7 @@ impl Slots {
         }
     }
 
-    /// Takes a slot out of the list of its length.
+    /// Removes a slot from the list of its length.
     #[inline]
     fn unfile(&mut self, index: u32) {
         let len = self.get(index).queue.len();

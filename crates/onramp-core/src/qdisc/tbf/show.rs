@@ -1,7 +1,7 @@
 //! How `tc` shows a `tbf`.
 //!
-//! Source: behaviour of iproute2 6.1: buckets are shown as the bytes of whole microseconds; instead
-//! of the limit stands the time that it takes, if it is longer than the burst; `peakrate` is not in
+//! Source: behaviour of iproute2 6.1: bucket depths are shown as the bytes of whole microseconds;
+//! the latency is shown instead of the limit, if it is longer than the burst; `peakrate` is not in
 //! JSON.
 
 use super::limit;
@@ -32,12 +32,12 @@ pub(super) fn options(values: &Values<'_>, _: &Extra, out: &mut Out) {
     show_linklayer(values, out);
 }
 
-/// How deep a bucket is, in nanoseconds.
+/// Returns the depth of a bucket in nanoseconds.
 fn depth_ns(values: &Values<'_>, rate: &str, burst: &str) -> i64 {
     Cost::new(values.number(rate), Framing::of(values)).ns(values.number32(burst))
 }
 
-/// Shows a bucket, which has one name, and another one with details.
+/// Shows a bucket, which has one name without details, and another name with details.
 fn bucket(values: &Values<'_>, rate: &str, burst: &str, names: [&str; 2], out: &mut Out) {
     let bytes = shown_bytes(values.number(rate), depth_ns(values, rate, burst));
     let [name, detailed] = names;
@@ -51,8 +51,8 @@ fn bucket(values: &Values<'_>, rate: &str, burst: &str, names: [&str; 2], out: &
     }
 }
 
-/// Microseconds that the last packet of a full queue waits, when the buckets were full; none, if
-/// these hold more than the queue.
+/// Returns how many microseconds the last packet of a full queue waits if the buckets were full
+/// before, or `None` if the buckets hold more than the queue.
 fn longest_wait(values: &Values<'_>, limit: u64) -> Option<u64> {
     let wait = |rate: &str, burst: &str| {
         let ticks = (depth_ns(values, rate, burst).cast_unsigned() / 64) & u64::from(u32::MAX);

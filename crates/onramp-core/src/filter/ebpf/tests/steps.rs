@@ -1,5 +1,5 @@
-//! Each instruction of RFC 9669: what it computes, by a plain reading of it; which of its fields
-//! are to be zero; and what of the packet and of memory it may use.
+//! Tests each instruction of RFC 9669: what it computes, compared with a plain reading of the RFC;
+//! which of its fields must be zero; and what it may access of the packet and of memory.
 
 use onramp_queue::Packet;
 
@@ -7,7 +7,7 @@ use super::super::super::tests::{frame, packet};
 use super::super::Ebpf;
 use super::{Line, bytes, run};
 
-/// Numbers at which orders, signs and carries show.
+/// Numbers that reveal mistakes in order, sign and carry.
 const NUMBERS: [u64; 11] = [
     0,
     1,
@@ -22,13 +22,13 @@ const NUMBERS: [u64; 11] = [
     u64::MAX,
 ];
 
-/// Puts 64 bits into a register.
+/// Returns an instruction that puts 64 bits into a register.
 fn set(register: u8, number: u64) -> [Line; 2] {
     let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).expect("32 bits").cast_signed();
     [(0x18, register, 0, 0, half(number)), (0, 0, 0, 0, half(number >> 32))]
 }
 
-/// All 64 bits that lines leave in r0.
+/// Returns all 64 bits that the lines leave in r0.
 fn left(lines: &[Line]) -> u64 {
     let pkt = Packet::new(1);
     let high = [lines, &[(0x77, 0, 0, 0, 32)]].concat();
@@ -98,7 +98,7 @@ fn arithmetic_with_numbers() {
     for what in [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12] {
         for a in NUMBERS {
             for k in [1, 2, 5, 31, 63, i32::MAX, i32::MIN, -1, -7] {
-                // A number has its sign, on 64 bits, too.
+                // The number is sign-extended, on 64 bits as well.
                 let b = i64::from(k).cast_unsigned();
                 let shifts = matches!(what, 6 | 7 | 12);
                 for (class, most, expected) in
@@ -138,7 +138,7 @@ fn one_operand() {
     }
 }
 
-/// All jumps with a condition, on 64 bits and on 32, without a sign and with it.
+/// All conditional jumps, on 64 bits and on 32 bits, unsigned and signed.
 #[test]
 fn conditions() {
     for a in NUMBERS {
@@ -162,7 +162,7 @@ fn conditions() {
             ] {
                 for (class, expected) in [(5, of_64), (6, of_32)] {
                     let code = what << 4 | 8 | class;
-                    // Over two of three additions if it holds.
+                    // If the condition holds, the jump skips two of three additions.
                     let lines = [
                         &set(2, a)[..],
                         &set(3, b),
@@ -180,7 +180,7 @@ fn conditions() {
             }
         }
     }
-    // Jumps without a condition, and into the last instruction.
+    // Unconditional jumps, also to the last instruction.
     for (over, value) in [(0, 7), (1, 6), (2, 4), (3, 0)] {
         let lines = [
             (0xb7, 0, 0, 0, 0),
@@ -193,16 +193,16 @@ fn conditions() {
     }
 }
 
-/// What is wrong with a program, if anything is.
+/// Returns what is wrong with a program, or `None`.
 fn wrong(lines: &[Line]) -> Option<String> {
     Ebpf::of(&bytes(lines)).err().map(|error| error.to_string())
 }
 
-/// Of each instruction, the fields that it does not use have to be zero.
+/// For each instruction, the fields that it does not use must be zero.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn fields_that_are_not_used() {
-    // Code, the number that it needs, and whether it uses: to, from, offset, number.
+    // The code, the number that it needs, and whether it uses: destination, source, offset, number.
     let mut codes: Vec<(u8, i32, [bool; 4])> = vec![
         (0x20, 0, [false, false, false, true]),
         (0x28, 0, [false, false, false, true]),
@@ -243,12 +243,12 @@ fn fields_that_are_not_used() {
         let says = |line: Line| wrong(&[line, (0x95, 0, 0, 0, 0)]) == Some(unknown(code));
         assert!(!says(plain), "{code:#x}");
         for (place, (line, used)) in changed.into_iter().zip(uses).enumerate() {
-            // The order of bytes has three widths, and those alone.
+            // A conversion of the byte order needs one of three widths.
             let width = matches!(code, 0xd4 | 0xdc) && !matches!(line.4, 16 | 32 | 64);
             assert_eq!(says(line), !used || width, "{code:#x}: {place}");
         }
     }
-    // All other codes are none.
+    // All other instruction codes are refused.
     let known = |code: u8| {
         matches!(code, 0x18 | 0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 | 0x85 | 0x95 | 0x05)
             || matches!(code & 7, 1..=3) && code & 0xe0 == 0x60
@@ -281,12 +281,12 @@ fn fields_that_are_not_used() {
     }
 }
 
-/// What has to be written before it is read: each register that an instruction reads.
+/// Each register that an instruction reads must have been written before.
 #[test]
 fn registers_are_written_before_they_are_read() {
     let exit = (0x95, 0, 0, 0, 0);
     let zero = |register: u8| -> Line { (0xb7, register, 0, 0, 0) };
-    // An instruction, the registers that it reads, and the one that it writes.
+    // An instruction, the registers that it reads, and the register that it writes.
     for (line, reads, writes) in [
         ((0x07, 2, 0, 0, 1), &[2][..], Some(2)),
         ((0x0f, 2, 3, 0, 0), &[2, 3], Some(2)),
@@ -316,20 +316,20 @@ fn registers_are_written_before_they_are_read() {
         let before: Vec<Line> = reads.iter().map(|register| zero(*register)).collect();
         let whole = [&before[..], &[line, zero(0), exit]].concat();
         assert_eq!(wrong(&whole), None, "{line:?}");
-        // Without writing r0 afterwards, there is an answer if the instruction writes it.
+        // Without writing r0 afterwards, the program is valid if the instruction writes r0.
         let bare = [&before[..], &[line, exit]].concat();
         assert_eq!(wrong(&bare).is_none(), writes == Some(0) || reads.contains(&0), "{line:?}");
-        // And what it writes can be read.
+        // The register that the instruction writes can be read.
         if let Some(register) = writes {
             let lines = [&before[..], &[line, (0xbf, 0, register, 0, 0), exit]].concat();
             assert_eq!(wrong(&lines), None, "{line:?}");
         }
     }
-    // 64 bits fill a register, too, and only the one that they name.
+    // A 64-bit load also writes its register, and only that one.
     let set = [(0x18, 2, 0, 0, 5), (0, 0, 0, 0, 0)];
     assert_eq!(wrong(&[set[0], set[1], (0xbf, 0, 2, 0, 0), exit]), None);
     assert!(wrong(&[set[0], set[1], exit]).is_some());
-    // Calls and loads of the classic kind leave r1 to r5 unwritten, and r6 to r9 as they were.
+    // Calls and loads of the classic kind leave r1 to r5 unwritten, and do not change r6 to r9.
     for register in 1..=9_u8 {
         let fill: Vec<Line> = (2..=9).map(zero).collect();
         for call in [(0x85, 0, 0, 0, 26), (0x20, 0, 0, 0, 0)] {
@@ -337,7 +337,7 @@ fn registers_are_written_before_they_are_read() {
             assert_eq!(wrong(&lines).is_some(), register <= 5, "{register}");
         }
     }
-    // Behind an exit and a jump, the ways that lead there count.
+    // After an exit or a jump, only the paths that lead to an instruction count.
     let branch = (0x15, 1, 0, 1, 0);
     assert_eq!(wrong(&[zero(0), branch, exit, zero(2), (0xbf, 0, 2, 0, 0), exit]), None);
     let lines = [branch, (0x05, 0, 0, 2, 0), zero(0), exit, zero(0), exit];
@@ -345,11 +345,11 @@ fn registers_are_written_before_they_are_read() {
     let behind = [zero(0), (0x15, 1, 0, 1, 0), exit, (0x07, 2, 0, 0, 1), exit];
     let said = "ebpf: instruction 3: it reads r2, which was not written";
     assert_eq!(wrong(&behind).as_deref(), Some(said));
-    // Nothing leads behind an exit: nothing is missing there.
+    // No path leads to an instruction after the exit, so a register may be unwritten there.
     assert_eq!(wrong(&[zero(0), exit, (0x07, 2, 0, 0, 1), exit]), None);
 }
 
-/// Shifts and divisions by numbers that are known to be wrong.
+/// Shifts by too many bits and divisions by a constant zero are refused.
 #[test]
 fn numbers_that_are_wrong() {
     let exit = (0x95, 0, 0, 0, 0);
@@ -360,14 +360,14 @@ fn numbers_that_are_wrong() {
         assert_eq!((says(what | 4, 31), says(what | 4, 32)), (None, far.clone()));
         assert_eq!((says(what | 7, -1), says(what | 4, -1)), (far.clone(), far.clone()));
     }
-    // Others are no shifts.
+    // Other operations are no shifts.
     assert_eq!((says(0x07, 64), says(0x57, 64), says(0x04, 32)), (None, None, None));
     let zero = Some("ebpf: instruction 1: it divides by zero".to_owned());
     for code in [0x37, 0x34, 0x97, 0x94] {
         assert_eq!((says(code, 0), says(code, 1)), (zero.clone(), None));
     }
     assert_eq!(says(0x27, 0), None);
-    // The end, and jumps beyond it.
+    // A program must end with exit, and must not jump beyond its end.
     let last = |place: usize| Some(format!("ebpf: instruction {place}: the last has to be exit"));
     assert_eq!(wrong(&[(0xb7, 0, 0, 0, 1), (0xb7, 0, 0, 0, 1)]), last(1));
     assert_eq!(wrong(&[(0xb7, 0, 0, 0, 1), (0x05, 0, 0, 0, 0), exit]), None);
@@ -406,13 +406,13 @@ fn sizes_of_programs() {
     );
 }
 
-/// Loads and stores of all sizes, in a context, on a stack, and in a packet.
+/// Loads and stores of all sizes work in the context, on the stack, and in the packet.
 #[test]
 fn memory() {
     let mut bytes = frame(5, 0, 64);
     (40..64).for_each(|at| bytes[at] = u8::try_from(at).expect("small"));
     let pkt = packet(&bytes);
-    // Size, its bits in a code, and the bytes 40, 41, … little endian.
+    // Size, its bits in the code, and the bytes 40, 41, … as a little-endian number.
     for (size, bits, value) in [
         (1, 0x10, 0x28),
         (2, 0x08, 0x2928),
@@ -430,7 +430,8 @@ fn memory() {
         let last = 64 - size;
         assert_eq!((read(last).is_some(), read(last + 1)), (true, None));
         assert_eq!(read(-1), None);
-        // On the stack, what is stored is there again; its neighbours are as they were.
+        // A value that is stored on the stack can be read again, and the bytes beside it do not
+        // change.
         let stored = |store: Line, set: [Line; 2]| {
             let lines = |load: Line, shift: i32| {
                 [
@@ -462,7 +463,7 @@ fn memory() {
             (store(-512), store(-513), store(-size), store(1 - size)),
             (Some(3), None, Some(3), None)
         );
-        // Of the context, the program's own fields.
+        // In the context, only the program's own fields can be written.
         let store = |at: i16| run(&[(0xb7, 0, 0, 0, 3), (0x62 | bits, 1, 0, at, 1)], &pkt);
         assert_eq!(
             (store(43), store(44), store(68 - size), store(69 - size)),
@@ -473,7 +474,7 @@ fn memory() {
         let load = |at: i16| run(&[(0x61 | bits, 0, 1, at, 0)], &pkt);
         assert_eq!((load(192 - size).is_some(), load(193 - size), load(-1)), (true, None, None));
     }
-    // Addresses beyond 32 bits, and those of nothing.
+    // Addresses beyond 32 bits, and addresses at which there is no memory.
     for address in [0_u64, 0x3000_0000, 0x5000_0000, 0xffff_ffff, 0x1_1000_0000, u64::MAX] {
         let lines = [&set(2, address)[..], &[(0x71, 0, 2, 0, 0)]].concat();
         assert_eq!(run(&lines, &pkt), None, "{address:x}");
@@ -506,7 +507,7 @@ fn the_whole_context() {
         (176, 1400),
     ];
     for at in (0..192_i16).step_by(4) {
-        // Addresses are the machine's own.
+        // These fields hold addresses, which the machine defines.
         if matches!(at, 76 | 80 | 140) {
             continue;
         }
@@ -522,7 +523,7 @@ fn the_whole_context() {
     }
 }
 
-/// `bpf_skb_load_bytes(skb, offset, to, len)`, then the word at r10 - 8.
+/// Calls `bpf_skb_load_bytes(skb, offset, to, len)`, then reads the word at r10 - 8.
 #[test]
 fn bytes_of_the_packet_are_copied() {
     let mut bytes = frame(5, 0, 64);
@@ -549,12 +550,12 @@ fn bytes_of_the_packet_are_copied() {
     assert_eq!((answer(40, 2), word(40, 2)), (Some(0), Some(0xffff_2928)));
     assert_eq!((answer(0, 1), word(0, 1)), (Some(0), Some(0xffff_ff02)));
     assert_eq!((answer(60, 4), word(60, 4)), (Some(0), Some(0x3f3e_3d3c)));
-    // Beyond the end, there are zeros, and an error; wherever it begins.
+    // If the bytes reach beyond the end, the helper returns an error and writes zeros.
     assert_eq!((answer(61, 4), word(61, 4)), (efault, Some(0)));
     assert_eq!((answer(62, 3), word(62, 3)), (efault, Some(0xff00_0000)));
     assert_eq!((answer(64, 1), word(64, 1)), (efault, Some(0xffff_ff00)));
     assert_eq!((answer(-1, 4), word(-1, 4)), (efault, Some(0)));
-    // To where nothing can be written, and of no bytes, the program ends.
+    // If the helper may not write to the destination, or is asked for no bytes, the program ends.
     assert_eq!((answer(40, 0), answer(0, 9), answer(40, -1)), (None, None, None));
     assert_eq!(call(0, 4, -516, (0x05, 0, 0, 0, 0)), None);
     assert_eq!(call(0, 4, -512, (0x05, 0, 0, 0, 0)), Some(0));
@@ -564,7 +565,7 @@ fn bytes_of_the_packet_are_copied() {
     assert_eq!(run(&lines, &pkt), Some(5));
 }
 
-/// Loads of the classic kind: from r6's packet, and the program ends with 0 beyond its end.
+/// Loads of the classic kind read the packet through r6; beyond its end, the program ends with 0.
 #[test]
 fn classic_loads() {
     let mut bytes = frame(5, 0, 64);
@@ -585,7 +586,7 @@ fn classic_loads() {
         assert_ne!(load(code, last, 0), Some(0));
         assert_eq!((load(code, last + 1, 0), load(indirect, 1, last)), (Some(0), Some(0)));
     }
-    // Nothing is done behind a load that ends the program.
+    // No instruction runs after a load that has ended the program.
     let lines = [(0xbf, 6, 1, 0, 0), (0x30, 0, 0, 0, 64), (0xb7, 0, 0, 0, 5)];
     assert_eq!(run(&lines, &pkt), Some(0));
 }

@@ -1,21 +1,21 @@
-//! The calendar: entries by the slot of their time.
+//! The calendar: waiting flows, grouped by the slot of their time.
 
 use super::Entry;
 
-/// A slot is as long as 2^18 ns, 262 us.
+/// A slot is 2^18 ns long, which is 262 us.
 const SLOT_BITS: u32 = 18;
-/// Slots, of one second: `fq` plans no further ahead.
+/// Number of slots. Together they span one second, because `fq` plans no further ahead.
 const SLOTS: usize = 4096;
-/// No chunk.
+/// A number that names no chunk.
 const NONE: u32 = u32::MAX;
 
-/// The slot of a time.
+/// Returns the slot of a time.
 #[inline]
 pub(super) const fn slot_of(time_ns: u64) -> u64 {
     time_ns >> SLOT_BITS
 }
 
-/// Entries of a slot that lie together, and those before them.
+/// Up to seven entries of one slot in adjacent memory, and a link to the slot's next chunk.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Chunk {
@@ -30,13 +30,15 @@ impl Chunk {
 
 const _: () = assert!(size_of::<Chunk>() == 128);
 
-/// All slots that begin within a second; the one that is present is not in here.
+/// All slots that begin within a second. The present slot is not included: its entries are in the
+/// heap.
 #[derive(Debug)]
 pub(super) struct Calendar {
-    /// Slots that are not empty, a bit each; and the words of these that are not zero.
+    /// Two levels of bitmaps: `used` has a bit for each slot that is not empty, `words` has a bit
+    /// for each word of `used` that is not zero.
     used: [u64; SLOTS / 64],
     words: u64,
-    /// The newest chunk of each slot; the others are full.
+    /// The newest chunk of each slot; the slot's older chunks are full.
     slots: [u32; SLOTS],
     chunks: Vec<Chunk>,
     /// The first of the free chunks.
@@ -72,14 +74,15 @@ impl Calendar {
         self.words |= 1 << (at / 64);
     }
 
-    /// The first slot after `present` that is not empty.
+    /// Returns the first slot after `present` that is not empty, or `None` if all slots are empty.
     pub(super) fn first_slot(&self, present: u64) -> Option<u64> {
         let from = ((present + 1) % Self::SLOTS) as usize;
         let rest = self.used[from / 64] >> (from % 64);
         let at = if rest != 0 {
             from + rest.trailing_zeros() as usize
         } else {
-            // The words behind that one; then those before it, and it is the last of these.
+            // Search the words after the word of `from`, then wrap around; the word of `from`
+            // itself comes last.
             let ahead = self.words & (!1 << (from / 64));
             let words = if ahead != 0 { ahead } else { self.words };
             if words == 0 {
@@ -91,7 +94,7 @@ impl Calendar {
         Some(present + 1 + (at.wrapping_sub(from) % SLOTS) as u64)
     }
 
-    /// Takes all entries out of a slot, in no order.
+    /// Removes all entries of a slot, in no particular order.
     pub(super) fn take(&mut self, slot: u64, mut out: impl FnMut(Entry)) {
         let at = (slot % Self::SLOTS) as usize;
         self.used[at / 64] &= !(1 << (at % 64));
@@ -106,12 +109,12 @@ impl Calendar {
         }
     }
 
-    /// Takes all entries out.
+    /// Removes all entries.
     pub(super) fn drain(&mut self, mut out: impl FnMut(Entry)) {
         (0..Self::SLOTS).for_each(|slot| self.take(slot, &mut out));
     }
 
-    /// A chunk that is in no slot.
+    /// Returns a chunk that belongs to no slot.
     #[inline]
     fn fresh(&mut self) -> u32 {
         let Some(chunk) = self.chunks.get(self.free as usize) else { return self.grow() };

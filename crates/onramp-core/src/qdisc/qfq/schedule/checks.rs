@@ -1,15 +1,15 @@
-//! What must hold of the groups after each step.
+//! Checks the invariants of the groups after each step.
 //!
 //! Source: Checconi, Rizzo, Valente, "QFQ: Efficient Packet Scheduling with Tight Guarantees",
-//! 2013, section 4: a group is in one of four sets, by whether its start has come, and by whether
-//! a ready group of longer services finishes before it.
+//! 2013, section 4: a group is in one of four sets, which depends on whether its start has come,
+//! and on whether a ready group of longer services finishes before it.
 
 use super::{
     BLOCKED, GROUPS, Group, INELIGIBLE, READY, SLOTS, Schedule, after, rounded, slot_bits,
 };
 
 impl Schedule {
-    /// Panics where the sets, the slots and the aggregates contradict each other.
+    /// Panics if the sets, the slots and the aggregates contradict each other.
     pub(crate) fn check(&self) {
         let state = |index: usize| (0..4).find(|set| self.sets[*set] & (1 << index) != 0);
         for set in 0..4 {
@@ -39,7 +39,8 @@ impl Schedule {
         self.check_sets();
     }
 
-    /// An aggregate that waits is where its start says, or where the slots begin.
+    /// Checks that a waiting aggregate is in the slot of its start, or in the first slot if its
+    /// start is earlier.
     fn check_slot(&self, group: &Group, index: usize, number: usize) {
         let aggregate = &self.aggregates[number];
         let slot = (aggregate.slot + SLOTS - group.front) % SLOTS;
@@ -49,8 +50,9 @@ impl Schedule {
         assert!(slots == start || (slot == 0 && after(slots, start)), "{number}: {group:?}");
     }
 
-    /// A group's start has come, or not yet. Of ready groups, those of longer services finish
-    /// later; before each blocked one, a ready group of longer services finishes.
+    /// Checks the set of each group: an eligible group's start has come, another group's start has
+    /// not. Among ready groups, those of longer services finish later; each blocked group finishes
+    /// after a ready group of longer services.
     fn check_sets(&self) {
         let is = |set: usize, index: &usize| self.sets[set] & (1 << index) != 0;
         for index in (0..GROUPS).filter(|index| self.groups[*index].full != 0) {
