@@ -300,7 +300,11 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let list = attr.meta.require_list();
         let said = list.map(|list| list.tokens.to_string()).unwrap_or_default();
-        attr.path().is_ident("test") || attr.path().is_ident("cfg") && said == "test"
+        let mut words = said.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        // `test`, or `all(test, ..)`.
+        let only_test =
+            matches!((words.next(), words.next()), (Some("test"), _) | (Some("all"), Some("test")));
+        attr.path().is_ident("test") || attr.path().is_ident("cfg") && only_test
     })
 }
 

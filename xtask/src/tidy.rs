@@ -108,7 +108,7 @@ fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
             if name != "target" && name != ".git" {
                 walk(&path, paths);
             }
-        } else if is_text(&path) {
+        } else if is_text(&path) && !path.is_symlink() {
             paths.push(path);
         }
     }

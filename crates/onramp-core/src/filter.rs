@@ -62,6 +62,7 @@
 
 mod action;
 mod bpf;
+mod control;
 #[cfg(feature = "ebpf")]
 mod ebpf;
 #[cfg(not(feature = "ebpf"))]
@@ -88,7 +89,7 @@ use std::ops::Range;
 
 use onramp_queue::Packet;
 
-use self::action::Control;
+use self::control::Control;
 use self::ematch::Tree;
 use self::flow::Flow;
 use self::flower::Flower;

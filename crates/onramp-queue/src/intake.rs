@@ -46,12 +46,12 @@ use std::ops::{Deref, DerefMut};
 
 use crate::PacketList;
 use crate::mutant;
-use crate::packet::Node;
+use crate::node::Node;
+use crate::node::word::Word;
 #[cfg(not(loom))]
 use crate::sync::LINES;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Padded, UnsafeCell, prefetch_write};
-use crate::word::Word;
 
 /// Flag: a thread owns the intake.
 const OWNED: usize = 1;
@@ -177,7 +177,7 @@ impl<T> Intake<T> {
             let new = Word::with(newest, total, word.flags() | if owns { OWNED } else { 0 });
             // Release: publishes the packets; pairs with the swap in `take`. Acquire: if the
             // exchange makes this thread the owner, makes the value visible; pairs with the release
-            // in `leave_busy`.
+            // in `leave_busy`. Relaxed: after a failed exchange, the word is only a guess.
             let order = mutant::or("intake-push-release", AcqRel, Acquire);
             let order = mutant::or("intake-push-acquire", order, Release);
             match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {

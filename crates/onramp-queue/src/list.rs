@@ -3,9 +3,11 @@
 use std::ptr;
 
 use crate::DropReason;
+use crate::meta::Meta;
 use crate::mutant;
-use crate::packet::{Meta, Node, Packet, Tail};
-use crate::pool::Home;
+use crate::node::home::Home;
+use crate::node::{Node, Tail};
+use crate::packet::Packet;
 
 /// A first-in, first-out list of packets. Its operations never allocate.
 #[derive(Debug)]

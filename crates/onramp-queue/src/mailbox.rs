@@ -32,14 +32,14 @@ use std::fmt;
 use std::mem::offset_of;
 use std::task::Waker;
 
-use crate::packet::Node;
-use crate::pool::store_waker;
+use crate::node::Node;
+use crate::node::home::store_waker;
+use crate::node::word::Word;
 #[cfg(not(loom))]
 use crate::sync::LINES;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{Arc, AtomicBool, AtomicPtr, Padded, UnsafeCell};
 use crate::wakes::call;
-use crate::word::Word;
 use crate::{Armed, PacketList, mutant};
 
 /// Flag: the reader sleeps.
@@ -151,7 +151,7 @@ impl Mailbox {
             let new = Word::with(newest, total, 0);
             // Release: publishes the packets; pairs with the swap in `take` and `close`. Acquire:
             // if the exchange takes WAITING away, makes the waker visible; pairs with the release
-            // in `arm`.
+            // in `arm`. Relaxed: after a failed exchange, the word is only a guess.
             let order = mutant::or("mailbox-post-release", AcqRel, Acquire);
             let order = mutant::or("mailbox-post-acquire", order, Release);
             match shared.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {

@@ -34,21 +34,20 @@
 //! load and the exchange of another thread. The word would be unchanged, the exchange would
 //! succeed, and the sender would never be woken.)
 
-mod home;
-
 use std::ptr::{self, NonNull};
 use std::task::{RawWakerVTable, Waker};
 
-use crate::packet::{Before, Guests, Node, PAYLOAD_MAX, Packet, Tail};
+use crate::node::home::{
+    BELL, CLOSED, Home, RUNG, WAITING, WAKE_AT, WAKING, free_chain, store_waker,
+};
+use crate::node::word::Word;
+use crate::node::{Before, Guests, Node, PAYLOAD_MAX, Tail};
+use crate::packet::Packet;
 use crate::sync::Arc;
 use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-use crate::word::Word;
 use crate::{DropReason, Meta, PacketList, mutant};
 
-use home::{BELL, CLOSED, RUNG, WAITING, WAKE_AT, WAKING, free_chain};
-
-pub use home::Bell;
-pub(crate) use home::{Home, store_waker};
+pub use crate::node::home::Bell;
 
 /// Payload sizes of the nodes that a pool keeps, in bytes. A packet takes the smallest size that
 /// fits.
@@ -590,6 +589,21 @@ impl Drop for Pool {
             // SAFETY: no node is out, there is no bell and no thread is waking, so nobody else
             // refers to the home.
             unsafe { Home::free(self.home.as_ptr()) };
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_tried_again_is_counted() {
+        let pool = Pool::new(Credits { packets: 1, bytes: 1 });
+        assert_eq!(pool.repeated(), 0);
+        for count in 1..=3 {
+            pool.home().word.0.repeats();
+            assert_eq!(pool.repeated(), count);
         }
     }
 }

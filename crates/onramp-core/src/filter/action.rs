@@ -9,6 +9,7 @@
 use onramp_queue::Packet;
 
 use super::Look;
+use super::control::Control;
 use super::police::Police;
 use super::reader::{Reader, count, masked};
 use crate::base::error::Errno;
@@ -17,29 +18,10 @@ use crate::base::{ConfigError, Counters, Instant};
 
 mod show;
 
-pub(super) use self::show::{class_name, show_all, show_bare, show_bare_stats, show_control};
+pub(super) use self::show::{class_name, show_all, show_bare, show_bare_stats};
 
 /// The most actions of a filter, and the most jumps between its actions for a packet.
 const ACTIONS_MAX: usize = 32;
-
-/// What is to be done after an action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Control {
-    /// Ask the next filter: this filter has not matched after all (`continue`).
-    Next,
-    /// The filter has matched (`ok`, `pass`).
-    Ok,
-    /// Begin again at the first filter (`reclassify`).
-    Again,
-    /// Drop the packet (`drop`, `shot`).
-    Drop,
-    /// Run the next action (`pipe`).
-    Pipe,
-    /// Go on at the first filter of this chain.
-    Goto(u32),
-    /// Run the action with this number, where the first action has number 0.
-    Jump(u32),
-}
 
 /// An action of a filter, its number among the actions of its kind, and its counters.
 #[derive(Clone, Debug)]
@@ -211,7 +193,7 @@ pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<
             let why = format!("a filter has at most {ACTIONS_MAX} actions");
             return Err(words.wrong("action", "", why));
         }
-        if !words.takes("action") && words.peek().is_none_or(|word| control(word).is_none()) {
+        if !words.takes("action") && words.peek().is_none_or(|word| Control::of(word).is_none()) {
             return Ok(true);
         }
     }
@@ -273,45 +255,6 @@ impl Action {
     }
 }
 
-/// Reads a control, if one comes next.
-pub(super) fn read_control(words: &mut Reader<'_>) -> Result<Option<Control>, ConfigError> {
-    let Some(word) = words.peek() else { return Ok(None) };
-    let control = match word {
-        "jump" => {
-            words.next();
-            return words.number("jump", 0xffff).map(Control::Jump).map(Some);
-        }
-        "goto" => {
-            words.next();
-            if !words.take("chain") {
-                return Err(words.wrong(
-                    "goto",
-                    words.peek().unwrap_or_default(),
-                    "expected chain",
-                ));
-            }
-            return words.number("goto chain", 0x0fff_ffff).map(Control::Goto).map(Some);
-        }
-        word => control(word),
-    };
-    if control.is_some() {
-        words.next();
-    }
-    Ok(control)
-}
-
-/// Returns the control that a single word means.
-pub(super) fn control(word: &str) -> Option<Control> {
-    Some(match word {
-        "continue" => Control::Next,
-        "ok" | "pass" => Control::Ok,
-        "reclassify" => Control::Again,
-        "drop" | "shot" => Control::Drop,
-        "pipe" => Control::Pipe,
-        _ => return None,
-    })
-}
-
 /// Actions of Linux that do not exist here: those that send packets elsewhere or write into them.
 const ABSENT: &[&str] = &[
     "bpf",
@@ -341,7 +284,7 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
     let missing = |words: &Reader<'_>| {
         words.wrong("action", words.peek().unwrap_or_default(), EXPECTED).argument()
     };
-    let control = match (read_control(words)?, words.peek()) {
+    let control = match (Control::read(words)?, words.peek()) {
         (Some(control), _) => control,
         // An `index` without a control means an action that lets packets pass.
         (None, Some("index")) => Control::Ok,
@@ -358,7 +301,7 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
             "determ" => Some(None),
             _ => None,
         })?;
-        let control = read_control(words)?.ok_or_else(|| missing(words))?;
+        let control = Control::read(words)?.ok_or_else(|| missing(words))?;
         let every = words.number("random", 10_000)?.max(1);
         random = Some(Random { chance, control, every, seen: 0 });
     }
@@ -403,7 +346,7 @@ fn read_edit(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
         let error = words.wrong("skbedit", word.unwrap_or_default(), EDITS);
         return Err(if word.is_none() { error.argument() } else { error });
     }
-    if let Some(control) = read_control(words)? {
+    if let Some(control) = Control::read(words)? {
         edit.control = control;
     }
     Action::new(What::Edit(edit)).read_end(words)

@@ -10,7 +10,7 @@
 
 use onramp_queue::Packet;
 
-use super::action::{self, Control};
+use super::control::Control;
 use super::reader::Reader;
 use crate::base::units::parse_size;
 use crate::base::{ConfigError, Instant, Rate};
@@ -159,7 +159,7 @@ impl Line {
             return Err(words.wrong("police", "", NEEDS).argument());
         }
         while let Some(word) = words.peek() {
-            if let Some(control) = action::read_control(words)? {
+            if let Some(control) = Control::read(words)? {
                 self.exceed = control;
                 continue;
             }
@@ -187,7 +187,7 @@ impl Line {
     /// Reads what follows the word `conform-exceed`.
     fn read_controls(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         if let Some("goto" | "jump") = words.peek() {
-            self.exceed = action::read_control(words)?.unwrap_or(self.exceed);
+            self.exceed = Control::read(words)?.unwrap_or(self.exceed);
             return Ok(());
         }
         let expected = "EXCEED or EXCEED/CONFORM, actions both";
@@ -284,7 +284,7 @@ fn held(rate: u64, burst: u64) -> u64 {
 
 fn masked_controls(word: &str, conform: Control) -> Option<(Control, Control)> {
     match word.split_once('/') {
-        Some((exceed, conform)) => Some((action::control(exceed)?, action::control(conform)?)),
-        None => Some((action::control(word)?, conform)),
+        Some((exceed, conform)) => Some((Control::of(exceed)?, Control::of(conform)?)),
+        None => Some((Control::of(word)?, conform)),
     }
 }

@@ -129,7 +129,9 @@ impl FilterSpec {
             Matcher::MarkIsClass(_) | Matcher::Root => {}
             Matcher::Table(divisor) => show_table(handle, *divisor, out),
             Matcher::U32(node) => {
-                node.show(self, out);
+                node.show_place(self.handle, self.class, out);
+                self.show_hardware("", out);
+                node.show_keys(self.protocol, out);
                 self.show_actions("\n", out);
                 if let Some(dev) = &self.indev {
                     out.string("input_dev", dev, format_args!("\n  input dev {dev}\n"));

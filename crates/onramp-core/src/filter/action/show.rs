@@ -1,34 +1,9 @@
 //! How `tc` shows actions.
 
-use super::{Action, Control, Edit, What};
+use super::super::control::Control;
+use super::{Action, Edit, What};
 use crate::base::Handle;
 use crate::base::show::Out;
-
-impl Control {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Next => "continue",
-            Self::Ok => "pass",
-            Self::Again => "reclassify",
-            Self::Drop => "drop",
-            Self::Pipe => "pipe",
-            Self::Goto(_) => "goto",
-            Self::Jump(_) => "jump",
-        }
-    }
-}
-
-/// Shows a control, with a word before it.
-pub(in crate::filter) fn show_control(out: &mut Out, before: &str, control: Control) {
-    out.open(Some("control_action"));
-    out.string("type", control.name(), format_args!("{before}{}", control.name()));
-    match control {
-        Control::Goto(chain) => out.uint("chain", chain.into(), format_args!(" chain {chain}")),
-        Control::Jump(to) => out.uint("jump", to.into(), format_args!(" {to}")),
-        _ => {}
-    }
-    out.close();
-}
 
 /// Shows the actions of a filter, below the filter.
 pub(in crate::filter) fn show_all(actions: &[Action], out: &mut Out) {
@@ -83,7 +58,7 @@ impl Action {
         let before = match &self.what {
             What::Gact { control, random } => {
                 out.string("kind", "gact", format_args!("gact "));
-                show_control(out, "action ", *control);
+                control.show(out, "action ");
                 let (name, then, every) = match random {
                     None => ("none", Control::Ok, 0),
                     Some(random) if random.chance.is_some() => {
@@ -93,7 +68,7 @@ impl Action {
                 };
                 out.open(Some("prob"));
                 out.string("random_type", name, format_args!("\n\t random type {name} "));
-                show_control(out, "", then);
+                then.show(out, "");
                 out.uint("val", every.into(), format_args!(" val {every}"));
                 out.close();
                 "\n\t "
@@ -152,7 +127,7 @@ impl Edit {
         if self.inherit {
             out.null("inheritdsfield", format_args!(" inheritdsfield"));
         }
-        show_control(out, " ", self.control);
+        self.control.show(out, " ");
     }
 }
 

@@ -1,6 +1,6 @@
 //! How `tc` shows a policer.
 
-use super::super::action::{Control, show_control};
+use super::super::control::Control;
 use super::Police;
 use crate::base::show::Out;
 use crate::base::units::Size;
@@ -22,9 +22,9 @@ impl Police {
             out.uint("pkts_rate", rate, format_args!("pkts_rate {rate} "));
             out.uint("pkts_burst", burst, format_args!("pkts_burst {burst} "));
         }
-        show_control(out, "action ", self.exceed);
+        self.exceed.show(out, "action ");
         if self.conform != Control::Ok {
-            show_control(out, "/", self.conform);
+            self.conform.show(out, "/");
         }
         out.text(format_args!(" "));
         out.uint("overhead", told.overhead.into(), format_args!("overhead {}b ", told.overhead));

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use super::super::action::class_name;
-use super::super::read::FilterSpec;
 use super::{Key, Node};
+use crate::base::Handle;
 use crate::base::dissect::ethertype;
 use crate::base::show::Out;
 
@@ -27,16 +27,15 @@ pub(in crate::filter) fn show_table(handle: u32, divisor: u32, out: &mut Out) {
 }
 
 impl Node {
-    /// Shows a node, from its handle to the keys that it compares.
-    pub(in crate::filter) fn show(&self, filter: &FilterSpec, out: &mut Out) {
-        let handle = filter.handle;
+    /// Shows where the node with this handle stands, the class of its filter, and its link.
+    pub(in crate::filter) fn show_place(&self, handle: u32, class: Option<Handle>, out: &mut Out) {
         let (name, order) = (handle_name(handle), handle & 0xfff);
         out.string("fh", &name, format_args!("fh {name} "));
         out.uint("order", order.into(), format_args!("order {order} "));
         let (table, bucket) = (format!("{:x}", handle >> 20), format!("{:x}", handle >> 12 & 0xff));
         out.string("key_ht", &table, format_args!("key ht {table} "));
         out.string("bkt", &bucket, format_args!("bkt {bucket} "));
-        match filter.class.map(class_name) {
+        match class.map(class_name) {
             Some(class) => {
                 let star = if self.terminal { "*" } else { "" };
                 out.string("flowid", &class, format_args!("{star}flowid {class} "));
@@ -47,8 +46,11 @@ impl Node {
         if let Some(link) = self.link.map(handle_name) {
             out.string("link", &link, format_args!("link {link} "));
         }
-        filter.show_hardware("", out);
-        self.show_selector(filter.protocol, out);
+    }
+
+    /// Shows the keys that the node compares, in a filter of this protocol.
+    pub(in crate::filter) fn show_keys(&self, protocol: u16, out: &mut Out) {
+        self.show_selector(protocol, out);
         self.show_moves(out);
     }
 

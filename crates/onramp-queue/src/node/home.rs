@@ -5,44 +5,44 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 
+use super::Node;
+use super::word::Word;
 use crate::mutant;
-use crate::packet::Node;
 #[cfg(not(loom))]
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell};
 use crate::wakes::call;
-use crate::word::Word;
 
 /// Flag: the sender waits. The thread that makes the count reach [`WAKE_AT`] wakes the sender.
-pub(super) const WAITING: usize = 1;
+pub(crate) const WAITING: usize = 1;
 /// Flag: a thread is taking the waker out, and only that thread may touch the waker. The home stays
 /// alive until that thread has finished.
-pub(super) const WAKING: usize = 2;
+pub(crate) const WAKING: usize = 2;
 /// Flag: the pool is gone; the count is the number of nodes still out.
-pub(super) const CLOSED: usize = 4;
+pub(crate) const CLOSED: usize = 4;
 /// Flag: there is a [`Bell`], which keeps the home alive.
-pub(super) const BELL: usize = 8;
+pub(crate) const BELL: usize = 8;
 /// Flag: the bell rang, and the pool has not looked since.
-pub(super) const RUNG: usize = 16;
+pub(crate) const RUNG: usize = 16;
 
 /// The count at which a sender that is WAITING is woken.
-pub(super) const WAKE_AT: u16 = 0x8000;
+pub(crate) const WAKE_AT: u16 = 0x8000;
 
 /// The place to which the nodes of one pool return.
 pub(crate) struct Home {
-    pub(super) word: Padded<Door>,
-    pub(super) waker: UnsafeCell<Option<Waker>>,
-    pub(super) life: Life,
+    pub(crate) word: Padded<Door>,
+    pub(crate) waker: UnsafeCell<Option<Waker>>,
+    pub(crate) life: Life,
 }
 
 /// The word, and on the same cache line the counter that only threads write that have just lost a
 /// race for the word.
-pub(super) struct Door {
+pub(crate) struct Door {
     word: AtomicPtr<Node>,
     /// Number of failed exchanges in `put_back`. Left out under loom, to keep the models small.
     #[cfg(not(loom))]
-    pub(super) repeated: AtomicU64,
+    pub(crate) repeated: AtomicU64,
 }
 
 impl Deref for Door {
@@ -88,7 +88,7 @@ pub(crate) unsafe fn store_waker(slot: *mut Option<Waker>, waker: &Waker) {
 /// # Safety
 ///
 /// The chain is null-terminated, and the caller owns it.
-pub(super) unsafe fn free_chain(mut node: *mut Node) {
+pub(crate) unsafe fn free_chain(mut node: *mut Node) {
     while !node.is_null() {
         // SAFETY: the caller owns the chain.
         let next = unsafe { Node::next(node) };
@@ -99,14 +99,14 @@ pub(super) unsafe fn free_chain(mut node: *mut Node) {
 }
 
 impl Home {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { word: Padded(Door::new()), waker: UnsafeCell::new(None), life: Life::new() }
     }
 
     /// # Safety
     ///
     /// Nobody else refers to the home, now or later.
-    pub(super) unsafe fn free(home: *mut Self) {
+    pub(crate) unsafe fn free(home: *mut Self) {
         // SAFETY: the home is alive until it is freed below.
         let dead = unsafe { &(*home).life }.ends();
         if !dead.stays_allocated() {
@@ -154,7 +154,8 @@ impl Home {
             // Release: publishes the nodes, and what this thread did with the home; pairs with the
             // acquire in `reclaim`, in `close` and in this function. Acquire: if the word was
             // WAITING, makes the waker visible; pairs with the release in `arm`. If the word was
-            // CLOSED, makes all that other threads did with the home visible.
+            // CLOSED, makes all that other threads did with the home visible. Relaxed: after a
+            // failed exchange, the word is only a guess for the next round.
             let order = mutant::or("pool-put-release", AcqRel, Acquire);
             let order = mutant::or("pool-put-acquire", order, Release);
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
@@ -190,7 +191,7 @@ impl Home {
     /// # Safety
     ///
     /// The caller set WAKING, and no thread has cleared it since; WAKING keeps the home alive.
-    pub(super) unsafe fn wake(home: *const Self) {
+    pub(crate) unsafe fn wake(home: *const Self) {
         // SAFETY: WAKING keeps the home alive.
         let this = unsafe { &*home };
         this.life.used();
@@ -266,7 +267,7 @@ unsafe impl Sync for Bell {}
 
 impl Bell {
     /// Makes a bell. The caller has set the flag BELL for it.
-    pub(super) fn new(home: NonNull<Home>) -> Self {
+    pub(crate) fn new(home: NonNull<Home>) -> Self {
         Self { home }
     }
 
@@ -313,20 +314,5 @@ impl Drop for Bell {
         let order = mutant::or("bell-drop-acquire", order, Release);
         // SAFETY: BELL belongs to this bell, which does not use the home again.
         unsafe { Home::leave(self.home.as_ptr(), BELL, order) };
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use crate::{Credits, Pool};
-
-    #[test]
-    fn what_was_tried_again_is_counted() {
-        let pool = Pool::new(Credits { packets: 1, bytes: 1 });
-        assert_eq!(pool.repeated(), 0);
-        for count in 1..=3 {
-            pool.home().word.0.repeats();
-            assert_eq!(pool.repeated(), count);
-        }
     }
 }

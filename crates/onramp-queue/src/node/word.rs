@@ -12,7 +12,7 @@
 //! address of each new node. The word is stored as a pointer, so that it carries the provenance of
 //! the newest node.
 
-use crate::packet::Node;
+use super::Node;
 
 /// The flags use the low bits, which are zero in every node address because of its alignment.
 const FLAGS: usize = 0x3f;

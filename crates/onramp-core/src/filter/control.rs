@@ -1,0 +1,89 @@
+//! Controls: what is to be done after an action.
+
+use super::reader::Reader;
+use crate::base::ConfigError;
+use crate::base::show::Out;
+
+/// What is to be done after an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Control {
+    /// Ask the next filter: this filter has not matched after all (`continue`).
+    Next,
+    /// The filter has matched (`ok`, `pass`).
+    Ok,
+    /// Begin again at the first filter (`reclassify`).
+    Again,
+    /// Drop the packet (`drop`, `shot`).
+    Drop,
+    /// Run the next action (`pipe`).
+    Pipe,
+    /// Go on at the first filter of this chain.
+    Goto(u32),
+    /// Run the action with this number, where the first action has number 0.
+    Jump(u32),
+}
+
+impl Control {
+    /// Reads a control, if one comes next.
+    pub(super) fn read(words: &mut Reader<'_>) -> Result<Option<Self>, ConfigError> {
+        let Some(word) = words.peek() else { return Ok(None) };
+        let control = match word {
+            "jump" => {
+                words.next();
+                return words.number("jump", 0xffff).map(Self::Jump).map(Some);
+            }
+            "goto" => {
+                words.next();
+                if !words.take("chain") {
+                    return Err(words.wrong(
+                        "goto",
+                        words.peek().unwrap_or_default(),
+                        "expected chain",
+                    ));
+                }
+                return words.number("goto chain", 0x0fff_ffff).map(Self::Goto).map(Some);
+            }
+            word => Self::of(word),
+        };
+        if control.is_some() {
+            words.next();
+        }
+        Ok(control)
+    }
+
+    /// Returns the control that a single word means.
+    pub(super) fn of(word: &str) -> Option<Self> {
+        Some(match word {
+            "continue" => Self::Next,
+            "ok" | "pass" => Self::Ok,
+            "reclassify" => Self::Again,
+            "drop" | "shot" => Self::Drop,
+            "pipe" => Self::Pipe,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Next => "continue",
+            Self::Ok => "pass",
+            Self::Again => "reclassify",
+            Self::Drop => "drop",
+            Self::Pipe => "pipe",
+            Self::Goto(_) => "goto",
+            Self::Jump(_) => "jump",
+        }
+    }
+
+    /// Shows this control, with a word before it.
+    pub(super) fn show(self, out: &mut Out, before: &str) {
+        out.open(Some("control_action"));
+        out.string("type", self.name(), format_args!("{before}{}", self.name()));
+        match self {
+            Self::Goto(chain) => out.uint("chain", chain.into(), format_args!(" chain {chain}")),
+            Self::Jump(to) => out.uint("jump", to.into(), format_args!(" {to}")),
+            _ => {}
+        }
+        out.close();
+    }
+}

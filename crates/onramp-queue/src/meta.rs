@@ -1,0 +1,51 @@
+//! What a packet is, beside its payload.
+
+use crate::DropReason;
+
+/// The fields of a packet that qdiscs read and write. `Meta` and the list link together fill one
+/// cache line.
+#[derive(Clone, Debug, Default)]
+pub struct Meta {
+    /// Key of the packet's flow. Every qdisc that distinguishes flows keeps the packets of one flow
+    /// in order.
+    pub flow: u64,
+    /// Earliest departure time, in nanoseconds on the link's clock; 0 = none (`SO_TXTIME`).
+    pub txtime_ns: u64,
+    /// When the packet was pushed, in nanoseconds on the link's clock. `netem` overwrites the time
+    /// when it passes the packet to a child qdisc.
+    pub enqueued_ns: u64,
+    /// A number that the sender chooses and that the packet's completion reports. Onramp never
+    /// reads the cookie.
+    pub cookie: u64,
+    /// Pacing rate of the packet's flow, in bytes per second; 0 = not set (`SO_MAX_PACING_RATE`).
+    pub pacing_rate: u64,
+    /// Length on the wire in bytes, including the link header (`qdisc_pkt_len`). Do not change
+    /// `len` while the packet is in a list.
+    pub len: u32,
+    /// Priority, as in `SO_PRIORITY` (`skb->priority`).
+    pub priority: u32,
+    /// Mark, as in `SO_MARK` (`skb->mark`).
+    pub mark: u32,
+    /// Bytes of payload in each datagram, if the payload consists of several datagrams (GSO); 0 =
+    /// one datagram. A qdisc may split such a packet into its datagrams; the sender's completion
+    /// then reports the fate of the last datagram.
+    pub gso_size: u16,
+    /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    pub ecn: u8,
+    /// Why the packet was dropped; `None`: the packet was not dropped. From the push until the
+    /// packet is sent or dropped, the reason is `PortDead`, in case the port dies with the packet.
+    pub drop_reason: Option<DropReason>,
+}
+
+/// The layer at which a payload begins. Filters use the layer to find the addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layer {
+    /// The payload begins with the data of a UDP datagram, whose destination is [`Packet::dest`].
+    /// Sockets send such payloads.
+    #[default]
+    Datagram,
+    /// The payload begins with an IPv4 or IPv6 header.
+    Ip,
+    /// The payload begins with an Ethernet header.
+    Ethernet,
+}

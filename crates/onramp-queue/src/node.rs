@@ -1,0 +1,297 @@
+//! Nodes: the memory of packets. A node is one allocation: a header of two cache lines, followed by
+//! the payload.
+//!
+//! ```text
+//! line 0   list link, Meta              read and written by intake and qdisc
+//! line 1   home, destination, lengths   read by device and sender
+//! 2 ..     payload                      written once by the sender
+//! ```
+
+pub(crate) mod home;
+pub(crate) mod word;
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::net::SocketAddr;
+use std::ptr;
+
+use self::home::Home;
+use self::word::Word;
+use crate::meta::{Layer, Meta};
+use crate::sync::{Arc, UnsafeCell, alloc, dealloc};
+
+/// Header and payload of a packet, in one allocation.
+#[repr(C, align(64))]
+pub(crate) struct Node {
+    next: UnsafeCell<*mut Self>,
+    pub(crate) meta: Meta,
+    pub(crate) tail: Tail,
+}
+
+/// The second cache line of the header.
+pub(crate) struct Tail {
+    /// The pool that the node returns to; null for a heap node.
+    pub(crate) home: *const Home,
+    /// The sender that submitted the packet, if the packet comes from another pool or from the
+    /// heap. Each such packet (a guest of the sender) holds a clone of this `Arc`, and the sender
+    /// counts its guests by counting clones.
+    pub(crate) host: Option<Arc<Guests>>,
+    pub(crate) dest: Option<SocketAddr>,
+    pub(crate) capacity: u32,
+    /// Index of the device queue for the packet; `None` if nobody has chosen a queue.
+    pub(crate) queue: Option<u16>,
+    pub(crate) payload_len: u16,
+    /// Bytes that the pool charged for the packet.
+    pub(crate) charge: u16,
+    pub(crate) layer: Layer,
+    /// Whether a link accepted the packet, so that its fate must be reported as a completion.
+    pub(crate) submitted: bool,
+    /// Whether the packet was submitted by the sender that owns its pool. That sender counts the
+    /// packet as below itself.
+    pub(crate) below: bool,
+    /// The state of the packet before the current attempt to submit it.
+    pub(crate) before: Before,
+}
+
+/// State of a packet before an attempt to submit it. A receiver may submit a packet again; if that
+/// attempt is refused, the packet returns to the saved state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Before {
+    /// Nobody had submitted the packet.
+    New,
+    /// Another sender had submitted the packet; the current sender had not.
+    Lent,
+    /// The current sender had already submitted the packet, and already counts it.
+    Counted,
+}
+
+/// Reference-counted token that a sender shares with its guests: packets of other pools, or of the
+/// heap, that the sender submitted. A guest holds a clone until the guest is sent or dropped, so
+/// the number of clones is the number of guests.
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    /// For a packet that a receiver sent on: the token of the sender that submitted the packet now,
+    /// and the token that the packet held before.
+    pub(crate) sent_on: Option<(Arc<Self>, Arc<Self>)>,
+}
+
+impl Guests {
+    /// Whether a packet that holds `self` counts as a guest of the sender that owns `mine`.
+    fn has(&self, mine: &Arc<Self>) -> bool {
+        let mut held = self;
+        loop {
+            if ptr::eq(held, &raw const **mine) {
+                return true;
+            }
+            match &held.sent_on {
+                Some((now, _)) if Arc::ptr_eq(now, mine) => return true,
+                Some((_, before)) => held = before,
+                None => return false,
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(std::mem::offset_of!(Node, tail) == 64, "link and meta fill one line");
+    assert!(size_of::<Node>() == 128, "the header is two lines");
+};
+
+/// Largest payload of one packet, in bytes: the limit of IP's 16-bit length field.
+pub const PAYLOAD_MAX: usize = 65_535;
+
+/// Number of payload bytes that are prefetched explicitly; the hardware prefetcher fetches the
+/// rest.
+const PREFETCH_MAX: u32 = 256;
+
+impl Node {
+    fn layout(capacity: u32) -> Layout {
+        let bytes = size_of::<Self>() + capacity as usize;
+        Layout::from_size_align(bytes, align_of::<Self>()).expect("at most 64 KiB and a header")
+    }
+
+    /// Allocates a node whose payload may grow to `capacity` bytes.
+    pub(crate) fn alloc(capacity: u32, home: *const Home) -> *mut Self {
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout is not empty, because it contains the header.
+        let node = unsafe { alloc(layout) }.cast::<Self>();
+        if node.is_null() {
+            handle_alloc_error(layout);
+        }
+        Word::assert_holds(node);
+        // Exposes the provenance, which `PacketList::from_newest_first` picks up again.
+        let _ = node.expose_provenance();
+        let tail = Tail {
+            home,
+            host: None,
+            dest: None,
+            capacity,
+            queue: None,
+            payload_len: 0,
+            charge: 0,
+            layer: Layer::Datagram,
+            submitted: false,
+            below: false,
+            before: Before::New,
+        };
+        let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
+        // SAFETY: the node was just allocated with the size and alignment of `Self`, and no other
+        // thread knows its address.
+        unsafe { node.write(fresh) };
+        node
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node, which came from [`Node::alloc`], and does not use it again.
+    pub(crate) unsafe fn free(node: *mut Self) {
+        // SAFETY: the node is alive until `drop_in_place` below.
+        let capacity = unsafe { (*node).tail.capacity };
+        // SAFETY: the caller owns the node.
+        unsafe { ptr::drop_in_place(node) };
+        // SAFETY: `alloc` allocated the node with this layout.
+        unsafe { dealloc(node.cast(), Self::layout(capacity)) };
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn next(node: *mut Self) -> *mut Self {
+        // SAFETY: the caller owns the node, so the node is alive.
+        let link = unsafe { &(*node).next };
+        // SAFETY: only the owner of a node reads and writes its link.
+        link.with(|next| unsafe { *next })
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn set_next(node: *mut Self, next: *mut Self) {
+        // SAFETY: the caller owns the node, so the node is alive.
+        let link = unsafe { &(*node).next };
+        // SAFETY: only the owner of a node reads and writes its link.
+        link.with_mut(|slot| unsafe { *slot = next });
+    }
+
+    /// Returns the addresses of the cache lines that hold a node's header and the first `payload`
+    /// bytes.
+    #[inline]
+    fn lines(node: *mut Self, payload: u32) -> impl Iterator<Item = *mut Self> {
+        let lines = 2 + (payload.min(PREFETCH_MAX) as usize).div_ceil(64);
+        (0..lines).map(move |line| node.wrapping_byte_add(line * 64))
+    }
+
+    /// Prefetches a node's header and the first `payload` bytes for reading.
+    #[inline]
+    pub(crate) fn prefetch(node: *mut Self, payload: u32) {
+        Self::lines(node, payload).for_each(|line| crate::sync::prefetch(line));
+    }
+
+    /// Like [`prefetch`](Self::prefetch), but for writing.
+    #[inline]
+    pub(crate) fn prefetch_write(node: *mut Self, payload: u32) {
+        Self::lines(node, payload).for_each(|line| crate::sync::prefetch_write(line));
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn home(node: *mut Self) -> *const Home {
+        // SAFETY: the caller owns the node, so the node is alive; `home` never changes.
+        unsafe { (*node).tail.home }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn capacity(node: *mut Self) -> u32 {
+        // SAFETY: the caller owns the node, so the node is alive; `capacity` never changes.
+        unsafe { (*node).tail.capacity }
+    }
+
+    /// Resets a node for its next packet; only the payload buffer keeps its contents.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn renew(node: *mut Self, charge: u16) {
+        // SAFETY: the caller owns the node.
+        let (meta, tail) = unsafe { Self::parts(node) };
+        *meta = Meta::default();
+        (tail.dest, tail.queue, tail.layer) = (None, None, Layer::Datagram);
+        (tail.payload_len, tail.charge, tail.submitted) = (0, charge, false);
+        debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
+    }
+
+    /// Removes the packet from the guests of the sender that submitted it, because the packet has
+    /// been sent or dropped. Returns the packet's home.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    pub(crate) unsafe fn settle(node: *mut Self) -> *const Home {
+        // SAFETY: the caller owns the node.
+        let (_, tail) = unsafe { Self::parts(node) };
+        if tail.host.is_some() {
+            tail.leave_host();
+        }
+        tail.home
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node, and lends it read-only for `'a`.
+    #[inline]
+    pub(crate) unsafe fn meta<'a>(node: *mut Self) -> &'a Meta {
+        // SAFETY: the caller owns the node, so the node is alive, and nobody writes it for `'a`.
+        unsafe { &(*node).meta }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node and keeps it for `'a`.
+    #[inline]
+    pub(crate) unsafe fn parts<'a>(node: *mut Self) -> (&'a mut Meta, &'a mut Tail) {
+        // SAFETY: the caller owns the node, so the node is alive, and nobody else refers to it.
+        let meta = unsafe { &mut (*node).meta };
+        // SAFETY: the caller owns the node, and `tail` does not overlap `meta`.
+        let tail = unsafe { &mut (*node).tail };
+        (meta, tail)
+    }
+}
+
+impl Tail {
+    /// Makes the packet count as a guest of the sender that owns `mine`, in addition to the senders
+    /// that it already counts for. A packet that several senders sent on holds the token of each of
+    /// them once. Returns false if the packet already counts for this sender.
+    pub(crate) fn join(&mut self, mine: &Arc<Guests>) -> bool {
+        if self.host.as_ref().is_some_and(|host| host.has(mine)) {
+            return false;
+        }
+        let mine = mine.clone();
+        self.host = Some(match self.host.take() {
+            Some(before) => Arc::new(Guests { sent_on: Some((mine, before)) }),
+            None => mine,
+        });
+        true
+    }
+
+    /// Undoes the last [`join`](Self::join).
+    pub(crate) fn part(&mut self) {
+        let host = self.host.take();
+        let sent_on = host.as_ref().and_then(|host| host.sent_on.as_ref());
+        self.host = sent_on.map(|(_, before)| before.clone());
+    }
+
+    #[cold]
+    fn leave_host(&mut self) {
+        self.host = None;
+    }
+}
