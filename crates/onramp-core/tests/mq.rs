@@ -81,7 +81,7 @@ fn flows_keep_their_queue_and_all_queues_have_some() {
     assert_eq!(used.len(), 8);
 }
 
-/// Without the option `queues`, there are as many queues as the highest numbered qdisc needs.
+/// Without the option `queues`, the number of queues is that of the highest class that has a qdisc.
 #[test]
 fn queues_come_with_their_qdiscs() {
     let mut tree = tree(&[
