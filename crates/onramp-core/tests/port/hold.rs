@@ -30,8 +30,7 @@ fn burst(world: &mut World) -> bool {
     lay
 }
 
-/// A hundred thousand bursts over seconds, each sent after the one before has left: nearly all are
-/// sent at once.
+/// Senders push a burst every half tick, 100,000 bursts in all: nearly all bursts are sent at once.
 #[test]
 fn bursts_that_lay_in_vain_end_the_collecting() {
     let mut world = world();
