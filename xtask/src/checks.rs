@@ -131,7 +131,8 @@ fn example(name: &str) -> Command {
     command
 }
 
-/// Makes the same command under ThreadSanitizer, with an instrumented standard library.
+/// Makes the `cargo run` command for an example, built with ThreadSanitizer and an instrumented
+/// standard library.
 fn sanitized_example(name: &str) -> Command {
     let mut command = cargo_nightly(&["run", "--release", "-Zbuild-std", "--target", TSAN_TARGET]);
     command.args(["--target-dir", "target/tsan", "-p", "onramp", "--example", name]);

@@ -81,8 +81,8 @@ fn a_debt_is_a_minute_at_most() {
     assert_eq!((leaves(&mut alone, 0), leaves(&mut alone, 0)), (0, 0));
     let minute = leaves(&mut alone, 0);
     assert!(minute.abs_diff(60 * SEC) <= 10, "{minute}");
-    // The same limit holds for a debt of the class's own rate alone. Until the minute is over, the
-    // class borrows.
+    // The limit of a minute also holds for a debt of the class's own rate alone. Until the minute
+    // is over, the class borrows.
     let mut child = tree(&[
         "class add dev e parent 1: classid 1:1 htb rate 8mbit burst 9000 cburst 9000",
         "class add dev e parent 1:1 classid 1:2 htb rate 8bit ceil 8mbit burst 1000 cburst 9000",

@@ -124,7 +124,7 @@ fn drops_come_neither_too_early_nor_too_late() {
         let _ = tree.dequeue(now);
     }
     let (least, most) = (gaps[1..].iter().min(), gaps.iter().max());
-    // The count includes the dropped packet.
+    // The gap between two drops counts the dropped packet.
     assert_eq!(least.copied(), Some((850_000 / p) + 1), "at {p} ppm");
     assert!(most.is_some_and(|most| *most <= 8_500_000 / p + 1), "{most:?} at {p} ppm");
     // After the first 0.85 / p packets, each packet is dropped with probability p, which adds 1 / p

@@ -18,8 +18,8 @@ use crate::Failure;
 /// end.
 const MEMORY: u64 = 4 << 30;
 
-/// Added to twice a test's processor time to estimate its running time. The measured running time
-/// is too long on a busy machine, but the test may also have to wait.
+/// A test's running time is taken as at most twice its processor time plus this duration. The
+/// measured running time is too long on a busy machine, but the test may also have to wait.
 const WAITS: Duration = Duration::from_millis(500);
 
 /// How a test process ended.

@@ -262,7 +262,8 @@ fn a_sender_has_time_for_a_quota_and_its_own() {
     }
 }
 
-/// The same holds for a port that dies: with one more packet, the runner drops everything.
+/// When a port dies in a sender's call, the sender drops up to 256 packets of others and its own.
+/// With one more packet, the runner drops everything.
 #[test]
 fn a_sender_buries_a_quota_and_its_own() {
     for own in [2, 100] {

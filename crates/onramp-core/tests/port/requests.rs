@@ -242,7 +242,8 @@ fn a_job_beside_packets_calls_the_keeper_at_once() {
     assert_eq!(world.waker.due(), Some(world.now.after(50_000)));
     assert!(give(&world, Box::new(|_, _| ())));
     assert_eq!(world.waker.due(), Some(world.now));
-    // The same holds if a job leaves no packets, or if it brings the first ones.
+    // The runner is also asked to visit at once if a job leaves no packets, or if a job brings the
+    // first packets.
     let mut world = World::new("fq timer_slack 0", 1_000);
     let mut pkt = packet(0, 1, world.now);
     pkt.txtime_ns = world.now.after(5_000_000).0;
