@@ -1,4 +1,5 @@
-//! The checkers beside the tests: loom, miri, ThreadSanitizer, another processor.
+//! The checkers that run beside the tests: loom, shuttle, miri, ThreadSanitizer, fuzzing, soak and
+//! chaos runs, comparisons with Linux, and a type check for another processor.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +9,7 @@ use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
 const LAB: &str = "onramp-lab";
-/// What the sanitizer is built for.
+/// The target for which ThreadSanitizer builds.
 const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The combinations of features that an embedder may want, beside all of them.
@@ -43,7 +44,7 @@ pub(crate) fn package() -> Outcome {
     run(package.args(["--exclude", "xtask", "--exclude", "onramp-differential"]))
 }
 
-/// Runs the models.
+/// Runs the models of `onramp-queue` under the loom model checker.
 pub(crate) fn loom(args: &[String]) -> Outcome {
     run(loom_tests().arg("--").args(args))
 }
@@ -52,13 +53,13 @@ pub(crate) fn loom_tests() -> Command {
     checker("loom", QUEUE)
 }
 
-/// Runs the whole path under random schedules.
+/// Runs senders, port, runner and credits together under random schedules.
 pub(crate) fn shuttle(args: &[String]) -> Outcome {
     run(checker("shuttle", "onramp-core").arg("--").args(args))
 }
 
-/// `cargo test` for the models of a checker: optimised, since they run millions of steps, but with
-/// assertions.
+/// Makes the `cargo test` command for the models of a checker. The build is optimised, because the
+/// models run millions of steps, but keeps assertions.
 fn checker(name: &str, package: &str) -> Command {
     let mut command = cargo(&["test", "--release", "-p", package, "--test", name]);
     command
@@ -70,16 +71,18 @@ fn checker(name: &str, package: &str) -> Command {
     command
 }
 
-/// Runs the tests of the queue crate in the interpreter; the stress tests with several schedules.
+/// Runs the tests of `onramp-queue` in the interpreter miri. The stress tests run with several
+/// schedules.
 pub(crate) fn miri(args: &[String]) -> Outcome {
     toolchain::nightly(&["miri", "rust-src"])?;
     let tests =
         ["--lib", "--test", "list", "--test", "pool", "--test", "intake", "--test", "mailbox"];
     let stress = ["--test", "stress"];
-    // The one cast of an address to a pointer is meant: `PacketList::from_newest_first`.
+    // The crate casts an address to a pointer on purpose, in `PacketList::from_newest_first`.
     let flags = "-Zmiri-permissive-provenance";
     let seeds = format!("{flags} -Zmiri-many-seeds=0..4");
-    // The laboratory's ways around the intake; the rest of that crate asks the kernel for things.
+    // Of the laboratory crate, only the tests of `cell` run here. The rest of the crate needs the
+    // kernel.
     let cells = ["--lib", "cell::"];
     let runs = [(QUEUE, tests.as_slice(), flags), (QUEUE, &stress, &seeds), (LAB, &cells, flags)];
     for (package, what, flags) in runs {
@@ -90,7 +93,8 @@ pub(crate) fn miri(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Runs the stress tests of every crate under ThreadSanitizer, the standard library included.
+/// Runs the stress tests of every crate under ThreadSanitizer, with an instrumented standard
+/// library.
 pub(crate) fn tsan(args: &[String]) -> Outcome {
     toolchain::nightly(&["rust-src"])?;
     for package in with_stress_tests()? {
@@ -102,7 +106,7 @@ pub(crate) fn tsan(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// The crates that have `tests/stress.rs`.
+/// Returns the crates that have `tests/stress.rs`.
 fn with_stress_tests() -> Result<Vec<String>, Failure> {
     let unable = |err| Failure::Unable(format!("crates: {err}"));
     let mut names = Vec::new();
@@ -116,13 +120,13 @@ fn with_stress_tests() -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Lets links live under random faults; what follows `soak` is given to it.
+/// Runs links under random faults. The arguments after `soak` go to the program.
 pub(crate) fn soak(args: &[String]) -> Outcome {
     run_example(example("soak").arg("--").args(args))
 }
 
-/// Lets everything happen at once, and watches that nobody hangs; first sees that the watchdog
-/// finds what is wrong on purpose. What follows `chaos` is given to it.
+/// Runs everything at once, with a watchdog that reports threads that hang. First checks that the
+/// watchdog finds deliberate errors. The arguments after `chaos` go to the program.
 pub(crate) fn chaos(args: &[String]) -> Outcome {
     let has = |option: &str| args.iter().any(|arg| arg == option);
     let sanitized = has("--tsan") && !has("--help");
@@ -131,7 +135,8 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
         eprintln!("chaos: nothing forks: ThreadSanitizer cannot follow a child of many threads");
     }
     let program = || if sanitized { sanitized_example("chaos") } else { example("chaos") };
-    // Given all arguments, it says what is wrong with them before it tests itself.
+    // The self-test gets all arguments too, so that the program reports wrong arguments before it
+    // tests itself.
     run_example(program().args(["--", "--self-test"]).args(args))?;
     if has("--help") || has("--self-test") {
         return Ok(());
@@ -139,8 +144,8 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
     run_example(program().arg("--").args(args))
 }
 
-/// Runs an example. One that ends with 2 has said what is wrong with its arguments: xtask ends
-/// with 2 as well, and adds nothing.
+/// Runs an example. Exit status 2 means that the example has reported wrong arguments: then xtask
+/// ends with status 2 as well and adds no message.
 fn run_example(command: &mut Command) -> Outcome {
     let status = status(command)?;
     match status.code() {
@@ -150,14 +155,16 @@ fn run_example(command: &mut Command) -> Outcome {
     }
 }
 
-/// `cargo run` for an example that runs for minutes: as fast to build as it is to run.
+/// Makes the `cargo run` command for an example that runs for minutes. Link-time optimisation is
+/// off, to build faster.
 fn example(name: &str) -> Command {
     let mut command = cargo(&["run", "--release", "-p", "onramp", "--example", name]);
     command.args(["--target-dir", "target/soak"]).env("CARGO_PROFILE_RELEASE_LTO", "off");
     command
 }
 
-/// The same under ThreadSanitizer, the standard library included.
+/// Makes the `cargo run` command for an example, built with ThreadSanitizer and an instrumented
+/// standard library.
 fn sanitized_example(name: &str) -> Command {
     let mut command = cargo_nightly(&["run", "--release", "-Zbuild-std", "--target", TSAN_TARGET]);
     command.args(["--target-dir", "target/tsan", "-p", "onramp", "--example", name]);
@@ -168,7 +175,7 @@ fn sanitized_example(name: &str) -> Command {
     command
 }
 
-/// The targets of `fuzz/`, and how many bytes are worth it.
+/// The targets of `fuzz/`, and the longest useful input of each in bytes.
 const FUZZED: &[(&str, u32)] = &[
     ("qdisc", 400),
     ("setup", 400),
@@ -178,7 +185,8 @@ const FUZZED: &[(&str, u32)] = &[
     ("protocol", 1024),
 ];
 
-/// Feeds random bytes to the targets of `fuzz/`, all or one, for `--seconds N` each (default 60).
+/// Runs the targets of `fuzz/` on random bytes: all targets or one, for `--seconds N` each (default
+/// 60).
 pub(crate) fn fuzz(args: &[String]) -> Outcome {
     toolchain::nightly(&[])?;
     let usage = || {
@@ -190,7 +198,8 @@ pub(crate) fn fuzz(args: &[String]) -> Outcome {
         Some((name, rest)) if !name.starts_with('-') => (Some(name), rest),
         _ => (None, args),
     };
-    // libFuzzer takes 0 for "without end", and what is no number for 0.
+    // libFuzzer takes 0 to mean "without end", and takes text that is not a number for 0. So check
+    // the number here.
     let seconds: u32 = match args {
         [] => 60,
         [key, seconds] if key == "--seconds" => match seconds.parse() {
@@ -209,7 +218,7 @@ pub(crate) fn fuzz(args: &[String]) -> Outcome {
         return Err(Failure::Unable(why.into()));
     }
     for (target, length) in targets {
-        // No sanitizer: what is fuzzed has no unsafe code of its own.
+        // No sanitizer: the fuzzed crates have no unsafe code of their own.
         let mut command = cargo_nightly(&["fuzz", "run", "-s", "none", target, "--"]);
         command.args([format!("-max_total_time={seconds}"), format!("-max_len={length}")]);
         command.arg("-verbosity=0");
@@ -224,12 +233,13 @@ pub(crate) fn conformance(args: &[String]) -> Outcome {
     run(command.arg("--").args(args))
 }
 
-/// Puts random cases to a real kernel and to our qdiscs. The kernel, which runs as a program, lies
+/// Runs random cases on a real kernel and on our qdiscs. The kernel runs as a program that lies
 /// outside the project.
 pub(crate) fn differential(args: &[String]) -> Outcome {
     let package = "onramp-differential";
     let mut command = cargo(&["run", "--quiet", "--release", "-p", package, "--bin", package]);
-    // Cases are kept by what they reach, which the compiler counts.
+    // `--keep` selects cases by the code that they reach, so build with the compiler's coverage
+    // counters.
     let counts = args.iter().any(|arg| arg.starts_with("--keep"));
     let folder = if counts { "target/differential/reach" } else { "target/differential/build" };
     if counts {
@@ -245,13 +255,13 @@ pub(crate) fn differential(args: &[String]) -> Outcome {
     match status.code() {
         Some(0) => Ok(()),
         Some(2) => std::process::exit(2),
-        // What it lacks, it has said.
+        // The program has already said what is missing.
         Some(3) => Err(Failure::Unable("the kernel cannot be asked: see above".into())),
         _ => Err(Failure::Failed(format!("`{}`: {status}", show(&command)))),
     }
 }
 
-/// Type-checks the workspace for a processor whose memory model is weaker.
+/// Type-checks the workspace for a processor with a weaker memory model.
 pub(crate) fn aarch64() -> Outcome {
     let target = "aarch64-unknown-linux-gnu";
     toolchain::target(target)?;

@@ -1,4 +1,4 @@
-//! All checks, in order; those that are quick to fail come first.
+//! Runs all checks in order. Checks that fail quickly come first.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::{Failure, Outcome, checks, mutants, suite, tidy};
 
 type Check = (&'static str, fn() -> Outcome);
 
-/// The tests come last, so that the output ends with their results.
+/// The checks with their names. The tests come last, so that the output ends with their results.
 const CHECKS: &[Check] = &[
     ("fmt", fmt),
     ("tidy", tidy::run),
@@ -26,9 +26,10 @@ const CHECKS: &[Check] = &[
     ("test", || suite::run(&[])),
 ];
 
-/// Runs every check, also after a failure, and sums up.
+/// Runs every check, even after a failure, and prints a summary.
 ///
-/// A check that could not run fails where the environment has `CI`, else it is only reported.
+/// A check that could not run counts as a failure if the environment variable `CI` is set.
+/// Otherwise it is only reported.
 pub(crate) fn run() -> Outcome {
     let in_ci = std::env::var_os("CI").is_some();
     let mut results = Vec::new();
@@ -69,7 +70,7 @@ fn fmt() -> Outcome {
 
 fn clippy() -> Outcome {
     shell(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // The models, and what they see of the source.
+    // Check the loom models too, and the code that is compiled only for them.
     let mut models = cargo(&["clippy", "-p", "onramp-queue", "--lib", "--test", "loom"]);
     models.args(["--target-dir", "target/loom", "--", "-D", "warnings"]);
     shell(models.env("RUSTFLAGS", "--cfg loom"))

@@ -1,6 +1,7 @@
-//! Runs again what the tables of the documents were made by, and shows old beside new.
+//! Repeats the measurements behind the tables in the documents, and shows old and new figures side
+//! by side.
 //!
-//! A table that can be repeated says how, in a comment above it:
+//! A table that can be repeated says how, in a comment above the table:
 //!
 //! ```text
 //! <!-- figures NAME
@@ -15,12 +16,13 @@
 //! <!-- end of figures -->
 //! ```
 //!
-//! `run` is a command that can write `--json FILE`. `rows: KEY of ARRAY` makes a line of each value
-//! that KEY has in ARRAY; `for KEY: A B` instead runs the command for each value, in the place of
-//! `{KEY}`, and makes a line of each. A column is a path into the JSON: names with dots between
-//! them; of an array, the first object whose keys are as the brackets say, and whose KEY is that
-//! of the line, if it has one. `/N` divides, `.N` is the number of digits, `spread` adds the
-//! extremes that stand beside the figure (`..._min`, `..._max`).
+//! `run` is a command that can write `--json FILE`. `rows: KEY of ARRAY` makes a line for each
+//! value that KEY has in ARRAY. `for KEY: A B` instead runs the command once for each value,
+//! inserted in place of `{KEY}`, and makes a line for each run. A column is a path into the JSON
+//! output: names separated by dots. In an array, the path takes the first object whose keys have
+//! the values in the brackets, and whose KEY, if it has one, has the value of the line. `/N`
+//! divides the figure, `.N` is the number of digits, and `spread` adds the extremes that stand
+//! beside the figure (`..._min`, `..._max`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +34,7 @@ use serde_json::Value;
 use crate::shell::{cargo, root, run as shell};
 use crate::{Failure, Outcome};
 
-/// Where tables are.
+/// The documents that contain tables.
 const DOCUMENTS: &[&str] = &["README.md", "docs/performance.md"];
 pub(crate) const BEGIN: &str = "<!-- figures ";
 const SAID: &str = "-->\n";
@@ -45,24 +47,24 @@ Runs the commands that the tables of README.md and docs/performance.md were made
 beside new. NAME: only tables whose name contains it. --write: puts the new ones in their place.
 ";
 
-/// A table of a document.
+/// A table in a document.
 #[derive(Debug, PartialEq)]
 struct Table<'t> {
     name: &'t str,
     command: &'t str,
     lines: Lines<'t>,
     columns: Vec<Column<'t>>,
-    /// What stands in the document, and where.
+    /// The table as the document has it, and its position in bytes.
     old: &'t str,
     at: usize,
 }
 
-/// What there is a line for.
+/// What the lines of a table stand for.
 #[derive(Debug, PartialEq)]
 enum Lines<'t> {
-    /// Each value of a key in an array.
+    /// One line for each value that a key has in an array.
     Of { key: &'t str, array: &'t str },
-    /// Each of these values, by a run of its own.
+    /// One line for each of these values. Each value needs its own run of the command.
     For { key: &'t str, values: Vec<&'t str> },
 }
 
@@ -75,7 +77,7 @@ struct Column<'t> {
     spread: bool,
 }
 
-/// Runs them all, or those whose name contains an argument.
+/// Measures all tables again, or only those whose name contains an argument.
 pub(crate) fn run(args: &[String]) -> Outcome {
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{HELP}");
@@ -116,7 +118,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// The tables of a document that say how they were made.
+/// Returns the tables of a document that say how they were made.
 fn tables(text: &str) -> Result<Vec<Table<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -178,7 +180,7 @@ fn column(text: &str) -> Option<Column<'_>> {
     Some(column)
 }
 
-/// The lines of a table, measured now: what each is of, and its cells.
+/// Measures a table now. Returns its lines: the value that each line stands for, and its cells.
 fn measure(table: &Table<'_>, runs: &mut Runs) -> Result<Vec<Vec<String>>, Failure> {
     let wrong = |why: String| Failure::Failed(format!("table {}: {why}", table.name));
     let mut lines = Vec::new();
@@ -199,7 +201,7 @@ fn measure(table: &Table<'_>, runs: &mut Runs) -> Result<Vec<Vec<String>>, Failu
     Ok(lines)
 }
 
-/// What commands wrote: tables of one command are of one run.
+/// The output of each command that was run. Tables with the same command share one run.
 #[derive(Default)]
 struct Runs(BTreeMap<String, Value>);
 
@@ -212,7 +214,8 @@ impl Runs {
     }
 }
 
-/// Runs `command`, which begins with `onramp` or `cargo`, and reads what it wrote.
+/// Runs `command`, which begins with `onramp` or `cargo`, and reads the JSON that the command
+/// wrote.
 fn results(command: &str) -> Result<Value, Failure> {
     let unable = |why: String| Failure::Unable(format!("`{command}`: {why}"));
     let words = words(command);
@@ -238,7 +241,7 @@ fn results(command: &str) -> Result<Value, Failure> {
     serde_json::from_str(&text).map_err(|err| unable(err.to_string()))
 }
 
-/// The words of a command line; those in single quotes may have spaces.
+/// Splits a command line into words. Words in single quotes may contain spaces.
 fn words(command: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (at, part) in command.split('\'').enumerate() {
@@ -286,13 +289,14 @@ fn cells(table: &Table<'_>, json: &Value, key: &str, line: &str) -> Result<Vec<S
     table.columns.iter().map(cell).collect()
 }
 
-/// What `path` leads to, in the line `line` of `key`.
+/// Returns the value at `path`, for the line whose `key` has the value `line`. Returns `None` if
+/// the path leads nowhere.
 fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Value> {
     let mut at = json;
     for part in path.split('.') {
         let (name, filters) = part.split_once('[').unwrap_or((part, ""));
         if at.is_null() {
-            return Some(at); // What is not there has no parts.
+            return Some(at); // A missing value has no parts either.
         }
         at = at.get(name)?;
         if let Some(rows) = at.as_array() {
@@ -308,7 +312,7 @@ fn find<'j>(json: &'j Value, path: &str, key: &str, line: &str) -> Option<&'j Va
     Some(at)
 }
 
-/// A value as it stands in a table.
+/// Returns a value as a table shows it.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -322,7 +326,7 @@ fn render(table: &Table<'_>, lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Each new cell with the old one before it, if that was another.
+/// Returns each new cell. The old cell stands before it if the two differ.
 fn beside(old: &str, new: &[Vec<String>]) -> String {
     let row = |line: &str| -> Vec<String> {
         line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
@@ -344,7 +348,7 @@ fn beside(old: &str, new: &[Vec<String>]) -> String {
     text
 }
 
-/// The number that a cell begins with.
+/// Returns the number that a cell begins with.
 fn number(cell: &str) -> Option<f64> {
     cell.split([' ', '(']).next()?.replace(',', "").parse().ok()
 }

@@ -1,7 +1,8 @@
-//! Which modules of a crate use each other: no circles, and no import that runs up the layers.
+//! Checks how the modules of a crate use each other: no cycles, and no import from a higher layer.
 //!
 //! Modules are compared where they are siblings: if `a/x.rs` uses `b/y.rs`, then `a` uses `b`. A
-//! module belongs to its parent, so that neither's use of the other counts. Tests are free.
+//! module belongs to its parent, so a use between a module and its parent does not count. Tests are
+//! exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,40 +11,42 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// The layers of a crate: each may use those before it.
+/// The layers of a crate, lowest first. Each layer may use the layers before it in the list.
 pub(crate) const LAYERS: &[(&str, &[&str])] =
     &[("crates/onramp-core", &["base", "law", "filter", "sched", "qdisc", "tc", "tree", "port"])];
 
-/// An import that should not be: its file and line, and what is wrong with it.
+/// An import that is not allowed: its file and line, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub file: PathBuf,
     pub line: usize,
     pub what: String,
-    /// It is reported and does not fail: circles within a layer, until all are untied.
+    /// Whether the import is only a warning, which does not fail the check. Cycles within a layer
+    /// are warnings until all of them are removed.
     pub warns: bool,
 }
 
-/// Reads a file; `None` if there is none.
+/// A function that reads a file. Returns `None` if the file does not exist.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// A module, and what it names.
+/// A module, and the paths that its code names.
 #[derive(Debug, Default)]
 struct Module {
     name: String,
     file: PathBuf,
     parent: usize,
     children: BTreeMap<String, usize>,
-    /// Names that it imports, and what they stand for.
+    /// The imported names, with the path that each name stands for.
     imports: BTreeMap<String, Vec<String>>,
-    /// Paths that it names, and their lines.
+    /// The paths that the code names, with their line numbers.
     named: Vec<(usize, Vec<String>)>,
 }
 
-/// A sibling that uses another: who does it first, and where.
+/// For each pair of siblings of which the first uses the second: the file and line of the first
+/// use.
 type Uses = BTreeMap<(usize, usize), (PathBuf, usize)>;
 
-/// Checks the crate in folder `krate`, by `layers` if it has some.
+/// Checks the crate in folder `krate`, including its layers if `layers` is given.
 pub(crate) fn check(krate: &Path, layers: Option<&[&str]>, read: Read<'_>) -> Vec<Wrong> {
     let roots = ["src/lib.rs", "src/main.rs"].map(|root| krate.join(root));
     let mut wrong = Vec::new();
@@ -61,7 +64,8 @@ pub(crate) fn check(krate: &Path, layers: Option<&[&str]>, read: Read<'_>) -> Ve
 struct Modules(Vec<Module>);
 
 impl Modules {
-    /// Adds the module in `file` and those below it; false: there is no such file.
+    /// Adds the module in `file` and the modules below it. Returns false if the file does not
+    /// exist.
     fn file(&mut self, file: &Path, parent: usize, name: &str, read: Read<'_>) -> bool {
         let Some(text) = read(file) else { return false };
         let Ok(syntax) = syn::parse_file(&text) else { return false };
@@ -104,7 +108,8 @@ impl Modules {
         }
     }
 
-    /// The module that `path` leads to from `from`, as deep as it names modules.
+    /// Returns the deepest module that `path` names, seen from module `from`. Returns `None` if the
+    /// path leads to another crate.
     fn resolve(&self, from: usize, path: &[String], depth: usize) -> Option<usize> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {
@@ -125,7 +130,8 @@ impl Modules {
                 let whole: Vec<_> = import.iter().chain(behind).cloned().collect();
                 return self.resolve(at, &whole, depth + 1);
             } else {
-                // An item of the module, or, of a path that begins with none, another crate's.
+                // The name is an item of the module at `at`. If no part of the path was a module,
+                // the path belongs to another crate.
                 return (rest.len() < path.len()).then_some(at);
             }
             rest = behind;
@@ -133,7 +139,7 @@ impl Modules {
         Some(at)
     }
 
-    /// A module and those above it, the outermost first.
+    /// Returns a module and its ancestors, the outermost first.
     fn way(&self, module: usize) -> Vec<usize> {
         let mut way = vec![module];
         while let Some(last) = way.last().filter(|last| **last != 0) {
@@ -143,7 +149,7 @@ impl Modules {
         way
     }
 
-    /// Siblings that use each other.
+    /// Returns the pairs of siblings of which the first uses the second.
     fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (from, module) in self.0.iter().enumerate() {
@@ -159,7 +165,7 @@ impl Modules {
         uses
     }
 
-    /// Each import that is part of a circle of siblings.
+    /// Returns each import that is part of a cycle of siblings.
     fn circles(&self) -> Vec<Wrong> {
         let uses = self.uses();
         let reaches = |from: usize, to: usize| {
@@ -179,7 +185,7 @@ impl Modules {
         wrong.collect()
     }
 
-    /// Each import of a layer above, and each module that is in no layer.
+    /// Returns each import from a higher layer, and each module that belongs to no layer.
     fn upward(&self, layers: &[&str]) -> Vec<Wrong> {
         let rank = |module: usize| layers.iter().position(|layer| *layer == self.0[module].name);
         let mut wrong = Vec::new();
@@ -202,7 +208,7 @@ impl Modules {
     }
 }
 
-/// Takes down what an item names.
+/// Records the paths that an item names.
 struct Names<'a>(&'a mut Module);
 
 impl Names<'_> {
@@ -235,13 +241,13 @@ impl Names<'_> {
             whole.push(ident.to_string());
         }
         self.0.named.push((ident.span().start().line, whole.clone()));
-        // `use a;` of a child says nothing new.
+        // `use a;`, where `a` is a child module, adds no new name.
         if whole != [alias.clone()] {
             self.0.imports.insert(alias, whole);
         }
     }
 
-    /// Paths that begin with `crate`, in the arguments of a macro.
+    /// Records the paths that begin with `crate` in the arguments of a macro.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<_> = tokens.into_iter().collect();
         for (at, token) in tokens.iter().enumerate() {
@@ -312,7 +318,7 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
 mod tests {
     use super::*;
 
-    /// What is wrong with a crate of these files: file, line, and the two modules.
+    /// Returns the findings for a crate with these files: file, line, and the two modules.
     fn wrong(files: &[(&str, &str)], layers: Option<&[&str]>) -> Vec<(String, usize, String)> {
         let read = |path: &Path| {
             let name = path.to_str().and_then(|path| path.strip_prefix("a/src/"));
@@ -368,7 +374,7 @@ mod tests {
             ("two.rs", "pub struct Two;\n#[cfg(test)]\nmod tests { use crate::one::One; }"),
         ];
         assert_eq!(wrong(&files, None), []);
-        // Siblings below are compared as well.
+        // Siblings at a lower level are compared as well.
         let files = [
             ("lib.rs", "mod one;"),
             ("one.rs", "mod x;\nmod y;"),

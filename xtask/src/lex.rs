@@ -1,22 +1,22 @@
-//! Splits Rust source into code and comments, so that rules look at the right one.
+//! Splits Rust source into code and comments, so that each rule looks only at its part.
 
 /// One line of source.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// What the compiler reads, without the contents of strings.
+    /// The code of the line, without the contents of strings.
     pub(crate) code: String,
-    /// What people read, with its slashes.
+    /// The comment of the line, with its slashes.
     pub(crate) comment: String,
 }
 
 impl Line {
-    /// Whether `word` stands in the code, as a word of its own.
+    /// Whether `word` occurs in the code as a whole word.
     pub(crate) fn has_word(&self, word: &str) -> bool {
         has_word(&self.code, word)
     }
 }
 
-/// Whether `word` stands in `text` with no letter, digit or underscore beside it.
+/// Whether `word` occurs in `text` with no letter, digit or underscore beside it.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(at, _)| {
@@ -28,10 +28,10 @@ pub(crate) fn has_word(text: &str, word: &str) -> bool {
 
 enum State {
     Code,
-    /// Nested as deep.
+    /// A block comment at this depth of nesting.
     Block(u32),
     Text,
-    /// A raw string that ends at a quote and as many hashes.
+    /// A raw string that ends at a quote followed by this number of hashes.
     Raw(usize),
 }
 
@@ -85,7 +85,7 @@ fn split(line: &str, state: &mut State) -> Line {
     out
 }
 
-/// The hashes and the length of the start of a raw string.
+/// If `rest` starts a raw string, returns its number of hashes and the length of its opening.
 fn raw_start(rest: &str, before: &str) -> Option<(usize, usize)> {
     if before.chars().next_back().is_some_and(|c| c.is_alphanumeric() && c != 'b') {
         return None;
@@ -100,7 +100,7 @@ fn raw_end(rest: &str, hashes: usize) -> bool {
     after.is_some_and(|tail| tail.bytes().take(hashes).filter(|&b| b == b'#').count() == hashes)
 }
 
-/// The length of a character literal; a lifetime is none.
+/// Returns the length of a character literal, or `None` for a lifetime.
 fn char_literal(rest: &str) -> Option<usize> {
     let body = rest.strip_prefix('\'')?;
     let first = body.chars().next()?;

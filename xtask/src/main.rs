@@ -40,12 +40,12 @@ usage: cargo xtask COMMAND
 loom, shuttle, miri, tsan: what follows is given to the test binary, e.g. `cargo xtask loom intake`.
 ";
 
-/// How a check ended, other than well.
+/// Why a check did not succeed.
 #[derive(Debug)]
 enum Failure {
-    /// It ran and found something.
+    /// The check ran and found a problem.
     Failed(String),
-    /// It could not run.
+    /// The check could not run.
     Unable(String),
 }
 

@@ -1,7 +1,7 @@
-//! Weakens the queue crate, one place at a time: each model that says it breaks has to.
+//! Weakens the queue crate in one place at a time. Each model that claims to break must then fail.
 //!
-//! The source marks the places (`mutant::or("NAME", ...)`, `mutant::is("NAME")`), and the models
-//! say what breaks them (`Broken by: NAME, NAME.`). Both lists must agree.
+//! The source marks the places (`mutant::or("NAME", ...)`, `mutant::is("NAME")`), and the comment
+//! of each model lists the mutants that break it (`Broken by: NAME, NAME.`). Both lists must agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,16 +17,17 @@ use crate::{Failure, Outcome};
 const SOURCE: &str = "crates/onramp-queue/src";
 const MODELS: &str = "crates/onramp-queue/tests/loom";
 
-/// A model that still runs after so long has met a chain without an end: that is a failure too.
+/// How long a model may run with a mutant. A model that runs longer is caught in an endless chain,
+/// which counts as a failure too.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// All of them together, without a mutant.
+/// How long all models together may run without a mutant.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(1_200);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Which mutants break which models.
+/// The models that each mutant must break, by the name of the mutant.
 type Table = BTreeMap<String, Vec<String>>;
 
-/// Runs them all, or those whose name contains an argument.
+/// Tries all mutants, or only those whose name contains an argument.
 pub(crate) fn run(only: &[String]) -> Outcome {
     let marked = marked(&read(SOURCE)?);
     let mut table = Table::new();
@@ -53,7 +54,7 @@ pub(crate) fn run(only: &[String]) -> Outcome {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Failed(wrong.join("; "))) }
 }
 
-/// Names and texts of the Rust files of a folder, and of those below it.
+/// Returns the names and texts of the Rust files in a folder and in the folders below it.
 fn read(folder: &str) -> Result<Vec<(String, String)>, Failure> {
     let unable = |err| Failure::Unable(format!("{folder}: {err}"));
     let mut files = Vec::new();
@@ -70,7 +71,7 @@ fn read(folder: &str) -> Result<Vec<(String, String)>, Failure> {
     Ok(files)
 }
 
-/// The names that the source marks.
+/// Returns the names of the mutants that the source marks.
 fn marked(files: &[(String, String)]) -> BTreeSet<String> {
     let calls = ["mutant::or(", "mutant::is("];
     let names = files.iter().flat_map(|(_, text)| {
@@ -82,7 +83,7 @@ fn marked(files: &[(String, String)]) -> BTreeSet<String> {
     names.collect()
 }
 
-/// Adds what the models of a file say.
+/// Adds the mutants that the models in a file list.
 fn listed(file: &str, text: &str, table: &mut Table) {
     let mut names: Option<String> = None;
     for line in text.lines().map(str::trim) {
@@ -114,7 +115,7 @@ fn disagreements(marked: &BTreeSet<String>, table: &Table) -> Vec<String> {
     wrong
 }
 
-/// Builds the models once: each run picks its mutant from the environment.
+/// Builds the models once. Each run selects its mutant through the environment.
 fn build() -> Result<PathBuf, Failure> {
     let mut command = loom_tests();
     command.arg("--no-run");
@@ -134,7 +135,8 @@ fn build() -> Result<PathBuf, Failure> {
 
 const SURVIVED: &str = "SURVIVED";
 
-/// One model (or all, if it has no name) in a process of its own: a mutant may corrupt memory.
+/// Runs one model, or all models if `model` is empty. The run uses a separate process, because a
+/// mutant may corrupt memory.
 fn verdict(exe: &Path, mutant: &str, model: &str) -> Result<&'static str, Failure> {
     let unable = |err| Failure::Unable(format!("{}: {err}", exe.display()));
     let mut command = Command::new(exe);

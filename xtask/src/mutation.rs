@@ -1,7 +1,8 @@
-//! Mutation testing: changes the libraries in one place at a time; some test must fail for each.
+//! Mutation testing: changes the libraries in one place at a time. For each change, some test must
+//! fail.
 //!
-//! All mutants are built into one set of test programs, which is why thousands can be tried: see
-//! `docs/decisions/0015-mutants-in-one-build.md`.
+//! All mutants are built into one set of test programs, which makes thousands of mutants
+//! affordable: see `docs/decisions/0015-mutants-in-one-build.md`.
 
 mod build;
 mod bundle;
@@ -34,10 +35,10 @@ use self::report::Report;
 use crate::shell::root;
 use crate::{Failure, Outcome};
 
-/// Where the survivors that are equivalent are listed.
+/// The file that lists the mutants that survive because they are equivalent to the original.
 const EQUIVALENT: &str = "xtask/equivalent-mutants.txt";
 
-/// The libraries, and those whose tests use each beside its own.
+/// The libraries, each with the other crates whose tests use it.
 const LIBRARIES: &[(&str, &[&str])] = &[
     (
         "onramp-queue",
@@ -51,14 +52,15 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("onramp-daemon", &[]),
 ];
 
-/// Changes the libraries in one place at a time; some test must fail for each.
+/// Changes the libraries in one place at a time; some test must fail for each change.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask mutants", no_binary_name = true)]
 struct Args {
-    /// Only the lines that differ from BASE
+    /// Only mutants on lines that differ from BASE
     #[arg(long)]
     changed: bool,
-    /// With --changed: a commit [default: where the branch left main, or the commit before]
+    /// With --changed: the commit to compare with [default: where the branch left main, or the
+    /// commit before]
     #[arg(long, requires = "changed")]
     base: Option<String>,
     /// Only this crate; may be given several times [default: all libraries]
@@ -67,48 +69,49 @@ struct Args {
     /// Only files whose path contains PART; may be given several times
     #[arg(long = "file", value_name = "PART")]
     files: Vec<String>,
-    /// Only so many, drawn at random
+    /// Only N mutants, drawn at random
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
-    /// With --sample: another seed draws others
+    /// With --sample: the seed of the random selection
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Only those listed as equivalent: none of them may be found
+    /// Only the mutants that are listed as equivalent: no test may find one of them
     #[arg(long)]
     equivalent: bool,
-    /// Judge by the tests of the changed crates alone, not of those that use them
+    /// Judge only by the tests of the changed crates, not by those of the crates that use them
     #[arg(long)]
     own_tests: bool,
     /// Print the mutants, and build nothing
     #[arg(long)]
     list: bool,
-    /// Print mutants as the list of the equivalent names them
+    /// Print the mutants in the form that the list of equivalent mutants uses
     #[arg(long)]
     keys: bool,
-    /// Processes at a time [default: as many as processors]
+    /// Number of processes at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Tests of so many seconds are run for a mutant at most
+    /// For each mutant, run tests that take at most this many seconds together
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     budget: u64,
-    /// What a test of an earlier build found counts as found: only survivors are judged again
+    /// A mutant that a test of an earlier build found counts as found: only survivors are judged
+    /// again
     #[arg(long)]
     trust: bool,
-    /// Fail if less than this part of the mutants is found, in percent
+    /// Fail if less than this percentage of the mutants is found
     #[arg(long, value_name = "PERCENT")]
     at_least: Option<f64>,
     /// Write the result to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Build, and put into DIR what another machine needs to judge
+    /// Build, and put everything into DIR that another machine needs to judge
     #[arg(long, value_name = "DIR")]
     bundle: Option<PathBuf>,
-    /// Judge what --bundle put into DIR
+    /// Judge the mutants that --bundle put into DIR
     #[arg(long, value_name = "DIR", conflicts_with_all = ["bundle", "list", "keys"])]
     plan: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask mutants` with these arguments.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
@@ -155,12 +158,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// The names of all libraries.
+/// Returns the names of all libraries.
 fn libraries() -> Vec<&'static str> {
     LIBRARIES.iter().map(|(name, _)| *name).collect()
 }
 
-/// The crates that have one of these mutants, and those whose tests judge them.
+/// Returns the crates that contain one of these mutants, and the crates whose tests judge the
+/// mutants.
 fn place<'a, 'b>(
     project: &'a Path,
     mutants: impl Iterator<Item = &'b Mutant>,
@@ -185,7 +189,7 @@ fn place<'a, 'b>(
     place
 }
 
-/// Reads the list of the equivalent, each of which must name a mutant.
+/// Reads the list of equivalent mutants. Fails if an entry names no mutant.
 fn read_list(project: &Path, all: &[Mutant]) -> Result<BTreeMap<String, String>, Failure> {
     let path = project.join(EQUIVALENT);
     let text = fs::read_to_string(&path).map_err(|err| unable(&path, &err))?;
@@ -198,7 +202,7 @@ fn read_list(project: &Path, all: &[Mutant]) -> Result<BTreeMap<String, String>,
     }
 }
 
-/// The numbers of the mutants to try.
+/// Returns the numbers of the mutants to try.
 fn choose(
     all: &[Mutant],
     list: &BTreeMap<String, String>,
@@ -238,7 +242,7 @@ fn print<'a>(mutants: impl Iterator<Item = &'a Mutant>, keys: bool) {
     );
 }
 
-/// Judges the mutants of a plan, and reports.
+/// Judges the mutants of a plan, and reports the result.
 fn judge(plan: &Plan, work: &Path, args: &Args) -> Outcome {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);

@@ -1,32 +1,33 @@
-//! Running other programs, aloud.
+//! Runs other programs, and prints each command line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use crate::{Failure, Outcome};
 
-/// The repository's root.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().expect("xtask lies in the root").to_path_buf()
 }
 
-/// `cargo ARGS` in the root, with the toolchain of the project.
+/// Makes the command `cargo ARGS`, run in the root with the project's toolchain.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root());
     command
 }
 
-/// `cargo +nightly ARGS` in the root.
+/// Makes the command `cargo +nightly ARGS`, run in the root.
 pub(crate) fn cargo_nightly(args: &[&str]) -> Command {
     let mut command = cargo(&["+nightly"]);
-    // What the stable cargo that runs us has set would reach build scripts of the other.
+    // The stable cargo that runs xtask has set these variables. They would reach the build scripts
+    // of the nightly cargo.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").args(args);
     command
 }
 
-/// Shows a command and runs it; its output is ours.
+/// Prints a command and runs it. Its output goes to our own output.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let status = status(command)?;
     if status.success() {
@@ -35,13 +36,13 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     Err(Failure::Failed(format!("`{}`: {status}", show(command))))
 }
 
-/// Runs a command, and says so; gives how it ended.
+/// Prints a command, runs it, and returns its exit status.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     eprintln!("$ {}", show(command));
     command.status().map_err(|err| Failure::Unable(format!("`{}`: {err}", show(command))))
 }
 
-/// Runs a command, and says so; gives what it printed.
+/// Shows a command and runs it. Returns what the command printed on standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     eprintln!("$ {}", show(command));
     let output = command.stderr(std::process::Stdio::inherit()).output();
@@ -52,12 +53,12 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether the command ends well; says nothing.
+/// Whether the command succeeds. Its output is not shown.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// As one would type it, with the environment it adds.
+/// Returns the command as a person would type it, with the environment variables that it sets.
 pub(crate) fn show(command: &Command) -> String {
     let mut line = String::new();
     for (key, value) in command.get_envs() {

@@ -1,4 +1,4 @@
-//! The test command: sets up what tests need, runs them all, says what was skipped.
+//! The test command: installs what tests need, runs all tests, and says which were skipped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::thread;
 use crate::shell::{cargo, run as shell, show, succeeds};
 use crate::{Failure, Outcome};
 
-/// A program that tests use, and the Debian package that has it.
+/// Programs that tests use, with the Debian package of each.
 const TOOLS: &[(&str, &str)] = &[
     ("chromium", "chromium"),
     ("fish", "fish"),
@@ -22,17 +22,18 @@ const TOOLS: &[(&str, &str)] = &[
     ("zsh", "zsh"),
 ];
 
-/// Tests begin a line of standard error with this when they lack something.
+/// How a line on standard error begins when a test is skipped because something is missing.
 const SKIP: &str = "SKIP:";
 
-/// And with this when it is the machine's kernel that lacks it, which no installation mends.
+/// How such a line begins when the machine's kernel lacks something, which no installation can
+/// provide.
 const KERNEL: &str = "SKIP: kernel:";
 
-/// And with this when it is what Linux did, recorded: the tests that need no recording cover the
-/// same code.
+/// How such a line begins when a recording of Linux's behaviour is missing. The tests that need no
+/// recording cover the same code.
 const REFERENCE: &str = "SKIP: reference:";
 
-/// Runs every test; what follows `test` is given to `cargo test`.
+/// Runs every test. The arguments after `test` go to `cargo test`.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let skipped = set_up();
     let says = |why| format!("{SKIP} {why}");
@@ -63,13 +64,14 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// How much was skipped for want of what any machine can be given. In CI that is nothing.
+/// Counts the tests that were skipped because something is missing that could be installed. In CI,
+/// this number must be 0.
 fn mendable(skipped: &[String]) -> usize {
     let mends = |why: &&String| !why.starts_with(KERNEL) && !why.starts_with(REFERENCE);
     skipped.iter().filter(mends).count()
 }
 
-/// Installs missing tools where we may. Gives what tests will have to do without.
+/// Installs missing tools where allowed. Returns what is still missing.
 fn set_up() -> Vec<String> {
     let missing: Vec<_> = TOOLS.iter().filter(|(tool, _)| !have(tool)).collect();
     let mut lacks = Vec::new();
@@ -93,7 +95,7 @@ fn have(tool: &str) -> bool {
     succeeds(Command::new("sh").args(["-c", &on_path]))
 }
 
-/// Tries; what is missing afterwards is told by the caller.
+/// Tries to install the packages. The caller reports what is missing afterwards.
 fn install(packages: &[&str]) {
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
@@ -107,7 +109,7 @@ fn install(packages: &[&str]) {
     }
 }
 
-/// What the lines of a test run say.
+/// Results read from the output of a test run.
 #[derive(Debug, Default)]
 struct Tally {
     passed: u64,
@@ -133,7 +135,7 @@ fn number_before(text: &str, word: &str) -> u64 {
     before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Runs a command, shows its output, and reads along. True: it ended well.
+/// Runs a command, shows its output, and counts its results. Returns true if the command succeeded.
 fn tee(command: &mut Command) -> Result<(bool, Tally), Failure> {
     eprintln!("$ {}", show(command));
     let unable = |err| Failure::Unable(format!("`cargo test`: {err}"));
@@ -159,7 +161,7 @@ fn forward(from: Option<impl Read>, to: &mut impl Write, tally: &mut Tally) {
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         tally.read(&line);
-        // A reader of our own output that left is no reason to stop the tests.
+        // If the reader of our output has gone, the tests go on.
         let _ = writeln!(to, "{line}");
     }
 }

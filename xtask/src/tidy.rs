@@ -1,4 +1,4 @@
-//! The house rules that no compiler knows. Each is a function of a path and a text.
+//! The project's own rules that no compiler checks. Each rule is a function of a path and a text.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ const COLUMNS: usize = 100;
 const LINES_SOFT: usize = 500;
 const LINES_HARD: usize = 800;
 
-/// Where `unsafe` may stand.
+/// Files and folders that may contain `unsafe`.
 const UNSAFE: &[&str] = &[
     "crates/onramp-queue/src/",
     "crates/onramp-dev/src/sys/",
@@ -20,25 +20,25 @@ const UNSAFE: &[&str] = &[
     "crates/onramp-lab/src/cell/",
 ];
 
-/// Where a qdisc declares itself.
+/// The folder whose files declare the kinds of qdiscs.
 const QDISCS: &str = "crates/onramp-core/src/qdisc/";
 
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst", "Relaxed"];
 
-/// How far above an ordering its reason may stand.
+/// How many lines above an atomic ordering the comment with its reason may stand.
 const REASON_LINES: usize = 4;
 
-/// Marks of unfinished work. Split, so that this file passes.
+/// Marks of unfinished work. Each string is split, so that this file passes its own check.
 const UNFINISHED: &[&str] = &[concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
 
 /// Signs of code under a licence that is not ours.
 const FOREIGN: &[&str] =
     &[concat!("GPL", "-2.0"), concat!("GNU General ", "Public"), concat!("MODULE_", "LICENSE")];
 
-/// Paths of somebody's own machine.
+/// Paths that exist only on somebody's own machine.
 const PRIVATE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/Use", "rs/")];
 
-/// What a rule found.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     line: usize,
@@ -51,7 +51,7 @@ impl Finding {
         Self { line, rule, what: what.into() }
     }
 
-    /// A warning does not fail the check.
+    /// Whether the finding is only a warning, which does not fail the check.
     fn warns(&self) -> bool {
         self.rule == "long-file-soon"
     }
@@ -87,7 +87,7 @@ pub(crate) fn run() -> Outcome {
     if failed == 0 { Ok(()) } else { Err(Failure::Failed(format!("tidy: {failed} errors"))) }
 }
 
-/// Circles of modules, and imports that run up the layers, in each crate.
+/// Returns the cycles of modules, and the imports from higher layers, in each crate.
 fn modules(root: &Path) -> Vec<Wrong> {
     let crates = fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
     let crates = crates.map(|entry| Path::new("crates").join(entry.file_name()));
@@ -99,7 +99,7 @@ fn modules(root: &Path) -> Vec<Wrong> {
     crates.iter().flat_map(of).collect()
 }
 
-/// Files of the project: not what cargo builds, nor git's own.
+/// Collects the text files of the project, without cargo's output and git's own files.
 fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -120,7 +120,7 @@ fn is_text(path: &Path) -> bool {
         || path.ends_with(".ci/run")
 }
 
-/// All rules on one file. `exists` answers for paths relative to the root.
+/// Applies all rules to one file. `exists` says whether a path relative to the root exists.
 fn check(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool) -> Vec<Finding> {
     let name = path.to_string_lossy().replace('\\', "/");
     let mut found = Vec::new();
@@ -154,7 +154,8 @@ fn columns(text: &str, found: &mut Vec<Finding>) {
     }
 }
 
-/// Prose only: not tables and how they are made, not links, not what is fenced.
+/// Limits the length of lines of prose. Tables, the comments that say how tables are made, lines
+/// with links, and code blocks are exempt.
 fn prose_columns(text: &str, found: &mut Vec<Finding>) {
     let mut fenced = false;
     for (at, line) in numbered(text) {
@@ -214,7 +215,7 @@ fn ignored_tests(lines: &[Line], found: &mut Vec<Finding>) {
     }
 }
 
-/// Each atomic ordering is named in a comment: on its line, or a few above.
+/// Requires a comment that names each atomic ordering, on its line or a few lines above.
 fn orderings(lines: &[Line], found: &mut Vec<Finding>) {
     let tests = lines.iter().position(|line| line.code.contains("#[cfg(test)]"));
     let product = &lines[..tests.unwrap_or(lines.len())];
@@ -248,7 +249,7 @@ fn qdisc_header(text: &str, lines: &[Line], found: &mut Vec<Finding>) {
     }
 }
 
-/// Relative links lead to files of this repository.
+/// Requires that relative links lead to files of this repository.
 fn links(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool, found: &mut Vec<Finding>) {
     let mut fenced = false;
     for (at, line) in numbered(text) {
@@ -268,7 +269,7 @@ fn links(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool, found: &mut Ve
     }
 }
 
-/// The path without `..`; `None` if it leaves the root.
+/// Returns the path without `..`, or `None` if the path leaves the root.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -298,7 +299,7 @@ fn coded(lines: &[Line], is: impl Fn(&Line) -> bool) -> impl Iterator<Item = (us
 mod tests {
     use super::*;
 
-    /// The rules that fire, with their lines.
+    /// Returns the rules that report something, with the line numbers.
     fn fires(path: &str, text: &str) -> Vec<(usize, &'static str)> {
         let exists = |path: &Path| path == Path::new("docs/json.md");
         let found = check(Path::new(path), text, &exists);
@@ -352,15 +353,15 @@ mod tests {
         assert_eq!(fires(file, "a.load(Ordering::SeqCst);"), [(1, "ordering")]);
         assert_eq!(fires(file, "// Acquire: pairs with b.\na.load(Acquire);"), []);
         assert_eq!(fires(file, "a.load(Relaxed); // Relaxed: a hint."), []);
-        // A reason that is too far away, or speaks of something else.
+        // The reason is too far away, or does not name the ordering.
         let far = "// Acquire: b.\n\n\n\n\na.load(Acquire);";
         assert_eq!(fires(file, far), [(6, "ordering")]);
         assert_eq!(fires(file, "// Loads it.\na.load(Acquire);"), [(2, "ordering")]);
-        // Imports need none, on one line or more; what follows them does.
+        // Imports need no reason, on one line or on several. The code after them does.
         assert_eq!(fires(file, "use b::Ordering::Acquire;"), []);
         let two = "use b::{\n    Acquire,\n};\na.load(Acquire);";
         assert_eq!(fires(file, two), [(4, "ordering")]);
-        // Tests are free.
+        // Tests need no reasons.
         assert_eq!(fires(file, "#[cfg(test)]\nmod tests {\na.load(Acquire);\n}"), []);
         assert_eq!(fires("crates/onramp/tests/a.rs", "a.load(Acquire);"), []);
     }

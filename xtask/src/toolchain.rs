@@ -1,11 +1,11 @@
-//! Pieces of the toolchain that some checks need: installed here when they are missing.
+//! Installs missing parts of the toolchain that some checks need.
 
 use std::process::Command;
 
 use crate::shell::{run, succeeds};
 use crate::{Failure, Outcome};
 
-/// Installs the nightly toolchain and `components` of it, unless they are there.
+/// Installs the nightly toolchain and its `components`, unless they are already installed.
 pub(crate) fn nightly(components: &[&str]) -> Outcome {
     if !succeeds(Command::new("rustup").args(["run", "nightly", "rustc", "--version"])) {
         let args = ["toolchain", "install", "nightly", "--profile", "minimal"];
@@ -21,7 +21,7 @@ pub(crate) fn nightly(components: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Installs the standard library for `target`, unless it is there.
+/// Installs the standard library for `target`, unless it is already installed.
 pub(crate) fn target(target: &str) -> Outcome {
     if list(&["target", "list", "--installed"]).lines().any(|line| line == target) {
         return Ok(());

@@ -1,4 +1,5 @@
-//! A qdisc that says it takes a packet takes it and drops nothing; one that says no drops.
+//! A qdisc that says it accepts a packet enqueues the packet and drops nothing. A qdisc that says
+//! it does not accept a packet drops.
 
 use onramp_core::qdisc::Verdict;
 use onramp_core::{Instant, Setup, Tree};
@@ -18,7 +19,8 @@ fn packet(len: u32, flow: u64) -> Packet {
     pkt
 }
 
-/// How many of 100 packets are taken before one is not: each is asked for first.
+/// Returns how many of 100 packets the qdisc takes before it refuses one. Asks `accepts` before
+/// each packet, and checks that the answer is right.
 fn taken(line: &str, len: u32, flows: u64) -> u64 {
     let mut tree = tree(line);
     let mut count = 0;
@@ -40,7 +42,7 @@ fn up_to_its_limit() {
         ("bfifo limit 1000", 100, 1, 10),
         ("bfifo limit 1000", 300, 1, 3),
         ("pfifo_fast txqueuelen 10", 100, 1, 10),
-        // Its limits count no packets that come while fewer than eight are held.
+        // `fq` does not count packets that arrive while it holds fewer than eight packets.
         ("fq limit 10", 100, 100, 8 + 10),
         ("fq limit 90 flow_limit 3", 100, 5, 8 + 15),
         ("codel limit 10", 100, 1, 10),
@@ -62,7 +64,8 @@ fn up_to_its_limit() {
     }
 }
 
-/// Of one flow, as many as its own limit says: sfq takes no more of one than `depth`.
+/// `sfq` with `depth 7` accepts only 7 packets of one flow, and other kinds too respect their
+/// limits for one flow.
 #[test]
 fn up_to_the_limit_of_a_flow() {
     assert_eq!(taken("sfq limit 50 depth 7", 100, 1), 7);
@@ -70,7 +73,7 @@ fn up_to_the_limit_of_a_flow() {
     assert_eq!(taken("skbprio limit 7", 100, 9), 7);
 }
 
-/// Where memory counts: a packet of 1,000 bytes takes more of it than that.
+/// For limits on memory, a packet of 1,000 bytes counts as more than 1,000 bytes.
 #[test]
 fn up_to_the_limit_of_memory() {
     for line in [

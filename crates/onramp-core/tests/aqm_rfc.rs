@@ -1,5 +1,5 @@
-//! The numbers that RFC 8289 (CoDel), RFC 8290 (FQ-CoDel) and RFC 8033 (PIE) give, with Linux's
-//! defaults, which are theirs.
+//! The numbers in RFC 8289 (CoDel), RFC 8290 (FQ-CoDel) and RFC 8033 (PIE). The defaults of Linux,
+//! used here, are those of the RFCs.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use onramp_queue::{DropReason, Packet};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// Updates come by the clock, every 30 ms: one comes now.
+/// The probability is updated when the clock reaches a multiple of 30 ms. `START` is such a time.
 const START: Instant = Instant(21_000 * MS);
 const LEN: u32 = 1_000;
 
@@ -41,23 +41,24 @@ fn stat(tree: &Tree, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name} is a statistic"))
 }
 
-/// RFC 8289, 3.3 and 5.6: while the queue stands, the n-th drop is followed by the next after
-/// `interval / sqrt(n)`. Linux comes near the root in steps of Newton's method, of which the first
-/// are rough: the law holds from the tenth drop on.
+/// RFC 8289, 3.3 and 5.6: while a standing queue persists, the time from the n-th drop to the next
+/// is `interval / sqrt(n)`. Linux approximates the root by steps of Newton's method. The first
+/// steps are rough, so the law is checked from the tenth drop on.
 #[test]
 fn codel_drops_at_intervals_over_the_root_of_their_number() {
     let mut tree = tree("codel limit 100000");
     for _ in 0..60_000 {
         assert_eq!(push(&mut tree, START, 0, 0), Verdict::Queued);
     }
-    // One leaves every 100 us.
+    // One packet leaves every 100 us.
     let mut times = Vec::new();
     for step in 1..=50_000 {
         let now = START.after(step * 100 * US);
         assert!(pop(&mut tree, now).is_some());
         times.extend(tree.drops().map(|_| step / 10));
     }
-    // The sojourn is too long from 5 ms on, for an interval; the second follows after another.
+    // The sojourn time exceeds 5 ms from 5 ms on. The first drop follows after an interval of 100
+    // ms, and the second after another interval.
     assert_eq!(times[..2], [105, 205]);
     assert!(times.len() > 500, "{}", times.len());
     let mut since = times[9];
@@ -72,7 +73,8 @@ fn codel_drops_at_intervals_over_the_root_of_their_number() {
     }
 }
 
-/// RFC 8289, 3.2 and 4.2: a queue that goes within an interval is a good one, however long it was.
+/// RFC 8289, 3.2 and 4.2: a queue that goes away within an interval is a good queue, however long
+/// it was.
 #[test]
 fn codel_lets_a_burst_shorter_than_an_interval_pass() {
     for (burst, drops) in [(1_000, 0), (1_040, 0), (1_200, 1)] {
@@ -85,20 +87,24 @@ fn codel_lets_a_burst_shorter_than_an_interval_pass() {
             now = now.after(100 * US);
             let _ = pop(&mut tree, now);
         }
-        // The sojourn of the last is 104 ms, of which 99 are above the target: just good.
+        // The last packet waits for 104 ms and is above the target for 99 ms, just under an
+        // interval.
         assert_eq!(tree.drops().len(), drops, "{burst}");
     }
 }
 
-/// RFC 8289, 3.1: what counts is the least sojourn of an interval. One short one begins it anew.
+/// RFC 8289, 3.1: the smallest sojourn time of an interval counts. One packet with a short sojourn
+/// time starts a new interval.
 #[test]
 fn codel_begins_anew_after_one_short_wait() {
-    // The queue stands for 65 to 85 ms of 90, then for 95 to 115 of 120.
+    // The queue stands for 65 to 85 ms of a period of 90 ms, then for 95 to 115 ms of a period of
+    // 120 ms.
     for (period, drops) in [(90, false), (120, true)] {
         let mut tree = tree("codel");
         for ms in 0..2_000 {
             let now = START.after(ms * MS);
-            // A burst of as many packets as it takes, and then one for one.
+            // A burst makes the queue long enough. After it, one packet arrives for each packet
+            // that leaves.
             let count = if ms % period == 0 { 20 } else { u64::from(ms % period < period - 25) };
             for _ in 0..count {
                 let _ = push(&mut tree, now, 0, 0);
@@ -109,7 +115,8 @@ fn codel_begins_anew_after_one_short_wait() {
     }
 }
 
-/// RFC 8290, 5.2: limit 10240, quantum, 1024 flows, target, interval, and ECN, by default.
+/// RFC 8290, 5.2: the default values of the limit (10240), the quantum, the number of flows (1024),
+/// the target, the interval, and ECN.
 #[test]
 fn fq_codel_has_the_defaults() {
     let by_default = |line: &str| {
@@ -135,8 +142,8 @@ fn fq_codel_has_the_defaults() {
     }
 }
 
-/// RFC 8290, 1.3 and 4.2: a flow that builds no queue is served before all that do; after its
-/// quantum it is one of them.
+/// RFC 8290, 1.3 and 4.2: a flow that builds no queue is served before all flows that do. After its
+/// quantum it counts as one of those flows.
 #[test]
 fn fq_codel_serves_sparse_flows_first() {
     let mut tree = tree("fq_codel");
@@ -146,14 +153,15 @@ fn fq_codel_serves_sparse_flows_first() {
     for _ in 0..12 {
         assert!(pop(&mut tree, START).is_some_and(|pkt| pkt.flow < 3));
     }
-    // Packets of 1,000 bytes: two of them use up a quantum of 1,514.
+    // Packets have 1,000 bytes, so two packets use up a quantum of 1,514 bytes.
     for _ in 0..4 {
         let _ = push(&mut tree, START, 9, 0);
     }
     let flows: Vec<u64> = (0..12).filter_map(|_| pop(&mut tree, START)).map(|p| p.flow).collect();
     assert_eq!(flows[..2], [9, 9]);
     assert!(flows[2] < 3 && flows.iter().filter(|flow| **flow == 9).count() == 4, "{flows:?}");
-    // It ran empty. Once its turn among the others has passed, it is a sparse flow again.
+    // Flow 9 has run empty. After its turn among the other flows has passed, it is a sparse flow
+    // again.
     for number in 0..20 {
         let now = START.after(number * MS);
         for _ in 0..8 {
@@ -164,8 +172,8 @@ fn fq_codel_serves_sparse_flows_first() {
     }
 }
 
-/// RFC 8290, 4.1: beyond the limit, packets are dropped from the head of the queue with the largest
-/// backlog: half of it, or 64 packets, whichever is less.
+/// RFC 8290, 4.1: above the limit, packets are dropped from the head of the queue with the largest
+/// backlog: half of that queue, or 64 packets, whichever is less.
 #[test]
 fn fq_codel_drops_from_the_fattest_flow_in_batches() {
     for (fat, dropped) in [(1_000, 64), (128, 64), (100, 51), (21, 11)] {
@@ -173,7 +181,7 @@ fn fq_codel_drops_from_the_fattest_flow_in_batches() {
         for number in 0..30 {
             let _ = push(&mut tree, START, 1 + number % 3, 0);
         }
-        // One more than fits.
+        // One packet more than the limit allows.
         for number in 0..=fat {
             let mut pkt = Packet::new(LEN);
             (pkt.flow, pkt.cookie, pkt.enqueued_ns) = (0, number, START.0);
@@ -186,14 +194,15 @@ fn fq_codel_drops_from_the_fattest_flow_in_batches() {
     }
 }
 
-/// RFC 8290, 4.2: each queue has a CoDel of its own. Where one stands, another does not suffer.
+/// RFC 8290, 4.2: each queue has its own CoDel state. A standing queue of one flow causes no drops
+/// in another flow.
 #[test]
 fn fq_codel_judges_each_flow_by_itself() {
     let mut tree = tree("fq_codel");
     let mut dropped = [0, 0];
     for ms in 0..1_000 {
         let now = START.after(ms * MS);
-        // The link takes 20 packets in 20 ms: one flow sends 24, the other 5.
+        // In 20 ms the link takes 20 packets. Flow 0 sends 24 packets in that time, flow 1 sends 5.
         let count = if ms % 5 == 0 { 6 } else { 0 };
         (0..count).for_each(|_| assert_eq!(push(&mut tree, now, 0, 0), Verdict::Queued));
         if ms % 4 == 0 {
@@ -205,7 +214,8 @@ fn fq_codel_judges_each_flow_by_itself() {
     assert!(dropped[0] > 5 && dropped[1] == 0, "{dropped:?}");
 }
 
-/// What RFC 8033, 4.2 and 5.5 say of an update, with alpha 1/8, beta 1 1/4 and a target of 15 ms.
+/// Returns the drop probability after an update, by RFC 8033, 4.2 and 5.5, with alpha 1/8, beta 1
+/// 1/4 and a target of 15 ms.
 fn updated(p: f64, delay: f64, before: f64) -> f64 {
     let mut step = 0.125 * (delay - 0.015) + 1.25 * (delay - before);
     let divisors = [(1e-6, 2048.0), (1e-5, 512.0), (1e-4, 128.0), (1e-3, 32.0), (1e-2, 8.0)];
@@ -220,8 +230,9 @@ fn updated(p: f64, delay: f64, before: f64) -> f64 {
     (p + step).clamp(0.0, 1.0)
 }
 
-/// A queue in which each packet waits for `delay_ms`, however many are dropped: one comes every
-/// 100 us. `watch` is told of each arrival: whether it was let in, and the probability.
+/// Keeps a queue in which each packet waits for `delay_ms`, however many are dropped. One packet
+/// arrives every 100 us. For each arrival, `watch` gets the step, whether the packet was enqueued,
+/// and the drop probability.
 fn waiting(tree: &mut Tree, delay_ms: u64, ms: u64, mut watch: impl FnMut(u64, bool, f64)) {
     let mut held = VecDeque::new();
     for step in 0..ms * 10 {
@@ -239,7 +250,8 @@ fn waiting(tree: &mut Tree, delay_ms: u64, ms: u64, mut watch: impl FnMut(u64, b
     }
 }
 
-/// Linux's timer rounds 15 ms up to its tick, and adds one: 30 ms. The steps are those of the RFC.
+/// The steps of the probability are those of the RFC. Linux's timer rounds 15 ms up to its tick and
+/// adds a tick, so an update happens every 30 ms.
 #[test]
 fn pie_moves_its_probability_as_the_law_says() {
     for delay_ms in [16, 20, 40, 100, 300] {
@@ -249,13 +261,13 @@ fn pie_moves_its_probability_as_the_law_says() {
         let mut compared = 0;
         waiting(&mut tree, delay_ms, 3_000, |step, _, ours| {
             if step > 0 && step % 300 == 0 {
-                // Nothing has left yet: no delay is known.
+                // Before the first packet has left, no delay is known.
                 let known = if step > delay_ms * 10 { delay } else { 0.0 };
                 p = updated(p, known, before);
                 before = known;
                 compared += 1;
             }
-            // The RFC holds it at 1; Linux lets it grow.
+            // The RFC limits the probability to 1. Linux lets it grow beyond 1.
             let ours = ours.min(1.0);
             assert!((ours - p).abs() < 3e-6 + p / 100.0, "{delay_ms} ms, {step}: {ours}, not {p}");
         });
@@ -263,7 +275,7 @@ fn pie_moves_its_probability_as_the_law_says() {
     }
 }
 
-/// RFC 8033, 5.4: between two drops, probabilities add up to 0.85 at least and 8.5 at most.
+/// RFC 8033, 5.4: between two drops, the probabilities add up to at least 0.85 and at most 8.5.
 #[test]
 fn pie_drops_neither_too_early_nor_too_late() {
     let mut tree = tree("pie limit 100000");
@@ -275,7 +287,7 @@ fn pie_drops_neither_too_early_nor_too_late() {
             sum = 0.0;
         }
     });
-    // The first one waits for the burst to be over.
+    // Skip the first drop, because it waits for the burst allowance to end.
     let (least, most) = gaps[1..]
         .iter()
         .fold((f64::MAX, 0.0_f64), |(least, most), gap| (least.min(*gap), most.max(*gap)));
@@ -283,7 +295,7 @@ fn pie_drops_neither_too_early_nor_too_late() {
     assert!(least < 1.2 && most > 2.5, "it is chance: {least} {most}");
 }
 
-/// RFC 8033, 4.4: nothing is dropped for 150 ms, whatever the delay; then it is.
+/// RFC 8033, 4.4: nothing is dropped for 150 ms, whatever the delay. After that, drops begin.
 #[test]
 fn pie_allows_a_burst_of_150_ms() {
     let mut tree = tree("pie limit 100000");
@@ -293,12 +305,12 @@ fn pie_allows_a_burst_of_150_ms() {
             first = Some((step / 10, p));
         }
     });
-    // Time counts between dequeues: the first packet leaves after 100 ms.
+    // The allowance counts time between dequeues, and the first packet leaves after 100 ms.
     assert!(matches!(first, Some((250..400, _))), "{first:?}");
 }
 
-/// RFC 8033, 4.1: no drop while the delay is below half the target and the probability below 20 %;
-/// none while less than two of the largest packets are held.
+/// RFC 8033, 4.1: no packet is dropped while the delay is below half the target and the probability
+/// is below 20 %, or while the queue holds less than two packets of the largest size.
 #[test]
 fn pie_spares_short_queues() {
     for (until, spared) in [(0.15, true), (0.5, false)] {
@@ -308,7 +320,7 @@ fn pie_spares_short_queues() {
                 ms = step / 10 + 1;
             }
         });
-        // The same again, but only until the probability is as wanted.
+        // Repeat the run, but only until the probability has the wanted value.
         let mut tree = tree("pie limit 100000");
         waiting(&mut tree, 60, ms, |_, _, _| {});
         let end = START.after(ms * MS);
@@ -324,14 +336,15 @@ fn pie_spares_short_queues() {
     }
 }
 
-/// RFC 8033, 4.2: an idle queue forgets, by 2 % an update; Linux by a 64th.
+/// RFC 8033, 4.2: the probability of an idle queue decays by 2 % per update. Linux uses one 64th
+/// per update.
 #[test]
 fn pie_forgets_while_idle() {
     let mut tree = tree("pie limit 100000");
     waiting(&mut tree, 60, 2_000, |_, _, _| {});
     let end = START.after(2_000 * MS);
     while pop(&mut tree, end).is_some() {}
-    // Two updates until both delays are nothing.
+    // After two updates, the current and the previous delay are both zero.
     let later = |tree: &mut Tree, ms: u64| {
         let _ = pop(tree, end.after(ms * MS));
         stat(tree, "prob_ppm")
@@ -341,7 +354,7 @@ fn pie_forgets_while_idle() {
     let mut before = first;
     for update in 1..=20 {
         let now = later(&mut tree, 90 + update * 30);
-        // A growth that the law takes back, too: an eighth of 15 ms.
+        // The law itself also lowers the probability: by an eighth of 15 ms per update.
         assert!(now < before - before / 70, "{update}: {now} after {before}");
         before = now;
     }

@@ -1,4 +1,5 @@
-//! A qdisc that was reset, and an idle one that was changed, do what a new one does.
+//! A qdisc that was reset behaves like a new one, and so does an idle qdisc whose options were
+//! changed.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -12,7 +13,7 @@ fn tree(line: &str) -> Tree {
     Tree::of(&setup, 1_514, 7).expect("a root")
 }
 
-/// Numbers that are spread, and the same in each run (Steele, Lea, Flood 2014: `SplitMix64`).
+/// Pseudo-random numbers that are the same in each run (Steele, Lea, Flood 2014: `SplitMix64`).
 struct Numbers(u64);
 
 impl Numbers {
@@ -31,14 +32,14 @@ fn packet(numbers: &mut Numbers, now: Instant, cookie: u64) -> Packet {
     pkt
 }
 
-/// Packets of two classes, 1:1 and 1:2.
+/// Moves a packet to one of the two classes 1:1 and 1:2.
 fn of_two_classes(mut pkt: Packet) -> Packet {
     pkt.priority = 0x1_0001 + pkt.priority % 2;
     pkt
 }
 
-/// Packets that come, one in a millisecond, of which two in three may leave. Tells all that
-/// happens, and with `stats` what the qdisc counts.
+/// Enqueues 600 packets, about one per millisecond, and calls dequeue after two in three of them.
+/// Returns everything that happened, and with `stats` also the qdisc's counters.
 fn run(tree: &mut Tree, begin: Instant, stats: bool) -> Vec<String> {
     run_with(tree, begin, stats, |pkt| pkt)
 }
@@ -77,7 +78,7 @@ fn same(what: &str, ours: &[String], new: &[String]) {
     assert_eq!(ours.len(), new.len(), "{what}");
 }
 
-/// Two sets of options that change all that a change may.
+/// For each kind, two sets of options that differ in everything that a change may change.
 const KINDS: &[[&str; 2]] = &[
     ["pfifo limit 60", "pfifo limit 40"],
     ["bfifo limit 60kb", "bfifo limit 40kb"],
@@ -123,11 +124,12 @@ const KINDS: &[[&str; 2]] = &[
 
 #[test]
 fn an_idle_qdisc_that_changes_is_as_new() {
-    // Sfq does not change while it stands.
+    // The options of `sfq` cannot change after its creation.
     for [before, after] in KINDS.iter().filter(|kind| !kind[0].starts_with("sfq")) {
         let mut changed = tree(before);
         changed.apply(START, &format!("qdisc change dev e root handle 1: {after}")).expect(after);
-        // Cake estimates a capacity of its own from its first rate on.
+        // `cake` starts its estimate of the capacity from the first rate that it was given, so its
+        // counters differ.
         let stats = !after.starts_with("cake");
         same(after, &run(&mut changed, START, stats), &run(&mut tree(after), START, stats));
     }
@@ -135,7 +137,7 @@ fn an_idle_qdisc_that_changes_is_as_new() {
 
 #[test]
 fn a_qdisc_that_is_reset_is_as_new() {
-    // In cake the flows stay where they were in the rounds.
+    // Skip `cake`, whose flows keep their positions in the rounds over a reset.
     for line in KINDS.as_flattened().iter().filter(|line| !line.starts_with("cake")) {
         let mut reset = tree(line);
         let mut numbers = Numbers(5);
@@ -147,12 +149,13 @@ fn a_qdisc_that_is_reset_is_as_new() {
         drop(reset.drops());
         assert_eq!((reset.backlog().packets, reset.backlog().bytes), (0, 0), "{line}");
         let begin = START.after(1_000_000);
-        // As in Linux, most kinds go on counting.
+        // Do not compare counters: as in Linux, most kinds go on counting after a reset.
         same(line, &run(&mut reset, begin, false), &run(&mut tree(line), begin, false));
     }
 }
 
-/// A root, what its class 1:1 is, and what that becomes; class 1:2 stays as it is.
+/// A root qdisc, the options of its class 1:1, the options after the change, and the options of
+/// class 1:2, which does not change.
 const CLASSES: &[[&str; 4]] = &[
     ["drr", "drr quantum 500", "drr quantum 3000", "drr quantum 1000"],
     ["qfq", "qfq weight 1 maxpkt 1600", "qfq weight 9 maxpkt 2000", "qfq weight 2"],
@@ -195,7 +198,7 @@ fn a_class_that_changes_is_as_new() {
     }
 }
 
-/// What a reset drops no longer counts in the memory of those that limit it.
+/// Packets that a reset drops no longer count towards the limit on memory.
 #[test]
 fn a_reset_gives_memory_back() {
     for line in [

@@ -1,8 +1,8 @@
-//! `cake`: BLUE's chance, which memory that runs out raises and a queue that runs empty lowers; and
-//! the rounds of hosts with few flows.
+//! `cake`: BLUE's drop probability, which rises when memory runs out and falls when a queue runs
+//! empty, and the rounds of hosts with few flows.
 //!
 //! Source: Feng, Shin, Kandlur, Saha, "The BLUE Active Queue Management Algorithms", 2002: the
-//! chance moves by d1 up and by d2 down, and not again within `freeze_time`. Høiland-Jørgensen,
+//! probability rises by d1 and falls by d2, at most once within `freeze_time`. Høiland-Jørgensen,
 //! Täht, Morton, "Piece of CAKE", 2018: d1 is 1/256, d2 is 1/4,096, and the time is CoDel's target.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -11,7 +11,7 @@ use onramp_queue::{DropReason, Packet};
 
 const MS: u64 = 1_000_000;
 const START_NS: u64 = 20_000 * MS;
-/// In units of 2^-32.
+/// Steps of the probability, in units of 2^-32.
 const UP: i64 = (1 << 32) / 256;
 const DOWN: i64 = (1 << 32) / 4096;
 
@@ -37,16 +37,17 @@ fn empty(tree: &mut Tree, ms: u64) {
     drop(tree.drops());
 }
 
-/// The greatest chance of all flows that are known.
+/// Returns the largest drop probability of all known flows.
 fn chance(tree: &mut Tree) -> i64 {
     let views = tree.views();
     views[0].classes.iter().map(|class| class.extra.get("blue_prob")).max().unwrap_or(0)
 }
 
-/// Memory for four packets: the fifth is one too many.
+/// Options that give memory for four packets. A fifth packet is too many.
 const LITTLE: &str = "besteffort flows memlimit 10kb";
 
-/// Two packets more than fit, half a target later, and again after so many milliseconds.
+/// Enqueues `times` packets of flow 1 at `ms` milliseconds, and checks that a packet is dropped
+/// exactly when the verdict says so.
 fn overflow(tree: &mut Tree, ms: u64, times: u64) {
     for n in 0..times {
         let dropped = push(tree, ms, 1) == Verdict::Congested;
@@ -59,7 +60,8 @@ fn memory_that_runs_out_adds_a_256th_once_in_a_target() {
     let mut tree = tree(LITTLE);
     overflow(&mut tree, 0, 5);
     assert_eq!(chance(&mut tree), UP);
-    // The target is 5 ms: 5 ms later nothing is added, and a millisecond more is enough.
+    // The target is 5 ms. Nothing is added 5 ms after the last step, but 6 ms after it is late
+    // enough.
     overflow(&mut tree, 0, 3);
     overflow(&mut tree, 5, 1);
     assert_eq!(chance(&mut tree), UP);
@@ -71,13 +73,13 @@ fn memory_that_runs_out_adds_a_256th_once_in_a_target() {
     assert_eq!(chance(&mut tree), 3 * UP);
 }
 
-/// Packets of another flow let the time go on; flow 1 is found empty each time.
+/// Packets of another flow make time pass. At each dequeue, `cake` finds flow 1 empty.
 #[test]
 fn an_empty_queue_takes_a_4096th_off_once_in_a_target() {
     let mut tree = tree(LITTLE);
     overflow(&mut tree, 0, 5);
     empty(&mut tree, 0);
-    // It comes to rest, having been in debt for its round.
+    // Flow 1 has overdrawn its quantum, so it leaves the rounds only after some dequeues.
     for ms in 1..5 {
         let _ = push(&mut tree, ms, 2);
         empty(&mut tree, ms);
@@ -88,7 +90,7 @@ fn an_empty_queue_takes_a_4096th_off_once_in_a_target() {
         let _ = push(&mut tree, ms, 2);
         empty(&mut tree, ms);
         assert_eq!(chance(&mut tree), UP - looks * DOWN, "look {looks}");
-        // Too soon after that, nothing happens.
+        // Within the target after a step, the probability does not change again.
         let _ = push(&mut tree, ms + 3, 2);
         empty(&mut tree, ms + 3);
         assert_eq!(chance(&mut tree), UP - looks * DOWN, "look {looks}, and 3 ms");
@@ -98,7 +100,8 @@ fn an_empty_queue_takes_a_4096th_off_once_in_a_target() {
     assert_eq!(chance(&mut tree), 0, "a 256th is 16 times a 4,096th");
 }
 
-/// With a chance of 40/256, so much is dropped, of packets that nobody else would drop.
+/// With a probability of 40/256, this share of the packets is dropped, although no other rule would
+/// drop them.
 #[test]
 fn the_chance_drops_its_share() {
     let mut tree = tree("besteffort flows memlimit 10kb rtt 1ms");
@@ -110,7 +113,8 @@ fn the_chance_drops_its_share() {
     empty(&mut tree, ms);
     let before = chance(&mut tree);
     let (mut flood, mut sent) = (0, 0);
-    // The target of such a short round trip is 50 us; a flow that is busy is never found empty.
+    // With such a short round-trip time the target is 50 us. Flow 1 is always busy, so `cake` never
+    // finds it empty.
     let _ = push(&mut tree, ms, 1);
     for _ in 0..2_000 {
         let _ = push(&mut tree, ms, 1);
@@ -123,12 +127,12 @@ fn the_chance_drops_its_share() {
     }
     assert!(chance(&mut tree) <= before);
     let share = f64::from(flood) / f64::from(flood + sent);
-    // Five deviations of 2,000 draws.
+    // The tolerance is five standard deviations for 2,000 draws.
     assert!((share - 40.0 / 256.0).abs() < 0.045, "{share}");
 }
 
-/// The order in which so many flows of one destination send, each with packets enough; `lone` adds
-/// one of another destination.
+/// Returns the order in which `flows` flows to one destination send. All of them always have
+/// packets. With `lone`, one flow to another destination takes part.
 fn order(flows: u64, lone: bool) -> Vec<u64> {
     let mut tree = tree("besteffort dual-dsthost");
     for n in 0..300 {
@@ -150,20 +154,21 @@ fn order(flows: u64, lone: bool) -> Vec<u64> {
     std::iter::from_fn(next).skip(100).take(300).collect()
 }
 
-/// Whether a flow of the first host sends twice in a row.
+/// Whether a flow of the first host sends two packets in a row.
 fn has_pairs(order: &[u64]) -> bool {
     order.windows(2).any(|pair| pair[0] == pair[1] && pair[0] <= 9)
 }
 
-/// A host's flows share its quantum of 1,514 bytes, so that a packet of 1,000 bytes is for the next
-/// few rounds, too: however many they are, nobody sends two of them in one turn. Of more than 32
-/// flows, if there are no others, all get their parts at once, which is the same with less work.
+/// A host's flows share its quantum of 1,514 bytes, so that a packet of 1,000 bytes uses up several
+/// rounds. However many flows a host has, no flow sends two packets in one turn. If one host has
+/// more than 32 flows and there are no other hosts, all its flows get their quanta at once, which
+/// gives the same result with less work.
 #[test]
 fn flows_of_a_host_share_its_rounds() {
     for (flows, lone) in [(8, false), (9, false), (9, true), (40, false), (40, true)] {
         assert!(!has_pairs(&order(flows, lone)), "{flows} {lone}");
     }
-    // And each sends its part.
+    // Each flow also sends its share.
     for (flows, lone) in [(8, false), (9, false), (9, true)] {
         let order = order(flows, lone);
         let sent = |flow| order.iter().filter(|other| **other == flow).count();

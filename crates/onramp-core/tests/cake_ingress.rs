@@ -1,8 +1,8 @@
-//! `cake`: how long packets may wait before the law looks at them.
+//! `cake`: how long packets may wait before its AQM marks or drops them.
 //!
 //! Source: Høiland-Jørgensen, Täht, Morton, "Piece of CAKE", 2018; Linux' `cobalt_should_drop`: the
-//! wait is too long beyond the target, four largest packets at the tin's rate, and, with `ingress`,
-//! two of them for each bulk flow.
+//! sojourn time is too long when it exceeds the target, four packets of the largest size at the
+//! tin's rate, and, with `ingress`, two such packets for each bulk flow.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -11,9 +11,9 @@ use onramp_queue::Packet;
 const MS: u64 = 1_000_000;
 const START_NS: u64 = 20_000 * MS;
 
-/// Ten flows have a packet of 1,000 bytes each every ten milliseconds, which fill 8 Mbit/s; so many
-/// more came in the beginning, so that all wait as many milliseconds. Says how many are marked in
-/// two seconds.
+/// Runs ten flows that each send a packet of 1,000 bytes every ten milliseconds, which together
+/// fill 8 Mbit/s. At the beginning, `standing` extra packets arrive, so that each packet waits for
+/// that many milliseconds. Returns how many packets are marked in two seconds.
 fn marks(options: &str, standing: u64) -> u64 {
     let mut setup = Setup::default();
     let line = format!("qdisc add dev e root cake bandwidth 8mbit besteffort {options}");
@@ -28,7 +28,8 @@ fn marks(options: &str, standing: u64) -> u64 {
     let mut marks = 0;
     for ms in 0..2_000 {
         push(&mut tree, ms, ms % 10);
-        // The link is asked again when it says; a few nanoseconds add up.
+        // Dequeue again at the time that the qdisc returns, because the rate leaves a few
+        // nanoseconds of delay that add up.
         let mut answer = tree.dequeue(Instant(START_NS + ms * MS));
         if let Dequeue::NotBefore(then) = answer {
             assert!(then.0 < START_NS + (ms + 1) * MS);
@@ -42,14 +43,14 @@ fn marks(options: &str, standing: u64) -> u64 {
     marks
 }
 
-/// Four largest packets take 6.1 ms, which is more than the target of 5 ms.
+/// Four packets of the largest size take 6.1 ms, which is more than the target of 5 ms.
 #[test]
 fn four_largest_packets_may_wait() {
     assert_eq!(marks("flowblind", 6), 0);
     assert!(marks("flowblind", 7) > 5);
 }
 
-/// Two largest packets for each of ten flows take 30 ms.
+/// Two packets of the largest size for each of ten flows take 30 ms.
 #[test]
 fn behind_the_bottleneck_each_flow_may_have_two_packets() {
     assert!(marks("flows", 20) > 5);
@@ -57,7 +58,8 @@ fn behind_the_bottleneck_each_flow_may_have_two_packets() {
     assert!(marks("flows ingress", 50) > 5);
 }
 
-/// What `tc` shows of the shaper's rate, and of the rate that packets come at, in bytes per second.
+/// Returns the rate of the shaper and the estimated rate of arrivals, as `tc` shows them, in bytes
+/// per second.
 fn rates(tree: &Tree) -> (Option<u64>, u64) {
     let (mut rate, mut estimate) = (None, 0);
     tree.stats(&mut |name, value| match name {
@@ -68,8 +70,8 @@ fn rates(tree: &Tree) -> (Option<u64>, u64) {
     (rate, estimate)
 }
 
-/// A change keeps what was learned of the rate; a bandwidth that it says holds from then on, as
-/// with `tc`, and the next `autorate-ingress` goes on with what was known.
+/// A change keeps the estimate of the rate. A bandwidth in the change takes effect at once, as with
+/// `tc`, and a later `autorate-ingress` continues from the estimate.
 #[test]
 fn a_bandwidth_that_is_said_ends_the_estimate() {
     let mut setup = Setup::default();
@@ -78,7 +80,8 @@ fn a_bandwidth_that_is_said_ends_the_estimate() {
     let mut now = Instant(START_NS);
     let mut come = |tree: &mut Tree, packets: u64| {
         for number in 0..packets {
-            // 100 ms longer each time: each gap ends a window, of 10 kB/s at most.
+            // Each gap is 100 ms longer than the previous one, so that each gap ends a window, with
+            // a rate of at most 10 kB/s.
             now = now.after((number + 1) * 100_000_000);
             let _ = tree.enqueue(now, Packet::new(1000));
         }

@@ -1,4 +1,4 @@
-//! `cake`: its rate, its fairness, and corner cases with the numbers of Linux.
+//! `cake`: its rate, its fairness, and corner cases with the numbers that Linux gives.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const MTU: u32 = 1514;
 const MS: u64 = 1_000_000;
-/// Like a machine that has been up for a while.
+/// The time at the beginning, like that of a machine that has been up for a while.
 const START: Instant = Instant(20_000 * MS);
 
 fn tree(options: &str) -> Tree {
@@ -44,11 +44,12 @@ fn pop(tree: &mut Tree, now: Instant) -> Packet {
     }
 }
 
-/// What left, and what was dropped, with the milliseconds when.
+/// The packets that left and the cookies of the packets that were dropped, each with its time in
+/// milliseconds.
 type Course = (Vec<(u64, Packet)>, Vec<(u64, u64)>);
 
-/// Puts `count` packets of 1,000 bytes into a tree for 8 Mbit/s, the first of which leaves before
-/// the others come; says what left when.
+/// Enqueues `count` packets of 1,000 bytes into a `cake` of 8 Mbit/s, where the first packet leaves
+/// before the others arrive. Returns what left and when.
 fn drained(options: &str, count: u64, dress: impl Fn(&mut Packet)) -> (Tree, Course) {
     let mut tree = tree(options);
     let (mut left, mut dropped) = (Vec::new(), Vec::new());
@@ -75,7 +76,8 @@ fn drained(options: &str, count: u64, dress: impl Fn(&mut Packet)) -> (Tree, Cou
     (tree, (left, dropped))
 }
 
-/// When Linux marks packets of a queue that stands from the beginning, milliseconds.
+/// The times at which Linux marks packets of a queue that stands from the beginning, in
+/// milliseconds.
 const PACE_MS: [u64; 16] =
     [8, 78, 136, 186, 231, 271, 309, 345, 378, 410, 440, 469, 496, 523, 549, 574];
 
@@ -91,7 +93,7 @@ fn a_standing_queue_is_marked_at_the_pace_of_linux() {
 #[test]
 fn a_standing_queue_is_dropped_from_at_the_pace_of_linux() {
     let (tree, (left, dropped)) = drained("bandwidth 8mbit besteffort flowblind", 600, |_| {});
-    // Each drop brings the next packet forward by a millisecond.
+    // Each drop makes the following packets leave a millisecond earlier.
     let expected: Vec<_> = PACE_MS.iter().enumerate().map(|(n, ms)| (n as u64 + ms, *ms)).collect();
     assert_eq!(dropped, expected);
     let (last_ms, last) = left.last().expect("not empty");
@@ -106,7 +108,8 @@ fn behind_the_bottleneck_drops_take_their_time() {
     assert_eq!(dropped[..12], expected[..12]);
 }
 
-/// Which tin each packet came from, of 10 or 20 in each, from the least important on.
+/// The tin of each departing packet, with 10 or 20 packets in each tin. Tin 1 is the least
+/// important.
 #[test]
 fn tins_are_served_as_in_linux() {
     let cases = [
@@ -189,7 +192,7 @@ fn the_mark_names_a_tin_under_its_mask() {
 fn what_does_not_fit_memory_is_taken_from_the_head_of_the_fattest() {
     let mut tree = tree("bandwidth 8mbit besteffort flows memlimit 10kb");
     let mut push = |cookie, flow| tree.enqueue(START, packet(cookie, flow, 1000, START));
-    // A packet is charged for with 2,304 bytes: four fit.
+    // A packet counts as 2,304 bytes of memory, so four packets fit.
     for cookie in 0..3 {
         assert_eq!(push(cookie, 1), Verdict::Queued);
     }
@@ -203,7 +206,8 @@ fn what_does_not_fit_memory_is_taken_from_the_head_of_the_fattest() {
     assert_eq!(stat(&tree, "memory_used"), 5 * 2304);
 }
 
-/// A flow that fills memory is dropped from by chance, until it has been empty often enough.
+/// A flow that fills memory loses packets by chance until its queue has been found empty often
+/// enough.
 #[test]
 fn blue_comes_and_goes() {
     let mut tree = tree("besteffort flows memlimit 10kb");
@@ -213,7 +217,8 @@ fn blue_comes_and_goes() {
     }
     assert_eq!((tree.drops().len(), stat(&tree, "tin0_un_flows")), (1, 1));
     while let Dequeue::Ready(_) = tree.dequeue(now) {}
-    // The chance is 1/256; a packet of another flow finds the queue empty, and takes 1/4,096 off.
+    // The probability is 1/256. Each packet of another flow makes `cake` find the queue empty,
+    // which lowers the probability by 1/4,096.
     let mut rounds = 0;
     while stat(&tree, "tin0_un_flows") == 1 {
         rounds += 1;
@@ -239,7 +244,7 @@ fn a_looked_at_packet_leaves_next() {
     assert_eq!(pkt.cookie, 0);
 }
 
-/// An Ethernet frame of so many bytes between hosts of these numbers.
+/// Makes an Ethernet frame of `len` bytes from host `source` to host `destination`.
 fn frame(source: u8, destination: u8, len: usize) -> Packet {
     let mut bytes = vec![0; len];
     bytes[12..14].copy_from_slice(&[8, 0]);
@@ -250,7 +255,8 @@ fn frame(source: u8, destination: u8, len: usize) -> Packet {
     pkt
 }
 
-/// The share of host 1 that has one flow, beside host 2 that has nine, all with packets enough.
+/// Returns the share that host 1 gets with one flow beside host 2 with nine flows. All flows always
+/// have packets.
 fn share_of_the_lone_flow(options: &str, dress: impl Fn(u8, u64) -> Packet) -> f64 {
     let mut tree = tree(options);
     for n in 0..6_000_u64 {
@@ -289,7 +295,8 @@ fn hosts_share_before_flows_do() {
         let share = share_of_the_lone_flow(options, to);
         assert!(near(share, by_destination), "{options}, by destination: {share}");
     }
-    // All go to one host, which bounds both alike: the flows are even again.
+    // If all packets go to one host, that host limits both senders alike, and all flows get the
+    // same share again.
     let share = share_of_the_lone_flow("besteffort triple-isolate", from);
     assert!(near(share, 0.1), "triple-isolate: {share}");
 }
@@ -297,8 +304,8 @@ fn hosts_share_before_flows_do() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A packet leaves when the rate has made up for those before it since it held nothing, and
-    /// not earlier.
+    /// A packet leaves when the rate has made up for the packets sent before it since the queue was
+    /// last empty, and not earlier.
     #[test]
     fn the_rate_is_kept(
         steps in prop::collection::vec(
@@ -321,7 +328,7 @@ proptest! {
             loop {
                 match tree.dequeue(now) {
                     Dequeue::Ready(pkt) => {
-                        // A nanosecond for each packet is rounded off.
+                        // Rounding loses up to a nanosecond for each packet.
                         sent += 1;
                         prop_assert!(now.0 + sent >= allowed);
                         allowed += u64::from(pkt.len - 14 + OVERHEAD) * 1_000_000_000 / RATE;
@@ -337,7 +344,8 @@ proptest! {
         }
     }
 
-    /// Flows that always have packets get the same, give or take a quantum and a packet.
+    /// Flows that always have packets send the same number of bytes, except for one quantum and one
+    /// packet.
     #[test]
     fn flows_are_even(
         lens in prop::collection::vec(prop::collection::vec(60_u32..1515, 120), 2..8),

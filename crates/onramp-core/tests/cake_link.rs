@@ -1,10 +1,11 @@
-//! `cake`: what is said of the link holds over changes until something else is said.
+//! `cake`: options that describe the link stay in force over changes until another option replaces
+//! them.
 
 use onramp_core::Setup;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
 
-/// What is listed behind the round trip.
+/// Returns the listed options after the round-trip time.
 fn listed(setup: &Setup) -> String {
     let mut out = Out::new(Style::default());
     Listed::new(None, setup, 1514, &[]).qdiscs(Query::default(), &mut out);
@@ -13,7 +14,8 @@ fn listed(setup: &Setup) -> String {
     rest.split_once(' ').expect("more words").1.trim().to_owned()
 }
 
-/// `raw` ends when an overhead is said without it (`net/sched/sch_cake.c`, `cake_change`).
+/// `raw` stays in force until a change gives an overhead without `raw` (`net/sched/sch_cake.c`,
+/// `cake_change`).
 #[test]
 fn raw_outlives_changes_that_say_nothing_of_the_overhead() {
     let mut setup = Setup::default();

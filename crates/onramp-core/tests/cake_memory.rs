@@ -1,11 +1,12 @@
-//! `cake`: who loses packets while memory is short.
+//! `cake`: which flows lose packets when memory runs out.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
 const NOW: Instant = Instant(20_000_000_000);
-/// About what a packet of 1,000 bytes takes of memory: [`room`] measures how many fit.
+/// About how many bytes of memory a packet of 1,000 bytes takes. [`room`] measures how many packets
+/// fit.
 const TAKES: u32 = 2_048;
 
 fn tree(options: &str) -> Tree {
@@ -14,7 +15,7 @@ fn tree(options: &str) -> Tree {
     Tree::of(&setup, 1_514, 7).expect("a root")
 }
 
-/// So many packets of a flow; the flows that lost one for them.
+/// Enqueues `packets` packets of a flow. Returns the flows that lost a packet.
 fn push(tree: &mut Tree, flow: u64, packets: u32, priority: u32) -> Vec<u64> {
     for _ in 0..packets {
         let mut pkt = Packet::new(1_000);
@@ -24,12 +25,12 @@ fn push(tree: &mut Tree, flow: u64, packets: u32, priority: u32) -> Vec<u64> {
     tree.drops().map(|pkt| pkt.flow).collect()
 }
 
-/// Memory for about so many packets.
+/// Returns an option that gives memory for about `packets` packets.
 fn memory_for(packets: u32) -> String {
     format!("memlimit {}", packets * TAKES)
 }
 
-/// How many packets fit, whatever one takes.
+/// Measures how many packets fit.
 fn room(options: &str) -> u32 {
     let mut tree = tree(options);
     let mut room = 0;
@@ -39,13 +40,15 @@ fn room(options: &str) -> u32 {
     room
 }
 
-/// As in Linux, the heap may hide the second behind an empty queue, if both lie below the same
-/// place: so not each pair of flows does so.
+/// The flow with the longest queue loses packets until another flow's queue is as long. As in
+/// Linux, the heap that finds the longest queue may hide the second flow behind an empty queue, if
+/// both are below the same node, so not every pair of flows shows the behaviour.
 #[test]
 fn the_fattest_flow_pays_until_another_one_is() {
     let options = format!("besteffort flows {}", memory_for(30));
     let room = room(&options);
-    // Half of all, three less than that, and what is left for a third flow.
+    // Half of all packets for one flow, three packets less for a second flow, and the rest for a
+    // third flow.
     let (fat, less) = (room / 2, room / 2 - 3);
     let pays_its_part = |other: u64| {
         let mut tree = tree(&options);
@@ -54,7 +57,7 @@ fn the_fattest_flow_pays_until_another_one_is() {
         );
         assert!(push(&mut tree, 99, room - fat - less, 0).is_empty());
         let lost: Vec<_> = (100..108).flat_map(|flow| push(&mut tree, flow, 1, 0)).collect();
-        // Three of the longest, and then of both in turn.
+        // First three packets of the longest queue are lost, then packets of both queues in turn.
         assert_eq!((lost.len(), &lost[..3]), (8, &[1, 1, 1][..]), "{lost:?}");
         assert!(lost.iter().all(|flow| [1, other].contains(flow)), "{lost:?}");
         (2..=3).contains(&lost.iter().filter(|flow| **flow == other).count())
@@ -63,7 +66,7 @@ fn the_fattest_flow_pays_until_another_one_is() {
     assert!(pairs > 10, "{pairs} of 40");
 }
 
-/// One of many small flows grows: it alone loses what it has too much.
+/// If one of many small flows grows, that flow alone loses its excess packets.
 #[test]
 fn a_flow_that_grows_becomes_the_fattest() {
     let options = format!("besteffort flows {}", memory_for(80));
@@ -80,13 +83,14 @@ fn a_flow_that_grows_becomes_the_fattest() {
     assert!(others <= 1, "{lost:?}");
 }
 
-/// Of two tins, one is served first: what has left it is no reason to drop from it.
+/// One of two tins is served first. Packets that have already left a flow do not make it lose more
+/// packets.
 #[test]
 fn a_flow_that_shrank_is_not_the_fattest() {
     let options = format!("diffserv3 bandwidth 1gbit flows {}", memory_for(40));
     let room = room(&options);
     let mut tree = tree(&options);
-    // Priority 6 is the tin for voice, whose turn comes first.
+    // Priority 6 belongs to the tin for voice, which is served first.
     let fat = room / 2;
     assert!(push(&mut tree, 1, fat, 6).is_empty());
     let rest = room - fat;
@@ -104,13 +108,15 @@ fn a_flow_that_shrank_is_not_the_fattest() {
             Dequeue::Empty => panic!("it holds more"),
         }
     }
-    // Room again, and then one too many: a flow with more than one packet pays.
+    // There is room again. Then one packet too many arrives, and a flow with more than one packet
+    // loses.
     let free = room - tree.backlog().packets;
     let lost = push(&mut tree, 20, free + 1, 0);
     assert!(!lost.is_empty() && !lost.contains(&1), "{lost:?}");
 }
 
-/// Four times what the rate sends in a round trip, at least 4 MiB, at most 10,240 MTUs.
+/// The memory limit is four times the bytes that the rate sends in a round-trip time, at least 4
+/// MiB and at most 10,240 MTUs.
 #[test]
 fn memory_by_rate_and_round_trip() {
     let limit = |options: &str| {
@@ -133,13 +139,13 @@ fn memory_by_rate_and_round_trip() {
     }
 }
 
-/// Tins that go drop what they hold, and give its memory back.
+/// Tins that a change removes drop their packets and free the memory of these packets.
 #[test]
 fn a_change_to_fewer_tins() {
     let options = format!("diffserv4 flows {}", memory_for(30));
     let room = room(&options);
     let mut tree = tree(&options);
-    // Priorities 1:1 to 1:4 are bulk, best effort, video, voice.
+    // The priorities 1:1 to 1:4 select the tins bulk, best effort, video and voice.
     for (minor, packets) in [(1, 3), (2, 4), (3, 5), (4, 6)] {
         assert!(push(&mut tree, 1, packets, 0x1_0000 + minor).is_empty());
     }
@@ -160,8 +166,8 @@ fn a_change_to_fewer_tins() {
     assert_eq!((sent, tree.backlog().packets), (room, 0));
 }
 
-/// Without rates, tins share by their quanta: 1,024 for best effort, of which bulk gets a sixteenth
-/// and voice a quarter.
+/// Without a rate, tins share by their quanta: 1,024 for best effort, a sixteenth of that for bulk
+/// and a quarter for voice.
 #[test]
 fn tins_without_rates_share_in_turn() {
     let mut tree = tree("diffserv3 unlimited flows rtt 1000s");

@@ -1,4 +1,4 @@
-//! `cbs` against the arithmetic of credits.
+//! Compares `cbs` with direct arithmetic on credits.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const MTU: u32 = 1514;
 const START: Instant = Instant(5_000_000_000);
-/// A byte of credit is earned in 1,000 ns, and lost by every five bytes sent.
+/// Options with which a byte of credit is earned in 1,000 ns, and lost with every five bytes sent.
 const LINE: &str = "cbs idleslope 8000 sendslope -2000 hicredit 300 locredit -250";
 
 fn tree(line: &str) -> Tree {
@@ -29,12 +29,12 @@ fn what_is_lost_has_to_be_earned_back() {
         let _ = tree.enqueue(START, Packet::new(1000));
     }
     assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
-    // 1,000 bytes take 800 us at 10 Mbit/s, and 200 credits.
+    // 1,000 bytes take 800 us at 10 Mbit/s, and cost 200 credits.
     assert_eq!(wait(&tree.dequeue(START)), 800_000);
     assert_eq!(wait(&tree.dequeue(START.after(800_000))), 1_000_000);
-    // Half of it, and the other half.
+    // Half of the credits are earned by now, and the other half is still missing.
     assert_eq!(wait(&tree.dequeue(START.after(900_000))), 1_000_000);
-    // Late by 50 us: 50 credits are left for the next one.
+    // A dequeue that is 50 us late leaves 50 credits for the next packet.
     assert!(matches!(tree.dequeue(START.after(1_050_000)), Dequeue::Ready(_)));
     assert_eq!(wait(&tree.dequeue(START.after(1_850_000))), 2_000_000);
 }
@@ -46,15 +46,16 @@ fn credits_stay_between_their_limits() {
     let _ = tree.enqueue(START, Packet::new(1500));
     let _ = tree.enqueue(START, Packet::new(1500));
     assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
-    // It would be -300.
+    // Without the lower limit, the credits would be -300.
     assert_eq!(wait(&tree.dequeue(START.after(1_200_000))), 1_450_000);
-    // It would be 550 and more; after the packet, 0.
+    // Without the upper limit, the credits would be more than 550. After the packet they are 0.
     assert!(matches!(tree.dequeue(START.after(2_000_000)), Dequeue::Ready(_)));
     assert!(matches!(tree.dequeue(START.after(3_200_000)), Dequeue::Ready(_)));
 }
 
-/// Credits are rounded down whenever they are counted: a caller who always asks on time finds that
-/// the last one is not there yet, as in Linux, and one who is late by a nanosecond finds it.
+/// Credits are rounded down whenever they are counted. As in Linux, a caller that always dequeues
+/// at the announced time finds that the last credit is still missing, and a caller that is a
+/// nanosecond late finds that credit.
 #[test]
 fn the_last_credit_may_come_late() {
     let line = "cbs idleslope 3000 sendslope -7000 hicredit 459 locredit -1071";
@@ -63,7 +64,7 @@ fn the_last_credit_may_come_late() {
     let _ = tree.enqueue(START, Packet::new(200));
     assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
     let mut then = START.after(160_000);
-    // 140 credits at 2,666.7 ns.
+    // 140 credits at 2,666.7 ns each.
     let wakes = [533_333, 535_999, 538_665, 541_331];
     for wake in wakes {
         assert_eq!(wait(&tree.dequeue(then)), wake);
@@ -88,8 +89,8 @@ fn errors_name_what_is_wrong() {
 }
 
 proptest! {
-    /// Packets leave one after another, as fast as the link at most; and in the long run at
-    /// idleslope, which is 8 of 10 parts of it here.
+    /// Packets leave one after another, at most as fast as the link, and in the long run at the
+    /// idle slope, which is 8 of 10 parts of the link here.
     #[test]
     fn the_share_is_kept(
         lens in prop::collection::vec((60_u32..1250, 0_u64..2_000), 2..100),
@@ -120,7 +121,7 @@ proptest! {
         for from in 0..sent.len() {
             let mut bytes = 0;
             for (then, len) in &sent[from..] {
-                // What was saved, and the last packet.
+                // Saved credits and the last packet may exceed the share.
                 let share = then.since(sent[from].0) / 1_000;
                 prop_assert!(bytes <= share + 300 * 5 + 1, "{bytes} bytes of {share}");
                 bytes += len;
@@ -129,11 +130,12 @@ proptest! {
     }
 }
 
-/// When credits suffice again, `cbs` asks the qdisc below, also in vain: `fq_codel` forgets a flow
-/// that has nothing then, and knows it until then.
+/// When there are enough credits again, `cbs` calls dequeue on its child even if the child is
+/// empty. The call shows in `fq_codel`: it removes an empty flow from its list only when dequeue is
+/// called.
 #[test]
 fn a_child_without_packets_is_asked_when_there_are_credits() {
-    // 1,000 bytes take 800 us and 900 credits, which are earned in 7,200 us.
+    // 1,000 bytes take 800 us and cost 900 credits, which are earned in 7,200 us.
     let lines = [
         "qdisc add dev d root handle 1: cbs idleslope 1000 sendslope -9000 hicredit 9999 \
          locredit -9999",

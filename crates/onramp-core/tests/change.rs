@@ -1,5 +1,5 @@
-//! A qdisc whose parameters change while it holds packets. What Linux 7.2 held behind the same
-//! changes stands in the tables.
+//! Tests of qdiscs whose parameters change while they hold packets. The tables list what Linux 7.2
+//! held after the same changes.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ fn tree(lines: &[&str]) -> Tree {
     Tree::of(&setup, 1_514, 0).expect("a root")
 }
 
-/// Forty packets of four flows with as many priorities; six leave.
+/// Enqueues forty packets of four flows with four priorities. Returns up to six packets that leave.
 fn fill(tree: &mut Tree) -> Vec<Packet> {
     for n in 0..40_u32 {
         let mut pkt = Packet::new(1_000);
         (pkt.flow, pkt.priority, pkt.cookie) = ((n % 4).into(), n % 4, n.into());
-        // What it does not take is counted.
+        // The qdisc counts the packets that it drops.
         let _ = tree.enqueue(NOW, pkt);
     }
     (0..6).filter_map(|_| out(tree, NOW)).collect()
@@ -49,7 +49,8 @@ fn check_sums(tree: &Tree, line: &str) {
     assert_eq!(came, gone + u64::from(tree.backlog().packets), "{line}");
 }
 
-/// Of each kind: how it is built, and other options that leave room for what it holds.
+/// For each kind: options to create it with, and other options with which it can keep all its
+/// packets.
 fn near(id: &str) -> [&str; 2] {
     match id {
         "pfifo" | "pfifo_head_drop" | "codel" | "fq_codel" | "pie" | "skbprio" | "fq_pie"
@@ -61,7 +62,8 @@ fn near(id: &str) -> [&str; 2] {
         "multiq" => ["bands 4", "bands 5"],
         "mq" => ["queues 4", "queues 5"],
         "tbf" => ["rate 8mbit burst 9kb limit 99kb", "rate 9mbit burst 8kb limit 98kb"],
-        // Other slopes would go on asking in vain: see `cbs_reference`.
+        // With other slopes, `cbs` would announce times at which credits are still missing: see
+        // `cbs_reference`.
         "cbs" => ["idleslope 8000 sendslope -2000 hicredit 459 locredit -1071"; 2],
         "netem" => ["delay 20ms", "delay 10ms limit 100"],
         "ets" => ["bands 4 strict 2", "bands 4 strict 1"],
@@ -75,7 +77,7 @@ fn near(id: &str) -> [&str; 2] {
     }
 }
 
-/// What a change must leave as it is; how long packets wait, or what the law would do next, may
+/// Returns the numbers that a change must not affect. Waiting times, and the state of the AQM, may
 /// differ.
 fn known(views: Vec<QdiscView>) -> Vec<String> {
     let one = |view: QdiscView| {
@@ -84,7 +86,7 @@ fn known(views: Vec<QdiscView>) -> Vec<String> {
         let used = |class: &&onramp_core::view::ClassView| class.backlog.packets > 0;
         let classes: Vec<_> = view.classes.iter().filter(used).collect();
         let classes = format!("{classes:?}");
-        // Quanta are what changes.
+        // Leave out the classes' extra numbers, because quanta are among the things that change.
         let classes = classes.split("extra").next().unwrap_or_default().to_owned();
         format!("{} {:?} {:?} {extra:?} {classes}", view.handle, view.counters, view.backlog)
     };
@@ -108,7 +110,7 @@ fn every_kind_keeps_what_it_holds() {
             continue;
         }
         assert_eq!(tree.drops().len(), 0, "{after}");
-        // New transmit queues have views of their own.
+        // If the number of queues grows, the new transmit queues add views of their own.
         assert_eq!(known(tree.views())[..views.len()], views, "{after}");
         let rest = std::iter::from_fn(|| out(&mut tree, NOW)).collect::<Vec<_>>();
         assert_eq!(rest.len(), held.packets as usize, "{after}");
@@ -121,7 +123,7 @@ fn every_kind_keeps_what_it_holds() {
     }
 }
 
-/// What Linux held of 34 packets, and dropped, after the change.
+/// Of 34 packets, a change to a lower limit drops as many as in Linux.
 #[test]
 fn a_lower_limit_drops_the_excess() {
     for (before, after, held) in [
@@ -186,7 +188,8 @@ fn children_outlive_a_change_unless_their_band_goes() {
     assert_eq!((classes, tree.backlog().packets), (4, 1));
 }
 
-/// A packet is in the band that its priority had when it came, and in no other when it leaves.
+/// A change of the priority map does not change `fq`'s counts: a packet counts for the band that
+/// its priority had when the packet arrived, also when the packet leaves.
 #[test]
 fn fq_counts_its_bands_anew() {
     let mut tree = tree(&["qdisc add dev x root handle 1: fq"]);
@@ -203,7 +206,7 @@ fn fq_counts_its_bands_anew() {
     assert_eq!(held(&mut tree), [0; 3]);
 }
 
-/// A law whose period changes goes on from its last update.
+/// An AQM whose update period changes continues from its last update.
 #[test]
 fn pie_learns_no_faster_than_its_new_period() {
     for kind in ["pie", "fq_pie"] {
@@ -218,8 +221,8 @@ fn pie_learns_no_faster_than_its_new_period() {
     }
 }
 
-/// What the link makes of a packet is settled when it comes, also for those that are held when the
-/// link changes.
+/// The size that a packet has on the link is fixed when the packet arrives. A change of the link's
+/// overhead does not affect packets that are already held.
 #[test]
 fn cake_keeps_the_sizes_of_what_it_holds() {
     const MS: u64 = 1_000_000;
@@ -244,11 +247,11 @@ fn cake_keeps_the_sizes_of_what_it_holds() {
             Dequeue::Empty => break,
         }
     }
-    // Hundredths of a millisecond: a byte takes a microsecond.
+    // Times in hundredths of a millisecond. A byte takes a microsecond.
     assert_eq!(left, [0, 100, 200, 300, 405, 510, 620]);
 }
 
-/// Linux puts a new `bfifo` below a `red` that is changed; what stood there is gone.
+/// As in Linux, a change of `red` replaces its child by a new `bfifo` and removes the old child.
 #[test]
 fn red_loses_what_stands_below_it() {
     let red = "red limit 100000 min 20000 max 60000 avpkt 1000 burst 40 bandwidth 10mbit";

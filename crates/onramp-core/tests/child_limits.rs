@@ -1,4 +1,5 @@
-//! A child that drops when it is changed, replaced or removed: each parent knows how much is left.
+//! When a child qdisc drops packets because it is changed, replaced or removed, each parent knows
+//! how much is left.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -6,7 +7,7 @@ use onramp_queue::{DropReason, Packet};
 
 const NOW: Instant = Instant(20_000_000_000);
 
-/// Parents with one class or queue that all packets go to.
+/// Parents with one class or queue to which all packets go.
 const PARENTS: &[&[&str]] = &[
     &["root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"],
     &["root handle 1: ets bands 1"],
@@ -44,7 +45,8 @@ fn apply(tree: &mut Tree, line: &str) {
     tree.apply(NOW, line).expect(line);
 }
 
-/// Packets and bytes held: by the root, and by all that is shown.
+/// Returns the packets and bytes that the root holds, and those that the listing shows for qdisc
+/// 10:.
 fn held(tree: &mut Tree) -> [(u32, u64); 2] {
     let root = tree.backlog();
     let views = tree.views();
@@ -53,7 +55,7 @@ fn held(tree: &mut Tree) -> [(u32, u64); 2] {
     [(root.packets, root.bytes), (shown.packets, shown.bytes)]
 }
 
-/// The cookies of all that leaves within ten seconds.
+/// Returns the cookies of all packets that leave within ten seconds.
 fn rest(tree: &mut Tree) -> Vec<u64> {
     let (mut now, mut sent) = (NOW, Vec::new());
     loop {
@@ -114,7 +116,7 @@ fn a_child_that_goes() {
     }
 }
 
-/// Netem asks its child only for packets that are due: these are below a slow one.
+/// `netem` dequeues from its child only packets that are due. Here the child is a slow `tbf`.
 #[test]
 fn below_netem() {
     let mut tree = tree(&["root handle 1: netem"]);

@@ -1,4 +1,4 @@
-//! `choke`: who is dropped, and that nothing else goes wrong.
+//! `choke`: which flows lose packets, and that the remaining packets leave in order.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -16,7 +16,8 @@ fn push(tree: &mut Tree, flow: u64, cookie: u64) -> Verdict {
     tree.enqueue(Instant(0), pkt)
 }
 
-/// One flow sends two thirds of all packets, 50 others the rest; half of it all can leave.
+/// One flow sends two thirds of all packets, and 50 other flows send the rest. Only half of all
+/// packets can leave.
 #[test]
 fn a_flow_that_fills_the_queue_loses_most() {
     let mut tree = tree("choke limit 300 min 30 max 200 bandwidth 10mbit");
@@ -59,7 +60,7 @@ fn mistakes_are_told() {
 }
 
 proptest! {
-    /// However many holes matches leave in it.
+    /// Packets leave in order, however many holes matching drops leave in the queue.
     #[test]
     fn what_stays_leaves_in_order(
         limit in 8_u32..40,

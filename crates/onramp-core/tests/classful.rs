@@ -1,4 +1,5 @@
-//! What the kinds with classes, and a few without, promise in their heads.
+//! Tests the properties that the qdiscs with classes, and a few without, promise in their header
+//! comments.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,12 +26,12 @@ fn packet(cookie: u64, len: u32, priority: u32) -> Packet {
     pkt
 }
 
-/// Class `1:MINOR`, as a priority.
+/// Returns class `1:MINOR` as a priority.
 fn class(minor: usize) -> u32 {
     0x1_0000 + u32::try_from(minor).expect("small")
 }
 
-/// The cookie of the next packet.
+/// Returns the cookie of the next packet, or `None` if no packet may leave now.
 fn next(tree: &mut Tree) -> Option<u64> {
     match tree.dequeue(NOW) {
         Dequeue::Ready(pkt) => Some(pkt.cookie),
@@ -38,7 +39,7 @@ fn next(tree: &mut Tree) -> Option<u64> {
     }
 }
 
-/// Cookies and reasons of what died.
+/// Returns the cookies and drop reasons of the dropped packets.
 fn dead(tree: &mut Tree) -> Vec<(u64, DropReason)> {
     tree.drops().map(|pkt| (pkt.cookie, pkt.drop_reason.expect("there is one"))).collect()
 }
@@ -47,8 +48,8 @@ fn lens() -> impl Strategy<Value = u32> {
     prop_oneof![60_u32..1515, Just(60), Just(1514)]
 }
 
-/// Keeps so many classes busy for `rounds` packets; `check` is told which class has sent, and what
-/// each has sent up to then.
+/// Keeps `classes` classes busy until `rounds` packets have left. After each packet, `check` gets
+/// the class that has sent, and the bytes that each class has sent so far.
 fn keep_busy(
     tree: &mut Tree,
     classes: usize,
@@ -75,9 +76,10 @@ fn keep_busy(
     Ok(())
 }
 
-/// By how much two classes may differ in bytes sent, in units of their shares.
+/// Checks that no two classes differ by more than their bounds in bytes sent, in units of their
+/// shares.
 fn fair(sent: &[u64], share: &[u64], bound: impl Fn(usize) -> u64) -> Result<(), TestCaseError> {
-    // What each has sent by its share, in thousandths.
+    // The bytes that a class has sent divided by its share, in thousandths.
     let by_share = |n: usize| sent[n] * 1_000 / share[n];
     for a in 0..sent.len() {
         for b in 0..a {
@@ -92,7 +94,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Shreedhar and Varghese, lemma 2: after any number of rounds, a class has sent its quanta,
-    /// less at most a packet; and no class is more than a round ahead.
+    /// less at most one packet, and no class is more than a round ahead.
     #[test]
     fn drr_sends_quanta(
         quanta in prop::collection::vec(256_u64..5000, 1..8),
@@ -110,7 +112,7 @@ proptest! {
         })?;
     }
 
-    /// Strict bands first, in order; quanta among the others.
+    /// `ets` serves the strict bands first, in order, and the other bands by their quanta.
     #[test]
     fn ets_is_strict_then_fair(
         strict in 0_usize..3,
@@ -150,9 +152,9 @@ proptest! {
         }
     }
 
-    /// Checconi, Rizzo and Valente 2013: a class is at most three slots of its group and two of its
-    /// largest packets behind; a slot is less than two packets. Valente 2014: and as many more as
-    /// classes share its aggregate.
+    /// Checconi, Rizzo and Valente 2013: a class is behind by at most three slots of its group and
+    /// two of its largest packets, and a slot is less than two packets. Valente 2014: it may be
+    /// behind by as many more packets as there are classes in its aggregate.
     #[test]
     fn qfq_shares_by_weight(
         weights in prop::collection::vec(prop_oneof![1_u64..5, 1_u64..1025], 1..20),
@@ -171,7 +173,7 @@ proptest! {
         })?;
     }
 
-    /// Between two packets of a busy band, every other sends one at most.
+    /// Between two packets of a busy band, every other band sends at most one packet.
     #[test]
     fn multiq_takes_turns(bands in 1_usize..6, lens in prop::collection::vec(lens(), 1..9)) {
         let mut lines = format!("tc qdisc add dev e root handle 1: multiq bands {bands}");
@@ -192,7 +194,7 @@ proptest! {
         }
     }
 
-    /// As a sorted list would have it.
+    /// `skbprio` gives the same result as a list sorted by priority.
     #[test]
     fn skbprio_serves_and_drops_by_priority(
         limit in 0_usize..9,
@@ -226,7 +228,7 @@ proptest! {
         }
     }
 
-    /// Only the newest are held.
+    /// `pfifo_head_drop` keeps only the newest packets.
     #[test]
     fn head_drop_keeps_the_newest(
         limit in 1_usize..9,
@@ -250,7 +252,7 @@ proptest! {
     }
 }
 
-/// Changes the root.
+/// Changes the options of the root qdisc.
 fn change(tree: &mut Tree, line: &str) {
     tree.apply(NOW, &format!("tc qdisc change dev e root {line}")).expect(line);
 }
@@ -265,7 +267,7 @@ fn a_plug_lets_go_of_whole_buffers() {
     };
     come(&mut tree, 0..2);
     assert!(matches!(tree.dequeue(NOW), Dequeue::NotBefore(Instant(u64::MAX))));
-    // No buffer is complete.
+    // No buffer is complete, so nothing may leave.
     change(&mut tree, "plug release");
     assert_eq!(next(&mut tree), None);
     change(&mut tree, "plug block");
@@ -273,7 +275,8 @@ fn a_plug_lets_go_of_whole_buffers() {
     change(&mut tree, "plug release");
     come(&mut tree, 5..6);
     assert_eq!([(); 3].map(|()| next(&mut tree)), [Some(0), Some(1), None]);
-    // Two buffers, released one after the other, of which the first was never.
+    // Complete one more buffer, and release the two buffers that were not released yet one after
+    // the other.
     change(&mut tree, "plug block");
     change(&mut tree, "plug release");
     change(&mut tree, "plug release");
@@ -320,7 +323,7 @@ fn what_no_class_takes_is_dropped() {
     }
 }
 
-/// In Linux, a quantum is 256 bytes at least, whatever was asked for.
+/// In Linux, a quantum is at least 256 bytes, even if a smaller one is given.
 #[test]
 fn quanta_are_bounded() {
     let mut tree = tree(
@@ -336,7 +339,7 @@ fn quanta_are_bounded() {
     assert_eq!(sent, [1, 2, 2, 2, 2, 1, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]);
 }
 
-/// Who comes back has a whole quantum, whatever was left of the last.
+/// A class that becomes active again has a whole quantum, whatever was left of its last quantum.
 #[test]
 fn a_class_begins_with_its_quantum() {
     for lines in [
@@ -356,7 +359,8 @@ fn a_class_begins_with_its_quantum() {
     }
 }
 
-/// WF2Q's improvement on WFQ: a large class does not send its part of a round in one go.
+/// WF2Q's improvement on WFQ: a class with a large weight does not send its share of a round all at
+/// once.
 #[test]
 fn qfq_lets_nobody_run_ahead() {
     let mut lines = "tc qdisc add dev e root handle 1: qfq
@@ -380,7 +384,7 @@ fn qfq_lets_nobody_run_ahead() {
     assert!(worst <= 16, "{worst} half packets from what is due");
 }
 
-/// Who was idle has saved nothing.
+/// A class that was idle has saved no credit.
 #[test]
 fn qfq_gives_no_credit_for_idle_times() {
     let mut tree = tree(
@@ -394,7 +398,7 @@ fn qfq_gives_no_credit_for_idle_times() {
             assert_eq!(tree.enqueue(NOW, pkt), Verdict::Queued);
         }
     };
-    // The second has something now and then, for a long time.
+    // For a long time, the second class has a packet only now and then.
     come(&mut tree, 1, 400);
     for _ in 0..30 {
         come(&mut tree, 2, 1);
@@ -408,7 +412,8 @@ fn qfq_gives_no_credit_for_idle_times() {
     assert!((56..=64).contains(&seconds), "{seconds} of 110, with 6 of 11 parts");
 }
 
-/// A qfq that was asked in vain forgets whom it served last: so `prio` has to ask it.
+/// `qfq` forgets which class it served last when a dequeue finds it empty. So `prio` must call
+/// dequeue on a band that has become empty.
 #[test]
 fn prio_asks_a_band_that_has_become_empty() {
     let lines = "tc qdisc add dev e root handle 1: prio
@@ -426,7 +431,7 @@ fn prio_asks_a_band_that_has_become_empty() {
         come(&mut tree, 0, 2);
         assert_eq!(next(&mut tree), Some(0));
         if asked {
-            // Another band sends, after the first was asked.
+            // Another band sends. Before that, `prio` has called dequeue on the first band.
             let _ = tree.enqueue(NOW, packet(9, 1000, 1));
             assert_eq!(next(&mut tree), Some(9));
         }

@@ -1,4 +1,4 @@
-//! `codel`: what RFC 8289 promises, and corner cases with their numbers.
+//! `codel`: what RFC 8289 promises, and corner cases with exact numbers.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Cx, Dequeue, Peek, Qdisc, Verdict};
@@ -7,7 +7,7 @@ use onramp_queue::{DropReason, Packet, PacketList};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
-/// Like a machine that has been up for a while.
+/// The time at the beginning, like that of a machine that has been up for a while.
 const START_NS: u64 = 20_000 * MS;
 
 fn tree(line: &str) -> Tree {
@@ -49,10 +49,11 @@ fn stat(tree: &Tree, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name} is a statistic"))
 }
 
-/// Which packets were dropped in which millisecond.
+/// For each millisecond with drops, the cookies of the dropped packets.
 type Drops = Vec<(u64, Vec<u64>)>;
 
-/// A standing queue of 300 packets, one leaving each millisecond; says when packets were dropped.
+/// Runs a standing queue of 300 packets, of which one leaves each millisecond. Returns when packets
+/// were dropped, and which packets were marked.
 fn standing(line: &str, ecn: u8) -> (Tree, Drops, Vec<u64>) {
     let mut tree = tree(line);
     for cookie in 0..300 {
@@ -75,8 +76,9 @@ fn standing(line: &str, ecn: u8) -> (Tree, Drops, Vec<u64>) {
 #[test]
 fn the_first_drop_comes_an_interval_after_the_wait_was_too_long() {
     let (tree, dropped, _) = standing("codel", 0);
-    // Too long from 5 ms on, then 100 ms more, and 100 ms again: in units of 1.024 us, rounded.
-    // The third comes 50 ms later: one step of Newton's method makes 0.5 of 1 / sqrt(2).
+    // The sojourn time is too long from 5 ms on. The first drop comes 100 ms after that, and the
+    // second 100 ms later, in units of 1.024 us, rounded. The third drop comes only 50 ms later,
+    // because one step of Newton's method gives 0.5 for 1 / sqrt(2).
     assert_eq!(dropped, [(105, vec![104]), (205, vec![205])]);
     assert_eq!((stat(&tree, "count"), stat(&tree, "dropping")), (2, 1));
 }
@@ -105,7 +107,7 @@ fn marks_stand_in_for_drops_where_the_sender_understands() {
 #[test]
 fn every_packet_above_the_threshold_is_marked() {
     let (tree, dropped, marked) = standing("codel ce_threshold 2ms", 2);
-    // 2 ms are no more than 2 ms.
+    // A packet that waits for exactly 2 ms is not marked.
     assert_eq!(marked, (3..=254).collect::<Vec<_>>());
     assert_eq!((stat(&tree, "ce_mark"), dropped.len()), (252, 2));
 }
@@ -117,8 +119,9 @@ fn the_last_packets_stay_however_old_they_are() {
         let _ = push(&mut tree, 0, cookie, 0);
     }
     for (ms, cookie) in [(1_000, 0), (2_000, 1), (3_000, 2)] {
-        // Two packets of 1,000 bytes are left behind the first: that starts the clock. One is
-        // less than a packet of 1,514 bytes, which stops it.
+        // After the first packet, two packets of 1,000 bytes are left, which start the clock. After
+        // the second, one packet is left. That is less than a packet of 1,514 bytes, and stops the
+        // clock.
         assert_eq!(pop(&mut tree, ms), Some((cookie, 0)));
     }
     assert!(drops(&mut tree).is_empty());
@@ -151,8 +154,8 @@ fn the_limit_counts_packets() {
 }
 
 proptest! {
-    /// Packets leave in order, and no packet dies unless one has waited for the target, and an
-    /// interval has passed since.
+    /// Packets leave in order. A packet is dropped only if packets have waited for at least the
+    /// target during a whole interval.
     #[test]
     fn nobody_dies_without_a_standing_queue(
         steps in prop::collection::vec((0_u64..4, 0_u64..12), 1..400),
@@ -160,7 +163,7 @@ proptest! {
         let mut tree = tree("codel target 10ms interval 50ms");
         let (mut ms, mut cookie, mut last) = (0, 0, None);
         let mut sent_at = Vec::new();
-        // Since when every packet that left had waited too long.
+        // The time since when every departing packet had waited too long.
         let mut bad_since = None;
         for (pushes, wait) in steps {
             for _ in 0..pushes {
@@ -184,15 +187,15 @@ proptest! {
             };
             prop_assert!(last < Some(cookie) && dropped.iter().all(|dropped| *dropped < cookie));
             last = Some(cookie);
-            // The law counts in units of 1.024 us, rounded down.
+            // CoDel counts time in units of 1.024 us, rounded down.
             let waited = ms - sent_at[usize::try_from(cookie).expect("small")];
             bad_since = if waited < 10 { None } else { bad_since.or(Some(ms)) };
         }
     }
 }
 
-/// A dequeue drops 256 packets at most, however late it comes: with an interval of 10 us all of 900
-/// would be due after 8 ms. Linux 7.2 was seen to stop at 256.
+/// A dequeue drops at most 256 packets, however late it comes. With an interval of 10 us, all of
+/// 900 packets would be due after 8 ms. A test of Linux 7.2 showed that it stops at 256.
 #[test]
 fn a_dequeue_drops_256_packets_at_most() {
     for line in ["codel target 1us interval 10us", "fq_codel target 1us interval 10us"] {
@@ -206,8 +209,9 @@ fn a_dequeue_drops_256_packets_at_most() {
                 (left, drops(&mut tree).len())
             })
             .collect();
-        // One when it begins; then 256 at a time, and one leaves behind them. The last two stay, as
-        // there is an MTU at most.
+        // One packet is dropped at the beginning. Then each dequeue drops 256 packets and returns
+        // the packet after them. The last two packets are not dropped, because no more than an MTU
+        // is left.
         let expected = [(0, 0), (2, 1), (259, 256), (516, 256), (773, 256), (898, 124), (899, 0)];
         assert_eq!(left, expected.map(|(cookie, dropped)| (Some(cookie), dropped)), "{line}");
     }

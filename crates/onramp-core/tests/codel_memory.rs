@@ -1,4 +1,5 @@
-//! `codel`: how a queue that turns bad again goes on, and how little it leaves alone.
+//! `codel`: the drop rate of a queue that becomes bad again, and the queue sizes that CoDel leaves
+//! alone.
 //!
 //! Source: RFC 8289, section 5.5: `delta = count - lastcount; count = 1; if (delta > 1 && now -
 //! drop_next < 16 * interval) count = delta`, and section 5.4: a queue that holds no more than a
@@ -11,9 +12,10 @@ use onramp_queue::Packet;
 
 const MS: u64 = 1_000_000;
 const MTU: u32 = 1514;
-/// Like a machine that has been up for a while.
+/// The time at the beginning in nanoseconds, like that of a machine that has been up for a while.
 const START_NS: u64 = 20_000 * MS;
-/// Of [`bad`], in the units of 1,024 ns in which Linux counts.
+/// The interval that [`bad`] uses, in nanoseconds, rounded to the units of 1,024 ns in which Linux
+/// counts.
 const INTERVAL_NS: u64 = 10 * MS / 1_024 * 1_024;
 
 fn stat(tree: &Tree, name: &str) -> u64 {
@@ -32,7 +34,7 @@ fn push(tree: &mut Tree, now_ns: u64, len: u32) {
     let _ = tree.enqueue(Instant(now_ns), pkt);
 }
 
-/// How many packets are dropped as one leaves.
+/// Dequeues one packet and returns how many packets that dequeue drops.
 fn dropped_by_pop(tree: &mut Tree, now_ns: u64) -> u32 {
     assert!(matches!(tree.dequeue(Instant(now_ns)), Dequeue::Ready(_)));
     tree.drops().len()
@@ -47,9 +49,9 @@ fn tree() -> Tree {
     Tree::new(&"codel target 1ms interval 10ms".parse::<Spec>().expect("a correct line"), MTU)
 }
 
-/// A burst stands from `from_ns` on, and a packet leaves each millisecond until the queue has
-/// turned bad and `drops` packets are gone; then all leave at once. Gives when the next drop was
-/// due then.
+/// Makes the queue bad: a burst arrives at `from_ns`, and one packet leaves each millisecond until
+/// `drops` packets have been dropped. Then all packets leave at once. Returns the time at which the
+/// next drop would have been due.
 fn bad(tree: &mut Tree, from_ns: u64, drops: u32) -> u64 {
     (0..200).for_each(|_| push(tree, from_ns, 1000));
     let (mut now_ns, mut dropped) = (from_ns, 0);
@@ -63,8 +65,9 @@ fn bad(tree: &mut Tree, from_ns: u64, drops: u32) -> u64 {
     due_ns
 }
 
-/// A queue turns bad `then_ns`: packets wait too long at the first of two looks, and an interval
-/// later still. Gives the count that it begins with, and when it drops next, in nanoseconds.
+/// Makes the queue bad again at `then_ns`: packets wait too long at a first dequeue, and still do
+/// at a second one an interval later. Returns the count with which dropping begins, and the time
+/// until the next drop in nanoseconds.
 fn bad_again(tree: &mut Tree, then_ns: u64) -> (u64, u64) {
     let from_ns = then_ns - INTERVAL_NS - 3 * MS;
     (0..10).for_each(|_| push(tree, from_ns, 1000));
@@ -75,7 +78,8 @@ fn bad_again(tree: &mut Tree, then_ns: u64) -> (u64, u64) {
     state
 }
 
-/// Seven drops are six more than the one it began with: so the pace is that of six.
+/// Seven drops are six more than the count of one at the beginning, so a queue that is soon bad
+/// again continues at the rate of count six.
 #[test]
 fn a_queue_that_is_bad_again_soon_goes_on_at_its_pace() {
     for (wait_ns, count) in [
@@ -88,27 +92,28 @@ fn a_queue_that_is_bad_again_soon_goes_on_at_its_pace() {
         let due_ns = bad(&mut tree, START_NS, 7);
         let (again, gap_ns) = bad_again(&mut tree, due_ns + wait_ns);
         assert_eq!(again, count, "{wait_ns} ns after the last drop was due");
-        // interval / sqrt(count), of which one step of Newton's method makes within 3 %.
+        // `interval / sqrt(count)`. One step of Newton's method is within 3 % of it.
         #[expect(clippy::cast_precision_loss, reason = "small")]
         let (pace, gap) = (INTERVAL_NS as f64 / (count as f64).sqrt(), gap_ns as f64);
         assert!((gap - pace).abs() <= pace * 0.03, "{gap} of {pace} ns");
     }
 }
 
-/// What it went on from does not count again: ten drops, of which six were there before, are four.
+/// The count at the beginning of a bad phase is not counted again: of ten drops, six were there
+/// before, so four remain.
 #[test]
 fn only_drops_since_it_turned_bad_count() {
     let mut tree = tree();
     let due_ns = bad(&mut tree, START_NS, 7);
-    // It begins with six, which the first drop belongs to; four more make ten.
+    // The count begins at six, which includes the first drop. Four more drops make ten.
     let due_ns = bad(&mut tree, due_ns + INTERVAL_NS, 5);
     assert_eq!(stat(&tree, "count"), 10);
     assert_eq!(stat(&tree, "lastcount"), 6);
     assert_eq!(bad_again(&mut tree, due_ns + 4 * INTERVAL_NS).0, 4);
 }
 
-/// A difference of one is none: the queue begins anew, at the full interval. A difference of two is
-/// one.
+/// A difference of one drop does not count: the queue begins anew at the full interval. A
+/// difference of two drops counts.
 #[test]
 fn one_drop_more_is_no_pace() {
     for (drops, count) in [(2, 1), (3, 2)] {
@@ -122,23 +127,24 @@ fn one_drop_more_is_no_pace() {
     }
 }
 
-/// What is left behind the packet that leaves decides: as much as the largest packet is no queue,
-/// and a byte more is one.
+/// The bytes left after the departing packet decide: bytes for one packet of the largest size are
+/// no standing queue, but one byte more is.
 #[test]
 fn as_much_as_a_largest_packet_may_stay() {
     for (left, drops) in [(MTU, 0), (MTU + 1, 1)] {
         let mut tree = tree();
         push(&mut tree, START_NS, 1000);
         push(&mut tree, START_NS, left);
-        // The first look starts the clock, or not; what comes now makes a queue at the second one.
+        // The first dequeue starts the clock or does not. The packets that arrive now make a
+        // standing queue at the second dequeue.
         assert_eq!(dropped_by_pop(&mut tree, START_NS + 5 * MS), 0);
         (0..3).for_each(|_| push(&mut tree, START_NS + 5 * MS, 1000));
         assert_eq!(dropped_by_pop(&mut tree, START_NS + 16 * MS), drops, "{left} bytes left");
     }
 }
 
-/// RFC 8289, section 5.4: a queue that runs empty is a good one. In `fq_codel`, the others' bytes
-/// count, too, so that the last packet of a flow may have been one of a bad queue.
+/// RFC 8289, section 5.4: a queue that runs empty is a good one. `fq_codel` counts the bytes of all
+/// flows, so that even the last packet of a flow may belong to a bad queue.
 #[test]
 fn an_empty_queue_forgets_that_it_was_bad() {
     let spec: Spec = "fq_codel target 1ms interval 10ms noecn".parse().expect("a correct line");
@@ -149,7 +155,8 @@ fn an_empty_queue_forgets_that_it_was_bad() {
             (pkt.flow, pkt.enqueued_ns) = (flow, START_NS + ms * MS);
             let _ = tree.enqueue(Instant(START_NS + ms * MS), pkt);
         }
-        // It waits for two milliseconds, and then as many leave as it takes to come to it.
+        // The packets wait for two milliseconds. Then enough packets leave for this flow to get its
+        // turn.
         let now = Instant(START_NS + (ms + 2) * MS);
         let mut lost = 0;
         for _ in 0..6 {
@@ -159,7 +166,7 @@ fn an_empty_queue_forgets_that_it_was_bad() {
         lost
     };
     assert_eq!(send(1, 0, 400), 0);
-    // Flow 2 has a packet now and then, each of which waited too long.
+    // Flow 2 has a single packet now and then, and each of its packets has waited too long.
     for turn in 1..=5 {
         assert_eq!(send(2, 20 * turn, 1), 0, "packet {turn}");
     }
@@ -172,7 +179,7 @@ fn a_queue_that_ran_empty_is_not_dropping() {
     assert_eq!((stat(&tree, "dropping"), stat(&tree, "drop_next_ns")), (0, 0));
 }
 
-/// Other parameters leave what was counted.
+/// A change of parameters keeps the counters.
 #[test]
 fn a_change_keeps_the_counts() {
     let spec = |line: &str| line.parse::<Spec>().expect("a correct line");

@@ -1,5 +1,5 @@
-//! What every qdisc owes its caller, checked for every entry of [`KINDS`] after every operation:
-//! alone, and in trees.
+//! Checks the contract between a qdisc and its caller after every operation, for every entry of
+//! [`KINDS`], alone and in trees.
 
 #[path = "conformance/trees.rs"]
 mod trees;
@@ -16,7 +16,8 @@ const MTU: u32 = 1514;
 const START_NS: u64 = 5_000_000_000;
 const NEVER: Instant = Instant(u64::MAX);
 
-/// What to try: each kind as it is by default, if it has one, and with room for little.
+/// Returns the qdiscs to test: each kind with its default options, if it can do without options,
+/// and with low limits.
 fn specs() -> Vec<Spec> {
     let mut lines = Vec::new();
     for kind in KINDS {
@@ -61,11 +62,11 @@ fn specs() -> Vec<Spec> {
     lines.iter().map(|line| line.parse().expect("a correct line")).collect()
 }
 
-/// The options that a kind cannot do without.
+/// Returns the options that a kind requires.
 fn must_be_given(id: &str) -> &'static str {
     match id {
-        // A credit is a whole number of nanoseconds, or it would go on asking in vain: see
-        // `cbs_reference`.
+        // With these slopes, earning a credit takes a whole number of nanoseconds. Otherwise `cbs`
+        // would announce times at which credits are still missing: see `cbs_reference`.
         "cbs" => " idleslope 8000 sendslope -2000 hicredit 459 locredit -1071",
         "tbf" => " rate 20mbit burst 3kb limit 9kb",
         "red" => " limit 30000 min 3000 avpkt 1000 ecn",
@@ -75,38 +76,39 @@ fn must_be_given(id: &str) -> &'static str {
     }
 }
 
-/// The most a qdisc may hold.
+/// Returns the largest backlog that a qdisc may hold.
 fn most(spec: &Spec) -> Backlog {
     let values = spec.values(MTU);
     let (packets, bytes) = match spec.kind().id {
         "pfifo" | "pfifo_head_drop" | "skbprio" => (values.number("limit"), u64::MAX),
         "bfifo" | "plug" | "tbf" => (u64::MAX, values.number("limit")),
         "pfifo_fast" => (3 * values.number("txqueuelen"), u64::MAX),
-        // A pfifo_fast in each queue.
+        // Each queue has a `pfifo_fast`.
         "mq" => (3000 * values.number("queues").max(1), u64::MAX),
         "mqprio" => (3000 * 8, u64::MAX),
-        // A pfifo in each band.
+        // Each band has a `pfifo`.
         "prio" | "multiq" => (1000 * values.number("bands"), u64::MAX),
         "ets" => (1000 * values.number("bands").max(2), u64::MAX),
-        // No classes, no packets.
+        // Without classes, the qdisc holds no packets.
         "drr" | "qfq" | "blackhole" | "noop" => (0, 0),
         "noqueue" => (1, u64::MAX),
-        // A duplicate passes the limit together with its packet.
+        // A duplicate may exceed the limit together with its packet.
         "netem" => (values.number("limit") + 1, u64::MAX),
-        // The root is a pfifo as long as it has no classes.
+        // The root acts as a `pfifo` while it has no classes.
         "hfsc" => (1000, u64::MAX),
         "etf" => (u64::MAX, u64::MAX),
-        // Nothing is in a class: they are all sent directly.
+        // There are no classes, so all packets go to the direct queue.
         "htb" => (values.number("direct_qlen"), u64::MAX),
-        // A pfifo.
+        // The child is a `pfifo`.
         "cbs" => (1000, u64::MAX),
-        // Each band, and the fast path.
+        // Each band has the limit, and the fast path holds eight more packets.
         "fq" => (3 * values.number("limit") + 8, u64::MAX),
         "red" => (u64::MAX, values.number("limit")),
         "codel" | "fq_codel" | "sfq" | "choke" | "pie" | "fq_pie" | "dualpi2" => {
             (values.number("limit"), u64::MAX)
         }
-        // Every packet is charged for more than its bytes; one may have been looked at.
+        // Every packet counts as more memory than its bytes. One more packet may be held after a
+        // peek.
         "cake" => match values.number("memlimit") {
             0 => (u64::MAX, (10_240 + 1) * u64::from(MTU)),
             limit => (u64::MAX, limit + u64::from(MTU)),
@@ -116,8 +118,7 @@ fn most(spec: &Spec) -> Backlog {
     Backlog { packets: u32::try_from(packets).unwrap_or(u32::MAX), bytes }
 }
 
-/// Whether a qdisc sends something at once whenever it holds something, as long as those below it
-/// do.
+/// Whether a qdisc sends a packet whenever it holds packets, provided that its children do.
 fn conserves_work(spec: &Spec) -> bool {
     match spec.kind().id {
         "cbs" | "etf" | "fq" | "hfsc" | "htb" | "netem" | "plug" | "tbf" => false,
@@ -132,7 +133,7 @@ enum Op {
         flow: u64,
         len: u32,
     },
-    /// A packet that may not leave before so many microseconds.
+    /// A packet that may leave only after `wait_us` microseconds.
     EnqueueLater {
         flow: u64,
         len: u32,
@@ -167,35 +168,37 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..150)
 }
 
-/// What a test knows of a packet by its cookie.
+/// What a test knows about a packet, by its cookie.
 struct Known {
     flow: u64,
     len: u32,
     not_before_ns: u64,
 }
 
-/// A tree, and the books kept about it.
+/// A tree, and a record of the packets that it should hold.
 struct Books {
     tree: Tree,
     most: Backlog,
-    /// Keeps departure times, and lets packets go so much before them.
+    /// Whether the tree respects departure times, and how many nanoseconds before them packets may
+    /// leave.
     timed: bool,
     early_ns: u64,
-    /// How often in a row it may say when to ask again, and be wrong.
+    /// How often in a row the tree may announce a time at which no packet leaves after all.
     false_hopes: u32,
-    /// It has a `plug`, which waits for a command, and whose parents ask again and again.
+    /// Whether the tree has a `plug`, which waits for a command while its parents dequeue again and
+    /// again.
     plugged: bool,
-    /// It never waits while it holds something.
+    /// Whether the tree never waits while it holds packets.
     conserves_work: bool,
     now: Instant,
     known: Vec<Known>,
-    /// By cookies, with the number of those that are equal.
+    /// The packets held, by cookie, with the number of copies of each.
     held: BTreeMap<u64, u64>,
-    /// Packets may leave in another order than they came.
+    /// Whether packets may leave in another order than they arrived.
     reorders: bool,
     duplicates: bool,
     dropped: u64,
-    /// The last packet that left, for each flow.
+    /// The last packet of each flow that has left.
     last: BTreeMap<u64, u64>,
     /// Everything that happened, to compare runs.
     log: Vec<(u64, u64, bool)>,
@@ -212,7 +215,8 @@ impl Books {
                 "etf" => spec.values(MTU).number("delta"),
                 _ => 0,
             },
-            // First the last packet has to pass the link; only then it counts credits.
+            // `cbs` first announces when the last packet has passed the link, and counts credits
+            // only then.
             false_hopes: u32::from(spec.kind().id == "cbs"),
             plugged: false,
             conserves_work: conserves_work(spec),
@@ -231,7 +235,7 @@ impl Books {
         let mut pkt = Packet::new(len);
         pkt.cookie = self.known.len() as u64;
         pkt.flow = flow;
-        // A flow stays in its band, or it could overtake itself.
+        // A flow stays in one band, because otherwise its packets could overtake each other.
         pkt.priority = u32::try_from(flow).expect("small");
         pkt.mark = pkt.priority;
         pkt.ecn = 1;
@@ -252,7 +256,8 @@ impl Books {
         self.settle_drops()?;
         let held = self.held.contains_key(&cookie);
         match verdict {
-            // It may have died after all: to see what is held, a parent may have asked for it.
+            // The packet may have been dropped after all: a parent may have peeked at the child to
+            // see what it holds.
             Verdict::Queued => prop_assert!(held || self.dropped > before, "queued, but gone"),
             Verdict::Congested => prop_assert!(self.dropped > before, "nothing died"),
             Verdict::Dropped => prop_assert!(!held, "dropped, but held"),
@@ -260,7 +265,7 @@ impl Books {
         Ok(())
     }
 
-    /// Puts a duplicate of the last packet on the books, if the tree made one.
+    /// If the tree duplicated the last packet, records the duplicate.
     fn settle_made(&mut self, made_before: u64) {
         let made = self.tree.totals().made_packets - made_before;
         if let Some(last) = self.known.len().checked_sub(1) {
@@ -268,7 +273,7 @@ impl Books {
         }
     }
 
-    /// Takes a packet off the books.
+    /// Removes a packet from the record. Returns whether it was there.
     fn gone(&mut self, cookie: u64) -> bool {
         let there = self.held.get_mut(&cookie).filter(|number| **number > 0);
         let was_there = there.map(|number| *number -= 1).is_some();
@@ -276,7 +281,7 @@ impl Books {
         was_there
     }
 
-    /// Takes the packets the tree dropped off the books.
+    /// Removes the packets that the tree dropped from the record.
     fn settle_drops(&mut self) -> Result<(), TestCaseError> {
         for pkt in self.tree.drops() {
             prop_assert!(pkt.drop_reason.is_some(), "a drop has a reason");
@@ -301,7 +306,7 @@ impl Books {
         Ok(())
     }
 
-    /// Says when to ask again, if nothing may leave now.
+    /// Dequeues once. Returns the time at which to try again if no packet may leave now.
     fn dequeue(&mut self) -> Result<Option<Instant>, TestCaseError> {
         let answer = self.tree.dequeue(self.now);
         self.settle_drops()?;
@@ -337,7 +342,8 @@ impl Books {
         match *op {
             Op::Enqueue { flow, len } => self.enqueue(flow, len, 0)?,
             Op::EnqueueLater { flow, len, wait_us } => self.enqueue(flow, len, wait_us)?,
-            // Of a list, one could not tell which were duplicated.
+            // Enqueue the packets one by one, because in a list one could not tell which packets
+            // were duplicated.
             Op::EnqueueList { flow, len, count } if self.duplicates => {
                 for _ in 0..count {
                     self.enqueue(flow, len, 0)?;
@@ -348,7 +354,7 @@ impl Books {
                 let before = self.dropped;
                 let dropped = self.tree.enqueue_list(self.now, list);
                 self.settle_drops()?;
-                // Others may have died for them.
+                // Other packets may have been dropped to make room for the new ones.
                 prop_assert!(u64::from(dropped) <= self.dropped - before);
             }
             Op::Dequeue => {
@@ -366,7 +372,8 @@ impl Books {
         self.check()
     }
 
-    /// Conservation, the backlog is the contents, and parents and children agree.
+    /// Checks that no packet is lost or invented, that the backlog equals the packets held, and
+    /// that parents and children agree.
     fn check(&mut self) -> Result<(), TestCaseError> {
         let backlog = self.tree.backlog();
         let len =
@@ -384,7 +391,7 @@ impl Books {
         Ok(())
     }
 
-    /// Lets everything out; every wait ends with a packet, or a drop.
+    /// Dequeues all packets. Each announced wait must end with a packet or a drop.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         let mut waits = 0;
         while !self.held.is_empty() {
@@ -394,7 +401,7 @@ impl Books {
                 waits = 0;
             }
             match answer {
-                // It waits for a command.
+                // The tree waits for a command.
                 Some(NEVER) => return self.run(&Op::Reset),
                 Some(_) if self.plugged && waits > self.false_hopes => {
                     return self.run(&Op::Reset);

@@ -1,4 +1,4 @@
-//! What fuzzing found worth keeping, again.
+//! Replays the inputs that fuzzing found and that are kept in the repository.
 
 #[path = "ops/bytecode.rs"]
 mod bytecode;
@@ -9,7 +9,7 @@ mod ops;
 use std::fs;
 use std::path::Path;
 
-/// Gives each file of a corpus to `run`.
+/// Calls `run` with the content of each file of a corpus.
 fn replay(name: &str, run: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let entries = fs::read_dir(&corpus).expect("the corpus is in the repository");

@@ -1,4 +1,5 @@
-//! What every qdisc and class of a tree counts. `onramp-sim` compares it with what Linux counted.
+//! Tests the counters of every qdisc and class of a tree. `onramp-sim` compares these counters with
+//! those of Linux.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::view::QdiscView;
@@ -17,7 +18,7 @@ fn enqueue(tree: &mut Tree, count: u32, class: u32) {
     for _ in 0..count {
         let mut pkt = Packet::new(100);
         (pkt.priority, pkt.enqueued_ns) = (class, NOW.0 - 1_000);
-        // What is dropped is counted.
+        // Dropped packets are counted, so the verdict does not matter here.
         let _ = tree.enqueue(NOW, pkt);
     }
     drop(tree.drops());
@@ -29,7 +30,7 @@ fn dequeue(tree: &mut Tree, count: u32) {
     }
 }
 
-/// By handle: packets and bytes that left, drops, and packets held.
+/// Returns for each handle: packets and bytes that left, drops, and packets held.
 fn counts(views: &[QdiscView]) -> Vec<(u16, [u64; 4])> {
     let row = |view: &QdiscView| {
         let all: u64 = view.drops.iter().map(|(_, n)| n).sum();
@@ -54,7 +55,7 @@ fn a_drop_counts_for_all_that_stand_above() {
     dequeue(&mut tree, 1);
     let all = [1, 100, 3, 3];
     assert_eq!(counts(&tree.views()), [(1, all), (2, all), (3, all)]);
-    // Parents first, each with its own classes.
+    // Parents come first, each with its own classes.
     let views = tree.views();
     assert_eq!(views[0].classes.len(), 3);
     assert_eq!((views[0].classes[0].leaf, views[0].classes[1].leaf), (Some(2), None));
@@ -63,7 +64,8 @@ fn a_drop_counts_for_all_that_stand_above() {
     assert_eq!(views[2].drops, [(DropReason::Overlimit, 3)]);
 }
 
-/// As in Linux: what a replaced qdisc held counts for those above it, and for no other.
+/// As in Linux, the packets of a replaced qdisc count as drops of the qdiscs above it, and of no
+/// other qdisc.
 #[test]
 fn what_is_purged_counts_above_it() {
     let mut tree = tree(&NESTED);
@@ -79,7 +81,7 @@ fn what_is_purged_counts_above_it() {
     assert_eq!(tree.totals().dropped(DropReason::Purged), 6, "the tree forgets nothing");
 }
 
-/// A class of `drr` counts for itself, one of `prio` shows what stands below it.
+/// A class of `drr` has its own counters, but a class of `prio` shows those of the qdisc below it.
 #[test]
 fn a_class_may_outlive_its_qdisc() {
     for (kind, left) in [("drr", 3), ("prio", 1)] {
@@ -111,14 +113,15 @@ fn how_long_packets_stay_is_measured_if_asked_for() {
     dequeue(&mut tree, 3);
     for view in tree.views() {
         let counts = view.sojourn_ns.expect("it is measured");
-        // 1,000 ns lie between 2^9 and 2^10.
+        // 1,000 ns lie between 2^9 ns and 2^10 ns.
         assert_eq!((counts[10], counts.iter().sum::<u64>()), (3, 3));
     }
 }
 
-/// What a class of htb refused is known as long as the class stands (`htb_enqueue`,
-/// `net/sched/sch_htb.c`, 7.2); one of drr tells what the qdisc below it has dropped, which begins
-/// anew with that qdisc (`drr_dump_class_stats`, `net/sched/sch_drr.c`).
+/// A class of `htb` counts the packets that were refused for as long as the class exists
+/// (`htb_enqueue`, `net/sched/sch_htb.c`, 7.2). A class of `drr` shows the drops of the qdisc below
+/// it, and so begins anew when that qdisc is replaced (`drr_dump_class_stats`,
+/// `net/sched/sch_drr.c`).
 #[test]
 fn what_a_class_refused_when_another_qdisc_comes() {
     for (kind, options, adds_up) in [("htb", "rate 8gbit", true), ("drr", "", false)] {

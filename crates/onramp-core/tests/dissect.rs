@@ -1,4 +1,5 @@
-//! What is read out of a packet's bytes: any bytes, and those that another crate reads, too.
+//! Tests reading the headers of packets: on arbitrary bytes, and compared with another crate that
+//! reads them.
 
 #[path = "ops/dissect.rs"]
 #[expect(dead_code, reason = "any bytes are for fuzzing")]
@@ -46,7 +47,8 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 impl Made {
-    /// IP, transport and data, written by the other crate; VLAN tags by hand.
+    /// Returns the bytes of the frame: IP header, transport header and data from the other crate,
+    /// VLAN tags added by hand.
     fn frame(&self) -> Vec<u8> {
         let eth = PacketBuilder::ethernet2([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]);
         let half = |at: usize| -> [u8; 16] { self.addresses[at..at + 16].try_into().expect("16") };
@@ -73,7 +75,8 @@ impl Made {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Nothing panics, and no byte behind the end is read, wherever the packet ends.
+    /// Whatever the bytes are and wherever the packet ends, nothing panics and no byte after the
+    /// end is read.
     #[test]
     fn any_bytes_can_be_read(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         for layer in [Layer::Datagram, Layer::Ip, Layer::Ethernet] {
@@ -89,7 +92,8 @@ proptest! {
         }
     }
 
-    /// Whole packets, cut ones, and those with a byte changed are read as the other crate does.
+    /// Whole packets, truncated packets, and packets with one changed byte are read as the other
+    /// crate reads them.
     #[test]
     fn as_the_other_crate_reads_them(
         made in made(),
@@ -107,17 +111,19 @@ proptest! {
         prop_assert_eq!(whole.vlan, outer);
         compare(&frame);
         compare(&frame[..cut.index(frame.len() + 1)]);
-        // 0x9100 is a VLAN tag to the other crate, and none to Linux.
+        // The other crate takes 0x9100 for a VLAN tag, but Linux does not.
         prop_assume!(byte != 0x91);
         let mut changed = frame;
-        // Not the lengths, which the other crate believes, nor what says that it is a part.
+        // Change neither the lengths, which the other crate trusts, nor the fields that say that a
+        // packet is a fragment.
         let ip = 14 + 4 * made.vlans.len();
         let at = place.index(ip);
         changed[at] = byte;
         compare(&changed);
     }
 
-    /// A datagram is read as the frame that its device sends, but for what only the device knows.
+    /// A datagram is read like the frame that its device sends, except for fields that only the
+    /// device knows.
     #[test]
     fn a_datagram_gets_its_headers(
         dest in any::<SocketAddr>(),
@@ -163,7 +169,7 @@ fn parts_have_no_ports() {
 
 #[test]
 fn extension_headers_are_passed_by() {
-    // IPv6, hop-by-hop options of 8 bytes, destination options of 16, UDP.
+    // IPv6, hop-by-hop options of 8 bytes, destination options of 16 bytes, UDP.
     let mut bytes = vec![0; 14 + 40];
     bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
     bytes[14] = 0x6a;
@@ -176,7 +182,7 @@ fn extension_headers_are_passed_by() {
     assert_eq!((found.protocol, found.tos), (17, 0xab));
     assert_eq!(found.transport, Some(14 + 40 + 8 + 16));
     assert_eq!(found.ports, Some((0x1234, 9)));
-    // Of a part, the protocol is known, and the ports are not looked for.
+    // For a fragment, the protocol is known, but the ports are not read.
     bytes[20] = 44;
     bytes[54..62].copy_from_slice(&[17, 0, 0, 1, 0, 0, 0, 1]);
     let found = keys(&bytes);

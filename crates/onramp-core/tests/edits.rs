@@ -1,5 +1,5 @@
-//! Changes to the tree of a device with several transmit queues, each with a port of its own: which
-//! port a change is for, and what stands there then.
+//! Changes to the tree of a device with several transmit queues, each with its own port: which port
+//! a change applies to, and what the port's tree is afterwards.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ const MTU: u32 = 1_514;
 const QUEUES: usize = 3;
 const NOW: Instant = Instant(1_000_000_000);
 
-/// Notes the cookies that it takes.
+/// A device that records the cookies of the packets that it takes.
 struct Taker(DeviceInfo, Taken);
 
 impl Device for Taker {
@@ -40,10 +40,10 @@ impl PortWaker for Nobody {
     fn visit_by(&self, _at: Instant) {}
 }
 
-/// Cookies that a queue took.
+/// The cookies of the packets that a queue took.
 type Taken = Arc<Mutex<Vec<u64>>>;
 
-/// A device, and what was typed for it.
+/// A device with its described tree and a port for each transmit queue.
 struct Queues {
     setup: Arc<Setup>,
     ports: Vec<(Port<Taker>, Taken)>,
@@ -63,8 +63,8 @@ impl Queues {
         Self { setup: Arc::new(setup), ports }
     }
 
-    /// Does what the line says. Gives the queue that it is for, if it is for one, and the queues
-    /// that something was to be done for.
+    /// Applies a line. Returns the queue that the line is for, if it is for one queue only, and the
+    /// queues whose trees changed.
     fn apply(&mut self, line: &str) -> (Option<usize>, Vec<usize>) {
         let mut setup = Setup::clone(&self.setup);
         let change = setup.change(line).unwrap_or_else(|why| panic!("{line}: {why}"));
@@ -92,7 +92,7 @@ impl Queues {
         std::mem::take(&mut *found.lock().unwrap())
     }
 
-    /// Handles, places and kinds in front of a queue.
+    /// Returns the handle, place and kind of each qdisc in front of a queue.
     fn told(&self, queue: usize) -> Vec<String> {
         let views = self.views(queue);
         let row = |view: &QdiscView| {
@@ -102,7 +102,8 @@ impl Queues {
         views.iter().map(row).collect()
     }
 
-    /// The order in which three packets leave that come at once, with these priorities.
+    /// Returns the order in which three packets with these priorities leave that arrive at the same
+    /// time.
     fn order(&self, queue: usize, priorities: [u32; 3]) -> Vec<u64> {
         let (port, taken) = &self.ports[queue];
         taken.lock().unwrap().clear();
@@ -117,7 +118,7 @@ impl Queues {
     }
 }
 
-/// All priorities go to the first class.
+/// A `prio` whose priorities all select the first class.
 const ONE_BAND: &str = "prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
 
 #[test]
@@ -144,8 +145,8 @@ fn a_change_below_mq_is_for_one_queue() {
     assert_eq!(queues.told(2), ["30: 1:3 drr"]);
 }
 
-/// Below a class that a port's tree has, a `pfifo`; what stands first in front of a queue, a
-/// `pfifo_fast`.
+/// When a qdisc below a class of a port's tree is removed, a `pfifo` takes its place. In place of
+/// the first qdisc in front of a queue, a `pfifo_fast` comes.
 #[test]
 fn what_stands_there_when_a_qdisc_has_gone() {
     let mut queues = Queues::new(&[
@@ -162,7 +163,7 @@ fn what_stands_there_when_a_qdisc_has_gone() {
     assert_eq!(queues.order(1, [0, 2, 6]), [2, 0, 1], "by priority");
 }
 
-/// Where each queue has a tree of its own, a change is for all of them.
+/// If each queue has a copy of the whole tree, a change applies to all queues.
 #[test]
 fn a_change_to_any_other_root_is_for_all_queues() {
     let mut queues = Queues::new(&[
@@ -191,7 +192,7 @@ fn a_change_to_any_other_root_is_for_all_queues() {
     }
 }
 
-/// Another root below which each queue has a place is for all of them.
+/// Another root that has a class for each queue applies to all queues.
 #[test]
 fn another_mq_is_for_all_queues() {
     let mut queues = Queues::new(&["qdisc add dev x root handle 1: mq queues 3"]);

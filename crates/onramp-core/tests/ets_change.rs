@@ -1,8 +1,8 @@
-//! `ets` whose bands change while they hold packets.
+//! Tests `ets` when its bands change while they hold packets.
 //!
 //! Source: `tc-ets(8)`: the first `strict` bands are served in strict order, the others by deficit
-//! round robin (Shreedhar and Varghese, 1995) of their quanta; of bands that a change takes away,
-//! the packets are gone (`net/sched/sch_ets.c`, `ets_qdisc_change`).
+//! round robin (Shreedhar and Varghese, 1995) with their quanta. Packets of bands that a change
+//! removes are dropped (`net/sched/sch_ets.c`, `ets_qdisc_change`).
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -24,7 +24,7 @@ fn change(tree: &mut Tree, options: &str) {
     apply(tree, &format!("qdisc change dev e root handle 1: ets {options}"));
 }
 
-/// So many packets of 1,000 bytes for each of these bands, counted from 1.
+/// Enqueues `packets` packets of 1,000 bytes for each of these bands, which are counted from 1.
 fn fill(tree: &mut Tree, bands: &[u32], packets: u32) {
     for _ in 0..packets {
         for band in bands {
@@ -35,7 +35,7 @@ fn fill(tree: &mut Tree, bands: &[u32], packets: u32) {
     }
 }
 
-/// The bands of the packets that leave next.
+/// Returns the bands of the next packets that leave.
 fn next(tree: &mut Tree, packets: usize) -> Vec<u64> {
     let pop = || match tree.dequeue(NOW) {
         Dequeue::Ready(pkt) => Some(pkt.cookie),
@@ -44,7 +44,7 @@ fn next(tree: &mut Tree, packets: usize) -> Vec<u64> {
     std::iter::from_fn(pop).take(packets).collect()
 }
 
-/// How many of the next packets are of bands 1, 2 and 3.
+/// Returns how many of the next packets belong to bands 1, 2 and 3.
 fn parts(tree: &mut Tree, packets: usize) -> [usize; 3] {
     let out = next(tree, packets);
     [1, 2, 3].map(|band| out.iter().filter(|other| **other == band).count())
@@ -64,12 +64,12 @@ fn other_quanta_are_other_parts() {
     near(parts(&mut tree, 120), [20, 40, 60]);
     change(&mut tree, "quanta 6000 3000 1000");
     near(parts(&mut tree, 200), [120, 60, 20]);
-    // Less than 256 bytes are 256.
+    // A quantum below 256 bytes counts as 256 bytes.
     change(&mut tree, "quanta 1 256 512");
     near(parts(&mut tree, 120), [30, 30, 60]);
 }
 
-/// A band that becomes strict is served first, and one that is strict no longer gets its part.
+/// A band that becomes strict is served first. A band that is no longer strict gets its share.
 #[test]
 fn strict_bands_come_and_go() {
     let mut tree = tree("bands 3 quanta 1000 1000 1000");
@@ -83,7 +83,7 @@ fn strict_bands_come_and_go() {
     change(&mut tree, "bands 3 quanta 2000 1000 1000");
     fill(&mut tree, &[1], 100);
     near(parts(&mut tree, 80), [40, 20, 20]);
-    // Who was strict is in the rounds once, and nobody is lost.
+    // A band that was strict is in the round-robin list only once, and no packet is lost.
     change(&mut tree, "bands 3 strict 3");
     fill(&mut tree, &[3, 2, 1], 1);
     let rest = next(&mut tree, usize::MAX);
@@ -91,7 +91,7 @@ fn strict_bands_come_and_go() {
     assert_eq!((rest.len(), tree.backlog().packets), (403 - 240, 0));
 }
 
-/// All bands strict, all packets held: from then on, the order is that of rounds.
+/// All bands are strict and hold packets. After the change, they are served in rounds.
 #[test]
 fn bands_that_hold_packets_take_part_in_rounds() {
     let mut tree = tree("bands 3 strict 3");
@@ -108,7 +108,7 @@ fn packets_of_bands_that_go_are_gone() {
     let mut tree = tree("bands 4 strict 1 quanta 1000 1000 1000");
     fill(&mut tree, &[1, 2, 3, 4], 10);
     assert_eq!(next(&mut tree, 12).len(), 12);
-    // Of 10 packets each, band 2 has sent one, and band 3 has sent one.
+    // Each band had 10 packets. Band 2 has sent one, and band 3 has sent one.
     change(&mut tree, "bands 2 strict 1 quanta 1000");
     let dropped: Vec<_> = tree.drops().map(|pkt| (pkt.cookie, pkt.drop_reason)).collect();
     assert!(dropped.iter().all(|(band, _)| [3, 4].contains(band)), "{dropped:?}");
@@ -116,14 +116,14 @@ fn packets_of_bands_that_go_are_gone() {
     assert_eq!((dropped.len(), tree.backlog().packets, tree.backlog().bytes), (19, 9, 9_000));
     assert_eq!(tree.views()[0].classes.len(), 2);
     assert_eq!(next(&mut tree, usize::MAX), [2; 9]);
-    // They come back empty.
+    // Bands that were removed are empty when they come back.
     change(&mut tree, "bands 4 strict 1 quanta 1000 1000 1000");
     assert_eq!(tree.backlog().packets, 0);
     fill(&mut tree, &[4, 3], 2);
     assert_eq!(next(&mut tree, usize::MAX), [4, 3, 4, 3]);
 }
 
-/// A change says the priorities anew, and leaves the filters.
+/// A change replaces the priority map and keeps the filters.
 #[test]
 fn priorities_are_new_and_filters_stay() {
     let mut tree = tree("bands 3 strict 3 priomap 0 1 2");

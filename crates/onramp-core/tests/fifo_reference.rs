@@ -1,4 +1,5 @@
-//! `pfifo`, `bfifo` and `pfifo_fast` against plain models: same packets, same drops.
+//! Compares `pfifo`, `bfifo` and `pfifo_fast` with simple models: the same packets leave and the
+//! same packets are dropped.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,7 @@ use onramp_core::{Instant, Tree};
 use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;
 
-/// A queue of packets, each with its length and priority; a packet is known by its number.
+/// A model of a queue. Each packet has a number, a length and a priority.
 trait Model {
     fn takes(&mut self, number: u64, len: u32, priority: u32) -> bool;
     fn gives(&mut self) -> Option<u64>;
@@ -35,8 +36,8 @@ impl Model for Fifo {
     }
 }
 
-/// A ring of places. The reader clears the places it has read in batches, and at the ring's end;
-/// the writer needs a clear place.
+/// A ring of slots. The reader clears the slots that it has read in batches, and at the ring's end.
+/// The writer needs a clear slot.
 struct Ring {
     places: Vec<Option<u64>>,
     write: usize,
@@ -75,10 +76,10 @@ struct Bands([Ring; 3]);
 
 impl Model for Bands {
     fn takes(&mut self, number: u64, _len: u32, priority: u32) -> bool {
-        // tc-prio(8): the map of priorities, by name.
+        // The map of priorities to bands in tc-prio(8).
         let band = match priority % 16 {
             6 | 7 => 0,         // interactive, control
-            1 | 2 | 3 | 5 => 2, // filler, bulk and the two that nobody uses
+            1 | 2 | 3 | 5 => 2, // filler, bulk and two unused priorities
             _ => 1,
         };
         self.0[band].takes(number)
@@ -158,8 +159,8 @@ proptest! {
     }
 }
 
-/// Sends five packets to a device that is busy, after which all leave: the numbers of those that
-/// do. The first may pass the empty qdisc by.
+/// Sends five packets to a busy device, after which all packets leave. Returns the numbers of the
+/// packets that leave. The first packet may bypass the empty qdisc.
 fn behind_a_passing_one(line: &str, priorities: [u32; 5]) -> Vec<u64> {
     let mut tree = Tree::new(&line.parse().expect("a correct line"), 1514);
     for (number, priority) in priorities.into_iter().enumerate() {
@@ -175,14 +176,14 @@ fn behind_a_passing_one(line: &str, priorities: [u32; 5]) -> Vec<u64> {
     std::iter::from_fn(|| next(&mut tree)).collect()
 }
 
-/// A packet that has passed an empty qdisc by, and met a busy device, is the next to leave: it
-/// neither lets more urgent ones go first nor makes room.
+/// A packet that has bypassed an empty qdisc and found the device busy is the next to leave. More
+/// urgent packets do not overtake it, and it is not dropped to make room.
 #[test]
 fn what_has_passed_by_stays_the_first() {
-    // Priority 6 is of the first band, 2 of the last.
+    // Priority 6 belongs to the first band, priority 2 to the last.
     assert_eq!(behind_a_passing_one("pfifo_fast", [2, 2, 6, 0, 6]), [0, 2, 4, 3, 1]);
     assert_eq!(behind_a_passing_one("pfifo_head_drop limit 3", [0; 5]), [0, 3, 4]);
     assert_eq!(behind_a_passing_one("pfifo limit 3", [0; 5]), [0, 1, 2]);
-    // In pfifo_fast it takes no place of its band.
+    // In `pfifo_fast`, the bypassed packet takes no slot of its band.
     assert_eq!(behind_a_passing_one("pfifo_fast txqueuelen 2", [0; 5]), [0, 1, 2]);
 }

@@ -1,5 +1,5 @@
-//! Filters of a whole tree: their lines are read again, counters of several queues are summed, and
-//! what they name stays while they do.
+//! Filters of a whole tree: their listed lines can be read again, counters of several queues are
+//! summed, and a class that a filter refers to cannot be removed.
 
 use onramp_core::dissect::Dissected;
 use onramp_core::filter::reference::{ACTIONS, COMMON, FILTERS};
@@ -26,7 +26,7 @@ fn shown(setup: &Setup, query: &str) -> String {
     out.finish()
 }
 
-/// The lines of a tree make the same tree.
+/// The lines that a tree prints build the same tree again.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn lines_are_read_again() {
@@ -74,7 +74,7 @@ fn lines_are_read_again() {
     let second = setup(&lines);
     assert_eq!(second.lines(), lines);
     assert_eq!(first.changes_to(&second), Some(Vec::new()));
-    // Alike but for the numbers of their tables and actions, which are given out in another order.
+    // Compare without the numbers of tables and actions, which are assigned in another order.
     let alike = |setup: &Setup| {
         let text = shown(setup, "dev e0 parent 1:");
         let lines = text.lines().map(|line| {
@@ -86,7 +86,7 @@ fn lines_are_read_again() {
         lines.filter(|line| !line.contains(" index ")).collect::<Vec<_>>()
     };
     assert_eq!(alike(&second), alike(&first));
-    // A mask, a handle and a table are a difference.
+    // A different mask, handle or table counts as a difference.
     for (from, to) in [
         ("handle 0x10/0xff fw", "handle 0x10/0xf fw"),
         ("handle 5: u32", "handle 6: u32"),
@@ -109,7 +109,7 @@ fn lines_are_read_again() {
     }
 }
 
-/// A place is free of filters when the last one is gone, however it went.
+/// A class can be removed when its last filter is gone, however the filter was removed.
 #[test]
 fn classes_stay_while_filters_need_them() {
     let tree = || {
@@ -125,7 +125,7 @@ fn classes_stay_while_filters_need_them() {
         assert_eq!(error.why, "filters name it");
         assert_eq!(error.fault.kernel_text().as_deref(), Some("Error: HTB class in use."));
     };
-    // Filters that name it, and filters that are asked in it.
+    // Filters that select the class, and filters that are attached to it.
     for (add, ways) in [
         (
             "parent 1: prio 1 basic classid 1:5",
@@ -151,21 +151,21 @@ fn classes_stay_while_filters_need_them() {
             setup.apply(way).expect(way);
             setup.apply(class).unwrap_or_else(|error| panic!("{way}: {error}"));
         }
-        // Another class is free to go.
+        // A filter does not keep another class from being removed.
         let mut setup = tree();
         let other = add.replace("1:5", "1:6").replace("1:1", "1:6");
         setup.apply("class add dev e0 parent 1: classid 1:6 htb rate 1mbit").expect("a class");
         setup.apply(&format!("filter add dev e0 {other}")).expect("a filter");
         setup.apply(class).expect("nobody needs it");
     }
-    // One that was refused leaves nothing behind.
+    // A filter that was refused does not keep the class from being removed.
     let mut setup = tree();
     let bad = "filter add dev e0 parent 1:5 prio 1 u32 match u32 0 0 link 9:";
     setup.apply(bad).expect_err("no such table");
     setup.apply(class).expect("nobody needs it");
 }
 
-/// The filters of a qdisc go with it.
+/// The filters of a qdisc are removed with the qdisc.
 #[test]
 fn filters_go_with_their_qdisc() {
     let mut setup = setup(&[
@@ -183,7 +183,7 @@ fn filters_go_with_their_qdisc() {
     assert_eq!(lines(&setup).len(), 2);
     setup.apply("qdisc add dev e0 parent 1:1 handle 2: prio").expect("room");
     assert_eq!(lines(&setup).len(), 2);
-    // The numbers of its actions are free again.
+    // The numbers of the removed filters' actions are free again.
     setup
         .apply("filter add dev e0 parent 2: prio 1 matchall classid 2:1 action ok index 8")
         .expect("the number is free");
@@ -203,7 +203,7 @@ fn counted(filters: &[FilterSpec]) -> String {
     out.finish()
 }
 
-/// What each transmit queue has counted is summed, filter by filter.
+/// The counters of all transmit queues are summed for each filter.
 #[test]
 fn queues_are_summed() {
     let lines = setup(&[
@@ -232,13 +232,14 @@ fn queues_are_summed() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert_eq!(whole.len(), 2);
-    // Those of one queue alone are as they are; a filter that only one queue has is there, too.
+    // The counters of a single queue stay as they are, and a filter that only one queue has is
+    // listed too.
     assert_eq!(counted(&FilterSpec::whole([first()])), counted(&first()));
     assert_eq!(FilterSpec::whole([]).len(), 0);
     let fewer = first().into_iter().take(1).collect();
     let both = FilterSpec::whole([fewer, second()]);
     assert!(counted(&both).contains("not_in_hw (rule hit 2)"), "{}", counted(&both));
-    // The tree that was described shows what was counted, wherever it stands.
+    // The described tree lists the counters, at whatever position a filter was counted.
     let mut out = Out::new(STATS);
     lines.show_counted("dev e0 parent 1:", &whole, &mut out).expect("filters");
     assert_eq!(out.finish(), text);
@@ -248,7 +249,7 @@ fn queues_are_summed() {
     assert!(part.contains("Sent 1000 bytes") && part.contains("(rule hit 0)"), "{part}");
 }
 
-/// Filters of the same words are told apart.
+/// Filters with the same words keep separate counters.
 #[test]
 fn filters_of_the_same_words() {
     let words = "u32 match u32 0 0 flowid 1:1";
@@ -262,7 +263,8 @@ fn filters_of_the_same_words() {
     let mut out = Out::new(Style::default());
     setup.show_counted("dev e0 parent 1:", &filters, &mut out).expect("filters");
     assert_eq!(out.finish(), shown(&setup, "dev e0 parent 1:"));
-    // The one that is described anew begins anew, and the others go on.
+    // A filter that is described anew starts with new counters, and the other filters continue with
+    // theirs.
     let matchall = "filter add dev e0 parent 1: prio 9 matchall classid 1:1 action continue";
     tree.apply(NOW, matchall).expect("room");
     let all = "filter add dev e0 parent 1: prio 8 matchall classid 1:1 action continue";
@@ -301,7 +303,7 @@ fn filters_are_named_in_full() {
             heads[0], heads[1]
         )
     );
-    // What was said, is not said again.
+    // The listing leaves out the parts that the query gave.
     for (query, line) in [
         ("parent 1: pref 3", "filter protocol ip basic chain 2 handle 0x1 flowid 1:2 \n"),
         ("parent 1: chain 2", "filter protocol ip pref 3 basic handle 0x1 flowid 1:2 \n"),
@@ -322,7 +324,7 @@ fn filters_are_named_in_full() {
     assert_eq!(get(&setup, full), Ok(format!("filter parent 1: {one}")));
     let no_parent = full.replace("parent 1: ", "");
     assert_eq!(get(&setup, &no_parent), Err("filter: \"parent\": get needs it".into()));
-    // Without a root, there is nothing to show.
+    // Without a root qdisc, the listing is empty.
     setup.apply("qdisc del dev e0 root").expect("it is there");
     assert_eq!(shown(&setup, "dev e0"), "");
     let (place, query) = setup.filter_query("dev e0 parent 5:6 pref 7 chain 8").expect("words");
@@ -348,13 +350,13 @@ fn references_are_for_people() {
     assert_eq!(flags.as_deref(), Some("inheritdsfield"));
 }
 
-/// All bytes of a packet, from the Ethernet header on.
+/// Returns all bytes of a packet, from the Ethernet header on.
 fn bytes(pkt: &Packet) -> Vec<u8> {
     let dissected = Dissected::of(pkt);
     (0..dissected.len(pkt)).map(|at| dissected.bytes::<1>(pkt, at).expect("inside")[0]).collect()
 }
 
-/// The headers that a device is going to write (RFC 791, RFC 8200, RFC 768).
+/// A datagram shows the headers that a device will write for it (RFC 791, RFC 8200, RFC 768).
 #[test]
 fn datagrams_have_headers() {
     let mut pkt = Packet::with_payload(b"abcde");
@@ -362,7 +364,8 @@ fn datagrams_have_headers() {
     pkt.ecn = 2;
     let mut expected = vec![0; 12];
     expected.extend([8, 0]);
-    // 20 + 8 + 5 bytes; DF, as sockets look for the path's MTU; a TTL of 64; UDP.
+    // The length is 20 + 8 + 5 bytes. DF is set, because sockets discover the path's MTU. The TTL
+    // is 64, and the protocol is UDP.
     expected.extend([0x45, 2, 0, 33, 0, 0, 0x40, 0, 64, 17, 0, 0, 0, 0, 0, 0, 192, 0, 2, 7]);
     expected.extend([0, 0, 0x12, 0x34, 0, 13, 0, 0]);
     expected.extend(b"abcde");
@@ -370,20 +373,21 @@ fn datagrams_have_headers() {
     pkt.set_dest("[fd00::7]:4660".parse().ok());
     let mut expected = vec![0; 12];
     expected.extend([0x86, 0xdd]);
-    // The ECN bits are the last two of the traffic class, and the length is that behind the header.
+    // The ECN bits are the last two bits of the traffic class. The length counts the bytes after
+    // the header.
     expected.extend([0x60, 0x20, 0, 0, 0, 13, 17, 64]);
     expected.extend([0; 16]);
     expected.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     expected.extend([0, 0, 0x12, 0x34, 0, 13, 0, 0]);
     expected.extend(b"abcde");
     assert_eq!(bytes(&pkt), expected);
-    // Without a destination, IPv4 to nowhere.
+    // A datagram without a destination shows an IPv4 header with address 0.0.0.0.
     let nowhere = bytes(&Packet::with_payload(b"x"));
     assert_eq!(
         (nowhere.len(), &nowhere[12..16], &nowhere[30..38]),
         (43, &[8, 0, 0x45, 0][..], &[0; 8][..])
     );
-    // What is longer than a length can say.
+    // A datagram that is too long for the length fields.
     let long = Packet::with_payload(&vec![0; 65_535]);
     let long = bytes(&long);
     assert_eq!((&long[16..18], &long[38..40]), (&[0xff, 0xff][..], &[0xff, 0xff][..]));
@@ -391,7 +395,8 @@ fn datagrams_have_headers() {
     assert_eq!(&bytes(&most)[38..40], &[0xff, 0xeb]);
 }
 
-/// Of bytes that begin with an IP header, its version says what the Ethernet header has.
+/// If the bytes begin with an IP header, its version determines the EtherType of the Ethernet
+/// header.
 #[test]
 fn packets_of_ip_have_a_link_header() {
     for (first, ethertype) in [

@@ -1,4 +1,4 @@
-//! Filters in a tree: lines of `tc` come, change and go, and packets follow them.
+//! Filters in a running tree: lines of `tc` add, change and delete them, and packets follow them.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -14,7 +14,7 @@ fn tree(lines: &[&str]) -> Tree {
     Tree::of(&setup, 1514, 0).expect("a root")
 }
 
-/// A datagram to a port.
+/// Makes a datagram to a port.
 fn to(port: u16) -> Packet {
     let mut pkt = Packet::with_payload(&[0; 1000]);
     pkt.set_dest(Some(([10, 0, 0, 1], port).into()));
@@ -22,7 +22,8 @@ fn to(port: u16) -> Packet {
     pkt
 }
 
-/// The ports in the order in which packets to them leave.
+/// Enqueues a packet to each of these ports. Returns the ports in the order in which the packets
+/// leave.
 fn order(tree: &mut Tree, ports: &[u16]) -> Vec<u64> {
     for port in ports {
         let _ = tree.enqueue(NOW, to(*port));
@@ -46,17 +47,17 @@ fn filters_come_change_and_go() {
     let add = "dev eth0 protocol ip parent 1: prio 1 u32 match ip dport 3 0xffff flowid";
     apply(&mut tree, &format!("add {add} 1:1")).expect("a filter");
     assert_eq!(order(&mut tree, &[1, 2, 3]), [3, 1, 2]);
-    // Another of the same preference; both are there.
+    // Add a second filter with the same preference. Both filters apply.
     let other = add.replace("dport 3", "dport 2");
     apply(&mut tree, &format!("add {other} 1:1")).expect("a filter");
     assert_eq!(order(&mut tree, &[1, 2, 3]), [2, 3, 1]);
-    // By its handle, the first is replaced: it goes last now.
+    // A line with its handle replaces the first filter, so that its packet now leaves last.
     let first = add.replace("u32", "handle 800::800 u32");
     let again = tree.apply(NOW, &format!("filter add {first} 1:3")).unwrap_err();
     assert_eq!(again.fault.kernel_text().as_deref(), Some("Error: Filter already exists."));
     apply(&mut tree, &format!("replace {first} 1:3")).expect("a change");
     assert_eq!(order(&mut tree, &[3, 1, 2]), [2, 1, 3]);
-    // One goes by its handle, the rest by their preference.
+    // Delete one filter by its handle, and the rest by their preference.
     apply(&mut tree, "del dev eth0 parent 1: prio 1 handle 800::801 u32").expect("gone");
     assert_eq!(order(&mut tree, &[3, 1, 2]), [1, 2, 3]);
     let none = tree.apply(NOW, "filter del dev eth0 parent 1: prio 2").unwrap_err();
@@ -69,7 +70,7 @@ fn filters_come_change_and_go() {
     assert!(change.contains("no such filter"), "{change}");
 }
 
-/// What a policer has counted is not forgotten when its neighbours change.
+/// A policer keeps its token bucket when other filters change.
 #[test]
 fn a_policer_keeps_its_bucket() {
     let mut tree = tree(&[
@@ -83,7 +84,7 @@ fn a_policer_keeps_its_bucket() {
     assert_eq!(tree.enqueue(later, to(1)), Verdict::Queued);
     let reasons: Vec<_> = tree.drops().map(|pkt| pkt.drop_reason).collect();
     assert_eq!(reasons, [Some(DropReason::Filter); 2]);
-    // One that is described anew begins anew.
+    // A policer that is described anew starts with a full bucket.
     let line = "filter replace dev eth0 parent 1: prio 9 handle 1 basic \
                 action police rate 2mbit burst 2500 drop";
     tree.apply(NOW, line).expect("another");

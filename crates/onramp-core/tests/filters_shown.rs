@@ -1,5 +1,5 @@
-//! Filters as `tc filter` names, shows, refuses and deletes them; asked of Linux 7.2 and iproute2
-//! 6.1 line by line.
+//! Tests how `tc filter` names, lists, refuses and deletes filters. The expected texts come from
+//! Linux 7.2 and iproute2 6.1, line by line.
 
 use onramp_core::filter::{Query, show_filters};
 use onramp_core::qdisc::Dequeue;
@@ -28,7 +28,7 @@ fn text(setup: &Setup, query: &str) -> String {
     shown(setup, query, Style::default())
 }
 
-/// What a line is answered: the exit status, and what the kernel says.
+/// Returns the answer to a line: the exit status, and the kernel's message.
 fn answer(setup: &mut Setup, line: &str) -> (u8, String) {
     said(setup.apply(&format!("filter {line}")))
 }
@@ -109,7 +109,7 @@ filter parent 1: protocol all pref 49152 matchall chain 0 handle 0x1 flowid 1:1
 fn one_of_each_kind() {
     let setup = setup(ONE_OF_EACH);
     assert_eq!(text(&setup, "dev e0"), ONE_OF_EACH_SHOWN);
-    // What is asked for is not said again.
+    // The listing leaves out the parts that the query gave.
     let lines = "filter protocol all matchall chain 0 \n\
         filter protocol all matchall chain 0 handle 0x1 flowid 1:1 \n  not_in_hw\n\
         \taction order 1: gact action pass\n\t random type none pass val 0\n\
@@ -151,14 +151,15 @@ fn as_json() {
         "\n"
     );
     assert_eq!(shown(&setup, "dev e0 pref 49149", json), lines);
-    // Where iproute2 writes what is no JSON, this is some.
+    // Where iproute2 prints invalid JSON, our output is valid JSON.
     let all: serde_json::Value = serde_json::from_str(&shown(&setup, "", json)).expect("JSON");
     assert_eq!(all.as_array().map(Vec::len), Some(16));
     assert_eq!(all[7]["options"]["keys"], serde_json::json!(["src"]));
     assert_eq!(all[13]["options"]["handle"], "0x5");
 }
 
-/// Tables of `u32`: made by hand, linked, named by nodes, and not to be deleted while in use.
+/// Hash tables of `u32` can be created by hand, linked, and named by nodes, and cannot be deleted
+/// while in use.
 #[test]
 fn hash_tables() {
     let mut setup = setup(&[
@@ -231,7 +232,8 @@ filter protocol all u32 fh 800::800 order 2048 key ht 800 bkt 0 link 1: not_in_h
     assert!(!text(&setup, "").contains("fh 1:5:800"));
 }
 
-/// Adds and changes: what the client says, what the kernel says, and that nothing has happened.
+/// Adds and changes that are refused: the client's message, the kernel's message, and that nothing
+/// has changed.
 #[test]
 fn refusals() {
     let mut setup = setup(&[
@@ -296,7 +298,8 @@ fn refusals() {
     assert_eq!(text(&setup, ""), before);
 }
 
-/// An `ingress` has one place for filters; it is called what the last one called it that came.
+/// An `ingress` has one place for filters. Listings call that place by the name that the last line
+/// used.
 #[test]
 fn an_ingress_is_called_what_was_typed() {
     let mut setup = setup(&[]);
@@ -331,7 +334,7 @@ fn an_ingress_is_called_what_was_typed() {
     assert_eq!(first(&setup, "dev e0 ingress"), format!("filter parent ffff:5 {tail}"));
 }
 
-/// What Linux takes, too: words of matches in any order, and numbers alone.
+/// Like Linux, accepts the words of a match in any order, and a match that is a number only.
 #[test]
 fn any_order_and_numbers_alone() {
     let setup = setup(&[
@@ -354,7 +357,7 @@ fn any_order_and_numbers_alone() {
     assert!(!all.contains("tcp_flags"), "{all}");
 }
 
-/// Words of the kinds and of actions, and what of Linux is not here.
+/// Refused words of filter kinds and actions, and parts of Linux that do not exist here.
 #[test]
 fn refusals_of_words() {
     let mut setup = setup(&["parent 1: prio 9 protocol ip flower ip_proto udp classid 1:1"]);
@@ -405,11 +408,11 @@ fn changes_in_place() {
         "parent 1: prio 3 handle 1 flow map key src baseclass 1:2 action ok",
     ]);
     for line in [
-        // All of it is new.
+        // Everything about the filter is new.
         "replace dev e0 parent 1: prio 1 handle 5 basic classid 1:2",
-        // What is compared stays, what happens does not.
+        // The condition stays the same, but the action changes.
         "change dev e0 parent 1: prio 2 handle 800::800 u32 match u32 2 2 action drop",
-        // Numbers stay.
+        // The number of the filter stays the same.
         "replace dev e0 parent 1: prio 3 handle 1 flow divisor 5",
     ] {
         assert_eq!(answer(&mut setup, line), (0, String::new()), "{line}");
@@ -430,7 +433,7 @@ fn one_is_got_and_some_are_deleted() {
         "parent 1: chain 3 protocol ip basic classid 1:3",
         "parent 1: chain 2 prio 5 protocol ip basic classid 1:3",
     ]);
-    // The last is asked first; chains stand as they came.
+    // The filter added last comes first. Chains are listed in the order in which they were created.
     let names = |setup: &Setup| -> Vec<String> {
         let all = text(setup, "");
         let lines = all.lines().filter(|line| line.contains("handle"));
@@ -473,7 +476,7 @@ fn one_is_got_and_some_are_deleted() {
         assert_eq!(answer(&mut setup, line), (code, text.to_owned()), "{line}");
     }
     assert_eq!(names(&setup), [all[0], all[2], all[4]]);
-    // The number that is free again is given out first.
+    // A number that became free is assigned first.
     let add = "add dev e0 parent 1: prio 1 protocol ip basic classid 1:2";
     assert_eq!(answer(&mut setup, add), (0, String::new()));
     assert_eq!(names(&setup), [all[1], all[0], all[2], all[4]]);
@@ -481,7 +484,7 @@ fn one_is_got_and_some_are_deleted() {
     assert_eq!(answer(&mut setup, "del dev e0 parent 1: prio 1"), (2, no_chain.into()));
 }
 
-/// Counters of a running tree.
+/// The counters of a running tree appear in the listing.
 #[test]
 fn what_passed_is_counted() {
     let lines = setup(&[
@@ -507,12 +510,12 @@ fn what_passed_is_counted() {
     ] {
         assert!(out.contains(part), "{part} in {out}");
     }
-    // A description has counted nothing.
+    // A described tree that does not run has counted nothing.
     let stats = Style { stats: true, ..Style::default() };
     assert!(shown(&lines, "", stats).contains("(rule hit 0)"));
 }
 
-/// To add, change and delete one of many does not take longer than one of few.
+/// Adding, changing and deleting one of many filters takes no longer than one of few.
 #[test]
 fn many_filters_are_added_in_time() {
     const COUNT: u32 = 16_000;

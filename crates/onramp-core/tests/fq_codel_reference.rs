@@ -1,4 +1,5 @@
-//! `fq_codel` against a plain model of RFC 8290: same packets, same drops, while CoDel is idle.
+//! Compares `fq_codel` with a simple model of RFC 8290: the same packets leave and the same packets
+//! are dropped while CoDel is inactive.
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use proptest::prelude::*;
 
 const FLOWS: usize = 70;
 
-/// A queue of packets, each with its number and length.
+/// A queue of packets, each with its number and its length in bytes.
 #[derive(Default)]
 struct Queue {
     packets: VecDeque<(u64, u32)>,
@@ -41,7 +42,7 @@ impl Model {
         listed + usize::from(self.peeked.is_some())
     }
 
-    /// Says which packets are dropped.
+    /// Enqueues a packet. Returns the numbers of the dropped packets.
     fn enqueue(&mut self, bucket: usize, number: u64, len: u32) -> Vec<u64> {
         let queue = &mut self.queues[bucket];
         queue.packets.push_back((number, len));
@@ -104,7 +105,7 @@ enum Op {
     Peek,
 }
 
-/// Of which bucket packet `number` was, the one of the operation with that number.
+/// Returns the bucket of packet `number`, which is the packet of the operation with that number.
 fn of(ops: &[Op], number: u64) -> Option<usize> {
     match ops[usize::try_from(number).ok()?] {
         Op::Enqueue { bucket, .. } => Some(bucket),
@@ -196,7 +197,8 @@ proptest! {
         }
     }
 
-    /// Flows that always have packets get the same, give or take a quantum and a packet.
+    /// Flows that always have packets send the same number of bytes, except for one quantum and one
+    /// packet.
     #[test]
     fn busy_flows_share_alike(
         quantum in 300_u32..4000,
@@ -211,7 +213,7 @@ proptest! {
             }
         }
         let mut sent = vec![0_u64; lens.len()];
-        // No flow runs out: none has less than 400 packets of 60 bytes.
+        // No flow runs out of packets: even the shortest has 400 packets of 60 bytes.
         while sent.iter().all(|bytes| *bytes < 400 * 60 - 1514) {
             let Dequeue::Ready(pkt) = qdisc.dequeue(&mut cx) else { panic!("there is more") };
             sent[(pkt.priority & 0xFFFF) as usize - 1] += u64::from(pkt.len);
@@ -226,7 +228,8 @@ fn memory_is_limited_too() {
     let mut qdisc = build("fq_codel memory_limit 20000 drop_batch 1");
     let mut drops = PacketList::new();
     let mut cx = Cx::new(Instant(0), &mut drops);
-    // Linux charges 2,304 bytes for a datagram of 1,000: eight fit.
+    // Like Linux, `fq_codel` counts 2,304 bytes for a datagram of 1,000 bytes, so eight datagrams
+    // fit.
     for number in 0..8 {
         assert!(qdisc.accepts(&packet(1, number, 1000)));
         assert_eq!(qdisc.enqueue(packet(1, number, 1000), &mut cx), Verdict::Queued);
@@ -244,7 +247,7 @@ fn memory_is_limited_too() {
     assert_eq!(found, [1, 1, 8 * 2304]);
 }
 
-/// A flow that runs empty forgets since when its packets waited too long.
+/// A flow that runs empty forgets how long its packets have waited too long.
 #[test]
 fn an_empty_flow_is_a_good_one() {
     let mut qdisc = build("fq_codel target 1ms interval 10ms noecn");
@@ -261,13 +264,13 @@ fn an_empty_flow_is_a_good_one() {
         assert!(drops.is_empty());
         pkt.cookie
     };
-    // Others keep the queue as a whole from being short.
+    // Packets of another flow keep the whole queue from being short.
     for number in 100..120 {
         push(&mut *qdisc, 0, 9, number);
     }
     push(&mut *qdisc, 0, 1, 0);
     assert_eq!([pop(&mut *qdisc, 2), pop(&mut *qdisc, 2), pop(&mut *qdisc, 2)], [100, 101, 0]);
-    // Its turn comes, and it has nothing; then it has one again, which waits too long.
+    // Flow 1 gets its turn when it is empty. Then it has a packet again, which waits too long.
     assert_eq!([pop(&mut *qdisc, 3), pop(&mut *qdisc, 3)], [102, 103]);
     push(&mut *qdisc, 4, 1, 1);
     let cookies: Vec<u64> = (0..4).map(|_| pop(&mut *qdisc, 11)).collect();
@@ -290,7 +293,7 @@ fn backlog_and_reset() {
     assert!(drops.all(|pkt| pkt.drop_reason == Some(DropReason::Purged)));
 }
 
-/// Of packets that wait too long, only those of the selected code points are marked.
+/// Of the packets that wait too long, only those with the selected code points are marked.
 #[test]
 fn the_threshold_may_be_for_some_only() {
     for (selector, marked) in [

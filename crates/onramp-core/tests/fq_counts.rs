@@ -1,4 +1,4 @@
-//! `fq`: what it counts, one thing at a time.
+//! Tests each counter of `fq`.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -13,7 +13,7 @@ fn tree(options: &str) -> Tree {
     Tree::of(&setup, 1_514, 7).expect("a root")
 }
 
-/// What is counted, by name.
+/// Returns all counters with their names.
 fn stats(tree: &Tree) -> Vec<(&'static str, u64)> {
     let mut all = Vec::new();
     tree.stats(&mut |name, value| all.push((name, value)));
@@ -45,13 +45,14 @@ fn what_comes_too_late_for_its_horizon() {
 
 #[test]
 fn what_its_flow_or_its_band_has_no_room_for() {
-    // As many packets as are taken whatever the limits say: see `accepts`.
+    // The number of packets that are accepted whatever the limits are: see `accepts`.
     const FREE: usize = 8;
     let mut tree = tree("limit 3 flow_limit 2");
     (0..FREE).for_each(|_| push(&mut tree, 99, |_| ()));
     (0..4).for_each(|_| push(&mut tree, 1, |_| ()));
     assert_eq!(stat(&tree, "flows_plimit"), 2);
-    // Priority 6 is in band 0, 0 in band 1, 1 in band 2: each has its own limit.
+    // Priority 6 is in band 0, priority 0 in band 1, and priority 1 in band 2. Each band has its
+    // own limit.
     let drops =
         |tree: &Tree| ["band0_drops", "band1_drops", "band2_drops"].map(|name| stat(tree, name));
     let before = drops(&tree);
@@ -75,7 +76,7 @@ fn flows_that_wait_and_flows_that_rest() {
     while let Dequeue::Ready(_) = tree.dequeue(NOW) {
         sent += 1;
     }
-    // Each flow has sent its first quantum, and has to wait for the time of those bytes.
+    // Each flow has sent its first quantum, and must wait for the time that those bytes take.
     assert!(sent >= 20, "{sent}");
     assert!(stat(&tree, "throttled") > 0 && stat(&tree, "throttled_flows") > 0);
     let then = NOW.after(SEC);

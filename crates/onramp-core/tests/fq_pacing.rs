@@ -1,5 +1,5 @@
-//! The invariant of `fq`'s pacing: a flow's rate is kept, from above and from below, whoever sets
-//! it and however late the timer is (within half a gap).
+//! The invariant of `fq`'s pacing: a flow sends neither more nor less than its rate, whoever sets
+//! the rate and however late the timer fires, up to half a gap.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -50,11 +50,11 @@ proptest! {
         let start = Instant(20 * SEC);
         let mut flow =
             Flow { tree: Tree::new(&spec, 1514), now: start, rate, by_sender, lens, sent: 0 };
-        // A gap is as long as a quantum takes, or the packet before it. With packets larger than a
-        // quantum, those that were sent just before, on what the quantum had left, took no time: at
-        // most as much again. Slow flows have a gap behind each packet.
+        // A gap lasts as long as the quantum, or the packet before the gap, takes at the rate. If
+        // packets are larger than a quantum, packets sent just before with the rest of the quantum
+        // took no time, which at most doubles the rate. Slow flows have a gap after each packet.
         let is_exact = quantum >= 1514 || rate <= 550_000 / 8;
-        // The shortest gap is that of the shortest packet, for slow flows.
+        // The shortest gap, in nanoseconds: that after the shortest packet of a slow flow.
         let gap_ns = 60 * SEC / rate;
         for step in 0..2_000 {
             flow.refill();
@@ -65,7 +65,7 @@ proptest! {
                 }
                 Dequeue::Empty => unreachable!("it was filled"),
             }
-            // Gaps are cut to whole nanoseconds: at most one for each step.
+            // Gaps are rounded down to whole nanoseconds: at most one nanosecond for each step.
             let planned_ns = flow.now.since(start) + step as u64;
             let paced = planned_ns * rate / SEC * if is_exact { 1 } else { 2 };
             let allowed = INITIAL + quantum + 2 * 1514 + paced;
@@ -76,7 +76,8 @@ proptest! {
     }
 }
 
-/// One flow at 8 Mbit/s, asked exactly when it says: in 5 s, within a thousandth.
+/// A flow at 8 Mbit/s, dequeued exactly at the announced times, keeps its rate over 5 s to within a
+/// thousandth.
 #[test]
 fn eight_megabits_are_eight_megabits() {
     let spec: Spec = "fq maxrate 8mbit".parse().expect("a correct line");

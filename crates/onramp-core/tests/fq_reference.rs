@@ -1,5 +1,5 @@
-//! `fq` against a plain, slow model written from its description: same packets, at the same times,
-//! with the same marks, drops and waits, under random parameters and traffic.
+//! Compares `fq` with a simple, slow model written from its description: the same packets leave at
+//! the same times, with the same marks, drops and waits, under random parameters and traffic.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ const US: u64 = 1_000;
 const TICK: u64 = 10 * MS;
 const START: u64 = 20 * SEC;
 
-/// Parameters, as `fq` takes them.
+/// The parameters of `fq`.
 #[derive(Clone, Debug)]
 struct Params {
     limit: usize,
@@ -25,7 +25,7 @@ struct Params {
     pacing: bool,
     quantum: i64,
     initial_quantum: i64,
-    /// Bytes per second.
+    /// Bytes per second. `None` means no limit.
     maxrate: Option<u64>,
     low_rate_threshold: u64,
     refill_delay: u64,
@@ -67,7 +67,7 @@ impl Params {
     }
 }
 
-/// A packet that waits.
+/// A packet in the model's queues.
 #[derive(Clone, Debug)]
 struct Waiting {
     cookie: u64,
@@ -80,8 +80,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// A packet without a departure time is due since it was pushed, but not before those of its
-    /// queue that are due as well.
+    /// Sets the time of a packet without a departure time: the time at which it was pushed, but not
+    /// before the packets of its queue that are due as well.
     fn settle(&mut self, queue: &[Self], pushed: u64, now: u64) {
         if self.txtime == 0 {
             let newest = queue.iter().map(|pkt| pkt.time).max().unwrap_or(0);
@@ -94,24 +94,24 @@ impl Waiting {
 #[derive(Debug)]
 struct Flow {
     key: u64,
-    /// In the order they came.
+    /// The packets in the order in which they arrived.
     packets: Vec<Waiting>,
     credit: i64,
     time_next: u64,
     band: usize,
-    /// When it left all lists, in ticks.
+    /// The time at which the flow left all lists, in ticks.
     detached: u64,
 }
 
-/// What `fq` is described to do, done with linear searches.
+/// A model of `fq`'s description that uses linear searches.
 #[derive(Debug)]
 struct Model {
     p: Params,
     fast: Vec<Waiting>,
     flows: Vec<Flow>,
-    /// Keys of flows, for each band the new ones, then the old ones.
+    /// Keys of flows. For each band, first the new flows, then the old flows.
     lists: [[VecDeque<u64>; 2]; 3],
-    /// Keys of flows that wait for their time, in the order they began to.
+    /// Keys of flows that wait for their time, in the order in which they began to wait.
     throttled: Vec<u64>,
     credits: [i64; 3],
     band: usize,
@@ -129,7 +129,8 @@ enum Out {
 const NEW: usize = 0;
 const OLD: usize = 1;
 
-/// The packet that leaves first: the earliest, and among equals the one that came first.
+/// Returns the index of the packet that leaves first: the earliest one, and of equals the one that
+/// arrived first.
 fn earliest(packets: &[Waiting]) -> Option<usize> {
     (0..packets.len()).min_by_key(|i| packets[*i].time)
 }
@@ -330,7 +331,7 @@ impl Model {
         let mut ecn = pkt.ecn;
         let waited = now.saturating_sub(due);
         if p.ce_threshold.is_some_and(|most| waited > most) {
-            // Linux counts attempts.
+            // Like Linux, count attempts to mark, even if the packet cannot be marked.
             ecn = if ecn == 1 || ecn == 2 { 3 } else { ecn };
             self.marks += 1;
         }
@@ -339,7 +340,7 @@ impl Model {
     }
 }
 
-/// When the flow may send again after `pkt`.
+/// Sets the time at which the flow may send again after `pkt`.
 fn pace(flow: &mut Flow, pkt: &Waiting, p: &Params, now: u64, due: u64) {
     if !p.pacing {
         return;
@@ -374,7 +375,7 @@ struct NewPacket {
     len: u32,
     priority: u32,
     ecn: u8,
-    /// From now, nanoseconds.
+    /// Departure time, in nanoseconds from now.
     txtime: Option<i64>,
     rate: u64,
     /// Nanoseconds between push and enqueue.
@@ -384,7 +385,7 @@ struct NewPacket {
 #[derive(Clone, Debug)]
 enum Op {
     Wait(u64),
-    /// Goes on to when the last dequeue said.
+    /// Advances the time to the one that the last dequeue announced.
     WaitUntilAsked,
     Enqueue(NewPacket),
     Dequeue(u8),
@@ -483,7 +484,7 @@ fn packet(new: &NewPacket, cookie: u64, now: u64) -> Packet {
     pkt
 }
 
-/// Both at once.
+/// The qdisc and the model, which run side by side.
 struct Pair {
     tree: Tree,
     model: Model,
@@ -574,7 +575,8 @@ proptest! {
         for op in &ops {
             pair.run(op)?;
         }
-        // In the end everything leaves, each packet when the wait before it is over.
+        // At the end, all packets leave. Each packet leaves when the announced wait before it is
+        // over.
         while pair.tree.backlog().packets > 0 {
             if !pair.dequeue()? {
                 pair.now = pair.asked;

@@ -1,5 +1,5 @@
-//! Packets of several datagrams: what they count for, who takes them apart, and that nothing of
-//! them is lost. Where Linux has told numbers, they are those of a kernel 7.2.
+//! Packets of several datagrams (GSO): how they are counted, which qdiscs split them, and that no
+//! part of them is lost. Numbers that are those of Linux come from a kernel 7.2.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, KINDS};
@@ -11,7 +11,7 @@ const MTU: u32 = 1514;
 const HEADERS: u32 = 42;
 const START: Instant = Instant(5_000_000_000);
 
-/// Datagrams of `size` bytes, whose payload counts upwards from `from`.
+/// Makes a packet of datagrams of `size` bytes, whose payload bytes count upwards from `from`.
 fn packet(from: usize, payload: usize, size: u16) -> Packet {
     let bytes: Vec<u8> = (from..from + payload).map(|n| n.to_le_bytes()[0]).collect();
     let mut pkt = Packet::with_payload(&bytes);
@@ -25,7 +25,7 @@ fn tree(line: &str) -> Tree {
     Tree::new(&line.parse::<Spec>().expect(line), MTU)
 }
 
-/// All that leaves, as it may: when, lengths, and payloads.
+/// Dequeues everything at the earliest times. Returns the times in nanoseconds and the packets.
 fn drain(tree: &mut Tree) -> Vec<(u64, Packet)> {
     let (mut now, mut out) = (START, Vec::new());
     loop {
@@ -51,7 +51,7 @@ fn stat(tree: &Tree, wanted: &str) -> u64 {
     found.expect(wanted)
 }
 
-/// 5,210 bytes in five datagrams of 1,042, 8.336 ms each.
+/// The packet has 5,210 bytes in five datagrams of 1,042 bytes, which take 8.336 ms each.
 #[test]
 fn tbf_takes_apart_what_its_bucket_does_not_hold() {
     let mut tree = tree("tbf rate 1mbit burst 3000 limit 100000");
@@ -59,7 +59,7 @@ fn tbf_takes_apart_what_its_bucket_does_not_hold() {
     assert_eq!((tree.backlog().packets, tree.backlog().bytes), (5, 5210));
     let out = drain(&mut tree);
     assert_eq!(lens(&out), [1042; 5]);
-    // 3,000 bytes at once; then as many as are missing.
+    // 3,000 bytes leave at once. Then each datagram waits for the missing tokens.
     let times: Vec<u64> = out.iter().map(|(at, _)| at / 1000).collect();
     assert_eq!(times, [0, 0, 1_008, 9_344, 17_680]);
     let payload: Vec<u8> = out.iter().flat_map(|(_, pkt)| pkt.payload().to_vec()).collect();
@@ -79,9 +79,9 @@ fn tbf_keeps_whole_what_fits_and_drops_what_never_will() {
     assert_eq!(outcome(6000, 100_000), (vec![5210], 0, 0));
     assert_eq!(outcome(1100, 100_000), (vec![1042; 5], 0, 0));
     assert_eq!(outcome(1041, 100_000), (vec![], 1, 0));
-    // What fits the limit stays.
+    // The datagrams that fit the limit are kept.
     assert_eq!(outcome(3000, 3200), (vec![1042; 3], 0, 2));
-    // Nobody knows the bytes of this one.
+    // This packet has no payload bytes, so that it cannot be split.
     let mut tree = tree("tbf rate 1mbit burst 3000 limit 100000");
     let mut bare = Packet::new(5210);
     bare.gso_size = 1000;
@@ -94,7 +94,7 @@ fn cake_takes_all_apart_unless_told_not_to() {
     for (option, parts) in [("split-gso", 10), ("no-split-gso", 2)] {
         let mut tree = tree(&format!("cake bandwidth 2mbit besteffort flowblind {option}"));
         for _ in 0..2 {
-            // COBALT marks one of them, and would drop it else.
+            // COBALT marks one of the packets. Without ECN, it would drop that packet.
             let mut pkt = packet(0, 4500, 1000);
             pkt.ecn = 1;
             let _ = tree.enqueue(START, pkt);
@@ -123,8 +123,9 @@ fn netem_damages_one_datagram_of_several() {
     }
 }
 
-/// Whoever says that a packet is shorter than its payload gets it sent as it is: parts longer than
-/// the whole would be charged for what nobody sends, and be too large for who took the whole.
+/// A packet whose stated length is shorter than its payload is sent whole. The parts would be
+/// longer than the whole: a qdisc would charge for bytes that are never sent, and a child that
+/// accepted the whole could find the parts too large.
 #[test]
 fn a_packet_shorter_than_its_payload_stays_whole() {
     let mut setup = Setup::default();
@@ -142,8 +143,8 @@ fn a_packet_shorter_than_its_payload_stays_whole() {
     assert_eq!(lens(&drain(&mut tree)), [900]);
 }
 
-/// Of every kind: all bytes that went in come out, or are dropped; so are all packets, those that
-/// were made included.
+/// Checks for one kind that all bytes that were enqueued leave or are dropped, and the same for all
+/// packets, including the packets that splitting made.
 fn nothing_is_lost(line: &str, packets: &[(u16, u16, bool)]) -> Result<(), TestCaseError> {
     let mut tree = tree(line);
     let (mut came, mut gone) = (0, 0);

@@ -1,4 +1,5 @@
-//! `hfsc`: guarantees are kept, shares are shared, limits limit.
+//! Tests of `hfsc`: classes get their guaranteed rates, share the rest by their curves, and stay
+//! below their upper limits.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Handle, Instant, Setup, Tree};
@@ -6,7 +7,7 @@ use onramp_queue::{DropReason, Packet};
 use proptest::prelude::*;
 
 const START_NS: u64 = 20_000_000_000;
-/// Bytes per second.
+/// Rate of the link in bytes per second.
 const LINK: u64 = 1_250_000;
 
 fn setup(lines: &[&str]) -> Setup {
@@ -32,8 +33,8 @@ fn class(pkt: &Packet) -> u16 {
     Handle::from_priority(pkt.priority).minor
 }
 
-/// Sends over a link, or as fast as the tree lets (`link` = 0), while `feed` keeps it busy; gives
-/// what left: time, class and length.
+/// Sends over a link, or as fast as the tree allows if `link` is 0, while `feed` adds packets.
+/// Returns the time, class and length of each packet that leaves.
 fn run(
     tree: &mut Tree,
     link: u64,
@@ -55,12 +56,13 @@ fn run(
     out
 }
 
-/// Keeps some packets of 1,000 bytes in each of these classes.
+/// Returns a `feed` that keeps packets of 1,000 bytes in each of these classes.
 fn busy(minors: &[u16]) -> impl FnMut(&mut Tree, u64) {
     let mut held = std::collections::BTreeMap::<u16, u32>::new();
     let minors = minors.to_vec();
     move |tree, now_ns| {
-        // A packet has left since: all classes get one more, and those that were served use it.
+        // One packet has left since the last call. Add a packet to every class, so that the class
+        // that sent has a new one.
         for minor in &minors {
             let there = held.entry(*minor).or_default();
             if *there < 900 {
@@ -107,7 +109,8 @@ fn a_limit_holds_though_the_link_is_free() {
         "class parent 1:1 classid 1:11 hfsc ls rate 8mbit ul rate 800kbit",
     ]);
     let out = run(&mut tree, 0, 500_000_000, busy(&[0x10, 0x11]));
-    // 4 Mbit/s and 800 kbit/s for half a second, and the packet that each begins with.
+    // 4 Mbit/s and 800 kbit/s for half a second, and one packet that each class sends at the
+    // beginning.
     assert!((bytes(&out, 0x10) + bytes(&out, 0x11)).abs_diff(250_000) <= 2_000);
     assert!(bytes(&out, 0x11).abs_diff(50_000) <= 2_000);
 }
@@ -130,7 +133,8 @@ fn a_steep_beginning_is_for_those_who_were_idle() {
         }
     });
     let (at, _, _) = out.iter().find(|(_, class, _)| *class == 0x10).expect("it left");
-    // It came when a packet had just begun: 0.8 ms; it is due 2 ms later.
+    // The packet arrives when another packet has just begun, which takes 0.8 ms. The packet is due
+    // 2 ms later.
     assert!((100_000_000..103_000_000).contains(at), "{at}");
 }
 
@@ -142,7 +146,7 @@ fn what_no_class_takes_is_dropped_with_a_reason() {
         "class parent 1: classid 1:2 hfsc sc rate 1mbit",
         "class parent 1:2 classid 1:3 hfsc sc rate 1mbit",
     ]);
-    // The default has become an inner class; nobody has class 7.
+    // The default class has become an inner class, and class 7 does not exist.
     for minor in [2, 7] {
         assert_eq!(tree.enqueue(Instant(START_NS), packet(minor, 100)), Verdict::Dropped);
     }
@@ -150,7 +154,8 @@ fn what_no_class_takes_is_dropped_with_a_reason() {
     assert_eq!(tree.enqueue(Instant(START_NS), packet(3, 100)), Verdict::Queued);
 }
 
-/// Without classes, the root is one, and takes what is for class 0: the default, if none was given.
+/// A `hfsc` without classes acts as one class. That class takes packets for class 0, which is the
+/// default if none was given.
 #[test]
 fn without_classes_it_is_a_fifo() {
     let mut tree = tree(&["qdisc root handle 1: hfsc"]);
@@ -188,8 +193,8 @@ fn curves_are_checked() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// A busy class has got what its curve promises at any time, less two packets: the one on the
-    /// wire, and its own last one.
+    /// At any time, a busy class has received what its curve promises, less two packets: the packet
+    /// on the link and the class's own last packet.
     #[test]
     fn guarantees_are_kept(
         first in 1_u64..5,
@@ -197,7 +202,7 @@ proptest! {
         steep in 0_u64..4,
         begin_ms in 1_u64..80,
     ) {
-        // In tenths of the link; the steep part lasts 10 ms.
+        // Rates in tenths of the link. The steep part of the curve lasts 10 ms.
         let slow = second.min(steep + 1);
         let lines = [
             "qdisc root handle 1: hfsc".to_owned(),

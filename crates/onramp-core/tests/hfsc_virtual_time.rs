@@ -1,10 +1,11 @@
-//! `hfsc`: the virtual time that a class begins with when it becomes active, and what becomes of it
-//! when a limit or an idle parent comes between.
+//! `hfsc`: the virtual time at which a class begins when it becomes active, and how an upper limit
+//! or an idle parent changes that time.
 //!
 //! Source: Stoica, Zhang, Ng, "A Hierarchical Fair Service Curve Algorithm for Link-Sharing,
 //! Real-Time and Priority Services", 1997, section IV.C: the system's virtual time is the mean of
-//! the least and the greatest of the active children; and `tc-hfsc(7)`, "Link-sharing criterion"
-//! and "Upper limit". Virtual time here is service by the rate of the curve, in seconds.
+//! the smallest and the largest virtual time of the active children; and `tc-hfsc(7)`,
+//! "Link-sharing criterion" and "Upper limit". Virtual time here is service divided by the rate of
+//! the curve, in seconds.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Handle, Instant, Setup, Tree};
@@ -12,10 +13,10 @@ use onramp_queue::Packet;
 
 const MS: u64 = 1_000_000;
 const START_NS: u64 = 20_000 * MS;
-/// A packet of 1,000 bytes on a link of 10 Mbit/s.
+/// The time that a packet of 1,000 bytes takes on a link of 10 Mbit/s.
 const PACKET_NS: u64 = 800_000;
 
-/// A tree on a link of 10 Mbit/s, and what the link does with it.
+/// A tree on a link of 10 Mbit/s, and the current time.
 struct World {
     tree: Tree,
     now_ns: u64,
@@ -39,7 +40,7 @@ impl World {
         }
     }
 
-    /// Lets the link send for so many milliseconds, or until nothing is held; gives the classes of
+    /// Lets the link send for `ms` milliseconds, or until the tree is empty. Returns the classes of
     /// the packets, in order.
     fn send(&mut self, ms: u64) -> Vec<u16> {
         let (end_ns, mut out) = (self.now_ns + ms * MS, Vec::new());
@@ -56,7 +57,7 @@ impl World {
         out
     }
 
-    /// Lets the link send until nothing is held.
+    /// Lets the link send until the tree is empty.
     fn empty(&mut self) {
         let _ = self.send(10_000);
         assert_eq!(self.tree.backlog().packets, 0);
@@ -67,7 +68,7 @@ fn count(out: &[u16], minor: u16) -> usize {
     out.iter().filter(|class| **class == minor).count()
 }
 
-/// Packets of `minor` that leave before the first of `other`.
+/// Returns how many packets of `minor` leave before the first packet of `other`.
 fn before(out: &[u16], minor: u16, other: u16) -> usize {
     let first = out.iter().position(|class| *class == other).expect("it sends");
     count(&out[..first], minor)
@@ -77,9 +78,9 @@ fn assert_near(found: usize, expected: usize) {
     assert!(found.abs_diff(expected) <= 3, "{found}, expected {expected}");
 }
 
-/// A guarantee takes 10 far ahead: with 80 and 20 of 100 packets, at 125 packets a second of
-/// virtual time, it is at 0.64 s, and 11 at 0.16 s. The newcomer begins in the middle, at 0.4 s, so
-/// that 11 sends 0.24 s, which are 30 packets, before it is the newcomer's turn.
+/// A guarantee takes class 10 far ahead. After 80 packets of class 10 and 20 of class 11, at 125
+/// packets per second of virtual time, class 10 is at 0.64 s and class 11 at 0.16 s. The new class
+/// 12 begins in the middle, at 0.4 s, so class 11 first sends for 0.24 s, which are 30 packets.
 #[test]
 fn a_newcomer_begins_midway_between_the_first_and_the_last() {
     let mut world = World::new(&[
@@ -96,8 +97,9 @@ fn a_newcomer_begins_midway_between_the_first_and_the_last() {
     assert_near(before(&world.send(400), 0x11, 0x12), 30);
 }
 
-/// For 100 ms, the limit holds 10 back to a tenth of the link, and 11 has the rest. Then there is
-/// no limit any more: 10 is not to make up for it, and both share the link.
+/// For 100 ms, the upper limit holds class 10 to a tenth of the link, and class 11 gets the rest.
+/// Then the limit ends. Class 10 does not make up for the lost time, and both classes share the
+/// link.
 #[test]
 fn a_limited_class_does_not_catch_up() {
     let mut world = World::new(&[
@@ -113,8 +115,9 @@ fn a_limited_class_does_not_catch_up() {
     assert_near(count(&out, 0x11), 50);
 }
 
-/// What was put right for a limit ends with the activity: when 10 comes back, it has the tenth of
-/// the link again that its limit leaves it, and does not wait until 11 is where it was put.
+/// The correction of virtual time for an upper limit ends when the class becomes idle. When class
+/// 10 becomes active again, it gets the tenth of the link that its limit allows, and does not wait
+/// until class 11 has reached the corrected virtual time.
 #[test]
 fn what_a_limit_took_is_not_taken_again() {
     let mut world = World::new(&[
@@ -128,8 +131,9 @@ fn what_a_limit_took_is_not_taken_again() {
     assert_near(count(&world.send(80), 0x10), 10);
 }
 
-/// 10 is ahead of 11 by its guarantee when all have sent all. Who comes first then begins at the
-/// greatest virtual time there was, and the next one where the first one is: they share alike.
+/// When all packets have been sent, class 10 is ahead of class 11 because of its guarantee. The
+/// class that becomes active first then begins at the largest virtual time so far, and the other
+/// class begins at the same virtual time, so both share the link equally.
 #[test]
 fn after_an_idle_time_nobody_is_ahead() {
     for order in [[0x11, 0x10], [0x10, 0x11]] {
@@ -141,15 +145,16 @@ fn after_an_idle_time_nobody_is_ahead() {
         world.push(0x11, 20);
         world.empty();
         order.into_iter().for_each(|minor| world.push(minor, 100));
-        // The guarantee is over; what is left of it does not matter.
+        // The steep part of the guarantee is over. The small rest of the guarantee does not matter.
         let out = world.send(80);
         assert_near(count(&out, 0x10), 50);
         assert_near(count(&out, 0x11), 50);
     }
 }
 
-/// Below a parent that 11 keeps active, 10 is still ahead when it comes back, and waits until 11 is
-/// where it is: by 0.64 s less 0.16 s, or 60 packets. Then they share alike.
+/// Class 11 keeps their parent active. When class 10 becomes active again, it is still ahead, and
+/// waits until class 11 has caught up: 0.64 s less 0.16 s, or 60 packets. Then both classes share
+/// the link equally.
 #[test]
 fn in_the_same_busy_time_who_was_ahead_stays_ahead() {
     let mut world = World::new(&[
@@ -160,16 +165,17 @@ fn in_the_same_busy_time_who_was_ahead_stays_ahead() {
     world.push(0x10, 80);
     world.push(0x11, 300);
     assert_near(count(&world.send(80), 0x10), 80);
-    // It holds nothing, and comes back.
+    // Class 10 is empty, and then becomes active again.
     assert_eq!(count(&world.send(4), 0x10), 0);
     world.push(0x10, 100);
     assert_near(count(&world.send(44), 0x10), 0);
     assert_near(count(&world.send(80), 0x10), 50);
 }
 
-/// A steep beginning is for a class whose virtual time has gone on without it. 11 has used up its
-/// own; when all was idle, it begins where 10 has come to meanwhile, and has it again: 9 of 10
-/// parts for 50 ms of virtual time, which are 56 packets, while 10 sends 6.
+/// A class gets its steep beginning again if virtual time went on without it. Class 11 has used up
+/// its steep part. After all classes were idle, class 11 begins at the virtual time that class 10
+/// has reached meanwhile, and has its steep part again: 9 of 10 parts for 50 ms of virtual time,
+/// which are 56 packets, while class 10 sends 6.
 #[test]
 fn a_steep_beginning_comes_back_after_an_idle_time() {
     let mut world = World::new(&[

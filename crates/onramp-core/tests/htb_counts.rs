@@ -1,9 +1,10 @@
-//! `htb`: what a class counts, what it owes at most, and what a change leaves it.
+//! `htb`: the counters of a class, the largest debt of a class, and the tokens that a class keeps
+//! over a change.
 //!
 //! Source: `tc-htb(8)`; M. Devera, "HTB Linux queuing discipline manual: theory", 2002,
-//! "statistics" (`lended`: sent with tokens of its own, `borrowed`: with the parent's); Linux'
-//! `net/sched/sch_htb.c`: `overlimits` counts how often a class came to where it may not send, and
-//! a debt is at most a minute (`mbuffer`).
+//! "statistics" (`lended`: packets sent with tokens of the class's own, `borrowed`: with the
+//! parent's); Linux' `net/sched/sch_htb.c`: `overlimits` counts how often a class came to a state
+//! in which it may not send, and a debt is at most a minute (`mbuffer`).
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Handle, Instant, Setup, Tree};
@@ -27,7 +28,8 @@ fn push(tree: &mut Tree, ns: u64, minor: u32, len: u32) -> Verdict {
     tree.enqueue(Instant(START_NS + ns), pkt)
 }
 
-/// When the next packet leaves, in nanoseconds after the start, asked from `ns` on.
+/// Returns when the next packet leaves if dequeued from `ns` on. Both times are in nanoseconds
+/// after the start.
 fn leaves(tree: &mut Tree, ns: u64) -> u64 {
     let mut now = Instant(START_NS + ns);
     loop {
@@ -55,7 +57,8 @@ fn a_class_counts_its_limits_and_its_drops() {
         assert_eq!(push(&mut tree, 0, 1, 1000) == Verdict::Dropped, n >= 4);
     }
     assert_eq!(class(&mut tree, 1).counters.drops, 2);
-    // The bucket holds one packet; each one behind it comes to owe a millisecond, and pays it.
+    // The bucket holds one packet. Each further packet leaves the class with a debt of a
+    // millisecond, which the class waits off.
     let times: Vec<_> = (0..4).map(|_| leaves(&mut tree, 0)).collect();
     assert_eq!(times, [0, 0, 1_000_000, 2_000_000]);
     let view = class(&mut tree, 1);
@@ -66,7 +69,8 @@ fn a_class_counts_its_limits_and_its_drops() {
     assert_eq!((root.counters.overlimits, root.extra.get("direct_packets_stat")), (3, 0));
 }
 
-/// At a byte in a second, a packet is a debt of a quarter of an hour, of which a minute is kept.
+/// At one byte per second, a packet costs a quarter of an hour of debt, of which only a minute is
+/// kept.
 #[test]
 fn a_debt_is_a_minute_at_most() {
     let mut alone =
@@ -77,7 +81,8 @@ fn a_debt_is_a_minute_at_most() {
     assert_eq!((leaves(&mut alone, 0), leaves(&mut alone, 0)), (0, 0));
     let minute = leaves(&mut alone, 0);
     assert!(minute.abs_diff(60 * SEC) <= 10, "{minute}");
-    // The same of its own rate alone: until the minute is over, it borrows.
+    // The limit of a minute also holds for a debt of the class's own rate alone. Until the minute
+    // is over, the class borrows.
     let mut child = tree(&[
         "class add dev e parent 1: classid 1:1 htb rate 8mbit burst 9000 cburst 9000",
         "class add dev e parent 1:1 classid 1:2 htb rate 8bit ceil 8mbit burst 1000 cburst 9000",
@@ -93,7 +98,7 @@ fn a_debt_is_a_minute_at_most() {
     assert_eq!(sends(61), (3, 2));
 }
 
-/// Other rates leave the tokens there are: an empty bucket stays empty.
+/// A change of rates keeps the tokens that a class has: an empty bucket stays empty.
 #[test]
 fn a_change_fills_no_bucket() {
     let mut tree =
@@ -105,8 +110,8 @@ fn a_change_fills_no_bucket() {
     assert_eq!(leaves(&mut tree, 0), 1_000_000);
 }
 
-/// What a class sent beyond its quantum, it sends less in its next turn: those who borrow get the
-/// same in bytes, whatever their packets.
+/// A class that sends more than its quantum sends less in its next turn. So classes that borrow get
+/// the same number of bytes, whatever the sizes of their packets.
 #[test]
 fn borrowers_share_by_bytes() {
     let mut tree = tree(&[

@@ -1,4 +1,4 @@
-//! `htb` against what its classes are promised.
+//! Compares `htb` with what its classes are promised.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn packet(minor: u32, len: u32) -> Packet {
     pkt
 }
 
-/// Keeps classes busy for so many milliseconds; gives the bytes each sent.
+/// Keeps these classes busy for `ms` milliseconds. Returns the bytes that each class sent.
 fn busy(tree: &mut Tree, minors: &[u32], ms: u64) -> BTreeMap<u32, u64> {
     let (mut now, mut sent) = (START, BTreeMap::new());
     for minor in minors {
@@ -53,7 +53,8 @@ fn busy(tree: &mut Tree, minors: &[u32], ms: u64) -> BTreeMap<u32, u64> {
     sent
 }
 
-/// 8 Mbit/s = 1,000 bytes in a millisecond; leaves of 2 and 4 Mbit/s.
+/// The whole tree has 8 Mbit/s, which is 1,000 bytes per millisecond. Its leaves have 2 and 4
+/// Mbit/s.
 const SHARED: [&str; 4] = [
     "tc qdisc add dev x root handle 1: htb default 20",
     "tc class add dev x parent 1: classid 1:1 htb rate 8mbit burst 2kb cburst 2kb",
@@ -69,10 +70,10 @@ fn about(bytes: u64, expected: u64) -> bool {
 
 #[test]
 fn classes_get_their_rates_and_share_the_rest() {
-    // 2 Mbit/s are left, a half for each.
+    // 2 Mbit/s are left over, and each class gets half of that.
     let sent = busy(&mut tree(&SHARED), &[0x10, 0x20], 1_000);
     assert!(about(sent[&0x10], 375_000) && about(sent[&0x20], 625_000), "{sent:?}");
-    // Alone, they get what `ceil` allows.
+    // A class that is active alone gets what its `ceil` allows.
     let sent = busy(&mut tree(&SHARED), &[0x20], 1_000);
     assert!(about(sent[&0x20], 750_000), "{sent:?}");
     let sent = busy(&mut tree(&SHARED), &[0x10], 1_000);
@@ -90,7 +91,8 @@ fn the_rest_goes_to_the_smaller_priority() {
 
 #[test]
 fn a_burst_comes_in_ticks() {
-    // 1,600 bytes at 7 Mbit/s are 1,828 us, or 28,562 ticks of 64 ns, less than half a byte.
+    // 1,600 bytes at 7 Mbit/s take 1,828 us, or 28,562 ticks of 64 ns. The rounding loses less than
+    // half a byte.
     let mut tree = tree(&[
         "tc qdisc add dev x root handle 1: htb",
         "tc class add dev x parent 1: classid 1:1 htb rate 7mbit",
@@ -99,7 +101,7 @@ fn a_burst_comes_in_ticks() {
         let _ = tree.enqueue(START, packet(1, 1600));
     }
     assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
-    // 1,600 bytes take 1,828,571 ns; the burst had 1,827,968.
+    // 1,600 bytes take 1,828,571 ns, but the burst has only 1,827,968 ns.
     let Dequeue::NotBefore(then) = tree.dequeue(START) else { panic!("it has to wait") };
     assert_eq!(then.since(START), 1_828_571 - 28_562 * 64);
 }
@@ -174,8 +176,8 @@ fn classes_count_what_they_lend_and_borrow() {
     for _ in 0..4 {
         let _ = qdisc.enqueue(packet(0x10, 1000), &mut cx);
     }
-    // Its own tokens are spent after three: there were 2,048 bytes of them. Then its parent has
-    // none left, either.
+    // The class's own tokens, 2,048 bytes, are spent after three packets. Then its parent has no
+    // tokens left, either.
     for _ in 0..3 {
         assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
     }
@@ -191,8 +193,8 @@ fn classes_count_what_they_lend_and_borrow() {
         ["sent_packets", "sent_bytes", "lended", "borrowed", "giants", "tokens", "ctokens"]
             .map(|name| stats[name])
     };
-    // Tokens of 64 ns: 2,048 bytes take 8,192 us at 2 Mbit/s, three packets 12 ms; one more
-    // millisecond, and a packet with the tokens of the parent.
+    // Tokens in units of 64 ns: 2,048 bytes take 8,192 us at 2 Mbit/s, and three packets cost 12
+    // ms. One more millisecond passes, and one packet uses tokens of the parent.
     let own = (8_192 - 12_000 + 1_000) * 1_000 / 64;
     let ceil = (2_048 - 3_000 + 1_000 - 1_000) * 1_000 / 64;
     assert_eq!(stats(&mut *qdisc, 0x10), [4, 4_000, 3, 1, 0, own, ceil]);
@@ -224,7 +226,7 @@ fn errors_name_what_is_wrong() {
     assert!(error.expect_err("nine").to_string().contains("at most 8"));
 }
 
-/// Sends what is held, at its time; gives the packets.
+/// Dequeues all packets at their times. Returns the number of packets.
 fn drain(tree: &mut Tree, mut now: Instant) -> u64 {
     let mut packets = 0;
     for _ in 0..10_000 {
@@ -247,21 +249,21 @@ fn classes_come_and_go() {
     for minor in [0x10, 0x10, 0x10, 0x20] {
         let _ = tree.enqueue(START, packet(minor, 1000));
     }
-    // A leaf that gets a child drops what it held, at the next call at the latest.
+    // A leaf that gets a child class drops its packets, at the latest at the next call.
     say(&mut tree, "class add dev x parent 1:10 classid 1:11 htb rate 1mbit ceil 8mbit");
     assert_eq!(drain(&mut tree, START), 1);
     assert_eq!(tree.drops().filter(|pkt| pkt.drop_reason == Some(DropReason::Purged)).count(), 3);
     for minor in [0x10, 0x11, 0x11, 0x11, 0x11, 0x20] {
         let _ = tree.enqueue(START, packet(minor, 1000));
     }
-    // Without its child it is a leaf again.
+    // Without its child, the class is a leaf again.
     say(&mut tree, "class del dev x classid 1:11");
     assert_eq!(tree.drops().count(), 4);
     assert_eq!(drain(&mut tree, START), 2);
     for minor in [0x10, 0x11, 0x20] {
         let _ = tree.enqueue(START, packet(minor, 1000));
     }
-    // Its rate becomes another one, and what it held stays.
+    // The class gets another rate and keeps its packets.
     say(&mut tree, "class change dev x classid 1:10 htb rate 1kbit");
     say(&mut tree, "qdisc add dev x parent 1:20 handle 20: prio");
     assert_eq!(tree.drops().count(), 2, "another qdisc stands where there were two");
@@ -301,8 +303,8 @@ fn classes() -> impl Strategy<Value = Vec<Class>> {
 
 const BURST: u64 = 3_000;
 
-/// The lines of a tree; the depth that Linux allows is not reached by fourteen classes, as every
-/// second one stands below the qdisc or its first class.
+/// Returns the lines of a tree. Fourteen classes do not reach the depth that Linux allows, because
+/// every second class is below the qdisc or its first class.
 fn lines(classes: &[Class]) -> Vec<String> {
     let mut lines = vec!["qdisc add dev x root handle 1: htb default 1".to_owned()];
     for (i, class) in classes.iter().enumerate() {
@@ -325,8 +327,8 @@ fn lines(classes: &[Class]) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// No class sends more than its `ceil` and a burst, from any packet to any later one; nothing
-    /// is lost, and all that is held leaves.
+    /// Between any two packets, no class sends more than its `ceil` allows plus a burst. No packet
+    /// is lost, and all packets that are held leave.
     #[test]
     fn no_class_exceeds_its_ceiling(
         classes in classes(),
@@ -366,7 +368,8 @@ proptest! {
         prop_assert_eq!(tree.totals().sent_packets + tree.totals().dropped_packets(),
             arrivals.len() as u64);
         for (i, class) in classes.iter().enumerate() {
-            // The default may be anywhere; a packet that names another leaf is in it.
+            // Packets without a class may belong to any class, so skip the default class. Packets
+            // that name another leaf belong to that leaf.
             let minor = u32::try_from(i + 1).expect("few");
             let sent = match sent.get(&minor) {
                 Some(sent) if i > 0 => sent,
@@ -377,7 +380,8 @@ proptest! {
                 let mut bytes = 0;
                 for (then, len) in &sent[from..] {
                     let share = then.since(sent[from].0) * (class.rate + class.more) / 8_000_000;
-                    // A packet may leave while there is any token, so that the last two count.
+                    // A packet may leave as soon as there is any token, so allow for the last two
+                    // packets.
                     prop_assert!(bytes <= BURST + share + 1, "{bytes} of {share}, {lines:?}");
                     bytes += len;
                 }

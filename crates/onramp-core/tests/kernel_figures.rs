@@ -1,4 +1,4 @@
-//! Generated workloads, and what Linux 7.2 answered to them.
+//! Compares with Linux 7.2 on generated workloads.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -6,7 +6,7 @@ use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
 const MS: u64 = 1_000_000;
-/// The workloads begin here, on a clock that began with the machine.
+/// The time at which the workloads begin, on a clock that started with the machine.
 const START: Instant = Instant(20_000 * MS);
 const LEN: u32 = 1_000;
 
@@ -23,11 +23,11 @@ fn stat(tree: &Tree, name: &str) -> u64 {
     found
 }
 
-/// A wire that takes so long for a packet.
+/// A link that takes `takes_ns` nanoseconds for each packet.
 struct Wire {
     takes_ns: u64,
     free_at: Instant,
-    /// When the qdisc wants to be asked.
+    /// The time at which the qdisc wants the next dequeue.
     timer: Option<Instant>,
 }
 
@@ -36,7 +36,7 @@ impl Wire {
         Self { takes_ns, free_at: START, timer: None }
     }
 
-    /// Takes what may leave, while it is free.
+    /// Dequeues and sends packets while the link is free.
     fn ask(&mut self, tree: &mut Tree, now: Instant) {
         self.timer = None;
         while self.free_at <= now {
@@ -59,7 +59,8 @@ impl Wire {
     }
 }
 
-/// Offers so many packets, one each `gap_ns`; says how many were dropped until none was left.
+/// Offers `count` packets, one every `gap_ns` nanoseconds. Returns how many packets were dropped
+/// until the qdisc was empty.
 fn offer(tree: &mut Tree, wire_ns: u64, count: u64, gap_ns: u64, priority: u32) -> usize {
     let mut wire = Wire::new(wire_ns);
     for number in 0..count {
@@ -74,9 +75,10 @@ fn offer(tree: &mut Tree, wire_ns: u64, count: u64, gap_ns: u64, priority: u32) 
     tree.drops().count()
 }
 
-/// A flow of 10 Mbit/s on a link of 8: Linux dropped so many of 6,000 packets, on average over six
-/// draws. With 65,536 flows it updates 2,048 of them a tick, and each every 340 ms; the phase is
-/// that of the flow's part.
+/// A flow of 10 Mbit/s is sent over a link of 8 Mbit/s. `drops` is how many of 6,000 packets Linux
+/// dropped, on average over six runs. With 65,536 flows, Linux updates 2,048 flows per tick, so
+/// each flow is updated every 340 ms. The time of a flow's update depends on which 2,048 flows it
+/// belongs to.
 #[test]
 fn many_flows_of_fq_pie_are_updated_in_parts() {
     for (flows, bucket, drops) in
@@ -92,8 +94,8 @@ fn many_flows_of_fq_pie_are_updated_in_parts() {
     }
 }
 
-/// Linux dropped nothing of 100 packets from sockets, with memory for less than one of them; of
-/// packets that belong to nobody, all that there was no memory for.
+/// With memory for less than one packet, Linux dropped none of 100 packets that came from sockets.
+/// Of packets without a socket, Linux dropped all.
 #[test]
 fn fq_codel_does_not_count_what_is_charged_to_senders() {
     let line = "fq_codel memory_limit 2000 target 4s interval 4s noecn drop_batch 1";
@@ -111,8 +113,8 @@ fn fq_codel_does_not_count_what_is_charged_to_senders() {
     assert_eq!(theirs.backlog().packets, 100);
 }
 
-/// 3,000 packets, one each 1.2 ms, which are 6.7 Mbit/s: Linux sent 2,498 and dropped 502, knew of
-/// 4,980 kbit/s in the end, and let 4,669 out.
+/// 3,000 packets arrive, one every 1.2 ms, which is 6.7 Mbit/s. Linux sent 2,498 and dropped 502.
+/// At the end, it had estimated 4,980 kbit/s and used a rate of 4,669 kbit/s.
 #[test]
 fn cake_follows_the_rate_that_comes() {
     let line = "cake bandwidth 5mbit besteffort flows autorate-ingress";
@@ -123,7 +125,7 @@ fn cake_follows_the_rate_that_comes() {
     assert_eq!((capacity * 8 / 1_000, bandwidth * 8 / 1_000), (4_980, 4_669));
 }
 
-/// Another bandwidth is taken, and without the word what was learned holds.
+/// A change that gives a bandwidth sets it. A change without one keeps the estimated rate.
 #[test]
 fn cake_keeps_what_it_has_learned() {
     let mut tree = tree("cake bandwidth 5mbit besteffort flows autorate-ingress", 1);
@@ -137,7 +139,7 @@ fn cake_keeps_what_it_has_learned() {
     assert_eq!(stat(&tree, "bandwidth"), 375_000);
 }
 
-/// When updates come follows from the clock, not from the first packet.
+/// The times of updates depend on the clock, not on the first packet.
 #[test]
 fn pie_is_updated_by_the_clock() {
     let jumps = |first: Instant| {
@@ -163,7 +165,8 @@ fn pie_is_updated_by_the_clock() {
     for late_ms in [0, 7, 13, 29] {
         let jumps = jumps(START.after(late_ms * MS));
         assert!(jumps.len() > 20, "{late_ms}: {jumps:?}");
-        // Linux: half a second, and every 30 ms behind it; at 20.01 s.
+        // In Linux, the first update comes after half a second, and the others every 30 ms after
+        // it. One of them is at 20.01 s.
         assert!(jumps.iter().all(|ms| ms % 30 == 10), "{late_ms}: {jumps:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! So many flows and classes that those whose turn comes are looked ahead to, while they come and
-//! go: none is lost, and none that went is looked at.
+//! With thousands of flows and classes, qdiscs prefetch those whose turn is near. While flows and
+//! classes come and go, no packet is lost, and removed classes are not accessed.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use onramp_queue::{Packet, PacketList};
 use proptest::prelude::*;
 
 const START: Instant = Instant(1_000_000_000);
-/// More than a look ahead needs.
+/// More classes than a qdisc prefetches.
 const CLASSES: u16 = 4_500;
 
-/// All that came is sent, dropped or held.
+/// Checks that each packet that was enqueued was sent or dropped, or is still held.
 fn balanced(tree: &mut Tree, line: &str) {
     drop(tree.drops());
     let (totals, held) = (tree.totals(), u64::from(tree.backlog().packets));
@@ -20,7 +20,7 @@ fn balanced(tree: &mut Tree, line: &str) {
     assert_eq!(totals.enqueued_packets, gone + held, "{line}");
 }
 
-/// Everything leaves.
+/// Dequeues all packets.
 fn drain(tree: &mut Tree, mut now: Instant, line: &str) {
     while tree.backlog().packets > 0 {
         match tree.dequeue(now) {
@@ -52,7 +52,7 @@ fn classes(steps: &[(u8, u16)]) {
         let mut apply = |line: &str| tree.apply(now, line).expect(line);
         match step % 8 {
             3 if there.remove(&minor) => apply(&format!("class del dev x classid 1:{minor:x}")),
-            // The place of one that went, by another number.
+            // The new class takes the slot of a removed class, with another number.
             4 if there.insert(minor) => apply(&class(minor)),
             5 if there.contains(&minor) => {
                 let kind =

@@ -1,4 +1,4 @@
-//! `multiq`: who goes to which band.
+//! `multiq`: which band a packet goes to.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -6,7 +6,7 @@ use onramp_queue::Packet;
 
 const NOW: Instant = Instant(20_000_000_000);
 
-/// The band whose queue holds the one packet, counted from 1.
+/// Returns the band that holds a packet of this flow, counted from 1.
 fn band(filter: &str, flow: u64) -> u16 {
     let mut setup = Setup::default();
     let root = "qdisc add dev e root handle 1: multiq bands 4";
@@ -34,7 +34,8 @@ fn a_filter_names_the_band_by_its_class() {
     }
 }
 
-/// Without one, the flow's key: always the same band, and each band about as often.
+/// Without a filter, the flow's key selects the band: always the same band for a flow, and each
+/// band about equally often.
 #[test]
 fn flows_are_spread() {
     let mut count = [0_u32; 4];
@@ -43,6 +44,6 @@ fn flows_are_spread() {
         assert_eq!(band("", flow), minor);
         count[usize::from(minor) - 1] += 1;
     }
-    // 100 each: five standard deviations are 43.
+    // 100 flows are expected for each band. Five standard deviations are 43.
     assert!(count.iter().all(|count| (57..=143).contains(count)), "{count:?}");
 }

@@ -1,4 +1,4 @@
-//! Filters that name classes: chains of them in `hfsc`, queues and hosts in `cake`.
+//! Filters that select classes: chains of filters in `hfsc`, and queues and hosts in `cake`.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
@@ -18,7 +18,7 @@ fn push(tree: &mut Tree, flow: u64, priority: u32) {
     let _ = tree.enqueue(NOW, pkt);
 }
 
-/// Minors of classes, without those above others, that hold packets; and what was dropped.
+/// Returns the minor numbers of the leaf classes that hold packets, and the reasons of all drops.
 fn holding(tree: &mut Tree) -> (Vec<u16>, Vec<Option<DropReason>>) {
     let drops = tree.drops().map(|pkt| pkt.drop_reason).collect();
     let views = tree.views();
@@ -26,7 +26,7 @@ fn holding(tree: &mut Tree) -> (Vec<u16>, Vec<Option<DropReason>>) {
     (leaves.map(|class| class.handle.minor).collect(), drops)
 }
 
-/// Inner classes 1:10 and 1:20 with leaves, and another leaf that is the default.
+/// Inner classes 1:10 and 1:20 with leaves, and a leaf 1:2 that is the default.
 const HFSC: &[&str] = &[
     "qdisc add dev e root handle 1: hfsc default 2",
     "class add dev e parent 1: classid 1:2 hfsc sc rate 1mbit",
@@ -45,10 +45,11 @@ fn filters_of_hfsc_point_downwards() {
     for (filters, minor) in [
         (vec![], 2),
         (vec![add("1:", "1:11")], 0x11),
-        // An inner class asks its own filters.
+        // In an inner class, its own filters apply next.
         (vec![add("1:", "1:10"), add("1:10", "1:12")], 0x12),
         (vec![add("1:", "1:10"), add("1:10", "1:21")], 0x21),
-        // It has none, or they point to a class as high, or higher, or to none of this qdisc.
+        // The inner class has no filters, or they point to a class at the same level or higher, or
+        // to a class that does not exist in this qdisc.
         (vec![add("1:", "1:10")], 2),
         (vec![add("1:", "1:10"), add("1:10", "1:20"), add("1:20", "1:21")], 2),
         (vec![add("1:", "1:10"), add("1:10", "1:10")], 2),
@@ -77,14 +78,15 @@ fn a_class_of_hfsc_that_is_gone_has_no_name() {
     tree.apply(NOW, add).expect("the name is free");
     push(&mut tree, 1, 0x1_0012);
     assert_eq!(holding(&mut tree).0, [0x12]);
-    // Without leaves, an inner class is one.
+    // An inner class without leaves is a leaf itself.
     tree.apply(NOW, "class del dev e classid 1:21").expect("a leaf goes");
     assert!(matches!(tree.dequeue(NOW), Dequeue::Ready(_)));
     push(&mut tree, 1, 0x1_0020);
     assert_eq!(holding(&mut tree).0, [0x20]);
 }
 
-/// The queue of a flow is the class's number, from 1 on; its major number is the host.
+/// The minor number of the class selects the queue of a flow, counted from 1. The major number
+/// selects the host.
 #[test]
 fn a_filter_of_cake_names_the_flow() {
     let plain = "qdisc add dev e root handle 1: cake besteffort flows";
@@ -93,7 +95,7 @@ fn a_filter_of_cake_names_the_flow() {
         let mut tree = tree(&[plain, &filter]);
         (0..20).for_each(|flow| push(&mut tree, flow, 0));
         let (minors, drops) = holding(&mut tree);
-        // Twenty of 1,024 queues: one pair may meet.
+        // Twenty flows in 1,024 queues: one pair may share a queue.
         assert!(minors.len() == count || minors.len() + 1 == count, "{filter}: {minors:?}");
         assert!(drops.is_empty());
     }
@@ -114,7 +116,7 @@ fn the_default_class_of_hfsc_changes() {
     assert_eq!(holding(&mut tree).0, [0x11]);
 }
 
-/// `wash` clears the class of service, and keeps the two ECN bits.
+/// `wash` clears the class of service (DSCP) and keeps the two ECN bits.
 #[test]
 fn cake_washes() {
     for (word, v4, v6) in [("wash", 0x02, [0x60, 0x20]), ("nowash", 0xba, [0x6b, 0xa0])] {

@@ -1,4 +1,4 @@
-//! `netem` against plain arithmetic, and against the probabilities it was given.
+//! Compares `netem` with direct arithmetic, and with the probabilities in its options.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -14,7 +14,7 @@ fn tree(options: &str) -> Tree {
     Tree::of(&setup, MTU, 1).expect("there is a root")
 }
 
-/// Lets everything out until `end_ns`; gives times and cookies.
+/// Dequeues all packets until `end_ns`. Returns their departure times and cookies.
 fn drain(tree: &mut Tree, from_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
     let (mut now, mut out) = (Instant(from_ns), Vec::new());
     loop {
@@ -26,7 +26,8 @@ fn drain(tree: &mut Tree, from_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
     }
 }
 
-/// Sends packets of 1,000 bytes, a microsecond apart; gives what left when.
+/// Enqueues packets of 1,000 bytes, a microsecond apart. Returns the departure time and cookie of
+/// each packet that left.
 fn fates(options: &str, packets: u64) -> (Tree, Vec<(u64, u64)>) {
     let (mut tree, mut out) = (tree(options), Vec::new());
     for cookie in 0..packets {
@@ -41,8 +42,8 @@ fn fates(options: &str, packets: u64) -> (Tree, Vec<(u64, u64)>) {
     (tree, out)
 }
 
-/// A part of 20,000 packets, and how far chance may take it: five deviations, times `width` for
-/// what comes in bursts.
+/// Checks that `count` is near `part` of 20,000 packets. The tolerance is five standard deviations,
+/// times `width` for events that come in bursts.
 fn assert_near(count: usize, part: f64, width: f64) {
     let (mean, count) = (20_000.0 * part, f64::from(u32::try_from(count).expect("few")));
     let off = 5.0 * width * (mean * (1.0 - part)).sqrt();
@@ -52,8 +53,9 @@ fn assert_near(count: usize, part: f64, width: f64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Without jitter, a packet leaves `delay` after it came and, where there is a wire, after the
-    /// wire has sent those before it and itself; above the limit it is dropped.
+    /// Without jitter, a packet leaves `delay` after its arrival. With `rate`, it leaves when the
+    /// link has also sent the packets before it and the packet itself. Packets above the limit are
+    /// dropped.
     #[test]
     fn delay_and_rate_are_plain_arithmetic(
         arrivals in prop::collection::vec((0_u64..2_000_000, 60_u32..1515), 1..120),
@@ -82,7 +84,7 @@ proptest! {
             }
             free_ns = at_ns;
             expected.push((at_ns, cookie));
-            // What has no delay leaves at once.
+            // A packet without delay leaves at once.
             left.extend(drain(&mut tree, now_ns, now_ns));
         }
         left.extend(drain(&mut tree, now_ns, u64::MAX));
@@ -92,7 +94,7 @@ proptest! {
 
 #[test]
 fn cells_take_their_time() {
-    // A packet of 1,000 bytes less 14 is 21 cells of 48 bytes, sent as 53 bytes each.
+    // A packet of 1,000 bytes less 14 fills 21 cells of 48 bytes, which are sent as 53 bytes each.
     let (_, out) = fates("rate 1mbps -14 48 5", 1);
     assert_eq!(out, [(START_NS + 21 * 53 * 1_000, 0)]);
 }
@@ -101,7 +103,7 @@ fn cells_take_their_time() {
 fn losses_are_as_likely_as_told() {
     let (p, r, bad, good) = (0.02, 0.2, 0.7, 0.01);
     let gilbert = (p * bad + r * good) / (p + r);
-    // Of the chain without isolated losses: the share of its time in the state of bursts.
+    // The share of time that the Markov chain without isolated losses spends in the burst state.
     let burst = 0.05 / (0.05 + 0.4);
     for (options, part) in
         [("random 5%", 0.05), ("gemodel 2% 20% 70% 1%", gilbert), ("state 5% 40%", burst)]
@@ -135,7 +137,7 @@ fn a_damaged_packet_differs_in_one_bit_and_its_duplicate_does_not() {
         bits.push(pkt.payload().iter().map(|byte| byte.count_ones()).sum::<u32>());
         assert_eq!((pkt.len, pkt.flow, pkt.cookie, pkt.mark), (200, 3, 9, 4));
     }
-    // The duplicate is made before the damage, and meets its own.
+    // The duplicate is made before the damage, and is then damaged separately.
     assert_eq!(bits, [1, 1]);
 }
 
@@ -166,14 +168,15 @@ fn slots_let_so_many_out_at_once() {
     let (_, out) = fates("slot 5ms packets 4", 10);
     let at = |slot: u64| START_NS + slot * 5_000_000;
     let times: Vec<u64> = out.iter().map(|(at_ns, _)| *at_ns).collect();
-    // The first one opens a slot, which begins 5 ms later; each is planned when one is used up.
+    // The first packet opens a slot, which begins 5 ms later. Each further slot is planned when the
+    // one before is used up.
     assert_eq!(
         times,
         [[at(1); 4], [at(2); 4]].concat().into_iter().chain([at(3); 2]).collect::<Vec<_>>()
     );
 }
 
-/// Departures without a seed of their own follow from the tree's.
+/// Without the option `seed`, the seed of the tree determines all departures.
 #[test]
 fn a_seed_settles_everything() {
     let options = "limit 9999 delay 2ms 1ms 25% loss 5% 10% duplicate 3% reorder 10% gap 3";
@@ -183,8 +186,8 @@ fn a_seed_settles_everything() {
     assert_ne!(fates(options, 500).1, fates(&other, 500).1);
 }
 
-/// What delays a packet in the network is none of the queue's below: that holds it no longer than
-/// it takes to ask for it.
+/// The delay that `netem` adds does not count for the qdisc below it: for that qdisc, a packet is
+/// held only until the next dequeue.
 #[test]
 fn a_queue_below_does_not_count_the_delay() {
     const MS: u64 = 1_000_000;

@@ -1,10 +1,10 @@
-//! `netem`: slots of so many packets or bytes, the wire with packets that overtake, and the mixture
-//! of a bell and a long tail.
+//! `netem`: slots limited by packets or bytes, the rate with packets that overtake, and the delay
+//! distribution that mixes a normal distribution and a Pareto distribution.
 //!
 //! Source: `tc-netem(8)`: "slot: defer delivering accumulated packets to within a slot, limited by
 //! packets and bytes"; "rate"; "reorder" with "gap"; "distribution"; and iproute2's
-//! `netem/paretonormal.c`, which mixes quantiles: a quarter of the normal one, and three quarters
-//! of Pareto's.
+//! `netem/paretonormal.c`, which mixes quantiles: a quarter of the normal distribution's, and three
+//! quarters of Pareto's.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn push(tree: &mut Tree, now_ns: u64, len: u32) {
     assert_eq!(tree.enqueue(Instant(now_ns), Packet::new(len)), Verdict::Queued);
 }
 
-/// How many packets leave at which time, of so many that came at once.
+/// Enqueues `packets` packets at once. Returns how many leave at each departure time.
 fn bursts(options: &str, packets: u32, len: u32) -> Vec<u32> {
     let mut tree = tree(options);
     (0..packets).for_each(|_| push(&mut tree, START_NS, len));
@@ -47,7 +47,7 @@ fn a_slot_ends_with_its_packets_or_its_bytes() {
     for (limits, expected) in [
         ("packets 3", &[3, 3, 3, 1][..]),
         ("packets 1", &[1; 10]),
-        // It ends when they are used up, whether a packet fits or not.
+        // A slot ends when its bytes are used up, whether the last packet fits or not.
         ("bytes 3000", &[3, 3, 3, 1]),
         ("bytes 3001", &[4, 4, 2]),
         ("bytes 2999", &[3, 3, 3, 1]),
@@ -60,18 +60,18 @@ fn a_slot_ends_with_its_packets_or_its_bytes() {
     }
 }
 
-/// Packets that are not delayed wait for nobody; but the wire is theirs, too, in the order in which
-/// it is looked at: one that is delayed by less than nothing takes its time on the wire behind
-/// them.
+/// A packet that is not delayed overtakes delayed packets, but still occupies the link. Packets use
+/// the link in the order in which `netem` handles them: a packet with a negative delay waits on the
+/// link for the packets handled before it.
 #[test]
 fn the_wire_is_busy_behind_a_packet_that_overtook() {
-    // Every second packet overtakes, if it can. A delay of 1 ms and up to 4 ms less or more.
+    // Every second packet overtakes, if it can. The delay is 1 ms, plus or minus up to 4 ms.
     let options = "delay 1ms 4ms rate 8mbit reorder 100% gap 2";
     let mut early = 0;
     for seed in 0..60 {
         let mut tree = tree(&format!("{options} seed {seed}"));
         push(&mut tree, START_NS, 1000);
-        // The first one has long left.
+        // By now, the first packet is long due.
         let late = Instant(START_NS + 50 * MS);
         assert!(matches!(tree.dequeue(late), Dequeue::Ready(_)));
         push(&mut tree, late.0, 1000);
@@ -79,15 +79,15 @@ fn the_wire_is_busy_behind_a_packet_that_overtook() {
         assert!(matches!(tree.dequeue(late), Dequeue::Ready(_)), "it overtakes");
         let Dequeue::NotBefore(then) = tree.dequeue(late) else { panic!("it is on the wire") };
         let took_ns = then.since(late);
-        // 1,000 bytes take a millisecond, before and behind which there is the delay.
+        // 1,000 bytes take a millisecond. The delay may come before and after that millisecond.
         assert!((MS..=6 * MS).contains(&took_ns), "{took_ns}");
         early += u32::from(took_ns == MS);
     }
-    // Three of eight delays are less than nothing.
+    // Three of eight delays are negative.
     assert!((10..40).contains(&early), "{early}");
 }
 
-/// Delays of 100 ms and deviations of 10 ms: their quantiles.
+/// Checks the quantiles of a distribution with a mean delay of 100 ms and a deviation of 10 ms.
 #[test]
 fn the_mixture_has_its_quantiles() {
     let mut tree = tree("limit 100000 delay 100ms 10ms distribution paretonormal seed 5");
@@ -100,7 +100,7 @@ fn the_mixture_has_its_quantiles() {
             Dequeue::Empty => break,
         }
     }
-    // The quantiles of a normal distribution, from any table of it.
+    // The quantiles of the normal distribution, from any table.
     for (percent, bell) in [
         (2, -2.053_75),
         (10, -1.281_55),
@@ -111,13 +111,14 @@ fn the_mixture_has_its_quantiles() {
         (98, 2.053_75),
     ] {
         let part = f64::from(percent) / 100.0;
-        // Pareto's of shape 3, P(X < x) = 1 - x^-3, less its mean of 3/2, in units of 3/4.
+        // The quantile of a Pareto distribution of shape 3, P(X < x) = 1 - x^-3, less its mean of
+        // 3/2, in units of 3/4.
         let tail = ((1.0 - part).powf(-1.0 / 3.0) - 1.5) * 4.0 / 3.0;
         let expected = 100.0 + 10.0 * (0.25 * bell + 0.75 * tail);
         let place = delays.len() * usize::try_from(percent).expect("small") / 100;
         #[expect(clippy::cast_precision_loss, reason = "a tenth of a second")]
         let found = delays[place] as f64 / 1e6;
-        // There are few in the tail.
+        // There are few samples in the tail, so allow a larger difference.
         let off = if percent < 98 { 0.2 } else { 0.7 };
         assert!((found - expected).abs() < off, "{percent} %: {found} ms, expected {expected} ms");
     }

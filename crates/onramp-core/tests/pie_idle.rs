@@ -1,8 +1,7 @@
-//! `pie`: how the drop probability falls while nothing is held.
+//! `pie`: how the drop probability falls while the queue is empty.
 //!
 //! Source: RFC 8033, section 4.2 (the controller, and how its gains follow the probability) and
-//! section 4.2, step 5 (`drop_prob_ *= 0.98` when both delays are zero), of which Linux makes
-//! 63/64:
+//! section 4.2, step 5 (`drop_prob_ *= 0.98` when both delays are zero). Linux uses 63/64 instead:
 //! `net/sched/sch_pie.c`.
 
 use onramp_core::Spec;
@@ -12,9 +11,9 @@ use onramp_queue::Packet;
 
 const MS: u64 = 1_000_000;
 const START_NS: u64 = 20_000 * MS;
-/// Seconds.
+/// The target delay in seconds.
 const TARGET: f64 = 0.015;
-/// Hertz: 2 and 20 sixteenths, the values that nobody changed.
+/// The gains in Hertz: 2 and 20 sixteenths, the default values.
 const ALPHA: f64 = 2.0 / 16.0;
 const BETA: f64 = 20.0 / 16.0;
 
@@ -29,7 +28,7 @@ fn probability(tree: &Tree) -> f64 {
     found as f64 / 2_f64.powi(56)
 }
 
-/// RFC 8033: by how much gains are divided while the probability is small.
+/// Returns the number by which RFC 8033 divides the gains while the probability is small.
 fn divided_by(probability: f64) -> f64 {
     match probability {
         p if p < 0.000_001 => 2048.0,
@@ -42,13 +41,13 @@ fn divided_by(probability: f64) -> f64 {
     }
 }
 
-/// The next probability, the delay having come from `before` to `delay` seconds.
+/// Returns the next probability when the delay goes from `before` to `delay` seconds.
 fn moved(old: f64, delay: f64, before: f64) -> f64 {
     let step = ALPHA * (delay - TARGET) + BETA * (delay - before);
     (old + step / divided_by(old)).max(0.0)
 }
 
-/// The probabilities that follow upon each other from 1.2 s on, looked at each millisecond.
+/// Returns the successive probabilities from 1.2 s on, checked each millisecond.
 fn course(tree: &mut Tree, count: usize, mut each_ms: impl FnMut(&mut Tree, Instant)) -> Vec<f64> {
     let mut seen = vec![probability(tree)];
     for ms in 1_200..10_000 {
@@ -70,7 +69,8 @@ fn push(tree: &mut Tree, now: Instant, came_ns: u64) {
     let _ = tree.enqueue(now, pkt);
 }
 
-/// For 1.2 s, each packet that leaves has waited for 200 ms; then nothing is held.
+/// Makes a tree in which, for 1.2 s, each departing packet has waited for 200 ms. Then the tree is
+/// empty.
 fn emptied() -> Tree {
     let spec: Spec = "pie limit 5000 tupdate 20ms".parse().expect("a correct line");
     let mut tree = Tree::new(&spec, 1514);
@@ -89,8 +89,8 @@ fn near(found: f64, expected: f64, which: usize) {
     assert!((found - expected).abs() < 1e-6, "update {which}: {found}, expected {expected}");
 }
 
-/// The first update still knows a delay of 200 ms, and forgets nothing; from the second one on,
-/// both delays are nothing.
+/// The first update still sees a delay of 200 ms, so the probability does not decay. From the
+/// second update on, both delays are zero.
 #[test]
 fn an_idle_queue_forgets_a_64th_at_a_time() {
     let mut tree = emptied();
@@ -105,8 +105,8 @@ fn an_idle_queue_forgets_a_64th_at_a_time() {
     assert_eq!(seen.last(), Some(&0.0));
 }
 
-/// Packets that are held, of which none has left yet, tell nothing of a delay: the queue is not
-/// idle, and forgets nothing.
+/// Packets that are held, none of which has left yet, say nothing about the delay. The queue is not
+/// idle, so the probability does not decay.
 #[test]
 fn a_queue_that_holds_packets_does_not_forget() {
     let mut tree = emptied();

@@ -1,4 +1,4 @@
-//! `pie` and `fq_pie`: the numbers of the law, and what it does to a queue.
+//! `pie` and `fq_pie`: the numbers of the control law, and its effect on a queue.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -28,8 +28,8 @@ fn push(tree: &mut Tree, now: Instant, flow: u64, ecn: u8) -> Verdict {
     tree.enqueue(now, pkt)
 }
 
-/// 1,500 packets at once, of which one leaves every 8 ms: the delay grows with time. Linux has come
-/// to these probabilities after so many seconds.
+/// 1,500 packets arrive at once, and one leaves every 8 ms, so the delay grows with time. The table
+/// lists the probability in Linux after this number of seconds.
 #[test]
 fn the_probability_is_that_of_linux() {
     for (options, secs, ppm) in [
@@ -41,8 +41,8 @@ fn the_probability_is_that_of_linux() {
         ("tupdate 10ms", 2, 625_676),
     ] {
         let mut tree = tree(&format!("pie limit 5000 {options}"));
-        // It is there before the first packet: updates come by the clock, every 30 ms, or 20; the
-        // next one comes 10 ms after the start.
+        // Create the qdisc's state before the first packet. Updates happen when the clock reaches a
+        // multiple of 30 ms, or of 20 ms, so the next one comes 10 ms after the start.
         let _ = tree.dequeue(Instant(START_NS - 60 * MS));
         for _ in 0..1500 {
             assert_eq!(push(&mut tree, Instant(START_NS), 0, 0), Verdict::Queued);
@@ -50,14 +50,15 @@ fn the_probability_is_that_of_linux() {
         for ms in (0..=secs * 1000).step_by(8) {
             let _ = tree.dequeue(Instant(START_NS + ms * MS));
         }
-        // `tc` rounds, and shows what is left of whole numbers.
+        // `tc` rounds the probability and shows only its fractional part.
         let ours = stat(&tree, "prob_ppm") % 1_000_000;
         assert!(ours.abs_diff(ppm) <= 1, "{options}: {ours}");
     }
 }
 
-/// A link of 8 Mbit/s, one packet of 1,000 bytes each millisecond; `offered` times as many come,
-/// for so many seconds. Gives the delays of those that left in the last third, and all drops.
+/// Runs a link of 8 Mbit/s, which sends one packet of 1,000 bytes each millisecond. `offered` times
+/// as many packets arrive, for `secs` seconds. Returns the delays of the packets that left in the
+/// last third, and the number of drops.
 fn run(tree: &mut Tree, offered: f64, secs: u32, ecn: u8) -> (Vec<u64>, u32) {
     let (mut delays, mut dropped, mut owed) = (Vec::new(), 0, 0.0);
     for ms in 0..u64::from(secs) * 1000 {
@@ -85,7 +86,7 @@ fn the_delay_comes_to_the_target() {
         let mean = delays.iter().sum::<u64>() / delays.len() as u64;
         let target = if options.starts_with("target") { 30 } else { 15 };
         assert!((target / 2..target * 2).contains(&mean), "{options}: {mean} ms");
-        // A sixth of what comes cannot leave.
+        // A sixth of the arriving packets cannot leave.
         assert!((10_000..13_000).contains(&dropped), "{options}: {dropped}");
         assert_eq!(stat(&tree, "dropped"), u64::from(dropped));
     }
@@ -101,7 +102,7 @@ fn nothing_is_dropped_where_everything_fits() {
 #[test]
 fn a_burst_passes() {
     let mut tree = tree("pie");
-    // 150 ms of twice the rate.
+    // For 150 ms, packets arrive at twice the rate of the link.
     let (_, dropped) = run(&mut tree, 2.0, 0, 0);
     assert_eq!(dropped, 0);
     for ms in 0..150 {
@@ -118,7 +119,8 @@ fn marks_stand_in_while_few_are_needed() {
     let mut marked = tree("pie ecn");
     let (_, dropped) = run(&mut marked, 1.05, 30, 2);
     let marks = stat(&marked, "ecn_mark");
-    // Senders that do not slow down drive it beyond 10 %, where marks do not help any more.
+    // These senders do not slow down, which drives the probability above 10 %. There, `pie` drops
+    // instead of marking.
     assert!(marks > 50 && dropped > 1000, "{marks} marks, {dropped} drops");
     let mut plain = tree("pie ecn");
     let (_, dropped) = run(&mut plain, 1.05, 30, 0);
@@ -134,7 +136,8 @@ fn the_limit_holds_and_says_so() {
     assert_eq!((stat(&tree, "overlimit"), stat(&tree, "maxq")), (1, 2));
 }
 
-/// The flow that fills the link loses packets; another that needs little of it does not.
+/// The flow that fills the link loses packets. Another flow that needs little of the link loses
+/// none.
 #[test]
 fn fq_pie_drops_where_the_queue_is() {
     let mut tree = tree("fq_pie");
@@ -161,13 +164,13 @@ fn fq_pie_drops_where_the_queue_is() {
 #[test]
 fn fq_pie_limits_memory() {
     let mut tree = tree("fq_pie memory_limit 10000");
-    // Linux charges 2,304 bytes for a datagram of 1,000.
+    // Like Linux, `fq_pie` counts 2,304 bytes for a datagram of 1,000 bytes.
     let fates = [(); 5].map(|()| push(&mut tree, Instant(START_NS), 1, 0));
     assert_eq!(fates[3..], [Verdict::Queued, Verdict::Dropped]);
     assert_eq!((stat(&tree, "overmemory"), stat(&tree, "memory_used")), (1, 4 * 2304));
 }
 
-/// RFC 8033, 4.4: a burst of 150 ms passes, however likely drops have become meanwhile.
+/// RFC 8033, 4.4: a burst of 150 ms passes, even if drops have become likely meanwhile.
 #[test]
 fn a_burst_passes_and_no_more() {
     let line = "pie limit 100000 target 1ms tupdate 1ms alpha 32 beta 32";

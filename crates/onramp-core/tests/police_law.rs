@@ -1,9 +1,9 @@
-//! The action `police`: what conforms, by the arithmetic of two token buckets.
+//! The action `police`: which packets conform, by the arithmetic of two token buckets.
 //!
 //! Source: RFC 2697 (a bucket of tokens, without colours); `tc-police(8)`: `peakrate` needs `mtu`,
 //! which is the depth of its bucket, and packets larger than `mtu` exceed. Without `mtu`, `tc`
-//! takes 2,047 bytes for its table of the rate, of 256 cells of eight bytes, whose last one begins
-//! at 2,040 (`tc/tc_core.c`, `net/sched/act_police.c`).
+//! takes 2,047 bytes for its table of the rate, which has 256 cells of eight bytes, the last of
+//! which begins at 2,040 (`tc/tc_core.c`, `net/sched/act_police.c`).
 
 use onramp_core::qdisc::Verdict;
 use onramp_core::{Instant, Setup, Tree};
@@ -11,7 +11,7 @@ use onramp_queue::Packet;
 
 const START_NS: u64 = 20_000_000_000;
 
-/// A policer in front of a `prio`, which takes what conforms.
+/// Makes a `prio` with a policer in front of it. `prio` takes the packets that conform.
 fn policed(options: &str) -> Tree {
     let mut setup = Setup::default();
     setup.apply("qdisc add dev e root handle 1: prio").expect("a correct line");
@@ -20,18 +20,18 @@ fn policed(options: &str) -> Tree {
     Tree::of(&setup, 1514, 0).expect("a root")
 }
 
-/// Whether a packet conforms that comes so many nanoseconds after the start.
+/// Whether a packet conforms that arrives `ns` nanoseconds after the start.
 fn conforms(tree: &mut Tree, ns: u64, len: u32) -> bool {
     tree.enqueue(Instant(START_NS + ns), Packet::new(len)) == Verdict::Queued
 }
 
-/// How many of a hundred packets conform that come at once.
+/// Returns how many of a hundred packets that arrive at once conform.
 fn at_once(tree: &mut Tree, ns: u64, len: u32) -> usize {
     (0..100).filter(|_| conforms(tree, ns, len)).count()
 }
 
-/// However long nobody came, the peak rate lets its `mtu` pass at once, and no more; then it takes
-/// half a millisecond for 1,000 bytes.
+/// However long the pause, the peak rate lets only one `mtu` pass at once. Then 1,000 bytes take
+/// half a millisecond.
 #[test]
 fn the_peak_holds_one_mtu() {
     let mut tree = policed("rate 8mbit burst 20000 peakrate 16mbit mtu 1000 drop");
@@ -46,17 +46,18 @@ fn the_peak_holds_one_mtu() {
     assert_eq!(at_once(&mut tree, 0, 1000), 3, "3,500 bytes hold three of 1,000");
 }
 
-/// At the peak rate, the burst is used up sooner than at once: of 20 ms of tokens, each packet
-/// takes one, and half of one comes meanwhile.
+/// At the peak rate, the burst lasts for a while: it holds 20 packets, each packet takes the tokens
+/// of one, and the tokens of half a packet arrive between two packets.
 #[test]
 fn the_burst_lasts_at_the_peak() {
     let mut tree = policed("rate 8mbit burst 20000 peakrate 16mbit mtu 1000 drop");
     let sent = (0..200).filter(|n| conforms(&mut tree, n * 500_000, 1000)).count();
-    // 100 ms of the rate, and the burst: from the 40th on, every second one conforms.
+    // In 100 ms, the rate allows 100 packets and the burst 20 more. From the 40th packet on, every
+    // second packet conforms.
     assert!((119..=120).contains(&sent), "{sent}");
 }
 
-/// A burst is what the bucket holds, after any pause; and what exceeds takes nothing.
+/// After any pause, the bucket holds one burst. A packet that exceeds takes no tokens.
 #[test]
 fn the_rate_holds_its_burst() {
     let mut tree = policed("rate 8mbit burst 5000 drop");

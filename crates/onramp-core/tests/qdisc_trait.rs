@@ -1,4 +1,4 @@
-//! What a qdisc is taken for that says nothing of itself, and what the table says of kinds.
+//! The default methods of the trait `Qdisc`, and the table of kinds.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, ClassKind, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Verdict};
@@ -7,7 +7,7 @@ use onramp_queue::{Packet, PacketList};
 
 const NOW: Instant = Instant(20_000_000_000);
 
-/// The least that a qdisc has to do.
+/// A qdisc that implements only the required methods.
 #[derive(Debug, Default)]
 struct Least(PacketList);
 
@@ -49,14 +49,14 @@ fn a_qdisc_that_says_nothing_of_itself() {
     let mut cx = Cx::new(NOW, &mut drops);
     assert_eq!(qdisc.keep_passing(Packet::new(60), &mut cx), Verdict::Queued);
     assert_eq!(qdisc.backlog().packets, 1);
-    // It has no parameters, so that any are too many.
+    // The qdisc has no parameters, so it refuses any that are given.
     let with: Spec = "pfifo limit 9".parse().expect("a qdisc");
     let without: Spec = "blackhole".parse().expect("a qdisc");
     assert!(!qdisc.change(&with.values(1_514), &mut cx));
     assert!(qdisc.change(&without.values(1_514), &mut cx));
 }
 
-/// A line for the kind, and one for each option, set in by two.
+/// The help has a line for the kind, and one for each option, indented by two spaces.
 #[test]
 fn help_names_every_option() {
     for kind in KINDS {
@@ -91,8 +91,8 @@ fn is_a_table<'a>(
     }
 }
 
-/// Of several bands that wait, the one whose time comes first says when to come again, whether its
-/// parent asks for a packet or only looks at it.
+/// If several bands wait, the earliest of their times is announced, both at a dequeue and at a peek
+/// by the parent.
 #[test]
 fn the_earliest_of_several_says_when() {
     for (first, second) in [(5, 3), (3, 5)] {
@@ -110,7 +110,7 @@ fn the_earliest_of_several_says_when() {
             let mut setup = Setup::default();
             lines.iter().for_each(|line| setup.apply(line).expect(line));
             let mut tree = Tree::of(&setup, 1_514, 0).expect("a root");
-            // Priorities 6 and 0 go to the first band, and to the second.
+            // Priority 6 goes to the first band, priority 0 to the second.
             for priority in [6, 0] {
                 let mut pkt = Packet::new(100);
                 pkt.priority = priority;

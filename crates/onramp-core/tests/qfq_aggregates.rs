@@ -1,4 +1,4 @@
-//! `qfq`: classes of the same weight and largest packet are served as one, eight at most.
+//! `qfq`: up to eight classes with the same weight and largest packet are served as one aggregate.
 //!
 //! Source: Checconi, Rizzo, Valente, "QFQ: Efficient Packet Scheduling With Tight Guarantees",
 //! 2013, and Valente, "Reducing the Execution Time of Fair-Queueing Packet Schedulers", 2014: an
@@ -11,8 +11,8 @@ use onramp_queue::Packet;
 
 const NOW: Instant = Instant(20_000_000_000);
 
-/// So many classes of weight 1, from 1:10 on, and class 1:1 of weight `heavy`; each has 200 packets
-/// of 1,000 bytes, which are the largest.
+/// Makes a tree with `classes` classes of weight 1, from 1:10 on, and class 1:1 of weight `heavy`.
+/// Each class has 200 packets of 1,000 bytes, the largest size.
 fn world(classes: u16, heavy: u32) -> Tree {
     let mut setup = Setup::default();
     setup.apply("qdisc add dev e root handle 1: qfq").expect("a root");
@@ -33,7 +33,7 @@ fn world(classes: u16, heavy: u32) -> Tree {
     tree
 }
 
-/// The classes of the next packets.
+/// Returns the classes of the next packets.
 fn order(tree: &mut Tree, packets: usize) -> Vec<u16> {
     let pop = || match tree.dequeue(NOW) {
         Dequeue::Ready(pkt) => Some(Handle::from_priority(pkt.priority).minor),
@@ -42,14 +42,14 @@ fn order(tree: &mut Tree, packets: usize) -> Vec<u16> {
     std::iter::from_fn(pop).take(packets).collect()
 }
 
-/// The lengths of the rows of packets between two of class 1:1.
+/// Returns how many packets leave between two packets of class 1:1, each time.
 fn rows(order: &[u16]) -> Vec<usize> {
     let rows = order.split(|minor| *minor == 1).map(<[u16]>::len);
     rows.filter(|len| *len > 0).collect()
 }
 
-/// Each in its turn, eight light classes are served in a row: the budget of their aggregate. Four
-/// have a budget of four packets.
+/// In each turn of their aggregate, eight light classes are served in a row, because the
+/// aggregate's budget is eight packets. With four classes, the budget is four packets.
 #[test]
 fn an_aggregate_sends_its_budget_in_a_row() {
     for (classes, row) in [(4, 4), (8, 8)] {
@@ -65,8 +65,8 @@ fn an_aggregate_sends_its_budget_in_a_row() {
     }
 }
 
-/// Sixteen light classes are two aggregates. With half of the weight, class 1:1 sends as much as
-/// they do together, and is served between the two.
+/// Sixteen light classes form two aggregates. Class 1:1 has half of the total weight, so it sends
+/// as much as they do together, and is served between the two aggregates.
 #[test]
 fn more_than_eight_classes_are_two_aggregates() {
     let order = order(&mut world(16, 16), 400);
@@ -76,7 +76,7 @@ fn more_than_eight_classes_are_two_aggregates() {
     assert!(heavy.abs_diff(150) <= 16, "{heavy}");
 }
 
-/// Weights hold, whoever shares an aggregate.
+/// Each class gets its weight, whichever classes share its aggregate.
 #[test]
 fn classes_get_their_weights() {
     for (classes, heavy) in [(3, 1), (8, 4), (16, 8), (20, 60)] {
@@ -84,7 +84,7 @@ fn classes_get_their_weights() {
         let sent = order.iter().filter(|minor| **minor == 1).count();
         let all = u32::from(classes) + heavy;
         let expected = usize::try_from(240 * heavy / all).expect("small");
-        // What a budget is worth, more or less.
+        // The tolerance is about one budget.
         assert!(sent.abs_diff(expected) <= 10, "{sent} of 240, expected {expected}");
         for minor in 0x10..0x10 + classes {
             let sent = order.iter().filter(|other| **other == minor).count();
@@ -94,8 +94,8 @@ fn classes_get_their_weights() {
     }
 }
 
-/// Classes of an aggregate share by bytes, whatever their packets: what a turn leaves is for the
-/// next one.
+/// Classes of an aggregate share by bytes, whatever the sizes of their packets: the rest of a turn
+/// counts for the next turn.
 #[test]
 fn classes_of_an_aggregate_share_by_bytes() {
     let mut tree = world(0, 100);
@@ -116,8 +116,8 @@ fn classes_of_an_aggregate_share_by_bytes() {
     assert!(small.abs_diff(large) <= 3_000, "{small} and {large} bytes");
 }
 
-/// A class that leaves a full aggregate makes room in it: the ninth class to come then is the
-/// eighth there.
+/// A class that leaves a full aggregate makes room in it. The ninth class to be created then
+/// becomes the eighth of the aggregate.
 #[test]
 fn a_class_that_leaves_makes_room() {
     let mut tree = world(8, 8);

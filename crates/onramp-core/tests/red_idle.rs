@@ -1,12 +1,12 @@
-//! `red`, `choke` and the RED of `sfq`: what an average remembers of a queue that was idle.
+//! `red`, `choke` and the RED of `sfq`: how the average falls while the queue is idle.
 //!
-//! Source: Floyd and Jacobson, "Random Early Detection Gateways", 1993, section 4: an idle queue's
-//! average falls as if small packets had gone out meanwhile, by `(1 - w)^m`. `tc-red(8)` names the
-//! packet (`avpkt`) and the rate (`bandwidth`). What `tc` makes of it is a table of 256 cells, as
-//! in iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`: after so many cells of 2^`Scell_log`
-//! microseconds, the average is halved as often as `-ln(1 - w) * ticks / ticks of a packet` says in
-//! whole numbers, where the time of the cell is taken for ticks of 64 ns; before that, it falls
-//! along a line, to its half.
+//! Source: Floyd and Jacobson, "Random Early Detection Gateways", 1993, section 4: the average of
+//! an idle queue falls as if small packets had left meanwhile, by `(1 - w)^m`. `tc-red(8)` names
+//! the packet (`avpkt`) and the rate (`bandwidth`). `tc` turns them into a table of 256 cells, as
+//! in iproute2's `tc/tc_red.c` and Linux' `include/net/red.h`. Each cell covers 2^`Scell_log`
+//! microseconds. From the first cell on, the average is halved as often as `-ln(1 - w) * ticks /
+//! ticks of a packet` says, rounded to a whole number, where the time of the cell is taken for
+//! ticks of 64 ns. Before that, it falls along a straight line to its half.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::Dequeue;
@@ -14,22 +14,22 @@ use onramp_core::{Instant, Tree};
 use onramp_queue::Packet;
 
 const START_NS: u64 = 20_000_000_000;
-/// With the parameters below, `tc -d` shows `ewma 3` and `Scell_log 13`.
+/// The length of a cell in microseconds. With the parameters below, `tc -d` shows `ewma 3` and
+/// `Scell_log 13`.
 const CELL_US: u64 = 1 << 13;
 
 fn tree(line: &str) -> Tree {
     Tree::new(&line.parse::<Spec>().expect(line), 1514)
 }
 
-/// A packet of 1,000 bytes comes `us` after the start; no two are of the same flow, if `flows` says
-/// nothing else.
+/// Enqueues a packet of 1,000 bytes of flow `flow`, `us` microseconds after the start.
 fn push(tree: &mut Tree, us: u64, flow: u64) {
     let mut pkt = Packet::new(1000);
     (pkt.flow, pkt.ecn) = (flow, 1);
     let _ = tree.enqueue(Instant(START_NS + us * 1_000), pkt);
 }
 
-/// Whether the packet that leaves next is marked.
+/// Whether the packet that leaves next is marked. `None` if no packet may leave.
 fn pop(tree: &mut Tree, us: u64) -> Option<bool> {
     match tree.dequeue(Instant(START_NS + us * 1_000)) {
         Dequeue::Ready(pkt) => Some(pkt.ecn == 3),
@@ -37,8 +37,8 @@ fn pop(tree: &mut Tree, us: u64) -> Option<bool> {
     }
 }
 
-/// Holds so many packets for so long that their number is the average, which is found by each
-/// packet that comes.
+/// Holds `packets` packets for so long that their number becomes the average, because each arriving
+/// packet finds this number.
 fn hold(tree: &mut Tree, packets: u64, flow: impl Fn(u64) -> u64) {
     (0..packets).for_each(|n| push(tree, 0, flow(n)));
     for n in packets..packets + 200 {
@@ -48,8 +48,8 @@ fn hold(tree: &mut Tree, packets: u64, flow: impl Fn(u64) -> u64) {
     assert_eq!(u64::from(tree.backlog().packets), packets);
 }
 
-/// Whether a packet is marked that comes `idle_us` after a queue became idle that held so many on
-/// average.
+/// Whether a packet is marked that arrives `idle_us` microseconds after a queue with an average of
+/// `packets` packets became idle.
 fn is_marked_after(line: &str, packets: u64, idle_us: u64) -> bool {
     let mut tree = tree(line);
     hold(&mut tree, packets, |n| n);
@@ -58,13 +58,13 @@ fn is_marked_after(line: &str, packets: u64, idle_us: u64) -> bool {
     pop(&mut tree, idle_us).expect("it came")
 }
 
-/// Beyond `max` every packet is marked; below, the first one is not.
+/// Above `max`, every packet is marked. Below `max`, the first packet is not.
 const LINES: [&str; 2] = [
     "red limit 1000000 min 8333 max 25000 burst 13 avpkt 1000 bandwidth 10mbit ecn",
     "choke limit 1000 min 8 max 25 burst 13 avpkt 1000 bandwidth 10mbit ecn",
 ];
 
-/// 40 packets become 25 when 15/40 of the first cell are over.
+/// An average of 40 packets falls to 25 when 15/40 of the first cell are over.
 #[test]
 fn an_idle_average_falls_along_a_line_at_first() {
     let bound_us = CELL_US * 15 / 40;
@@ -75,11 +75,11 @@ fn an_idle_average_falls_along_a_line_at_first() {
     }
 }
 
-/// 40 packets of an average are less than 25 when they were halved once, 76 when they were halved
-/// twice, and 152 when they were three times.
+/// An average of 40 packets falls below 25 after one halving, an average of 76 after two halvings,
+/// and an average of 152 after three.
 #[test]
 fn an_idle_average_is_halved_by_the_table() {
-    // w = 1/8; 1,000 bytes take 800 us at 10 Mbit/s, which are 12,500 ticks.
+    // w = 1/8. At 10 Mbit/s, 1,000 bytes take 800 us, which are 12,500 ticks.
     let bits_per_cell = -(1.0_f64 - 1.0 / 8.0).ln() * 8192.0 / 12_500.0;
     for (packets, halvings) in [(76_u64, 2), (152, 3)] {
         let cells = (1..256_u32).find(|cells| f64::from(*cells) * bits_per_cell >= halvings.into());
@@ -91,7 +91,8 @@ fn an_idle_average_is_halved_by_the_table() {
     }
 }
 
-/// Beyond the table, nothing is left; and a second idle time begins where the first one ended.
+/// After more time than the table covers, the average is zero. A second idle time begins with the
+/// average at the end of the first one.
 #[test]
 fn a_day_is_as_good_as_never() {
     for line in LINES {
@@ -99,7 +100,7 @@ fn a_day_is_as_good_as_never() {
         let mut tree = tree(line);
         hold(&mut tree, 76, |n| n);
         while pop(&mut tree, 0).is_some() {}
-        // Two times of one halving each: 38 and 19.
+        // Two idle times of one halving each take the average to 38 and then to 19.
         let idle_us = 13 * CELL_US;
         push(&mut tree, idle_us, u64::MAX);
         assert_eq!(pop(&mut tree, idle_us), Some(true), "{line}");
@@ -111,8 +112,8 @@ fn a_day_is_as_good_as_never() {
 
 const SFQ: &str = "sfq redflowlimit 100000 min 8333 max 25000 burst 13 avpkt 1000 ecn";
 
-/// `sfq` gives the place of a flow that is gone to the next one, which has an average of its own;
-/// so does the same flow when it comes back.
+/// `sfq` gives the slot of a flow that has gone to the next flow, which begins with a new average.
+/// The same flow also begins with a new average when it comes back.
 #[test]
 fn a_flow_of_sfq_begins_without_an_average() {
     for next in [1, 2] {
@@ -126,8 +127,8 @@ fn a_flow_of_sfq_begins_without_an_average() {
     }
 }
 
-/// A new hash is a new average, which learns from the packets as they are put into their places:
-/// one behind the other, as if they had come at once.
+/// After a change of the hash, a flow has a new average. It is learned from the flow's packets as
+/// they are enqueued again one after another, as if they had arrived at once.
 #[test]
 fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
     const SECOND_US: u64 = 1_000_000;
@@ -135,7 +136,7 @@ fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
         let mut tree = tree(&format!("{SFQ} perturb 1"));
         (0..packets).for_each(|_| push(&mut tree, 0, 1));
         let average = (0..packets).fold(0.0, |sum, held| sum * 7.0 / 8.0 + f64::from(held) / 8.0);
-        // The one that comes then is counted, too.
+        // The packet that arrives now is counted, too.
         let average = average * 7.0 / 8.0 + f64::from(packets) / 8.0;
         push(&mut tree, SECOND_US, 1);
         let marks = std::iter::from_fn(|| pop(&mut tree, SECOND_US)).last();
@@ -143,7 +144,8 @@ fn a_flow_of_sfq_has_the_average_of_its_packets_behind_a_perturbation() {
     }
 }
 
-/// A change gives up what is held, and the average with it (`net/sched/sch_red.c`, `red_change`).
+/// A change drops the packets that are held, and resets the average (`net/sched/sch_red.c`,
+/// `red_change`).
 #[test]
 fn a_change_begins_a_new_average() {
     let line = LINES[0];
@@ -158,8 +160,8 @@ fn a_change_begins_a_new_average() {
     assert_eq!(pop(&mut tree, 0), Some(false));
 }
 
-/// An average of exactly `max` is forced in `red`, and not in `choke`, which compares otherwise
-/// (`red_action` and `choke_enqueue` in Linux).
+/// `red` always marks at an average of exactly `max`. `choke` does not, because it compares
+/// differently (`red_action` and `choke_enqueue` in Linux).
 #[test]
 fn an_average_of_the_maximum_is_too_long() {
     let red = "red limit 1000000 min 8333 burst 13 avpkt 1000 bandwidth 10mbit ecn max";
@@ -170,7 +172,7 @@ fn an_average_of_the_maximum_is_too_long() {
         (format!("{choke} 39"), true),
         (format!("{choke} 40"), false),
     ] {
-        // Idle for no time at all, the average is what it was.
+        // After an idle time of zero, the average has not changed.
         assert_eq!(is_marked_after(&line, 40, 0), marked, "{line}");
     }
 }

@@ -1,4 +1,4 @@
-//! `red`: what is dropped, and what is never dropped.
+//! `red`: which packets are dropped, and which are never dropped.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Dequeue, Verdict};
@@ -23,7 +23,7 @@ fn stats(tree: &Tree) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// 1,000 packets, of which one leaves for every two that come, once 25 are held.
+/// Enqueues 1,000 packets. Once 25 packets are held, one leaves for every two that arrive.
 fn overload(options: &str, ecn: u8) -> (Tree, Vec<Option<DropReason>>) {
     let mut tree = tree(options);
     for number in 0..1_000 {
@@ -80,7 +80,7 @@ fn mistakes_are_told() {
 }
 
 proptest! {
-    /// The average of backlogs below `min` is below `min`, and then nothing is dropped.
+    /// If all backlogs are below `min`, so is their average, and then no packet is dropped.
     #[test]
     fn a_short_queue_loses_nothing(steps in prop::collection::vec((0_u32..10, 0_u64..3), 1..300)) {
         let mut tree = tree("min 10000 max 30000");

@@ -1,4 +1,4 @@
-//! Trees from lines of `tc`, built and changed while they run.
+//! Trees from lines of `tc`, built, and changed while they run.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::show::{Out, Style};
@@ -39,8 +39,8 @@ fn out(tree: &mut Tree) -> Vec<u64> {
     std::iter::from_fn(next).collect()
 }
 
-/// Each `>` is typed behind the lines above, and answered by what follows: ours, and, behind how
-/// `tc` ends, what Linux says.
+/// Each line after `>` is typed after the lines above. The lines below it are the answers: first
+/// ours, then the exit status of `tc` and the message of Linux.
 const MISTAKES: &str = r#"
 > qdisc add dev eth0 root prio
 qdisc: "root": 1: is there already; use replace
@@ -218,12 +218,12 @@ fn a_change_keeps_what_it_does_not_give() {
     setup.apply("qdisc change dev e root fq_codel interval 50ms").expect("options");
     let root = setup.specs().next().expect("a root");
     assert_eq!(root.to_string(), "fq_codel limit 1000 target 7ms interval 50ms");
-    // Another kind is another qdisc, as long as nobody names the handle.
+    // A change to another kind is accepted as a new qdisc if the line gives no handle.
     setup.apply("qdisc change dev e root pfifo limit 7").expect("another kind");
     assert_eq!(setup.specs().next().expect("a root").to_string(), "pfifo limit 7");
 }
 
-/// What stands behind each `change` was shown by `tc` on Linux then.
+/// For each change, the options that `tc` showed on Linux after it.
 #[test]
 fn a_change_of_netem_keeps_what_linux_keeps() {
     let mut setup = setup(&[
@@ -238,13 +238,13 @@ fn a_change_of_netem_keeps_what_linux_keeps() {
         setup.apply(&format!("qdisc change dev e root netem {change}")).expect(change);
         assert_eq!(setup.specs().next().expect("a root").to_string(), left, "{change}");
     }
-    // Alone, the line has to hold, for `tc` sees nothing but it.
+    // The line must be valid alone, because `tc` checks it without knowing the current options.
     let error =
         setup.apply("qdisc change dev e root netem delay 1ms gap 4").expect_err("no chance");
     assert_eq!(error.fault.code(), 1);
 }
 
-/// As Linux lists them: behind the root, the last one first.
+/// As in Linux, default qdiscs are listed after the root, the last one first.
 #[test]
 fn defaults_below_classes_are_listed_when_asked_for() {
     let mut setup = setup(&["qdisc add dev e root handle 1: htb default 3"]);
@@ -269,8 +269,8 @@ fn defaults_below_classes_are_listed_when_asked_for() {
     }
 }
 
-/// What Linux says of classes without options, of what stands at an `ingress`, and of `etf`
-/// without a clock.
+/// The messages of Linux for classes without options, for an `ingress`, and for `etf` without a
+/// clock.
 #[test]
 fn what_is_refused_in_the_kernels_words() {
     let told = |setup: &mut Setup, line: &str| {
@@ -288,7 +288,7 @@ fn what_is_refused_in_the_kernels_words() {
         let line = "class add dev e0 parent 1: classid 1:6";
         assert_eq!(told(&mut setup, line), (2, said.to_owned()), "{kind}");
     }
-    // Where classes do not nest, nobody looks for the one above.
+    // If classes do not nest, the class above is not looked up.
     let lines = ["class add dev e0 parent 1:9 classid 1:2 drr"];
     setup(&["qdisc add dev e0 root handle 1: drr", lines[0]]);
     let mut setup = Setup::default();
@@ -370,8 +370,9 @@ fn a_line_that_is_wrong_names_no_device() {
 #[test]
 fn packets_go_to_the_class_that_their_priority_names() {
     let mut tree = tree(&PRIO);
-    // The third band, the inner prio's second and first, the first band twice; the third does not
-    // fit. A priority of the inner qdisc means nothing to the root, whose band 0 it goes to then.
+    // The packets select: the third band of the root; the inner `prio`'s second band and first
+    // band; and the first band twice, where the second packet does not fit. A priority with the
+    // handle of the inner qdisc means nothing to the root, which puts the packet into its band 0.
     for (cookie, priority) in [0x1_0003, 0x1_0002, 0x1_0001, 0x1_0001, 0x1_0001].iter().enumerate()
     {
         let _ = tree.enqueue(NOW, packet(cookie as u64, *priority));
@@ -402,7 +403,7 @@ fn a_qdisc_below_another_is_reached_through_both() {
     let mut tree = tree(&PRIO);
     tree.apply(NOW, "qdisc add dev eth0 parent 12:1 handle 20: pfifo limit 1").expect("a leaf");
     tree.apply(NOW, "filter add dev eth0 parent 1: matchall classid 1:2").expect("a filter");
-    // All go to the inner prio, whose band 0 is for priority 6.
+    // All packets go to the inner `prio`, whose band 0 takes priority 6.
     for cookie in 0..3 {
         let _ = tree.enqueue(NOW, packet(cookie, 6));
     }
@@ -417,7 +418,7 @@ fn a_qdisc_below_another_is_reached_through_both() {
     assert_eq!((tree.drops().count(), tree.backlog().packets), (3, 0));
 }
 
-/// As in Linux: such a qdisc has one child, wherever it is said to stand.
+/// As in Linux, a qdisc with a single child finds it by any class number.
 #[test]
 fn a_place_for_one_child_is_found_by_any_number() {
     for kind in [
@@ -437,7 +438,7 @@ fn a_place_for_one_child_is_found_by_any_number() {
     }
 }
 
-/// What would take minutes if a line took time for each before it.
+/// Building these trees would take minutes if each line took time for each line before it.
 #[test]
 fn a_tree_may_be_as_large_as_its_numbers_allow() {
     let mut broad = setup(&["qdisc add dev e root handle 1: htb"]);

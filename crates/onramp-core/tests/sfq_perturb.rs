@@ -1,14 +1,14 @@
-//! `sfq`: flows change their places every `perturb` seconds, and keep their packets.
+//! `sfq`: every `perturb` seconds, flows move to other buckets and keep their packets.
 
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
-/// The timer goes by the clock: at its multiples of the period.
+/// The timer fires when the clock reaches a multiple of the period. `START` is such a time.
 const START: Instant = Instant(21_000_000_000);
 const SEC: u64 = 1_000_000_000;
 
-/// The places of eight flows, a packet each, after so many seconds.
+/// Returns the buckets of eight flows with a packet each, after `seconds` seconds.
 fn places(perturb: u64, seconds: u64) -> Vec<u16> {
     let mut setup = Setup::default();
     let line = format!("qdisc add dev e root handle 1: sfq perturb {perturb}");
@@ -19,7 +19,7 @@ fn places(perturb: u64, seconds: u64) -> Vec<u16> {
         pkt.flow = flow;
         let _ = tree.enqueue(START, pkt);
     }
-    // Timers are found out by calls: an empty look at another packet.
+    // The timer is checked only in calls of the qdisc, so enqueue one more packet.
     let now = START.after(seconds * SEC);
     let mut pkt = Packet::new(100);
     pkt.flow = 0;

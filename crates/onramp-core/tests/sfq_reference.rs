@@ -1,4 +1,4 @@
-//! `sfq` against a plain model: same packets, same drops.
+//! Compares `sfq` with a simple model: the same packets leave and the same packets are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,18 +9,18 @@ use onramp_core::{Handle, Instant};
 use onramp_queue::{DropReason, Packet, PacketList};
 use proptest::prelude::*;
 
-/// The packets of a flow, by number and length.
+/// The packets of a flow, each with its number and its length in bytes.
 #[derive(Default)]
 struct Flow {
     packets: VecDeque<(u64, u32)>,
     credit: i64,
-    /// When its length last changed.
+    /// When the length of the flow's queue last changed.
     changed: u64,
 }
 
 struct Model {
     flows: BTreeMap<u32, Flow>,
-    /// Those with packets, in the order they are served.
+    /// The flows that have packets, in the order of service.
     ring: VecDeque<u32>,
     limit: usize,
     depth: usize,
@@ -35,7 +35,7 @@ impl Model {
         self.flows.values().map(|flow| flow.packets.len()).sum()
     }
 
-    /// Says which packet is dropped, if any, and why.
+    /// Enqueues a packet. Returns the dropped packet and the reason, if a packet is dropped.
     fn enqueue(&mut self, key: u32, number: u64, len: u32) -> Option<(u64, DropReason)> {
         self.clock += 1;
         if !self.flows.contains_key(&key) {
@@ -107,7 +107,7 @@ enum Op {
     Dequeue,
 }
 
-/// Of which flow packet `number` was, the one of the operation with that number.
+/// Returns the flow of packet `number`, which is the packet of the operation with that number.
 fn of(ops: &[Op], number: u64) -> Option<u32> {
     match ops[usize::try_from(number).ok()?] {
         Op::Enqueue { flow, .. } => Some(flow),
@@ -148,7 +148,7 @@ proptest! {
         headdrop: bool,
         ops in ops(),
     ) {
-        // Linux refuses room for less than two packets.
+        // Linux refuses parameters that leave room for less than two packets.
         prop_assume!(flows * depth > 1);
         let word = if headdrop { "headdrop" } else { "" };
         let mut qdisc = build(&format!(
@@ -196,7 +196,7 @@ proptest! {
         }
     }
 
-    /// Hashing anew loses nothing but what finds no room.
+    /// Rehashing loses only packets that find no room.
     #[test]
     fn a_perturbation_keeps_the_books(
         limit in 2_u32..100,
@@ -236,7 +236,8 @@ fn stat(qdisc: &dyn Qdisc, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name} is a statistic"))
 }
 
-/// A flow that never gets less than 10 packets of 1,000 bytes: its average goes beyond `max`.
+/// A flow whose queue never has fewer than 10 packets of 1,000 bytes, so that its average exceeds
+/// `max`.
 #[test]
 fn red_watches_each_flow() {
     let red = "redflowlimit 30000 min 2000 max 6000 burst 6 probability 0.1";
@@ -250,7 +251,8 @@ fn red_watches_each_flow() {
         let mut drops = PacketList::new();
         let mut cx = Cx::new(Instant(0), &mut drops);
         for number in 0..2_000 {
-            // The second flow is there now and then, and gone before it comes again.
+            // The second flow has a packet now and then, which has left before the next one
+            // arrives.
             for flow in [1, 2].into_iter().take(if number % 20 == 0 { 2 } else { 1 }) {
                 let mut pkt = packet(flow, number, 1000);
                 pkt.ecn = 2;

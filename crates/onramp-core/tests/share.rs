@@ -1,27 +1,30 @@
-//! A rate that ports share, in virtual time.
+//! Tests of a rate that several ports share, in virtual time.
 
 use onramp_core::{Instant, Rate, Share, SharedRate};
 
 const START: Instant = Instant(1_000_000_000);
 const SECOND: u64 = 1_000_000_000;
 
-/// A port that always has packets between its times, and none outside.
+/// A port that always has packets during its turns, and none between them.
 struct Port {
     share: Share,
-    /// When it comes and when it goes, nanoseconds from the start, in turn.
+    /// The times at which the port starts and stops having packets, alternately, in nanoseconds
+    /// from the start.
     turns: Vec<u64>,
     ask_at: Instant,
     sent: u64,
 }
 
 impl Port {
-    /// Whether it has packets at `at`, and when that changes.
+    /// Returns whether the port has packets at `at`, and when that changes, in nanoseconds from the
+    /// start.
     fn at(&self, at: u64) -> (bool, u64) {
         let passed = self.turns.partition_point(|turn| *turn <= at);
         (passed % 2 == 1, self.turns.get(passed).copied().unwrap_or(u64::MAX))
     }
 
-    /// What its owner does when its time has come: sends what it may, and says when to come back.
+    /// Does what an owner does at its time: sends as much as allowed, and sets the time of the next
+    /// call.
     fn run(&mut self, now: Instant, packet: u32) {
         let (has_packets, changes) = self.at(now.since(START));
         self.share.update_active(now, has_packets);
@@ -40,8 +43,8 @@ impl Port {
     }
 }
 
-/// Lets `ports` send for `span` nanoseconds, each woken up to `late` nanoseconds late. Gives the
-/// bytes sent by each.
+/// Lets `ports` send for `span` nanoseconds, each woken up to `late` nanoseconds late. Returns the
+/// bytes sent by each port.
 fn play(rate: &SharedRate, ports: Vec<Vec<u64>>, span: u64, packet: u32, late: u64) -> Vec<u64> {
     let mut ports: Vec<Port> = ports
         .into_iter()
@@ -70,7 +73,7 @@ fn within(sum: u64, rate: Rate, span: u64, percent: f64, what: &str) {
     assert!(error.abs() <= percent, "{what}: {error:.3} % off");
 }
 
-/// All of them send all the time: the sum is the rate, and each has its part.
+/// All ports send all the time. Together they send at the rate, and each port gets its share.
 #[test]
 fn the_sum_is_the_rate_at_1_to_64_ports() {
     for count in [1, 2, 3, 5, 8, 16, 31, 64] {
@@ -87,7 +90,7 @@ fn the_sum_is_the_rate_at_1_to_64_ports() {
     }
 }
 
-/// Ports come and go all the time, one at least is there.
+/// Ports come and go all the time, and at least one is always there.
 #[test]
 fn the_sum_is_the_rate_while_ports_come_and_go() {
     for count in [2, 3, 8, 16, 64] {
@@ -117,8 +120,8 @@ fn the_sum_is_the_rate_while_ports_come_and_go() {
     }
 }
 
-/// Ports that send a packet now and then, and together more than the rate: none of them ever has
-/// another in its queue, and still the sum is the rate.
+/// Each port sends a packet now and then, and all ports together offer more than the rate. No port
+/// ever has a second packet in its queue, and still the sum equals the rate.
 #[test]
 fn packets_now_and_then_are_counted() {
     for count in [2, 4, 8, 32] {
@@ -127,7 +130,8 @@ fn packets_now_and_then_are_counted() {
         let mut shares: Vec<_> = (0..count).map(|member| shared.share(member)).collect();
         let mut queued = vec![0_u32; count];
         let (mut sent, mut dropped) = (0_u64, 0);
-        // Each of them has a packet every two milliseconds, one after another, and room for one.
+        // Each port gets a packet every two milliseconds, one port after another, and has room for
+        // one packet.
         for step in 0..2_000_000_000_u64 / 10_000 {
             let now = START.after(step * 10_000);
             for (member, share) in shares.iter_mut().enumerate() {
@@ -152,7 +156,7 @@ fn packets_now_and_then_are_counted() {
     }
 }
 
-/// The last one that is left has all of it, soon, however slow the rate.
+/// The last remaining port soon gets the whole rate, however slow the rate is.
 #[test]
 fn who_is_left_takes_over() {
     for rate in [Rate(125_000), Rate(12_500_000)] {
@@ -165,7 +169,7 @@ fn who_is_left_takes_over() {
     }
 }
 
-/// A port that had nothing to send saved nothing up; one that was woken late catches up.
+/// A port that had nothing to send has saved nothing. A port that was woken late catches up.
 #[test]
 fn idle_time_is_lost_and_late_time_is_not() {
     let shared = SharedRate::new(Rate(1_000_000), 1);
@@ -175,7 +179,7 @@ fn idle_time_is_lost_and_late_time_is_not() {
     share.charge(1_000);
     let next = START.after(1_000_000);
     assert_eq!(share.not_before(START), Some(next));
-    // Half a packet late.
+    // The port is woken half a packet's time late.
     let late = next.after(500_000);
     assert_eq!(share.not_before(late), None);
     share.charge(1_000);

@@ -1,21 +1,22 @@
-//! A member's part of a rate to the nanosecond: what it is charged, when it counts the others, and
-//! for how long it counts itself. At 1 GB/s, a byte takes a nanosecond, or as many as there are
-//! members that send.
+//! A member's share of a rate, exact to the nanosecond: what the member is charged, when it counts
+//! the other members, and for how long it is counted itself. At 1 GB/s, a byte takes one nanosecond
+//! times the number of members that send.
 
 use onramp_core::{Instant, Rate, Share, SharedRate};
 
 const START: Instant = Instant(1_000_000_000);
 const RATE: Rate = Rate(1_000_000_000);
 const MS: u64 = 1_000_000;
-/// How often a member counts the others.
+/// Nanoseconds between two counts of the other members.
 const RECOUNT: u64 = 200_000;
 
-/// Nanoseconds until the member may send, 0 = now; also until it shall ask again.
+/// Returns the nanoseconds until the member may send or should ask again. 0 means that it may send
+/// now.
 fn wait(share: &mut Share, now: Instant) -> u64 {
     share.not_before(now).map_or(0, |then| then.since(now))
 }
 
-/// Members that `member` counts when it comes at `now`.
+/// Returns how many members `member` counts when it joins at `now`.
 fn members(rate: &SharedRate, member: usize, now: Instant) -> u64 {
     let mut share = rate.share(member);
     share.update_active(now, true);
@@ -23,7 +24,7 @@ fn members(rate: &SharedRate, member: usize, now: Instant) -> u64 {
     wait(&mut share, now) / 1_000
 }
 
-/// From the first nanosecond on, also if nobody looked before.
+/// A new member owes nothing from the first nanosecond on, even if it was not used before.
 #[test]
 fn a_new_member_owes_nothing() {
     let mut share = SharedRate::new(RATE, 2).share(0);
@@ -34,7 +35,7 @@ fn a_new_member_owes_nothing() {
     assert_eq!(share.not_before(Instant(100)), None);
 }
 
-/// A byte is a debt, and takes the nanoseconds of the rate, rounded up.
+/// Each byte adds a debt of the nanoseconds that it takes at the rate, rounded up.
 #[test]
 fn each_byte_is_charged() {
     for (rate, bytes, ns) in [
@@ -43,7 +44,7 @@ fn each_byte_is_charged() {
         (Rate(2_000_000_000), 1, 1),
         (Rate(2_000_000_000), 3, 2),
         (Rate(500_000_000), 3, 6),
-        // A little less than a third of a byte in a nanosecond.
+        // A little less than a third of a byte per nanosecond.
         (Rate(333_333_333), 1, 4),
     ] {
         let mut share = SharedRate::new(rate, 1).share(0);
@@ -54,7 +55,7 @@ fn each_byte_is_charged() {
     }
 }
 
-/// Who is woken late catches up: a millisecond, at its part of the rate.
+/// A member that is woken late catches up by at most a millisecond of its share of the rate.
 #[test]
 fn late_by_a_millisecond_at_most() {
     for (rate, bytes_in_ms) in [(RATE, 1_000_000), (Rate(2_000_000_000), 2_000_000)] {
@@ -71,7 +72,7 @@ fn late_by_a_millisecond_at_most() {
     }
 }
 
-/// A clock that goes back pays nothing twice.
+/// When the clock goes back, time that passes again does not pay a debt a second time.
 #[test]
 fn time_that_goes_back_does_not_pay() {
     let mut share = SharedRate::new(RATE, 1).share(0);
@@ -82,7 +83,8 @@ fn time_that_goes_back_does_not_pay() {
     assert_eq!(wait(&mut share, START.after(400)), 600);
 }
 
-/// One that is alone waits as long as it takes; others look after 5 ms whether that still holds.
+/// A member that is alone waits until its debt is paid. A member among others asks again after at
+/// most 5 ms, because its share may have changed.
 #[test]
 fn who_has_siblings_asks_again_after_five_milliseconds() {
     for (bytes, alone, shared) in
@@ -100,8 +102,8 @@ fn who_has_siblings_asks_again_after_five_milliseconds() {
     }
 }
 
-/// A member counts the others when it comes, and every 200 us while it has something to send. Until
-/// then it pays at the part that it knew.
+/// A member counts the others when it joins, and every 200 us while it has something to send. Until
+/// the next count, it pays at the share that it knows.
 #[test]
 fn siblings_are_counted_every_two_hundred_microseconds() {
     let rate = SharedRate::new(RATE, 2);
@@ -116,11 +118,11 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
         share.update_active(now, true);
         assert_eq!(wait(&mut share, now), MS - after, "it knows of none");
     }
-    // 200,000 bytes are paid for; the others take twice as long.
+    // 200,000 bytes are paid for. The remaining bytes take twice as long.
     let now = START.after(RECOUNT);
     share.update_active(now, true);
     assert_eq!(wait(&mut share, now), 2 * (MS - RECOUNT));
-    // The other one goes. That is seen no sooner than the next time.
+    // The other member leaves. That is noticed only at the next count.
     drop(other);
     let before = now.after(RECOUNT - 1);
     share.update_active(before, true);
@@ -130,7 +132,7 @@ fn siblings_are_counted_every_two_hundred_microseconds() {
     assert_eq!(wait(&mut share, now), MS - RECOUNT - RECOUNT / 2);
 }
 
-/// One that has nothing to send does not look at the others: it pays as it knew.
+/// A member that has nothing to send does not count the others, and pays at the share that it knew.
 #[test]
 fn who_has_nothing_to_send_counts_nobody() {
     let rate = SharedRate::new(RATE, 2);
@@ -144,7 +146,8 @@ fn who_has_nothing_to_send_counts_nobody() {
     assert_eq!(wait(&mut share, now), 10 * MS - RECOUNT);
 }
 
-/// Who went counts for 200 us, or until it has paid for its last packet, and as long again.
+/// A member that stopped counts for 200 us, or until it has paid for its last packet, and for as
+/// long again.
 #[test]
 fn who_went_counts_for_a_while() {
     for debt in [0, 1_000, 700_000] {
@@ -160,14 +163,15 @@ fn who_went_counts_for_a_while() {
         assert_eq!(members(&rate, 1, paid.after(RECOUNT)), 1, "{debt}");
         assert_eq!(members(&rate, 1, paid.after(RECOUNT * 3 / 2)), 1, "{debt}");
     }
-    // One that still has something counts for ever.
+    // A member that still has something to send counts for ever.
     let rate = SharedRate::new(RATE, 2);
     let mut share = rate.share(0);
     share.update_active(START, true);
     assert_eq!(members(&rate, 1, START.after(1 << 50)), 2);
 }
 
-/// Those that never came count for nothing, however early, and those that were dropped no more.
+/// Members that never joined do not count, at whatever time, and members that were dropped no
+/// longer count.
 #[test]
 fn nobody_counts_who_is_not_there() {
     let rate = SharedRate::new(RATE, 5);
@@ -181,7 +185,7 @@ fn nobody_counts_who_is_not_there() {
     }
 }
 
-/// What was not used while there was nothing to send is gone; a debt stays.
+/// Time in which a member had nothing to send earns no credit, but a debt stays.
 #[test]
 fn a_member_that_comes_back_has_its_debt_alone() {
     for (sent, waits) in [(0, 0), (5_000, 4_000)] {
@@ -197,8 +201,8 @@ fn a_member_that_comes_back_has_its_debt_alone() {
     }
 }
 
-/// A member is to be taken once. Whoever takes it twice, and drops one of them, does not send
-/// without a limit.
+/// A member should be taken only once. A member that is taken twice, and dropped once, is still
+/// limited.
 #[test]
 fn a_member_that_was_taken_twice_is_limited() {
     let rate = SharedRate::new(RATE, 2);
@@ -211,7 +215,8 @@ fn a_member_that_was_taken_twice_is_limited() {
     assert_eq!(wait(&mut share, now), MS - RECOUNT);
 }
 
-/// Without a limit, nothing is owed, and nothing is saved up for when there is one again.
+/// Without a limit, nothing is owed, and no credit is saved for the time when there is a limit
+/// again.
 #[test]
 fn no_limit_leaves_no_debt() {
     let rate = SharedRate::new(Rate(0), 1);

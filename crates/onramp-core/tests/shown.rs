@@ -1,9 +1,9 @@
-//! How `tc` shows qdiscs: what was typed, and what iproute2 6.1 then printed of it.
+//! How `tc` shows qdiscs: the line that was typed, and what iproute2 6.1 printed for it.
 //!
-//! A case begins with `> KIND OPTIONS`. Behind it stand, marked by their first word, the options in
-//! text (`t`), with `-d` (`d`), as JSON (`j`) and as JSON with `-d` (`dj`). A `|` stands behind the
-//! end of a text, which may be a space. Statistics are numbers by name, and the lines below the
-//! common ones (`s`), or JSON (`sj`).
+//! A case begins with `> KIND OPTIONS`. The lines after it are marked by their first word: the
+//! options as text (`t`), with `-d` (`d`), as JSON (`j`), and as JSON with `-d` (`dj`). A `|` marks
+//! the end of a text, because its last character may be a space. Statistics are given as numbers by
+//! name, followed by the lines below the common ones (`s`), or by JSON (`sj`).
 
 use onramp_core::Spec;
 use onramp_core::qdisc::KINDS;
@@ -13,11 +13,11 @@ use onramp_core::{Errno, Fault};
 
 const MTU: u32 = 1514;
 
-/// A device that nobody gave another queue length.
+/// Options as shown on a device with its default queue length.
 const OPTIONS: &str = include_str!("shown/options.txt");
 const STATISTICS: &str = include_str!("shown/statistics.txt");
 
-/// What is written with a style.
+/// Returns what `write` writes with a style.
 fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     let mut out = Out::new(style);
     out.open(None);
@@ -27,18 +27,18 @@ fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     if !style.json {
         return text.replace('\n', "\\n") + "|";
     }
-    // A list with one object.
+    // The output is a list with one object.
     let object = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     object.expect("a list").to_owned()
 }
 
-/// Style of a mark.
+/// Returns the style that belongs to a mark.
 fn style(mark: &str) -> Style {
     let details = mark.starts_with('d');
     Style { details, json: mark.ends_with('j'), stats: mark.starts_with('s'), ..Style::default() }
 }
 
-/// What was typed, the mark, and what was printed.
+/// Returns for each case the typed line, the mark, and the printed text.
 fn cases(text: &'static str) -> impl Iterator<Item = [&'static str; 3]> {
     let mut typed = "";
     text.lines().filter(|line| !line.is_empty()).filter_map(move |line| {
@@ -82,7 +82,7 @@ fn statistics_look_as_tc_writes_them() {
     }
 }
 
-/// All that has statistics of its own gives the names that are shown.
+/// Every kind with statistics of its own counts all the names that are shown.
 #[test]
 fn what_is_shown_is_counted() {
     for (id, names) in [
@@ -102,7 +102,7 @@ fn what_is_shown_is_counted() {
 
 const INVALID: Fault = Fault::Kernel(Errno::Invalid, None);
 
-/// Who says no in Linux.
+/// Refused lines, with the part of Linux that refuses: the client or the kernel.
 const REFUSED: &[(&str, Fault)] = &[
     ("pfifo limit", Fault::Argument),
     ("pfifo limit -1", Fault::Usage),

@@ -1,4 +1,4 @@
-//! What `tc` shows of the kinds that divide, shape and drop at random: the facts lie beside, in
+//! How `tc` shows the kinds that divide, shape and drop at random. The expected texts are in
 //! `shown_more/`, as `tc` 6.1 printed them on Linux 7.2.
 
 use onramp_core::Spec;
@@ -11,7 +11,7 @@ use onramp_queue::Packet;
 
 const MTU: u32 = 1514;
 
-/// What `write` writes, as text or between the braces of an object.
+/// Returns what `write` writes, as text or as the content of a JSON object.
 fn written(style: Style, write: impl FnOnce(&mut Out)) -> String {
     let mut out = Out::new(style);
     out.open(None);
@@ -56,7 +56,7 @@ fn options_are_shown_as_tc_shows_them() {
     assert!(shown > 150, "{shown}");
 }
 
-/// What the law of `sfq` counted stands among its options, as in iproute2.
+/// As in iproute2, the statistics of the RED of `sfq` are shown among its options.
 #[test]
 fn sfq_has_its_statistics_among_its_options() {
     let spec: Spec = "sfq redflowlimit 100000 ecn".parse().expect("right");
@@ -97,7 +97,8 @@ fn kind(id: &str) -> &'static Kind {
     KINDS.iter().find(|kind| kind.id == id).expect(id)
 }
 
-/// `name=value` each. Names live as long as a program, as those of kinds do.
+/// Parses counters of the form `name=value`. The names are leaked, because counters need names that
+/// live as long as the program.
 fn counted(words: &str) -> Extra {
     let pairs = words.split_ascii_whitespace().filter_map(|word| word.split_once('='));
     Extra(pairs.map(|(name, value)| (&*name.to_owned().leak(), value.parse().unwrap())).collect())
@@ -133,7 +134,7 @@ fn statistics_are_shown_as_tc_shows_them() {
     compare(head, &text);
 }
 
-/// What `tc class show` prints of a tree, sorted.
+/// Returns what `tc class show` prints for a tree, sorted.
 fn classes(lines: &[&str]) -> Vec<String> {
     let mut setup = Setup::default();
     lines.iter().for_each(|line| setup.apply(line).expect(line));
@@ -175,7 +176,7 @@ fn classes_are_shown_as_tc_shows_them() {
     );
 }
 
-/// A curve that a change does not give stays; what stands in both `rt` and `ls` is `sc`.
+/// A curve that a change does not give stays. If `rt` and `ls` are equal, they are shown as `sc`.
 #[test]
 fn curves_are_shown_as_tc_shows_them() {
     let mut lines = vec!["qdisc add dev eth0 root handle 1: hfsc default 10".to_owned()];
@@ -208,7 +209,7 @@ fn curves_are_shown_as_tc_shows_them() {
     }
 }
 
-/// Bands of `ets` that stay keep what they hold, by whatever they are served.
+/// Bands of `ets` that a change keeps also keep their packets, however the bands are served.
 #[test]
 fn a_change_of_ets_keeps_packets() {
     let mut setup = Setup::default();
@@ -229,7 +230,7 @@ fn a_change_of_ets_keeps_packets() {
     assert_eq!(order, [0, 0, 1, 1], "the third band has gone with its packets");
 }
 
-/// Flows that hold something stand among the classes.
+/// Flows that hold packets are listed as classes.
 #[test]
 fn flows_are_listed_as_classes() {
     let flow = |kind: &str, last: &str| {
@@ -246,7 +247,7 @@ fn flows_are_listed_as_classes() {
         Listed::new(None, &setup, MTU, &views).classes(Query::default(), &mut out);
         let id = kind.split(' ').next().expect("a kind");
         let shown = out.finish();
-        // A priority names a bucket of the others, but only a tin of `cake`.
+        // In the other kinds, a priority selects a bucket, but in `cake` only a tin.
         let hashed = shown.split([':', ' ']).nth(3).expect("a number");
         let minor = if id == "cake" { hashed } else { "7" };
         let expected = format!(

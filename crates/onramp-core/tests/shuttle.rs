@@ -1,8 +1,9 @@
-//! Senders, a port, its runner and credits together, under random schedules.
+//! Tests senders, a port, its runner and credits together, under random schedules.
 //!
-//! loom tries every interleaving of two or three threads of one part; this tries many of the whole.
-//! `cargo xtask shuttle` runs it. A packet that is forgotten, or a wake-up that is lost, leaves
-//! somebody asleep for ever, which shuttle calls a deadlock. It checks no memory orderings.
+//! loom tries every interleaving of two or three threads for one part. This test tries many
+//! schedules for the whole. `cargo xtask shuttle` runs it. If a packet is forgotten or a wake-up is
+//! lost, a thread sleeps for ever, which shuttle reports as a deadlock. shuttle does not check
+//! memory orderings.
 #![cfg(shuttle)]
 
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use shuttle::thread::{self, Thread};
 const START: u64 = 1_000_000_000;
 const SENDERS: u64 = 3;
 const PACKETS: u64 = 4;
-/// What one more thread wants done with the tree, one after another.
+/// Number of jobs that an additional thread submits for the tree, one after another.
 const JOBS: u64 = 3;
-/// Those who are to finish: the senders, and who wants that.
+/// Number of threads that have to finish: the senders, and the thread that submits jobs.
 const ACTORS: u64 = SENDERS + 1;
 
-/// Takes a few packets, then is full for a while; or panics with the n-th.
+/// A device that takes a few packets and is then full for a while, or panics at the n-th packet.
 struct Narrow {
     info: DeviceInfo,
     full_until: u64,
@@ -73,7 +74,7 @@ impl World {
     }
 }
 
-/// What an owner that is not the runner does to call it.
+/// The waker of an owner that is not the runner.
 struct Call<'a>(&'a World, &'a Thread);
 
 impl PortWaker for Call<'_> {
@@ -87,7 +88,7 @@ impl PortWaker for Call<'_> {
     }
 }
 
-/// The runner's own notes.
+/// The waker that the runner itself uses while it visits.
 struct OwnWaker<'a>(&'a World);
 
 impl PortWaker for OwnWaker<'_> {
@@ -96,7 +97,8 @@ impl PortWaker for OwnWaker<'_> {
     }
 }
 
-/// The runner's loop, in virtual time: when it would sleep to a time, that time comes.
+/// The runner's loop, in virtual time: instead of sleeping until a time, it advances the clock to
+/// that time.
 fn keep(world: &World) {
     while world.finished.load(SeqCst) < ACTORS {
         world.alarm.rise();
@@ -137,7 +139,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits until `need` packets came home; helps as senders do.
+/// Waits until `need` packets have come home, and helps meanwhile as senders do.
 fn wait(pool: &mut Pool, need: u32, world: &World, call: &Call<'_>, waker: &Waker) {
     while pool.returned() < need {
         if world.port.help(world.now(), call).is_some_and(|ran| ran.done > 0) {
@@ -180,12 +182,12 @@ fn send(world: &World, runner: &Thread) {
     }
     assert_eq!(u64::from(told), PACKETS);
     world.finished.fetch_add(1, SeqCst);
-    // As `Runner::stop` does.
+    // Wake the runner, as `Runner::stop` does.
     world.alarm.set(0);
     runner.unpark();
 }
 
-/// Says that a job is done, or gone.
+/// A value that reports, when it is dropped, that its job is done or was dropped.
 struct Told(Arc<AtomicU64>, Thread);
 
 impl Drop for Told {
@@ -195,8 +197,8 @@ impl Drop for Told {
     }
 }
 
-/// Has one qdisc after another put there, and waits for each. One that is forgotten leaves it
-/// asleep for ever.
+/// Replaces the qdisc several times, and waits for each replacement. If a job is forgotten, this
+/// thread sleeps for ever.
 fn control(world: &World, runner: &Thread) {
     let call = Call(world, runner);
     let done = Arc::new(AtomicU64::new(0));
@@ -251,7 +253,8 @@ fn run(qdisc: &str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     assert_eq!(world.port.death().is_some(), dies_with.is_some());
 }
 
-/// Schedules of two kinds: random ones, and such with few preemptions at the worst places.
+/// Runs with two kinds of schedules: random ones, and ones with few preemptions at the worst
+/// places.
 fn check(qdisc: &'static str, mode: Mode, cap: u16, dies_with: Option<u64>) {
     let runs = std::env::var("ONRAMP_SHUTTLE_RUNS").map_or(2_000, |n| n.parse().expect("a number"));
     shuttle::check_random(move || run(qdisc, mode, cap, dies_with), runs);
@@ -276,7 +279,7 @@ fn dedicated() {
     check("fq maxrate 80mbit", Mode::Dedicated, 100, None);
 }
 
-/// The port dies with its fifth packet: its senders learn of it, and none hangs.
+/// The port dies at its fifth packet. Its senders learn of the death, and none hangs.
 #[test]
 fn a_death() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
@@ -284,7 +287,8 @@ fn a_death() {
     }
 }
 
-/// Takes all that it gets to a mailbox, where it stays; or panics with the n-th.
+/// A device that puts every packet into a mailbox, where the packet stays, or panics at the n-th
+/// packet.
 struct Post {
     info: DeviceInfo,
     mailbox: Mailbox,
@@ -318,7 +322,7 @@ impl Device for Post {
     }
 }
 
-/// A link as far as its senders wait for it: a port whose packets go elsewhere, and a gate.
+/// The parts of a link on which its senders wait: a port whose packets go to a mailbox, and a gate.
 struct Wires {
     port: Port<Post>,
     gate: Gate,
@@ -326,7 +330,7 @@ struct Wires {
     bells: Vec<Bell>,
 }
 
-/// Nothing is held for later here.
+/// A waker that ignores requests for visits, because here no packet is held for later.
 struct Tell<'a>(&'a Wires);
 
 impl PortWaker for Tell<'_> {
@@ -338,12 +342,12 @@ impl PortWaker for Tell<'_> {
 
     fn died(&self) {
         self.0.dead.store(true, SeqCst);
-        // As a runner does that was asked to.
+        // Ring the bells, as a runner does when it is asked to.
         self.0.bells.iter().for_each(Bell::ring);
     }
 }
 
-/// Sends until it is refused, and waits for credit as senders of a link do.
+/// Sends until the link refuses, and waits for credit as senders of a link do.
 fn send_until_refused(wires: &Wires, mut pool: Pool) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let is_refused = || wires.gate.is_closed() || wires.port.death().is_some();
@@ -370,8 +374,8 @@ fn send_until_refused(wires: &Wires, mut pool: Pool) {
     }
 }
 
-/// Senders whose packets lie in a mailbox that nobody reads, and one that closes the link, or a
-/// port that dies: every sender ends. One that is not woken is asleep for ever.
+/// The senders' packets stay in a mailbox that no thread reads. Then the link is closed, or the
+/// port dies. Every sender must end: a sender that is not woken sleeps for ever.
 fn waits(dies_with: Option<u64>) {
     let mailbox = Mailbox::new(100);
     let reader = mailbox.open().expect("the first");
@@ -395,7 +399,7 @@ fn waits(dies_with: Option<u64>) {
         })
         .collect();
     if dies_with.is_none() {
-        // As `Handle::close`.
+        // Close the link as `Handle::close` does.
         wires.gate.close();
         wires.bells.iter().for_each(Bell::ring);
     }
@@ -414,7 +418,7 @@ fn a_close_wakes_who_waits_for_a_reader() {
 
 #[test]
 fn a_death_wakes_who_waits_for_a_reader() {
-    // Among the first, so that there are some before it.
+    // The fourth packet is among the first ones, but some packets arrive before it.
     shuttle::check_random(|| waits(Some(4)), 2_000);
     shuttle::check_pct(|| waits(Some(4)), 2_000, 3);
 }

@@ -1,4 +1,4 @@
-//! The command language: what it reads, what it writes, and what it says to mistakes.
+//! The command language: what it reads, what it writes, and its messages for mistakes.
 
 use onramp_core::ConfigError;
 use onramp_core::Spec;
@@ -12,7 +12,7 @@ fn error(line: &str) -> ConfigError {
     line.parse::<Spec>().expect_err(line)
 }
 
-/// What is typed, and what is answered.
+/// Typed lines, each followed by the answer.
 const MISTAKES: &str = r#"
 > 
 qdisc: the kind is missing: expected one of KINDS
@@ -92,14 +92,14 @@ fn mistakes_name_the_word_and_what_is_allowed() {
         let typed = typed.strip_prefix('>').expect("typed lines are marked").trim();
         assert_eq!(error(typed).to_string(), answer.replace("KINDS", &kinds), "{typed}");
     }
-    // For an unknown option, all options are listed, also the words without a value.
+    // For an unknown option, the message lists all options, including the words without a value.
     let text = error("fq foo 5").to_string();
     assert!(text.starts_with("qdisc fq: what is \"foo\"? fq takes limit, flow_limit, "), "{text}");
     assert!(text.contains(" pacing, nopacing, "), "{text}");
     assert_eq!(error("fq maxrate x").key, "maxrate");
 }
 
-/// What `tc qdisc add` takes and `tc qdisc show` then writes.
+/// Lines that `tc qdisc add` accepts, with what `tc qdisc show` then writes.
 #[test]
 fn shows_as_tc_does() {
     let cases = [
@@ -191,7 +191,7 @@ fn every_table_is_consistent() {
     }
 }
 
-/// An option as a user could type it.
+/// Generates an option as a user could type it.
 fn option(param: &'static Param) -> BoxedStrategy<String> {
     let key = param.key;
     let words = match param.unit {
@@ -221,7 +221,7 @@ fn option(param: &'static Param) -> BoxedStrategy<String> {
     words.prop_map(move |words| format!("{key} {}", words.join(" "))).boxed()
 }
 
-/// A service curve as a user could type it.
+/// Generates a service curve as a user could type it.
 fn curve() -> impl Strategy<Value = String> {
     let (rate, ns) = (1..=u64::from(u32::MAX), 1_000..=u64::from(u32::MAX) * 1_000);
     prop_oneof![
@@ -233,7 +233,7 @@ fn curve() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A value of that unit.
+/// Generates a value of this unit.
 fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
     let number = prop_oneof![Just(param.min), Just(param.max), param.min..=param.max];
     match unit {
@@ -244,7 +244,7 @@ fn word(param: &'static Param, unit: Unit) -> BoxedStrategy<String> {
             let names = &names[..names.len().min(most)];
             prop::sample::select(names).prop_map(str::to_owned).boxed()
         }
-        // As two's complement, as far as the bounds go.
+        // The number as two's complement, within the bounds.
         Unit::Signed => number
             .prop_map(|n| u32::try_from(n & 0xFFFF_FFFF).unwrap_or(0).cast_signed().to_string())
             .boxed(),
@@ -274,7 +274,7 @@ fn line() -> impl Strategy<Value = String> {
     })
 }
 
-/// Half-right lines.
+/// A pattern for lines that are only partly correct.
 const ODD_LINE: &str = "((pfifo|bfifo|fq) )?\
     ([a-z_]{0,9} ?|limit |maxrate |weights |-?[0-9.e+]{0,9}(bit|kb|us|s)? ?){0,9}";
 
@@ -283,7 +283,7 @@ proptest! {
     fn what_is_written_reads_back(line in line(), mtu in any::<u32>()) {
         let spec: Spec = match line.parse() {
             Ok(spec) => spec,
-            // Each option is right, but one does not go with another.
+            // Each option is correct, but two options contradict each other.
             Err(ConfigError { at, key, value, .. }) => {
                 let kind = KINDS.iter().find(|kind| at == format!("qdisc {}", kind.id));
                 let known = kind.is_some_and(|k| k.params.iter().any(|param| param.key == key));
@@ -305,7 +305,7 @@ proptest! {
     }
 }
 
-/// Rates and times need their unit where people write them; counts, sizes and zero do not.
+/// In files that people write, rates and times need a unit, but counts, sizes and zero do not.
 #[test]
 fn with_units_refuses_what_tc_would_guess() {
     for line in ["fq maxrate 8", "fq horizon 100", "fq ce_threshold 5", "fq timer_slack 1e3"] {

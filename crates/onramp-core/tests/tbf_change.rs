@@ -1,5 +1,5 @@
-//! `tbf` under way: a change fills both buckets (`net/sched/sch_tbf.c`, `tbf_change`), and keeps
-//! what is held.
+//! `tbf` when its options change: a change fills both buckets (`net/sched/sch_tbf.c`, `tbf_change`)
+//! and keeps the packets that are held.
 
 use onramp_core::qdisc::{Dequeue, Verdict};
 use onramp_core::{Instant, Setup, Tree};
@@ -24,7 +24,7 @@ fn push(tree: &mut Tree, packets: u32) {
     }
 }
 
-/// How many leave at once, and when the next one may, in nanoseconds.
+/// Returns how many packets leave at once, and in how many nanoseconds the next one may leave.
 fn burst(tree: &mut Tree) -> (u32, u64) {
     let mut sent = 0;
     loop {
@@ -41,10 +41,10 @@ fn a_change_fills_the_bucket() {
     let mut tree = tree("rate 8mbit burst 5000 limit 100000");
     push(&mut tree, 40);
     assert_eq!(burst(&mut tree), (5, 1_000_000));
-    // Twice the rate: a packet takes half a millisecond, of which the bucket holds six.
+    // At twice the rate, a packet takes half a millisecond. The bucket holds six packets.
     change(&mut tree, "rate 16mbit burst 6000 limit 100000");
     assert_eq!(burst(&mut tree), (6, 500_000));
-    // The same again fills it again.
+    // The same change fills the bucket again.
     change(&mut tree, "rate 16mbit burst 6000 limit 100000");
     assert_eq!(burst(&mut tree), (6, 500_000));
     assert_eq!(tree.backlog().packets, 40 - 17);
@@ -57,14 +57,14 @@ fn a_change_fills_the_bucket_of_the_peak() {
     assert_eq!(burst(&mut tree), (2, 500_000));
     change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 32mbit mtu 3000");
     assert_eq!(burst(&mut tree), (3, 250_000));
-    // Without a peak, there is the burst alone.
+    // Without a peak rate, only the burst limits.
     change(&mut tree, "rate 8mbit burst 9000 limit 100000");
     assert_eq!(burst(&mut tree), (9, 1_000_000));
     change(&mut tree, "rate 8mbit burst 9000 limit 100000 peakrate 16mbit mtu 1000");
     assert_eq!(burst(&mut tree), (1, 500_000));
 }
 
-/// What fits the new buckets is taken, and what does not is not.
+/// After a change, packets that fit the new buckets are accepted, and larger packets are not.
 #[test]
 fn a_change_says_what_fits() {
     let mut tree = tree("rate 8mbit burst 3000 limit 100000");
@@ -80,7 +80,7 @@ fn a_change_says_what_fits() {
     }
 }
 
-/// A reset, too, leaves full buckets.
+/// A reset also leaves full buckets.
 #[test]
 fn a_reset_fills_the_bucket() {
     let mut tree = tree("rate 8mbit burst 5000 limit 100000");
@@ -91,8 +91,8 @@ fn a_reset_fills_the_bucket() {
     assert_eq!(burst(&mut tree), (5, 1_000_000));
 }
 
-/// Linux sets the limit of any fifo below, in bytes or packets, and lists it there; a qdisc that is
-/// no fifo keeps its own.
+/// Linux sets the limit of any FIFO below, in bytes or packets, and lists the limit there. A child
+/// that is not a FIFO keeps its own limit.
 #[test]
 fn the_limit_is_listed_at_the_fifo_below() {
     for (below, listed) in [

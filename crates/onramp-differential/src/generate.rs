@@ -1,4 +1,4 @@
-//! Makes plans of cases, each from a number.
+//! Generates random test cases, each from a number (its seed).
 
 mod filters;
 mod load;
@@ -8,39 +8,42 @@ use crate::draw::Draw;
 use crate::kinds::Kind;
 use crate::plan::{Line, Opt, Plan};
 
-/// How large cases are.
+/// Bounds on how large a generated case may be.
 #[derive(Debug)]
 pub struct Size {
-    /// Bits per second of bottlenecks, at least and at most.
+    /// The smallest and the largest rate of the bottleneck, in bits per second.
     rates: (u64, u64),
-    /// Packets, at least and at most.
+    /// The smallest and the largest number of packets that a case aims at.
     packets: (u64, u64),
-    /// Packets at most, where flows do not keep to it.
+    /// The largest number of packets in a case. Bursts and many flows can exceed the number that
+    /// the case aims at.
     rows_max: usize,
-    /// Flows at most.
+    /// The largest number of flows.
     flows_max: u64,
 }
 
 impl Size {
-    /// Cases that are compared.
+    /// Size of the cases that are run on a real kernel and compared.
     pub const WHOLE: Self = Self {
         rates: (1_000_000, 60_000_000),
         packets: (300, 2_500),
         rows_max: 5_000,
         flows_max: 600,
     };
-    /// Cases that are kept: slow enough for so few packets to meet limits.
+    /// Size of the cases that are kept as regression tests. Their rates are low enough for a few
+    /// packets to reach the limits of the qdiscs.
     pub const SMALL: Self =
         Self { rates: (300_000, 4_000_000), packets: (60, 220), rows_max: 250, flows_max: 90 };
 }
 
-/// Makes the case of `seed`, with a root of this kind.
+/// Makes the case number `seed`, whose root qdisc is of kind `root`.
 #[must_use]
 pub fn plan(seed: u64, root: &'static Kind) -> Plan {
     sized(seed, root, &Size::WHOLE)
 }
 
-/// Another of `seed`, of this size.
+/// Makes the case number `seed` within the bounds of `size`. The same seed gives a different case
+/// for a different size.
 #[must_use]
 pub fn sized(seed: u64, root: &'static Kind, size: &Size) -> Plan {
     let Begun { mut plan, mut draw, rate, changing } = begun(seed, root, size);
@@ -50,20 +53,22 @@ pub fn sized(seed: u64, root: &'static Kind, size: &Size) -> Plan {
     plan
 }
 
-/// The same without changes under way, for whose sake our qdiscs are played.
+/// Makes the same case as [`plan`], but without the `tc` lines that change the tree during the run.
+/// Choosing the times of those changes means simulating our own qdiscs, so that this function is
+/// faster.
 #[must_use]
 pub fn still(seed: u64, root: &'static Kind) -> Plan {
     begun(seed, root, &Size::WHOLE).plan
 }
 
-/// A case up to its changes.
+/// A generated case before the changes during the run are added.
 struct Begun {
     plan: Plan,
-    /// The chance that is left.
+    /// The random generator, after the choices made so far.
     draw: Draw,
-    /// Bits per second of the bottleneck.
+    /// The rate of the bottleneck in bits per second.
     rate: u64,
-    /// Whether lines are to change it.
+    /// Whether `tc` lines are to change the tree during the run.
     changing: bool,
 }
 
@@ -71,7 +76,8 @@ fn begun(seed: u64, root: &'static Kind, size: &Size) -> Begun {
     let mut draw = Draw::new(seed);
     let (least, most) = size.rates;
     let rate = if root.id == "cbs" { 10_000_000 } else { draw.spread(least, most) };
-    // At one instant, plug is let go; others may change.
+    // A `plug` always changes during the run, because only a change releases its packets. Other
+    // kinds change in a quarter of the cases.
     let changing = root.id == "plug" || (root.changes && draw.likely(25));
     let mut tree = tree::Tree::new(&mut draw, rate, changing);
     tree.root(root);
@@ -99,7 +105,7 @@ fn begun(seed: u64, root: &'static Kind, size: &Size) -> Begun {
     Begun { plan, draw, rate, changing }
 }
 
-/// A line of tc for the kernel's device.
+/// Makes a `tc` line for the device `dut0`, the device of the kernel under test.
 fn line(object: &str, verb: &str, place: &str, kind: &'static Kind, options: Vec<Opt>) -> Line {
     let head = format!("tc {object} {verb} dev dut0 {place} {}", kind.id);
     Line { head, kind: kind.id, compared: kind.compared, options }

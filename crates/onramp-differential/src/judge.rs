@@ -1,4 +1,4 @@
-//! Compares the kernel's runs of a plan with ours.
+//! Compares runs of a real kernel with runs of our qdiscs on the same plan.
 
 use std::fmt::Write as _;
 
@@ -9,64 +9,70 @@ use crate::oracle::{Answer, Kernel, Said, Silent, remark};
 use crate::plan::{Compared, Plan};
 use crate::statistic::{mean, rank_sum, two_sided};
 
-/// Answers that are asked for until one is ours, where flows may share a bucket.
+/// The number of kernel runs to try when flows may share a hash bucket. The runs differ in the
+/// secret key of the hash, and one of them has to equal ours.
 pub const HASH_DRAWS: u64 = 3;
 
-/// Runs of the kernel and of ours: the first are cheap, and say whether it is worth to have more.
+/// Number of kernel runs and of our runs in the first comparison by distribution. The first
+/// comparison is cheap and only shows whether a second one is worthwhile.
 const FIRST: (u64, u64) = (5, 20);
-/// The next are others; they alone decide.
+/// Number of kernel runs and of our runs in the second comparison, which uses new runs. The second
+/// comparison alone decides.
 const SECOND: (u64, u64) = (16, 64);
-/// First runs that are less likely than this are worth more.
+/// If the first runs differ by an amount that chance produces with less than this probability, the
+/// second comparison is made.
 pub const WORTH: f64 = 0.02;
-/// The share of runs of the whole tester that may tell of a difference where there is none.
+/// The accepted probability that one whole run of this program reports a difference where there is
+/// none.
 pub const FALSE_ALARM: f64 = 0.01;
-/// As many comparisons are made in such a run: of a thousand cases, nine each.
+/// The number of comparisons assumed for one whole run: nine for each of a thousand cases.
 pub const COMPARISONS: f64 = 9_000.0;
-/// Means that are this close are as good as equal, however sure it is that they are not.
+/// Two means that differ by less than this fraction count as equal, however certain the difference
+/// is.
 pub const MARGIN: f64 = 0.02;
-/// Flows whose bytes are compared, those with the most packets.
+/// The number of flows whose bytes are compared: the flows that sent the most bytes.
 const FLOWS: usize = 3;
 
 /// How a verdict was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Both refuse the tree.
+    /// The kernel and Onramp refuse the tree, or only one of them does, which is a difference.
     Refused,
-    /// Not at all: a packet left while a line changed the tree. Which takes the machine of the
-    /// kernel some microseconds, by which that packet was late. Or a `choke` of the kernel lost
-    /// packets.
+    /// Not compared. Either a packet left while a `tc` line changed the tree, which takes the
+    /// kernel's machine some microseconds and delays the packet by as much. Or a `choke` of the
+    /// kernel lost packets.
     Disturbed,
-    /// To the nanosecond.
+    /// Compared exactly, to the nanosecond.
     Exactly,
-    /// By distribution.
+    /// Compared by distribution, over several runs of the kernel and of ours.
     Distribution,
 }
 
-/// A verdict.
+/// The result of judging one case.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// How it was reached.
+    /// How the verdict was reached.
     pub how: How,
-    /// What differs; nothing: they agree.
+    /// Descriptions of the differences. Empty if the kernel and Onramp agree.
     pub differences: Vec<String>,
-    /// Of a comparison by distribution: how far apart the first runs are.
+    /// In a comparison by distribution: how far apart the first runs are, for each number compared.
     pub scores: Vec<Score>,
-    /// The case with the kernel's answer, in one text.
+    /// The case and the kernel's answer as one text.
     pub text: String,
 }
 
-/// How far apart the kernel and ours are in one number.
+/// How far apart the kernel's runs and ours are in one number.
 #[derive(Clone, Debug)]
 pub struct Score {
-    /// Of what.
+    /// The name of the number.
     pub what: String,
-    /// Ours above the kernel's, in standard deviations: see [`rank_sum`].
+    /// How far our values lie above the kernel's, in standard deviations: see [`rank_sum`].
     pub z: f64,
-    /// The mean of ours.
+    /// The mean over our runs.
     pub ours: f64,
-    /// The mean of the kernel's.
+    /// The mean over the kernel's runs.
     pub theirs: f64,
-    /// What is no difference, in any case.
+    /// The difference of means that never counts as a difference, in the number's own unit.
     pub least: f64,
 }
 
@@ -78,7 +84,7 @@ impl Score {
     }
 }
 
-/// Judges a plan.
+/// Runs `plan` on the kernel and on our qdiscs, and compares the results.
 ///
 /// # Errors
 ///
@@ -124,7 +130,8 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     }
     let same = |runs: &[Outcome]| runs.windows(2).all(|pair| pair[0] == pair[1]);
     if same(&theirs) && same(&ours) {
-        // Chance has no part in what leaves, but perhaps in what is counted.
+        // No random choice affects the packets that leave, so the comparison is exact. Random
+        // choices may still affect the counters, so one equal pair of runs is enough.
         let agrees = counts_as_any(plan, oracle, (FIRST.0, FIRST.1))?;
         return told(How::Exactly, if agrees { Vec::new() } else { differences }, text);
     }
@@ -157,18 +164,19 @@ pub fn judge(plan: &Plan, oracle: &dyn Kernel) -> Result<Verdict, Silent> {
     Ok(Verdict { how: How::Distribution, differences, scores, text })
 }
 
-/// What became of a case that has to be exact.
+/// Result of a case that has to agree exactly.
 #[derive(Clone, Debug)]
 pub enum Exactly {
-    /// One of the kernel's answers is ours: the case with it, in one text.
+    /// One of the kernel's answers equals ours. Holds the case with that answer, as one text.
     Same(String),
-    /// It differs in this, with the kernel's first answer.
+    /// The kernel's first answer differs from ours. Holds the differences, and the case with that
+    /// answer.
     Differs(Vec<String>, String),
-    /// It says nothing: the kernel refuses the root, or was disturbed.
+    /// No result: the kernel refuses the root qdisc, or a change disturbed the run.
     Nothing,
 }
 
-/// Asks for up to `draws` answers, until one is ours.
+/// Asks the kernel up to `draws` times, until one answer equals ours.
 ///
 /// # Errors
 ///
@@ -196,10 +204,12 @@ pub fn exactly(plan: &Plan, oracle: &dyn Kernel, draws: u64) -> Result<Exactly, 
     Ok(told)
 }
 
-/// How long before and after `tc` a packet that leaves is taken for one that left while it ran.
+/// Nanoseconds before and after a run of `tc` in which a departing packet counts as departing
+/// during that run.
 const TURMOIL_NS: u64 = 2_000;
 
-/// Whether the kernel sent packets while `tc` ran, and those were not let go by it, at one time.
+/// Whether packets left the kernel's qdisc while `tc` ran, so that `tc` may have delayed them. A
+/// `plug` may release packets at one instant.
 fn disturbed(played: &Case, answer: &Answer) -> bool {
     let during = |at: u64| {
         let mut changes = answer.changes.iter();
@@ -213,20 +223,21 @@ fn disturbed(played: &Case, answer: &Answer) -> bool {
     times.len() > usize::from(plug)
 }
 
-/// Where a disturbed run and ours differ before the first change.
+/// Returns the differences between a disturbed kernel run and ours up to the first change.
 fn before_changes(played: &Case, answer: &Answer) -> Vec<String> {
     let first = answer.changes.iter().map(|(from_ns, ..)| from_ns.saturating_sub(TURMOIL_NS)).min();
     first.map_or_else(Vec::new, |end_ns| played.exact_before(1, end_ns))
 }
 
-/// Whether a `choke` lost packets of a run. Places of packets that it has dropped fill its table,
-/// in Linux, until the end meets the beginning: then all packets in it seem to be gone, are never
-/// sent, and count as held ever after. Ours does not, so there is nothing to compare.
+/// Whether a `choke` lost packets in one of the runs. In Linux, the slots of packets that `choke`
+/// has dropped fill its table until the table's end meets its start. Then the table looks empty:
+/// the packets in it are never sent, and count as held for ever. Our `choke` does not do this, so
+/// there is nothing to compare.
 fn loses(plan: &Plan, runs: &[Outcome]) -> bool {
     plan.kinds().contains(&"choke") && runs.iter().any(|run| run.gone() < plan.rows.len())
 }
 
-/// The first answers of the kernel, each with the case in one text.
+/// Returns the kernel's first answers, each with the case as one text.
 ///
 /// # Errors
 ///
@@ -235,7 +246,8 @@ pub fn answers(plan: &Plan, oracle: &dyn Kernel) -> Result<Vec<String>, Silent> 
     (0..FIRST.0).map(|draw| Ok(file(plan, &oracle.ask(plan, draw)?).0)).collect()
 }
 
-/// So many runs of the kernel, from one draw on, and of ours, from one seed on.
+/// Returns `draws` runs of the kernel, from number `draw` on, and `seeds` runs of ours, from seed
+/// `seed` on.
 fn runs(
     plan: &Plan,
     oracle: &dyn Kernel,
@@ -250,7 +262,8 @@ fn runs(
         theirs.push(case.recorded().clone());
     }
     let mut ours: Vec<Outcome> = (seed..seed + seeds).map(|seed| played.play(seed)).collect();
-    // With duplicates, the recorder of the kernel stops before the last packet has left.
+    // If packets are duplicated, the kernel's recorder stops before the last packet has left, so
+    // compare only up to the end of the shortest recording.
     let end_ns = theirs.iter().filter_map(Outcome::end).min().filter(|_| duplicates(plan));
     if let Some(end_ns) = end_ns {
         for run in theirs.iter_mut().chain(&mut ours) {
@@ -260,8 +273,8 @@ fn runs(
     Ok((theirs, ours))
 }
 
-/// Whether one of these draws of the kernel and a run of ours of one of these seeds are the same,
-/// with all that they show.
+/// Whether one of the kernel's first `most.0` runs equals one of our runs with the seeds 1 to
+/// `most.1`, in packets and in counters.
 fn counts_as_any(plan: &Plan, oracle: &dyn Kernel, most: (u64, u64)) -> Result<bool, Silent> {
     for draw in 0..most.0 {
         let (text, _) = file(plan, &oracle.ask(plan, draw)?);
@@ -273,21 +286,21 @@ fn counts_as_any(plan: &Plan, oracle: &dyn Kernel, most: (u64, u64)) -> Result<b
     Ok(false)
 }
 
-/// Whether a line duplicates packets.
+/// Whether a line of the plan makes netem duplicate packets.
 fn duplicates(plan: &Plan) -> bool {
     let lines = plan.lines.iter().chain(plan.changes.iter().map(|(_, line)| line));
     let mut options = lines.flat_map(|line| &line.options);
     options.any(|option| option.text.starts_with("duplicate"))
 }
 
-/// How far apart runs of the kernel and of ours are.
+/// Returns how far apart the kernel's runs and ours are, for each number compared.
 #[must_use]
 pub fn scores(case: &Case, theirs: &[Outcome], ours: &[Outcome]) -> Vec<Score> {
     let totals = |runs: &[Outcome]| runs.iter().map(|run| case.totals(run)).collect::<Vec<_>>();
     compare(&totals(theirs), &totals(ours))
 }
 
-/// The same, of what runs came to.
+/// Like [`scores`], from the totals of the runs.
 #[must_use]
 pub fn compare(theirs: &[Totals], ours: &[Totals]) -> Vec<Score> {
     let mut scores = Vec::new();
@@ -310,7 +323,7 @@ pub fn compare(theirs: &[Totals], ours: &[Totals]) -> Vec<Score> {
     scores
 }
 
-/// The flows of which the kernel sent most.
+/// Returns the flows of which the kernel sent the most bytes.
 fn largest(runs: &[Totals]) -> Vec<u64> {
     let Some(run) = runs.first() else { return Vec::new() };
     let mut flows: Vec<(&u64, &f64)> = run.flow_bytes.iter().collect();
@@ -318,8 +331,8 @@ fn largest(runs: &[Totals]) -> Vec<u64> {
     flows.into_iter().take(FLOWS).map(|(flow, _)| *flow).collect()
 }
 
-/// The case with the kernel's answer as one text, without the lines that both refuse; and what
-/// only one refuses.
+/// Returns the case with the kernel's answer as one text, without the lines that both sides refuse,
+/// and a description of each line that only one side refuses.
 fn file(plan: &Plan, answer: &Answer) -> (String, Vec<String>) {
     let (mut setup, mut refusals) = (Setup::default(), Vec::new());
     let mut apply = |line: &str, said: &Said| match (setup.apply(line), said.status) {

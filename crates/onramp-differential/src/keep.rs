@@ -1,4 +1,5 @@
-//! Keeps small cases on which the kernel and we agree: those that reach most.
+//! Selects small cases on which the kernel and Onramp agree, and writes them to files as regression
+//! tests. Cases that cover the most code come first.
 
 mod draws;
 
@@ -18,25 +19,27 @@ use crate::oracle::{Kernel, Silent};
 use crate::plan::{Compared, Plan};
 use crate::reach::{Reached, counts, reached};
 
-/// A case that reaches less than this part of what the kind's cases reach is not worth its bytes.
+/// A case must reach at least this fraction of the code places that all cases of its kind reach.
+/// Otherwise its file is not worth its bytes.
 const WORTH: f64 = 0.002;
-/// For each case that is to be kept, so many are put to the kernel at most.
+/// The largest number of cases that are run on the kernel for each case that is to be kept.
 const TRIES: usize = 4;
-/// A case that takes longer, twice, is none for a test.
+/// A case is too slow for a regression test if playing it twice takes longer than this.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// Chooses cases, and writes them.
+/// Selects cases and writes them to files.
 #[derive(Debug)]
 pub struct Keeper<'a> {
-    /// Who is asked.
+    /// The kernel that runs the cases.
     pub oracle: &'a dyn Kernel,
-    /// Where cases are written.
+    /// The folder for the cases that are kept.
     pub folder: &'a Path,
-    /// Where those are written that differ.
+    /// The folder for cases on which the kernel and Onramp differ.
     pub found: &'a Path,
-    /// How many of each kind at most.
+    /// The largest number of cases to keep for each kind of qdisc.
     pub each: usize,
-    /// Those in which chance shows, and no others.
+    /// If true, keep only cases whose result depends on random choices. If false, keep only the
+    /// other cases.
     pub chance: bool,
 }
 
@@ -44,17 +47,17 @@ pub struct Keeper<'a> {
 struct Candidate {
     plan: Plan,
     reached: Reached,
-    /// Chance has a part in it.
+    /// Whether the result depends on random choices.
     drawn: bool,
 }
 
 impl Keeper<'_> {
-    /// Draws the cases of these numbers of each kind, and keeps those that are worth it. True: none
-    /// that was put to the kernel differs.
+    /// Generates the cases with these seeds for each kind, and keeps those that are worth it.
+    /// Returns false if a case that was run on the kernel differs.
     ///
     /// # Errors
     ///
-    /// [`Silent`]: the kernel cannot be asked, or this program counts nothing.
+    /// [`Silent`]: the kernel cannot be asked, or this program was built without coverage counters.
     pub fn keep(&self, kinds: &[&'static Kind], seeds: Range<u64>) -> Result<bool, Silent> {
         if !counts() {
             let why = "built without counters: run `cargo xtask differential --keep DIR`";
@@ -67,12 +70,15 @@ impl Keeper<'_> {
         let draw = |kind: &&'static Kind| {
             let plans = seeds.clone().map(|seed| sized(seed, kind, &Size::SMALL));
             let fits = |it: &Candidate| {
-                // Those with chance have to be drawn again as they are, whatever our qdiscs do.
+                // Cases with random choices are generated again later from their seed alone. The
+                // times of changes depend on how our qdiscs behave, so cases with changes could
+                // come out differently.
                 it.drawn == self.chance && (!it.drawn || it.plan.changes.is_empty())
             };
             (*kind, plans.filter_map(candidate).filter(fits).collect::<Vec<_>>())
         };
-        // One after the other, for the counters are those of the whole program.
+        // Play the cases one after the other, because the coverage counters count for the whole
+        // process.
         let drawn: Vec<_> = kinds.iter().map(draw).collect();
         let state = Mutex::new((drawn, 0));
         let lock = || state.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -95,8 +101,9 @@ impl Keeper<'_> {
         Ok(differ == 0)
     }
 
-    /// Keeps the best of a kind, those that `ask` takes, which gives their size, or says how they
-    /// differ; gives how many differ.
+    /// Keeps the best cases of a kind, judged by `ask`. `ask` returns the size of the file in
+    /// bytes, `None` if the case cannot be kept, or an error that says how the case differs.
+    /// Returns the number of cases that differ.
     fn best(
         &self,
         kind: &Kind,
@@ -139,7 +146,8 @@ impl Keeper<'_> {
         fs::write(&at, text).map_err(|error| format!("{}: {error}", at.display()))
     }
 
-    /// Puts a case to the kernel, and writes it if both agree; gives its size.
+    /// Runs a case on the kernel, and writes the case to a file if the kernel and Onramp agree.
+    /// Returns the size of the file in bytes.
     fn ask(&self, plan: &Plan) -> Result<Option<usize>, String> {
         let name = name(plan);
         let draws = if plan.compared() == Compared::Hash { HASH_DRAWS } else { 1 };
@@ -151,7 +159,8 @@ impl Keeper<'_> {
                 self.put(plan, &text)?;
                 Ok(Some(text.len()))
             }
-            // Chance has a part in it all the same.
+            // An option of the case allows random choices, although two of our runs were equal, so
+            // a difference says nothing.
             Ok(Exactly::Differs(..)) if plan.compared() == Compared::Chance => Ok(None),
             Ok(Exactly::Differs(why, text)) => {
                 let at = self.found.join(format!("{name}.txt"));
@@ -162,13 +171,14 @@ impl Keeper<'_> {
     }
 }
 
-/// What a case is called.
+/// Returns the name of a case: the kind of its root qdisc and its seed.
 fn name(plan: &Plan) -> String {
     format!("{}-{}", plan.lines.first().map_or("", |line| line.kind), plan.seed)
 }
 
-/// A case that reaches something, and that takes no time: a `cbs` may
-/// ask again each nanosecond for hours.
+/// Plays a case and returns it with the code that it reaches. Returns `None` if the case reaches
+/// nothing or is too slow: a `cbs` may ask to be called again each nanosecond for hours of virtual
+/// time.
 fn candidate(plan: Plan) -> Option<Candidate> {
     let tc: String = plan.lines.iter().map(|line| format!("{line}\n")).collect();
     let made: Vec<_> = plan.changes.iter().map(|(at, _)| (*at, *at)).collect();

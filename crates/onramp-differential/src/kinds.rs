@@ -1,5 +1,5 @@
-//! The kinds of qdiscs: how much of each can be compared, where it may stand, and how its options
-//! are chosen. One row says it all.
+//! The kinds of qdiscs: how exactly each can be compared with the kernel, where in a tree it may
+//! stand, and how its options are chosen. Each kind is one row of the table [`KINDS`].
 
 mod bare;
 mod classful;
@@ -11,88 +11,91 @@ pub(crate) use self::classful::{drr_class, hfsc_class, htb_class, qfq_class};
 use crate::draw::Draw;
 use crate::plan::{Compared, Opt};
 
-/// Where a qdisc may stand so that it behaves as it is documented to.
+/// Where in a tree a qdisc may stand and still behave as documented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Anywhere.
+    /// The qdisc may stand anywhere in a tree.
     Any,
-    /// At the root alone.
+    /// The qdisc may stand only at the root.
     Root,
-    /// At the root, and below qdiscs that expect children to hold packets back: a scheduler of
-    /// Linux stops at a child that has packets and gives none.
+    /// The qdisc may stand at the root, and below qdiscs that expect a child to hold packets back.
+    /// Other schedulers of Linux stop at a child that has packets but returns none.
     Holds,
 }
 
-/// What stands below a qdisc.
+/// What a qdisc has below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
-    /// Nothing.
+    /// The qdisc has no child qdisc and no class.
     Nothing,
-    /// One qdisc, below class 1.
+    /// The qdisc has one child qdisc, below class 1.
     One,
-    /// A qdisc for each band; the options say how many there are.
+    /// The qdisc has a child qdisc for each band. The options give the number of bands.
     Bands,
-    /// Classes that are added.
+    /// The qdisc has classes, which are added by `tc class` lines.
     Classes,
 }
 
-/// A row of the table.
+/// A row of the table of kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Its name.
+    /// The name of the kind, as `tc` spells it.
     pub id: &'static str,
-    /// How much can be compared, whatever its options are.
+    /// How exactly the kind can be compared, whatever its options are.
     pub compared: Compared,
-    /// Where it may stand.
+    /// Where in a tree the kind may stand.
     pub place: Place,
-    /// What stands below it.
+    /// What the kind has below it.
     pub below: Below,
-    /// Whether its options may change under way.
+    /// Whether the options may change during the run.
     pub changes: bool,
-    /// Whether it hashes flows to buckets. Here flows whose numbers follow each other never share
-    /// one, in Linux some do: only few flows are compared.
+    /// Whether the kind hashes flows to buckets. In Onramp, flows with consecutive numbers never
+    /// share a bucket, but in Linux some of them do, so cases of this kind have few flows.
     pub hashes: bool,
-    /// Chooses its options.
+    /// Chooses random options for a qdisc of this kind.
     pub options: fn(&mut Site<'_>),
 }
 
-/// Where options are chosen for.
+/// The place for which options are chosen, and the options chosen so far.
 #[derive(Debug)]
 pub struct Site<'a> {
-    /// Chance.
+    /// The random generator.
     pub draw: &'a mut Draw,
-    /// Bits per second that it is likely to get.
+    /// The rate that the qdisc or class is likely to get, in bits per second.
     pub rate: u64,
-    /// It stands at the root.
+    /// Whether the qdisc stands at the root.
     pub root: bool,
-    /// Options change while it stands: what was chosen once is left out.
+    /// Whether the options are for a change of an existing qdisc. Options that can only be set at
+    /// creation are left out.
     pub changing: bool,
-    /// Lines change under way: nothing may hang on when timers fire that have slack.
+    /// Whether lines change the tree during the run. Then the result must not depend on when timers
+    /// with slack fire.
     pub strict: bool,
-    /// Bands that it has.
+    /// The number of bands of the qdisc.
     pub bands: u16,
-    /// What was chosen.
+    /// The options chosen so far.
     pub options: Vec<Opt>,
 }
 
 impl Site<'_> {
-    /// An option that has to be there.
+    /// Adds an option that the line requires.
     pub(crate) fn need(&mut self, text: impl Into<String>) {
         self.options.push(Opt { text: text.into(), needed: true, compared: Compared::Exact });
     }
 
-    /// The same, with chance.
+    /// Adds an option that the line requires, with random values.
     pub(crate) fn needs(&mut self, text: impl FnOnce(&mut Draw) -> String) {
         let text = text(self.draw);
         self.need(text);
     }
 
-    /// An option that is there in so many of a hundred cases.
+    /// Adds an option in `percent` of the cases. The result stays exactly comparable.
     pub(crate) fn may(&mut self, percent: u64, text: impl FnOnce(&mut Draw) -> String) {
         self.put(percent, Compared::Exact, text);
     }
 
-    /// The same, of one that lets chance in.
+    /// Adds an option in `percent` of the cases. With the option, results depend on random choices
+    /// and are compared by distribution.
     pub(crate) fn chance(&mut self, percent: u64, text: impl FnOnce(&mut Draw) -> String) {
         self.put(percent, Compared::Chance, text);
     }
@@ -104,29 +107,31 @@ impl Site<'_> {
         }
     }
 
-    /// A flag.
+    /// Adds the option `word`, which has no value, in `percent` of the cases.
     pub(crate) fn flag(&mut self, percent: u64, word: &str) {
         self.may(percent, |_| word.to_owned());
     }
 
-    /// Packets that take from a millisecond to a second at the rate here.
+    /// Returns a random number of packets that take between about 2 ms and 1 s at this place's
+    /// rate.
     pub(crate) fn packets(&mut self) -> u64 {
         let second = (self.rate / 8 / 1000).max(20);
         self.draw.spread(second.div_ceil(500).max(2), second)
     }
 
-    /// The same, in bytes.
+    /// Returns a random number of bytes: those of [`packets`](Self::packets) packets, but at least
+    /// 3,000.
     pub(crate) fn bytes(&mut self) -> u64 {
         (self.packets() * 1000).max(3000)
     }
 }
 
-/// A time of tc between these microseconds.
+/// Returns a random time between these numbers of microseconds, as `tc` reads it.
 pub(crate) fn time(draw: &mut Draw, least_us: u64, most_us: u64) -> String {
     format!("{}us", draw.spread(least_us, most_us))
 }
 
-/// A share of tc, in percent.
+/// Returns a random percentage between `least` and `most`, as `tc` reads it.
 pub(crate) fn percent(draw: &mut Draw, least: u64, most: u64) -> String {
     let parts = draw.between(least * 10, most * 10);
     format!("{}.{}%", parts / 10, parts % 10)
@@ -145,9 +150,9 @@ const EXACT: Kind = Kind {
 const HASH: Kind = Kind { compared: Compared::Hash, hashes: true, ..EXACT };
 const CHANCE: Kind = Kind { compared: Compared::Chance, ..EXACT };
 
-/// All kinds that are put to the kernel. `sfq` and `netem` are exact until an option lets chance in
-/// (RED and `perturb`; loss, jitter and their like): see the options. The list of what is not here
-/// is [`LEFT_OUT`].
+/// All kinds that are run on the kernel. `sfq` and `netem` are compared exactly unless an option
+/// makes them random (RED and `perturb`; loss, jitter and similar). [`LEFT_OUT`] lists the kinds
+/// that are missing here.
 pub const KINDS: &[Kind] = &[
     Kind { id: "pfifo", options: bare::pfifo, ..EXACT },
     Kind { id: "bfifo", options: bare::bfifo, ..EXACT },
@@ -182,7 +187,8 @@ pub const KINDS: &[Kind] = &[
         ..EXACT
     },
     Kind { id: "tbf", options: classful::tbf, below: Below::One, place: Place::Holds, ..EXACT },
-    // Not changed under way: one that owes much by old slopes can wait for hours.
+    // Not changed during the run: a `cbs` that owes much credit by its old slopes can wait for
+    // hours.
     Kind {
         id: "cbs",
         options: classful::cbs,
@@ -200,10 +206,11 @@ pub const KINDS: &[Kind] = &[
     Kind { id: "cake", options: fair::cake, place: Place::Holds, ..CHANCE },
 ];
 
-/// All options of a kind.
+/// Stands for all options of a kind in [`LEFT_OUT`].
 pub const ALL: &str = "*";
 
-/// Kinds and options that are not put to the kernel, and why.
+/// Kinds and options that are not compared with the kernel, and the reason. An empty list of
+/// options means the whole kind.
 pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("mq", &[], "its classes are the device's queues, and the kernel's device has one"),
     ("mqprio", &[], "its classes are the device's queues, and the kernel's device has one"),
@@ -226,7 +233,7 @@ pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
     ("cake", &["nonat"], "it is refused without connection tracking, also to be switched off"),
 ];
 
-/// The row of a kind.
+/// Returns the row of the kind `id`, or `None` if the table has none.
 #[must_use]
 pub fn kind(id: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.id == id)

@@ -1,6 +1,6 @@
-//! Random cases, put to a real kernel and to our qdiscs.
+//! Random test cases, run on a real Linux kernel and on our qdiscs, and compared.
 //!
-//! `cargo xtask differential` starts it: see `docs/conformance.md`.
+//! `cargo xtask differential` starts the comparison: see `docs/conformance.md`.
 #![cfg_attr(not(reach), forbid(unsafe_code))]
 
 pub mod draw;

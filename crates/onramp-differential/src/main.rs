@@ -1,4 +1,4 @@
-//! `cargo xtask differential`: random cases, put to a real kernel and to our qdiscs.
+//! `cargo xtask differential`: runs random cases on a real kernel and on our qdiscs, and compares.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,56 +17,56 @@ use onramp_differential::plan::Plan;
 use onramp_differential::pool::Pool;
 use onramp_differential::shrink;
 
-/// Ends so if the kernel cannot be asked.
+/// Exit status of this program if the kernel cannot be asked.
 const COULD_NOT_RUN: u8 = 3;
 
-/// Makes random cases, puts them to a real kernel and to our qdiscs, and compares: to the
-/// nanosecond, or, where chance has a part in it, by distribution. Ends with 1 if they differ, with
-/// 3 if the kernel cannot be asked.
+/// Makes random cases, runs them on a real kernel and on our qdiscs, and compares the results: to
+/// the nanosecond, or, where random choices affect the result, by distribution. Ends with 1 if they
+/// differ, with 3 if the kernel cannot be asked.
 #[derive(Parser)]
 #[command(name = "cargo xtask differential")]
 struct Args {
-    /// How many cases.
+    /// How many cases to make.
     #[arg(long, default_value_t = 100)]
     cases: u64,
-    /// The number of the first one; the others follow.
+    /// The number of the first case; the other cases have the numbers after it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Kinds at the root, in turn; all, if none is named.
+    /// Kinds of the root qdisc, used in turn; all kinds if none is named.
     #[arg(long, value_delimiter = ',', value_name = "KIND,..")]
     kinds: Vec<String>,
-    /// Only the cases that are compared so, among those of these numbers.
+    /// Only the cases that are compared in this way, among the cases with these numbers.
     #[arg(long, value_name = "exact|hash|chance")]
     compared: Option<String>,
-    /// Cases at a time; else as many as there are processors.
+    /// Cases to run at the same time [default: the number of processors].
     #[arg(long)]
     jobs: Option<usize>,
     /// The folder with the program that asks the kernel.
     #[arg(long, value_name = "DIR")]
     oracle: Option<PathBuf>,
-    /// Where cases that differ are written.
+    /// The folder for cases that differ.
     #[arg(long, value_name = "DIR", default_value = "target/differential/found")]
     found: PathBuf,
-    /// How often a case that differs is made smaller and judged again.
+    /// How many times a case that differs is made smaller and judged again.
     #[arg(long, default_value_t = 40)]
     shrink: u32,
-    /// Keeps cases instead, with the kernel's answers: writes to this folder, for each kind, small
-    /// cases on which both agree, those first that reach most that no other reaches. `--cases` are
-    /// drawn of each kind.
+    /// Keeps cases instead of only comparing: writes small cases on which both agree to this
+    /// folder, with the kernel's answers. Of each kind, `--cases` cases are made; those that reach
+    /// the most code that no other case reaches come first.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// With --keep: so many cases of each kind at most.
+    /// With --keep: the largest number of cases to keep for each kind.
     #[arg(long, default_value_t = 10)]
     each: usize,
-    /// With --keep: cases in which chance has a part, each with figures of five draws of the kernel
-    /// and a record of what we do.
+    /// With --keep: keeps cases in which random choices affect the result, each with statistics of
+    /// five runs of the kernel and a recording of our own run.
     #[arg(long, requires = "keep")]
     chance: bool,
-    /// Judges the cases again that --keep --chance has written to this folder, and renews the
-    /// records of what we do; refuses where we differ from the kernel.
+    /// Judges the cases again that --keep --chance has written to this folder, and replaces the
+    /// recordings of our runs; leaves a case as it is where we differ from the kernel.
     #[arg(long, value_name = "DIR", conflicts_with = "keep")]
     renew: Option<PathBuf>,
-    /// Prints the cases, and asks nobody.
+    /// Prints the cases, and does not run them.
     #[arg(long)]
     print: bool,
 }
@@ -106,7 +106,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Kind>, String> {
     names.iter().map(find).collect()
 }
 
-/// The case of this number.
+/// Makes the case with this number.
 fn plan(seed: u64, kinds: &[&'static Kind]) -> Plan {
     let at = usize::try_from(seed % kinds.len() as u64).unwrap_or(0);
     generate::plan(seed, kinds[at])
@@ -130,7 +130,7 @@ struct Tally {
     silent: u64,
 }
 
-/// The kernel that is asked.
+/// Opens the program that asks the kernel.
 fn oracle(args: &Args) -> Result<Oracle, Silent> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared =
@@ -161,7 +161,8 @@ fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 loop {
-                    // Relaxed: a number for each, which pairs with nothing.
+                    // Relaxed: gives each thread another number; no other memory depends on the
+                    // counter.
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= end {
                         break;
@@ -184,13 +185,14 @@ fn run(args: &Args, kinds: &[&'static Kind]) -> Result<bool, Silent> {
     Ok(summary(&tallies, &pool, &oracle))
 }
 
-/// What became of a case.
+/// The result of a case.
 struct Told {
     kind: &'static str,
     verdict: Option<Verdict>,
 }
 
-/// Says what differs in a case, and keeps it, made smaller.
+/// Reports the differences of a case, and writes a smaller case with the same differences to a
+/// file.
 fn tell(args: &Args, oracle: &Oracle, plan: Plan, verdict: Result<Verdict, Silent>) -> Told {
     let kind = plan.lines.first().map_or("", |line| line.kind);
     let again = format!("--cases 1 --seed {} --kinds {kind}", plan.seed);
@@ -203,7 +205,8 @@ fn tell(args: &Args, oracle: &Oracle, plan: Plan, verdict: Result<Verdict, Silen
     };
     if !verdict.differences.is_empty() {
         let name = format!("{kind}-{}", plan.seed);
-        // By distribution, a smaller case says less: its tree alone is made smaller.
+        // In a comparison by distribution, a case with fewer packets shows less. So make only the
+        // tree smaller.
         let by_chance = verdict.how == How::Distribution;
         let tries = if by_chance { args.shrink / 8 } else { args.shrink };
         let packets = plan.rows.len();
@@ -240,12 +243,14 @@ fn note(tally: &mut Tally, told: &Told, pool: &mut Pool) {
     }
 }
 
-/// Whether enough cases were compared: at least one, and nine of ten in a large run.
+/// Whether enough cases were compared for a verdict: at least one case, and nine of ten in a run of
+/// 20 cases or more.
 fn tells(cases: u64, idle: u64) -> bool {
     cases > 0 && (cases < 20 || idle * 10 <= cases)
 }
 
-/// Says how many of each kind agree. True: nothing differs, and enough was compared.
+/// Prints how many cases of each kind agree. Returns true if nothing differs and enough cases were
+/// compared.
 fn summary(tallies: &BTreeMap<&str, Tally>, pool: &Pool, oracle: &Oracle) -> bool {
     println!(
         "{:16} {:>8} {:>8} {:>12} {:>8} {:>9} {:>8} {:>8}",

@@ -1,7 +1,8 @@
-//! Asks a real kernel, in virtual time, what it does with a plan; keeps its answers.
+//! Runs a plan on a real kernel, in virtual time, and caches the kernel's answers.
 //!
-//! The oracle is a program outside the project (`../shared/oracle/run CASE OUT`): it runs the lines
-//! of `tc.txt` in a shell, sends the workload, and writes what left and died to `kernel.csv`.
+//! The oracle is a program outside the project (`../shared/oracle/run CASE OUT`). It runs the lines
+//! of `tc.txt` in a shell, sends the workload, and writes the packets that left and the packets
+//! that were dropped to `kernel.csv`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,69 +13,71 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::plan::{Line, Plan};
 
-/// The workload begins at this time of the kernel's clock.
+/// The time on the kernel's clock at which the workload begins, in nanoseconds.
 const START_NS: u64 = 20_000_000_000;
-/// What begins a line that says how a line of `tc` ended.
+/// The first word of an output line that says how a `tc` line ended.
 const MARK: &str = "onramp-said";
-/// Bytes that are read from the kernel's random numbers for each draw that is left out: they change
-/// the numbers that are drawn until the kernel seeds its generator anew, so those with which qdiscs
-/// are made.
+/// Bytes of `/dev/urandom` to read for each run that is skipped. Reading them changes the random
+/// numbers that the kernel draws until it seeds its generator anew, and so the random numbers with
+/// which qdiscs are created.
 const SKIP_BYTES: u64 = 262_144;
 
-/// Makes the kernel's clock tick: the timer of a `pie` runs with every other tick, and that of one
-/// that was made a tick later with the others.
+/// Shell lines that keep the kernel's clock ticking. The timer of a `pie` runs with every other
+/// tick. A second `pie`, created one tick later, runs with the ticks between.
 const TICKING: &str = "for n in 0 1; do ip link add tick$n type dummy; ip link set tick$n up; \
      tc qdisc add dev tick$n root pie tupdate 1ms; sleep 0.01; done >/dev/null 2>&1\n";
 
-/// Numbers of 32 bits that the kernel draws at a time: at most, and some more.
+/// How many random numbers of 32 bits to use up: a little more than the kernel generates at a time.
 const STOCK: u32 = 40;
 
-/// The kernel, and what it has said.
+/// A real kernel, and a cache of its answers.
 #[derive(Debug)]
 pub struct Oracle {
-    /// The folder with the program.
+    /// The folder of the oracle program.
     folder: PathBuf,
-    /// Where answers are kept.
+    /// The folder in which answers are cached.
     cache: PathBuf,
-    /// Which kernel it is, so that another one is asked anew.
+    /// Identifies the kernel, so that the cache is not used for another kernel.
     identity: String,
     asked: AtomicU64,
     remembered: AtomicU64,
 }
 
-/// How a line of `tc` ended.
+/// How a `tc` line ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// 0: the kernel did it.
+    /// The exit status of `tc`. 0 means that the kernel accepted the line.
     pub status: i32,
-    /// What `tc` wrote.
+    /// What `tc` printed.
     pub text: String,
 }
 
-/// What the kernel did.
+/// What the kernel did with a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// How each line of the tree ended.
+    /// How each line that builds the tree ended.
     pub lines: Vec<Said>,
-    /// How each line under way ended, and between which times, in nanoseconds of the workload.
+    /// For each line that changes the tree during the run: when `tc` started and ended, in
+    /// nanoseconds of the workload, and how the line ended.
     pub changes: Vec<(u64, u64, Said)>,
-    /// What left and died.
+    /// The packets that left and the packets that were dropped, in the format of `kernel.csv`.
     pub kernel: String,
-    /// What `tc -s -d` showed in the end.
+    /// What `tc -s -d` printed at the end.
     pub stats: String,
 }
 
-/// Somebody who knows what the kernel does.
+/// A source of the kernel's answers: the real kernel, or a substitute in tests.
 pub trait Kernel: Sync + std::fmt::Debug {
-    /// What the kernel does with `plan`, where its random numbers are those of `draw`.
+    /// Returns what the kernel does with `plan` when its random numbers are those of run number
+    /// `draw`.
     ///
     /// # Errors
     ///
-    /// [`Silent`]: it could not be asked, or did not answer.
+    /// [`Silent`]: the kernel could not be asked, or did not answer.
     fn ask(&self, plan: &Plan, draw: u64) -> Result<Answer, Silent>;
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug)]
 pub struct Silent(pub String);
 
@@ -86,12 +89,12 @@ impl std::fmt::Display for Silent {
 
 impl std::error::Error for Silent {}
 
-/// The lines of a shell that the kernel runs before the workload; `draw` numbers the kernel's
-/// sequences of random numbers.
+/// Returns the shell script that the kernel's machine runs before the workload. `draw` selects one
+/// of the kernel's sequences of random numbers.
 #[must_use]
 pub fn script(plan: &Plan, draw: u64) -> String {
-    // A process that waits for its time runs `tc` then. It is to wake up on time, and says between
-    // which times `tc` has run.
+    // For each change, a background process sleeps until its time and then runs `tc`. The process
+    // turns off timer slack to wake up on time, and reports when `tc` started and ended.
     let mut script = String::from(
         "now() { awk '/^now/{print $3; exit}' /proc/timer_list; }\n\
          line() { n=$1; shift; \"$@\" 2>&1; echo; echo \"onramp-said line $n $?\"; }\n\
@@ -100,19 +103,19 @@ pub fn script(plan: &Plan, draw: u64) -> String {
          t=$(\"$@\" 2>&1); s=$?; b=$(now); echo; echo \"$t\"; \
          echo \"onramp-said change $n $s $a $b\" ) & }\n",
     );
-    // Without this, the status is that of `echo`.
+    // Save the status of the line first. `$?` after `echo` would be the status of `echo`.
     script = script.replace(
         "2>&1; echo; echo \"onramp-said line $n $?\"",
         "2>&1; s=$?; echo; echo \"onramp-said line $n $s\"",
     );
     if draw > 0 {
-        // The kernel seeds its generator anew some seconds later, from a pool that bytes which are
-        // read leave as it is, and bytes which are written do not. Without this, all draws have the
-        // same numbers when the workload comes.
+        // Some seconds later, the kernel seeds its generator anew from the entropy pool. Bytes that
+        // are read from `/dev/urandom` do not change the pool, but bytes that are written do.
+        // Without the write, all runs would use the same random numbers during the workload.
         let _ = writeln!(script, "echo draw {draw} >/dev/urandom");
         let _ = writeln!(script, "head -c {} /dev/urandom >/dev/null", draw * SKIP_BYTES);
-        // Small numbers, such as the hashes of sockets, come from a stock that was drawn before.
-        // Each file of this kind takes one.
+        // Small random numbers, such as the hashes of sockets, come from a stock that the kernel
+        // generated earlier. Each file created on tmpfs uses up one number of the stock.
         let _ = writeln!(
             script,
             "mkdir /draw; mount -t tmpfs none /draw; n=0; \
@@ -132,11 +135,11 @@ pub fn script(plan: &Plan, draw: u64) -> String {
 }
 
 impl Oracle {
-    /// The oracle in `folder`, whose answers are kept in `cache`.
+    /// Opens the oracle in `folder`, with a cache of its answers in `cache`.
     ///
     /// # Errors
     ///
-    /// [`Silent`]: it is not there, or the other folder cannot be made.
+    /// [`Silent`]: `folder` has no oracle, or `cache` cannot be created.
     pub fn new(folder: PathBuf, cache: PathBuf) -> Result<Self, Silent> {
         if !folder.join("run").exists() {
             return Err(Silent(format!("no oracle at {}", folder.display())));
@@ -148,10 +151,10 @@ impl Oracle {
         Ok(Self { folder, cache, identity, asked, remembered })
     }
 
-    /// How often the kernel was asked, and how often its answer was known.
+    /// Returns how often the kernel was asked, and how often the cache had its answer.
     #[must_use]
     pub fn asked(&self) -> (u64, u64) {
-        // Relaxed: numbers for people, from which nothing follows; they pair with none.
+        // Relaxed: these numbers are only printed; no other memory depends on them.
         (self.asked.load(Ordering::Relaxed), self.remembered.load(Ordering::Relaxed))
     }
 }
@@ -166,7 +169,7 @@ impl Kernel for Oracle {
         ];
         let kept = self.cache.join(name(&self.identity, &files));
         if let Some(answer) = fs::read_to_string(&kept).ok().and_then(|text| read(plan, &text)) {
-            // Relaxed: a number for people, as above.
+            // Relaxed: this number is only printed.
             self.remembered.fetch_add(1, Ordering::Relaxed);
             return Ok(answer);
         }
@@ -181,9 +184,9 @@ impl Kernel for Oracle {
 }
 
 impl Oracle {
-    /// Runs the program; gives what the kernel said and did.
+    /// Runs the oracle program. Returns what the kernel printed and did.
     fn run(&self, files: &[(&str, String)]) -> Result<String, Silent> {
-        // Relaxed: a number for people, as above.
+        // Relaxed: this number is only printed.
         self.asked.fetch_add(1, Ordering::Relaxed);
         let silent = |error: std::io::Error| Silent(format!("the oracle: {error}"));
         let place = tempfile::tempdir().map_err(silent)?;
@@ -199,7 +202,7 @@ impl Oracle {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\r', "");
         match (read("console.log"), read("kernel.csv")) {
             (Ok(console), Ok(kernel)) if output.status.success() => {
-                // What the kernel says of itself before is of no use.
+                // Skip what the kernel prints while it boots.
                 let console = text(console);
                 let said = console.split_once("as init process").map_or("", |(_, said)| said);
                 let (kernel, stats) = (text(kernel), text(stats));
@@ -210,13 +213,13 @@ impl Oracle {
     }
 }
 
-/// The last lines of a text.
+/// Returns the last lines of a text.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(5)..].join("; ")
 }
 
-/// The names, sizes and times of the files of an oracle.
+/// Returns the names, sizes and modification times of the oracle's files, as one text.
 fn identity(folder: &Path) -> String {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of = |entry: fs::DirEntry| {
@@ -229,7 +232,7 @@ fn identity(folder: &Path) -> String {
     files.join("\n")
 }
 
-/// A name for a question.
+/// Returns the name of the cache file for a question: a hash of the oracle's identity and the case.
 fn name(identity: &str, files: &[(&str, String)]) -> String {
     let hash = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -239,7 +242,7 @@ fn name(identity: &str, files: &[(&str, String)]) -> String {
     format!("{:016x}{:016x}", hash(0), hash(1))
 }
 
-/// Reads an answer; nothing, if it is not whole.
+/// Reads an answer. Returns `None` if the text is incomplete.
 fn read(plan: &Plan, text: &str) -> Option<Answer> {
     let (said, rest) = text.split_once("\n== kernel.csv\n")?;
     let (kernel, stats) = rest.split_once("\n== stats.txt\n")?;
@@ -269,7 +272,7 @@ fn read(plan: &Plan, text: &str) -> Option<Answer> {
     (answer.lines.len() == plan.lines.len()).then_some(answer)
 }
 
-/// The line, as a remark on what the kernel made of it.
+/// Returns the line as it was accepted, or as a comment that says how the kernel refused it.
 #[must_use]
 pub fn remark(line: &Line, said: &Said) -> String {
     match said.status {
@@ -317,7 +320,7 @@ mod tests {
         assert_eq!(read(&plan(), SAID), None, "nothing left or died");
     }
 
-    /// Each draw is another question, and so is each option.
+    /// The cache file's name differs for each run number and for each set of options.
     #[test]
     fn questions_have_names_of_their_own() {
         let mut other = plan();

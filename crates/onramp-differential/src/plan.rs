@@ -1,24 +1,25 @@
-//! A case as it is planned: a tree, changes under way, a wire, and what comes.
+//! A planned case: a tree of qdiscs, changes during the run, a link, and the packets that arrive.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use onramp_sim::recording::Case;
 
-/// How much of a case has to be equal: the greatest of what its kinds and options say.
+/// How exactly our result of a case has to equal the kernel's. A case takes the loosest level that
+/// any of its kinds and options asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Compared {
-    /// Sequence, times, marks and drops, to the nanosecond.
+    /// Order, times, marks and drops have to be equal, to the nanosecond.
     Exact,
-    /// The same, where no two flows share a bucket of a hash with a secret key: of several answers
-    /// of the kernel, which differ in that key, one has to be ours. Else by distribution.
+    /// As `Exact`, as long as no two flows share a bucket of a hash with a secret key. The kernel
+    /// runs the case several times with different keys, and one result has to equal ours.
     Hash,
-    /// By distribution, over several draws of the kernel and of ours.
+    /// Compared by distribution, over several runs of the kernel and of ours.
     Chance,
 }
 
 impl Compared {
-    /// In a word.
+    /// Returns the word that the command line uses for this level.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -32,24 +33,25 @@ impl Compared {
 /// An option of a line, such as `limit 100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opt {
-    /// As it is typed.
+    /// The option as it is typed.
     pub text: String,
-    /// The line makes no sense without it, or means something that is documented to differ.
+    /// Whether the option must not be removed to make the case smaller, because the line is invalid
+    /// without it, or is documented to differ from Linux without it.
     pub needed: bool,
-    /// What it makes of the case.
+    /// How exactly a case with this option can be compared.
     pub compared: Compared,
 }
 
 /// A line of `tc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Up to the kind.
+    /// The line up to the kind.
     pub head: String,
     /// The kind of qdisc, or of class; `filter` for filters.
     pub kind: &'static str,
-    /// What the kind makes of the case.
+    /// How exactly a case with this kind can be compared.
     pub compared: Compared,
-    /// Behind it.
+    /// The options after the kind.
     pub options: Vec<Opt>,
 }
 
@@ -60,46 +62,49 @@ impl fmt::Display for Line {
     }
 }
 
-/// A packet that comes.
+/// A packet that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Nanoseconds from the beginning.
+    /// Arrival time, in nanoseconds from the beginning of the case.
     pub time_ns: u64,
-    /// Its flow.
+    /// The number of the packet's flow.
     pub flow: u64,
-    /// Bytes, link header included.
+    /// Size in bytes, link header included.
     pub bytes: u32,
-    /// Its priority, or a class.
+    /// The priority of the packet, or the handle of a class.
     pub priority: u32,
-    /// The type of service, whose last two bits are those of ECN.
+    /// The type-of-service byte, whose last two bits are those of ECN.
     pub tos: u8,
-    /// When it may leave, nanoseconds from the beginning.
+    /// The earliest departure time, in nanoseconds from the beginning of the case. `None` if the
+    /// packet has no such time.
     pub txtime_ns: Option<u64>,
 }
 
 /// A whole case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Its number, from which it was made.
+    /// The number from which the case was generated.
     pub seed: u64,
-    /// Bits per second of the wire; 0: infinitely fast.
+    /// Rate of the link in bits per second. 0 means infinitely fast.
     pub link_bps: u64,
-    /// Packets pass an empty qdisc by.
+    /// Whether packets bypass a qdisc that is empty.
     pub bypass: bool,
-    /// The clock of the packets' times is TAI, not the monotonic one.
+    /// Whether the packets' transmit times use CLOCK_TAI. Otherwise they use the monotonic clock.
     pub tai: bool,
-    /// The tree.
+    /// The `tc` lines that build the tree.
     pub lines: Vec<Line>,
-    /// Lines under way, and when, nanoseconds from the beginning.
+    /// The `tc` lines that change the tree during the run, with their times in nanoseconds from the
+    /// beginning of the case.
     pub changes: Vec<(u64, Line)>,
-    /// What comes, in order.
+    /// The packets that arrive, in the order of time.
     pub rows: Vec<Row>,
-    /// Bytes per second at most of flows that have such a bound.
+    /// Pacing rates in bytes per second, by flow. Flows without an entry have no rate limit of
+    /// their own.
     pub pacing: BTreeMap<u64, u64>,
 }
 
 impl Plan {
-    /// How much of it has to be equal.
+    /// Returns how exactly the results of the case have to be equal.
     #[must_use]
     pub fn compared(&self) -> Compared {
         let lines = self.lines.iter().chain(self.changes.iter().map(|(_, line)| line));
@@ -109,7 +114,7 @@ impl Plan {
         lines.filter_map(of).max().unwrap_or(Compared::Exact)
     }
 
-    /// The kinds of its qdiscs, each once.
+    /// Returns the kinds of the tree's qdiscs, each once.
     #[must_use]
     pub fn kinds(&self) -> Vec<&'static str> {
         let qdiscs = self.lines.iter().filter(|line| line.head.starts_with("tc qdisc"));
@@ -119,16 +124,16 @@ impl Plan {
         kinds
     }
 
-    /// Whether the kernel's clock has to tick all the time. Where nothing goes on it stops, and
-    /// ticks for reasons of the kernel's own; but timers with slack (`fq`) run with any tick, and
-    /// those that wait for a processor to be awake (`perturb`) with ticks alone.
+    /// Whether the kernel's clock has to tick all the time. On an idle machine the clock stops, and
+    /// ticks only for reasons of the kernel's own. But timers with slack (`fq`) run at any tick,
+    /// and timers that wait for an awake processor (`perturb`) run only at ticks.
     #[must_use]
     pub fn ticks(&self) -> bool {
         self.kinds().contains(&"fq")
             || self.lines.iter().any(|line| line.to_string().contains(" perturb "))
     }
 
-    /// The file `opts`.
+    /// Returns the content of the file `opts`.
     #[must_use]
     pub fn opts(&self) -> String {
         let clock = if self.tai { "TXCLOCK=11\n" } else { "" };
@@ -137,7 +142,7 @@ impl Plan {
         format!("LINK={}\nNOBYPASS={bypass}\nMAXWAIT=600\n{clock}{ticks}", self.link_bps)
     }
 
-    /// The file `workload.csv`.
+    /// Returns the content of the file `workload.csv`.
     #[must_use]
     pub fn workload(&self) -> String {
         let timed = self.rows.iter().any(|row| row.txtime_ns.is_some());
@@ -156,9 +161,9 @@ impl Plan {
         text
     }
 
-    /// The case as one text, as if the kernel had answered this; changes are made at these times,
-    /// begun and ended. What the kernel showed in the end may be added behind it, below a line
-    /// `== stats.txt`.
+    /// Returns the case as one text, with `kernel` as the kernel's answer. `changes` has the time
+    /// at which each change began and ended, in nanoseconds. The caller may append the final `tc`
+    /// listing below a line `== stats.txt`.
     #[must_use]
     pub fn text(&self, tc: &str, changes: &[(u64, u64)], kernel: &str) -> String {
         let mut text = format!("== opts\n{}== tc.txt\n{tc}", self.opts());
@@ -175,8 +180,8 @@ impl Plan {
         text
     }
 
-    /// When our packets leave, nanoseconds from the beginning; nothing, if the lines are not all
-    /// taken.
+    /// Returns the times at which packets leave our qdiscs, in nanoseconds from the beginning of
+    /// the case. Returns `None` if a line of the tree is refused.
     #[must_use]
     pub fn departures(&self) -> Option<Vec<u64>> {
         let tc: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
@@ -186,7 +191,7 @@ impl Plan {
         Some(case.play(1).departures().collect())
     }
 
-    /// The file `flows.csv`; empty, if no flow has a rate.
+    /// Returns the content of the file `flows.csv`. Empty if no flow has a pacing rate.
     #[must_use]
     pub fn flows(&self) -> String {
         self.pacing.iter().map(|(flow, rate)| format!("{flow},{rate}\n")).collect()

@@ -1,23 +1,26 @@
-//! Whether a kind differs on the whole, where no case of it tells.
+//! Finds out whether a kind differs over all cases together, where no single case shows a
+//! difference.
 
 use std::collections::BTreeMap;
 
 use crate::judge::{FALSE_ALARM, MARGIN, Score};
 use crate::statistic::two_sided;
 
-/// Comparisons of kinds that a run makes at most: thirty kinds, in six numbers, in two ways.
+/// The largest number of comparisons of kinds in a run: thirty kinds, six numbers each, tested in
+/// two ways.
 pub const COMPARISONS: f64 = 360.0;
-/// As many cases tell of a kind.
+/// The smallest number of cases from which a kind is judged.
 const CASES_MIN: usize = 8;
-/// As much of a number, on average, is no difference.
+/// An average difference of at most this fraction does not count as a difference.
 const POOLED_MARGIN: f64 = MARGIN / 2.0;
 
-/// The scores of all cases, by kind at the root and by what was counted.
+/// The scores of all cases, by the kind at the root and the name of the number that was compared.
 #[derive(Debug, Default)]
 pub struct Pool(BTreeMap<(String, String), Vec<Score>>);
 
 impl Pool {
-    /// Adds those of a case. Bytes of flows are no one's number, and are left out.
+    /// Adds the scores of a case. Scores for the bytes of a flow are left out, because flows of
+    /// different cases have nothing in common.
     pub fn add(&mut self, kind: &str, scores: &[Score]) {
         for score in scores.iter().filter(|score| !score.what.starts_with("bytes")) {
             let key = (kind.to_owned(), score.what.clone());
@@ -25,15 +28,17 @@ impl Pool {
         }
     }
 
-    /// What differs, for people. The sum of the deviations of all cases, by the root of their
-    /// number, is about normal if nothing does (S. A. Stouffer, "The American Soldier", 1949); the
-    /// sum of their squares is no more than that of as many normal variables.
+    /// Returns descriptions of the kinds that differ. If nothing differs, the sum of all cases'
+    /// deviations, divided by the square root of the number of cases, is about normal (S. A.
+    /// Stouffer, "The American Soldier", 1949), and the sum of the squared deviations is no larger
+    /// than that of as many normal variables.
     #[must_use]
     pub fn differences(&self) -> Vec<String> {
         let likely = FALSE_ALARM / COMPARISONS;
         let mut told = Vec::new();
         for ((kind, what), scores) in &self.0 {
-            // Numbers that are zero on both sides say nothing.
+            // A score of exactly zero comes from numbers that are zero on both sides, and says
+            // nothing.
             let scores: Vec<&Score> = scores.iter().filter(|score| score.z != 0.0).collect();
             let count = scores.len() as f64;
             if scores.len() < CASES_MIN {
@@ -52,7 +57,8 @@ impl Pool {
                 ));
             }
             let squares: f64 = scores.iter().map(|score| score.z * score.z).sum();
-            // Wilson and Hilferty: the cube root of chi-squared over its count is about normal.
+            // Wilson and Hilferty: the cube root of chi-squared divided by its count is about
+            // normal.
             let spread = 2.0 / (9.0 * count);
             let z = ((squares / count).cbrt() - (1.0 - spread)) / spread.sqrt();
             let off = scores.iter().filter(|score| score.matters()).count();
@@ -73,13 +79,13 @@ mod tests {
     use crate::draw::Draw;
     use crate::statistic::{mean, rank_sum};
 
-    /// What a kind's cases say: runs of about 200 drops, of which ours have so many more, or fewer
-    /// in every other case.
+    /// Returns the differences that the pool reports for simulated cases of about 200 drops. Our
+    /// mean is the kernel's times `more` in even cases and times `less` in odd cases.
     fn told(seed: u64, cases: usize, more: f64, less: f64) -> Vec<String> {
         let mut draw = Draw::new(seed);
         let mut pool = Pool::default();
         for case in 0..cases {
-            // Sums of twelve even numbers have a deviation of one.
+            // The sum of twelve uniform numbers has a standard deviation of one.
             let mut run = |mean: f64| {
                 let noise: f64 = (0..12).map(|_| draw.part() - 0.5).sum();
                 (mean + 14.0 * noise).round()
@@ -100,7 +106,7 @@ mod tests {
         assert_eq!(alarms, 0, "of 1,000 comparisons, each is wrong once in 36,000 times");
     }
 
-    /// Five percent are less than the deviation of one run, which no case tells of.
+    /// A bias of five percent is smaller than the deviation of one run, so no single case shows it.
     #[test]
     fn a_small_bias_shows_over_many_cases() {
         for seed in 0..20 {

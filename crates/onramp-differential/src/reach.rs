@@ -1,13 +1,16 @@
-//! What code a run reaches, and about how often, as the compiler's own counters tell
-//! (`-C instrument-coverage`): `cargo xtask differential --keep` builds so.
+//! Tells which code a run reaches, and roughly how often, from the compiler's coverage counters
+//! (`-C instrument-coverage`). `cargo xtask differential --keep` builds with these counters.
 
-/// What was reached: numbers that stand for a place in the code and about how often it ran.
+/// The code that was reached. Each number stands for a place in the code and a rough count of its
+/// executions.
 pub type Reached = Vec<u32>;
 
-/// How often a place ran, as far as it matters: one, few, many, very many times.
+/// The counts at which a place counts as executed once, a few times, many times, and very many
+/// times.
 const STEPS: [u64; 4] = [1, 2, 8, 64];
 
-/// What `run` reaches, sorted; nothing, in a program that has no counters.
+/// Calls `run`, and returns its result and the code that it reaches, sorted. The list is empty in a
+/// program built without coverage counters.
 pub fn reached<T>(run: impl FnOnce() -> T) -> (T, Reached) {
     let before = counters();
     let done = run();
@@ -21,7 +24,7 @@ pub fn reached<T>(run: impl FnOnce() -> T) -> (T, Reached) {
     (done, reached)
 }
 
-/// Whether this program has counters.
+/// Whether this program was built with coverage counters.
 #[must_use]
 pub fn counts() -> bool {
     cfg!(reach)
@@ -32,10 +35,10 @@ fn counters() -> Vec<u64> {
     Vec::new()
 }
 
-/// The counters as they are. Nobody else may run meanwhile.
+/// Returns the current values of the counters. No other thread may run meanwhile.
 #[cfg(reach)]
 fn counters() -> Vec<u64> {
-    // The linker gives these names to the ends of the section.
+    // The linker gives these names to the start and the end of the counters' section.
     unsafe extern "C" {
         #[link_name = "__start___llvm_prf_cnts"]
         static START: [u64; 0];

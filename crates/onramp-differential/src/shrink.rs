@@ -1,8 +1,9 @@
-//! Makes a case smaller that differs, as long as it still does.
+//! Makes a case smaller as long as the kernel and Onramp still differ on it.
 
 use crate::plan::{Line, Plan};
 
-/// Makes `plan` smaller, with at most `tries` calls of `differs`.
+/// Makes `plan` smaller, with at most `tries` calls of `differs`. Returns the smallest plan for
+/// which `differs` returned true.
 pub fn shrink(plan: Plan, tries: u32, differs: impl FnMut(&Plan) -> bool) -> Plan {
     let mut search = Search { best: plan, tries, differs };
     search.packets();
@@ -20,7 +21,7 @@ struct Search<D> {
 }
 
 impl<D: FnMut(&Plan) -> bool> Search<D> {
-    /// Takes this one if it still differs.
+    /// Takes `plan` as the new best case if it still differs. Returns whether it does.
     fn attempt(&mut self, plan: Plan) -> bool {
         if self.tries == 0 || plan == self.best || plan.rows.is_empty() {
             return false;
@@ -33,7 +34,8 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
         differs
     }
 
-    /// Without the packets of a part, ever smaller ones; the last ones first.
+    /// Removes ranges of packets, from halves down to smaller and smaller ranges, the last packets
+    /// first.
     fn packets(&mut self) {
         let mut size = self.best.rows.len() / 2;
         while size >= 1 && self.tries > 0 {
@@ -45,7 +47,7 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
                 self.attempt(plan);
                 end = begin.min(self.best.rows.len());
             }
-            // Small parts are many.
+            // Stop here, because there are too many ranges of this size.
             if size < self.best.rows.len() / 16 {
                 break;
             }
@@ -61,7 +63,7 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
         }
     }
 
-    /// Without the lines that no other needs, the last ones first.
+    /// Removes lines whose handle or class no other line names, the last lines first.
     fn lines(&mut self) {
         for at in (1..self.best.lines.len()).rev() {
             let mut plan = self.best.clone();
@@ -90,7 +92,7 @@ impl<D: FnMut(&Plan) -> bool> Search<D> {
     }
 }
 
-/// The names that a line gives: a handle, a class.
+/// Returns the handle or class that a line gives a name to.
 fn named(line: &Line) -> Vec<String> {
     let words: Vec<&str> = line.head.split_whitespace().collect();
     let named = words.windows(2).filter(|pair| ["handle", "classid"].contains(&pair[0]));

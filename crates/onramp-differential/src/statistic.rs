@@ -1,13 +1,13 @@
-//! Whether two samples are from one distribution.
+//! Tests whether two samples come from the same distribution.
 //!
 //! The statistic is the rank sum of Wilcoxon, Mann and Whitney (H. B. Mann and D. R. Whitney, "On a
-//! test of whether one of two random variables is stochastically larger than the other", 1947),
-//! in units of its standard deviation, with the correction for ties. It asks nothing of the
-//! distributions, and one wild value counts as one rank.
+//! test of whether one of two random variables is stochastically larger than the other", 1947), in
+//! units of its standard deviation, with the correction for ties. The test assumes nothing about
+//! the shape of the distributions, and an extreme value counts no more than its rank.
 
-/// How far the ranks of `a` lie above those of `b`, in standard deviations of what they would be if
-/// both were of one distribution: about normal, with mean 0 and deviation 1. 0, if all values are
-/// the same.
+/// Returns how far the ranks of `a` lie above those expected if `a` and `b` came from the same
+/// distribution, in standard deviations. In that case the result is about normal, with mean 0 and
+/// deviation 1. Returns 0 if all values are equal.
 #[must_use]
 pub fn rank_sum(a: &[f64], b: &[f64]) -> f64 {
     let (count_a, count_b) = (a.len() as f64, b.len() as f64);
@@ -18,7 +18,7 @@ pub fn rank_sum(a: &[f64], b: &[f64]) -> f64 {
     let (mut sum, mut ties, mut before) = (0.0, 0.0, 0.0);
     for same in all.chunk_by(|(one, _), (other, _)| one == other) {
         let count = same.len() as f64;
-        // Values that are the same have the mean of their ranks.
+        // Equal values all get the mean of their ranks.
         let rank = before + (count + 1.0) / 2.0;
         sum += rank * same.iter().filter(|(_, of_a)| *of_a).count() as f64;
         ties += count.powi(3) - count;
@@ -29,8 +29,8 @@ pub fn rank_sum(a: &[f64], b: &[f64]) -> f64 {
     if variance <= 0.0 { 0.0 } else { (sum - mean) / variance.sqrt() }
 }
 
-/// The probability that a normal variable lies further than `z` deviations from its mean, on either
-/// side (Abramowitz and Stegun, 7.1.26 with the tail of 26.2.12 beyond 4).
+/// Returns the probability that a normal variable lies further than `z` deviations from its mean,
+/// on either side (Abramowitz and Stegun, 7.1.26, with the tail of 26.2.12 beyond 4).
 #[must_use]
 pub fn two_sided(z: f64) -> f64 {
     let z = z.abs();
@@ -46,7 +46,7 @@ pub fn two_sided(z: f64) -> f64 {
     sum * t * (-x * x).exp()
 }
 
-/// The mean.
+/// Returns the mean of `values`, or 0 if there are none.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / (values.len() as f64).max(1.0)
@@ -57,7 +57,8 @@ mod tests {
     use super::*;
     use crate::draw::Draw;
 
-    /// By hand: ranks 1, 2, 4 of 5, sum 7, mean 9, variance 3; with ties 1, 2.5 and 2.5, 4.
+    /// Calculated by hand: ranks 1, 2 and 4 of 5 have the sum 7, where the mean is 9 and the
+    /// variance 3. The second sample has ties: its ranks are 1, 2.5, 2.5 and 4.
     #[test]
     fn small_samples_by_hand() {
         assert_eq!(rank_sum(&[1.0, 2.0, 4.0], &[3.0, 5.0]), -2.0 / 3.0_f64.sqrt());
@@ -81,8 +82,8 @@ mod tests {
         }
     }
 
-    /// Of equal distributions, one in a hundred lies beyond what one in a hundred may; no more of
-    /// skewed ones, or of those with many ties.
+    /// For equal distributions, at most one result in a hundred lies beyond the limit of one in a
+    /// hundred. The same holds for skewed distributions and for distributions with many ties.
     #[test]
     fn equal_distributions_pass_at_the_stated_rate() {
         let shapes: [fn(&mut Draw) -> f64; 3] = [

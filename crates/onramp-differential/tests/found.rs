@@ -1,4 +1,5 @@
-//! Cases that differed from Linux once, and what the kernel answered.
+//! Replays cases on which Onramp once differed from Linux, and compares with the kernel's recorded
+//! answer.
 
 use std::fs;
 use std::path::Path;

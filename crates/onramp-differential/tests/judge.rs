@@ -1,5 +1,5 @@
-//! The judge is judged: kernels that do as we do pass, kernels that do not are told of. They are
-//! played by our own qdiscs, with other seeds, and with what is wrong on purpose.
+//! Tests of the judge: it accepts a kernel that behaves as our qdiscs do, and reports a kernel that
+//! does not. Our own qdiscs play the kernel, with other seeds and with deliberate errors.
 
 use onramp_differential::generate;
 use onramp_differential::judge::{How, Verdict, judge};
@@ -9,16 +9,16 @@ use onramp_differential::plan::{Compared, Line, Opt, Plan, Row};
 use onramp_differential::shrink::shrink;
 use onramp_sim::recording::Case;
 
-/// Plays the kernel.
+/// A substitute for the kernel that plays plans on our own qdiscs, with deliberate errors.
 #[derive(Debug, Default)]
 struct Played {
-    /// The word of the tree that it reads as another.
+    /// A piece of the `tc` lines, and the text that the substitute reads in its place.
     reads: Option<(&'static str, &'static str)>,
-    /// What leaves as the last leaves so much later.
+    /// By how many nanoseconds the last packets leave too late.
     late_ns: u64,
-    /// It refuses lines with this word.
+    /// The substitute refuses lines that contain this word.
     refuses: Option<&'static str>,
-    /// Its draws have the same numbers from this one on.
+    /// From this run number on, all runs use the same random numbers.
     stuck: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Kernel for Played {
         }
         let refused =
             |line: &Line| self.refuses.is_some_and(|word| line.to_string().contains(word));
-        // It makes changes some time after it has woken up for them.
+        // A real kernel makes a change some time after it has woken up for the change.
         let made: Vec<_> = plan.changes.iter().map(|(at, _)| (at + 10_000, at + 10_000)).collect();
         let text = plan.text(&tc, &made, "event,time_ns,idx,ecn,reason\n");
         let case = Case::parse("played", &text).map_err(|error| Silent(error.to_string()))?;
@@ -59,7 +59,7 @@ impl Kernel for Played {
     }
 }
 
-/// A case of one qdisc: so many packets of four flows, every half a millisecond.
+/// Makes a case of one qdisc: this many packets of four flows, one every half millisecond.
 fn plan(kind: &str, options: &[&str], packets: u64) -> Plan {
     let row = kinds::kind(kind).expect("a kind");
     let compared = if kind == "netem" { Compared::Chance } else { row.compared };
@@ -102,8 +102,8 @@ fn a_nanosecond_is_told_of() {
     assert!(!verdict(&plan, &longer).differences.is_empty());
 }
 
-/// A change is made at some instant of which only the bounds are known. That is no tolerance, but
-/// for a packet that leaves between them.
+/// Only bounds are known for the instant at which a change is made. The judge still allows no
+/// difference, except for a packet that leaves between those bounds.
 #[test]
 fn changes_are_judged_where_nothing_happens() {
     let changed = |at_ns, last: usize| {
@@ -116,7 +116,8 @@ fn changes_are_judged_where_nothing_happens() {
         plan
     };
     let late = Played { late_ns: 441, ..Played::default() };
-    // A packet takes two thirds of a millisecond, and leaves when the one before has.
+    // Sending a packet takes two thirds of a millisecond, and the next packet leaves right after
+    // it.
     let quiet = changed(50_100_000, 200);
     let same = verdict(&quiet, &Played::default());
     assert_eq!((same.how, same.differences.len()), (How::Exactly, 0), "{:?}", same.differences);
@@ -124,11 +125,11 @@ fn changes_are_judged_where_nothing_happens() {
     assert_eq!((told.how, told.differences.len()), (How::Exactly, 1));
     let ignored = Played { reads: Some(("limit 20", "limit 21")), ..Played::default() };
     assert!(!verdict(&quiet, &ignored).differences.is_empty());
-    // The tenth and last leaves at 6 ms.
+    // The tenth and last packet leaves at 6 ms.
     let busy = changed(5_990_000, 10);
     let told = verdict(&busy, &late);
     assert_eq!((told.how, told.differences.len()), (How::Disturbed, 0));
-    // What was before the change has to be the same.
+    // Even in a disturbed run, everything before the change has to be the same.
     let before = Played { reads: Some(("limit 20", "limit 2")), ..Played::default() };
     let told = verdict(&changed(5_990_000, 200), &before);
     assert_eq!(told.how, How::Disturbed);
@@ -136,7 +137,7 @@ fn changes_are_judged_where_nothing_happens() {
     assert_eq!(verdict(&busy, &Played::default()).how, How::Exactly);
 }
 
-/// A line that one side alone refuses is a difference; one that both refuse is none.
+/// A line that only one side refuses is a difference. A line that both sides refuse is not.
 #[test]
 fn refusals_are_compared() {
     let deaf = Played { refuses: Some("limit"), ..Played::default() };
@@ -153,7 +154,7 @@ fn refusals_are_compared() {
     assert!(taken.differences[0].contains("here it is taken"), "{taken:?}");
 }
 
-/// It reads no tree, and refuses all lines.
+/// A substitute for the kernel that refuses all lines.
 #[derive(Debug)]
 struct Both;
 
@@ -165,7 +166,8 @@ impl Kernel for Both {
     }
 }
 
-/// Our own qdiscs with other seeds are no other kernel.
+/// Our own qdiscs with other seeds pass: the judge does not take other random numbers for a
+/// difference.
 #[test]
 fn other_draws_pass() {
     for loss in ["loss 3%", "loss 10%", "loss 40% 20%", "delay 5ms 4ms"] {
@@ -178,7 +180,8 @@ fn other_draws_pass() {
     }
 }
 
-/// One that loses 8 % more is told of, and one that delays 8 % longer.
+/// The judge reports a kernel that loses 8 % more packets, and a kernel that delays packets by 8 %
+/// more.
 #[test]
 fn eight_percent_are_told_of() {
     for (ours, theirs, what) in [
@@ -197,8 +200,9 @@ fn eight_percent_are_told_of() {
     }
 }
 
-/// Draws that are all the same tell nothing of a distribution. A kernel that is asked so that they
-/// are is not told of as one that differs, without a word of that.
+/// If all runs of the kernel use the same random numbers, they say nothing about a distribution.
+/// When the judge reports a difference from such runs, it adds a remark that the runs are all
+/// equal.
 #[test]
 fn draws_that_are_none_are_told_of() {
     let told = |percent| {
@@ -210,7 +214,8 @@ fn draws_that_are_none_are_told_of() {
     assert!(told.iter().all(|last| last.contains("the same in all draws")), "{told:?}");
 }
 
-/// A qdisc that draws no numbers in this case has to be exact, of whatever kind it is.
+/// A qdisc whose result does not depend on random choices in this case has to agree exactly, even
+/// if its kind can be random.
 #[test]
 fn without_chance_there_is_no_tolerance() {
     let plan = plan("netem", &["delay 5ms", "limit 30"], 500);
@@ -220,7 +225,7 @@ fn without_chance_there_is_no_tolerance() {
     assert!(!told.differences.is_empty());
 }
 
-/// What is left of a case that differs is what it takes.
+/// Shrinking leaves a case that has only what is needed to show the difference.
 #[test]
 fn a_case_gets_small() {
     let plan = plan("pfifo_head_drop", &["limit 5"], 400);
@@ -236,7 +241,7 @@ fn a_case_gets_small() {
     assert!(judge(&small, &longer).is_ok_and(|told| !told.differences.is_empty()));
 }
 
-/// The same number makes the same case; another, another.
+/// The same seed makes the same case, and another seed makes another case.
 #[test]
 fn cases_come_from_their_numbers() {
     for kind in kinds::KINDS {

@@ -1,4 +1,4 @@
-//! The program: what it says, and how it ends.
+//! Tests of the program's output and exit status.
 
 use std::process::{Command, Output};
 

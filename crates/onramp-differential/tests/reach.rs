@@ -1,5 +1,5 @@
-//! The generator reaches what the table of kinds claims: every kind and every option that there
-//! is, but those that are left out and say why.
+//! The generator produces every kind and every option in the table of kinds, except those that
+//! `LEFT_OUT` lists with a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -11,7 +11,8 @@ use onramp_differential::generate;
 use onramp_differential::kinds::{self, ALL, LEFT_OUT};
 use onramp_differential::plan::{Line, Plan};
 
-/// Cases of each kind, and how many of them may change under way: these take longer to make.
+/// Number of cases of each kind, and how many of them may change during the run. Cases with changes
+/// take longer to generate.
 const CASES: u64 = 90;
 const CHANGING: u64 = 8;
 
@@ -27,7 +28,7 @@ fn plans() -> &'static [Plan] {
     &PLANS
 }
 
-/// The words by which an option may be given.
+/// Returns the words by which an option may be given on a line.
 fn words(param: &Param) -> Vec<&'static str> {
     let mut words = vec![param.key];
     words.extend(param.aliases);
@@ -83,8 +84,8 @@ fn every_kind_and_option_is_reached() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// The trees are ones that we take, but for few; and they are deep, change, and have all ways of
-/// sending.
+/// Onramp accepts all but a few of the generated trees. Some trees are deep, some change during the
+/// run, and all ways of sending occur.
 #[test]
 fn cases_are_valid_and_varied() {
     let (mut refused, mut lines, mut deepest) = (Vec::new(), 0, 0);

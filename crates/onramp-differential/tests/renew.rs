@@ -1,4 +1,4 @@
-//! Records of what we do are renewed where the judge finds no difference, and only there.
+//! A case's recording of our run is replaced if the judge finds no difference, and only then.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use onramp_differential::oracle::{Answer, Kernel, Said, Silent};
 use onramp_differential::plan::Plan;
 use onramp_sim::recording::Case;
 
-/// Plays the kernel, with other seeds than ours; one that loses packets loses this share.
+/// A substitute for the kernel that plays plans on our own qdiscs with other seeds. If the string
+/// is not empty, netem loses this percentage of packets instead of the planned one.
 #[derive(Debug)]
 struct Loses(&'static str);
 
@@ -25,7 +26,7 @@ impl Kernel for Loses {
     }
 }
 
-/// The tree's lines, where netem loses another share, if there is one.
+/// Returns the tree's lines. If `share` is not empty, it replaces the percentage that netem loses.
 fn tree(plan: &Plan, share: &str) -> String {
     let line = |line: &dyn ToString| {
         let mut words: Vec<String> = line.to_string().split(' ').map(str::to_owned).collect();
@@ -38,7 +39,7 @@ fn tree(plan: &Plan, share: &str) -> String {
     plan.lines.iter().map(|it| line(it)).collect()
 }
 
-/// A case that has `loss SHARE`, no changes, and nothing below.
+/// Returns the seed of a case that has `loss SHARE`, no changes, and no qdisc below netem.
 fn seed() -> u64 {
     let netem = kinds::kind("netem").expect("a kind");
     let fits = |seed: &u64| {
@@ -69,7 +70,7 @@ fn only_what_agrees_is_renewed() {
     assert!(text.contains("== figures\n") && case.unlike(1..9).is_empty());
     assert!(renew(folder.path(), &Loses("")), "again");
     assert_eq!(fs::read_to_string(&path).expect("a file"), text, "nothing has changed");
-    // What has no such name is not touched.
+    // A file whose name is not that of a case is reported and not changed.
     fs::write(folder.path().join("notes.txt"), "").expect("a file");
     assert!(!renew(folder.path(), &Loses("")));
 }

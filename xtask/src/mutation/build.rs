@@ -1,4 +1,4 @@
-//! Builds the tests with all mutants in them, leaving out those that do not compile.
+//! Builds the tests with all mutants in them, and leaves out the mutants that do not compile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -17,22 +17,24 @@ use super::tree::{self, Tree};
 use crate::Failure;
 use crate::shell::show;
 
-/// More rounds than errors of one crate hide errors of the next.
+/// The largest number of build rounds. An error in one crate hides the errors of the crates that
+/// use it, so several rounds are needed.
 const ROUNDS: usize = 40;
 
-/// Where the sources are, what is built of them, and where.
+/// Where the sources are, which crates are built, and where the results go.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub project: &'a Path,
-    /// For the copy, what cargo builds, and what was learnt.
+    /// The folder for the copy of the project, cargo's output, and the list of mutants that do not
+    /// compile.
     pub work: PathBuf,
-    /// The crates whose sources are changed.
+    /// The crates whose sources are mutated.
     pub crates: Vec<&'a str>,
-    /// The crates whose tests judge.
+    /// The crates whose tests judge the mutants.
     pub judges: Vec<&'a str>,
 }
 
-/// A source file with its places.
+/// A source file with the places in it that can be changed.
 struct File {
     path: PathBuf,
     source: String,
@@ -48,7 +50,7 @@ pub(super) struct Mutants {
 }
 
 impl Mutants {
-    /// Reads the sources of the crates.
+    /// Reads the sources of the crates and finds their mutants.
     pub(super) fn of(project: &Path, crates: &[&str]) -> Result<Self, Failure> {
         let mut files = Vec::new();
         for name in crates {
@@ -77,7 +79,7 @@ impl Mutants {
         Ok(Self { files, all })
     }
 
-    /// Leaves out the mutants that `keep` does not name.
+    /// Leaves out the mutants for which `keep` returns false.
     pub(super) fn retain(&mut self, keep: &dyn Fn(&Mutant) -> bool) {
         for site in self.files.iter_mut().flat_map(|file| &mut file.sites) {
             for id in site.ids() {
@@ -93,7 +95,7 @@ impl Mutants {
         alive.filter(|(_, viable)| **viable).map(|(id, _)| id).collect()
     }
 
-    /// Gives how many of these were still in.
+    /// Leaves out these mutants. Returns how many of them were not left out before.
     fn drop(&mut self, guilty: &HashSet<u32>) -> usize {
         let mut count = 0;
         for site in self.files.iter_mut().flat_map(|file| &mut file.sites) {
@@ -139,7 +141,7 @@ fn sources(project: &Path, below: &Path) -> Result<Vec<File>, Failure> {
     Ok(found.into_iter().filter(|(path, ..)| !is_test(path)).map(file).collect())
 }
 
-/// Builds. The mutants of the plan are those that compile.
+/// Builds the test programs. The plan that it returns has the mutants that compile.
 pub(super) fn build(place: &Place<'_>, mut mutants: Mutants) -> Result<Plan, Failure> {
     let mut tree = Tree { root: place.work.join("tree"), apart: BTreeSet::new() };
     let chosen = mutants.viable();
@@ -188,22 +190,22 @@ fn write(place: &Place<'_>, tree: &Tree, mutants: &mut Mutants) -> Result<(), Fa
     tree.write(place.project, &mutated, &crates)
 }
 
-/// One error of the compiler, with the places that it names: the guilty first.
+/// A compiler error with the places that it names. The place at fault comes first.
 struct Complaint {
     spans: Vec<(PathBuf, Range<usize>)>,
     text: String,
 }
 
-/// One way to compile the tests.
+/// A way to compile the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// As the project is tested.
+    /// As the project is normally tested.
     Plain,
-    /// The models of this crate, under the model checker.
+    /// The models of `onramp-queue`, under the model checker loom.
     Loom,
 }
 
-/// The crate that has models for the checker.
+/// The crate that has models for the model checker.
 const MODELLED: &str = "onramp-queue";
 
 fn ways(place: &Place<'_>) -> &'static [Way] {
@@ -222,7 +224,7 @@ fn cargo(place: &Place<'_>, tree: &Tree, way: Way, verb: &[&str]) -> Command {
                 command.args(["--package", name]);
             }
             command.arg("--tests").env("RUSTFLAGS", "--cap-lints=allow");
-            // Some optimisation pays here: tests run thousands of times.
+            // Optimise a little, because the tests run thousands of times.
             command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
             "build"
         }
@@ -239,7 +241,7 @@ fn cargo(place: &Place<'_>, tree: &Tree, way: Way, verb: &[&str]) -> Command {
     command
 }
 
-/// The messages of a cargo command, and whether it ended well.
+/// Runs a cargo command. Returns its messages, and whether it succeeded.
 fn messages(mut command: Command) -> Result<(Vec<Value>, bool), Failure> {
     eprintln!("$ {}", show(&command));
     let failed = |err: std::io::Error| Failure::Unable(format!("`cargo`: {err}"));
@@ -300,8 +302,8 @@ fn plan(
         }
         programs.extend(messages.iter().filter_map(|message| program(message, *way)));
     }
-    // Cargo tells of them in the order in which they are ready, and what was recorded before names
-    // them by their places.
+    // Sort the programs, because cargo reports them in the order in which they are ready, and
+    // earlier recordings refer to them by index.
     programs.sort_by_key(|it| (it.package.clone(), it.target.clone(), it.models, it.path.clone()));
     let mut unviable: BTreeMap<String, usize> = BTreeMap::new();
     for mutant in mutants.all.iter().filter(|it| chosen.contains(&it.id)) {
@@ -343,7 +345,8 @@ fn program(message: &Value, way: Way) -> Option<Program> {
     })
 }
 
-/// What did not compile in a file as it stands, so that the next run need not learn it again.
+/// Mutants that did not compile, by a file's path and content. The next run uses this list instead
+/// of compiling them again.
 type Memory = BTreeMap<String, Vec<String>>;
 
 fn path_of_memory(place: &Place<'_>) -> PathBuf {

@@ -1,4 +1,5 @@
-//! What another machine needs to judge: the programs without symbols, the plan, this program.
+//! Packs what another machine needs to judge mutants: the test programs without symbols, the plan,
+//! and this program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use super::plan::{Plan, unable};
 use crate::shell::run;
 use crate::{Failure, Outcome};
 
-/// Folders of the copy whose files tests read as they run.
+/// Folders of the copy whose files the tests read when they run.
 const DATA: &[&str] = &[
     "fuzz/corpus",
     "docs",
@@ -16,7 +17,7 @@ const DATA: &[&str] = &[
     "crates/onramp-sim/tests/kernel_draws",
 ];
 
-/// Fills the folder; `DIR/xtask mutants --plan DIR` judges there.
+/// Fills the folder `dir`. On the other machine, `DIR/xtask mutants --plan DIR` judges the mutants.
 pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
     let programs = dir.join("programs");
     fs::create_dir_all(&programs).map_err(|err| unable(dir, &err))?;
@@ -40,7 +41,8 @@ pub(super) fn write(plan: &Plan, dir: &Path) -> Outcome {
         }
     }
     plan.write(&dir.join("plan.json"))?;
-    // This process opens it: it may have been built anew meanwhile.
+    // Copy through `/proc/self/exe`, because the file of this program may have been built anew
+    // meanwhile.
     let program = dir.join("xtask");
     fs::copy("/proc/self/exe", &program).map_err(|err| unable(&program, &err))?;
     eprintln!("mutants: judge there with `{0}/xtask mutants --plan {0}`", dir.display());
@@ -51,8 +53,8 @@ fn strip(from: &Path, to: &Path) -> Outcome {
     run(Command::new("strip").arg(from).arg("-o").arg(to))
 }
 
-/// Reads what [`write`](fn@write) wrote. Tests look for files where the copy was when they were
-/// built.
+/// Reads the folder that [`write`](fn@write) filled. Tests look for files at the path that the copy
+/// had when they were built.
 pub(super) fn open(dir: &Path) -> Result<Plan, Failure> {
     let dir = dir.canonicalize().map_err(|err| unable(dir, &err))?;
     let mut plan = Plan::read(&dir.join("plan.json"))?;

@@ -1,4 +1,4 @@
-//! Runs tests in a process that may hang, spin, crash or eat memory.
+//! Runs tests in a process that may hang, loop for ever, crash or use up memory.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,22 +14,23 @@ use rustix::process::{
 use super::plan::Program;
 use crate::Failure;
 
-/// More is a mutant that collects without end.
+/// Bytes of memory that a test process may use. A mutant that needs more is collecting data without
+/// end.
 const MEMORY: u64 = 4 << 30;
 
-/// On a busy machine a test takes longer than it should: it counts as twice its processor time, and
-/// so much more for what it may have waited for.
+/// A test's running time is taken as at most twice its processor time plus this duration. The
+/// measured running time is too long on a busy machine, but the test may also have to wait.
 const WAITS: Duration = Duration::from_millis(500);
 
-/// How a process with tests ended.
+/// How a test process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Passed,
-    /// This test said so.
+    /// This test reported a failure.
     Failed(String),
-    /// It ended otherwise than a harness does.
+    /// The process ended without the final report of the test harness.
     Crashed,
-    /// It took longer than it may.
+    /// The process exceeded its time limit.
     Hung,
 }
 
@@ -37,18 +38,20 @@ pub(super) enum End {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub wall: Duration,
-    /// Of all processors together; in whole seconds.
+    /// Processor time of all threads together, in whole seconds.
     pub cpu: Duration,
 }
 
 impl Limits {
-    /// For tests that need `time` when nothing is wrong: generous, as the machine may be busy.
+    /// Returns limits for tests that need `time` when nothing is wrong. The limits are generous,
+    /// because the machine may be busy.
     pub(super) fn for_tests(time: Duration) -> Self {
         Self { wall: Duration::from_secs(10) + time * 12, cpu: Duration::from_secs(2) + time * 8 }
     }
 }
 
-/// The program, in its folder, without what a machine may have beside the tree.
+/// Makes the command that runs the program in its folder, hidden from files and settings that a
+/// machine may have outside the tree.
 pub(super) fn command(program: &Program, empty: &Path) -> Command {
     let mut command = Command::new(&program.path);
     command.current_dir(&program.folder).process_group(0);
@@ -59,7 +62,7 @@ pub(super) fn command(program: &Program, empty: &Path) -> Command {
     command
 }
 
-/// Runs these tests of the program, one after the other, until the first fails.
+/// Runs these tests of the program one after the other, until the first failure.
 pub(super) fn run(
     mut command: Command,
     program: &Program,
@@ -75,7 +78,7 @@ pub(super) fn run(
     let mut child = command.spawn().map_err(failed)?;
     let pid = Pid::from_child(&child);
     let limit = |what, value: u64| {
-        // A process that has ended already needs no limit.
+        // Setting a limit fails if the process has already ended, and then no limit is needed.
         let limit = Rlimit { current: Some(value), maximum: Some(value + 1) };
         let _ = prlimit(Some(pid), what, limit);
     };
@@ -88,19 +91,21 @@ pub(super) fn run(
     Ok((end, start.elapsed().min(cpu * 2 + WAITS)))
 }
 
-/// The processor time of all threads of a process that has ended and was not waited for yet.
+/// Returns the processor time of all threads of a process that has ended and was not waited for
+/// yet.
 fn processor_time(pid: Pid) -> Duration {
     const TICKS_PER_SECOND: u64 = 100;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     let stat = stat.unwrap_or_default();
-    // The name of the program, in parentheses, may have spaces; user and system time are the 12th
-    // and 13th words behind it.
+    // The program name in parentheses may contain spaces. User time and system time are the 12th
+    // and 13th words after it.
     let words = stat.rsplit(')').next().unwrap_or("").split_whitespace().skip(11).take(2);
     let ticks: u64 = words.filter_map(|word| word.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
-/// Reads until the process says that a test failed, or closes its output, or is late.
+/// Reads the output until a test reports a failure, the process closes its output, or the time is
+/// up.
 fn read(
     mut from: ChildStdout,
     program: &Program,
@@ -147,7 +152,8 @@ fn failed_test(said: &str) -> Option<String> {
     )
 }
 
-/// Ends the process and all that it has started. Also gives the processor time it took.
+/// Ends the process and all processes that it has started. Returns how it ended, and the processor
+/// time that it took.
 fn settle(
     child: &mut Child,
     pid: Pid,
@@ -158,14 +164,15 @@ fn settle(
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let has_ended = || waitid(WaitId::Pid(pid), look).is_ok_and(|status| status.is_some());
     if end.is_none() || end == Some(End::Crashed) {
-        // Its output is closed: it is about to end, or hangs on the way.
+        // The process has closed its output, so it is about to end, or hangs on the way.
         while !has_ended() && now() < late {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     let ended = has_ended();
     let cpu = processor_time(pid);
-    // A process that has ended keeps its number until it is waited for.
+    // Killing the group is safe, because a process that has ended keeps its number until it is
+    // waited for.
     let _ = kill_process_group(pid, Signal::KILL);
     let status = child.wait()?;
     let spun = status.signal() == Some(Signal::XCPU.as_raw());

@@ -1,4 +1,4 @@
-//! Which mutants a run is about: crates, files, lines that changed, a sample.
+//! Selects the mutants of a run: by crate, by file, by changed lines, or as a random sample.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -8,11 +8,11 @@ use super::plan::Mutant;
 use crate::Failure;
 use crate::shell::root;
 
-/// Lines by file.
+/// Ranges of line numbers, by file.
 pub(super) type Lines = HashMap<String, Vec<RangeInclusive<usize>>>;
 
-/// The lines that differ from `base`: without one, from where the branch left `main`, or from the
-/// last commit if that is where we are.
+/// Returns the lines that differ from the commit `base`. Without `base`, compares with the commit
+/// where the branch left `main`, or, on `main` itself, with the previous commit.
 pub(super) fn changed(base: Option<&str>) -> Result<Lines, Failure> {
     let base = match base {
         Some(base) => base.to_owned(),
@@ -38,7 +38,7 @@ fn git(args: &[&str]) -> Result<String, Failure> {
     Err(Failure::Unable(format!("`git {}`: {}", args.join(" "), text(&output.stderr))))
 }
 
-/// The new lines of a difference without context.
+/// Returns the new lines of a diff that has no context lines.
 fn lines_of(diff: &str) -> Lines {
     let (mut out, mut file) = (Lines::new(), String::new());
     for line in diff.lines() {
@@ -55,13 +55,13 @@ fn lines_of(diff: &str) -> Lines {
     out
 }
 
-/// Whether a mutant stands on one of these lines.
+/// Whether a mutant is on one of these lines.
 pub(super) fn stands_on(lines: &Lines, mutant: &Mutant) -> bool {
     let ranges = lines.get(&mutant.path);
     ranges.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&mutant.line)))
 }
 
-/// The numbers of `count` of these mutants; the same for the same seed.
+/// Returns the numbers of `count` random mutants of these. The same seed selects the same mutants.
 pub(super) fn sample(mutants: &[&Mutant], count: usize, seed: u64) -> HashSet<u32> {
     let mut rng = fastrand::Rng::with_seed(seed);
     rng.choose_multiple(mutants.iter(), count).into_iter().map(|mutant| mutant.id).collect()

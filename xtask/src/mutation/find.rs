@@ -1,7 +1,8 @@
-//! Finds the places of a source file that can be changed, and how.
+//! Finds the places of a source file that can be changed, and the changes for each place.
 //!
-//! Left out: what is evaluated at compile time (constants, statics, `const fn`, lengths of arrays,
-//! patterns), the inside of macros, tests, code for the model checkers, `Debug` and `Display`.
+//! These are left out: code that is evaluated at compile time (constants, statics, `const fn`,
+//! lengths of arrays, patterns), the inside of macros, tests, code for the model checkers, and the
+//! implementations of `Debug` and `Display`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -14,10 +15,11 @@ use syn::{Attribute, Block, Expr, ExprMatch, ImplItemFn, ItemFn, ItemImpl, Pat, 
 use super::node::{has_let, is_call, is_left_out, short};
 use super::swap;
 
-/// What surrounds the original when a place is rewritten. Those of no length come first.
+/// The kind of place, which determines the code written around the original. The variants for
+/// places of length zero come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
-    /// At the start of a function's body: the mutants return at once.
+    /// The start of a function's body: the mutants return at once.
     Body,
     /// After the pattern of a match arm: the mutant does not take the arm.
     Arm,
@@ -30,37 +32,37 @@ pub(super) enum Shape {
 /// One way to change a place.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// In words.
+    /// Description of the change in words.
     pub what: String,
-    /// What stands in the program instead.
+    /// The text that replaces the original.
     pub text: String,
-    /// Line from 1, column from 0.
+    /// Position of the change. Lines count from 1, columns from 0.
     pub at: LineColumn,
 }
 
-/// A place that can be changed. A file's places lie in each other or apart.
+/// A place that can be changed. Two places of a file are either nested or separate.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
-    /// In bytes of the file.
+    /// The place's range in the file, in bytes.
     pub range: Range<usize>,
     pub shape: Shape,
-    /// The function, with its type: `Red::enqueue`.
+    /// The name of the function with its type, such as `Red::enqueue`.
     pub function: String,
     pub changes: Vec<Change>,
 }
 
-/// What a file has.
+/// The result of searching a file.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// In the order of rewriting: by start, the outer first.
+    /// The places in the order of rewriting: sorted by start, outer places first.
     pub sites: Vec<Site>,
-    /// The bodies of functions, in bytes of the file.
+    /// The bodies of functions, as ranges in the file, in bytes.
     pub functions: Vec<Range<usize>>,
-    /// Modules in files of their own that are only for tests or model checkers.
+    /// Modules in separate files that are used only by tests or model checkers.
     pub only_tests: Vec<String>,
 }
 
-/// All places of a source text that can be changed.
+/// Returns all places of a source text that can be changed.
 pub(super) fn find(source: &str) -> Result<Found, String> {
     let file = syn::parse_file(source).map_err(|err| {
         let at = err.span().start();
@@ -73,7 +75,7 @@ pub(super) fn find(source: &str) -> Result<Found, String> {
     Ok(found)
 }
 
-/// By start, longest first; then by shape.
+/// Sort key of a place: by start, then longest first, then by shape.
 type Place = (usize, std::cmp::Reverse<usize>, Shape);
 
 #[derive(Default)]
@@ -81,11 +83,11 @@ struct Finder<'a> {
     source: &'a str,
     found: Found,
     sites: BTreeMap<Place, Site>,
-    /// Names of the types, traits and functions around.
+    /// Names of the types, traits and functions around the current node.
     names: Vec<String>,
-    /// How many functions are around.
+    /// The number of functions around the current node.
     depth: usize,
-    /// Variables that are declared without a value: their first assignment cannot go.
+    /// Variables that are declared without a value. Their first assignment cannot be removed.
     unset: HashSet<String>,
 }
 
@@ -102,7 +104,8 @@ impl Finder<'_> {
         if changes.is_empty() || self.depth == 0 {
             return;
         }
-        // What has no length lies before what starts there, and is not longer than it.
+        // A place of length zero sorts before the places that start at the same byte, as if it were
+        // the longest.
         let length = if range.is_empty() { usize::MAX } else { range.end };
         let place = (range.start, std::cmp::Reverse(length), shape);
         let function = self.names.join("::");
@@ -110,7 +113,7 @@ impl Finder<'_> {
         self.sites.entry(place).or_insert_with(fresh).changes.extend(changes);
     }
 
-    /// Adds an expression that may be replaced by each of `texts`.
+    /// Adds an expression that may be replaced by each of `changes`.
     fn swap(&mut self, expr: &Expr, at: Span, changes: Vec<(String, String)>) {
         let shown = short(self.of(expr));
         let change = |(what, text): (String, String)| {
@@ -185,7 +188,8 @@ impl Finder<'_> {
         }
     }
 
-    /// A literal or a constant: its own text says nothing, so the description has its line.
+    /// Adds a change of a literal or a constant. Its own text says little, so the description shows
+    /// the whole line.
     fn around(&mut self, expr: &Expr, change: Option<(String, String)>) {
         let Some((what, text)) = change else { return };
         let range = expr.span().byte_range();
@@ -202,7 +206,8 @@ impl Finder<'_> {
         self.swap(expr, expr.span(), vec![change]);
     }
 
-    /// A condition without an operator, whose operator would be replaced.
+    /// Adds the negation of a condition that has no operator. Conditions with an operator get
+    /// another operator instead.
     fn condition(&mut self, expr: &Expr) {
         match expr {
             Expr::Call(_) | Expr::MethodCall(_) | Expr::Path(_) | Expr::Field(_) => {
@@ -274,7 +279,7 @@ impl Finder<'_> {
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr(&mut self, expr: &'ast Expr) {
-        // An expression with attributes of its own keeps its place; its parts may change.
+        // An expression with attributes of its own is not replaced, but its parts may be.
         let marked = self.of(expr).starts_with('#');
         if marked && self.of(expr).starts_with("#[cfg") {
             return;
@@ -296,7 +301,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr_call(&mut self, it: &'ast syn::ExprCall) {
-        // The name of the function called is no constant.
+        // Skip the name of the called function, which looks like a constant but is not one.
         if !matches!(&*it.func, Expr::Path(_)) {
             self.visit_expr(&it.func);
         }
@@ -304,7 +309,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr_reference(&mut self, it: &'ast syn::ExprReference) {
-        // A reference to constants may have to live for ever; one to a computed value cannot.
+        // A reference to constants may have to live for the whole program. A reference to a
+        // computed value cannot, so skip these.
         let constant = matches!(
             &*it.expr,
             Expr::Lit(_)
@@ -325,7 +331,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
-        // A constructor without arguments makes the default already.
+        // A constructor without arguments usually makes the default value already, so replacing it
+        // by the default changes nothing.
         let computed = match &field.expr {
             Expr::Field(_) | Expr::MethodCall(_) => true,
             Expr::Call(it) => !it.args.is_empty(),

@@ -1,4 +1,5 @@
-//! Runs the tests that reach a mutant, until one fails: cheapest first, those of its crate first.
+//! Runs the tests that reach a mutant until one fails. Tests of the mutant's own crate come first,
+//! and cheap tests before expensive ones.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -15,22 +16,24 @@ use super::plan::{Mutant, Plan, unable};
 use super::record::{Test, label};
 use crate::Failure;
 
-/// Tests are started in portions: the first has tests of so much time, each next four times.
+/// Tests are started in portions. The first portion has tests that take this long together, and
+/// each further portion takes four times as long.
 const PORTION: Duration = Duration::from_millis(50);
 
-/// What became of a mutant.
+/// The result for a mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Fate {
     /// This test failed.
     Found(String),
-    /// A test that fails or not, depending on what else the machine does, did not end in time.
+    /// This test did not end in time. Whether a test hangs can depend on what else the machine
+    /// does.
     Hung(String),
-    /// A process with tests did not come to its end.
+    /// A process with tests ended in an abnormal way.
     Crashed(String),
-    /// So many tests passed, of so many that reach it.
+    /// `ran` tests passed, of `reach` tests that reach the mutant.
     Survived { ran: usize, reach: usize },
-    /// No test reaches it.
+    /// No test reaches the mutant.
     Unreached,
 }
 
@@ -40,27 +43,28 @@ impl Fate {
     }
 }
 
-/// What the file of results has on each line but the first, which is the plan's fingerprint.
+/// A line of the file of results. The file's first line is different: it holds the plan's
+/// fingerprint.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     key: String,
     fate: Fate,
-    /// It was told by a test of an earlier build, and taken over with `--trust`.
+    /// Whether the result comes from a test of an earlier build and was taken over with `--trust`.
     #[serde(default)]
     trusted: bool,
 }
 
-/// What a run is given beside the plan.
+/// Settings of a run that are not part of the plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub jobs: usize,
-    /// Tests of so much time are run for a mutant at most.
+    /// The longest time that tests may take for one mutant, measured without mutants.
     pub budget: Duration,
-    /// What a test of an earlier build found counts as found.
+    /// Whether a mutant that a test of an earlier build found counts as found.
     pub trust: bool,
 }
 
-/// Judges these mutants of the plan; those in the file of results are not judged again.
+/// Judges these mutants of the plan. Mutants that are already in the file of results are skipped.
 pub(super) fn judge(
     plan: &Plan,
     tests: &[Test],
@@ -76,7 +80,7 @@ pub(super) fn judge(
     let (next, results) = (AtomicUsize::new(0), Mutex::new((known, file)));
     let worker = || -> Result<(), Failure> {
         loop {
-            // Relaxed: a counter, which orders nothing.
+            // Relaxed: a counter that orders no other memory.
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(mutant) = todo.get(index) else { return Ok(()) };
             let fate = judge.one(mutant)?;
@@ -98,8 +102,8 @@ pub(super) fn judge(
     Ok(results.into_inner().expect("no worker panics").0)
 }
 
-/// What an earlier run of the same plan told, and the file to go on with. Of a run of another plan
-/// nothing is taken over, or, with `trust`, the mutants that were found.
+/// Returns the results of an earlier run of the same plan, and the file to continue. From a run of
+/// another plan, nothing is taken over, or, with `trust`, the mutants that were found.
 fn resume(
     path: &Path,
     fingerprint: u64,
@@ -111,7 +115,7 @@ fn resume(
     let mut known = HashMap::new();
     if same || trust {
         let entries = old.lines().skip(1).map_while(|line| serde_json::from_str(line).ok());
-        // A later entry of the same mutant counts, as it is read later.
+        // If a mutant has several entries, the last one counts, because it replaces the others.
         let counts = |entry: &Entry| match trust {
             true => same || entry.fate.is_found(),
             false => !entry.trusted,
@@ -137,9 +141,11 @@ struct Judge<'a> {
     tests: &'a [Test],
     empty: std::path::PathBuf,
     budget: Duration,
-    /// By a place's first mutant: indices of tests, cheapest first.
+    /// Indices of the tests that reach a place, cheapest first, by the number of the place's first
+    /// mutant.
     reach: HashMap<u32, Vec<usize>>,
-    /// The tests that found mutants of a function: they probably find the next one too.
+    /// The tests that found mutants of a function, by function. They probably find its next mutant
+    /// too.
     lucky: Mutex<HashMap<String, Vec<usize>>>,
 }
 
@@ -195,7 +201,7 @@ impl<'a> Judge<'a> {
         Ok(Fate::Survived { ran: ran.len(), reach: reach.len() })
     }
 
-    /// Tests to start together: each portion is of one program.
+    /// Splits tests into portions that are started together. Each portion has tests of one program.
     fn portions(&self, tests: &[&usize]) -> Vec<Vec<usize>> {
         let mut portions = Vec::new();
         let (mut rest, mut size) = (tests, PORTION);
@@ -222,7 +228,8 @@ impl<'a> Judge<'a> {
         portions
     }
 
-    /// The fate and the test, if one of these tests (of one program) finds the mutant.
+    /// Runs the tests of a portion, which are all of one program. Returns the result and the test
+    /// if one of them finds the mutant.
     fn run(
         &self,
         mutant: &Mutant,
@@ -239,7 +246,7 @@ impl<'a> Judge<'a> {
         let by_name = |name: &str| {
             portion.iter().copied().find(|&index| self.tests[index].name == name || name.is_empty())
         };
-        // Which of them it was is not known.
+        // The process does not say which of the tests it was.
         let some = || {
             let first = label(program, &self.tests[portion[0]].name);
             match portion.len() {
@@ -256,8 +263,8 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The end of one of two more tries that fails, too: a test that fails now and then has found
-    /// nothing.
+    /// Runs the tests up to two more times. Returns how the first failing run ended, or `None` if
+    /// no run fails, because a test that fails only now and then has found nothing.
     fn again(&self, mutant: &Mutant, portion: &[usize]) -> Result<Option<End>, Failure> {
         for _ in 0..2 {
             let end = self.start(mutant, portion)?;

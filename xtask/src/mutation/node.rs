@@ -1,8 +1,8 @@
-//! Questions about a piece of source.
+//! Answers questions about a piece of Rust syntax.
 
 use syn::{Attribute, Expr};
 
-/// A call, perhaps with `?` or `.await`.
+/// Whether an expression is a call, perhaps followed by `?` or `.await`.
 pub(super) fn is_call(expr: &Expr) -> bool {
     match expr {
         Expr::Call(_) | Expr::MethodCall(_) => true,
@@ -12,7 +12,8 @@ pub(super) fn is_call(expr: &Expr) -> bool {
     }
 }
 
-/// Whether `if let` has this for a part of its condition: such a part stands nowhere else.
+/// Whether the expression contains `let`, as conditions of `if let` do. Such an expression cannot
+/// stand anywhere else.
 pub(super) fn has_let(expr: &Expr) -> bool {
     match expr {
         Expr::Let(_) => true,
@@ -22,7 +23,7 @@ pub(super) fn has_let(expr: &Expr) -> bool {
     }
 }
 
-/// Only in tests, or under a model checker.
+/// Whether code with these attributes is compiled only for tests or for a model checker.
 pub(super) fn is_left_out(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let path = attr.path();
@@ -37,7 +38,7 @@ pub(super) fn is_left_out(attrs: &[Attribute]) -> bool {
     })
 }
 
-/// One line, not too long.
+/// Returns the text as one line of limited length.
 pub(super) fn short(text: &str) -> String {
     const LONGEST: usize = 72;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

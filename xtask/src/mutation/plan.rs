@@ -1,4 +1,4 @@
-//! What is to be done: the mutants, and the programs that have the tests.
+//! The plan of a run: the mutants, and the programs that contain the tests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,23 +12,25 @@ use crate::Failure;
 /// One change of one place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Mutant {
-    /// Its number, which chooses it.
+    /// The number that selects this mutant.
     pub id: u32,
-    /// The number of the first mutant of its place, by which tests say that they were there.
+    /// The number of the first mutant of the same place. Tests record this number when they reach
+    /// the place.
     pub base: u32,
-    /// The file, from the root.
+    /// The file, relative to the root of the project.
     pub path: String,
     pub line: usize,
-    /// From 1.
+    /// The column, counted from 1.
     pub column: usize,
     pub function: String,
     pub what: String,
-    /// Tells apart those of a function that are described alike: 1, 2, and so on.
+    /// Distinguishes mutants of a function that have the same description: 1, 2, and so on.
     pub nth: usize,
 }
 
 impl Mutant {
-    /// What names it in the list of the equivalent: stays when lines move.
+    /// Returns the name of the mutant in the list of equivalent mutants. The name stays the same
+    /// when lines move.
     pub(super) fn key(&self) -> String {
         let Self { path, function, what, nth, .. } = self;
         let nth = if *nth == 1 { String::new() } else { format!(" #{nth}") };
@@ -43,7 +45,7 @@ impl fmt::Display for Mutant {
     }
 }
 
-/// Sets [`Mutant::nth`] of each.
+/// Sets [`Mutant::nth`] of each mutant.
 pub(super) fn count_alike(mutants: &mut [Mutant]) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for mutant in mutants {
@@ -54,29 +56,29 @@ pub(super) fn count_alike(mutants: &mut [Mutant]) {
     }
 }
 
-/// A program with tests.
+/// A program that contains tests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Program {
     pub path: PathBuf,
-    /// The folder in which it runs.
+    /// The folder in which the program runs.
     pub folder: PathBuf,
-    /// The package.
+    /// The package that the program tests.
     pub package: String,
-    /// The target: the library, or one of the files in `tests`.
+    /// The cargo target: the library, or one of the files in `tests`.
     pub target: String,
-    /// Whether it knows the arguments of Rust's test harness.
+    /// Whether the program understands the arguments of Rust's test harness.
     pub harness: bool,
-    /// Whether its tests are models, which try all interleavings and may take longer.
+    /// Whether the tests are models, which try all interleavings and may take longer.
     pub models: bool,
 }
 
-/// All that is needed to judge, without sources and without cargo.
+/// Everything that is needed to judge mutants without sources and without cargo.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// Changes when the sources or the tests do.
+    /// A number that changes when the sources or the tests change.
     pub fingerprint: u64,
     pub mutants: Vec<Mutant>,
-    /// How many were left out since they do not compile, by file.
+    /// For each file, how many mutants were left out because they do not compile.
     pub unviable: Vec<(String, usize)>,
     pub programs: Vec<Program>,
     /// The copy of the project, whose files some tests read.
@@ -91,8 +93,8 @@ impl Plan {
         fs::write(path, text).map_err(|err| unable(path, &err))
     }
 
-    /// Leaves out the tests of crates that have none of the mutants. Results of the one kind of
-    /// run are not those of the other.
+    /// Leaves out the tests of crates that have none of the mutants. Changes the fingerprint,
+    /// because results with and without these tests must not be mixed.
     pub(super) fn only_own_tests(&mut self) {
         let (mutants, before) = (&self.mutants, self.programs.len());
         self.programs.retain(|program| {
@@ -114,7 +116,8 @@ pub(super) fn unable(path: &Path, err: &dyn fmt::Display) -> Failure {
     Failure::Unable(format!("{}: {err}", path.display()))
 }
 
-/// The part of the project that a file belongs to: a qdisc's kind, the filters, a crate.
+/// Returns the part of the project that a file belongs to: a kind of qdisc, the filters, or a
+/// crate.
 pub(super) fn area(path: &str) -> String {
     let mut parts = path.trim_start_matches("crates/").splitn(2, "/src/");
     let (package, file) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));

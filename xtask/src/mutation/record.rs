@@ -1,4 +1,5 @@
-//! Runs each test alone on the original, and keeps what it reached and how long it took.
+//! Runs each test alone on the original code, and records which places it reaches and how long it
+//! takes.
 
 use std::fs;
 use std::path::Path;
@@ -12,13 +13,13 @@ use super::child::{self, End, Limits};
 use super::plan::{Plan, Program, unable};
 use crate::Failure;
 
-/// Longer tests are left out.
+/// Tests that take longer than this are left out.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Longer models are left out.
+/// Models that take longer than this are left out.
 const LONGEST_MODEL: Duration = Duration::from_secs(20);
 
-/// Tests that need more than the tree: network namespaces, a browser, programs of other people.
-/// The package, and how the name begins.
+/// Tests that need more than the source tree: network namespaces, a browser, programs of other
+/// projects. Each entry has the package and the beginning of the test's name.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("onramp", "host_kernel::"),
     ("onramp", "devices::kernel::"),
@@ -27,28 +28,28 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("onramp-daemon", "watch::prometheus::"),
 ];
 
-/// A test, and what it does.
+/// A test, its running time, and the places that it reaches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Test {
-    /// Index of the program.
+    /// Index of the program in the plan.
     pub program: usize,
-    /// Empty where the program is one test.
+    /// Name of the test. Empty if the program is a single test.
     pub name: String,
     pub time: Duration,
-    /// First mutants of the places it reached.
+    /// The places that the test reaches, each by the number of its first mutant.
     pub reached: Vec<u32>,
 }
 
-/// The tests that judge, and those that cannot, with the reasons.
+/// The tests that can judge, and the tests that cannot, with the reasons.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Recorded {
-    /// The plan's.
+    /// The fingerprint of the plan that was recorded.
     fingerprint: u64,
     pub tests: Vec<Test>,
     pub left_out: Vec<String>,
 }
 
-/// Runs them all, `jobs` at a time; `work` is for files.
+/// Runs all tests, `jobs` at a time. Uses the folder `work` for files.
 pub(super) fn record(plan: &Plan, work: &Path, jobs: usize) -> Result<Recorded, Failure> {
     let empty = work.join("empty");
     fs::create_dir_all(&empty).map_err(|err| unable(&empty, &err))?;
@@ -72,7 +73,7 @@ pub(super) fn record(plan: &Plan, work: &Path, jobs: usize) -> Result<Recorded, 
     let (next, out) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let worker = |job: usize| -> Result<(), Failure> {
         let file = work.join(format!("reached.{job}"));
-        // Relaxed: a counter, which orders nothing.
+        // Relaxed: a counter that orders no other memory.
         while let Some((program, name)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
             let one = one(plan, *program, name, &file, &empty)?;
             out.lock().expect("no worker panics").push(one);
@@ -97,7 +98,7 @@ pub(super) fn record(plan: &Plan, work: &Path, jobs: usize) -> Result<Recorded, 
     Ok(recorded)
 }
 
-/// The names of a program's tests.
+/// Returns the names of a program's tests.
 fn list(program: &Program, empty: &Path) -> Result<Vec<String>, Failure> {
     if !program.harness {
         return Ok(vec![String::new()]);
@@ -106,13 +107,13 @@ fn list(program: &Program, empty: &Path) -> Result<Vec<String>, Failure> {
     let output = command.args(["--list", "--format", "terse"]).output();
     let output = output.map_err(|err| unable(&program.path, &err))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // The other tests of that crate do not run under the model checker.
+    // The other tests of the crate do not run under the model checker.
     let wanted = |name: &&str| !program.models || name.starts_with("loom::");
     let names = text.lines().filter_map(|line| line.strip_suffix(": test")).filter(wanted);
     Ok(names.map(str::to_owned).collect())
 }
 
-/// A test, or why it does not judge.
+/// Runs one test. Returns its recording, or the reason why the test cannot judge.
 fn one(
     plan: &Plan,
     index: usize,
@@ -146,7 +147,7 @@ fn one(
     Ok(Ok(Test { program: index, name: name.to_owned(), time, reached }))
 }
 
-/// As a person names a test.
+/// Returns the name of a test as people write it.
 pub(super) fn label(program: &Program, name: &str) -> String {
     let Program { package, target, .. } = program;
     let name = if name.is_empty() { target.as_str() } else { name };

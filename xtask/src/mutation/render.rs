@@ -1,19 +1,19 @@
-//! Writes a source file in which every mutant is a branch, chosen when the program runs.
+//! Writes a source file in which every mutant is a branch that is chosen when the program runs.
 //!
-//! The original of a place has the places within it rewritten too; its mutants have the text as
-//! it was, since only one mutant is active at a time. So the text grows with the depth of nesting,
-//! not with its power.
+//! In the original of a place, the places nested in it are rewritten too. The mutants of the place
+//! keep the nested places unchanged, because only one mutant is active at a time. So the text grows
+//! linearly with the depth of nesting, not exponentially.
 
 use std::ops::Range;
 
 use super::find::{Shape, Site};
 
-/// A place with the numbers of its mutants: the first, and which of its changes are possible.
+/// A place with the number of its first mutant. The other mutants have the following numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered {
     pub site: Site,
     pub base: u32,
-    /// For each change whether it compiles.
+    /// For each change, whether it compiles.
     pub viable: Vec<bool>,
 }
 
@@ -22,20 +22,21 @@ impl Numbered {
         u32::try_from(self.viable.len()).expect("a place has few mutants")
     }
 
-    /// The numbers of all mutants of this place.
+    /// Returns the numbers of all mutants of this place.
     pub(super) fn ids(&self) -> Range<u32> {
         self.base..self.base + self.count()
     }
 }
 
-/// Bytes of the text that was written, and the mutants that are guilty of an error there.
+/// A range of bytes in the rewritten text, and the mutants that are to blame for a compiler error
+/// in that range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub bytes: Range<usize>,
     pub mutants: Range<u32>,
 }
 
-/// The text, and who wrote what.
+/// The rewritten text, and the mutants that belong to each region of it.
 #[derive(Debug, Default)]
 pub(super) struct Rendered {
     pub text: String,
@@ -43,7 +44,7 @@ pub(super) struct Rendered {
 }
 
 impl Rendered {
-    /// The mutants of the smallest region that holds `bytes`.
+    /// Returns the mutants of the smallest region that contains `bytes`.
     pub(super) fn guilty(&self, bytes: &Range<usize>) -> Option<Range<u32>> {
         let holds =
             |at: &Range<usize>| at.start <= bytes.start && bytes.end <= at.end && !at.is_empty();
@@ -52,7 +53,8 @@ impl Rendered {
     }
 }
 
-/// Rewrites `source`. `sites` are in order, the outer first; `functions` are the bodies.
+/// Rewrites `source`. `sites` are sorted, outer places first. `functions` are the bodies of
+/// functions.
 pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>]) -> Rendered {
     let mut writer =
         Writer { source, out: Rendered::default(), starts: Vec::new(), ends: Vec::new() };
@@ -61,7 +63,7 @@ pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>
     writer.span(0..source.len(), &alive);
     let (starts, ends) = (std::mem::take(&mut writer.starts), std::mem::take(&mut writer.ends));
     let mut out = writer.out;
-    // The last resort for an error outside of every place: all that the function has.
+    // For an error outside of every place, blame all mutants of the function as a last resort.
     for body in functions {
         let within =
             |site: &&Numbered| body.start < site.site.range.start && site.site.range.end < body.end;
@@ -74,7 +76,8 @@ pub(super) fn render(source: &str, sites: &[Numbered], functions: &[Range<usize>
     out
 }
 
-/// Where a byte of the source went; `moves` has pairs of old and new places, in order.
+/// Returns where a byte of the source is in the rewritten text. `moves` has pairs of old and new
+/// positions, in order.
 fn moved(moves: &[(usize, usize)], at: usize) -> usize {
     let next = moves.partition_point(|(old, _)| *old <= at);
     let (old, new) = next.checked_sub(1).map_or((0, 0), |index| moves[index]);
@@ -84,9 +87,10 @@ fn moved(moves: &[(usize, usize)], at: usize) -> usize {
 struct Writer<'a> {
     source: &'a str,
     out: Rendered,
-    /// Pieces of the original: where each began, there and here.
+    /// For each copied piece of the original: where it starts in the source and in the new text.
     starts: Vec<(usize, usize)>,
-    /// The same; the end of a body lies behind all that was put into it.
+    /// The same pieces, for mapping the end of a range: the end of a body lies after everything
+    /// that was inserted into the body.
     ends: Vec<(usize, usize)>,
 }
 
@@ -98,7 +102,8 @@ impl Writer<'_> {
         self.out.text += &self.source[range];
     }
 
-    /// The original text of `range`, with `sites` (which lie in it) rewritten.
+    /// Writes the original text of `range`, with the places `sites`, which lie in the range,
+    /// rewritten.
     fn span(&mut self, range: Range<usize>, sites: &[&Numbered]) {
         let mut at = range.start;
         let mut rest = sites;
@@ -146,7 +151,7 @@ impl Writer<'_> {
         self.out.regions.push(Region { bytes, mutants: numbered.ids() });
     }
 
-    /// An arm for each mutant that compiles; the last one is for all numbers that are left.
+    /// Writes a match arm for each mutant that compiles. The last arm takes all remaining numbers.
     fn mutants(&mut self, numbered: &Numbered) {
         let viable = |&(place, _): &(usize, _)| numbered.viable[place];
         let mut changes = numbered.site.changes.iter().enumerate().filter(viable).peekable();

@@ -1,4 +1,4 @@
-//! Scores by area, and the mutants that survived.
+//! Reports scores by area, and the mutants that survived.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
@@ -8,27 +8,28 @@ use serde_json::{Value, json};
 use super::judge::Fate;
 use super::plan::{Mutant, Plan, area};
 
-/// What became of the mutants of an area.
+/// Counts of the mutants of an area, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Those that compile.
+    /// Number of mutants that compile.
     pub viable: usize,
     pub found: usize,
-    /// Tests reach them and pass.
+    /// Number of mutants that tests reach without failing.
     pub survived: usize,
-    /// No test reaches them.
+    /// Number of mutants that no test reaches.
     pub unreached: usize,
     pub equivalent: usize,
 }
 
 impl Tally {
-    /// Percent of those that a test could find; 100 where there is none.
+    /// Returns the percentage of mutants found, of those that a test could find. Returns 100 if
+    /// there are none.
     pub(super) fn score(&self) -> f64 {
         let of = self.found + self.survived + self.unreached;
         if of == 0 { 100.0 } else { 100.0 * share(self.found, of) }
     }
 
-    /// What is wrong if at least so many percent were wanted.
+    /// Returns an error message if the score is below `percent`.
     pub(super) fn lacks(&self, percent: f64) -> Option<String> {
         let score = self.score();
         (score < percent).then(|| format!("mutants: {score:.1} % found, {percent} % wanted"))
@@ -48,7 +49,7 @@ fn share(part: usize, of: usize) -> f64 {
     part as f64 / of as f64
 }
 
-/// The plan's mutants with what became of them.
+/// The plan's mutants with their results.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub plan: &'a Plan,
@@ -65,7 +66,7 @@ impl Report<'_> {
         self.plan.equivalent.contains_key(&mutant.key())
     }
 
-    /// By area.
+    /// Returns the counts by area.
     pub(super) fn tallies(&self) -> BTreeMap<String, Tally> {
         let mut out: BTreeMap<String, Tally> = BTreeMap::new();
         for mutant in &self.plan.mutants {
@@ -83,7 +84,7 @@ impl Report<'_> {
                 _ => tally.survived += 1,
             }
         }
-        // Those that were not tried, since they are listed.
+        // Add the mutants that were not tried because they are listed as equivalent.
         let tried: HashSet<String> = self.plan.mutants.iter().map(Mutant::key).collect();
         for key in self.plan.equivalent.keys().filter(|key| !tried.contains(*key)) {
             let path = key.split(' ').next().unwrap_or("");
@@ -95,7 +96,7 @@ impl Report<'_> {
         out
     }
 
-    /// Mutants that are listed as equivalent, although a test finds them.
+    /// Returns a message for each mutant that is listed as equivalent, although a test finds it.
     pub(super) fn wrongly_listed(&self) -> Vec<String> {
         let found = self.plan.mutants.iter().filter(|it| self.is_equivalent(it)).filter_map(|it| {
             let fate = self.fate(it).filter(|fate| fate.is_found())?;
@@ -104,7 +105,7 @@ impl Report<'_> {
         found.collect()
     }
 
-    /// A line for each mutant that survived.
+    /// Returns a line for each mutant that survived.
     pub(super) fn survivors(&self) -> Vec<String> {
         let line = |mutant: &Mutant| {
             let fate = self.fate(mutant).filter(|fate| !fate.is_found())?;
@@ -114,14 +115,14 @@ impl Report<'_> {
         self.plan.mutants.iter().filter_map(line).collect()
     }
 
-    /// Of all areas together.
+    /// Returns the counts of all areas together.
     pub(super) fn all(&self) -> Tally {
         let mut all = Tally::default();
         self.tallies().values().for_each(|tally| all.add(tally));
         all
     }
 
-    /// The table of scores.
+    /// Returns the table of scores as text.
     pub(super) fn table(&self) -> String {
         let tallies = self.tallies();
         let mut groups: BTreeMap<String, Tally> = BTreeMap::new();
@@ -154,7 +155,7 @@ impl Report<'_> {
         out
     }
 
-    /// The same for programs.
+    /// Returns the scores as JSON, for programs.
     pub(super) fn json(&self) -> Value {
         let areas: Vec<Value> = self
             .tallies()

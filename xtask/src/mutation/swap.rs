@@ -1,11 +1,11 @@
-//! What each operator, literal, method and return type is replaced by.
+//! Chooses the replacements of operators, literals, methods and return values.
 
 use syn::{BinOp, GenericArgument, Lit, PathArguments, ReturnType, Type};
 
-/// The operators to put in the place of one.
+/// Returns the operators that replace `op`.
 pub(super) fn binary(op: &BinOp) -> &'static [&'static str] {
     match op {
-        // The boundary, and the negation.
+        // For a comparison: move the boundary, and negate.
         BinOp::Lt(_) => &["<=", ">="],
         BinOp::Le(_) => &["<", ">"],
         BinOp::Gt(_) => &[">=", "<="],
@@ -38,7 +38,7 @@ pub(super) fn binary(op: &BinOp) -> &'static [&'static str] {
     }
 }
 
-/// Whether the operator changes its left side.
+/// Whether the operator changes its left operand.
 pub(super) fn assigns(op: &BinOp) -> bool {
     matches!(
         op,
@@ -55,7 +55,8 @@ pub(super) fn assigns(op: &BinOp) -> bool {
     )
 }
 
-/// The next integer (for 1, the one before), twice the float, the other truth.
+/// Returns the replacement of a literal: the next integer (for 1, the previous one), twice the
+/// float, or the other boolean. Returns `None` if the literal has no replacement.
 pub(super) fn literal(lit: &Lit) -> Option<String> {
     match lit {
         Lit::Int(it) => {
@@ -75,7 +76,7 @@ pub(super) fn literal(lit: &Lit) -> Option<String> {
     }
 }
 
-/// `LIKE_THIS`, other than the ends of a type's range.
+/// Whether a name is a constant `LIKE_THIS`. The bounds of a type's range do not count.
 pub(super) fn is_constant(name: &str) -> bool {
     let bounds = ["MAX", "MIN", "BITS", "EPSILON", "INFINITY", "NEG_INFINITY", "NAN"];
     let loud = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
@@ -90,13 +91,14 @@ const METHODS: &[(&str, &str)] = &[
     ("checked_add", "checked_sub"),
 ];
 
-/// The method to call in the place of another with so many arguments.
+/// Returns the method that replaces method `name` with `args` arguments, if there is one.
 pub(super) fn method(name: &str, args: usize) -> Option<&'static str> {
     let pair = METHODS.iter().find(|(one, other)| *one == name || *other == name);
     pair.filter(|_| args == 1).map(|(one, other)| if *one == name { *other } else { *one })
 }
 
-/// What a function could return without having looked; `""` where it returns nothing.
+/// Returns values that a function could return without doing its work. An empty string stands for a
+/// function that returns nothing.
 pub(super) fn values(output: &ReturnType) -> Vec<String> {
     match output {
         ReturnType::Default => vec![String::new()],

@@ -1,7 +1,8 @@
-//! Which mutant this process is. Written by `cargo xtask mutants`.
+//! Tells which mutant is active in this process. Written by `cargo xtask mutants`.
 //!
-//! `MUTANT=N`: the mutant N. `MUTANT_RECORD=FILE`: none; each place that is reached writes a byte
-//! at the offset of its first mutant. Neither: the original.
+//! `MUTANT=N` activates mutant N. `MUTANT_RECORD=FILE` activates no mutant: each place that is
+//! reached writes a byte to the file, at the offset that is the number of its first mutant. Without
+//! either, the program runs the original code.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -16,7 +17,8 @@ static STATE: AtomicU32 = AtomicU32::new(UNREAD);
 static FILE: OnceLock<Option<File>> = OnceLock::new();
 static SEEN: [AtomicU64; 1 << 13] = [const { AtomicU64::new(0) }; 1 << 13];
 
-/// Of the mutants `base` to `base + count - 1`: 0 if it is none of them, else 1 + its place.
+/// Returns which of the mutants `base` to `base + count - 1` is active, counted from 1, or 0 if
+/// none of them is.
 #[inline]
 pub fn at(base: u32, count: u32) -> u32 {
     let state = STATE.load(Relaxed);

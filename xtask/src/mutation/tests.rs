@@ -1,4 +1,5 @@
-//! Each operator on a small source; the places left out; and a weak test, which lets one survive.
+//! Tests of each operator on a small source, of the places that are left out, and of a weak test
+//! that lets a mutant survive.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +14,13 @@ use super::render::{Numbered, render};
 use super::report::{Report, Tally};
 use super::{EQUIVALENT, equivalent, libraries, read_list};
 
-/// The changes of `fn f(PARAMETERS) { CODE }` as `replaced X by Y`, without where.
+/// Returns the changes of `fn f() -> T { CODE }` as `replaced X by Y`, without the place.
 fn changes(code: &str) -> Vec<String> {
     let source = format!("fn f() -> T {{ {code} }}");
     of(&source).into_iter().map(|(what, _)| what).collect()
 }
 
-/// What is changed in a source, in words and in text.
+/// Returns the changes of a source, each as a description and as the new text.
 fn of(source: &str) -> Vec<(String, String)> {
     let sites = find(source).expect("it is Rust").sites;
     let changes = sites.into_iter().flat_map(|site| site.changes);
@@ -27,7 +28,7 @@ fn of(source: &str) -> Vec<(String, String)> {
     changes.map(|change| (words(&change.what), change.text)).collect()
 }
 
-/// The source with all its mutants, its white space made one.
+/// Returns the source with all its mutants, with runs of white space reduced to one space.
 fn rewritten(source: &str) -> String {
     let found = find(source).expect("it is Rust");
     let mut base = 0;
@@ -184,7 +185,7 @@ fn each_mutant_is_a_branch_and_the_original_is_one_too() {
         "fn f(a: u8, b: u8) -> T { (match at(0, 2) { 0 => a < b, 1 => (a) <= (b), _ => (a) >= (b) \
          }) }"
     );
-    // The mutant of the outer place has the inner one as it was.
+    // The mutant of the outer place contains the inner place unchanged.
     assert_eq!(
         rewritten("fn f() -> T { a + -b }"),
         "fn f() -> T { (match at(0, 1) { 0 => a + (match at(1, 1) { 0 => -b, _ => b }), _ => (a) - \
@@ -309,7 +310,7 @@ fn it_fails_at_first() {
 }
 ";
 
-/// A whole run on a project of one function, whose test does not look at the boundary.
+/// Runs everything on a project of one function whose test does not check the boundary.
 #[test]
 fn a_weak_test_leaves_a_survivor() {
     let dir = tempfile::tempdir().expect("there is room");
@@ -322,7 +323,7 @@ fn a_weak_test_leaves_a_survivor() {
     put("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n");
     let manifest = "[package]\nname = \"sample\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
     put("crates/sample/Cargo.toml", manifest);
-    // One mutant of `text` does not compile: a string minus a string.
+    // One mutant of `text` does not compile: it subtracts a string from a string.
     put("crates/sample/src/lib.rs", &SAMPLE.replace("length + S", "length.to_string() + &S"));
     put("crates/sample/tests/weak.rs", WEAK);
     let (fates, plan) = whole_run(project);
@@ -341,7 +342,7 @@ fn a_weak_test_leaves_a_survivor() {
     let boundary = "crates/sample/src/lib.rs:2:12: fits: replaced <= by < in `length <= limit` … ";
     assert_eq!(survivors[0], format!("{boundary}SURVIVED 2 tests"));
     let tally = report.tallies()["sample"];
-    // It also does not look at what `spins` returns other than 0.
+    // The test also does not check whether `spins` returns something other than 0.
     assert_eq!((tally.survived, tally.unreached, survivors.len()), (2, 1, 3));
 }
 
@@ -357,7 +358,8 @@ fn whole_run(project: &Path) -> (std::collections::HashMap<String, Fate>, Plan) 
     let fates = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     let again = judge(&plan, &recorded.tests, &work, bounds).expect("it judges");
     assert_eq!(again, fates, "what is known is not judged again");
-    // Another build, whose tests find nothing: what was found stays so with `trust` alone.
+    // In another build whose tests find nothing, mutants found earlier stay found only with
+    // `trust`.
     let other = Plan { fingerprint: plan.fingerprint + 1, ..plan.clone() };
     let trusting = judge(&other, &[], &work, Bounds { trust: true, ..bounds }).expect("it judges");
     for (key, fate) in &fates {

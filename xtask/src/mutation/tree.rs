@@ -1,7 +1,7 @@
 //! The copy of the project in which the mutants are built.
 //!
-//! Files are only written when they change, so that cargo builds no more than it has to. The
-//! files in a crate's `tests` become one program, which links once and starts once for each mutant.
+//! A file is written only if it changes, so that cargo builds no more than necessary. The files in
+//! a crate's `tests` become one program, which links once and starts once for each mutant.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,18 +14,19 @@ const SWITCH: &str = include_str!("switch.rs");
 const SWITCH_MANIFEST: &str = "[package]\nname = \"mutant-switch\"\nversion = \"0.0.0\"\n\
                                edition = \"2024\"\n\n[lib]\npath = \"lib.rs\"\n";
 
-/// The program into which the tests of a crate are put.
+/// The name of the program that contains the tests of a crate.
 pub(super) const MERGED: &str = "merged_tests";
 
-/// The folder of the copy.
+/// The folder that holds the copy.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub root: PathBuf,
-    /// Test programs that cannot be put together with the others, as `crates/NAME/tests/PROGRAM`.
+    /// Test programs that cannot be merged with the others, as `crates/NAME/tests/PROGRAM`.
     pub apart: BTreeSet<PathBuf>,
 }
 
-/// Files below `dir`, without what cargo builds and git's own; paths from `dir`, sorted.
+/// Returns the files below `dir`, without cargo's output and git's own files, as sorted paths
+/// relative to `dir`.
 pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut out = Vec::new();
     walk(dir, Path::new(""), &mut out).map_err(|err| unable(dir, &err))?;
@@ -49,7 +50,8 @@ fn walk(root: &Path, below: &Path, out: &mut Vec<PathBuf>) -> std::io::Result<()
 }
 
 impl Tree {
-    /// Copies the project; `mutated` gives the text of a file that is written anew.
+    /// Copies the project. `mutated` returns the new text of a file, or `None` if the file is
+    /// copied as it is.
     pub(super) fn write(
         &self,
         from: &Path,
@@ -59,7 +61,8 @@ impl Tree {
         let mut wanted = files(from)?;
         for path in &wanted {
             let whole = from.join(path);
-            // Cargo adds the switch to the copy.
+            // Cargo has added the crate `mutant-switch` to the copy of the lock file, so keep that
+            // copy if it is newer.
             if path == Path::new("Cargo.lock") && is_newer(&self.root.join(path), &whole) {
                 continue;
             }
@@ -101,8 +104,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes the test program of a file out of those that are put together. False: it is out, or
-    /// the file belongs to none.
+    /// Excludes the test program of a file from merging. Returns false if the program was excluded
+    /// before, or if the file belongs to no test program.
     pub(super) fn take_apart(&mut self, path: &Path) -> bool {
         let program: PathBuf = path.iter().take(4).collect();
         let is_test = path.iter().nth(2).is_some_and(|name| name == "tests");
@@ -114,7 +117,8 @@ impl Tree {
         self.apart.contains(&program.with_extension(""))
     }
 
-    /// Names and files (in the crate) of the programs of a crate that stay apart.
+    /// Returns the names and files (relative to the crate) of a crate's programs that are not
+    /// merged.
     fn apart_in(&self, from: &Path, name: &str) -> Vec<(String, String)> {
         let tests = Path::new("crates").join(name).join("tests");
         let own = self.apart.iter().filter_map(|program| program.strip_prefix(&tests).ok());
@@ -127,7 +131,7 @@ impl Tree {
         own.map(with_file).collect()
     }
 
-    /// Writes a file if it differs.
+    /// Writes a file if its content differs.
     pub(super) fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.root.join(path);
         if fs::read(&path).is_ok_and(|old| old == bytes) {
@@ -144,13 +148,15 @@ fn is_newer(copy: &Path, original: &Path) -> bool {
     written(copy) > written(original)
 }
 
-/// The crate that a file belongs to, if it is one of these, and the path within.
+/// Returns the crate that a file belongs to, if it is one of `crates`, and the path within the
+/// crate.
 fn in_crate<'a>(path: &'a Path, crates: &[&'a str]) -> Option<(&'a str, &'a Path)> {
     let rest = path.strip_prefix("crates").ok()?;
     crates.iter().find_map(|name| Some((*name, rest.strip_prefix(name).ok()?)))
 }
 
-/// The manifest with the switch, and with one program for all tests that can be put together.
+/// Returns the manifest with a dependency on `mutant-switch`, and with one program for all tests
+/// that can be merged.
 fn manifest(bytes: &[u8], apart: &[(String, String)]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.replacen("[package]\n", "[package]\nautotests = false\n", 1);
@@ -162,7 +168,8 @@ fn manifest(bytes: &[u8], apart: &[(String, String)]) -> String {
     text
 }
 
-/// The tests that run under Rust's harness and have no allocator of their own.
+/// Returns the source of the merged test program. It has the tests that run under Rust's test
+/// harness and have no allocator of their own.
 fn merged(tests: &Path, apart: &[(String, String)]) -> Result<String, Failure> {
     let manifest = tests.parent().expect("a crate's folder").join("Cargo.toml");
     let manifest = fs::read_to_string(&manifest).map_err(|err| unable(&manifest, &err))?;
@@ -189,7 +196,8 @@ fn merged(tests: &Path, apart: &[(String, String)]) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// A file of a test program that is now a module: what was its root is one step below.
+/// Rewrites a file of a test program that is now a module of the merged program: paths from the old
+/// root need one more step.
 fn within_merged(whole: &Path, rest: &Path, bytes: Vec<u8>) -> Vec<u8> {
     let Ok(below) = rest.strip_prefix("tests") else { return bytes };
     let Some(first) = below.iter().next() else { return bytes };

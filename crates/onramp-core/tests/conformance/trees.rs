@@ -1,4 +1,4 @@
-//! Random trees, three levels deep, of all kinds with and without classes.
+//! Tests random trees, three levels deep, of all kinds with and without classes.
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, ClassKind, KINDS, Kind, Qdisc};
@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 use crate::{Books, MTU, Op, conserves_work, must_be_given, ops};
 
-/// Flows, marks and priorities are below this.
+/// Flows, marks and priorities are below this number.
 const MARKS: u32 = 8;
 
-/// A place in a tree; which kind stands there, the number says.
+/// A place in a tree. The number selects the kind of qdisc at this place.
 #[derive(Clone, Debug)]
 enum Place {
     Leaf(usize),
@@ -25,7 +25,7 @@ fn places() -> impl Strategy<Value = Place> {
     })
 }
 
-/// Leaves to choose from.
+/// Returns the leaf qdiscs to choose from.
 fn leaves() -> Vec<String> {
     let kinds = KINDS.iter().filter(|kind| matches!(kind.classes, ClassKind::None));
     let bare = |kind: &Kind| match kind.id {
@@ -37,15 +37,16 @@ fn leaves() -> Vec<String> {
     for line in ["pfifo limit 3", "bfifo limit 4kb", "pfifo_head_drop limit 3", "skbprio limit 3"] {
         lines.push(line.to_owned());
     }
-    // What the list of kinds leaves out: one has options that must be given, one never opens.
+    // Add kinds that the list above lacks: `choke`, which has required options, and `plug`, which
+    // would otherwise never release a packet.
     lines.push(format!("choke{}", must_be_given("choke")));
     lines.push("plug limit 9kb release_indefinite".to_owned());
-    // What has to wait, and what a flow may not be overtaken in.
+    // Add a qdisc that makes packets wait and keeps the packets of a flow in order.
     lines.push("fq maxrate 20mbit limit 40".to_owned());
     lines
 }
 
-/// Kinds with classes that may stand at this level.
+/// Returns the kinds with classes that may stand at this level.
 fn inner_kinds(level: u32) -> Vec<&'static Kind> {
     let has_classes = |kind: &&Kind| !matches!(kind.classes, ClassKind::None);
     KINDS
@@ -55,18 +56,18 @@ fn inner_kinds(level: u32) -> Vec<&'static Kind> {
         .collect()
 }
 
-/// The line of a qdisc with so many classes.
+/// Returns the options of a qdisc with this number of classes.
 fn with_classes(kind: &Kind, classes: usize) -> String {
     match kind.params.iter().find(|param| param.key == "bands") {
         Some(bands) if matches!(kind.classes, ClassKind::Fixed(_)) => {
-            // The default priomap of prio needs three.
+            // The default `priomap` of `prio` needs three bands.
             format!("{} bands {}", kind.id, bands.min.max(classes as u64).max(3))
         }
         _ => format!("{}{}", kind.id, must_be_given(kind.id)),
     }
 }
 
-/// The options of the `n`-th class, where the kind's own defaults would not do.
+/// Returns the options of the `n`-th class, where the kind's defaults would not do.
 fn class_options(kind: &Kind, n: usize) -> String {
     match kind.id {
         "drr" => format!("quantum {}", 300 << n),
@@ -82,7 +83,7 @@ fn class_options(kind: &Kind, n: usize) -> String {
     }
 }
 
-/// Writes a tree down.
+/// Writes a tree as `tc` lines.
 struct Scribe {
     lines: Vec<String>,
     handle: u16,
@@ -102,7 +103,8 @@ impl Scribe {
             Place::Inner(number, below) => {
                 let kinds = inner_kinds(level);
                 let kind = kinds[number % kinds.len()];
-                // What has one class does not choose, and transmit queues are not for filters.
+                // A qdisc with one class does not choose a class, and filters do not choose between
+                // transmit queues.
                 let chooses = kind.params.iter().any(|param| param.key == "bands")
                     || matches!(kind.classes, ClassKind::Added { .. });
                 let several = chooses || kind.quirks.stands_at_root;
@@ -118,7 +120,7 @@ impl Scribe {
                             kind.id
                         ));
                     }
-                    // The first and the last mark go nowhere.
+                    // The first and the last mark have no filter.
                     for mark in
                         (1..MARKS - 1).filter(|mark| chooses && mark_goes(*mark, level, below) == n)
                     {
@@ -136,13 +138,13 @@ impl Scribe {
     }
 }
 
-/// Which of the places below takes a mark.
+/// Returns which of the children takes packets with this mark.
 fn mark_goes(mark: u32, level: u32, below: &[Place]) -> usize {
     (mark as usize >> level) % below.len()
 }
 
-/// Checks that every parent knows what its children hold, and holds that itself. It may hold more:
-/// a packet that it was peeked at, or a queue of its own.
+/// Checks that every parent knows what its children hold, and holds at least that much itself. A
+/// parent may hold more: a packet that it has peeked at, or a queue of its own.
 pub(crate) fn agree(qdisc: &mut dyn Qdisc) -> Result<(), TestCaseError> {
     let held = qdisc.backlog();
     let Some(classes) = qdisc.classes() else { return Ok(()) };

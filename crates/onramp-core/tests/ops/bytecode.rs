@@ -1,5 +1,6 @@
-//! Any bytes as a program, classic or eBPF: what is accepted ends without a fault, and answers as
-//! a plain reader of the same instructions does. For fuzzing, and for the corpus that came of it.
+//! Runs arbitrary bytes as a program, classic BPF or eBPF. A program that is accepted ends without
+//! a fault, and gives the same result as a simple interpreter of the same instructions. Used for
+//! fuzzing, and for the corpus that fuzzing produced.
 
 use std::fmt::Write;
 
@@ -7,7 +8,7 @@ use onramp_core::dissect::{Dissected, Keys};
 use onramp_core::filter::{Bpf, Ebpf};
 use onramp_queue::{Layer, Packet};
 
-/// What is left of the bytes; zeros behind them.
+/// The bytes that are left. After the last byte, reads return zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -21,11 +22,11 @@ impl Bytes<'_> {
     }
 }
 
-/// Reads a packet and a program, and runs it on the packet.
+/// Reads a packet and a program from the bytes, and runs the program on the packet.
 ///
 /// # Panics
 ///
-/// If an accepted program goes wrong, or answers what it should not.
+/// If an accepted program fails, or gives a wrong result.
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let [kind, mark, length] = bytes.take();
@@ -42,7 +43,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// An instruction of the classic kind.
+/// An instruction of classic BPF.
 #[derive(Clone, Copy, Debug)]
 struct Classic {
     code: u16,
@@ -51,7 +52,7 @@ struct Classic {
     k: u32,
 }
 
-/// Codes that are known, so that not all programs are refused.
+/// Known opcodes, so that not all programs are refused.
 const CODES: [u16; 50] = [
     0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x00, 0x80, 0x60, 0x01, 0x81, 0x61, 0xb1, 0x02, 0x03, 0x84,
     0x05, 0x06, 0x16, 0x07, 0x87, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54,
@@ -63,7 +64,7 @@ fn classic(bytes: &mut Bytes<'_>, pkt: &Packet) {
     let mut program = Vec::new();
     while !bytes.0.is_empty() {
         let [code, yes, no, size] = bytes.take();
-        // Most numbers are small, some are those of fields beside the packet.
+        // Most numbers are small. Some are addresses of fields outside the packet.
         let k = match size % 8 {
             0..=3 => u32::from(size >> 3),
             4 | 5 => bytes.take::<1>()[0].into(),
@@ -89,7 +90,8 @@ fn classic(bytes: &mut Bytes<'_>, pkt: &Packet) {
     }
 }
 
-/// Evaluates a classic program by its numbers; or says what a checked one must not do.
+/// Evaluates a classic program in a simple way. The error says what a program that passed the
+/// checks must not do.
 fn evaluate(program: &[Classic], pkt: &Packet) -> Result<u32, &'static str> {
     let dissected = Dissected::of(pkt);
     let len = dissected.len(pkt);
@@ -163,7 +165,7 @@ fn evaluate(program: &[Classic], pkt: &Packet) -> Result<u32, &'static str> {
     Err("it does not end")
 }
 
-/// Fields beside the packet.
+/// First address of the fields outside the packet.
 const BESIDE: u32 = 0xffff_f000;
 
 fn beside(at: u32, keys: &Keys, pkt: &Packet) -> Option<u32> {
@@ -179,7 +181,8 @@ fn beside(at: u32, keys: &Keys, pkt: &Packet) -> Option<u32> {
     })
 }
 
-/// What an instruction computes, in 64 bits; none inside: it divides by zero.
+/// Returns the result of an arithmetic instruction in 64 bits. The outer `None` means that the
+/// opcode is not arithmetic, the inner `None` that it divides by zero.
 fn sum(code: u16, a: u64, b: u64) -> Option<Option<u64>> {
     Some(match code & !8 {
         0x04 => Some(a + b),
@@ -196,9 +199,10 @@ fn sum(code: u16, a: u64, b: u64) -> Option<Option<u64>> {
     })
 }
 
-/// Codes of eBPF whose result does not depend on where things are in memory. Without negation of 64
-/// bits, at whose least number the other machine panics, and the remainder of 32 bits by a
-/// register, of which it keeps the high half where it divides by zero.
+/// Opcodes of eBPF whose results do not depend on memory addresses. Two opcodes are left out:
+/// negation in 64 bits, because the reference interpreter panics at the smallest number, and the
+/// 32-bit remainder by a register, because the reference interpreter keeps the upper half when it
+/// divides by zero.
 const PURE: [u8; 68] = [
     0x07, 0x0f, 0x17, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x47, 0x4f, 0x57, 0x5f, 0x67, 0x6f, 0x77, 0x7f,
     0x97, 0x9f, 0xa7, 0xaf, 0xb7, 0xbf, 0xc7, 0xcf, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c,
@@ -206,13 +210,14 @@ const PURE: [u8; 68] = [
     0xd4, 0xdc, 0x61, 0x69, 0x71, 0x79, 0x62, 0x6a, 0x72, 0x7a, 0x63, 0x6b, 0x73, 0x7b, 0x05, 0x15,
     0x1d, 0x2d, 0x3d, 0x4d,
 ];
-/// More of them: jumps on 64 and on 32 bits.
+/// More such opcodes: jumps on 64 and on 32 bits.
 const JUMPS: [u8; 40] = [
     0x25, 0x35, 0x45, 0x55, 0x5d, 0x65, 0x6d, 0x75, 0x7d, 0xa5, 0xad, 0xb5, 0xbd, 0xc5, 0xcd, 0xd5,
     0xdd, 0x16, 0x1e, 0x26, 0x2e, 0x36, 0x3e, 0x46, 0x4e, 0x56, 0x5e, 0x66, 0x6e, 0x76, 0x7e, 0xa6,
     0xae, 0xb6, 0xbe, 0xc6, 0xce, 0xd6, 0xde, 0x05,
 ];
-/// Codes that do depend on it: the packet, and the call of a helper.
+/// Opcodes whose results do depend on memory addresses or on the packet: packet access, the call of
+/// a helper, and the load of a 64-bit constant.
 const IMPURE: [u8; 8] = [0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x85, 0x18];
 
 fn instruction(code: u8, registers: u8, at: i16, k: i32) -> [u8; 8] {
@@ -222,7 +227,8 @@ fn instruction(code: u8, registers: u8, at: i16, k: i32) -> [u8; 8] {
 
 fn extended(bytes: &mut Bytes<'_>, pure: bool, pkt: &Packet) {
     let mut program = Vec::new();
-    // All registers have a value; r6 and r7 stay the context and the packet in what is not pure.
+    // Give every register a value. In a program that is not pure, r6 and r7 hold the context and
+    // the packet.
     if pure {
         for register in 0..10 {
             let value = i32::from_le_bytes(bytes.take());
@@ -255,7 +261,7 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
     let known = PURE.get(place).or_else(|| JUMPS.get(place.checked_sub(PURE.len())?));
     let impure = place.checked_sub(PURE.len() + JUMPS.len()).filter(|_| !pure);
     let known = known.or_else(|| IMPURE.get(impure?)).copied();
-    // Where there is nothing else, a pure program moves a number.
+    // If there is no other opcode, a pure program moves a constant.
     let code = known.unwrap_or(if pure { 0xb7 } else { code });
     let mut k = match size % 4 {
         0 | 1 => i32::from(size >> 2),
@@ -267,7 +273,7 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
     let small = i16::from(at.cast_signed());
     let fields = |to: u8, from: u8, at, k| instruction(code, from << 4 | to, at, k);
     match (class, code) {
-        // Memory of a pure program is its stack, aligned or not, inside or not.
+        // A pure program uses only its stack as memory, aligned or not, inside its bounds or not.
         (1, _) if pure => fields(to % 10, 10, small * 4, 0),
         (2, _) if pure => fields(10, 0, small * 4, k),
         (3, _) if pure => fields(10, from % 10, small * 4, 0),
@@ -277,7 +283,7 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
         (_, 0x85) => fields(0, 0, 0, if at < 200 { 26 } else { k }),
         (5 | 6, 0x05) => fields(0, 0, small % 16, 0),
         (5 | 6, _) => {
-            // The other machine takes these numbers without their sign.
+            // The reference interpreter treats these constants as unsigned.
             if pure && class == 5 && !matches!(code >> 4, 4 | 6 | 7 | 12 | 13) {
                 k &= i32::MAX;
             }
@@ -298,7 +304,7 @@ fn one(bytes: &mut Bytes<'_>, pure: bool) -> [u8; 8] {
     }
 }
 
-/// What another machine answers.
+/// Returns the result of the reference interpreter, or `None` if it reports an error.
 fn other(program: &[u8]) -> Option<u32> {
     let machine = rbpf::EbpfVmNoData::new(Some(program)).expect("we accept less");
     let low = |answer: u64| u32::try_from(answer & 0xffff_ffff).expect("masked");

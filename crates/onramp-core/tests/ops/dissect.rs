@@ -1,5 +1,6 @@
-//! Any bytes, taken apart: what is found stands where it is said to stand, and another crate finds
-//! the same. For fuzzing, for the corpus that came of it, and for packets that a test makes.
+//! Dissects arbitrary bytes. Each field that is found must be at the place that is reported for it,
+//! and another crate must find the same fields. Used for fuzzing, for the corpus that fuzzing
+//! produced, and for packets that a test makes.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,17 +10,17 @@ use onramp_queue::{Layer, Packet};
 
 const ETH_LEN: usize = 14;
 const VLANS: [u16; 2] = [0x8100, 0x88a8];
-/// Tags and tunnels that the other crate passes by, and Linux does not.
+/// EtherTypes of tags and tunnels that the other crate skips, but Linux does not.
 const OTHERS_ALONE: [u16; 2] = [0x9100, 0x88e5];
-/// Extension headers that we pass by.
+/// The largest number of extension headers that we skip.
 const HEADERS_MAX: usize = 15;
 const AH: u8 = 51;
 
-/// Takes the bytes apart: the first says what kind of packet they are.
+/// Dissects the bytes. The first byte says what kind of packet they are.
 ///
 /// # Panics
 ///
-/// If something is found that is not there, or the other crate finds something else.
+/// If a reported field is not there, or the other crate finds something else.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((&kind, payload)) = bytes.split_first() else { return };
     let mut pkt = Packet::with_payload(payload);
@@ -44,14 +45,14 @@ pub(crate) fn run(bytes: &[u8]) {
     compare(&whole);
 }
 
-/// What is found in a frame.
+/// Returns the fields found in a frame.
 pub(crate) fn keys(frame: &[u8]) -> Keys {
     let mut pkt = Packet::with_payload(frame);
     pkt.set_layer(Layer::Ethernet);
     Dissected::of(&pkt).keys().clone()
 }
 
-/// `N` bytes that have to be there.
+/// Returns `N` bytes at `at`, which must exist.
 fn there<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
     let found = frame.get(at..).and_then(|rest| rest.first_chunk());
     *found.unwrap_or_else(|| panic!("{N} bytes at {at} of {}", frame.len()))
@@ -61,7 +62,7 @@ fn word(frame: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(there(frame, at))
 }
 
-/// Whatever was found is inside of the frame, where it is said to be.
+/// Checks that each field is inside the frame, at the place that is reported for it.
 fn check(frame: &[u8], keys: &Keys) {
     let known = |at: usize| frame.len() >= at;
     if known(12) {
@@ -115,7 +116,7 @@ fn check(frame: &[u8], keys: &Keys) {
     assert!(!found || keys.fragment == Fragment::No, "parts have no ports");
 }
 
-/// Compares with what the other crate finds, as far as it finds anything.
+/// Compares our result with that of the other crate, as far as the other crate finds anything.
 pub(crate) fn compare(frame: &[u8]) {
     let ours = keys(frame);
     let Ok(theirs) = LaxSlicedPacket::from_ethernet(frame) else {
@@ -130,10 +131,10 @@ pub(crate) fn compare(frame: &[u8]) {
     assert_eq!(ours.network, ETH_LEN + 4 * theirs.link_exts.len());
     let tag = theirs.vlan_ids().first().map(|id| id.value());
     assert_eq!(ours.vlan.map(|vlan| vlan.id), tag);
-    // The other crate believes lengths that are too short, and stops at what is not whole; its
-    // iterator over extension headers then reads beyond them.
+    // The other crate trusts lengths that are too short, and stops at headers that are not
+    // complete. Its iterator over extension headers then reads beyond such a header.
     let whole = theirs.stop_err.is_none();
-    // Where a header begins, in the frame.
+    // Returns where a header begins in the frame.
     let place = |part: &[u8]| part.as_ptr() as usize - frame.as_ptr() as usize;
     let (payload, passed_by) = match &theirs.net {
         Some(LaxNetSlice::Ipv4(ip)) if ours.ethertype == 0x0800 => {
@@ -154,7 +155,8 @@ pub(crate) fn compare(frame: &[u8]) {
             if !whole {
                 return;
             }
-            // Both pass these by; we look no further than a fragment header.
+            // Both implementations skip these headers. Ours looks no further than a fragment
+            // header.
             let more: Vec<_> = ip.extensions().clone().into_iter().collect();
             let last = more.len().saturating_sub(1);
             let known = more.iter().enumerate().all(|(at, header)| match header {

@@ -1,5 +1,5 @@
-//! A tree of qdiscs, and what is done to it, as bytes say: for fuzzing, and for the corpus that
-//! came of it.
+//! Builds a tree of qdiscs from arbitrary bytes and runs operations on it. Used for fuzzing, and
+//! for the corpus that fuzzing produced.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{Packet, PacketList};
 
 const MTU: u32 = 1514;
-/// Qdiscs above each other.
+/// The largest depth of the tree, in qdiscs.
 const DEPTH: u32 = 3;
-/// Waits in a row that end with another wait, when all shall leave.
+/// When the tree is drained, the largest number of waits in a row that end with another wait.
 const PATIENCE: u32 = 10_000;
 
-/// What is left of the bytes; zeros behind them.
+/// The bytes that are left. After the last byte, reads return zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -28,7 +28,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Builds the tree and does what the bytes say.
+/// Builds the tree and runs the operations that the bytes describe.
 ///
 /// # Panics
 ///
@@ -50,7 +50,7 @@ pub(crate) fn run(bytes: &[u8]) {
     books.drain(&lines);
 }
 
-/// Takes any text as lines of `tc`: an error or a tree that can be built, and nothing else.
+/// Reads any text as lines of `tc`. Each line must give an error or a tree that can be built.
 pub(crate) fn set_up(text: &str) {
     let mut setup = Setup::default();
     for line in text.lines() {
@@ -59,7 +59,7 @@ pub(crate) fn set_up(text: &str) {
     drop(setup.build(MTU, 1));
 }
 
-/// A line for a qdisc at `place`, and those of what is below it.
+/// Adds the line for a qdisc at `place`, and the lines of the qdiscs below it.
 fn plant(bytes: &mut Bytes<'_>, place: &str, depth: u32, lines: &mut Vec<String>) {
     let kinds: Vec<_> =
         KINDS.iter().filter(|kind| depth == 1 || !kind.quirks.stands_at_root).collect();
@@ -89,7 +89,7 @@ fn plant(bytes: &mut Bytes<'_>, place: &str, depth: u32, lines: &mut Vec<String>
     }
 }
 
-/// Options without which a kind cannot be.
+/// Returns the options that a kind requires.
 fn required(kind: &Kind) -> &'static str {
     match kind.id {
         "tbf" => "rate 1mbit burst 3kb limit 20kb",
@@ -97,7 +97,8 @@ fn required(kind: &Kind) -> &'static str {
         "choke" => "limit 40 min 5 max 15 avpkt 1000 bandwidth 10mbit",
         "ets" => "bands 3",
         "etf" => "clockid CLOCK_TAI delta 100000",
-        // A credit is a whole number of nanoseconds, or it would ask in vain: see `cbs_reference`.
+        // With these slopes, earning a credit takes a whole number of nanoseconds. Otherwise `cbs`
+        // would announce times at which credits are still missing: see `cbs_reference`.
         "cbs" => "idleslope 8000 sendslope -2000 hicredit 459 locredit -1071",
         "mqprio" => "num_tc 2 map 0 1 queues 1@0 2@1 hw 0",
         _ => "",
@@ -116,7 +117,7 @@ fn class_options(kind: &Kind) -> &'static str {
 struct Books {
     tree: Tree,
     now: Instant,
-    /// Lengths of the packets that are in there, by their cookies.
+    /// Lengths in bytes of the packets that the tree holds, by cookie.
     held: BTreeMap<u64, u32>,
     next: u64,
 }
@@ -152,7 +153,7 @@ impl Books {
         }
     }
 
-    /// When to ask again, if nothing may leave now.
+    /// Dequeues once. Returns the time at which to try again if no packet may leave now.
     fn dequeue(&mut self) -> Option<Instant> {
         match self.tree.dequeue(self.now) {
             Dequeue::Ready(pkt) => self.gone(&pkt),
@@ -170,7 +171,7 @@ impl Books {
         assert_eq!(len, Some(pkt.len), "packet {} was not held", pkt.cookie);
     }
 
-    /// Conservation, and the backlog is the contents.
+    /// Checks that no packet is lost or invented, and that the backlog equals the packets held.
     fn check(&mut self, lines: &[String]) {
         for pkt in self.tree.drops() {
             assert!(pkt.drop_reason.is_some(), "a drop has a reason");
@@ -184,7 +185,7 @@ impl Books {
         );
     }
 
-    /// Lets everything out that leaves by itself.
+    /// Dequeues all packets that can leave without a command.
     fn drain(&mut self, lines: &[String]) {
         let (mut waits, stubborn) = (0, lines.iter().any(|line| line.contains(": plug")));
         while self.tree.backlog().packets > 0 {

@@ -1,4 +1,5 @@
-//! Closing: what is held is dropped and counted, and so is whatever still comes.
+//! Closing a port: the packets that the port holds are dropped and counted, and so are the packets
+//! that arrive later.
 
 use onramp_core::qdisc::Cx;
 use onramp_core::{Mode, RootQdisc};
@@ -8,7 +9,7 @@ use crate::world::{Notes, World};
 
 #[test]
 fn everything_held_is_purged() {
-    // In the burst: one stuck packet. In the qdisc: more. In the intake: what came since.
+    // One packet is stuck in the burst, more are in the qdisc, and the latest are in the intake.
     let mut world = World::new("pfifo", 1000);
     world.make_stuck();
     let _ = world.push(69);
@@ -75,7 +76,7 @@ fn closing_twice_is_closing_once() {
     world.check();
 }
 
-/// A port that is owned is not closed behind its owner's back: the caller tries again.
+/// A port that has an owner is not closed. The caller must try again.
 #[test]
 fn an_owned_port_is_not_closed() {
     let mut world = World::new("pfifo", 100);
@@ -86,8 +87,8 @@ fn an_owned_port_is_not_closed() {
     world.check();
 }
 
-/// A packet that comes while a job is done with a closed port is purged, and the port is left idle:
-/// the runner may have gone.
+/// A packet that arrives while a job runs on a closed port is dropped as purged. The port is left
+/// idle, because its runner may have gone.
 #[test]
 fn what_comes_during_a_job_is_purged() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {

@@ -1,5 +1,4 @@
-//! What each count of a port's snapshot means, one by one, with the numbers that follow from what
-//! was done.
+//! Tests each count of a port's snapshot against the operations that were made.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +13,8 @@ use crate::busy::make_busy;
 use crate::regressions::Sink;
 use crate::world::{MTU, Notes, START, World, packet};
 
-/// The counts that are no histograms: enqueued, made, sent, bytes, held, runs, helped, busy,
-/// bursts.
+/// Returns the counts that are not histograms: enqueued, made, sent, bytes, held, runs, helped,
+/// busy, bursts.
 fn counts(stats: &PortSnapshot) -> [u64; 9] {
     [
         stats.enqueued,
@@ -40,17 +39,17 @@ fn a_port_that_did_nothing_counted_nothing() {
     }
 }
 
-/// Packets of 100 bytes, a device that takes four, then three, then all; helped once.
+/// The packets have 100 bytes. The device takes four, then three, then all. One thread helps once.
 #[test]
 fn each_count_counts_its_own() {
     let mut world = World::new("pfifo limit 9", 100);
     world.wire().room = Some(4);
-    // Of 20 that come, the device is offered 9, as many wait, and 2 find no room.
+    // Of 20 packets, the device is offered 9, the qdisc holds 9, and 2 are dropped at the limit.
     assert_eq!(world.push(20), Some(Ran { done: 6, again: false }));
     let stats = world.stats();
     assert_eq!(counts(&stats), [20, 0, 4, 400, 14, 1, 0, 0, 1]);
     assert_eq!(stats.dropped, [(DropReason::Overlimit, 2)]);
-    // The device is not asked before its time, but somebody looks.
+    // The device is not called before its retry time, but the call of `help` is counted.
     assert_eq!(world.help(), Some(Ran { done: 0, again: false }));
     assert_eq!(counts(&world.stats()), [20, 0, 4, 400, 14, 2, 1, 0, 1]);
     world.wire().room = Some(3);
@@ -64,7 +63,7 @@ fn each_count_counts_its_own() {
     world.check();
 }
 
-/// A sender that only stages is no owner: what it staged is held, and not enqueued.
+/// A sender that only stages packets does not own the port: the packets are held, but not enqueued.
 #[test]
 fn staged_packets_are_held_and_not_enqueued() {
     let mut world = World::new("pfifo", 1_000);
@@ -78,13 +77,13 @@ fn staged_packets_are_held_and_not_enqueued() {
     world.settle();
     let stats = world.stats();
     assert_eq!((stats.enqueued, stats.sent, stats.held), (world.pushed, world.pushed, 0));
-    // It was busy once, and is not any more.
+    // The port was busy once, and is no longer busy.
     assert_eq!(stats.busy, 1);
     let _ = make_busy(&mut world);
     assert_eq!(world.stats().busy, 2);
 }
 
-/// What a qdisc makes is counted among what was enqueued, and apart.
+/// Packets that a qdisc makes count as enqueued, and have a count of their own.
 #[test]
 fn packets_that_were_made_are_counted() {
     let mut world = World::new("netem duplicate 100%", 1_000);
@@ -94,26 +93,26 @@ fn packets_that_were_made_are_counted() {
     assert_eq!(stats.held, 0);
 }
 
-/// Each reason has a count of its own, and those that never occurred are not named.
+/// Each drop reason has its own count, and reasons without drops are not listed.
 #[test]
 fn drops_are_counted_by_reason() {
     let mut world = World::new("pfifo limit 15", 1_000);
     world.wire().fails = Some(DropReason::Refused);
     world.wire().room = Some(0);
     let _ = world.push(33);
-    // As many are offered to the device as wait.
+    // The burst offered to the device has 15 packets, and 15 wait in the qdisc.
     assert_eq!(world.stats().dropped, [(DropReason::Overlimit, 3)]);
     world.wire().room = None;
     world.settle();
     let stats = world.stats();
-    // Every third of the 30 that the device got.
+    // The device fails every third of the 30 packets that it got.
     assert_eq!(stats.dropped.len(), 2);
     assert!(stats.dropped.contains(&(DropReason::Overlimit, 3)));
     assert!(stats.dropped.contains(&(DropReason::Refused, 10)));
     assert_eq!((stats.sent, stats.sent_bytes, stats.held), (20, 2_000, 0));
 }
 
-/// What `tc -s` shows of the root: a packet is requeued each time that the device leaves it
+/// `tc -s` shows for the root that a packet is requeued each time the device leaves it
 /// (`net/sched/sch_generic.c`, `dev_requeue_skb`, which counts each packet).
 #[test]
 fn a_packet_is_requeued_each_time_the_device_leaves_it() {
@@ -133,7 +132,7 @@ fn a_packet_is_requeued_each_time_the_device_leaves_it() {
     assert_eq!((requeues(&world), world.stats().held), (9, 0));
 }
 
-/// What the tree of a free port says of its root.
+/// Returns the view of the root qdisc of a port that has no owner.
 pub(crate) fn view<D: Device>(port: &Port<D>) -> QdiscView {
     let setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
     let found = Arc::new(Mutex::new(None));
@@ -145,8 +144,9 @@ pub(crate) fn view<D: Device>(port: &Port<D>) -> QdiscView {
     found.lock().unwrap().take().expect("the job was done")
 }
 
-/// Drops cookies that 7 divides as they come, and those that 3 divides as they would leave. Of each
-/// that leaves one less than a multiple of three before it, it makes another.
+/// A qdisc that drops packets at enqueue if 7 divides their cookies, and at dequeue if 3 divides
+/// their cookies. For each packet that leaves with a cookie of one more than a multiple of three,
+/// the qdisc makes another packet.
 #[derive(Debug, Default)]
 struct Leaky(PacketList);
 
@@ -191,7 +191,8 @@ impl Qdisc for Leaky {
     }
 }
 
-/// Whenever a qdisc drops or makes packets: the port, its tree and the run tell the same.
+/// Whenever a qdisc drops or makes packets, the port, its tree and the result of the run count the
+/// same.
 #[test]
 fn drops_and_packets_made_are_counted_whenever_they_occur() {
     for at_once in [1_u64, 20] {
@@ -203,7 +204,8 @@ fn drops_and_packets_made_are_counted_whenever_they_occur() {
             let ran = port.xmit(list, START, &Notes::default()).expect("there is room");
             done += ran.expect("the port is idle").done;
         }
-        // 0, 7 and 14; then 3, 6, 9, 12, 15 and 18; one more each of 1, 4, 10, 13, 16 and 19.
+        // Dropped at enqueue: 0, 7 and 14. Dropped at dequeue: 3, 6, 9, 12, 15 and 18. Duplicated:
+        // 1, 4, 10, 13, 16 and 19.
         let drops = [(DropReason::Filter, 3), (DropReason::Overlimit, 6)];
         let (made, sent) = (6, 20 - 3 - 6 + 6);
         let stats = port.snapshot();

@@ -1,4 +1,4 @@
-//! Qdiscs and devices that panic.
+//! Ports whose qdisc or device panics.
 
 use std::cell::Cell;
 
@@ -8,18 +8,18 @@ use onramp_queue::{Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::world::{MTU, START};
 
-/// Where it shall panic.
+/// Where the panic occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Enqueue(u32),
     Dequeue(u32),
-    /// In the device, which has sent so many packets by then, and holds another.
+    /// In the device, after it has sent this many packets, while it holds another one.
     Transmit(u32),
-    /// In its second dequeue, and again as it is dropped.
+    /// In the second dequeue of the qdisc, and again when the qdisc is dropped.
     Drop,
 }
 
-/// A list that panics.
+/// A FIFO that panics.
 #[derive(Debug)]
 struct Brittle {
     list: PacketList,
@@ -102,8 +102,9 @@ impl PortWaker for Undertaker {
     }
 }
 
-/// Pushes ten packets of a pool, then one more. Gives the port, how often it died, and how many
-/// of the eleven were told to be sent, dropped with the port, dropped otherwise.
+/// Pushes ten packets of a pool, then one more. Returns the port, how often it died, and how many
+/// of the eleven packets were reported as sent, as dropped with the port, and as dropped for
+/// another reason.
 fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
     let left = if let At::Transmit(left) = at { Some(left) } else { None };
     let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left };
@@ -128,7 +129,7 @@ fn dies(at: At) -> (Port<Fragile>, u32, [u32; 3]) {
     (port, waker.0.get(), fates)
 }
 
-/// Whatever panics, nothing is lost, nobody hangs, and the books balance.
+/// Wherever the panic occurs, no packet is lost, no thread hangs, and the counts balance.
 #[test]
 fn a_panic_kills_the_port_and_nothing_else() {
     let at = [
@@ -153,13 +154,13 @@ fn a_panic_kills_the_port_and_nothing_else() {
         assert_eq!((stats.sent, stats.held), (0, 0), "{at:?}");
         assert_eq!(stats.dropped, [(DropReason::PortDead, 11)], "{at:?}");
         assert!(port.is_quiet() && !port.is_busy(), "{at:?}");
-        // Closing it changes nothing.
+        // Closing a dead port changes nothing.
         let ran = port.close(START, &Undertaker::default()).expect("nobody is inside");
         assert_eq!(ran.done, 0);
     }
 }
 
-/// What was sent before stays sent.
+/// Packets that were sent before the panic still count as sent.
 #[test]
 fn a_death_counts_only_what_was_held() {
     let mut wire = crate::world::World::new("pfifo", 100);
@@ -175,7 +176,7 @@ fn a_death_counts_only_what_was_held() {
     assert_eq!(wire.dropped(DropReason::PortDead), 5);
 }
 
-/// A qdisc that breaks as the port closes.
+/// A qdisc that panics while its port is closed.
 #[test]
 fn a_panic_while_closing() {
     let device = Fragile { info: DeviceInfo::new("fragile".to_owned(), MTU), left: None };

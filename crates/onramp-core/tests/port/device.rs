@@ -1,4 +1,4 @@
-//! A device that is full, and one that fails.
+//! Devices that are full, and devices that fail.
 
 use onramp_core::{Ran, TICK_NS};
 use onramp_queue::DropReason;
@@ -13,7 +13,7 @@ fn a_full_device_is_asked_again_when_it_said() {
     assert_eq!(world.waker.due(), Some(START.after(50_000)));
     assert_eq!(world.stats().held, 7);
     world.check();
-    // Nobody asks it before, whatever comes.
+    // The device is not called before its retry time, whatever arrives.
     world.wire().room = None;
     for _ in 0..9 {
         world.pass(5_000);
@@ -47,7 +47,8 @@ fn a_device_that_stays_full_is_asked_once_each_time() {
     assert_eq!(world.sent(), (0..10).collect::<Vec<_>>());
 }
 
-/// A device that leaves packets and does not say so breaks its contract, and loses nothing.
+/// A device that leaves packets without giving a retry time breaks its contract, but no packet is
+/// lost.
 #[test]
 fn a_device_that_does_not_say_when_is_asked_after_a_tick() {
     let mut world = World::new("pfifo", 1000);
@@ -61,7 +62,7 @@ fn a_device_that_does_not_say_when_is_asked_after_a_tick() {
     world.check();
 }
 
-/// The burst that a full device left is topped up, no further than a quota.
+/// The rest of the burst that a full device left is filled up with further packets, up to a quota.
 #[test]
 fn what_a_full_device_left_goes_first_and_counts() {
     let mut world = World::new("pfifo", 1000);
@@ -109,8 +110,8 @@ fn packets_that_the_device_fails_are_drops() {
     world.check();
 }
 
-/// Packets before the qdisc are bounded by the cap, also when the qdisc is fed more slowly than
-/// they come.
+/// The number of packets in front of the qdisc is bounded by the cap, even if packets arrive faster
+/// than the qdisc is fed.
 #[test]
 fn the_inbox_is_bounded_by_the_cap() {
     let mut world = World::new("pfifo limit 100000", 1000);
@@ -133,8 +134,8 @@ fn the_inbox_is_bounded_by_the_cap() {
     assert_eq!(world.stats().sent, world.pushed);
 }
 
-/// Threads read the clock before they get hold of the port, and may be late. Nothing waits for
-/// that: the port's time stands still instead.
+/// Threads read the clock before they own the port, so their time may be late. No thread waits for
+/// that. The port's time stands still instead of going back.
 #[test]
 fn time_never_goes_back() {
     let mut world = World::new("fq", 1000);
@@ -142,7 +143,7 @@ fn time_never_goes_back() {
     world.pass(10_000_000);
     let fresh = world.packets(8);
     assert!(world.port.xmit(fresh, world.now, &world.waker).unwrap().is_some());
-    // Pushed now, by a thread that read the clock 10 ms ago.
+    // A thread that read the clock 10 ms ago pushes now.
     let fresh = world.packets(8);
     let ran = world.port.xmit(fresh, START, &world.waker).unwrap();
     assert_eq!(ran, Some(Ran { done: 8, again: false }));
@@ -153,7 +154,8 @@ fn time_never_goes_back() {
     world.check();
 }
 
-/// What a device handed to somebody else is sent, though nobody has dropped it yet.
+/// Packets that a device has handed on to another device count as sent, although nothing has
+/// dropped them yet.
 #[test]
 fn what_a_device_hands_on_is_sent() {
     let mut world = World::new("pfifo", 1000);
@@ -169,7 +171,7 @@ fn what_a_device_hands_on_is_sent() {
     assert_eq!(world.next_visit(), Ran { done: 4, again: false });
     let bytes = world.wire().elsewhere.bytes();
     assert_eq!((world.stats().sent, world.stats().sent_bytes), (6, bytes));
-    // A quota counts them.
+    // Packets that were handed on count towards the quota.
     assert_eq!(world.push(200), Some(Ran { done: 64, again: true }));
     world.settle();
     assert!(world.port.is_quiet());

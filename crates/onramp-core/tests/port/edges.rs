@@ -1,5 +1,5 @@
-//! The bounds of a port in numbers, not by the names that the code uses: who changes one changes
-//! what is promised, and has to say so here.
+//! The limits of a port as numbers, not by the constants in the code. A change of a constant
+//! changes what the port promises, and must be made here as well.
 
 use onramp_core::{Mode, Ran};
 use onramp_queue::{Packet, PacketList};
@@ -7,10 +7,10 @@ use onramp_queue::{Packet, PacketList};
 use crate::busy::make_busy;
 use crate::world::{START, World};
 
-/// A tick: 100 µs.
+/// A tick is 100 µs.
 const TICK_NS: u64 = 100_000;
 
-/// Pushes one packet at each time after the start.
+/// Pushes one packet at each of these times after the start, in nanoseconds.
 fn push_at(world: &mut World, after_ns: impl IntoIterator<Item = u64>) {
     for ns in after_ns {
         world.now = START.after(ns);
@@ -18,7 +18,7 @@ fn push_at(world: &mut World, after_ns: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// The packet that opens a tick counts for the one before.
+/// The packet that opens a tick counts for the tick before.
 #[test]
 fn twenty_four_packets_in_a_tick_make_it_busy() {
     let mut world = World::new("pfifo", 1_000);
@@ -35,7 +35,7 @@ fn a_tick_is_a_hundred_microseconds() {
     let mut world = World::new("pfifo", 1_000);
     push_at(&mut world, (0..24).map(|n| n * 4_000).chain([TICK_NS]));
     assert!(!world.port.is_busy(), "the 24th came in the next tick");
-    // That packet opened a tick, whose count begins anew.
+    // The last packet opened a new tick, whose count begins at zero.
     push_at(&mut world, (1..=23).map(|n| TICK_NS + n));
     assert!(!world.port.is_busy());
     push_at(&mut world, [2 * TICK_NS - 1]);
@@ -68,7 +68,8 @@ fn twelve_packets_in_a_tick_keep_it_busy_and_eleven_do_not() {
     world.check();
 }
 
-/// Whenever a packet comes, and however the runner's visits fall: it is sent after 200 µs at most.
+/// Whenever a packet arrives, and whenever the runner visits, a busy port sends the packet within
+/// 200 µs.
 #[test]
 fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
     for after in [0, 1, 50_000, TICK_NS - 1, TICK_NS, TICK_NS + 1, 199_999] {
@@ -81,7 +82,7 @@ fn a_busy_port_leaves_no_packet_lying_for_more_than_two_ticks() {
             let left = world.waker.due().unwrap().since(world.now);
             assert_eq!(left, if visited { TICK_NS } else { 2 * TICK_NS });
             if after >= left {
-                continue; // The runner would have come before.
+                continue; // The runner would have visited before.
             }
             world.pass(after);
             let (staged, cookie) = (world.now, world.pushed);
@@ -108,7 +109,7 @@ fn a_run_sends_sixty_four_packets() {
 fn a_run_feeds_the_qdisc_two_hundred_and_fifty_six_packets() {
     let mut world = World::new("pfifo limit 10000", 1_000);
     assert_eq!(world.push(900), Some(Ran { done: 64, again: true }));
-    // What the next run sends may wait before the qdisc.
+    // The packets that the next run will send may wait in front of the qdisc.
     for enqueued in [256, 512, 768, 836, 900] {
         assert_eq!(world.stats().enqueued, enqueued);
         world.check();
@@ -116,7 +117,8 @@ fn a_run_feeds_the_qdisc_two_hundred_and_fifty_six_packets() {
     }
 }
 
-/// Whoever comes by with a packet takes no more than that apart, but for the last one's parts.
+/// A run counts the packets that a qdisc makes by splitting. It feeds the qdisc no more than 256
+/// packets, except for the parts of the last one.
 #[test]
 fn what_a_qdisc_makes_counts_for_what_a_run_feeds_it() {
     const DATAGRAMS: u64 = 40;
@@ -150,24 +152,25 @@ fn a_busy_port_collects_a_thousand_packets() {
     world.check();
 }
 
-/// Packets that the qdisc makes are enqueued, leave, and are counted like those that came.
+/// Packets that the qdisc makes are enqueued, leave, and are counted like those that arrived.
 #[test]
 fn duplicates_are_counted() {
     let mut world = World::new("netem duplicate 100% delay 1ms limit 150", 1_000);
     let _ = world.push(100);
     let stats = world.stats();
-    // The last one that fits takes its duplicate along.
+    // The last packet that fits takes its duplicate along.
     let dropped: u64 = stats.dropped.iter().map(|(_, n)| n).sum();
     assert_eq!((stats.enqueued, stats.made, stats.held, dropped), (200, 100, 150, 50));
     let _ = world.settle();
     let stats = world.stats();
     assert_eq!((stats.sent, stats.held), (150, 0));
-    // Nothing of it is there to be lost when the port dies.
+    // No packet is left that could be lost when the port is closed.
     assert!(world.port.close(world.now, &world.waker).is_some());
     assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 50);
 }
 
-/// Packets that one run sends go in as they came. Those beyond what the next run sends compete.
+/// Packets that the next run sends wait in order of arrival. Packets beyond those are enqueued, so
+/// that the qdisc can schedule them by priority.
 #[test]
 fn a_run_lets_those_compete_that_the_next_one_does_not_send() {
     let mut world = World::new("pfifo_fast", 1_000);
@@ -187,7 +190,8 @@ fn a_run_lets_those_compete_that_the_next_one_does_not_send() {
     world.check();
 }
 
-/// However long the list and small the limit: nothing is dropped by what a run leaves, either.
+/// However long the list and however small the limit, packets that a run leaves for the next one
+/// are not dropped.
 #[test]
 fn what_a_run_leaves_is_not_dropped() {
     let mut world = World::new("pfifo limit 10", 1_000);
@@ -197,8 +201,8 @@ fn what_a_run_leaves_is_not_dropped() {
     assert_eq!((world.stats().sent, world.stats().dropped), (200, Vec::new()));
 }
 
-/// Bursts are no longer than a quota; where they cost no call and the rest would wait for the
-/// runner, a run sends four.
+/// A burst is no longer than a quota. In inline mode, where the rest would wait for the runner, a
+/// run sends four bursts if a burst costs the device no system call.
 #[test]
 fn a_run_sends_four_bursts_where_they_cost_nothing() {
     for (mode, calls, most) in [
@@ -216,7 +220,7 @@ fn a_run_sends_four_bursts_where_they_cost_nothing() {
     }
 }
 
-/// Of what the qdisc held already, no more, and in no longer bursts.
+/// The bounds are the same for packets that the qdisc already held: four bursts of a quota each.
 #[test]
 fn four_bursts_are_all_that_a_run_sends_of_a_long_queue() {
     let mut world = World::with("pfifo limit 10000", 1_000, Mode::Inline, None);
@@ -231,7 +235,8 @@ fn four_bursts_are_all_that_a_run_sends_of_a_long_queue() {
     assert_eq!(world.wire().offered, [64, 64, 64, 64, 64, 64, 64, 64, 64, 24]);
 }
 
-/// The runner who alone sends comes again at once, also after lists that lay.
+/// A runner that alone sends for its port visits again at once, even after lists have waited. So it
+/// sends one burst per run.
 #[test]
 fn a_dedicated_keeper_sends_one_burst() {
     let mut world = World::with("pfifo limit 10000", 1_000, Mode::Dedicated, None);
@@ -245,10 +250,11 @@ fn a_dedicated_keeper_sends_one_burst() {
     assert_eq!(world.visit(), Ran { done: 64, again: true });
 }
 
-/// All 256 are sent, also when bursts end in between and one packet is left of the quota.
+/// All 256 packets are sent, even if a burst ends early and one packet is left of the quota.
 #[test]
 fn four_bursts_are_two_hundred_and_fifty_six_packets() {
-    // Twice 64 packets; 63 behind which a large one has no room; then 64, the large one first.
+    // Two bursts of 64 packets, one of 63 packets after which a large packet does not fit, and one
+    // of 64 with the large packet first.
     let mut world = World::with("bfifo limit 6500", 1_000, Mode::Inline, None);
     world.wire().calls = 0;
     let _ = world.push(1);
@@ -265,7 +271,8 @@ fn four_bursts_are_two_hundred_and_fifty_six_packets() {
     assert_eq!(world.wire().offered, [1, 64, 64, 63, 64, 1]);
 }
 
-/// What is taken from the intake is bounded by what already waits behind it: 64, and no more.
+/// A run takes more packets from the intake only while at most 64 packets wait in front of the
+/// qdisc.
 #[test]
 fn a_run_takes_more_while_sixty_four_wait() {
     for (waits, taken) in [(63, true), (64, true), (65, false)] {
@@ -276,14 +283,14 @@ fn a_run_takes_more_while_sixty_four_wait() {
         assert_eq!(world.stats().held, 20 + waits, "a burst and the qdisc have ten each");
         let _ = world.push(2);
         let ran = world.visit();
-        // There is no room in the qdisc for any of them.
+        // The qdisc has no room for any of the packets.
         assert_eq!(world.stats().held, if taken { 20 } else { 22 }, "{waits}");
         assert_eq!(u64::from(ran.done), if taken { waits + 2 } else { waits });
     }
 }
 
-/// Packets that came through a port belong to sockets, which have bounds of their own: Linux counts
-/// none of them for the memory of `fq_codel`.
+/// Packets that arrive through a port belong to sockets, which have their own limits. As in Linux,
+/// these packets do not count towards the memory limit of `fq_codel`.
 #[test]
 fn packets_of_a_port_are_charged_to_their_senders() {
     let line = "fq_codel memory_limit 2000 target 4s interval 4s noecn drop_batch 1";

@@ -1,18 +1,19 @@
-//! Senders that wait for answers: what they send is not collected for long.
+//! Senders that wait for answers: their packets are not collected for long.
 
 use onramp_core::{QUOTA, TICK_NS};
 
 use crate::busy::make_busy;
 use crate::world::World;
 
-/// A device that calls nobody.
+/// Makes a world whose device needs no system call to send.
 fn world() -> World {
     let world = World::new("pfifo limit 10000", 4_000);
     world.wire().calls = 0;
     world
 }
 
-/// Senders send a burst and wait until it has left. True: it lay until the runner came.
+/// Pushes a burst and waits until all of it has left. Returns true if the burst stayed staged until
+/// the runner's visit.
 fn burst(world: &mut World) -> bool {
     for _ in 0..QUOTA {
         let _ = world.push(1);
@@ -29,7 +30,7 @@ fn burst(world: &mut World) -> bool {
     lay
 }
 
-/// Ten seconds of bursts, one every half tick: nearly all are sent as they come.
+/// Senders push a burst every half tick, 100,000 bursts in all: nearly all bursts are sent at once.
 #[test]
 fn bursts_that_lay_in_vain_end_the_collecting() {
     let mut world = world();
@@ -38,7 +39,7 @@ fn bursts_that_lay_in_vain_end_the_collecting() {
     assert!((2..1_000).contains(&lay), "{lay}");
 }
 
-/// To collect is still cheaper, then.
+/// If each burst costs the device a system call, collecting packets remains cheaper.
 #[test]
 fn a_device_that_makes_calls_goes_on_collecting() {
     let mut world = world();
@@ -47,14 +48,14 @@ fn a_device_that_makes_calls_goes_on_collecting() {
     assert!((0..1_000).all(|_| burst(&mut world)));
 }
 
-/// One pause is an accident: a thread may lose its processor.
+/// A single pause is taken for an accident, because a thread may lose its processor.
 #[test]
 fn a_single_pause_changes_nothing() {
     let mut world = world();
     let _ = make_busy(&mut world);
     for round in 0..100 {
         (0..QUOTA).for_each(|_| assert_eq!(world.push(1), None, "round {round}"));
-        // Every other time, senders go on until the runner comes.
+        // In every other round, senders continue until the runner visits.
         world.pass(TICK_NS);
         if round % 2 == 0 {
             assert_eq!(world.push(1), None);
@@ -68,7 +69,8 @@ fn a_single_pause_changes_nothing() {
     }
 }
 
-/// After bursts, a stream: it is collected again when the time is over.
+/// After the bursts comes a steady stream. Its packets are collected again when the period without
+/// collecting ends.
 #[test]
 fn a_stream_is_collected_again() {
     let mut world = world();
@@ -87,8 +89,8 @@ fn a_stream_is_collected_again() {
     world.check();
 }
 
-/// Where a rest would only wait for the runner, an owner goes on, up to a bound; the runner has
-/// what is left at once.
+/// If the rest would only wait for the runner, an owner continues, up to four quotas. The runner is
+/// asked to visit at once for the rest.
 #[test]
 fn an_owner_goes_on_for_four_quotas() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! Who finds the port idle sends, up to a quota.
+//! A thread that finds the port idle sends, up to a quota.
 
 use onramp_core::{QUOTA, QUOTA_NS, Ran, TICK_NS};
 use onramp_queue::{DropReason, Full};
@@ -39,7 +39,7 @@ fn a_quota_leaves_the_rest_to_the_keeper() {
     assert_eq!(world.wire().offered, [QUOTA]);
     assert!(world.port.is_busy());
     assert_eq!(world.stats().held, 136);
-    // A sender only makes sure of the runner, which ticks by itself.
+    // A sender only makes sure that the runner visits, and the runner then visits at every tick.
     assert_eq!(world.waker.due(), Some(START.after(2 * TICK_NS)));
     world.check();
     assert_eq!(world.next_visit(), Ran { done: QUOTA, again: true });
@@ -59,7 +59,7 @@ fn a_quota_that_ends_with_the_last_packet_leaves_nothing() {
     assert_eq!(world.stats().held, 0);
 }
 
-/// What comes while the owner is at it is its work too, and nobody else's.
+/// The owner also sends packets that arrive while it works. The pushing thread does not.
 #[test]
 fn the_owner_looks_again_before_it_leaves() {
     let mut world = World::new("pfifo", 100);
@@ -73,7 +73,7 @@ fn the_owner_looks_again_before_it_leaves() {
     world.check();
 }
 
-/// No more than one quota for others, however much comes meanwhile.
+/// An owner sends at most one quota for other threads, however many packets arrive meanwhile.
 #[test]
 fn a_run_is_bounded_also_when_packets_keep_coming() {
     let mut world = World::new("pfifo limit 10000", 1000);
@@ -102,13 +102,14 @@ fn the_cap_gives_packets_back() {
     world.pushed -= 10;
     world.check();
     assert_eq!(world.stats().held, stuck + 31);
-    // Room for nine, and the batch is full: who makes it so takes it all.
+    // There is room for nine packets, and with them the batch is full: the thread that fills it
+    // sends all.
     assert!(world.push(9).is_some());
     assert_eq!(world.stats().held, stuck + 40);
     world.check();
 }
 
-/// An empty qdisc is no end while packets wait before it.
+/// A run does not end when the qdisc is empty while packets wait in front of it.
 #[test]
 fn what_waits_before_the_qdisc_is_more_to_do() {
     let mut world = World::new("pfifo limit 10", 1000);
@@ -130,7 +131,7 @@ fn drops_of_the_qdisc_are_counted_and_leave() {
     let mut world = World::new("pfifo limit 10", 100);
     world.wire().room = Some(0);
     let ran = world.push(30);
-    // Ten were offered to the device, ten wait.
+    // Ten packets were offered to the device, and ten wait in the qdisc.
     assert_eq!(ran, Some(Ran { done: 10, again: false }));
     assert_eq!(world.dropped(DropReason::Overlimit), 10);
     assert_eq!(world.stats().dropped, [(DropReason::Overlimit, 10)]);
@@ -141,8 +142,8 @@ fn drops_of_the_qdisc_are_counted_and_leave() {
     world.check();
 }
 
-/// A device that takes all there is leaves nothing to drop, however long the list and small the
-/// limit: packet by packet, Linux would not drop either.
+/// If the device takes all packets, none is dropped, however long the list and however small the
+/// limit. Linux would not drop either, because there the packets would arrive one by one.
 #[test]
 fn a_list_that_came_at_once_is_no_backlog() {
     for (qdisc, most) in [("pfifo limit 1", 1), ("pfifo limit 10", 10), ("bfifo limit 700", 7)] {
@@ -155,14 +156,14 @@ fn a_list_that_came_at_once_is_no_backlog() {
     let mut world = World::new("fq flow_limit 7", 100);
     assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
     assert_eq!(world.sent(), (0..30).collect::<Vec<_>>());
-    // No packet fits: all are dropped, as Linux does.
+    // No packet fits the limit, so all are dropped, as in Linux.
     let mut world = World::new("pfifo limit 0", 100);
     assert_eq!(world.push(30), Some(Ran { done: 30, again: false }));
     assert_eq!(world.dropped(DropReason::Overlimit), 30);
     world.check();
 }
 
-/// An owner whose bursts take long begins no further one, and leaves the rest to the runner.
+/// An owner whose burst took too long begins no further burst, and leaves the rest to the runner.
 #[test]
 fn a_quota_has_a_bound_in_time() {
     let mut world = World::new("pfifo limit 10", 100);

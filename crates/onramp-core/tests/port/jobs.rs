@@ -1,4 +1,4 @@
-//! What others want done with a port's tree.
+//! Jobs that other threads submit for a port's tree.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use onramp_queue::DropReason;
 
 use crate::world::{MTU, Notes, Script, World};
 
-/// A job that counts how often it was done, and how often it was dropped.
+/// The value inside a job that counts how often the job was done and how often it was dropped.
 struct Counted(Arc<[AtomicU32; 2]>);
 
 impl Drop for Counted {
@@ -52,7 +52,7 @@ fn a_free_port_does_it_at_once_and_sends_nothing() {
     }
 }
 
-/// Nobody has to come by an empty port.
+/// After a job, an empty port needs no visit.
 #[test]
 fn an_idle_port_stays_idle() {
     let world = World::new("fq", 1_000);
@@ -65,7 +65,7 @@ fn an_idle_port_stays_idle() {
     world.check();
 }
 
-/// What comes while the device transmits is done when it is back, in order.
+/// Jobs that are submitted while the device transmits are done in order when the device returns.
 #[test]
 fn an_owned_port_does_it_later() {
     let mut world = World::new("pfifo", 1_000);
@@ -94,7 +94,7 @@ fn what_waits_is_bounded() {
     assert_eq!(counts(&done), [most, most + 7]);
 }
 
-/// A job is anybody's code, as a qdisc is.
+/// A job that panics kills the port, just as a qdisc that panics does.
 #[test]
 fn a_job_that_panics_kills_the_port() {
     let mut world = World::new("pfifo", 1_000);
@@ -110,7 +110,7 @@ fn a_job_that_panics_kills_the_port() {
     world.check();
 }
 
-/// What a job drops is counted, and goes home.
+/// Packets that a job drops are counted, and return to their homes.
 #[test]
 fn what_a_job_drops_is_counted() {
     let mut world = World::new("pfifo limit 500", 1_000);
@@ -127,7 +127,7 @@ fn what_a_job_drops_is_counted() {
     assert_eq!(world.sent().len(), 64);
 }
 
-/// Closed ports answer, and what is late does not come back.
+/// Closed ports still do jobs, and a late clock does not bring packets back.
 #[test]
 fn a_closed_port_still_does_it() {
     let mut world = World::new("pfifo", 1_000);
@@ -140,7 +140,7 @@ fn a_closed_port_still_does_it() {
     world.check();
 }
 
-/// Each job brings the next one, `left` times.
+/// Makes a job that submits another such job, `left` times in a row.
 pub(crate) fn chain(port: Arc<Port<Script>>, done: Arc<AtomicU32>, left: u32) -> Job {
     Box::new(move |_, _| {
         done.fetch_add(1, SeqCst);
@@ -151,7 +151,8 @@ pub(crate) fn chain(port: Arc<Port<Script>>, done: Arc<AtomicU32>, left: u32) ->
     })
 }
 
-/// Who brings a job does not do everybody's: senders have to come by, too.
+/// A thread that submits a job does only a few jobs of other threads, because senders need the port
+/// too.
 #[test]
 fn who_brings_a_job_does_few_of_others() {
     let mut world = World::new("pfifo", 1_000);
@@ -166,7 +167,7 @@ fn who_brings_a_job_does_few_of_others() {
     world.settle();
 }
 
-/// Of a long time, too: then nobody begins another one.
+/// If jobs take long, an owner that has done one begins no other.
 #[test]
 fn jobs_that_take_long_are_done_one_at_a_time() {
     let world = World::new("pfifo", 1_000);
@@ -176,7 +177,8 @@ fn jobs_that_take_long_are_done_one_at_a_time() {
     assert_eq!(done.load(SeqCst), 1);
 }
 
-/// An owner that leaves just then may have found the lock taken.
+/// A thread whose job is refused wakes the runner, because an owner that leaves at that moment may
+/// have found the lock on the jobs taken.
 #[test]
 fn who_finds_no_room_calls_the_keeper() {
     let world = World::new("pfifo", 1_000);
@@ -198,7 +200,8 @@ fn who_finds_no_room_calls_the_keeper() {
     assert!(world.port.death().is_none());
 }
 
-/// Who waits for a job behind it learns that the port is dead, at once.
+/// When a job panics, the jobs behind it are dropped, so that threads that wait for them learn at
+/// once that the port is dead.
 #[test]
 fn jobs_behind_one_that_panics_are_dropped() {
     let world = World::new("pfifo", 1_000);
@@ -216,7 +219,7 @@ fn jobs_behind_one_that_panics_are_dropped() {
     assert_eq!(counts(&done), [0, 1]);
 }
 
-/// A qdisc that puts its packets off for ever does not keep its successor waiting.
+/// A qdisc that never releases its packets does not block its replacement.
 #[test]
 fn what_never_leaves_does_not_stop_a_change() {
     let line = "cbs idleslope 900 sendslope -100 hicredit 100 locredit -100";

@@ -1,4 +1,4 @@
-//! Lists that came at once: what they may cost others, and what they may not.
+//! Packets that arrive as one list: they may delay other packets, but do not cause drops.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -8,15 +8,16 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::world::{World, packet};
 
-/// One flow at one packet per `gap_ns`, a device that takes everything, a sender that helps when
-/// `credits` packets of its own are below, a runner that comes `late_ns` after it was asked for.
+/// Sends a flow of one packet every `gap_ns` nanoseconds to a device that takes everything. The
+/// sender helps when the port holds `credits` packets, and the runner visits `late_ns` nanoseconds
+/// after the time it was asked for. Returns the numbers of dropped and sent packets.
 fn stream(qdisc: &str, calls: u32, gap_ns: u64, credits: u64, late_ns: u64) -> (u64, u64) {
     let mut world = World::new(qdisc, 16_384);
     world.wire().calls = calls;
     for _ in 0..30_000 {
         world.pass(gap_ns);
         if world.waker.due().is_some_and(|due| due.after(late_ns) <= world.now) {
-            // Once it is awake, it goes on at once.
+            // Once the runner is awake, it visits at once whenever it is asked to.
             while world.waker.due().is_some_and(|due| due <= world.now) {
                 let _ = world.visit();
             }
@@ -52,7 +53,8 @@ fn collected_lists_and_limits() {
     }
 }
 
-/// A flow that waits for its time says nothing about another, whose packets the device takes.
+/// A flow that waits for its time does not cause drops of another flow, whose packets the device
+/// takes.
 #[test]
 fn one_waiting_packet_costs_others_theirs() {
     for waits in [false, true] {
@@ -80,7 +82,7 @@ fn one_waiting_packet_costs_others_theirs() {
     }
 }
 
-/// A qdisc that meets another sender's push with each packet.
+/// A qdisc during each of whose enqueues another sender pushes a packet.
 #[derive(Debug)]
 struct Busy {
     list: PacketList,
@@ -163,7 +165,7 @@ fn one_call(mode: Mode, held: bool) -> u64 {
         world.xmit(list, now, &Nobody).expect("room")
     };
     if held {
-        // Twice in vain: bursts that lay.
+        // Let two bursts stay staged in vain, so that the port stops collecting.
         for _ in 0..30 {
             let _ = push(1, now);
         }
@@ -190,8 +192,9 @@ fn one_call_is_bounded() {
     }
 }
 
-/// A device that was full for a moment, 50 bulk flows of 90 packets in the qdisc. Then it takes all
-/// it gets, and one packet of another flow (of a better band) comes. Packets sent before it.
+/// Fills the qdisc with 90 packets of each of `flows` bulk flows while the device is full. Then the
+/// device takes everything, and one packet of another flow (in a better band) arrives. Returns how
+/// many packets leave before that packet.
 fn overtaken(qdisc: &str, flows: u64, priority: u32, mode: Mode) -> usize {
     let mut world = World::with(qdisc, 16_384, mode, None);
     world.wire().room = Some(0);
@@ -233,7 +236,8 @@ fn a_sparse_flow_is_not_kept_out() {
             ("pfifo_fast txqueuelen 5000", 50, 6),
         ] {
             let before = overtaken(qdisc, flows, priority, mode);
-            // A quantum of each of the others, at first of ten packets; or what is on its way.
+            // For `fq`, each other flow may send its initial quantum of ten packets first. For
+            // other kinds, only packets already on their way may.
             let most = if qdisc.starts_with("fq") { 2_800 } else { 64 };
             assert!(before <= most, "{mode:?}, {qdisc}, {priority}: {before} of 4,501 before it");
         }
@@ -253,7 +257,8 @@ mod storm {
         Ones(u64, u64),
         List(u64, u64),
         Help,
-        /// Due visits up to then, each so late.
+        /// Makes the visits that are due up to a time, each of them late by a given number of
+        /// nanoseconds.
         PortWaker(u64, u64),
         Back(u64),
         Room(Option<u32>),
@@ -354,7 +359,8 @@ mod storm {
             assert_eq!(world.stats().dropped.iter().map(|(_, n)| n).sum::<u64>(), 0);
         }
         world.wire().room = None;
-        // What can go is gone after three ticks and a retry, if the runner comes in time.
+        // If the runner visits on time, all packets that may leave have left after three ticks and
+        // a retry.
         if !paced {
             let until = world.now.after(3 * TICK_NS + world.wire().retry_ns + 3_000_000);
             while let Some(due) = world.waker.due().filter(|due| *due <= until) {
@@ -405,7 +411,7 @@ mod storm {
     }
 }
 
-/// Small packets go as one burst; large ones that fit go, too.
+/// Small packets leave as one burst. Large packets that fit the limit leave, too.
 #[test]
 fn a_limit_in_bytes_counts_the_bytes_that_come() {
     for (limit, bursts, large) in

@@ -1,4 +1,5 @@
-//! A port in virtual time: one thread, a device that follows a script, a runner that takes notes.
+//! Tests of a port in virtual time: one thread, a device that follows a script, and a runner that
+//! records what it is asked for.
 
 mod busy;
 mod close;

@@ -1,4 +1,4 @@
-//! Who sends, and a qdisc that takes over.
+//! The modes of a port, which determine the thread that sends, and a qdisc that replaces another.
 
 use onramp_core::Spec;
 use onramp_core::{Mode, QUOTA, Rate, SharedRate};
@@ -16,7 +16,8 @@ fn replace(world: &World, qdisc: &str) {
     assert!(done, "nobody is inside");
 }
 
-/// A push stages and calls the runner, if nothing waited; nothing else does a thing.
+/// In dedicated mode, a push stages its packets and wakes the runner if nothing was waiting. Only
+/// the runner sends.
 #[test]
 fn dedicated_leaves_all_to_the_keeper() {
     let mut world = world("pfifo", Mode::Dedicated);
@@ -45,7 +46,8 @@ fn dedicated_leaves_all_to_the_keeper() {
     world.check();
 }
 
-/// The rest of a quota is the runner's at once; otherwise the port is left idle.
+/// In inline mode, the runner is asked to send the rest after a quota. Otherwise the port is left
+/// idle.
 #[test]
 fn inline_hands_over_after_a_quota() {
     let mut world = world("pfifo", Mode::Inline);
@@ -61,14 +63,14 @@ fn inline_hands_over_after_a_quota() {
     world.check();
 }
 
-/// What is held by the burst, the qdisc and the intake, in this order.
+/// Packets in the burst, in the qdisc and in the intake move to the new qdisc, in this order.
 #[test]
 fn what_is_held_moves_over() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
         let mut world = world("fq maxrate 1mbit initial_quantum 0 flow_limit 500", mode);
         world.wire().room = Some(0);
         world.enqueue(300);
-        // The device is offered the first of them, in vain.
+        // The device is offered the first packets and takes none.
         world.pass(5_000_000);
         let _ = world.visit();
         let _ = world.push(40);
@@ -81,7 +83,7 @@ fn what_is_held_moves_over() {
     }
 }
 
-/// Departure times stay with the packets.
+/// Packets keep their departure times when the qdisc is replaced.
 #[test]
 fn a_new_fq_keeps_departure_times() {
     let mut world = world("fq timer_slack 0", Mode::Hybrid);
@@ -108,7 +110,8 @@ fn a_smaller_qdisc_drops_and_says_so() {
     assert_eq!(world.sent(), (0..74).collect::<Vec<_>>());
 }
 
-/// 1,000 bytes a millisecond, of 100 each: the port waits, and the runner knows until when.
+/// The shared rate is 1,000 bytes per millisecond, and packets have 100 bytes. The port waits, and
+/// the runner knows until when.
 #[test]
 fn a_share_of_a_rate_holds_packets_back() {
     let share = SharedRate::new(Rate(1_000_000), 1).share(0);
@@ -126,8 +129,8 @@ fn a_share_of_a_rate_holds_packets_back() {
     }
 }
 
-/// A device that said when to ask again is asked then, also when more waits before the qdisc than
-/// one run takes in.
+/// A device that gave a retry time is called at that time, even if more packets wait in front of
+/// the qdisc than one run enqueues.
 #[test]
 fn a_full_device_is_asked_when_it_said() {
     let mut world = World::new("pfifo limit 10000", 4_000);
@@ -141,7 +144,8 @@ fn a_full_device_is_asked_when_it_said() {
     assert_eq!(world.sent(), (0..600).collect::<Vec<_>>());
 }
 
-/// The runner has so much before the qdisc that it does not take what waits: it is told again.
+/// So many packets wait in front of the qdisc that the runner leaves the rest in the intake. The
+/// runner is then asked to visit again.
 #[test]
 fn what_was_not_taken_is_not_forgotten() {
     let mut world = World::with("pfifo limit 10", 400, Mode::Dedicated, None);

@@ -1,22 +1,23 @@
-//! Pacing through a port: to the nanosecond, and driven by the runner alone.
+//! Pacing through a port: exact to the nanosecond, and driven by the runner alone.
 
 use onramp_core::Instant;
 use onramp_queue::PacketList;
 
 use crate::world::{START, World, packet};
 
-/// 100 bytes at 8 Mbit/s.
+/// The time that 100 bytes take at 8 Mbit/s, in nanoseconds.
 const GAP_NS: u64 = 100_000;
 
 #[test]
 fn nothing_leaves_before_its_time() {
-    // Every packet is paced by itself: no credit, and a quantum that one packet uses up.
+    // Every packet is paced separately: the initial quantum is 0, and each packet uses up a
+    // quantum.
     let mut world =
         World::new("fq maxrate 800kbit initial_quantum 0 quantum 256 timer_slack 0", 99);
     let _ = world.push(3);
     let mut last = world.wire().sent.len();
     while let Some(due) = world.waker.due() {
-        // A nanosecond too early.
+        // A nanosecond before the due time, no packet leaves.
         world.now = Instant(due.0 - 1);
         let _ = world.help();
         assert_eq!(world.wire().sent.len(), last, "early at {}", world.now.since(START));
@@ -28,7 +29,7 @@ fn nothing_leaves_before_its_time() {
     assert_eq!(world.sent(), [0, 1, 2]);
 }
 
-/// 2 s of one flow at 8 Mbit/s: each packet at its exact time, and the rate exact.
+/// Over 2 s, each packet of a flow at 8 Mbit/s leaves exactly at its time, and the rate is exact.
 #[test]
 fn a_paced_flow_keeps_its_rate_to_the_nanosecond() {
     let line = "fq maxrate 8mbit initial_quantum 0 quantum 256 flow_limit 100000 limit 100000 \
@@ -48,8 +49,8 @@ fn a_paced_flow_keeps_its_rate_to_the_nanosecond() {
     world.check();
 }
 
-/// With Linux's defaults a flow may send a quantum at once; over any span it sends no more than
-/// the rate allows and that.
+/// With Linux's defaults, a flow may send a quantum at once. Over any span of time, it sends no
+/// more than the rate allows plus that quantum.
 #[test]
 fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     let mut world = World::new("fq maxrate 8mbit flow_limit 100000 timer_slack 0", 30_000);
@@ -58,7 +59,8 @@ fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     world.settle();
     let sent = world.wire().sent.clone();
     assert_eq!(sent.len() as u64, count);
-    // The initial quantum: ten times the largest packet, spent at the start and never again.
+    // The initial quantum, ten times the largest packet, is spent at the start and never granted
+    // again.
     let free = sent.iter().take_while(|(_, at)| *at == START).count();
     assert!(free * 100 >= 10_000 && free * 100 <= 10_000 + 2_000, "{free}");
     let paced = &sent[free..];
@@ -73,7 +75,8 @@ fn a_paced_flow_never_exceeds_its_rate_by_more_than_a_quantum() {
     assert!((7_900_000..=8_100_000).contains(&rate), "{rate} bit/s");
 }
 
-/// A runner that comes late costs a flow no more than it makes up for, and never lets it go early.
+/// If the runner visits late, a flow loses only the delay that it can make up for, and never sends
+/// early.
 #[test]
 fn a_late_keeper_makes_nobody_early() {
     let line = "fq maxrate 8mbit initial_quantum 0 quantum 256 flow_limit 100000 limit 100000 \
@@ -95,7 +98,7 @@ fn a_late_keeper_makes_nobody_early() {
     }
 }
 
-/// Earliest departure times, of packets that come in another order.
+/// Packets leave at their earliest departure times, even if they arrive in another order.
 #[test]
 fn departure_times_are_kept_to_the_nanosecond() {
     let mut world = World::new("fq timer_slack 0", 100);
@@ -119,7 +122,7 @@ fn departure_times_are_kept_to_the_nanosecond() {
     world.check();
 }
 
-/// A packet that may leave earlier than what waits moves the runner's visit forward.
+/// A packet that may leave earlier than the waiting packets moves the runner's visit forward.
 #[test]
 fn an_earlier_packet_asks_for_an_earlier_visit() {
     let mut world = World::new("fq timer_slack 0", 100);
@@ -136,9 +139,10 @@ fn an_earlier_packet_asks_for_an_earlier_visit() {
     assert_eq!(world.sent(), [1, 2, 0]);
 }
 
-/// A packet that is not paced may overtake those of its flow that wait for their time, as on the
-/// fast path of Linux's fq: nothing else is about to leave, so nobody looks for its flow. That is
-/// what becomes of a flow whose pacing rate is lifted, and of two flows with one hash.
+/// A packet without a pacing rate may overtake packets of its flow that wait for their time, as on
+/// the fast path of Linux's `fq`: no other packet is about to leave, so `fq` does not look up the
+/// flow. The same happens to a flow whose pacing rate is removed, and to two flows with the same
+/// hash.
 #[test]
 fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
     let mut world = World::new("fq initial_quantum 0 quantum 100 timer_slack 0", 100);
@@ -149,7 +153,8 @@ fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
             let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
         }
     };
-    // 100 bytes take 100 ms. The first leaves at once, and the others after it.
+    // At 1,000 bytes per second, 100 bytes take 100 ms. The first packet leaves at once, and the
+    // others follow.
     push(&mut world, 1_000);
     assert_eq!(world.sent(), [0]);
     push(&mut world, 0);
@@ -161,13 +166,13 @@ fn packets_without_a_rate_overtake_paced_ones_of_their_flow() {
     world.check();
 }
 
-/// While packets of other flows are about to leave there is no fast path: then each waits behind
-/// those of its flow, paced or not.
+/// While packets of other flows are about to leave, there is no fast path. Then each packet waits
+/// behind the packets of its flow, paced or not.
 #[test]
 fn beside_other_flows_a_flow_keeps_its_order() {
     let mut world = World::new("fq initial_quantum 0 quantum 100 timer_slack 0", 100);
     world.wire().room = Some(0);
-    // One burst waits for the device, and another flow in the qdisc.
+    // One burst waits for the device, and another flow waits in the qdisc.
     for flow in [1, 2, 3] {
         let list = (0..64).map(|n| packet(1_000 * flow + n, flow, START)).collect();
         world.pushed += 64;

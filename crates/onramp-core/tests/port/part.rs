@@ -1,25 +1,27 @@
-//! When a port has a part in a rate that ports have together: while it has something to send.
+//! A port takes part in a shared rate only while it has something to send.
 
 use onramp_core::{Instant, Mode, Rate, SharedRate};
 use onramp_queue::PacketList;
 
 use crate::world::{START, World, packet};
 
-/// 100 bytes take 800 ns.
+/// At this rate, 100 bytes take 800 ns.
 const RATE: Rate = Rate(125_000_000);
 
-/// Who went counts for so long at most, 200 us, or until its last packet is paid for.
+/// A member that stopped sending counts for at most 200 us, or until its last packet is paid for.
+/// After this many nanoseconds, it no longer counts.
 const FORGOTTEN_NS: u64 = 300_000;
 
-/// A port that is one of two members, and the other one.
+/// Returns a port that is one of two members of a shared rate, and the rate, from which the test
+/// takes the other member.
 fn world() -> (World, SharedRate) {
     let rate = SharedRate::new(RATE, 2);
     let world = World::with("pfifo limit 10000", 10_000, Mode::Hybrid, Some(rate.share(0)));
     (world, rate)
 }
 
-/// Whether the port has a part in the rate when nobody has looked at it for a while: a member that
-/// comes then gets half of the rate, or all of it.
+/// Whether the port still takes part in the rate when it has not run for a while. If it does, a
+/// member that joins then gets half of the rate, otherwise all of it.
 fn has_a_part(rate: &SharedRate, now: Instant) -> bool {
     let now = now.after(FORGOTTEN_NS);
     let mut other = rate.share(1);
@@ -43,7 +45,8 @@ fn a_port_with_nothing_has_none() {
     assert!(!has_a_part(&rate, world.now), "to be looked at is nothing to send");
 }
 
-/// Each packet has to be paid for before the next one; the last is reason enough to have a part.
+/// Each packet must be paid for before the next one leaves. Even a single waiting packet makes the
+/// port take part.
 #[test]
 fn a_port_that_waits_for_the_rate_has_one() {
     for held in [1, 2, 30] {
@@ -52,7 +55,7 @@ fn a_port_that_waits_for_the_rate_has_one() {
         assert_eq!(world.stats().held, held);
         assert_eq!(world.waker.due(), Some(world.now.after(800)));
         assert!(has_a_part(&rate, world.now), "{held}");
-        // A second one, on its time and not before.
+        // The second packet leaves at its time and not before.
         world.pass(799);
         assert_eq!(world.visit().done, 0);
         world.pass(1);
@@ -64,7 +67,8 @@ fn a_port_that_waits_for_the_rate_has_one() {
     }
 }
 
-/// One that was woken late may send a quota at once, and wants to send more.
+/// A port that was woken late may send a quota at once, and still takes part because it has more
+/// packets.
 #[test]
 fn a_port_that_has_used_up_its_quota_has_one() {
     let (mut world, rate) = world();
@@ -75,7 +79,7 @@ fn a_port_that_has_used_up_its_quota_has_one() {
     assert!(has_a_part(&rate, world.now));
 }
 
-/// What the qdisc alone keeps for later is nothing to send.
+/// A port whose packets the qdisc holds back for a later time has nothing to send now.
 #[test]
 fn a_port_whose_packets_wait_for_their_time_has_none() {
     let rate = SharedRate::new(RATE, 2);
@@ -86,7 +90,7 @@ fn a_port_whose_packets_wait_for_their_time_has_none() {
     let _ = world.port.xmit(PacketList::from_iter([pkt]), world.now, &world.waker);
     assert_eq!((world.stats().held, world.waker.due()), (1, Some(world.now.after(5_000_000))));
     assert!(!has_a_part(&rate, world.now));
-    // Another one that may go has to wait for the rate with a third.
+    // The second of two packets that may leave at once waits for the rate.
     let list = [packet(1, 2, world.now), packet(2, 2, world.now)].into_iter().collect();
     world.pushed = 3;
     let _ = world.port.xmit(list, world.now, &world.waker);

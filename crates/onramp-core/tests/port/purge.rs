@@ -1,5 +1,5 @@
-//! A sender that comes by a closed or a dead port works for others no longer than at any port: it
-//! drops a quota and its own packets, and leaves the rest to the runner.
+//! A sender that comes to a closed or dead port works for others no longer than at any other port:
+//! it drops a quota of packets and its own, and leaves the rest to the runner.
 
 use std::sync::Barrier;
 use std::thread;
@@ -9,14 +9,16 @@ use onramp_queue::{Credits, DropReason, PacketList, Pool};
 
 use crate::world::{Notes, START, World, packet};
 
-/// Packets that a sender takes in for others in one call; of a closed port, packets that it drops.
+/// The number of packets that a sender enqueues for others in one call, and that it drops for
+/// others at a closed port.
 const QUOTA: u64 = 256;
-/// Many times that.
+/// Many times the quota.
 const MANY: u64 = 9_000;
 
 const MODES: [Mode; 2] = [Mode::Hybrid, Mode::Inline];
 
-/// A port whose device takes nothing: `queued` packets are in its qdisc, and `waiting` before it.
+/// Makes a port whose device takes nothing, with `queued` packets in the qdisc and `waiting`
+/// packets in front of it.
 fn laden(mode: Mode, queued: u64, waiting: u64) -> World {
     let mut world = World::with("pfifo limit 100000", 20_000, mode, None);
     world.wire().room = Some(0);
@@ -24,12 +26,13 @@ fn laden(mode: Mode, queued: u64, waiting: u64) -> World {
         world.enqueue(queued);
     }
     if waiting > 0 {
-        // It comes while somebody is in the device, who enqueues a quota of it at most.
+        // The list arrives while another thread is in the device. The owner enqueues at most a
+        // quota of it.
         world.pass(1_000_000);
         let list = world.packets(waiting);
         world.wire().comes = Some(list);
         if world.push(1).is_none() {
-            let _ = world.help(); // The port collects.
+            let _ = world.help(); // The busy port only staged the packet.
         }
         assert!(world.wire().comes.is_none(), "the device was asked");
     }
@@ -37,17 +40,18 @@ fn laden(mode: Mode, queued: u64, waiting: u64) -> World {
     world
 }
 
-/// Pushes `own` packets; meanwhile somebody closes the port, who finds it owned.
+/// Pushes `own` packets. Meanwhile another thread tries to close the port and finds that it has an
+/// owner.
 fn push_into_the_close(world: &mut World, own: u64) -> Ran {
     world.pass(1_000_000);
     world.wire().closes = Some(true);
-    // A busy port collects them: then a sender that waits works.
+    // A busy port only stages the packets. Then a waiting sender helps.
     let ran = world.push(own).or_else(|| world.help()).expect("nobody is inside");
     assert_eq!(world.wire().closes.take(), Some(false), "it was owned");
     ran
 }
 
-/// What the books say of a port of which a part was dropped.
+/// Checks the counts of a port of whose packets only a part was dropped.
 #[track_caller]
 fn tells_the_truth(world: &World, reason: DropReason) {
     let stats = world.stats();
@@ -57,7 +61,8 @@ fn tells_the_truth(world: &World, reason: DropReason) {
     assert!(stats.held == 0 || comes, "the runner comes at once");
 }
 
-/// What came and what is in the qdisc is dropped by the runner, but for a quota.
+/// A sender drops at most a quota and its own packets. The runner drops the rest of the packets in
+/// the qdisc and in front of it.
 #[test]
 fn a_sender_that_meets_a_close_drops_a_quota() {
     for mode in MODES {
@@ -73,7 +78,7 @@ fn a_sender_that_meets_a_close_drops_a_quota() {
             assert_eq!(world.stats().held, held + own - dropped, "{what}");
             tells_the_truth(&world, DropReason::Purged);
             world.check();
-            // What comes until then adds nothing to what a sender has to do.
+            // Packets that arrive before the runner's visit do not increase the work of a sender.
             for own in [1, 64, 500] {
                 let before = world.dropped(DropReason::Purged);
                 let _ = world.push(own);
@@ -89,7 +94,8 @@ fn a_sender_that_meets_a_close_drops_a_quota() {
     }
 }
 
-/// One visit drops whatever the qdisc holds; what waits before it is bounded by the intake.
+/// One visit of the runner drops everything in the qdisc. The intake bounds the packets in front of
+/// the qdisc.
 #[test]
 fn the_keeper_drops_all() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
@@ -105,8 +111,8 @@ fn the_keeper_drops_all() {
     }
 }
 
-/// Three threads push without pause into a closed port, and each is its owner now and then: none
-/// of them drops more than a quota of what the others bring.
+/// Three threads push without pause into a closed port, and each of them owns it now and then. None
+/// of them drops more than a quota of the packets of the others.
 #[test]
 fn nobody_works_for_all_at_a_closed_port() {
     const LIST: u32 = 64;
@@ -131,7 +137,8 @@ fn nobody_works_for_all_at_a_closed_port() {
                     Err(_full) => {}
                 }
                 if notes.due().is_some() {
-                    // The runner would come; here it is the one whom it was told to.
+                    // The runner would visit now. Here, the thread that was asked to wake the
+                    // runner visits itself.
                     let _ = port.visit(START, &notes);
                 }
             }
@@ -147,8 +154,8 @@ fn nobody_works_for_all_at_a_closed_port() {
     assert_eq!(world.stats().held, 0);
 }
 
-/// A device panics in a sender's call, and its port holds thousands of packets of others: these
-/// are buried by the runner's visit, and the sender goes on.
+/// A device panics in a sender's call while its port holds thousands of packets of others. The
+/// runner's visit drops these packets, and the sender goes on.
 #[test]
 fn the_sender_that_meets_a_panic_buries_nobody() {
     for mode in MODES {
@@ -169,7 +176,7 @@ fn the_sender_that_meets_a_panic_buries_nobody() {
         assert_eq!(pool.returned(), 0, "{mode:?}: nobody has buried them yet");
         assert_eq!(world.stats().held, 5_002, "{mode:?}");
         tells_the_truth(&world, DropReason::PortDead);
-        // Others come by before the runner does.
+        // Other senders come to the port before the runner does.
         for own in [1, 64, 500] {
             let _ = world.push(own);
             let _ = world.help();
@@ -185,14 +192,14 @@ fn the_sender_that_meets_a_panic_buries_nobody() {
         let mut dead = 0;
         pool.reclaim(|fate| dead += u32::from(fate.drop_reason == Some(DropReason::PortDead)));
         assert_eq!(dead, 5_000, "{mode:?}: each is told");
-        // What comes from now on is dropped in the call that brings it.
+        // From now on, packets are dropped in the call that brings them.
         let ran = world.push(70).expect("the port is idle");
         assert_eq!((ran.done, ran.again), (70, false));
         tells_the_truth(&world, DropReason::PortDead);
     }
 }
 
-/// A port that dies with few packets is done with at once: nobody has to come.
+/// If few packets are held when a port dies, they are dropped at once, and no visit is needed.
 #[test]
 fn a_port_with_few_packets_is_buried_at_once() {
     for mode in MODES {
@@ -207,14 +214,14 @@ fn a_port_with_few_packets_is_buried_at_once() {
     }
 }
 
-/// A port that is closed after its death, or dies as it is closed, is buried once.
+/// A port that is closed after its death, or dies while it is closed, drops its packets only once.
 #[test]
 fn a_close_finds_a_dead_port() {
     for closes_first in [false, true] {
         let mut world = laden(Mode::Hybrid, MANY, 0);
         world.wire().panics = true;
         if closes_first {
-            // The device said when it may be asked again, and then nobody asks any more.
+            // The device had given a retry time, but is not called any more after the close.
             let _ = world.port.close(world.now, &world.waker).expect("nobody is inside");
         }
         world.pass(1_000_000);
@@ -228,8 +235,9 @@ fn a_close_finds_a_dead_port() {
     }
 }
 
-/// To the packet: a sender drops 256 of others and its own, if that is all there is. With one more
-/// it drops what the device left, and the runner comes at once for the qdisc.
+/// A sender drops exactly up to 256 packets of others and its own, if that is everything. With one
+/// more packet in the qdisc, the sender drops only the burst that the device left, and the runner
+/// visits at once to drop the rest.
 #[test]
 fn a_sender_has_time_for_a_quota_and_its_own() {
     for (mode, own) in [(Mode::Inline, 3), (Mode::Inline, 200), (Mode::Hybrid, 0)] {
@@ -243,7 +251,7 @@ fn a_sender_has_time_for_a_quota_and_its_own() {
             let what = format!("{mode:?}, {queued} and {own}");
             let dropped = if all { queued + own } else { 64 };
             assert_eq!((u64::from(ran.done), ran.again), (dropped, !all), "{what}");
-            // The time at which the device would have been asked again is nobody's any more.
+            // The retry time of the device no longer causes a visit.
             let at_once = world.waker.due().is_some_and(|due| due == world.now);
             assert_eq!(at_once, !all, "{what}");
             assert_eq!(world.stats().held, queued + own - dropped, "{what}");
@@ -254,7 +262,8 @@ fn a_sender_has_time_for_a_quota_and_its_own() {
     }
 }
 
-/// The same of a port that dies: with one more packet it is buried by the runner.
+/// When a port dies in a sender's call, the sender drops up to 256 packets of others and its own.
+/// With one more packet, the runner drops everything.
 #[test]
 fn a_sender_buries_a_quota_and_its_own() {
     for own in [2, 100] {
@@ -276,7 +285,7 @@ fn a_sender_buries_a_quota_and_its_own() {
     }
 }
 
-/// Packets that a qdisc made die with the port, too.
+/// Packets that a qdisc made are dropped when the port dies, too.
 #[test]
 fn what_was_made_dies_with_its_port() {
     let mut world = World::new("netem delay 1ms duplicate 100%", 100);

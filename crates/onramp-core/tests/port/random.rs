@@ -1,4 +1,4 @@
-//! Any sequence of operations: nothing is lost, nothing is invented, nothing is forgotten.
+//! Random sequences of operations: no packet is lost, invented or left behind.
 
 use onramp_core::Spec;
 use onramp_core::{Instant, Mode, Rate, SharedRate};
@@ -9,26 +9,27 @@ use crate::world::{START, World, packet};
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Packets of one flow, and nanoseconds until they may leave (0 = at once).
+    /// Number of packets, their flow, and the nanoseconds until they may leave (0 = at once).
     Push(u64, u64, u64),
-    /// Packets that come while the device transmits.
+    /// Number of packets that arrive while the device transmits.
     Meanwhile(u64),
     Help,
-    /// The runner comes, in time or too early.
+    /// The runner visits, at its time or too early.
     Visit,
     Pass(u64),
     Back(u64),
     Room(Option<u32>),
     Fails(bool),
-    /// A burst costs the device so many calls.
+    /// Number of system calls that a burst costs the device.
     Calls(u32),
-    /// Another qdisc of the same kind takes over.
+    /// Another qdisc of the same kind replaces the current one.
     Replace,
     Close,
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    // Flows that ask for departure times, and others: a flow with both promises no order.
+    // Some flows ask for departure times, and others do not. In a flow that did both, no order
+    // would be promised.
     let when = prop_oneof![
         4 => (0_u64..5).prop_map(|flow| (flow, 0)),
         1 => (5_u64..8, 1_u64..2_000_000),
@@ -49,7 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // Few cases close in the middle; what follows then is purged.
+    // A few cases close the port in the middle. Packets that arrive later are purged.
     let closed = prop_oneof![9 => Just(None), 1 => (0_usize..120).prop_map(Some)];
     (proptest::collection::vec(op(), 1..120), closed).prop_map(|(mut ops, close)| {
         if let Some(at) = close {
@@ -59,7 +60,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// What the test knows of the packets it made, by cookie.
+/// What the test knows about its packets, by cookie.
 #[derive(Debug, Default)]
 struct Made {
     flow: Vec<u64>,
@@ -90,7 +91,8 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
             }
         }
         Op::Meanwhile(count) => {
-            // They come with the next burst, if there is one before the next such operation.
+            // The packets arrive during the next burst, if there is one before the next such
+            // operation.
             if world.wire().comes.is_none() && !world.port.is_busy() {
                 let one = made.packets(1, 9, world.now, 0);
                 let list = made.packets(count, 9, world.now, 0);
@@ -140,7 +142,7 @@ fn run(qdisc: &str, cap: u16, mode: Mode, ops: &[Op], in_order: bool) {
         step(&mut world, qdisc, &mut made, op);
         world.check();
     }
-    // From here on only the runner works, and everything leaves.
+    // From here on, only the runner works, and all packets leave.
     (world.wire().room, world.wire().fails) = (None, None);
     world.settle();
     world.check();

@@ -1,6 +1,6 @@
-//! What broke in Linux after its lock-free list went in (2025): R1, R3 and R8. The others are in
-//! `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs` (R5) and
-//! `onramp-queue/tests/stress.rs` (R6).
+//! Tests for bugs that Linux had after its lock-free list was added (2025): R1, R3 and R8. The
+//! other tests are in `onramp/tests/link/regressions.rs` (R2, R4, R7), `onramp/tests/stress.rs`
+//! (R5) and `onramp-queue/tests/stress.rs` (R6).
 
 use onramp_core::Spec;
 use onramp_core::qdisc::{Backlog, Cx, Dequeue, KINDS, Kind, Peek, Qdisc, Verdict};
@@ -11,11 +11,11 @@ use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::world::{MTU, Notes, START, World, packet};
 
-/// Whether a kind, as it is by default and without classes, sends what it gets.
+/// Whether a kind with default options and without classes sends its packets at once.
 fn sends(kind: &Kind) -> bool {
     let Ok(spec) = kind.id.parse::<Spec>() else { return false };
     let mut tree = Tree::new(&spec, MTU);
-    // A shaper lets the first one out, and then none for a while.
+    // A shaper lets the first packet out, but not the second.
     (0..2).all(|cookie| {
         let _ = tree.enqueue(START, packet(cookie, 0, START));
         matches!(tree.dequeue(START), Dequeue::Ready(_))
@@ -24,14 +24,15 @@ fn sends(kind: &Kind) -> bool {
 
 /// R1: batching moved the bottleneck to the dequeue side, and drops were freed under the lock.
 ///
-/// At ten times what the device takes, with small packets of 1,000 flows, an owner's run still
-/// sends its whole quota, and enqueues no more than four times that much: for every kind there is.
+/// With ten times the packets that the device takes, small packets of 1,000 flows, an owner's run
+/// still sends its whole quota and enqueues at most four times the quota, for every kind of qdisc.
 #[test]
 fn r1_overload_takes_nothing_from_what_is_sent() {
     for kind in KINDS.iter().filter(|kind| sends(kind)) {
         let mut per_run = Vec::new();
         for overload in [1, 2, 10] {
-            // It drops what has no time, and would wait for it.
+            // `etf` drops packets without a departure time. In deadline mode, it does not wait for
+            // the time.
             let timed = kind.id == "etf";
             let line = if timed { "etf clockid TAI deadline_mode" } else { kind.id };
             let mut world = World::with(line, 2_000, Mode::Dedicated, None);
@@ -67,11 +68,11 @@ fn r1_overload_takes_nothing_from_what_is_sent() {
     }
 }
 
-/// R3: bulk dequeues of over 1,000 packets overran the ring, and what was put back bypassed the
-/// scheduler.
+/// R3: bulk dequeues of over 1,000 packets overran the ring, and packets that were put back
+/// bypassed the scheduler.
 ///
-/// No burst is larger than a quota, and behind what a full device left lying, at most that much,
-/// the qdisc decides.
+/// No burst is larger than a quota. After the packets that a full device left, at most a quota, the
+/// qdisc decides the order.
 #[test]
 fn r3_a_burst_is_bounded_and_nothing_bypasses_the_qdisc() {
     let mut world = World::new("pfifo_fast", 2_000);
@@ -98,7 +99,7 @@ fn r3_a_burst_is_bounded_and_nothing_bypasses_the_qdisc() {
     assert!(sent.iter().filter(|cookie| **cookie < 500).is_sorted());
 }
 
-/// Drops every other packet as it is dequeued, and now and then all that is left.
+/// A qdisc that drops every other packet at dequeue, and sometimes all packets that are left.
 #[derive(Debug, Default)]
 struct Picky {
     list: PacketList,
@@ -136,10 +137,10 @@ impl Qdisc for Picky {
     }
 }
 
-/// R8: a leaf's drop in dequeue was subtracted twice in its parent, which then stalled for ever.
+/// R8: a leaf's drop at dequeue was subtracted twice in its parent, which then stalled for ever.
 ///
-/// A port keeps no count of its own of what its qdisc holds: drops in dequeue, also of all that is
-/// left, neither stall it nor unbalance its books, with a rate before it or without.
+/// A port keeps no separate count of the packets in its qdisc. Drops at dequeue, even of all
+/// packets, neither stall the port nor unbalance its counts, with or without a shared rate.
 #[test]
 fn r8_drops_in_dequeue_are_counted_once() {
     for shared in [false, true] {
@@ -168,7 +169,7 @@ fn r8_drops_in_dequeue_are_counted_once() {
     }
 }
 
-/// Takes everything.
+/// A device that takes everything.
 pub(crate) struct Sink(pub(crate) DeviceInfo);
 
 impl Device for Sink {
@@ -187,7 +188,7 @@ impl Device for Sink {
     }
 }
 
-/// A clock that jumps: an hour ahead, and back again. Nothing is lost, nothing leaves before its
+/// The clock jumps an hour ahead, and back again. No packet is lost, no packet leaves before its
 /// time, and nothing stalls for longer than the clock takes to catch up.
 #[test]
 fn a_clock_that_jumps() {
@@ -199,7 +200,7 @@ fn a_clock_that_jumps() {
             world.pass(HOUR);
             let _ = world.push(30);
             world.settle();
-            world.now = START; // And back.
+            world.now = START; // The clock jumps back.
             let _ = world.push(30);
             let _ = world.help();
             world.check();

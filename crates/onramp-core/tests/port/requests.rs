@@ -1,5 +1,5 @@
-//! Jobs that meet the bounds of an owner: how many are done in one run, who is told of the others,
-//! and what becomes of them when the port dies or closes.
+//! Jobs and the limits of an owner: how many jobs are done in one run, who is woken for the others,
+//! and what happens to them when the port dies or closes.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::busy::make_busy;
 use crate::jobs::{chain, counted, counts, give};
 use crate::world::{MTU, Notes, Script, World, packet};
 
-/// Another qdisc at the root; what the old one holds is dropped.
+/// Makes a job that puts another qdisc at the root. The packets of the old qdisc are dropped.
 fn edit(line: &str) -> Job {
     let mut setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
     let change: Change = setup.change(line).expect(line);
@@ -23,7 +23,7 @@ fn edit(line: &str) -> Job {
 
 const PURGES: &str = "qdisc replace dev x root handle 5: pfifo";
 
-/// A job that stages `count` packets meanwhile, as another thread would.
+/// Makes a job that stages `count` packets while it runs, as another thread would.
 fn pushes(world: &mut World, count: u64) -> Job {
     let (port, now, list) = (world.port.clone(), world.now, world.packets(count));
     Box::new(move |_, _| {
@@ -32,7 +32,7 @@ fn pushes(world: &mut World, count: u64) -> Job {
     })
 }
 
-/// An owner looks for jobs twice; what is brought meanwhile waits for the next one.
+/// An owner looks for jobs twice. Jobs that are submitted meanwhile wait for the next owner.
 #[test]
 fn an_owner_looks_for_jobs_twice() {
     let mut world = World::new("pfifo", 1_000);
@@ -40,7 +40,8 @@ fn an_owner_looks_for_jobs_twice() {
     let done = Arc::<AtomicU32>::default();
     assert!(!give(&world, chain(world.port.clone(), done.clone(), 9)), "jobs are left");
     assert_eq!((done.load(SeqCst), world.waker.due()), (2, Some(world.now)));
-    // Somebody may have the lock and need the processor: the runner comes after a tick.
+    // Another thread may hold the lock and need the processor, so the runner visits only after a
+    // tick.
     for expected in [4, 6, 8] {
         assert_eq!(world.visit(), Ran { done: 0, again: false });
         assert_eq!(done.load(SeqCst), expected);
@@ -52,7 +53,7 @@ fn an_owner_looks_for_jobs_twice() {
     assert!(world.port.is_quiet());
 }
 
-/// Jobs that take long are done one in each run, and the runner comes for the next one at once.
+/// If jobs take long, each run does one, and the runner visits at once for the next.
 #[test]
 fn jobs_that_are_left_call_the_keeper_at_once() {
     let mut world = World::new("pfifo", 1_000);
@@ -69,7 +70,7 @@ fn jobs_that_are_left_call_the_keeper_at_once() {
     world.check();
 }
 
-/// However slow jobs are: as many wait as may, and as many with the owner.
+/// However slow jobs are, at most `JOBS_MAX` jobs wait, and the owner holds at most as many.
 #[test]
 fn the_owner_takes_no_more_jobs_than_may_wait() {
     const BROUGHT: u32 = 2_000;
@@ -91,7 +92,7 @@ fn the_owner_takes_no_more_jobs_than_may_wait() {
     assert_eq!(counts(&done)[0], 5 * BROUGHT - world.wire().crowded, "all were done");
 }
 
-/// Time stands still rather than go back, for jobs as for packets.
+/// For jobs as for packets, the time of a port stands still rather than going back.
 #[test]
 fn a_job_has_the_time_of_its_port() {
     let mut world = World::new("pfifo", 1_000);
@@ -111,7 +112,8 @@ fn a_job_has_the_time_of_its_port() {
     assert_eq!(world.wire().sent.last(), Some(&(1, late)));
 }
 
-/// Who brings a job to a port that is owned has the runner come: the owner may not look again.
+/// A thread that submits a job to an owned port wakes the runner, because the owner may not look
+/// for jobs again.
 #[test]
 fn a_job_for_an_owned_port_calls_the_keeper() {
     let world = World::new("pfifo", 1_000);
@@ -127,7 +129,7 @@ fn a_job_for_an_owned_port_calls_the_keeper() {
     assert_eq!(*told.lock().unwrap(), Some((false, Some(now))));
 }
 
-/// A runner that comes at once.
+/// A runner that visits in the same moment in which it is asked to.
 struct AtOnce<'a>(&'a Port<Script>);
 
 impl PortWaker for AtOnce<'_> {
@@ -136,7 +138,8 @@ impl PortWaker for AtOnce<'_> {
     }
 }
 
-/// It finds the jobs, not their lock taken.
+/// If the runner visits while a job is being refused, it finds the waiting jobs. The lock on the
+/// jobs is free.
 #[test]
 fn a_keeper_may_come_while_a_job_is_refused() {
     let world = World::new("pfifo", 1_000);
@@ -156,7 +159,7 @@ fn a_keeper_may_come_while_a_job_is_refused() {
     assert_eq!(counts(&done), [all, all]);
 }
 
-/// Panics as it is dropped.
+/// A value that panics when it is dropped.
 struct Grumpy;
 
 impl Drop for Grumpy {
@@ -165,7 +168,7 @@ impl Drop for Grumpy {
     }
 }
 
-/// A port that dies drops the jobs that wait in the same call, whatever they do then.
+/// A port that dies drops its waiting jobs in the same call, even if dropping one panics.
 #[test]
 fn a_death_drops_all_jobs_at_once() {
     let mut world = World::new("pfifo", 1_000);
@@ -184,19 +187,20 @@ fn a_death_drops_all_jobs_at_once() {
     assert!(world.port.is_quiet());
 }
 
-/// What a job drops left the port in the run that did it.
+/// The result of a run counts the packets that its jobs dropped.
 #[test]
 fn a_run_tells_what_its_jobs_dropped() {
     let mut world = World::new("pfifo", 1_000);
     world.wire().room = Some(1);
     world.wire().jobs = [edit(PURGES)].into_iter().collect();
-    // A burst of 64, of which one leaves; the other 36 are in the qdisc.
+    // A burst of 64 packets, of which one leaves. The other 36 packets are in the qdisc.
     assert_eq!(world.push(100), Some(Ran { done: 1 + 36, again: false }));
     assert_eq!(world.stats().dropped, [(DropReason::Purged, 36)]);
     world.check();
 }
 
-/// The duplicates that a new `netem` makes of what moves over are made by the job.
+/// When a new `netem` takes over packets and duplicates them, the duplicates count as made by the
+/// job.
 #[test]
 fn what_a_job_makes_is_counted() {
     let mut world = World::new("netem delay 1ms", 1_000);
@@ -209,7 +213,7 @@ fn what_a_job_makes_is_counted() {
     assert_eq!((world.stats().sent, world.stats().held), (20, 0));
 }
 
-/// Somebody closes the port while a job is done: whoever does the job closes it, for good.
+/// If the port is closed while a job runs, the thread that runs the job closes the port for good.
 #[test]
 fn a_close_during_a_job_drops_all_at_once() {
     for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
@@ -229,7 +233,7 @@ fn a_close_during_a_job_drops_all_at_once() {
     }
 }
 
-/// What is held may leave earlier after a job: the runner looks at once.
+/// After a job, packets that are held may leave earlier, so the runner is asked to visit at once.
 #[test]
 fn a_job_beside_packets_calls_the_keeper_at_once() {
     let mut world = World::new("pfifo", 1_000);
@@ -238,7 +242,8 @@ fn a_job_beside_packets_calls_the_keeper_at_once() {
     assert_eq!(world.waker.due(), Some(world.now.after(50_000)));
     assert!(give(&world, Box::new(|_, _| ())));
     assert_eq!(world.waker.due(), Some(world.now));
-    // Also when a job leaves none of it, or brings the first.
+    // The runner is also asked to visit at once if a job leaves no packets, or if a job brings the
+    // first packets.
     let mut world = World::new("fq timer_slack 0", 1_000);
     let mut pkt = packet(0, 1, world.now);
     pkt.txtime_ns = world.now.after(5_000_000).0;
@@ -250,8 +255,7 @@ fn a_job_beside_packets_calls_the_keeper_at_once() {
     world.check();
 }
 
-/// A packet that was staged during a job, and nothing else, wants somebody to look, whether the
-/// port was busy or idle.
+/// A packet that was staged during a job needs a visit at once, whether the port was busy or idle.
 #[test]
 fn what_was_staged_during_a_job_calls_the_keeper_at_once() {
     for busy in [false, true] {
@@ -273,7 +277,7 @@ fn what_was_staged_during_a_job_calls_the_keeper_at_once() {
     }
 }
 
-/// A busy port stays busy, and its runner comes when it would have.
+/// After a job, a busy port stays busy, and the runner visits at the same time as without the job.
 #[test]
 fn a_job_leaves_a_busy_port_as_it_was() {
     let mut world = World::new("pfifo", 1_000);

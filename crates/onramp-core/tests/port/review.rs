@@ -1,4 +1,5 @@
-//! What a share, a waker and a broken part may do to others.
+//! A member of a shared rate, a waker or a broken qdisc or device does not harm other ports and
+//! senders.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -13,8 +14,8 @@ use onramp_queue::{Armed, Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::world::{MTU, START, World, packet};
 
-/// Two ports share 1 MB/s; the first has packets. Gives what it sent in 100 ms, while `meanwhile`
-/// happens to the second every 100 µs.
+/// Two ports share 1 MB/s, and the first has packets. Returns how many packets the first sends in
+/// 100 ms, while `meanwhile` runs on the second every 100 µs.
 fn sent_beside(mut meanwhile: impl FnMut(&mut World)) -> u64 {
     let rate = SharedRate::new(Rate(1_000_000), 2);
     let mut worlds: Vec<_> = (0..2)
@@ -40,7 +41,7 @@ fn a_lone_member_has_the_whole_rate() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
-/// A port that is only looked at has nothing to send.
+/// A port that is only visited has nothing to send.
 #[test]
 fn a_visit_takes_nothing_from_others() {
     let sent = sent_beside(|other| {
@@ -49,7 +50,7 @@ fn a_visit_takes_nothing_from_others() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
-/// A port that is closed with packets has no part any more.
+/// A port that is closed while it holds packets no longer takes part in the rate.
 #[test]
 fn a_closed_port_takes_nothing_from_others() {
     let mut step = 0;
@@ -77,7 +78,7 @@ fn a_dead_port_takes_nothing_from_others() {
     assert!((980..=1_020).contains(&sent), "{sent}");
 }
 
-/// A port whose packets are for later has nothing to send now.
+/// A port whose packets are due later has nothing to send now.
 #[test]
 fn a_packet_for_later_takes_nothing_from_others() {
     let rate = SharedRate::new(Rate(1_000_000), 2);
@@ -104,18 +105,19 @@ impl Drop for Bomb {
     }
 }
 
-/// How a part breaks.
+/// How a qdisc or device breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// In `backlog`, the second time.
+    /// It panics in the second call of `backlog`.
     Backlog,
-    /// With a value that panics as it is dropped.
+    /// It panics with a value that panics when it is dropped.
     Bomb,
-    /// After the device has handed over packets that never came.
+    /// It panics after the device has handed over packets that never arrived.
     Forged,
-    /// In its second dequeue, which is that of a replacement, and as it is dropped.
+    /// It panics in the second dequeue, which is that of a replacement, and again when it is
+    /// dropped.
     Twice,
-    /// Plainly.
+    /// It panics with an ordinary message.
     Plain,
 }
 
@@ -238,7 +240,7 @@ impl Wake for Grenade {
     }
 }
 
-/// A waker that panics hurts neither the port nor other senders, dead or alive.
+/// A waker that panics harms neither the port, whether dead or alive, nor other senders.
 fn wakes(how: Option<How>) {
     let device = Forger(DeviceInfo::new("forger".to_owned(), MTU), false);
     let qdisc: Box<dyn Qdisc> = match how {

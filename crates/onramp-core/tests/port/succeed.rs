@@ -1,5 +1,5 @@
-//! A qdisc that takes over from one that puts its packets off: its clock runs ahead, to the times
-//! that it names, and no further than it makes sense.
+//! Replacing a qdisc that defers its packets. The clock of the old qdisc runs ahead to the times
+//! that the qdisc announces, as long as packets leave.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -13,21 +13,21 @@ use crate::counts::view;
 use crate::jobs::give;
 use crate::world::{MTU, World};
 
-/// Times in a row that a packet may be put off.
+/// How many times in a row a packet may be deferred.
 const WAITS: u32 = 64;
 
-/// Puts each packet off so many times, by so many nanoseconds.
+/// A qdisc that defers each packet `waits` times, by `gap_ns` nanoseconds each time.
 #[derive(Debug)]
 struct Stubborn {
     list: PacketList,
     waits: u32,
     gap_ns: u64,
-    /// Waits of the next packet that are left.
+    /// How many times the next packet will still be deferred.
     left: u32,
-    /// Until then it lets nothing out, and counts nothing.
+    /// Until this is true, the qdisc lets no packet out, and records no dequeue.
     begun: Arc<AtomicBool>,
     asked: Arc<Mutex<Vec<Instant>>>,
-    /// Makes another packet of each that leaves.
+    /// Whether the qdisc makes another packet for each packet that leaves.
     makes: bool,
 }
 
@@ -77,7 +77,8 @@ fn replace(world: &World, qdisc: Box<dyn Qdisc>) {
     assert!(world.port.replace(qdisc, world.now, &world.waker).expect("few jobs wait"));
 }
 
-/// Lets `line` take over from a stubborn qdisc with so many packets; gives when that was asked.
+/// Replaces a stubborn qdisc that holds `packets` packets by the qdisc `line`. Returns the times at
+/// which the old qdisc was dequeued.
 fn takes_over(packets: u64, waits: u32, gap_ns: u64, makes: bool, line: &str) -> (World, Vec<u64>) {
     let mut world = World::new("pfifo", 1_000);
     let (begun, asked) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<_>>>::default());
@@ -93,7 +94,8 @@ fn takes_over(packets: u64, waits: u32, gap_ns: u64, makes: bool, line: &str) ->
     (world, asked)
 }
 
-/// At the very time it names first; after that a nanosecond later, for some round down.
+/// The first dequeue comes exactly at the announced time. Later ones come a nanosecond after it,
+/// because some qdiscs round down.
 #[test]
 fn its_clock_runs_to_the_times_that_it_names() {
     let (_, asked) = takes_over(2, 3, 1_000, false, "pfifo");
@@ -103,8 +105,8 @@ fn its_clock_runs_to_the_times_that_it_names() {
     assert_eq!(asked[8..], [2 * 3_002], "now it is empty");
 }
 
-/// Sixty-four times for each packet. Who does it oftener never lets go of it, as far as one can
-/// tell.
+/// Each packet may be deferred sixty-four times. A qdisc that defers a packet more often is taken
+/// to never release it.
 #[test]
 fn it_may_put_off_each_packet_so_many_times() {
     for (waits, moves) in [(0, true), (1, true), (WAITS, true), (WAITS + 1, false)] {
@@ -118,7 +120,7 @@ fn it_may_put_off_each_packet_so_many_times() {
     }
 }
 
-/// One that names a time that has come already lets nothing go.
+/// A qdisc that announces a time that has already come never releases its packets.
 #[test]
 fn who_waits_for_now_waits_for_ever() {
     let (world, asked) = takes_over(3, 1, 0, false, "pfifo");
@@ -126,7 +128,8 @@ fn who_waits_for_now_waits_for_ever() {
     world.check();
 }
 
-/// What it makes as it lets go is made by the change, and moves over, too.
+/// Packets that the old qdisc makes while it is emptied count as made by the change, and move to
+/// the new qdisc, too.
 #[test]
 fn what_it_makes_moves_over() {
     let (mut world, _) = takes_over(5, 0, 0, true, "pfifo");
@@ -136,7 +139,8 @@ fn what_it_makes_moves_over() {
     assert_eq!((world.stats().sent, world.stats().dropped), (10, Vec::new()));
 }
 
-/// What the new one has no room for counts for it; what the old one kept counts for no other.
+/// Packets that do not fit the new qdisc count as its drops. Packets that the old qdisc did not
+/// release count for no other qdisc.
 #[test]
 fn the_new_one_counts_its_own_drops() {
     let (world, _) = takes_over(5, 0, 0, false, "pfifo limit 3");
@@ -148,7 +152,7 @@ fn the_new_one_counts_its_own_drops() {
     assert_eq!((view(&world.port).counters.drops, view(&world.port).drops), (0, Vec::new()));
 }
 
-/// Whether waits are measured is asked of the port, whatever qdisc stands there.
+/// Whether sojourn times are measured is a setting of the port, which the new qdisc inherits.
 #[test]
 fn the_new_one_measures_as_the_old_one_did() {
     for measures in [false, true] {

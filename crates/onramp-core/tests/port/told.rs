@@ -1,4 +1,4 @@
-//! What a runner is told, and when.
+//! The visits that a port asks its runner for, and when.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,7 +8,8 @@ use onramp_queue::{DropReason, Full};
 use crate::busy::make_busy;
 use crate::world::{Script, World};
 
-/// Who comes by reminds the runner, whose visits come by themselves.
+/// A thread that sends makes the runner check whether a visit is overdue. The runner's regular
+/// visits need no request.
 #[test]
 fn who_sends_reminds_the_keeper() {
     let mut world = World::new("pfifo", 1_000);
@@ -26,7 +27,8 @@ fn who_sends_reminds_the_keeper() {
     assert_eq!(world.waker.checked(), None, "who only stages has no time for that");
 }
 
-/// Where the runner alone sends, who finds nothing waiting calls it, and everybody else reminds it.
+/// In dedicated mode, a thread that finds nothing waiting wakes the runner. Every other thread
+/// makes the runner check whether it is overdue.
 #[test]
 fn who_stages_for_a_dedicated_keeper_calls_or_reminds_it() {
     let mut world = World::with("pfifo", 1_000, Mode::Dedicated, None);
@@ -47,7 +49,7 @@ fn who_stages_for_a_dedicated_keeper_calls_or_reminds_it() {
     assert_eq!(world.stats().helped, 0);
 }
 
-/// What comes while the runner is at it waits for its next visit, which is at once.
+/// Packets that arrive while the runner visits wait for its next visit, which follows at once.
 #[test]
 fn what_comes_during_a_dedicated_visit_is_not_forgotten() {
     let mut world = World::with("pfifo", 1_000, Mode::Dedicated, None);
@@ -60,7 +62,8 @@ fn what_comes_during_a_dedicated_visit_is_not_forgotten() {
     assert_eq!(world.waker.due(), None);
 }
 
-/// No push ever makes a list so long that somebody else has to send, however large the cap.
+/// In dedicated mode, no push makes the list so long that another thread must send, however large
+/// the cap.
 #[test]
 fn a_dedicated_port_has_no_other_owner() {
     let mut world = World::with("pfifo limit 100000", u16::MAX, Mode::Dedicated, None);
@@ -73,8 +76,8 @@ fn a_dedicated_port_has_no_other_owner() {
     assert_eq!(world.stats().runs, 0);
 }
 
-/// A port that waits for its device has the runner come when the device said, and not again when
-/// it took all.
+/// A port that waits for its device asks the runner to visit at the retry time. It asks for no
+/// visit after the device took everything.
 #[test]
 fn a_device_that_took_all_calls_nobody() {
     let mut world = World::new("pfifo", 1_000);
@@ -87,7 +90,7 @@ fn a_device_that_took_all_calls_nobody() {
     world.check();
 }
 
-/// A device may take the whole burst, and say that it takes no more for a while.
+/// A device may take the whole burst and still give a retry time.
 #[test]
 fn a_device_that_rests_is_asked_when_it_said() {
     let mut world = World::new("pfifo", 1_000);
@@ -105,18 +108,19 @@ fn a_device_that_rests_is_asked_when_it_said() {
     world.check();
 }
 
-/// The time of an owner is no bound when nothing is left that could go: then the qdisc says when.
+/// An owner that exceeds its time still finds out when the remaining packets may leave, if none may
+/// leave now.
 #[test]
 fn an_owner_that_is_late_still_knows_when_the_rest_may_go() {
     let line = "fq maxrate 800kbit initial_quantum 0 quantum 256 timer_slack 0";
     let mut world = World::new(line, 99);
     world.waker.takes(QUOTA_NS);
-    // 256 bytes are used up by the third packet.
+    // The third packet uses up the 256 bytes of the quantum.
     assert_eq!(world.push(6), Some(Ran { done: 3, again: false }));
     assert!(world.waker.due().is_some_and(|due| due > world.now), "{:?}", world.waker.due());
 }
 
-/// A port that was never used begins with the clock, at whatever time.
+/// A port that was never used starts at whatever time the clock shows.
 #[test]
 fn time_may_begin_at_nothing() {
     let mut world = World::new("pfifo", 100);
@@ -127,8 +131,8 @@ fn time_may_begin_at_nothing() {
     world.check();
 }
 
-/// A closed port is asked for nothing any more: what is held is dropped before the device could
-/// take it.
+/// A closed port calls its device no more: the packets that it holds are dropped before the device
+/// could take them.
 #[test]
 fn a_close_asks_the_device_for_nothing() {
     let mut world = World::new("pfifo", 1_000);
@@ -142,20 +146,21 @@ fn a_close_asks_the_device_for_nothing() {
     assert_eq!(world.dropped(DropReason::Purged), 9);
 }
 
-/// A runner that only keeps.
+/// A runner with only the required method.
 struct Plain;
 
 impl PortWaker for Plain {
     fn visit_by(&self, _at: Instant) {}
 }
 
-/// Nobody has to look at a clock.
+/// The default implementation of `elapsed` needs no clock, and returns 0.
 #[test]
 fn without_a_clock_no_time_passes() {
     assert_eq!([Instant(0), Instant(5), Instant::MAX].map(|now| Plain.elapsed(now)), [0; 3]);
 }
 
-/// Notes what it learns of a death, and what could be seen of it then.
+/// A runner that records what it learns of a port's death, and whether the death was visible at
+/// that time.
 struct Undertaker<'a> {
     port: &'a Port<Script>,
     learned: RefCell<Vec<(&'static str, bool)>>,
@@ -176,8 +181,8 @@ impl PortWaker for Undertaker<'_> {
     }
 }
 
-/// It learns of a death before anybody can see it, and again when it can be asked why. A panic
-/// later on is not another death.
+/// The runner learns of a death before any thread can see it, and again when the reason is
+/// available. A later panic is not another death.
 #[test]
 fn a_keeper_learns_of_a_death_before_and_after_it_can_be_seen() {
     let mut world = World::new("pfifo", 100);

@@ -1,4 +1,4 @@
-//! A port, its device, its runner and its clock, all in the test's hands.
+//! A port, its device, its runner and its clock, all controlled by the test.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -11,49 +11,52 @@ use onramp_core::{
 use onramp_queue::{DropReason, Packet, PacketList};
 
 pub(crate) const MTU: u32 = 1_000;
-/// When the world begins: not at zero, which some fields use for "never".
+/// The time at the beginning. It is not zero, because some fields use zero for "never".
 pub(crate) const START: Instant = Instant(1_000_000_000);
 
-/// What the device did and shall do.
+/// What the scripted device has done, and what it will do.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
-    /// Cookies it took, and when.
+    /// Cookies of the packets that the device took, with the times.
     pub(crate) sent: Vec<(u64, Instant)>,
-    /// Packets of each burst that it was offered.
+    /// Number of packets in each burst that the device was offered.
     pub(crate) offered: Vec<u32>,
-    /// The same by powers of two, and the age of the oldest packet that it took each time.
+    /// Histograms of the burst sizes, and of the age of the oldest packet that the device took in
+    /// each call.
     offered_by_size: Buckets,
     ages: Buckets,
-    /// Packets that it takes before it is full; `None`: any number.
+    /// Number of packets that the device takes before it is full. `None` means any number.
     pub(crate) room: Option<u32>,
-    /// How long it stays away when it is full.
+    /// Nanoseconds from the time the device is full until its retry time.
     pub(crate) retry_ns: u64,
-    /// Calls that a burst costs it.
+    /// Number of system calls that the device reports for a burst.
     pub(crate) calls: u32,
-    /// It does not say that it is full.
+    /// Whether the device gives no retry time when it is full.
     pub(crate) sulks: bool,
-    /// It says that it is full when it has taken all.
+    /// Whether the device gives a retry time although it has taken everything.
     pub(crate) rests: bool,
-    /// What it does to every third cookie.
+    /// If set, the device drops every third packet, by cookie, for this reason.
     pub(crate) fails: Option<DropReason>,
-    /// Packets that come while it transmits, the next time.
+    /// Packets that arrive during the next call of the device.
     pub(crate) comes: Option<PacketList>,
-    /// Of those, packets that the port gave back.
+    /// Number of those packets that the port gave back.
     pub(crate) refused: u64,
-    /// Somebody tries to close the port while it transmits: whether the port was free.
+    /// If set, another thread tries to close the port during the device's call. Afterwards: whether
+    /// the port could be closed.
     pub(crate) closes: Option<bool>,
-    /// What somebody wants done while it transmits, the next time, and how much was given back.
+    /// Jobs that another thread submits during the next call of the device, and the number of jobs
+    /// that the port refused.
     pub(crate) jobs: Jobs,
     pub(crate) crowded: u32,
-    /// It hands packets on instead of being done with them.
+    /// Whether the device hands packets on to another device instead of finishing them.
     pub(crate) hands_on: bool,
-    /// Those it handed on.
+    /// The packets that the device has handed on.
     pub(crate) elsewhere: PacketList,
-    /// It panics.
+    /// Whether the device panics.
     pub(crate) panics: bool,
 }
 
-/// Jobs say nothing of themselves.
+/// A list of jobs that can be printed: only their number is shown.
 #[derive(Default)]
 pub(crate) struct Jobs(Vec<Job>);
 
@@ -69,7 +72,7 @@ impl FromIterator<Job> for Jobs {
     }
 }
 
-/// A histogram, counted by what its buckets mean.
+/// A histogram, counted independently of the port's own histograms.
 #[derive(Debug)]
 pub(crate) struct Buckets(pub(crate) [u64; BUCKETS]);
 
@@ -98,7 +101,8 @@ pub(crate) struct Script {
     port: Arc<OnceLock<Weak<Port<Self>>>>,
 }
 
-/// Notes the earliest visit it was asked for, as a runner does, and when it was last checked.
+/// A runner that records the earliest visit it was asked for, and when it was last told to check
+/// for an overdue visit.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>, Cell<Option<Instant>>);
 
@@ -120,29 +124,29 @@ impl PortWaker for Notes {
         self.2.set(Some(now));
     }
 
-    /// Each look takes so long.
+    /// Returns a fixed time for each call.
     fn elapsed(&self, _: Instant) -> u64 {
         self.1.get()
     }
 }
 
 impl Notes {
-    /// From now on an owner has worked for so long when it looks.
+    /// From now on, `elapsed` tells an owner that it has worked for `ns` nanoseconds.
     pub(crate) fn takes(&self, ns: u64) {
         self.1.set(ns);
     }
 
-    /// Forgets the visits it was asked for.
+    /// Forgets the visits that the runner was asked for.
     pub(crate) fn forget(&self) {
         self.0.set(None);
     }
 
-    /// When somebody last came by, since this was last asked.
+    /// Returns when the runner was last told to check for an overdue visit, and forgets it.
     pub(crate) fn checked(&self) -> Option<Instant> {
         self.2.take()
     }
 
-    /// When the next visit is due.
+    /// Returns when the next visit is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.0.get()
     }
@@ -170,7 +174,7 @@ impl Device for Script {
         let before = done.len();
         let port = self.port.get().and_then(Weak::upgrade).expect("the world is alive");
         if let Some(list) = wire.comes.take() {
-            // A push by another thread, as far as the port can tell.
+            // As far as the port can tell, another thread pushes.
             match port.xmit(list, now, &Notes::default()) {
                 Ok(ran) => assert_eq!(ran, None, "it has an owner"),
                 Err(full) => wire.refused += u64::from(full.0.len()),
@@ -230,20 +234,21 @@ impl World {
         self.wire.lock().unwrap()
     }
 
-    /// The next `count` packets, of one flow, numbered by their cookies.
+    /// Makes the next `count` packets, all of one flow, numbered by their cookies.
     pub(crate) fn packets(&mut self, count: u64) -> PacketList {
         let first = self.pushed;
         self.pushed += count;
         (first..self.pushed).map(|cookie| packet(cookie, 7, self.now)).collect()
     }
 
-    /// Pushes `count` packets at once.
+    /// Pushes `count` packets as one list.
     pub(crate) fn push(&mut self, count: u64) -> Option<Ran> {
         let list = self.packets(count);
         self.port.xmit(list, self.now, &self.waker).expect("there is room")
     }
 
-    /// Lets the device take nothing, and the port be busy. Gives the number of packets held.
+    /// Makes the device take nothing, and the port busy. Returns the number of packets that the
+    /// port holds.
     pub(crate) fn make_stuck(&mut self) -> u64 {
         self.wire().room = Some(0);
         let _ = self.push(1);
@@ -253,7 +258,7 @@ impl World {
         31
     }
 
-    /// Pushes `count` packets, and has all of them taken into the qdisc at this time.
+    /// Pushes `count` packets, and has all of them enqueued into the qdisc at the current time.
     pub(crate) fn enqueue(&mut self, count: u64) {
         let _ = self.push(count);
         while self.stats().enqueued < self.pushed || self.waker.due() == Some(self.now) {
@@ -265,7 +270,7 @@ impl World {
         self.port.help(self.now, &self.waker)
     }
 
-    /// What a runner does when the time has come: forgets what was asked for, then visits.
+    /// Visits as a runner does at its time: forgets the requested visits, then visits.
     pub(crate) fn visit(&self) -> Ran {
         self.waker.forget();
         let ran = self.port.visit(self.now, &self.waker).expect("nobody is inside");
@@ -275,13 +280,13 @@ impl World {
         ran
     }
 
-    /// Goes to the time that the runner was asked for, and visits.
+    /// Advances the time to the visit that the runner was asked for, and visits.
     pub(crate) fn next_visit(&mut self) -> Ran {
         self.now = self.now.max(self.waker.due().expect("the runner was asked"));
         self.visit()
     }
 
-    /// Lets the runner do all there is to do. Gives the number of its visits.
+    /// Lets the runner visit until no visit is due. Returns the number of visits.
     pub(crate) fn settle(&mut self) -> u32 {
         let mut visits = 0;
         while self.waker.due().is_some() {
@@ -296,7 +301,7 @@ impl World {
         self.now = self.now.after(ns);
     }
 
-    /// Cookies that the device took.
+    /// Returns the cookies of the packets that the device took.
     pub(crate) fn sent(&self) -> Vec<u64> {
         self.wire().sent.iter().map(|(cookie, _)| *cookie).collect()
     }
@@ -309,7 +314,7 @@ impl World {
         self.port.stats().dropped.get(reason)
     }
 
-    /// What must hold whenever nobody is inside.
+    /// Checks what must hold whenever the port has no owner.
     #[track_caller]
     pub(crate) fn check(&self) {
         let stats = self.stats();
@@ -326,7 +331,7 @@ impl World {
     }
 }
 
-/// A packet of 100 bytes.
+/// Makes a packet of 100 bytes.
 pub(crate) fn packet(cookie: u64, flow: u64, now: Instant) -> Packet {
     let mut pkt = Packet::new(100);
     (pkt.cookie, pkt.flow, pkt.enqueued_ns) = (cookie, flow, now.0);

@@ -1,4 +1,4 @@
-//! Filters at qdiscs that have classes.
+//! Generates filters for qdiscs that have classes.
 
 use crate::draw::Draw;
 use crate::plan::{Compared, Line, Opt, Plan};
@@ -6,7 +6,8 @@ use crate::plan::{Compared, Line, Opt, Plan};
 /// The source port of flow 0.
 const FIRST_PORT: u64 = 10_000;
 
-/// Has some of the qdiscs `majors`, with these classes each, ask filters.
+/// Adds filters to about half of the qdiscs `majors`. Each entry is the major number of a qdisc and
+/// the minor numbers of its classes.
 pub(super) fn filters(plan: &mut Plan, draw: &mut Draw, majors: &[(u16, Vec<u16>)]) {
     let flows = plan.rows.iter().map(|row| row.flow).max().unwrap_or(0);
     for (major, minors) in majors {
@@ -31,7 +32,7 @@ pub(super) fn filters(plan: &mut Plan, draw: &mut Draw, majors: &[(u16, Vec<u16>
     }
 }
 
-/// What a filter matches.
+/// Returns the match part of a random filter line.
 fn matched(draw: &mut Draw, flows: u64, (major, minors): (u16, &[u16])) -> String {
     let port = FIRST_PORT + draw.between(0, flows);
     match draw.between(0, 7) {
@@ -49,7 +50,8 @@ fn matched(draw: &mut Draw, flows: u64, (major, minors): (u16, &[u16])) -> Strin
     }
 }
 
-/// An action that drops, or not, what exceeds a rate.
+/// Returns a random `police` action: the rate and the burst that it allows, and whether it drops
+/// packets that exceed them.
 fn police(draw: &mut Draw, rate: u64) -> String {
     let (rate, burst) = (draw.spread(rate / 20, rate), draw.spread(2_000, 40_000));
     let exceed = draw.pick(&["drop", "ok", "continue", "drop/ok", "reclassify"]);

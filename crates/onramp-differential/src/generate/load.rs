@@ -1,29 +1,30 @@
-//! What comes: flows that send in one way or another.
+//! Generates the packets of a case: flows that send evenly, at random, in bursts, or on and off.
 
 use super::Size;
 use crate::draw::Draw;
 use crate::kinds;
 use crate::plan::{Plan, Row};
 
-/// The longest case.
+/// The longest time that a case sends packets, in nanoseconds.
 const LONGEST_NS: u64 = 6_000_000_000;
-/// Linux has so many priorities of its own.
+/// The highest priority that Linux itself gives to packets.
 const PRIORITIES: u16 = 15;
 
-/// How a flow sends.
+/// How a flow spaces its packets.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// Evenly.
+    /// Evenly spaced packets.
     Paced,
-    /// At random.
+    /// A Poisson process: exponentially distributed gaps.
     Poisson,
-    /// Many at one instant, then none for a while.
+    /// Up to this many packets at one instant, then a pause.
     Bursts(u64),
-    /// Evenly at a higher rate, then not at all.
+    /// Evenly spaced packets at a higher rate for `on_ns`, then silence for `off_ns`.
     OnOff { on_ns: u64, off_ns: u64 },
 }
 
-/// A flow.
+/// How one flow sends: spacing, packet sizes in bytes, type-of-service byte, and the priorities
+/// that its packets carry.
 #[derive(Debug)]
 struct Flow {
     way: Way,
@@ -50,7 +51,7 @@ pub(super) fn load(
         _ => draw.between(size.flows_max / 6, size.flows_max),
     };
     let packets = draw.between(size.packets.0, size.packets.1);
-    // Sixty to three hundred percent of what may leave.
+    // The flows together offer 60 % to 300 % of the bottleneck's rate.
     let offered = rate * draw.between(6, 30) / 10;
     let end_ns = (packets * 700 * 8 * 1_000_000_000 / offered).min(LONGEST_NS);
     let mut rows = Vec::new();
@@ -65,7 +66,8 @@ pub(super) fn load(
             rows.len() < before + most
         });
         if rows.len() == before {
-            // Of many flows, each sends something.
+            // With many flows, a flow's first packet can fall after the end. Add one packet so that
+            // every flow sends something.
             let time_ns = draw.between(0, end_ns);
             rows.push(packet(draw, &flow, id, time_ns));
         }
@@ -112,7 +114,7 @@ fn flow(draw: &mut Draw, root: &str, classes: &[(u16, u16)], end_ns: u64) -> Flo
             let (major, minor) = draw.pick(classes);
             u32::from(major) << 16 | u32::from(minor)
         }
-        // skbprio has 64 of them.
+        // `skbprio` has 64 priorities, so go slightly beyond them.
         _ if root == "skbprio" => draw.small(0, 70).into(),
         _ => draw.small(0, PRIORITIES).into(),
     };
@@ -126,7 +128,8 @@ fn packet(draw: &mut Draw, flow: &Flow, id: u64, time_ns: u64) -> Row {
     Row { time_ns, flow: id, bytes, priority, tos: flow.tos, txtime_ns: None }
 }
 
-/// Sends at `share` bits per second on average, until `end_ns`, or until `push` wants no more.
+/// Sends packets at `share` bits per second on average, until `end_ns`, or until `push` returns
+/// false.
 fn send(
     draw: &mut Draw,
     flow: &Flow,

@@ -1,30 +1,32 @@
-//! Trees of qdiscs and classes, and how they change.
+//! Generates trees of qdiscs and classes, and the `tc` lines that change them during the run.
 
 use super::line;
 use crate::draw::Draw;
 use crate::kinds::{self, Below, KINDS, Kind, Place, Site};
 use crate::plan::{Line, Opt, Plan};
 
-/// Qdiscs of a tree, and classes of a qdisc, at most.
+/// The largest number of qdiscs in a tree, and of classes in a qdisc.
 const QDISCS_MAX: u16 = 12;
 const CLASSES_MAX: u16 = 20;
-/// Classes above a leaf at most; of `htb`, Linux has eight levels.
+/// The largest number of classes above a leaf class. For `htb`, Linux allows eight levels.
 const DEPTH_MAX: u32 = 7;
-/// Nothing comes for so long after a change is begun, so that its exact instant means nothing.
+/// Nanoseconds after the start of a change in which no packet arrives, so that the exact instant of
+/// the change does not affect the result.
 const QUIET_NS: u64 = 250_000;
-/// And the kernel's machine is done with it after so long.
+/// Nanoseconds after which the kernel's machine has completed a change.
 const BUSY_NS: u64 = 70_000;
 
-/// A tree that grows.
+/// A tree under construction.
 #[derive(Debug)]
 pub(super) struct Tree<'a> {
     draw: &'a mut Draw,
     rate: u64,
     strict: bool,
     pub(super) lines: Vec<Line>,
-    /// Classes that packets may name, as priorities do.
+    /// Major and minor numbers of the classes that packets may select by their priority.
     pub(super) classes: Vec<(u16, u16)>,
-    /// Qdiscs that ask filters, and the classes of each.
+    /// Major numbers of the qdiscs that can have filters, each with the minor numbers of its
+    /// classes.
     pub(super) majors: Vec<(u16, Vec<u16>)>,
     next: u16,
 }
@@ -44,7 +46,7 @@ impl<'a> Tree<'a> {
         Site { draw, rate, root, changing: false, strict, bands: 3, options: Vec::new() }
     }
 
-    /// Adds a qdisc at `place`, and what stands below it.
+    /// Adds a qdisc at `place`, and the classes and qdiscs below it.
     fn qdisc(&mut self, place: &str, kind: &'static Kind, rate: u64, depth: u32) {
         let major = self.next;
         self.next += 1;
@@ -55,7 +57,7 @@ impl<'a> Tree<'a> {
         self.lines.push(line("qdisc", "add", &place, kind, options));
         match kind.below {
             Below::Nothing => {}
-            // What packets name class 1 for.
+            // The only class of these kinds is class 1.
             Below::One => self.child(kind, major, 1, rate, depth, 50),
             Below::Bands => {
                 let bands: Vec<u16> = (1..=bands).collect();
@@ -70,12 +72,13 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Maybe puts a qdisc below a class.
+    /// Adds a qdisc below a class, with a probability of `percent`.
     fn child(&mut self, above: &Kind, major: u16, minor: u16, rate: u64, depth: u32, percent: u64) {
         if depth >= 2 || self.next > QDISCS_MAX || !self.draw.likely(percent) {
             return;
         }
-        // Of the rest, schedulers expect packets whenever there are some.
+        // Schedulers other than these expect a child qdisc that has packets to return one at each
+        // dequeue.
         let patient = ["prio", "tbf", "netem", "htb"].contains(&above.id);
         let fits = |kind: &&Kind| match kind.place {
             Place::Any => true,
@@ -90,7 +93,8 @@ impl<'a> Tree<'a> {
         self.qdisc(&format!("parent {major:x}:{minor:x}"), kind, rate, depth + 1);
     }
 
-    /// Adds classes, in a tree of their own where the kind allows.
+    /// Adds the classes of a qdisc: a random tree of classes if the kind allows nesting, else a
+    /// flat list.
     fn classes_of(&mut self, kind: &'static Kind, major: u16, rate: u64, depth: u32) {
         let nested = ["htb", "hfsc"].contains(&kind.id);
         let mut minors = Vec::new();
@@ -115,7 +119,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Adds a class that has others, so many levels of them; leaves get into `minors`.
+    /// Adds a class and up to `levels` levels of classes below it. Appends the minor numbers of the
+    /// leaf classes to `minors`.
     fn inner(
         &mut self,
         kind: &'static Kind,
@@ -135,7 +140,8 @@ impl<'a> Tree<'a> {
         let count = if levels > 3 { self.draw.between(1, 2) } else { self.draw.between(1, 4) };
         for at in 0..count {
             let part = self.draw.between(rate / (2 * count), rate / count);
-            // The first goes all the way down, others end anywhere.
+            // The first child goes down all levels, so that the tree has the intended depth. The
+            // others end at any level.
             let down = if at == 0 {
                 u64::from(levels - 1)
             } else {
@@ -172,14 +178,14 @@ fn class_options(kind: &str, site: &mut Site<'_>, leaf: bool) {
     }
 }
 
-/// Has lines under way change qdiscs and classes of the plan.
+/// Adds up to three `tc` lines that change qdiscs and classes of the plan during the run.
 pub(super) fn changes(plan: &mut Plan, draw: &mut Draw, rate: u64) {
     let Some(end_ns) = plan.rows.last().map(|row| row.time_ns) else { return };
     let plug = plan.lines.iter().any(|line| line.kind == "plug");
     let count = draw.between(1, 3);
     let mut from_ns = end_ns / 10;
     for at in 1..=count {
-        // The next change comes some time after this one.
+        // Each change comes some time after the previous one.
         from_ns = draw.between(from_ns, (end_ns * 9 / 10).max(from_ns));
         let Some(time_ns) = quiet(plan, from_ns) else { break };
         let last = at == count;
@@ -192,8 +198,9 @@ pub(super) fn changes(plan: &mut Plan, draw: &mut Draw, rate: u64) {
     }
 }
 
-/// The next time after which no packet of ours leaves for a while: a packet that was to leave while
-/// the kernel's machine works on a change leaves late.
+/// Returns the next time after `from_ns` that is followed by a pause in which our simulation sends
+/// no packet. While the kernel's machine works on a change, a packet that is due leaves late, so a
+/// change at another time would disturb the comparison.
 fn quiet(plan: &Plan, from_ns: u64) -> Option<u64> {
     let departures = plan.departures()?;
     let end_ns = plan.rows.last()?.time_ns;
@@ -207,14 +214,15 @@ fn quiet(plan: &Plan, from_ns: u64) -> Option<u64> {
     (at_ns + BUSY_NS < end_ns).then_some(at_ns)
 }
 
-/// Lets a plug go for good.
+/// Returns a line that makes a `plug` release all its packets, now and later.
 fn release(line: &Line) -> Line {
     let options =
         vec![Opt { text: "release_indefinite".into(), needed: true, compared: line.compared }];
     Line { head: line.head.replace(" add ", " change "), options, ..line.clone() }
 }
 
-/// A line that gives one of the tree's qdiscs, or a class of `htb`, other options.
+/// Returns a line that gives new options to a random qdisc of the tree, or to a random class of
+/// `htb`, `drr` or `qfq`. Returns `None` if nothing in the tree may change.
 fn change(plan: &Plan, draw: &mut Draw, rate: u64) -> Option<Line> {
     let may = |line: &&Line| match line.head.split_whitespace().nth(1) {
         Some("qdisc") => kinds::kind(line.kind).is_some_and(|kind| kind.changes),

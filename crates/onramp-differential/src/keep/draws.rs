@@ -1,4 +1,5 @@
-//! Cases in which chance has a part: figures of the kernel, and a record of our own.
+//! Keeps cases whose result depends on random choices, as statistics of the kernel's runs and a
+//! recording of our own run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,12 @@ use crate::kinds::{self, Kind};
 use crate::oracle::Silent;
 use crate::plan::Plan;
 
-/// The seed of the record.
+/// The seed of our recorded run.
 const SEED: u64 = 1;
 
 impl Keeper<'_> {
-    /// Keeps the best of a kind in which chance shows; gives how many differ.
+    /// Keeps the best cases of a kind whose result depends on random choices. Returns the number of
+    /// cases that differ.
     pub(super) fn choose_draws(&self, kind: &Kind, candidates: Vec<Candidate>) -> usize {
         self.best(kind, candidates, |plan| {
             let Some(text) = self.draws(plan)? else { return Ok(None) };
@@ -25,8 +27,8 @@ impl Keeper<'_> {
         })
     }
 
-    /// Judges the cases in the folder again, and writes them as we play them now; those that differ
-    /// from the kernel stay as they are. True: there are none.
+    /// Judges the cases in the folder again, and replaces the recordings of our runs. Files of
+    /// cases that differ from the kernel stay as they are. Returns true if no case differs.
     ///
     /// # Errors
     ///
@@ -58,8 +60,8 @@ impl Keeper<'_> {
         Ok(format!("{}: {}", path.display(), if same { "as before" } else { "renewed" }))
     }
 
-    /// The case with our run and the kernel's figures, if the judge finds no difference; nothing,
-    /// if chance does not show.
+    /// Returns the case with our run and the kernel's statistics, if the judge finds no difference.
+    /// Returns `None` if no random choice affects the result.
     fn draws(&self, plan: &Plan) -> Result<Option<String>, String> {
         let name = super::name(plan);
         let silent = |why: Silent| format!("{name}: no answer: {why}");
@@ -84,7 +86,7 @@ impl Keeper<'_> {
     }
 }
 
-/// The plan of `KIND-NUMBER.txt`.
+/// Generates the plan that belongs to a file named `KIND-NUMBER.txt`.
 fn planned(path: &Path) -> Option<Plan> {
     let stem = path.file_stem()?.to_str()?;
     let (kind, seed) = stem.rsplit_once('-')?;

@@ -1,4 +1,4 @@
-//! Options of queues that have neither flows nor classes.
+//! Random options of queues that have neither flows nor classes.
 
 use super::{Site, time};
 
@@ -17,7 +17,7 @@ pub(super) fn skbprio(site: &mut Site<'_>) {
     site.may(70, |_| format!("limit {packets}"));
 }
 
-/// It holds everything until a change lets it go.
+/// Options of `plug`, which holds all packets until a change releases them.
 pub(super) fn plug(site: &mut Site<'_>) {
     match site.changing {
         true => {
@@ -41,12 +41,13 @@ pub(super) fn codel(site: &mut Site<'_>) {
     site.may(25, |draw| format!("ce_threshold {}", time(draw, 100, 50_000)));
 }
 
-/// The kernel's packets carry times of the clock that the line names.
+/// Options of `etf`. The packets' transmit times use CLOCK_TAI, so the line must name that clock.
 pub(super) fn etf(site: &mut Site<'_>) {
     site.need("clockid CLOCK_TAI");
     let delta = site.draw.spread(1, 2_000_000);
     site.may(80, |_| format!("delta {delta}"));
-    // The kernel's sockets have not agreed to deadlines.
+    // The kernel checks that a packet's socket uses the same mode as the qdisc. The sockets here
+    // never ask for deadline mode, so skip the check.
     match site.draw.between(0, 3) {
         0 => site.need("deadline_mode skip_sock_check"),
         1 => site.flag(100, "skip_sock_check"),

@@ -1,16 +1,16 @@
-//! Options of qdiscs that have others below them.
+//! Random options of qdiscs that have classes or child qdiscs.
 
 use super::Site;
 use crate::draw::Draw;
 
-/// Sixteen bands, or fewer, at random.
+/// Returns up to `most` random bands, as a priority map.
 fn map(draw: &mut Draw, bands: u16, most: u64) -> String {
     let count = draw.between(1, most);
     (0..count).map(|_| format!(" {}", draw.between(0, u64::from(bands) - 1))).collect()
 }
 
 pub(super) fn prio(site: &mut Site<'_>) {
-    // Bands below which qdiscs stand stay.
+    // A change keeps the number of bands, because child qdiscs stand below them.
     site.bands = if site.changing { site.bands } else { 3 };
     let given = site.changing || site.draw.likely(60);
     if given {
@@ -20,7 +20,7 @@ pub(super) fn prio(site: &mut Site<'_>) {
             u16::try_from(site.draw.between(2, 6)).unwrap_or(2)
         };
         site.need(format!("bands {}", site.bands));
-        // The default map names band 2.
+        // The default priority map names band 2, which may not exist, so give a whole map.
         let map = map(site.draw, site.bands, 16);
         let whole = format!("priomap{map}{}", " 0".repeat(16 - map.split_whitespace().count()));
         site.need(whole);
@@ -57,7 +57,7 @@ pub(super) fn hfsc(site: &mut Site<'_>) {
     site.may(80, |draw| format!("default {:x}", draw.between(0x10, 0x14)));
 }
 
-/// How a link frames packets.
+/// Adds options that say how a link frames packets.
 fn framing(site: &mut Site<'_>) {
     site.may(20, |draw| format!("overhead {}", draw.between(0, 60)));
     site.may(20, |draw| format!("mpu {}", draw.between(0, 200)));
@@ -67,7 +67,8 @@ fn framing(site: &mut Site<'_>) {
 pub(super) fn tbf(site: &mut Site<'_>) {
     let rate = site.draw.between(site.rate / 4, site.rate).max(100_000);
     site.need(format!("rate {rate}bit"));
-    // Cells and overhead make a packet of 1,514 bytes one of 1,855 at most.
+    // Cells and overhead can enlarge a packet of 1,514 bytes to at most 1,855 bytes, so a burst of
+    // 2,000 bytes holds every packet.
     site.needs(|draw| format!("burst {}", draw.spread(2_000, 60_000)));
     match site.draw.likely(60) {
         true => {
@@ -83,16 +84,17 @@ pub(super) fn tbf(site: &mut Site<'_>) {
     framing(site);
 }
 
-/// The kernel takes the device for one of 10 Mbit/s.
+/// Options of `cbs`. The kernel treats the device as a link of 10 Mbit/s.
 pub(super) fn cbs(site: &mut Site<'_>) {
-    // With some, a byte takes a whole number of nanoseconds; with most, Linux asks again and again
-    // for a last byte.
+    // With the slopes listed here, a byte takes a whole number of nanoseconds. With most other
+    // slopes, rounding makes Linux poll again and again for the last byte.
     let idle = match site.draw.likely(40) {
         true => site.draw.pick(&[800, 1_000, 1_600, 2_000, 3_200, 4_000, 5_000, 6_400, 8_000]),
         false => site.draw.between(500, 9_500),
     };
     let (high, more) = (site.draw.spread(100, 5_000), site.draw.spread(1, 4_000));
-    // What the largest packet takes; with less, packets wait for seconds, and a case for hours.
+    // The low credit must cover the largest packet. With less, a packet waits for seconds, and a
+    // case takes hours.
     let low = 1_514 * (10_000 - idle) / 10_000 + more;
     site.need(format!("idleslope {idle}"));
     site.need(format!("sendslope -{}", 10_000 - idle));
@@ -106,13 +108,14 @@ pub(crate) fn drr_class(site: &mut Site<'_>) {
     site.may(80, |draw| format!("quantum {}", draw.spread(256, 20_000)));
 }
 
-/// Of `qfq`.
+/// Options of a class of `qfq`.
 pub(crate) fn qfq_class(site: &mut Site<'_>) {
     site.may(80, |draw| format!("weight {}", draw.spread(1, 1023)));
     site.may(40, |draw| format!("maxpkt {}", draw.between(1_514, 5_000)));
 }
 
-/// Of `htb`. A burst that is not given hangs on the resolution of the kernel's timers.
+/// Options of a class of `htb`. The default burst depends on the resolution of the kernel's timers,
+/// so always give one.
 pub(crate) fn htb_class(site: &mut Site<'_>) {
     let rate = site.rate.max(50_000);
     let ceil = if site.draw.likely(50) { rate } else { rate * site.draw.between(1, 8) };
@@ -128,7 +131,7 @@ pub(crate) fn htb_class(site: &mut Site<'_>) {
     framing(site);
 }
 
-/// A service curve of about this rate.
+/// Returns a random service curve of about this rate, in bits per second.
 fn curve(draw: &mut Draw, rate: u64) -> String {
     let rate = rate.max(50_000);
     match draw.between(0, 3) {
@@ -144,7 +147,7 @@ fn curve(draw: &mut Draw, rate: u64) -> String {
     }
 }
 
-/// Of `hfsc`; only a leaf has a curve of real time.
+/// Options of a class of `hfsc`. Only a leaf class has a real-time curve.
 pub(crate) fn hfsc_class(site: &mut Site<'_>, leaf: bool) {
     let rate = site.rate;
     match (leaf, site.draw.between(0, 3)) {

@@ -1,12 +1,12 @@
-//! Options of queues that have flows.
+//! Random options of queues that schedule flows.
 
 use super::{Site, time};
 use crate::draw::Draw;
 
 pub(super) fn fq(site: &mut Site<'_>) {
     let (packets, rate) = (site.packets(), site.rate);
-    // Timers with slack fire as the machine around them happens to: that is known of a whole
-    // machine with one such timer and nothing else.
+    // When a timer with slack fires depends on what else runs on the machine. The behaviour is
+    // known only for a machine with one such timer and nothing else.
     if !site.root || site.strict {
         site.need("timer_slack 0");
     } else {
@@ -110,7 +110,7 @@ pub(super) fn cake(site: &mut Site<'_>) {
     site.may(30, |draw| word(draw, &["split-gso", "no-split-gso"]));
     site.may(40, |draw| format!("rtt {}", time(draw, 1_000, 300_000)));
     site.may(20, |draw| format!("memlimit {}", draw.spread(50_000, 4_000_000)));
-    // A name of a link says overhead and cells as well.
+    // The name of a link type sets the overhead and the cell framing too.
     if site.draw.likely(20) {
         site.may(100, |draw| word(draw, &LINKS));
         site.flag(20, "ether-vlan");

@@ -1,4 +1,4 @@
-//! Options of qdiscs that draw random numbers.
+//! Random options of qdiscs that draw random numbers themselves.
 
 use super::{Site, percent, time};
 
@@ -31,8 +31,9 @@ pub(super) fn choke(site: &mut Site<'_>) {
     let least = (most / site.draw.between(2, 4)).max(2);
     let most = most.max(least * 2);
     let burst = (2 * least + most) / 3 + site.draw.between(1, 10);
-    // A table with little room beside what is held fills with places of packets that were dropped,
-    // and then Linux loses packets: such cases tell nothing. The table grows with the limit.
+    // If the table has little room beyond the packets that it holds, slots of dropped packets fill
+    // it, and Linux then loses packets. Such cases cannot be compared, so most cases get a larger
+    // limit, which makes the table larger.
     let limit = if site.draw.likely(25) { held } else { held * 16 };
     site.need(format!("limit {limit}"));
     site.need(format!("bandwidth {}bit", site.rate.max(1_000_000)));
@@ -44,7 +45,7 @@ pub(super) fn choke(site: &mut Site<'_>) {
     site.flag(40, "ecn");
 }
 
-/// What `pie` and `fq_pie` have in common.
+/// Options that `pie` and `fq_pie` have in common.
 fn law(site: &mut Site<'_>) {
     let packets = site.packets();
     site.may(40, |_| format!("limit {packets}"));
@@ -55,8 +56,9 @@ fn law(site: &mut Site<'_>) {
     site.may(30, |draw| format!("beta {}", draw.between(1, 32)));
     site.may(50, |draw| draw.pick(&["ecn", "noecn"]).into());
     site.may(30, |draw| draw.pick(&["bytemode", "nobytemode"]).into());
-    // In Linux, packets that came while there was an estimator have no time: without it, they have
-    // waited since the machine started.
+    // In Linux, packets that arrive while the rate estimator is on get no arrival time. If a change
+    // then turns the estimator off, those packets seem to have waited since the machine started. So
+    // do not change this option during the run.
     if !site.changing {
         site.may(30, |draw| draw.pick(&["dq_rate_estimator", "no_dq_rate_estimator"]).into());
     }
@@ -119,7 +121,7 @@ pub(super) fn netem(site: &mut Site<'_>) {
     }
 }
 
-/// A delay, which is exact without jitter.
+/// Adds a delay. Without jitter the result is exactly comparable.
 fn delay(site: &mut Site<'_>) {
     let delay = site.draw.spread(100, 200_000);
     if site.draw.likely(55) {
@@ -128,7 +130,7 @@ fn delay(site: &mut Site<'_>) {
     }
     site.chance(100, |draw| {
         let jitter = draw.spread(10, delay.max(10));
-        // Tables of other distributions would be files, which the kernel's tc has not.
+        // Other distributions would need table files, which the kernel's `tc` does not have.
         let like = draw.pick(&["", "", " 30%"]);
         format!("delay {delay}us {jitter}us{like}")
     });
