@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 
 use onramp_core::Spec;
-use onramp_core::{ConfigError, Mode, Rate, SharedRate};
+use onramp_core::{ConfigError, Device, Mode, Rate, SharedRate};
 #[cfg(feature = "udp")]
 use onramp_dev::DeviceError;
 use onramp_queue::Credits;
@@ -21,7 +21,7 @@ use onramp_queue::Credits;
 use self::udp::Sockets;
 use crate::Link;
 use crate::runner::StartError;
-use crate::shared::{BoxDevice, LinkConfig, Setup};
+use crate::shared::{BoxDevice, LinkConfig, Setup, SocketCounters};
 
 /// Greatest default number of ports of a link that binds its own sockets. The default is one port
 /// for each processor, up to this number.
@@ -120,11 +120,15 @@ impl fmt::Display for BuildError {
 // No `source`: the text of this error already contains the text of its cause.
 impl std::error::Error for BuildError {}
 
-impl LinkBuilder {
-    pub(crate) fn devices(devices: impl IntoIterator<Item = BoxDevice>) -> Self {
-        Self::new(Source::Devices(devices.into_iter().collect()))
+impl Link {
+    /// Returns the builder of a link over devices of any kind. Each device becomes a port. Use it
+    /// for devices other than UDP sockets, such as a [`Device`](crate::Device) of your own.
+    pub fn devices(devices: impl IntoIterator<Item = Box<dyn Device>>) -> LinkBuilder {
+        LinkBuilder::new(Source::Devices(devices.into_iter().collect()))
     }
+}
 
+impl LinkBuilder {
     fn new(source: Source) -> Self {
         Self {
             source,
@@ -381,12 +385,6 @@ fn of_link(
 fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
-
-/// What the UDP sockets of a link count, each in its place.
-#[cfg(feature = "udp")]
-pub(crate) type SocketCounters = Vec<Arc<onramp_dev::UdpStats>>;
-#[cfg(not(feature = "udp"))]
-pub(crate) type SocketCounters = ();
 
 impl Source {
     /// Makes the devices, one for each port.

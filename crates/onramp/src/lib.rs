@@ -42,11 +42,12 @@ mod stats;
 #[cfg(feature = "link")]
 pub use self::{
     builder::{BuildError, LinkBuilder},
-    error::{Rejected, SendError, TrySendError},
+    error::{PortError, Rejected, SendError, TrySendError},
     flow::{Flow, Mapping},
     line::Line,
-    link::{CloseReport, Link, PortError},
+    link::Link,
     sender::{Ready, Sender},
+    shared::CloseReport,
     stats::{LinkStats, PortSnapshot},
 };
 #[cfg(feature = "tc")]

@@ -6,17 +6,15 @@ mod ports;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, Instant};
+use onramp_core::{Clock, Instant};
 use onramp_dev::MonotonicClock;
 #[cfg(feature = "udp")]
 use onramp_dev::UdpStats;
 
+use crate::Sender;
 use crate::runner::{StartError, ThreadGroup};
-use crate::shared::{BoxDevice, Setup, Shared};
+use crate::shared::{BoxDevice, CloseReport, Handle, Setup, Shared};
 use crate::stats::LinkStats;
-use crate::{LinkBuilder, Sender};
-
-pub use ports::PortError;
 
 /// A device with one or more ports (transmit queues), each with a qdisc in front. Cheap to clone:
 /// all clones are handles of the same link.
@@ -29,56 +27,7 @@ pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// Owned by links and senders, but not by the runners, so that the runners end when the last link
-/// and the last sender are dropped.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// What became of a link that [`Link::close`] has closed, or of a port that [`Link::remove_port`]
-/// has removed.
-///
-/// If a link is closed several times, each report counts the losses since the first of these closes
-/// began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CloseReport {
-    /// Whether devices took all packets before the deadline, except those that qdiscs dropped. If
-    /// true, no packet was lost because of the close or because a port died.
-    pub flushed: bool,
-    /// Number of packets that the close has dropped so far, counted as `purged`. Packets that a
-    /// cork holds back are not included: see [`Sender::uncork`].
-    pub purged: u64,
-    /// Number of ports that could not be closed within a second after the deadline, because their
-    /// devices keep a thread, a runner or a sender. The packets of such a port are purged, and
-    /// counted, when that thread returns from the device.
-    pub blocked: usize,
-}
-
 impl Link {
-    /// Returns the builder of a link over UDP sockets that the link binds itself to `local`, one
-    /// socket for each port. Use it for a new program that sends UDP datagrams.
-    ///
-    /// With more than one port, `local` must leave the choice of the port number to the system
-    /// (`0.0.0.0:0`).
-    #[cfg(feature = "udp")]
-    pub fn udp(local: impl std::net::ToSocketAddrs) -> LinkBuilder {
-        LinkBuilder::udp(local)
-    }
-
-    /// Returns the builder of a link over given UDP sockets. Each socket becomes a port. Use it if
-    /// the sockets need options, or are also used to receive.
-    #[cfg(feature = "udp")]
-    pub fn sockets(sockets: impl IntoIterator<Item = std::net::UdpSocket>) -> LinkBuilder {
-        LinkBuilder::sockets(sockets)
-    }
-
-    /// Returns the builder of a link over devices of any kind. Each device becomes a port. Use it
-    /// for devices other than UDP sockets, such as a [`Device`] of your own.
-    pub fn devices(devices: impl IntoIterator<Item = Box<dyn Device>>) -> LinkBuilder {
-        LinkBuilder::devices(devices)
-    }
-
     /// Starts a link over `devices`, whose runners are pinned to the processors `cpus`, in turn.
     pub(crate) fn start(
         setup: Setup,
@@ -191,12 +140,6 @@ impl Link {
 
     fn shared(&self) -> &Shared {
         &self.handle.shared
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.close(Duration::ZERO);
     }
 }
 

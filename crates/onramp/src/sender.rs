@@ -13,8 +13,7 @@ use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
 use onramp_queue::{Completion, DropReason, PAYLOAD_MAX, Packet, PacketList, Pool};
 
-use crate::link::Handle;
-use crate::shared::Shared;
+use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 

@@ -8,14 +8,15 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
+use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
 use onramp_core::{Clock, Device, Instant, Mode, Port, PortWaker, RootQdisc, SharedRate};
 use onramp_dev::MonotonicClock;
 use onramp_queue::{Credits, HeldWakes, hold_wakes, is_in_waker};
 
+pub use self::close::CloseReport;
 use self::close::Lost;
-use crate::builder::SocketCounters;
 use crate::runner::{Rig, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
@@ -23,6 +24,12 @@ use crate::{PortError, TrySendError};
 
 /// The device of a port. The devices of one link may be of different kinds.
 pub(crate) type BoxDevice = Box<dyn Device>;
+
+/// What the UDP sockets of a link count, each in its place.
+#[cfg(feature = "udp")]
+pub(crate) type SocketCounters = Vec<Arc<onramp_dev::UdpStats>>;
+#[cfg(not(feature = "udp"))]
+pub(crate) type SocketCounters = ();
 
 /// Number of packets that all senders together should have in flight, for each port. This number
 /// fits into the caches of the processors and is below fq's default `limit` of 10,000 packets.
@@ -186,6 +193,19 @@ pub(crate) struct Setup {
     pub(crate) runners: usize,
     pub(crate) ports_max: usize,
     pub(crate) udp: SocketCounters,
+}
+
+/// Owned by links and senders, but not by the runners, so that the runners end when the last link
+/// and the last sender are dropped.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.close(Duration::ZERO);
+    }
 }
 
 impl Serves<BoxDevice> for Arc<Shared> {

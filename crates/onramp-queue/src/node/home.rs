@@ -64,7 +64,7 @@ impl Door {
     }
 
     #[cold]
-    fn repeats(&self) {
+    pub(crate) fn repeats(&self) {
         // Relaxed: the counter only informs people; it orders no other memory.
         #[cfg(not(loom))]
         self.repeated.fetch_add(1, Relaxed);

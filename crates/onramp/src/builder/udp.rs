@@ -5,8 +5,9 @@ use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
 use onramp_dev::{Udp, UdpOptions};
 
-use super::{BuildError, LinkBuilder, SocketCounters, Source};
-use crate::shared::BoxDevice;
+use super::{BuildError, LinkBuilder, Source};
+use crate::Link;
+use crate::shared::{BoxDevice, SocketCounters};
 
 /// The sockets of a link, and how they send.
 #[derive(Debug)]
@@ -23,18 +24,27 @@ enum From {
     Caller(Vec<UdpSocket>),
 }
 
-impl LinkBuilder {
-    pub(crate) fn udp(local: impl ToSocketAddrs) -> Self {
+impl Link {
+    /// Returns the builder of a link over UDP sockets that the link binds itself to `local`, one
+    /// socket for each port. Use it for a new program that sends UDP datagrams.
+    ///
+    /// With more than one port, `local` must leave the choice of the port number to the system
+    /// (`0.0.0.0:0`).
+    pub fn udp(local: impl ToSocketAddrs) -> LinkBuilder {
         let addr = local.to_socket_addrs().and_then(|mut addrs| {
             addrs.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))
         });
-        Self::over(From::Bind(addr))
+        LinkBuilder::over(From::Bind(addr))
     }
 
-    pub(crate) fn sockets(sockets: impl IntoIterator<Item = UdpSocket>) -> Self {
-        Self::over(From::Caller(sockets.into_iter().collect()))
+    /// Returns the builder of a link over given UDP sockets. Each socket becomes a port. Use it if
+    /// the sockets need options, or are also used to receive.
+    pub fn sockets(sockets: impl IntoIterator<Item = UdpSocket>) -> LinkBuilder {
+        LinkBuilder::over(From::Caller(sockets.into_iter().collect()))
     }
+}
 
+impl LinkBuilder {
     fn over(from: From) -> Self {
         Self::new(Source::Udp(Sockets { from, options: UdpOptions::default() }))
     }

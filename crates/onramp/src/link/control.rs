@@ -10,10 +10,10 @@ use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
 use onramp_core::{Change, Clock, Edit, Facts, Handle, RootQdisc, Setup};
 
-use super::{Link, PortError};
-use crate::Line;
+use super::Link;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
+use crate::{Line, PortError};
 
 /// How long a caller waits for the owners of ports that are with their devices.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,87 +1,20 @@
 //! Adding and removing ports, and changing qdiscs and rates, while other threads send.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onramp_core::Setup;
 use onramp_core::Spec;
-use onramp_core::{Clock, ConfigError, Device, Edit, PortWaker, Rate};
+use onramp_core::{Clock, Device, Edit, PortWaker, Rate};
 use onramp_dev::MonotonicClock;
 
-use super::{CloseReport, Link};
+use super::Link;
 use crate::runner::{StartError, ThreadGroup};
+use crate::{CloseReport, PortError};
 
 /// How long the flows of a removed port wait, at least, for a packet that was on its way into that
 /// port.
 const LATE_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Error: why ports were not changed, or not all of them.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum PortError {
-    /// The link is closed.
-    Closed,
-    /// The link has had as many ports as it was made for
-    /// ([`LinkBuilder::ports_max`](crate::LinkBuilder::ports_max)). The field is that number.
-    TooMany(usize),
-    /// There is no port with this number, or the port was removed.
-    Unknown(usize),
-    /// The port with this number cannot be removed, because it is the last one, or because a root
-    /// in front of it serves all ports. The flows need this port. Close the link instead.
-    Last(usize),
-    /// The description of the qdisc or tree is wrong, or a line asks for what cannot be done.
-    Config(ConfigError),
-    /// The owner of the port with this number is still with its device. The port makes the change
-    /// when the owner is back. All other ports have made the change.
-    Late(usize),
-    /// The device of the port with this number blocks, and so many changes already wait for the
-    /// port that it takes no more. That port stays as it is. All other ports make the change.
-    Blocked(usize),
-    /// The port with this number is dead: see [`Link::deaths`].
-    Dead(usize),
-    /// The link has no rate of its own ([`LinkBuilder::rate`](crate::LinkBuilder::rate)).
-    NoRate,
-    /// A waker made this call while a port of the link was being added or removed, maybe by the
-    /// thread that runs the waker. Waiting could deadlock, so let a task make the call instead.
-    Nested,
-    /// The thread that watches devices which may block could not be started.
-    Thread(std::io::Error),
-}
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => write!(f, "the link is closed"),
-            Self::TooMany(max) => {
-                write!(f, "the link was made for {max} ports at most; raise `ports_max`")
-            }
-            Self::Unknown(port) => write!(f, "there is no port {port}, or it was removed"),
-            Self::Last(port) => {
-                write!(f, "port {port} serves all that is left; close the link instead")
-            }
-            Self::Config(error) => error.fmt(f),
-            Self::Late(port) => {
-                write!(f, "port {port} is with its device, and does it when it is back")
-            }
-            Self::Blocked(port) => {
-                write!(f, "the device of port {port} blocks; try again when it is back")
-            }
-            Self::Dead(port) => write!(f, "port {port} is dead; `Link::deaths` says why"),
-            Self::Nested => {
-                write!(f, "a waker cannot change ports while others are changed; have a task do it")
-            }
-            Self::Thread(error) => write!(
-                f,
-                "cannot start the thread that watches devices: {error}; look at the limits on \
-                 threads (`ulimit -u`)"
-            ),
-            Self::NoRate => write!(f, "the link was made without a rate; give one to the builder"),
-        }
-    }
-}
-
-impl std::error::Error for PortError {}
 
 impl Link {
     /// Adds a port over `device`, with the link's qdisc. Flows that are made from now on may use

@@ -7,7 +7,6 @@ use onramp_core::{Clock, Instant, Ran};
 use onramp_queue::DropReason;
 
 use super::{BoxDevice, Shared};
-use crate::CloseReport;
 use crate::nap::Nap;
 use crate::slots::Slot;
 
@@ -16,6 +15,25 @@ use crate::slots::Slot;
 const OWNER_PATIENCE: Duration = Duration::from_millis(800);
 /// How long a close waits for threads that nothing holds up.
 const END_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What became of a link that [`Link::close`](crate::Link::close) has closed, or of a port that
+/// [`Link::remove_port`](crate::Link::remove_port) has removed.
+///
+/// If a link is closed several times, each report counts the losses since the first of these closes
+/// began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CloseReport {
+    /// Whether devices took all packets before the deadline, except those that qdiscs dropped. If
+    /// true, no packet was lost because of the close or because a port died.
+    pub flushed: bool,
+    /// Number of packets that the close has dropped so far, counted as `purged`. Packets that a
+    /// cork holds back are not included: see [`Sender::uncork`](crate::Sender::uncork).
+    pub purged: u64,
+    /// Number of ports that could not be closed within a second after the deadline, because their
+    /// devices keep a thread, a runner or a sender. The packets of such a port are purged, and
+    /// counted, when that thread returns from the device.
+    pub blocked: usize,
+}
 
 /// Numbers of packets that were lost: neither dropped by a qdisc nor taken by a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
