@@ -48,8 +48,8 @@ pub fn loopback(capacity: u16) -> (Loopback, Receiver) {
     (network.queue(), receiver)
 }
 
-/// A network of transmit queues and receivers. A packet with a destination goes to receiver `port %
-/// receivers`, any other packet to receiver `flow % receivers`.
+/// A network of transmit queues and receivers. A packet with a destination goes to receiver
+/// `port % receivers`, any other packet to receiver `flow % receivers`.
 ///
 /// Receivers may come and go. A packet for a receiver that is absent is dropped with the reason
 /// [`Refused`](DropReason::Refused). Receivers wait for more packets as long as any clone of the
