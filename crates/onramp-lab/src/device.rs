@@ -10,7 +10,7 @@ use onramp_queue::PacketList;
 use crate::measure::{Latency, Octaves, Phase, PhaseCell};
 use crate::memory::{self, MemoryNotes};
 
-/// Delays are recorded for the packets of one call in this many.
+/// Sampling period: delays are recorded for the packets of one device call out of every 8.
 const PERIOD: u64 = 8;
 
 /// Measurements that a device recorded during the phase `Measure`.

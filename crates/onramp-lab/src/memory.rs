@@ -12,7 +12,7 @@ use onramp_queue::PacketList;
 use crate::cell::Padded;
 use crate::measure::{Latency, Sampler};
 
-/// One call in this many is timed.
+/// Sampling period: one call that takes or frees packets out of every 16 is timed.
 pub const PERIOD: u64 = 16;
 
 /// The allocator of packets.
