@@ -39,7 +39,7 @@ struct Ring {
 pub struct NullStats {
     /// Number of packets that the device took.
     pub packets: Counter,
-    /// Number of bytes of those packets, as counted on the wire.
+    /// Number of bytes of the packets that the device took, as counted on the wire.
     pub bytes: Counter,
     /// Number of bursts offered to the device.
     pub calls: Counter,

@@ -126,7 +126,7 @@ impl<L: Lock, T> Deref for Guard<'_, L, T> {
 impl<L: Lock, T> DerefMut for Guard<'_, L, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` is the only way to reach the value.
+        // SAFETY: this thread holds the lock, and `&mut self` is the only way to reach the value.
         unsafe { &mut *self.cell.value.0.get() }
     }
 }
@@ -155,7 +155,7 @@ impl Stack {
     /// Whether the stack is empty. Only a hint, because other threads may push.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the value is only a hint.
         self.newest.0.load(Ordering::Relaxed).is_null()
     }
 
@@ -171,7 +171,7 @@ impl Stack {
         // SAFETY: a `Packet` is one non-null pointer (`repr(transparent)`). The copy becomes the
         // owner when the exchange below succeeds, and `pkt` is then forgotten.
         let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: the value is only a guess, which the exchange checks.
         let mut newest = self.newest.0.load(Ordering::Relaxed);
         loop {
             pkt.cookie = newest.expose_provenance() as u64;

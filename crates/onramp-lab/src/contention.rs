@@ -72,7 +72,7 @@ impl Manners {
 /// One cell of the experiment: what runs at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// The manners of the design. Onramp does the same with both, so its rows show how well two
     /// runs agree.
@@ -105,7 +105,7 @@ pub struct Plan {
     pub pin: bool,
     /// Length of a run, without its warm-up.
     pub window: Duration,
-    /// Number of rounds.
+    /// Number of rounds; each round runs all cells.
     pub rounds: usize,
     /// The work of the sending threads.
     pub load: Load,

@@ -41,7 +41,7 @@ const CHANGES: [&str; 6] = [
     "qdisc replace dev lab parent 1:1 handle 10: fq",
 ];
 
-/// The situation that is measured.
+/// The situation that is measured: the link that a sender uses, and a second thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
     /// A link of many queues, one of which is used; nobody reads its counters.
@@ -59,7 +59,7 @@ pub enum Design {
 }
 
 impl Design {
-    /// All designs.
+    /// All designs that the experiment measures.
     pub const ALL: [Self; 5] =
         [Self::Queues, Self::QueuesElsewhere, Self::QueuesRead, Self::Tree, Self::TreeChanged];
 
@@ -127,7 +127,7 @@ pub struct Round {
 /// The measurements of one design.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,

@@ -28,7 +28,7 @@ pub(crate) trait Path: Sync {
     type End<'a>: End
     where
         Self: 'a;
-    /// Counters of the path.
+    /// Type of the counters that the path keeps.
     type Counts: Copy;
 
     /// Returns the path's name for messages.
@@ -71,7 +71,7 @@ pub(crate) struct Talk {
     pub(crate) clients: usize,
     /// Number of requests that a client sends at once.
     pub(crate) burst: usize,
-    /// The measured time.
+    /// How long the experiment is measured, after its warm-up.
     pub(crate) span: Duration,
     /// Longest time that a transaction may take.
     patience: Duration,
@@ -152,7 +152,7 @@ where
         1 => {
             let (end, receiver) = (path.end(number, burst), receiver(number));
             let done = ask(end, receiver, number - clients, talk, &group.phase);
-            asking.fetch_sub(1, Ordering::Release); // Release: pairs with `over`.
+            asking.fetch_sub(1, Ordering::Release); // Release: pairs with the acquire in `over`.
             path.end_help();
             done
         }

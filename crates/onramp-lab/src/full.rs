@@ -53,7 +53,7 @@ pub enum Design {
 }
 
 impl Design {
-    /// Both designs.
+    /// Both designs that the experiment measures.
     pub const ALL: [Self; 2] = [Self::TrySend, Self::Busy];
 
     /// Returns the design's name.
@@ -69,7 +69,7 @@ impl Design {
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of ports.
+    /// Numbers of ports to measure with, one after another.
     pub ports: Vec<usize>,
     /// Measured time of each number of ports in a round, at most [`WINDOW_MAX`].
     pub window: Duration,
@@ -82,8 +82,8 @@ pub struct Plan {
 pub struct Timed {
     /// Durations by the monotonic clock, nanoseconds.
     pub took: Latency,
-    /// Durations by the thread's CPU clock, nanoseconds. Its readings enclose those of the
-    /// monotonic clock.
+    /// Durations by the thread's CPU clock, nanoseconds. The readings of the CPU clock enclose
+    /// those of the monotonic clock.
     pub cpu: Latency,
     /// Sum of all durations by the CPU clock, nanoseconds.
     cpu_ns: u64,
@@ -136,7 +136,7 @@ pub struct Round {
 /// The measurements of one design with one number of ports.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// Number of ports of the link, each of which holds packets.
     pub ports: usize,
@@ -319,7 +319,7 @@ impl Full {
     }
 
     /// Makes a call, runs the computation and reads the clocks, in turn. Does so at least twice,
-    /// because the first refused call takes another path than later ones.
+    /// because the first refused call differs from later ones.
     fn turns(&mut self, window: Duration, outcome: &mut Outcome) -> Result<(), Error> {
         let Outcome { calls: [calls, busy], empty, refused, .. } = outcome;
         let until = MonotonicClock.now() + window;

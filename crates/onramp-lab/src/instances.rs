@@ -41,7 +41,7 @@ pub struct Plan {
 /// The measurements of one design with one number of senders.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// Number of senders.
     pub threads: usize,

@@ -51,7 +51,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both sides.
+    /// Both sides of the comparison.
     pub const ALL: [Self; 2] = [Self::Kernel, Self::Onramp];
 
     /// Returns the side's name.
@@ -101,9 +101,9 @@ pub struct Found {
 /// A qdisc that a side does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// The side.
+    /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
-    /// The qdisc.
+    /// The qdisc, in the syntax of tc.
     pub qdisc: String,
     /// The error that the side returned.
     pub why: String,
@@ -112,7 +112,7 @@ pub struct Lacking {
 /// The measurements of a side with one qdisc and one number of processors.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The side.
+    /// The side of the comparison: the kernel or Onramp.
     pub side: Side,
     /// The qdisc, or the name of the floor.
     pub qdisc: String,
@@ -147,7 +147,7 @@ pub struct Round {
 /// Onramp compared with the kernel, for a qdisc that both have.
 #[derive(Clone, Debug)]
 pub struct Ratio {
-    /// The qdisc.
+    /// The qdisc, in the syntax of tc.
     pub qdisc: String,
     /// Number of processors.
     pub cpus: usize,
@@ -158,7 +158,7 @@ pub struct Ratio {
     pub above_floor: Option<f64>,
 }
 
-/// One run of one cell.
+/// Result of one run of one cell.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     window: Window,

@@ -36,7 +36,7 @@ pub const WORK: u32 = 8;
 /// [`WORK`], so that owners keep up.
 pub const PREPARATION: u32 = 24;
 
-/// The layout of the fields.
+/// The two layouts of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
     /// The fields that senders exchange, the fields that all threads read, and the fields that the
@@ -49,7 +49,7 @@ pub enum Design {
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of threads.
+    /// Numbers of threads to measure with, one after another.
     pub threads: Vec<usize>,
     /// Measured time of each layout in a round.
     pub window: Duration,
@@ -84,7 +84,7 @@ pub struct Round {
 /// The measurements of one layout with one number of threads.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The layout.
+    /// The layout that was measured.
     pub design: Design,
     /// Number of threads.
     pub threads: usize,
@@ -99,7 +99,7 @@ pub struct Measurement {
 }
 
 impl Design {
-    /// All layouts.
+    /// All layouts that the experiment measures.
     pub const ALL: [Self; 2] = [Self::Grouped, Self::Mixed];
 
     /// Returns the layout's name.
@@ -175,7 +175,7 @@ struct Done {
     latency: Latency,
 }
 
-/// Counts of some pushes.
+/// Counts of pushes: items pushed, repeated exchanges, ownerships and refusals.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pushes {
     pushed: u64,

@@ -12,7 +12,7 @@ pub enum Load {
     /// Each thread sends packets as fast as its credits come back.
     Stream,
     /// Each thread repeats transactions: it sends this number of packets and waits until all of
-    /// them have left.
+    /// them have left or, in some experiments, are answered.
     Rr(u32),
 }
 

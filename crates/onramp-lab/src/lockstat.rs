@@ -55,7 +55,7 @@ impl LockNotes {
         Self { on: true, sampler: Sampler::one_in(HOLD_PERIOD, seed), ..Self::off() }
     }
 
-    /// Makes statistics that are switched on or off.
+    /// Makes statistics that record everything if `on` is true, and nothing otherwise.
     #[must_use]
     pub fn new(on: bool, seed: usize) -> Self {
         if on { Self::on(seed) } else { Self::off() }
@@ -67,7 +67,7 @@ impl LockNotes {
         self.counts.acquired
     }
 
-    /// Returns the statistics.
+    /// Returns the statistics recorded so far.
     #[must_use]
     pub fn counts(&self) -> LockCounts {
         self.counts

@@ -45,7 +45,7 @@ pub enum Design {
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of pairs.
+    /// Numbers of pairs to measure with, one after another.
     pub pairs: Vec<usize>,
     /// Measured time of each design in a round.
     pub window: Duration,
@@ -71,7 +71,7 @@ pub struct Round {
 /// The measurements of one design with one number of pairs.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// Number of pairs of a sender and a receiver.
     pub pairs: usize,
@@ -88,7 +88,7 @@ pub struct Measurement {
 }
 
 impl Design {
-    /// All designs.
+    /// All designs that the experiment measures.
     pub const ALL: [Self; 3] = [Self::Spinlock, Self::Mutex, Self::PerQueue];
 
     /// Returns the design's name.

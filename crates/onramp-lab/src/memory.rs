@@ -41,7 +41,7 @@ impl Memory {
 /// Measurements of packet memory, recorded during the phase `Measure`.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryNotes {
-    /// Number of packets that senders took to send.
+    /// Number of packets that senders took from the allocator.
     pub taken: u64,
     /// Number of taken packets that were newly allocated, because the thread's own cache was empty.
     pub allocated: u64,
@@ -205,7 +205,7 @@ impl Freed {
 
     /// Returns the number of packets of `sender` that were freed so far.
     pub(crate) fn of(&self, sender: usize) -> u64 {
-        self.0[sender].0.load(Ordering::Relaxed) // Relaxed: as above.
+        self.0[sender].0.load(Ordering::Relaxed) // Relaxed: only a number of credits.
     }
 }
 

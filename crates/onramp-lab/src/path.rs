@@ -156,7 +156,7 @@ pub(crate) trait Worker {
     }
 }
 
-/// The whereabouts of all packets of a run.
+/// The number of packets of a run that were sent, dropped or are still held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) sent: u64,

@@ -60,7 +60,7 @@ impl Scheduler for Tree {
 pub struct Plan {
     /// The subjects to measure, in the order of the table.
     pub subjects: Vec<Subject>,
-    /// Numbers of flows.
+    /// Numbers of flows to measure with, one after another.
     pub flows: Vec<u32>,
     /// Sizes of the standing backlog, packets. If empty, the backlog has one packet per flow, but
     /// at least 256.

@@ -91,7 +91,7 @@ pub struct Round {
 /// The measurements of one design.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
@@ -102,7 +102,7 @@ pub struct Measurement {
 }
 
 impl Design {
-    /// All designs.
+    /// All designs that the experiment measures.
     pub const ALL: [Self; 6] = [
         Self::WakeAlways,
         Self::InPlace,

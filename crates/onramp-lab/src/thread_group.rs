@@ -19,7 +19,7 @@ pub(crate) struct ThreadGroup {
     pub(crate) phase: PhaseCell,
 }
 
-/// The measured time of an experiment.
+/// The part of an experiment that is measured, after the warm-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
     /// Length of the window, nanoseconds.

@@ -83,7 +83,7 @@ pub(crate) struct Messages {
 // used through `&mut self`.
 unsafe impl Send for Messages {}
 
-/// Sizes of one message.
+/// Sizes of one message: its parts, packets, datagrams and bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shape {
     first_part: u16,
@@ -416,7 +416,7 @@ const _: () = {
     assert!(mem::offset_of!(Control, data) == size_of::<libc::cmsghdr>(), "as in `cmsghdr`");
     // SAFETY: `CMSG_SPACE` only calculates.
     assert!(size_of::<Control>() == unsafe { libc::CMSG_SPACE(2) } as usize, "none lies between");
-    // SAFETY: as above.
+    // SAFETY: `CMSG_SPACE` only calculates.
     assert!(size_of::<Control>() == unsafe { libc::CMSG_SPACE(8) } as usize, "none lies between");
 };
 

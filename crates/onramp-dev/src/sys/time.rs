@@ -39,7 +39,7 @@ pub fn pin_thread(cpu: usize) -> std::io::Result<()> {
     if cpu >= BITS {
         return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: all zeros is the empty set.
+    // SAFETY: all zeros is a valid processor set: the empty one.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `cpu` is less than the size of the set.
     unsafe { libc::CPU_SET(cpu, &mut set) };
@@ -90,7 +90,7 @@ mod tests {
 
     /// Returns the processors that the calling thread may use.
     fn allowed() -> Vec<usize> {
-        // SAFETY: all zeros is the empty set.
+        // SAFETY: all zeros is a valid processor set: the empty one.
         let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         // SAFETY: the set is valid for its size; 0 is the calling thread.
         unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };

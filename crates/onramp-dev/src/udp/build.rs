@@ -11,7 +11,7 @@ use crate::sys::{Close, Messages};
 /// IPv6 would allow 20 bytes more.
 pub(super) const MESSAGE_MAX: usize = 65_535 - 20 - 8;
 
-/// How to build messages.
+/// Builds messages from packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Builder {
     pub(super) route: Route,

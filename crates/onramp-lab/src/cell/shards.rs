@@ -75,7 +75,7 @@ impl<T> Sharded<T> {
         // Acquire: pairs with the swap in `take`. If the list is empty, the thread that took this
         // sender's previous packet already owned the port before this thread reads the port's word.
         // Without that order, this packet could overtake the previous one.
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: the value is only a guess, which the exchange checks.
         if list.load(Acquire) == 0 && self.port.0.load(Relaxed) == 0 {
             // Acquire: the value; pairs with the release in `leave`.
             if self.port.0.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
@@ -142,7 +142,7 @@ impl<T> Deref for ShardsOwner<'_, T> {
 impl<T> DerefMut for ShardsOwner<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` is the only way to reach the value.
+        // SAFETY: there is one owner at a time, and only `&mut self` leads here.
         unsafe { &mut *self.intake.value.0.get() }
     }
 }

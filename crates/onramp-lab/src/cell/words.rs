@@ -232,7 +232,7 @@ pub(super) fn push_to<F: Format>(
     // name; it becomes the owner in `Chain`, after `pkt` is forgotten below.
     let node: *mut () = unsafe { mem::transmute_copy(&pkt) };
     let name = format.name(node.expose_provenance(), memo);
-    // Relaxed: a guess, which the exchange checks.
+    // Relaxed: the value is only a guess, which the exchange checks.
     let mut seen = word.load(Relaxed);
     loop {
         let count = F::count(seen);
@@ -300,7 +300,7 @@ impl<F: Format, T> OneWord<F, T> {
     ) -> Result<Pushed<Owner<'_, F, T>>, Packet> {
         let word = &self.word.0;
         let owner = || Owner { intake: self, value: PhantomData };
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: the value is only a guess, which the exchange checks.
         if DIRECT && word.load(Relaxed) == 0 {
             // Acquire: the value; pairs with the release in `leave`.
             if word.compare_exchange(0, OWNED, Acquire, Relaxed).is_ok() {
@@ -349,7 +349,7 @@ impl<F: Format, T> Deref for Owner<'_, F, T> {
 impl<F: Format, T> DerefMut for Owner<'_, F, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and `&mut self` is the only way to reach the value.
+        // SAFETY: there is one owner at a time, and only `&mut self` leads here.
         unsafe { &mut *self.intake.value.0.get() }
     }
 }

@@ -113,7 +113,7 @@ impl Design {
     /// The design that others are compared with.
     pub const BASE: Self = Self::Busylock;
 
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

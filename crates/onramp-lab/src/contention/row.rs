@@ -11,7 +11,7 @@ use crate::memory::{Memory, MemoryNotes};
 /// The results of one design with one number of threads, over all rounds.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// The manners of the design.
     pub manners: Manners,
@@ -217,15 +217,15 @@ impl Figures {
 /// divided by the other design's figures of the same round.
 #[derive(Clone, Debug)]
 pub struct Ratio {
-    /// The design.
+    /// The design that was measured.
     pub design: Design,
     /// The manners of both designs.
     pub manners: Manners,
     /// Number of sending threads.
     pub threads: usize,
-    /// The same as in [`Row`].
+    /// Largest number of packets that each sender may have in flight, as in [`Row`].
     pub credits: Option<u32>,
-    /// The same as in [`Row`].
+    /// The allocator of packets, as in [`Row`].
     pub memory: Memory,
     /// Packets per second, divided by the other design's.
     pub packets_per_second: Option<Spread>,

@@ -30,7 +30,7 @@ pub(super) trait Fields: Sync {
     /// wait.
     #[inline]
     fn push(&self, retries: &mut u64) -> Option<bool> {
-        // Relaxed: a guess, which the exchange checks.
+        // Relaxed: the value is only a guess, which the exchange checks.
         let mut word = self.word().load(Ordering::Relaxed);
         loop {
             let owns = word & OWNED == 0;

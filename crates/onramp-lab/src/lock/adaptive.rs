@@ -27,7 +27,7 @@ const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive(AtomicU32);
 
-/// Releases the lock when dropped.
+/// Proof that the lock is held; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Adaptive);
 
@@ -35,7 +35,7 @@ impl Adaptive {
     /// Spins for the lock. Returns true if the lock was taken.
     fn spin(&self) -> bool {
         for _ in 0..SPINS {
-            // Relaxed: a guess, which `try_acquire` checks.
+            // Relaxed: the value is only a guess, which `try_acquire` checks.
             if self.0.load(Ordering::Relaxed) == FREE && self.take() {
                 return true;
             }
@@ -48,7 +48,7 @@ impl Adaptive {
     fn take(&self) -> bool {
         // Acquire: the last holder's writes; pairs with the release in `drop`.
         let order = Ordering::Acquire;
-        // Relaxed: nothing was taken.
+        // Relaxed: a failed exchange does not take the lock.
         self.0.compare_exchange(FREE, HELD, order, Ordering::Relaxed).is_ok()
     }
 }

@@ -14,7 +14,7 @@ use crate::measure::PhaseCell;
 #[derive(Debug, Default)]
 pub(crate) struct Spin(AtomicBool);
 
-/// Releases the lock when dropped.
+/// Proof that the lock is held; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Spin);
 
@@ -25,7 +25,7 @@ impl Lock for Spin {
     #[inline]
     fn try_acquire(&self) -> Option<Held<'_>> {
         // Acquire: the last holder's writes; pairs with the release in `drop`.
-        // Relaxed: a guess.
+        // Relaxed: the value is only a guess.
         let taken = !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire);
         taken.then(|| Held(self))
     }
@@ -35,7 +35,7 @@ impl Lock for Spin {
             if let Some(held) = self.try_acquire() {
                 return Some(held);
             }
-            // Relaxed: a guess, which `try_acquire` checks.
+            // Relaxed: the value is only a guess, which `try_acquire` checks.
             while self.0.load(Ordering::Relaxed) {
                 if phase.is_stop() {
                     return None;

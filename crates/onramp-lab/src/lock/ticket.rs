@@ -20,7 +20,7 @@ pub(crate) struct Ticket {
     serving: AtomicU32,
 }
 
-/// Releases the lock when dropped.
+/// Proof that the lock is held; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a Ticket);
 
@@ -28,7 +28,7 @@ impl Ticket {
     /// Whether a thread holds the lock or waits for it. Only a hint.
     #[inline]
     pub(super) fn is_locked(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the value is only a hint.
         self.next.load(Ordering::Relaxed) != self.serving.load(Ordering::Relaxed)
     }
 }

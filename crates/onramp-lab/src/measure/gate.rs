@@ -98,7 +98,7 @@ impl PhaseCell {
 
     /// Changes the phase to `phase`.
     pub fn set(&self, phase: Phase) {
-        // Relaxed: as in `get`.
+        // Relaxed: a change of phase publishes no other data.
         self.0.store(phase as u8, Ordering::Relaxed);
     }
 }

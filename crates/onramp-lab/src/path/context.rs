@@ -25,7 +25,7 @@ const RESTARTS: usize = 10;
 /// Sampling period: the staging time of one batch out of every 16 is recorded.
 const PERIOD: u64 = 16;
 
-/// The tools of one thread.
+/// The tools of one sending thread: its packets, its clock and its measurements.
 #[derive(Debug)]
 pub(crate) struct WorkerContext<'a> {
     pub(crate) seat: &'a Seat<'a>,

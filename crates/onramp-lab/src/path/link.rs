@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How long the link may take to send the remaining packets.
 const FLUSH: Duration = Duration::from_secs(10);
 
-/// The path.
+/// The path `onramp`, through a link.
 #[derive(Debug)]
 pub(crate) struct Linked {
     link: Link,
@@ -60,7 +60,7 @@ impl Path for Linked {
     }
 }
 
-/// A thread's end of the link.
+/// One thread's end of the path: a sender of the link.
 #[derive(Debug)]
 pub(crate) struct Sender<'a> {
     sender: onramp::Sender,

@@ -30,7 +30,7 @@ const CAP: u64 = 1_000;
 /// The drop reason of packets beyond the cap.
 pub(crate) const BURST_CAP: &str = "burst_cap";
 
-/// The path.
+/// The path `llist`, with a lock-free list per queue.
 pub(crate) struct Llist {
     queues: Vec<Place>,
 }
@@ -76,7 +76,7 @@ impl Xmit for Llist {
             return Sent::Staged;
         };
         let batch = list.take();
-        count.0.store(0, Ordering::Relaxed); // Relaxed: as above.
+        count.0.store(0, Ordering::Relaxed); // Relaxed: only a bound.
         let oldest = batch.front().map_or(context.now, |oldest| Instant(oldest.enqueued_ns));
         context.note_staging(batch.len(), oldest);
         let (mut done, alone) = (PacketList::new(), batch.len() == 1);
@@ -93,7 +93,7 @@ impl Xmit for Llist {
             root = back;
         }
         root.unlock(&mut context.notes.locks[ROOT]);
-        // Free the packets after the lock was released.
+        // The packets are freed only now, after the lock was released.
         memory::free(done, None);
         sent
     }

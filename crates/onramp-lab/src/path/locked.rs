@@ -22,7 +22,7 @@ use crate::cell::LockCell;
 use crate::lock::{Lock, Spin};
 use crate::memory;
 
-/// The path.
+/// A path with a root lock of type `L` per queue.
 pub(crate) struct Locked<L: Lock, const BUSY: bool> {
     queues: Vec<Place<L>>,
 }
@@ -74,7 +74,7 @@ impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
         if let Some(first) = first {
             first.unlock(&mut context.notes.locks[BUSYLOCK]);
         }
-        // Free the packets when no lock is held.
+        // Free the packets only now, when no lock is held.
         memory::free(done, None);
         sent
     }

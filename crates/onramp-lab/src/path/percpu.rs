@@ -26,7 +26,7 @@ use crate::lock::Spin;
 use crate::memory;
 use crate::pin;
 
-/// The path.
+/// The path `percpu-queue`.
 pub(crate) struct PerCpu {
     queues: Vec<Place>,
 }

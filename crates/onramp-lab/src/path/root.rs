@@ -28,7 +28,7 @@ pub(crate) struct Root {
     qdisc: Box<dyn Qdisc>,
     /// Whether a thread dequeues; other threads then only enqueue.
     pub(crate) running: bool,
-    /// The latest time that any thread has brought.
+    /// The latest clock reading that any thread has passed in.
     now: Instant,
     /// Packets to send before any other: packets that bypassed the qdisc, and packets that the
     /// device did not take.
@@ -146,7 +146,7 @@ impl<L: Lock> Queue<L> {
     /// Whether a thread dequeues. Only a hint.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
-        // Relaxed: a hint.
+        // Relaxed: the value is only a hint.
         self.running.as_ref().is_some_and(|running| running.0.load(Ordering::Relaxed))
     }
 
@@ -154,7 +154,7 @@ impl<L: Lock> Queue<L> {
     fn set_running(&self, root: &mut Root, running: bool) {
         root.running = running;
         if let Some(hint) = &self.running {
-            hint.0.store(running, Ordering::Relaxed); // Relaxed: a hint.
+            hint.0.store(running, Ordering::Relaxed); // Relaxed: the value is only a hint.
         }
     }
 
@@ -183,7 +183,8 @@ impl<L: Lock> Queue<L> {
             // Relaxed: only a time to run again; a thread that sleeps until an outdated time wakes
             // too early.
             if self.watchdog.0.load(Ordering::Relaxed) != again.0 {
-                self.watchdog.0.store(again.0, Ordering::Relaxed); // Relaxed: as above.
+                // Relaxed: only a time to run again.
+                self.watchdog.0.store(again.0, Ordering::Relaxed);
             }
             if burst.is_empty() {
                 self.set_running(&mut root, false);
@@ -244,7 +245,7 @@ impl<L: Lock> Queue<L> {
     }
 
     pub(crate) fn watchdog(&self) -> Instant {
-        // Relaxed: as in `run`.
+        // Relaxed: only a time to run again.
         Instant(self.watchdog.0.load(Ordering::Relaxed))
     }
 
@@ -254,7 +255,7 @@ impl<L: Lock> Queue<L> {
         let (root, transmit) = (self.root.get_mut(), self.transmit.get_mut());
         let mut done = PacketList::new();
         for pkt in late {
-            let _ = root.enqueue(pkt, &mut done); // The drops are counted.
+            let _ = root.enqueue(pkt, &mut done); // The root counts the drops.
         }
         loop {
             let (mut burst, again) = root.dequeue(QUOTA, &mut done);

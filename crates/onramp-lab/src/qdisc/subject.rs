@@ -60,7 +60,7 @@ impl Subject {
         matches!(self.name(), "prio" | "ets" | "multiq").then_some(16)
     }
 
-    /// Builds the tree to measure.
+    /// Builds the qdisc tree to measure.
     pub(super) fn tree(&self, flows: u32, backlog: u32) -> Result<Tree, Error> {
         let mut setup = Setup::default();
         for line in self.lines(flows, backlog) {

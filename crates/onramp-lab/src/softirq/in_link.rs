@@ -9,7 +9,7 @@ use super::{Counts, Design, PACKETS_MAX, PAYLOAD, Plan, QDISC, address};
 use crate::Error;
 use crate::exchange::{self, Path};
 
-/// The path.
+/// A path through a link of Onramp.
 #[derive(Debug)]
 pub(super) struct InLink {
     link: Link,
