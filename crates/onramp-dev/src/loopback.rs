@@ -130,7 +130,7 @@ pub struct ReceiverStats {
     pub packets: Counter,
     /// Number of bytes of the packets taken out, as counted on the wire.
     pub bytes: Counter,
-    /// Number of swaps that took packets.
+    /// Number of atomic swaps by which receivers took packets from the mailbox.
     pub takes: Counter,
     /// Number of times that the receiver slept.
     pub sleeps: Counter,
@@ -155,7 +155,7 @@ impl Network {
     /// Makes a transmit queue that reaches all receivers.
     #[must_use]
     pub fn queue(&self) -> Loopback {
-        // The same as Linux's `lo`: 65,536 bytes and an Ethernet header.
+        // The same largest packet as Linux's `lo`: 65,536 bytes and an Ethernet header.
         let info = DeviceInfo::new("loopback".to_owned(), 65_536 + 14).never_blocks();
         let network = self.clone();
         Loopback { info, network, backoff: Backoff::new(), stats: Arc::default() }

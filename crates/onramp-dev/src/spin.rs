@@ -147,12 +147,12 @@ mod tests {
             // that ends the piece.
             (1_000_000, 1_000_000 / 1_024 + 1),
             (640_000, 640_000 / 1_024 + 1),
-            // A 32nd of the time that is left is now shorter than a clock read, so it is the extra
-            // time.
+            // The extra time is a 32nd of the remaining time, because that is shorter than a clock
+            // read.
             (320_000, (330_000 - 20_000) / 1_024 + 1),
             (32_000, (33_000 - 20_000) / 1_024 + 1),
-            // The clock read alone takes as long as is left; the extra 625 ps are less than one
-            // turn.
+            // No more time remains than a clock read takes. The extra time (20,000 / 32 = 625 ps) is
+            // less than one turn, so only the minimum of one turn is run.
             (20_000, 1),
             (19_000, 1),
             (0, 1),
@@ -181,7 +181,7 @@ mod tests {
             self.turns.borrow_mut().clear();
             let read = || {
                 self.reads.set(self.reads.get() + 1);
-                // A read returns the time at its middle.
+                // A clock read returns the time at the middle of the read.
                 let seen = self.now.get() + self.read / 2;
                 self.now.set(self.now.get() + self.read);
                 seen
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(turns.len(), 5, "9.98, 4.99, 2.5, 1.25, 0.62 µs");
     }
 
-    /// Exact to the picosecond, on a machine whose clock reads take no time: a thousand turns of 1
-    /// ns each.
+    /// The wait is exact to the picosecond on a machine whose clock reads take no time: a thousand
+    /// turns of 1 ns each.
     #[test]
     fn exactly_enough_is_enough() {
         let machine = machine(0, 1_000);

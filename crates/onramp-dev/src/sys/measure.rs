@@ -1,4 +1,4 @@
-//! Socket statistics that a process can ask the kernel for, for measurements.
+//! Statistics of a socket that the kernel reports, for use in measurements.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

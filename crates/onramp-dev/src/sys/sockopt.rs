@@ -74,7 +74,7 @@ mod tests {
         UdpSocket::bind("127.0.0.1:0").expect("a port is free")
     }
 
-    /// Returns a TCP socket under the type of a UDP socket.
+    /// Returns a TCP socket, wrapped in the type of a UDP socket.
     fn foreign() -> UdpSocket {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         OwnedFd::from(tcp).into()

@@ -21,7 +21,7 @@ use super::verdict::{Segmented, Verdict, segmented, verdict};
 use crate::backoff::Backoff;
 use crate::sys::Messages;
 
-/// Number of times that the queue offers a message for which the kernel has no memory.
+/// How often the queue offers a message for which the kernel has no memory, before dropping it.
 pub(super) const STARVED_MAX: u32 = 8;
 /// Number of calls in a row that signals may interrupt before the device reports that it is full.
 const INTERRUPTED_MAX: u32 = 16;

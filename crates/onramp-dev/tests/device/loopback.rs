@@ -199,7 +199,7 @@ fn a_queue_is_like_lo() {
     let network = Network::new(2, 1);
     let queue = network.queue();
     let info = queue.info();
-    // Linux's `lo` has 65,536 bytes and an Ethernet header of 14.
+    // Linux's `lo` carries packets of 65,536 bytes behind an Ethernet header of 14 bytes.
     assert_eq!((&*info.name, info.mtu, info.may_block), ("loopback", 65_550, false));
 }
 

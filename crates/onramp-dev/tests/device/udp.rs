@@ -256,7 +256,7 @@ fn a_dual_stack_socket_reaches_both_families() {
     }
 }
 
-/// Returns the drop reasons of one packet to each of these destinations.
+/// Sends one packet to each of `dests` and returns the drop reasons.
 fn fates<const N: usize>(udp: &mut Udp, dests: [Option<&str>; N]) -> [Option<DropReason>; N] {
     let packets = dests
         .iter()

@@ -13,7 +13,7 @@ struct Crooked {
     network: Network,
     thread: usize,
     change: isize,
-    /// Whether the thread has submitted the wrong number.
+    /// Whether the thread has already submitted a wrong number of packets.
     done: AtomicBool,
 }
 

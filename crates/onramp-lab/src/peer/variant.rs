@@ -12,7 +12,7 @@ pub(crate) trait Batch: Default + Send {
     /// Whether the owner prefetches the header of the next older packet when it takes one.
     const PREFETCH: bool;
 
-    /// Adds the next older packet.
+    /// Adds the next packet, which is older than all packets added before.
     fn put(&mut self, pkt: Packet);
 
     /// Passes all packets to `f`, oldest first.
