@@ -151,8 +151,8 @@ mod tests {
             // read.
             (320_000, (330_000 - 20_000) / 1_024 + 1),
             (32_000, (33_000 - 20_000) / 1_024 + 1),
-            // No more time remains than a clock read takes. The extra time (20,000 / 32 = 625 ps) is
-            // less than one turn, so only the minimum of one turn is run.
+            // No more time remains than a clock read takes. The extra time (20,000 / 32 = 625 ps)
+            // is less than one turn, so only the minimum of one turn is run.
             (20_000, 1),
             (19_000, 1),
             (0, 1),

@@ -66,8 +66,8 @@ impl Lock for Adaptive {
         if self.spin() {
             return Some(Held(self));
         }
-        // Acquire: as in `take`. A thread that has slept does not know whether others still sleep,
-        // so it sets `SLEEPERS` again.
+        // Acquire: the last holder's writes; pairs with the release in `drop`. A thread that has
+        // slept does not know whether others still sleep, so it sets `SLEEPERS` again.
         while self.0.swap(SLEEPERS, Ordering::Acquire) != FREE {
             if phase.is_stop() {
                 return None;
